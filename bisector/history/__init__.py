@@ -1,0 +1,1 @@
+"""Which commit next: the repository and its bisect state."""

@@ -1,0 +1,1 @@
+"""Source to bootable image: configuration, build, quirks, cache."""

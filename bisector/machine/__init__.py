@@ -1,0 +1,1 @@
+"""Image to running guest: root image, domain, console, SSH, host."""

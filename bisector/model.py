@@ -1,0 +1,266 @@
+"""The words: frozen records of facts and the finite sets they are made of.
+
+Everything here crosses process and host boundaries, so it is plain data that pickles.
+Units are in the names. Nothing here concludes; see ``analysis``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+
+class Verdict(StrEnum):
+    """What a trial says of its commit; OLD and NEW are shown in the person's terms."""
+
+    OLD = "old"
+    NEW = "new"
+    SKIP = "skip"
+    WEAK = "weak"
+
+    @property
+    def settled(self) -> bool:
+        """Whether git is told about it; weak evidence is measured again instead."""
+        return self is not Verdict.WEAK
+
+
+class Stage(StrEnum):
+    """How far a trial came, in order."""
+
+    CHECKOUT = "checkout"
+    CONFIG = "config"
+    BUILD = "build"
+    BOOT = "boot"
+    STORAGE = "storage"
+    WORKLOAD = "workload"
+    DONE = "done"
+
+
+class FaultKind(StrEnum):
+    """The ways in which a kernel makes itself untestable."""
+
+    CONFIG_ERROR = "config error"
+    BUILD_ERROR = "build error"
+    BUILD_TIMEOUT = "build timeout"
+    PANIC = "panic"
+    OOPS = "oops"
+    HANG = "hang"
+    NO_SSH = "never reached SSH"
+    WRONG_KERNEL = "wrong kernel"
+    EXITED = "guest exited"
+    COMMAND_FAILED = "command failed"
+    IO_ERROR = "I/O error"
+
+
+class Direction(StrEnum):
+    """Whether the change looked for makes the figure larger or smaller."""
+
+    IMPROVEMENT = "improvement"
+    REGRESSION = "regression"
+
+    def verdict(self, above_threshold: bool) -> Verdict:
+        """The side of the change that a figure above (or not above) the threshold is on."""
+        return Verdict.NEW if above_threshold is (self is Direction.IMPROVEMENT) else Verdict.OLD
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The person's words for the two sides, as ``git bisect --term-old --term-new``."""
+
+    old: str = "broken"
+    new: str = "fixed"
+
+    def word(self, verdict: Verdict) -> str:
+        """The verdict in the person's words."""
+        return {Verdict.OLD: self.old, Verdict.NEW: self.new}.get(verdict, verdict.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit: full hash, tree, subject line and committer date (ISO 8601 with zone)."""
+
+    sha: str
+    tree: str
+    subject: str
+    committed_at: str
+
+    @property
+    def short(self) -> str:
+        """Twelve hex digits, as kernel people quote them."""
+        return self.sha[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A built kernel image and what identifies it.
+
+    ``key`` names what it was made from (tree, configuration, toolchain, quirks), ``content_sha256``
+    what it is (the loaded sections of vmlinux without the build-id note): equal content means
+    equal kernels. ``unmet`` are the options asked for and not obtained, as ``CONFIG_X=y``.
+    """
+
+    image: Path
+    config: Path
+    release: str
+    build_id: str
+    content_sha256: str
+    key: str
+    toolchain: str
+    quirks: tuple[str, ...]
+    unmet: tuple[str, ...]
+    cached: bool
+    build_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobFigures:
+    """One fio job in one direction, as fio reported it (fio HOWTO, "Interpreting the output")."""
+
+    name: str
+    direction: str
+    iops_mean: float
+    iops_stddev: float
+    bw_kib_s: float
+    clat_mean_ns: float
+    clat_p99_ns: float
+    total_ios: int
+    runtime_ms: int
+    error: int
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStatus:
+    """``dmsetup status`` of a dm-cache device (Documentation/admin-guide/device-mapper/cache.rst)."""
+
+    policy: str
+    mode: str
+    used_blocks: int
+    total_blocks: int
+    dirty_blocks: int
+    read_hits: int
+    read_misses: int
+    write_hits: int
+    write_misses: int
+    demotions: int
+    promotions: int
+
+    @property
+    def full(self) -> bool:
+        """Every cache block is in use, so the next promotion has to demote."""
+        return self.total_blocks > 0 and self.used_blocks >= self.total_blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """What the host did besides our guest while a run lasted.
+
+    ``other_busy_cores`` is CPU time of everything but the guest, in cores; ``steal_share`` is the
+    share of CPU time the hypervisor above took; ``psi_some_share`` is the ``some`` line of
+    /proc/pressure/cpu over the run (Documentation/accounting/psi.rst).
+    """
+
+    other_busy_cores: float
+    steal_share: float
+    psi_some_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One fio run: its jobs, the cache before and after it, the host meanwhile.
+
+    ``clock_drift_s`` is guest elapsed time minus host elapsed time over the run.
+    """
+
+    name: str
+    started_at: str
+    duration_s: float
+    jobs: tuple[JobFigures, ...]
+    cache_before: CacheStatus | None
+    cache_after: CacheStatus | None
+    contention: Contention
+    clock_drift_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Wall seconds of each part of a trial; the rest up to ``total_s`` is ours."""
+
+    build_s: float = 0.0
+    boot_s: float = 0.0
+    storage_s: float = 0.0
+    workload_s: float = 0.0
+    total_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file kept beside the record; ``path`` is relative to the run directory."""
+
+    name: str
+    path: str
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a commit cannot be judged; ``tail`` holds the last log lines that matter."""
+
+    stage: Stage
+    kind: FaultKind
+    reason: str
+    tail: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The facts of one trial of one commit; a verdict is derived from them, never stored.
+
+    ``same_kernel_as`` names the commit whose equal kernel was measured, when this one was not.
+    """
+
+    commit: Commit
+    started_at: str
+    host: str
+    stage: Stage
+    fault: Fault | None
+    kernel: Kernel | None
+    runs: tuple[Run, ...]
+    timings: Timings
+    artifacts: tuple[Artifact, ...]
+    same_kernel_as: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """A finished command in the guest."""
+
+    command: str
+    exit_status: int
+    stdout: str
+    stderr: str
+
+
+class Shell(Protocol):
+    """A root shell in a running guest, as storage and workload see it.
+
+    Every method may raise what the caller of the trial sorts out: a dead kernel is a
+    ``KernelFault``, a lost connection to a live one an ``InfraError``.
+    """
+
+    def run(self, command: str, deadline_s: float = 60.0) -> CommandResult:
+        """Run to the end, whatever the exit status."""
+        ...
+
+    def stream(self, command: str, on_line: Callable[[str], None], deadline_s: float) -> CommandResult:
+        """Run to the end, handing over each line of standard error as it comes."""
+        ...
+
+    def put(self, text: str, remote: str) -> None:
+        """Write a small text file in the guest."""
+        ...
+
+    def get(self, remote: str, local: Path) -> None:
+        """Copy a file out of the guest."""
+        ...

@@ -1,0 +1,161 @@
+"""The one door to ``subprocess``.
+
+Commands are lists, never shell strings. Each child leads a process group, so that whatever ends it
+ends its own children too (make's compilers), and carries ``BISECTOR_RUN`` in its environment, so
+that children of a killed orchestrator are found and ended by the next one (:func:`reap`).
+"""
+
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+RUN_MARKER = "BISECTOR_RUN"
+_GRACE_S = 2.0
+_KEPT_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "CCACHE_DIR")
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A command that ended by itself."""
+
+    argv: tuple[str, ...]
+    exit_status: int
+    stdout: str
+    stderr: str
+
+
+class CommandMissing(Exception):
+    """The program is not installed."""
+
+    def __init__(self, program: str) -> None:
+        super().__init__(program)
+        self.program = program
+
+    def __str__(self) -> str:
+        return f"{self.program}: command not found"
+
+
+class CommandFailed(Exception):
+    """A checked command ended with a non-zero status; the caller says who is to blame."""
+
+    def __init__(self, finished: Finished) -> None:
+        super().__init__(finished)
+        self.finished = finished
+
+    def __str__(self) -> str:
+        lines = (self.finished.stderr or self.finished.stdout).strip().splitlines()
+        last = "; ".join(lines[-3:])
+        return f"{shlex.join(self.finished.argv)}: exit status {self.finished.exit_status}: {last}"
+
+
+class CommandTimeout(Exception):
+    """A command did not end in its time and was ended with all its children."""
+
+    def __init__(self, argv: tuple[str, ...], seconds: float) -> None:
+        super().__init__(argv, seconds)
+        self.argv = argv
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return f"{shlex.join(self.argv)}: not finished after {self.seconds:g} s"
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """A short allow-list of ours plus ``extra``, in the C locale, so that outputs parse."""
+    kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+    return {**kept, "LC_ALL": "C.UTF-8", **(extra or {})}
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    deadline_s: float,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    log: Path | None = None,
+    stdin: str | None = None,
+    check: bool = True,
+    run_marker: Path | None = None,
+) -> Finished:
+    """Run a command to its end.
+
+    With ``log`` standard output and error go to that file (appended), else both are returned.
+    Raises :class:`CommandMissing`, :class:`CommandTimeout`, and with ``check``
+    :class:`CommandFailed`. When the wait is interrupted (Ctrl-C), the whole group is ended first.
+    """
+    words = tuple(os.fspath(word) for word in argv)
+    marked = environment({**(env or {}), **({RUN_MARKER: os.fspath(run_marker)} if run_marker else {})})
+    with _output(log) as output:
+        try:
+            child = subprocess.Popen(
+                words,
+                cwd=cwd,
+                env=marked,
+                text=True,
+                errors="replace",
+                stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+                stdout=output if output is not None else subprocess.PIPE,
+                stderr=subprocess.STDOUT if output is not None else subprocess.PIPE,
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            if cwd is not None and not cwd.is_dir():
+                raise
+            raise CommandMissing(words[0]) from error
+        try:
+            stdout, stderr = child.communicate(stdin, timeout=deadline_s)
+        except subprocess.TimeoutExpired as error:
+            raise CommandTimeout(words, deadline_s) from error
+        finally:
+            if child.returncode is None:
+                _end_group(child)
+    finished = Finished(words, child.returncode, stdout or "", stderr or "")
+    if check and finished.exit_status != 0:
+        raise CommandFailed(finished)
+    return finished
+
+
+def reap(run_marker: Path) -> int:
+    """Kill every process that a dead orchestrator of this run left behind; how many there were."""
+    wanted = f"{RUN_MARKER}={run_marker}".encode()
+    victims = [pid for pid, environ in _environments() if wanted in environ.split(b"\0")]
+    for pid in victims:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return len(victims)
+
+
+def _environments() -> Iterator[tuple[int, bytes]]:
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            yield int(entry.name), (entry / "environ").read_bytes()
+        except OSError:  # it ended meanwhile, or belongs to somebody else
+            continue
+
+
+@contextmanager
+def _output(log: Path | None) -> Iterator[int | None]:
+    if log is None:
+        yield None
+        return
+    with log.open("ab") as file:
+        yield file.fileno()
+
+
+def _end_group(child: "subprocess.Popen[str]") -> None:
+    """SIGTERM, a moment, SIGKILL, to the whole process group."""
+    for signum, grace_s in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, _GRACE_S)):
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signum)
+        try:
+            child.communicate(timeout=grace_s)
+        except subprocess.TimeoutExpired:
+            continue
+        return

@@ -1,0 +1,1 @@
+"""Facts on disk: the SQLite store, the artifacts, the index of runs."""

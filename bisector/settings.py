@@ -1,0 +1,123 @@
+"""Wishes: ``bisector.toml`` and flags over a profile, checked before anything expensive.
+
+One table (:mod:`bisector.options`) holds every setting with its type, its value in each profile
+and its flag; the file, the command line and ``bisector settings`` are read from it.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from bisector.model import Direction, Terms
+
+
+class Accelerator(StrEnum):
+    """How the guest's CPU runs; AUTO is decided by booting something."""
+
+    AUTO = "auto"
+    KVM = "kvm"
+    TCG = "tcg"
+
+
+class CacheMode(StrEnum):
+    """dm-cache modes that lvmcache offers (lvmcache(7))."""
+
+    WRITEBACK = "writeback"
+    WRITETHROUGH = "writethrough"
+
+
+@dataclass(frozen=True, slots=True)
+class BisectSettings:
+    """What is looked for and how it is judged."""
+
+    terms: Terms
+    direction: Direction
+    threshold_iops: float | None
+    min_ends_ratio: float
+    first_parent: bool
+    max_repeats: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSettings:
+    """How a commit becomes a bootable image."""
+
+    base_config: Path | None
+    fragments: tuple[str, ...]
+    compiler: str
+    jobs: int
+    build_deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSettings:
+    """The guest and the hypervisor."""
+
+    connect: str
+    accelerator: Accelerator
+    vcpus: int
+    memory_bytes: int
+    image: Path | None
+    image_key: Path | None
+    image_host_key: Path | None
+    append: str
+    boot_deadline_s: float
+    silence_deadline_s: float
+    trial_deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSettings:
+    """One virtual disk.
+
+    ``path`` is a directory (a sparse file is made in it), a block device, or ``pool/volume`` of
+    libvirt written ``volume:POOL/NAME``; None means the run directory. Limits of 0 are no limit.
+    """
+
+    path: str | None
+    size_bytes: int
+    iops_limit: int
+    bytes_per_s_limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSettings:
+    """The storage stack under test."""
+
+    stack: str
+    ssd: DiskSettings
+    hdd: DiskSettings
+    cache_bytes: int
+    metadata_bytes: int
+    cache_mode: CacheMode
+    cache_policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSettings:
+    """The fio job and its size."""
+
+    job: Path
+    file_bytes: int
+    runtime_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContentionSettings:
+    """From which foreign load on a run is no evidence."""
+
+    max_other_cores: float
+    max_steal_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything a bisection wants, complete and consistent."""
+
+    profile: str
+    bisect: BisectSettings
+    kernel: KernelSettings
+    machine: MachineSettings
+    storage: StorageSettings
+    workload: WorkloadSettings
+    contention: ContentionSettings

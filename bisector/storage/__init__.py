@@ -1,0 +1,1 @@
+"""Two empty disks to a mounted storage stack."""

@@ -1,0 +1,1 @@
+"""What runs on the stack: fio jobs, their output, series of samples."""

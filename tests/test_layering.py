@@ -1,0 +1,116 @@
+"""Imports point down the layers, never sideways between rooms; one owner for each outside tool."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "bisector"
+
+# Lowest first; a module may import from its own room and from lower layers only.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("bisector.errors", "bisector.model", "bisector.events", "bisector.deadline", "bisector.process"),
+    (
+        "bisector.history.graph",
+        "bisector.history.search",
+        "bisector.analysis",
+        "bisector.workload.fio",
+        "bisector.workload.series",
+        "bisector.machine.console",
+        "bisector.report.table",
+        "bisector.report.status",
+        "bisector.report.units",
+    ),
+    ("bisector.settings", "bisector.options"),
+    (
+        "bisector.history",
+        "bisector.kernel",
+        "bisector.machine",
+        "bisector.storage",
+        "bisector.workload",
+        "bisector.report",
+    ),
+    ("bisector.trial",),
+    ("bisector.record", "bisector.fleet", "bisector.bisection"),
+    ("bisector.cli", "bisector.commands", "bisector.__main__"),
+)
+
+# Neighbours of one layer that are one thing in two files.
+TOGETHER = (
+    {"bisector.errors", "bisector.model", "bisector.events"},
+    {"bisector.settings", "bisector.options"},
+    {"bisector.report.table", "bisector.report.status", "bisector.report.units"},
+    {"bisector.record", "bisector.fleet", "bisector.bisection"},
+    {"bisector.cli", "bisector.commands", "bisector.__main__"},
+)
+
+OWNERS = {
+    "subprocess": {"bisector.process"},
+    "git": {"bisector.history.repository"},
+    "libvirt": {"bisector.machine.domain"},
+    "fabric": {"bisector.machine.guest"},
+    "paramiko": {"bisector.machine.guest"},
+    "sqlite3": {"bisector.record.store"},
+    "rich": {"bisector.report.progress", "bisector.report.table", "bisector.cli", "bisector.commands"},
+    "dask": {"bisector.fleet.cluster"},
+}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+        yield name, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide the room"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def place(module: str) -> tuple[int, str]:
+    """The layer of a module and the name it has there (the longest that matches)."""
+    found = [
+        (len(name), layer, name)
+        for layer, names in enumerate(LAYERS)
+        for name in names
+        if module == name or module.startswith(name + ".")
+    ]
+    assert found, f"{module} has no place in LAYERS"
+    _, layer, name = max(found)
+    return layer, name
+
+
+def may_import(importer: str, imported: str) -> bool:
+    layer, name = place(importer)
+    other_layer, other = place(imported)
+    if other_layer != layer:
+        return other_layer < layer
+    return name == other or any({name, other} <= group for group in TOGETHER) or layer == 0
+
+
+@pytest.mark.parametrize(("name", "tree"), [pytest.param(*module, id=module[0]) for module in modules()])
+def test_imports_point_down(name: str, tree: ast.Module) -> None:
+    known = {module for module, _ in modules() if not (PACKAGE.parent / module.replace(".", "/")).is_dir()}
+    for imported in imports(tree):
+        if imported in known:
+            assert may_import(name, imported), f"{name} imports {imported}"
+
+
+@pytest.mark.parametrize(("name", "tree"), [pytest.param(*module, id=module[0]) for module in modules()])
+def test_outside_tools_have_one_owner(name: str, tree: ast.Module) -> None:
+    for imported in imports(tree):
+        owners = OWNERS.get(imported.split(".")[0])
+        assert owners is None or name in owners, f"{name} imports {imported}; its owner is {owners}"
+
+
+def test_layering_rule_can_fail() -> None:
+    assert not may_import("bisector.kernel.build", "bisector.machine.domain")
+    assert not may_import("bisector.model", "bisector.trial")
+    assert not may_import("bisector.analysis.classify", "bisector.settings")
+    assert may_import("bisector.trial", "bisector.kernel.build")
