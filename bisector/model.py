@@ -64,6 +64,16 @@ class Direction(StrEnum):
         return Verdict.NEW if above_threshold is (self is Direction.IMPROVEMENT) else Verdict.OLD
 
 
+class State(StrEnum):
+    """How a bisection stands, as scripts read it."""
+
+    RUNNING = "running"
+    FOUND = "found"
+    NARROWED = "narrowed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """The person's words for the two sides, as ``git bisect --term-old --term-new``."""

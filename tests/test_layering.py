@@ -10,7 +10,17 @@ PACKAGE = Path(__file__).parent.parent / "bisector"
 
 # Lowest first; a module may import from its own room and from lower layers only.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("bisector.errors", "bisector.model", "bisector.events", "bisector.deadline", "bisector.process"),
+    (
+        "bisector.errors",
+        "bisector.model",
+        "bisector.events",
+        "bisector.deadline",
+        "bisector.process",
+        "bisector.steps",
+        "bisector.resources",
+        "bisector.kinds",
+        "bisector.configfile",
+    ),
     (
         "bisector.history.graph",
         "bisector.history.search",
@@ -21,8 +31,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.report.table",
         "bisector.report.status",
         "bisector.report.units",
+        "bisector.report.text",
+        "bisector.report.summary",
+        "bisector.report.course",
     ),
-    ("bisector.settings", "bisector.options"),
+    ("bisector.settings", "bisector.options", "bisector.option_table", "bisector.checks"),
     (
         "bisector.history",
         "bisector.kernel",
@@ -39,8 +52,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 # Neighbours of one layer that are one thing in two files.
 TOGETHER = (
     {"bisector.errors", "bisector.model", "bisector.events"},
-    {"bisector.settings", "bisector.options"},
-    {"bisector.report.table", "bisector.report.status", "bisector.report.units"},
+    {"bisector.settings", "bisector.options", "bisector.option_table", "bisector.checks"},
+    {f"bisector.report.{name}" for name in ("table", "status", "units", "text", "summary", "course")},
     {"bisector.record", "bisector.fleet", "bisector.bisection"},
     {"bisector.cli", "bisector.commands", "bisector.__main__"},
 )

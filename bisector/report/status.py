@@ -1,0 +1,210 @@
+"""The one view of a bisection that tables and scripts are made of, and its JSON contract.
+
+``bisector status --json`` prints one object, made by :func:`to_json`. Its ``schema`` counts up
+when a key is renamed, removed or changes meaning; new keys may come at any time. Seconds, bytes
+and IOPS are plain numbers; a figure that is not known is ``null``, never NaN. Times are ISO 8601
+with zone. Strings are as git, the kernel and fio gave them (not cleaned for a terminal).
+
+=====================  ============================================================================
+``schema``             1
+``state``              ``running``, ``found``, ``narrowed``, ``failed`` or ``stopped``
+``message``            one sentence for a person
+``repository``         path of the kernel repository
+``terms``              ``{old, new}``: the words for the two sides, ``broken`` and ``fixed`` at first
+``direction``          ``improvement`` or ``regression``
+``threshold_iops``     number, or ``null`` while it is not known; ``threshold_origin`` says whence
+``old``, ``new``       ``{sha, subject, committed_at}``: the ends of the range
+``first_fixed``        the same of the first commit on the new side (whatever it is called), or ``null``
+``candidates``         ``[sha]``: what the first new commit can still be; one when ``found``
+``skips_in_the_way``   ``[sha]``: skipped commits that keep the candidates apart
+``evaluations``        number of trials; ``skipped``, ``weak`` and ``reused`` are those among them
+``trials``             in the order of measuring, see below
+``infra_faults``       ``[{at, sha, host, message}]``: trouble of ours, never a verdict
+``started_at``         time; ``ended_at`` is ``null`` while it runs
+``run_dir``, ``log``   paths; ``log`` is ``null`` when there is none
+``resume_command``     what to type to go on, or ``null``
+=====================  ============================================================================
+
+Each trial:
+
+=======================  ==========================================================================
+``n``                    its number, from 1
+``sha``, ``subject``     of the commit, with ``committed_at``
+``verdict``              in the person's terms, or ``skip`` or ``weak``
+``side``                 the same as ``old``, ``new``, ``skip`` or ``weak``, whatever the terms
+``stage``                how far it came: ``checkout``, ``config``, … ``workload``, ``done``
+``reason``               one sentence; ``fault`` is ``{stage, kind, reason, tail}`` or ``null``
+``runs``                 ``[{name, started_at, duration_s, jobs, cache, contention, clock_drift_s}]``
+``runs[].jobs``          ``[{name, direction, iops_mean, iops_stddev, bw_kib_s, clat_mean_ns, …}]``
+``runs[].cache``         ``{before, after}``: dm-cache status each, or ``null``; ``full`` is among it
+``runs[].contention``    ``{other_busy_cores, steal_share, psi_some_share}``
+``build_s``, ``boot_s``  wall seconds of each part, with ``storage_s``, ``workload_s``, ``total_s``
+                         and ``ours_s``, which is the rest
+``kernel``               ``{release, config, image, toolchain, quirks, unmet, cached, …}`` or ``null``
+``same_kernel_as``       sha of the commit whose equal kernel was measured instead, or ``null``
+``artifacts``            ``[{name, path, sha256, size_bytes}]``; paths are relative to ``run_dir``
+``host``, ``started_at`` where and when
+=======================  ==========================================================================
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bisector.model import CacheStatus, Commit, Direction, Run, State, Terms, Timings, Trial, Verdict
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TrialView:
+    """A trial with what analysis made of it; ``why`` is one sentence."""
+
+    n: int
+    trial: Trial
+    verdict: Verdict
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class InfraFaultView:
+    """Trouble of ours, the host's or the network's; ``sha`` is what was tried when it happened."""
+
+    at: str
+    sha: str | None
+    host: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class BisectionView:
+    """How a bisection stands: all that is shown of it, in any form."""
+
+    state: State
+    message: str
+    repository: str
+    terms: Terms
+    direction: Direction
+    threshold_iops: float | None
+    old: Commit
+    new: Commit
+    first_fixed: Commit | None
+    candidates: tuple[Commit, ...]
+    skips_in_the_way: tuple[Commit, ...]
+    trials: tuple[TrialView, ...]
+    infra_faults: tuple[InfraFaultView, ...]
+    started_at: str
+    ended_at: str | None
+    run_dir: str
+    resume_command: str
+    threshold_origin: str = ""
+    log: str = ""
+
+    def count(self, verdict: Verdict) -> int:
+        """How many trials ended in this verdict."""
+        return sum(trial.verdict is verdict for trial in self.trials)
+
+    @property
+    def reused(self) -> int:
+        """How many commits had the kernel of one already measured."""
+        return sum(trial.trial.same_kernel_as is not None for trial in self.trials)
+
+    @property
+    def trials_s(self) -> float:
+        """Wall seconds of all trials together."""
+        return math.fsum(trial.trial.timings.total_s for trial in self.trials)
+
+
+def ours_s(timings: Timings) -> float:
+    """Seconds of a trial that are neither make nor guest boot nor storage nor fio."""
+    parts = math.fsum((timings.build_s, timings.boot_s, timings.storage_s, timings.workload_s))
+    return max(0.0, timings.total_s - parts)
+
+
+def to_json(view: BisectionView) -> dict[str, object]:
+    """The documented contract as plain dictionaries, lists, strings, numbers and None."""
+    whole = {
+        "schema": SCHEMA,
+        "state": view.state,
+        "message": view.message,
+        "repository": view.repository,
+        "terms": {"old": view.terms.old, "new": view.terms.new},
+        "direction": view.direction,
+        "threshold_iops": view.threshold_iops,
+        "threshold_origin": view.threshold_origin or None,
+        "old": _commit(view.old),
+        "new": _commit(view.new),
+        "first_fixed": _commit(view.first_fixed) if view.first_fixed else None,
+        "candidates": [commit.sha for commit in view.candidates],
+        "skips_in_the_way": [commit.sha for commit in view.skips_in_the_way],
+        "evaluations": len(view.trials),
+        "skipped": view.count(Verdict.SKIP),
+        "weak": view.count(Verdict.WEAK),
+        "reused": view.reused,
+        "trials": [trial_to_json(trial, view.terms) for trial in view.trials],
+        "infra_faults": [asdict(fault) for fault in view.infra_faults],
+        "started_at": view.started_at,
+        "ended_at": view.ended_at,
+        "run_dir": view.run_dir,
+        "log": view.log or None,
+        "resume_command": view.resume_command or None,
+    }
+    return {key: _plain(value) for key, value in whole.items()}
+
+
+def trial_to_json(view: TrialView, terms: Terms) -> dict[str, object]:
+    """One element of ``trials``; ``bisector test --json`` prints it alone."""
+    trial = view.trial
+    whole = {
+        "n": view.n,
+        **_commit(trial.commit),
+        "verdict": terms.word(view.verdict),
+        "side": view.verdict,
+        "stage": trial.stage,
+        "reason": view.why,
+        "fault": asdict(trial.fault) if trial.fault else None,
+        "runs": [_run(run) for run in trial.runs],
+        **asdict(trial.timings),
+        "ours_s": ours_s(trial.timings),
+        "kernel": asdict(trial.kernel) if trial.kernel else None,
+        "same_kernel_as": trial.same_kernel_as,
+        "artifacts": [asdict(artifact) for artifact in trial.artifacts],
+        "host": trial.host,
+        "started_at": trial.started_at,
+    }
+    return {key: _plain(value) for key, value in whole.items()}
+
+
+def _commit(commit: Commit) -> dict[str, str]:
+    return {"sha": commit.sha, "subject": commit.subject, "committed_at": commit.committed_at}
+
+
+def _run(run: Run) -> dict[str, object]:
+    return {
+        "name": run.name,
+        "started_at": run.started_at,
+        "duration_s": run.duration_s,
+        "jobs": [asdict(job) for job in run.jobs],
+        "cache": {"before": _cache(run.cache_before), "after": _cache(run.cache_after)},
+        "contention": asdict(run.contention),
+        "clock_drift_s": run.clock_drift_s,
+    }
+
+
+def _cache(cache: CacheStatus | None) -> dict[str, object] | None:
+    return {**asdict(cache), "full": cache.full} if cache else None
+
+
+def _plain(value: object) -> object:
+    """JSON's own types only; what JSON cannot say (NaN, infinity) is null."""
+    match value:
+        case dict():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case float() if not math.isfinite(value):
+            return None
+        case str() | Path():  # StrEnums and paths become the plain string
+            return str(value)
+        case _:
+            return value

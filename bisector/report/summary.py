@@ -1,0 +1,168 @@
+"""What stands below the table: how it was judged, what it cost, the answer, what to type next."""
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from bisector.model import Commit, State, Verdict
+from bisector.report import units
+from bisector.report.status import BisectionView
+from bisector.report.text import Line, Role, Span, cells, clean, left, shorten, wrapped
+
+_LABEL_WIDTH = 13
+_LISTED = 8
+
+
+def footer_lines(view: BisectionView, width: int) -> list[Line]:
+    """Circumstances first, the answer last, where the eye is when the output has scrolled by."""
+    circumstances = [line for block in _CIRCUMSTANCES for line in block(view, width)]
+    return [*circumstances, (), *answer_lines(view, width)]
+
+
+def answer_lines(view: BisectionView, width: int) -> list[Line]:
+    """The outcome alone: the commit, or the set and what stands in the way, and what to type next."""
+    return [*_ANSWERS[view.state](view, width), *_next(view)]
+
+
+def _labelled(label: str, texts: Iterable[str], width: int, role: Role = Role.PLAIN) -> list[Line]:
+    """A label once, its texts below each other; nothing when there is none."""
+    room = width - _LABEL_WIDTH
+    return [
+        (Span(left("" if index else label, _LABEL_WIDTH), Role.HEAD), Span(shorten(text, room), role))
+        for index, text in enumerate(texts)
+    ]
+
+
+def _listed(items: Iterable[str]) -> list[str]:
+    """The first few and how many more there are."""
+    items = list(items)
+    return items[:_LISTED] + ([f"and {len(items) - _LISTED} more"] if len(items) > _LISTED else [])
+
+
+def _quote(commit: Commit) -> str:
+    """A commit as kernel people cite it."""
+    return f'{commit.short} ("{clean(commit.subject)}")'
+
+
+def _sentences(text: str, width: int) -> list[str]:
+    return wrapped(clean(text).split(), width - _LABEL_WIDTH)
+
+
+def _range(view: BisectionView, width: int) -> list[Line]:
+    words = max(cells(clean(word)) for word in (view.terms.old, view.terms.new)) + 2
+    texts = [left(f"{view.terms.old}:", words) + _quote(view.old), left(f"{view.terms.new}:", words) + _quote(view.new)]
+    return _labelled("range", texts, width)
+
+
+def _threshold(view: BisectionView, width: int) -> list[Line]:
+    if view.threshold_iops is None:
+        return _labelled("threshold", ["not known before both ends are measured"], width)
+    origin = f", {view.threshold_origin}" if view.threshold_origin else ""
+    return _labelled("threshold", _sentences(f"{units.iops(view.threshold_iops)} IOPS{origin}", width), width)
+
+
+def _figures(view: BisectionView, width: int) -> list[Line]:
+    shown = any(trial.trial.runs for trial in view.trials)
+    return _labelled("figures", ["mean IOPS of the slowest and of the fastest job of each run"] if shown else [], width)
+
+
+def _evaluations(view: BisectionView, width: int) -> list[Line]:
+    parts = [
+        units.plural(len(view.trials), "trial"),
+        *([f"{view.count(Verdict.SKIP)} skipped"] if view.count(Verdict.SKIP) else []),
+        *([f"{view.count(Verdict.WEAK)} too weak to count"] if view.count(Verdict.WEAK) else []),
+        *([f"{view.reused} not measured because the kernel was the same"] if view.reused else []),
+        *([units.duration(view.trials_s)] if view.trials else []),
+    ]
+    return _labelled("evaluations", wrapped(_joined(parts), width - _LABEL_WIDTH), width)
+
+
+def _joined(parts: list[str]) -> list[str]:
+    """The words of ``a, b, c``, so that they can be filled into lines."""
+    return ", ".join(parts).split()
+
+
+def _unmet(view: BisectionView, width: int) -> list[Line]:
+    return _per_kernel(view, width, "not obtained", lambda kernel: kernel.unmet)
+
+
+def _quirks(view: BisectionView, width: int) -> list[Line]:
+    return _per_kernel(view, width, "quirks", lambda kernel: kernel.quirks)
+
+
+def _per_kernel(view: BisectionView, width: int, label: str, of: Callable[..., tuple[str, ...]]) -> list[Line]:
+    kernels = [trial.trial.kernel for trial in view.trials if trial.trial.kernel is not None]
+    counts = Counter(item for kernel in kernels for item in dict.fromkeys(of(kernel)))
+    texts = (item if n == len(kernels) else f"{item} ({n} of {len(kernels)} kernels)" for item, n in counts.items())
+    return _labelled(label, _listed(texts), width)
+
+
+def _host(view: BisectionView, width: int) -> list[Line]:
+    hosts = dict.fromkeys(trial.trial.host for trial in view.trials)
+    return _labelled("host", wrapped(hosts, width - _LABEL_WIDTH), width)
+
+
+def _infra(view: BisectionView, width: int) -> list[Line]:
+    texts = [f"{fault.host}: {fault.message}" for fault in view.infra_faults]
+    return _labelled("our faults", _listed(texts), width, Role.WEAK)
+
+
+def _directory(view: BisectionView, width: int) -> list[Line]:
+    return _labelled("record", [view.run_dir], width)
+
+
+_CIRCUMSTANCES = (_range, _figures, _threshold, _evaluations, _unmet, _quirks, _host, _infra, _directory)
+
+
+def _found(view: BisectionView, width: int) -> list[Line]:
+    if view.first_fixed is None:
+        return _standing(view, width)
+    date = view.first_fixed.committed_at[:10]
+    return [
+        *_labelled("answer", [f"{view.first_fixed.short} is the first {view.terms.new} commit"], width, Role.NEW),
+        *_labelled("", [view.first_fixed.subject], width, Role.STRONG),
+        *_labelled("", [date], width, Role.DIM),
+    ]
+
+
+def _narrowed(view: BisectionView, width: int) -> list[Line]:
+    count = units.plural(len(view.candidates), "commit")
+    return [
+        *_labelled("answer", [f"the first {view.terms.new} commit is one of {count}:"], width, Role.WEAK),
+        *_labelled("", _listed(_quote(commit) for commit in view.candidates), width),
+        *_labelled("in the way", _listed(f"skipped {_quote(one)}" for one in view.skips_in_the_way), width, Role.SKIP),
+    ]
+
+
+def _standing(view: BisectionView, width: int) -> list[Line]:
+    left_over = [units.plural(len(view.candidates), "candidate") + " left"] if view.candidates else []
+    lines = _labelled(view.state.value, left_over or ["no verdict on the range yet"], width, Role.STRONG)
+    return [*lines, *_labelled("", _sentences(view.message, width), width)]
+
+
+def _failed(view: BisectionView, width: int) -> list[Line]:
+    return _labelled(view.state.value, _sentences(view.message, width), width, Role.OLD)
+
+
+_ANSWERS: dict[State, Callable[[BisectionView, int], list[Line]]] = {
+    State.FOUND: _found,
+    State.NARROWED: _narrowed,
+    State.RUNNING: _standing,
+    State.STOPPED: _standing,
+    State.FAILED: _failed,
+}
+
+
+def _next(view: BisectionView) -> list[Line]:
+    """The command is never shortened: it is there to be copied."""
+    match view.state:
+        case State.FOUND if view.first_fixed is not None:
+            command = shlex.join(["git", "-C", view.repository, "show", view.first_fixed.short])
+        case State.NARROWED if view.candidates:
+            shas = [commit.short for commit in view.candidates[:_LISTED]]
+            command = shlex.join(["git", "-C", view.repository, "show", "--stat", *shas])
+        case State.STOPPED | State.FAILED:
+            command = view.resume_command
+        case _:
+            command = ""
+    return [(Span(left("next", _LABEL_WIDTH), Role.HEAD), Span(command, Role.COMMAND))] if command else []

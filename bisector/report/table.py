@@ -1,0 +1,261 @@
+"""The verdict table: rows as data, then lines of a given width.
+
+The same lines serve a terminal (with colours), a mail and a file: columns stand by spaces alone,
+with no box art that a mail program could break.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bisector.model import JobFigures, Run, Terms, Verdict
+from bisector.report import units
+from bisector.report.status import BisectionView, TrialView, ours_s
+from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, clean, left, right, shorten, wrapped
+
+GAP = "  "
+TAIL_LINES = 6
+_WHY_LINES = 2
+_COMMIT_WIDTH = 12
+_DATE_WIDTH = 10
+_TERM_WIDTH = 12
+_SUBJECT_MIN_WIDTH = 34
+_TIME_TITLES = ("build", "boot", "storage", "fio", "ours", "total")
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The mean IOPS of the jobs of one run: the least, the most, and how many there are."""
+
+    least: float
+    most: float
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One trial as the table shows it; ``figures`` go with :func:`run_names`, None where not run."""
+
+    n: int
+    commit: str
+    date: str
+    subject: str
+    verdict: str
+    role: Role
+    figures: tuple[Figures | None, ...]
+    why: str
+    tail: tuple[str, ...]
+    times_s: tuple[float, ...]
+
+
+def run_names(trials: Sequence[TrialView]) -> tuple[str, ...]:
+    """The names of the fio runs, in the order in which they were first seen."""
+    return tuple(dict.fromkeys(run.name for view in trials for run in view.trial.runs))
+
+
+def figures(run: Run) -> Figures | None:
+    """The jobs' figures of a run, of the reads where it reads, else of the writes."""
+    jobs: Sequence[JobFigures] = [job for job in run.jobs if job.direction == "read"] or run.jobs
+    means = [job.iops_mean for job in jobs if math.isfinite(job.iops_mean)]
+    return Figures(min(means), max(means), len(means)) if means else None
+
+
+def rows(trials: Sequence[TrialView], terms: Terms) -> tuple[Row, ...]:
+    """The trials as rows, in the order given."""
+    names = run_names(trials)
+    return tuple(_row(view, names, terms) for view in trials)
+
+
+def _row(view: TrialView, names: tuple[str, ...], terms: Terms) -> Row:
+    trial = view.trial
+    by_name = {run.name: figures(run) for run in trial.runs}
+    timings = trial.timings
+    return Row(
+        n=view.n,
+        commit=clean(trial.commit.short),
+        date=clean(trial.commit.committed_at[:_DATE_WIDTH]),
+        subject=clean(trial.commit.subject),
+        verdict=shorten(terms.word(view.verdict), _TERM_WIDTH),
+        role=VERDICT_ROLES[view.verdict],
+        figures=tuple(by_name.get(name) for name in names),
+        why=clean(_why(view)),
+        tail=tuple(clean(line) for line in trial.fault.tail[-TAIL_LINES:]) if trial.fault else (),
+        times_s=(
+            timings.build_s,
+            timings.boot_s,
+            timings.storage_s,
+            timings.workload_s,
+            ours_s(timings),
+            timings.total_s,
+        ),
+    )
+
+
+def _why(view: TrialView) -> str:
+    """What a reader asks about a row whose figures do not speak for themselves."""
+    if view.trial.same_kernel_as is not None:
+        return f"same kernel as {view.trial.same_kernel_as[:_COMMIT_WIDTH]}, not measured again"
+    return "" if view.verdict in {Verdict.OLD, Verdict.NEW} else view.why
+
+
+def _paragraph(text: str, width: int) -> list[str]:
+    """A sentence on two lines at most; the rest of it is in the logs below or in the record."""
+    lines = wrapped(text.split(), width)
+    return [*lines[: _WHY_LINES - 1], shorten(" ".join(lines[_WHY_LINES - 1 :]), width)] if lines[1:] else lines
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Which columns fit and how wide they are."""
+
+    number: int
+    verdict: int
+    dated: bool
+    shown_runs: tuple[int, ...]
+    run_titles: tuple[str, ...]
+    least: tuple[int, ...]
+    most: tuple[int, ...]
+    subject: int  # 0: on a line of its own
+
+    @property
+    def indent(self) -> str:
+        return " " * (self.number + len(GAP))
+
+
+def verdict_lines(trials: Sequence[TrialView], terms: Terms, width: int) -> list[Line]:
+    """The verdicts and the figures behind them, no line wider than ``width`` cells.
+
+    Where the subject does not fit beside the figures it has a line of its own; where even the
+    figures do not fit, the date goes first, then the earlier runs. The last run decides, so it stays.
+    """
+    table = rows(trials, terms)
+    if not table:
+        return [(Span("No trial has ended yet.", Role.DIM),)]
+    layout = _layout(table, run_names(trials), width)
+    lines = [_heading(layout)]
+    for row in table:
+        lines.append(_main_line(row, layout))
+        room = width - len(layout.indent)
+        if not layout.subject:
+            lines.append((Span(layout.indent + shorten(row.subject, room)),))
+        lines += [(Span(layout.indent + text, row.role),) for text in _paragraph(row.why, room)]
+    return lines
+
+
+def _layout(table: Sequence[Row], names: tuple[str, ...], width: int) -> _Layout:
+    number = max(2, *(len(str(row.n)) for row in table))
+    verdict = max(len("verdict"), *(cells(row.verdict) for row in table))
+    columns = [[row.figures[index] for row in table] for index in range(len(names))]
+    least = tuple(max((len(units.iops(f.least)) for f in column if f), default=1) for column in columns)
+    most = tuple(max((len(_most(f)) for f in column if f), default=0) for column in columns)
+    titles = tuple(f"IOPS {clean(name)}" for name in names)
+    run_widths = [max(a + b, len(title)) for a, b, title in zip(least, most, titles, strict=True)]
+    fixed = number + len(GAP) + _COMMIT_WIDTH + len(GAP) + verdict
+    shown = tuple(range(len(names)))
+    while len(shown) > 1 and fixed + sum(len(GAP) + run_widths[index] for index in shown) > width:
+        shown = shown[1:]
+    used = fixed + sum(len(GAP) + run_widths[index] for index in shown)
+    dated = used + len(GAP) + _DATE_WIDTH <= width
+    used += (len(GAP) + _DATE_WIDTH) if dated else 0
+    beside = width - used - len(GAP)
+    subject = beside if beside >= _SUBJECT_MIN_WIDTH else 0
+    return _Layout(number, verdict, dated, shown, titles, least, most, subject)
+
+
+def _most(run: Figures) -> str:
+    """What follows the least job: nothing for one job, the other of two, the most of several."""
+    if run.jobs == 1:
+        return ""
+    return f" / {units.iops(run.most)}" if run.jobs == 2 else f" … {units.iops(run.most)}"  # noqa: PLR2004
+
+
+def _heading(layout: _Layout) -> Line:
+    titles = [right("n", layout.number), left("commit", _COMMIT_WIDTH)]
+    titles += [left("date", _DATE_WIDTH)] if layout.dated else []
+    titles += [left("verdict", layout.verdict)]
+    titles += [right(layout.run_titles[index], _run_width(layout, index)) for index in layout.shown_runs]
+    titles += ["subject"] if layout.subject else []
+    return (Span(GAP.join(titles), Role.HEAD),)
+
+
+def _run_width(layout: _Layout, index: int) -> int:
+    return max(layout.least[index] + layout.most[index], len(layout.run_titles[index]))
+
+
+def _main_line(row: Row, layout: _Layout) -> Line:
+    spans = [Span(right(str(row.n), layout.number) + GAP), Span(left(row.commit, _COMMIT_WIDTH) + GAP, Role.STRONG)]
+    if layout.dated:
+        spans.append(Span(left(row.date, _DATE_WIDTH) + GAP, Role.DIM))
+    spans.append(Span(left(row.verdict, layout.verdict), row.role))
+    for index in layout.shown_runs:
+        decides = index == layout.shown_runs[-1]
+        spans.append(Span(GAP + _figures_cell(row.figures[index], layout, index), Role.PLAIN if decides else Role.DIM))
+    if layout.subject:
+        spans.append(Span(GAP + shorten(row.subject, layout.subject)))
+    return tuple(spans)
+
+
+def _figures_cell(run: Figures | None, layout: _Layout, index: int) -> str:
+    width = _run_width(layout, index)
+    if run is None:
+        return right(units.UNKNOWN, width)
+    return right(units.iops(run.least).rjust(layout.least[index]) + _aligned_most(run, layout.most[index]), width)
+
+
+def _aligned_most(run: Figures, width: int) -> str:
+    most = _most(run)
+    return most[:3] + most[3:].rjust(width - 3) if most else " " * width
+
+
+def time_lines(trials: Sequence[TrialView], terms: Terms) -> list[Line]:
+    """Where each trial's seconds went; "ours" is what is neither make, guest boot, storage nor fio."""
+    table = rows(trials, terms)
+    if not table:
+        return []
+    sums = tuple(math.fsum(row.times_s[index] for row in table) for index in range(len(_TIME_TITLES)))
+    widths = [max(len(title), len(units.seconds(total))) for title, total in zip(_TIME_TITLES, sums, strict=True)]
+    number = max(2, *(len(str(row.n)) for row in table))
+
+    def line(n: str, commit: str, figures: Sequence[str]) -> str:
+        cells_ = [right(figure, width) for figure, width in zip(figures, widths, strict=True)]
+        return GAP.join([right(n, number), left(commit, _COMMIT_WIDTH), *cells_])
+
+    lines: list[Line] = [(Span(line("n", "seconds", _TIME_TITLES), Role.HEAD),)]
+    lines += [
+        (Span(line(str(row.n), row.commit, [_seconds(figure) for figure in row.times_s]), Role.DIM),) for row in table
+    ]
+    lines.append((Span(line("", "all", [units.seconds(figure) for figure in sums])),))
+    return lines
+
+
+def _seconds(figure: float) -> str:
+    """A part that took no time at all was not reached."""
+    return units.seconds(figure) if figure else units.UNKNOWN
+
+
+def fault_lines(trials: Sequence[TrialView], terms: Terms, width: int) -> list[Line]:
+    """The last log lines of every kernel that could not be judged, a few each."""
+    lines: list[Line] = []
+    for row, view in zip(rows(trials, terms), trials, strict=True):
+        fault = view.trial.fault
+        if fault is None or not row.tail:
+            continue
+        head = f"{row.n:>2}{GAP}{row.commit}{GAP}{fault.kind} ({fault.stage})"
+        lines.append((Span(shorten(head, width), row.role),))
+        lines += [(Span(f"    {shorten(text, width - 4)}", Role.DIM),) for text in row.tail]
+    return lines
+
+
+def report_lines(view: BisectionView, footer: Sequence[Line], width: int) -> list[Line]:
+    """The whole report: verdicts, logs of the skipped, times, and the footer given."""
+    blocks = (
+        verdict_lines(view.trials, view.terms, width),
+        fault_lines(view.trials, view.terms, width),
+        time_lines(view.trials, view.terms),
+        list(footer),
+    )
+    lines: list[Line] = []
+    for block in blocks:
+        if block:
+            lines += [*([()] if lines else []), *block]
+    return lines

@@ -1,0 +1,147 @@
+"""Lines of text as data: spans with a role, cleaned and measured in terminal cells.
+
+What a span says is decided here and in the tables; what colour a role has is the terminal's
+matter. Everything that came from a commit, a kernel or a guest passes :func:`clean`, so that no
+subject line moves the cursor or recolours the screen.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from bisector.model import Verdict
+
+# ECMA-48: CSI sequences, OSC strings (titles, hyperlinks), other two-character escapes.
+_ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)|\x1b[ -/]*[0-~]"
+)
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+ELLIPSIS = "…"
+
+
+class Role(StrEnum):
+    """What a span is, for whoever paints it."""
+
+    PLAIN = "plain"
+    HEAD = "head"
+    STRONG = "strong"
+    DIM = "dim"
+    OLD = "old"
+    NEW = "new"
+    SKIP = "skip"
+    WEAK = "weak"
+    ACTIVE = "active"
+    COMMAND = "command"
+
+
+VERDICT_ROLES = {
+    Verdict.OLD: Role.OLD,
+    Verdict.NEW: Role.NEW,
+    Verdict.SKIP: Role.SKIP,
+    Verdict.WEAK: Role.WEAK,
+}
+
+
+class Span(NamedTuple):
+    """A piece of one line."""
+
+    text: str
+    role: Role = Role.PLAIN
+
+
+Line = tuple[Span, ...]
+
+
+def clean(text: str) -> str:
+    """One printable line: escape sequences gone, white space plain, all else invisible replaced.
+
+    That covers control characters, bidirectional overrides and the lone surrogates of subjects
+    that are not UTF-8.
+    """
+    if text.isprintable():
+        return text
+    return "".join(_visible(char) for char in _ESCAPES.sub("", text))
+
+
+def _visible(char: str) -> str:
+    if char.isprintable():
+        return char
+    if char.isspace():
+        return " "
+    # Format characters (joiners, directions) have no width of their own: nothing replaces them.
+    return "" if unicodedata.category(char) == "Cf" else _REPLACEMENT
+
+
+def _char_cells(char: str) -> int:
+    if unicodedata.category(char) in {"Mn", "Me"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in {"W", "F"} else 1
+
+
+def cells(text: str) -> int:
+    """The width in terminal cells of clean text."""
+    return len(text) if text.isascii() else sum(_char_cells(char) for char in text)
+
+
+def shorten(text: str, width: int) -> str:
+    """The text cleaned and, with an ellipsis, no wider than ``width`` cells."""
+    text = clean(text)
+    if cells(text) <= width:
+        return text
+    if width < 1:
+        return ""
+    kept, used = [], 0
+    for char in text:
+        used += _char_cells(char)
+        if used > width - 1:
+            break
+        kept.append(char)
+    return "".join(kept).rstrip() + ELLIPSIS
+
+
+def left(text: str, width: int) -> str:
+    """The text shortened and padded to exactly ``width`` cells, at the left."""
+    text = shorten(text, width)
+    return text + " " * (width - cells(text))
+
+
+def right(text: str, width: int) -> str:
+    """The text shortened and padded to exactly ``width`` cells, at the right."""
+    text = shorten(text, width)
+    return " " * (width - cells(text)) + text
+
+
+def wrapped(words: Iterable[str], width: int) -> list[str]:
+    """Words filled into lines of at most ``width`` cells; a word is cut only when it must be."""
+    lines: list[str] = []
+    for word in words:
+        word = shorten(word, width)  # noqa: PLW2901 - the word as it will be shown
+        if lines and cells(lines[-1]) + 1 + cells(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
+def cut(line: Line, width: int) -> Line:
+    """The line with its spans clean and together no wider than ``width`` cells."""
+    kept: list[Span] = []
+    for span in line:
+        text = shorten(span.text, width)
+        width -= cells(text)
+        kept.append(Span(text, span.role))
+        if text != clean(span.text):
+            break
+    return tuple(kept)
+
+
+def line_text(line: Line) -> str:
+    """One line without its roles."""
+    return "".join(clean(span.text) for span in line).rstrip()
+
+
+def as_text(lines: Sequence[Line]) -> str:
+    """Lines without their roles, each ended."""
+    return "".join(line_text(line) + "\n" for line in lines)

@@ -1,0 +1,185 @@
+"""Invented bisections for the tests of what people read."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from bisector.events import Event, IopsSample, Note, Planned, StageStarted, TrialJudged
+from bisector.model import (
+    Artifact,
+    CacheStatus,
+    Commit,
+    Contention,
+    Direction,
+    Fault,
+    FaultKind,
+    JobFigures,
+    Kernel,
+    Run,
+    Stage,
+    State,
+    Terms,
+    Timings,
+    Trial,
+    Verdict,
+)
+from bisector.report.status import BisectionView, InfraFaultView, TrialView
+
+STARTED_AT = "2026-03-01T10:00:00+00:00"
+SUBJECTS = (
+    "Linux 5.0",
+    "dm cache: add support for a block size that is not a power of two on small devices",
+    "dm cache policy smq: make the cleaner gentle",
+    "dm cache policy smq: demote when the cache is full",
+    "dm cache: rename a variable",
+    "Linux 5.1-rc1",
+)
+COMMITS = tuple(
+    Commit(f"{n:x}a5b3c7d9e1f" * 3 + "0000"[: 40 - 36], f"{n:040x}", subject, f"2026-01-{n + 10:02}T12:00:00+01:00")
+    for n, subject in enumerate(SUBJECTS)
+)
+
+
+def job(name: str, iops: float, direction: str = "read") -> JobFigures:
+    return JobFigures(name, direction, iops, 12.5, iops * 4, 2e6, 9e6, 200_000, 40_000, 0)
+
+
+def run(name: str, *iops: float) -> Run:
+    cache = CacheStatus("smq", "writeback", 1024, 1024, 3, 10, 20, 30, 40, 5, 6)
+    jobs = tuple(job(f"job{n}", figure) for n, figure in enumerate(iops))
+    return Run(name, STARTED_AT, 40.2, jobs, None, cache, Contention(0.05, 0.0, 0.01), 0.001)
+
+
+def kernel(unmet: tuple[str, ...] = (), quirks: tuple[str, ...] = ()) -> Kernel:
+    return Kernel(
+        image=Path("kernels/k1/bzImage"),
+        config=Path("kernels/k1/config"),
+        release="5.0.0-test",
+        build_id="b1",
+        content_sha256="c" * 64,
+        key="k1",
+        toolchain="gcc 12.2",
+        quirks=quirks,
+        unmet=unmet,
+        cached=False,
+        build_s=47.0,
+    )
+
+
+def trial(commit: Commit, *runs: Run, timings: Timings | None = None) -> Trial:
+    return Trial(
+        commit=commit,
+        started_at=STARTED_AT,
+        host="box",
+        stage=Stage.DONE,
+        fault=None,
+        kernel=kernel(),
+        runs=runs,
+        timings=timings or Timings(47.0, 5.7, 4.2, 84.0, 146.4),
+        artifacts=(Artifact("console.log", "trials/1/console.log", "d" * 64, 20_000),),
+    )
+
+
+def judged(
+    n: int, commit: Commit, verdict: Verdict, empty: tuple[float, float], full: tuple[float, float]
+) -> TrialView:
+    return TrialView(n, trial(commit, run("empty", *empty), run("full", *full)), verdict, "by the least of its jobs")
+
+
+def build_fault(n: int, commit: Commit) -> TrialView:
+    reason = "drivers/md/dm-cache-policy-smq.c:1201:2: error: 'nr_free' undeclared"
+    tail = (
+        "  CC      drivers/md/dm-cache-policy-smq.o",
+        "drivers/md/dm-cache-policy-smq.c: In function 'queue_promotion':",
+        reason,
+        "make[3]: *** [scripts/Makefile.build:250: drivers/md/dm-cache-policy-smq.o] Error 1",
+    )
+    failed = replace(
+        trial(commit, timings=Timings(build_s=12.1, total_s=12.9)),
+        stage=Stage.BUILD,
+        fault=Fault(Stage.BUILD, FaultKind.BUILD_ERROR, reason, tail),
+        kernel=None,
+    )
+    return TrialView(n, failed, Verdict.SKIP, f"does not build: {reason}")
+
+
+BROKEN = judged(1, COMMITS[0], Verdict.OLD, (1002.3, 8046.0), (1001.6, 9104.4))
+FIXED = judged(2, COMMITS[5], Verdict.NEW, (3818.0, 6057.2), (4006.0, 7363.0))
+MIDDLE = judged(3, COMMITS[2], Verdict.OLD, (1002.0, 7701.0), (1002.0, 12701.0))
+CULPRIT = judged(4, COMMITS[3], Verdict.NEW, (3980.0, 6941.0), (4011.5, 7363.0))
+SKIPPED = build_fault(3, COMMITS[2])
+REUSED = TrialView(
+    5,
+    replace(trial(COMMITS[4], timings=Timings(build_s=16.6, total_s=17.0)), same_kernel_as=COMMITS[3].sha),
+    Verdict.NEW,
+    "equal kernels",
+)
+WEAK = TrialView(3, MIDDLE.trial, Verdict.WEAK, "another process used 1.4 cores during run full")
+
+
+def view(*trials: TrialView, state: State = State.FOUND) -> BisectionView:
+    return BisectionView(
+        state=state,
+        message="",
+        repository="/src/linux",
+        terms=Terms(),
+        direction=Direction.IMPROVEMENT,
+        threshold_iops=2003.1,
+        old=COMMITS[0],
+        new=COMMITS[5],
+        first_fixed=COMMITS[3] if state is State.FOUND else None,
+        candidates=(COMMITS[3],) if state is State.FOUND else (),
+        skips_in_the_way=(),
+        trials=trials,
+        infra_faults=(),
+        started_at=STARTED_AT,
+        ended_at="2026-03-01T10:20:00+00:00",
+        run_dir="/var/runs/r1",
+        resume_command="bisector resume --run-dir /var/runs/r1",
+        threshold_origin="the geometric mean of the least jobs of both ends",
+    )
+
+
+def found() -> BisectionView:
+    return view(BROKEN, FIXED, MIDDLE, CULPRIT)
+
+
+def narrowed() -> BisectionView:
+    whole = view(BROKEN, FIXED, SKIPPED, CULPRIT, REUSED, state=State.NARROWED)
+    fault = InfraFaultView(STARTED_AT, COMMITS[3].sha, "box", "the guest's SSH connection was lost")
+    return replace(whole, candidates=(COMMITS[2], COMMITS[3]), skips_in_the_way=(COMMITS[2],), infra_faults=(fault,))
+
+
+def regression() -> BisectionView:
+    fast = judged(1, COMMITS[0], Verdict.OLD, (3818.0, 6057.2), (4006.0, 7363.0))
+    slow = judged(2, COMMITS[5], Verdict.NEW, (1002.3, 8046.0), (1001.6, 9104.4))
+    first = judged(3, COMMITS[3], Verdict.NEW, (1002.0, 7701.0), (1002.0, 12701.0))
+    return replace(view(fast, slow, first), terms=Terms("fast", "slow"), direction=Direction.REGRESSION)
+
+
+def empty() -> BisectionView:
+    return replace(
+        view(state=State.RUNNING), threshold_iops=None, threshold_origin="", ended_at=None, candidates=COMMITS[1:]
+    )
+
+
+def event_of(shown: TrialView) -> TrialJudged:
+    return TrialJudged(shown.n, shown.trial, shown.verdict, shown.why)
+
+
+def recorded() -> tuple[Event, ...]:
+    """What a bisection says, from the first end to a skip."""
+    events: list[Event] = [Note("the accelerator is tcg: kvm did not boot")]
+    for shown, purpose, left, steps in (
+        (BROKEN, "the old end", 0, 0),
+        (FIXED, "the new end", 0, 0),
+        (SKIPPED, "halves the candidates", 4, 2),
+    ):
+        commit = shown.trial.commit
+        events.append(Planned(shown.n, commit, purpose, left, steps))
+        events += [StageStarted(commit, stage) for stage in (Stage.CHECKOUT, Stage.CONFIG, Stage.BUILD)]
+        if shown.trial.runs:
+            events += [StageStarted(commit, stage) for stage in (Stage.BOOT, Stage.STORAGE)]
+            events.append(StageStarted(commit, Stage.WORKLOAD, "run full"))
+            events += [IopsSample("full", 5000.0 + n, n / 80) for n in range(80)]
+        events.append(event_of(shown))
+    return tuple(events)

@@ -1,0 +1,236 @@
+from dataclasses import replace
+
+import pytest
+
+from bisector.model import Commit, State, Terms, Verdict
+from bisector.report.status import BisectionView, TrialView
+from bisector.report.summary import answer_lines, footer_lines
+from bisector.report.table import Figures, figures, report_lines, rows, run_names, time_lines, verdict_lines
+from bisector.report.text import Line, as_text, cells, line_text
+
+from . import examples
+
+FOUND_80 = """\
+ n  commit        date        verdict     IOPS empty       IOPS full
+ 1  0a5b3c7d9e1f  2026-01-10  broken   1,002 / 8,046  1,002 /  9,104
+    Linux 5.0
+ 2  5a5b3c7d9e1f  2026-01-15  fixed    3,818 / 6,057  4,006 /  7,363
+    Linux 5.1-rc1
+ 3  2a5b3c7d9e1f  2026-01-12  broken   1,002 / 7,701  1,002 / 12,701
+    dm cache policy smq: make the cleaner gentle
+ 4  3a5b3c7d9e1f  2026-01-13  fixed    3,980 / 6,941  4,012 /  7,363
+    dm cache policy smq: demote when the cache is full
+
+ n  seconds       build  boot  storage    fio  ours  total
+ 1  0a5b3c7d9e1f   47.0   5.7      4.2   84.0   5.5  146.4
+ 2  5a5b3c7d9e1f   47.0   5.7      4.2   84.0   5.5  146.4
+ 3  2a5b3c7d9e1f   47.0   5.7      4.2   84.0   5.5  146.4
+ 4  3a5b3c7d9e1f   47.0   5.7      4.2   84.0   5.5  146.4
+    all           188.0  22.8     16.8  336.0  22.0  585.6
+
+range        broken: 0a5b3c7d9e1f ("Linux 5.0")
+             fixed:  5a5b3c7d9e1f ("Linux 5.1-rc1")
+figures      mean IOPS of the slowest and of the fastest job of each run
+threshold    2,003 IOPS, the geometric mean of the least jobs of both ends
+evaluations  4 trials, 9 min 46 s
+host         box
+record       /var/runs/r1
+
+answer       3a5b3c7d9e1f is the first fixed commit
+             dm cache policy smq: demote when the cache is full
+             2026-01-13
+next         git -C /src/linux show 3a5b3c7d9e1f
+"""
+
+NARROWED_120 = """\
+ n  commit        date        verdict     IOPS empty      IOPS full  subject
+ 1  0a5b3c7d9e1f  2026-01-10  broken   1,002 / 8,046  1,002 / 9,104  Linux 5.0
+ 2  5a5b3c7d9e1f  2026-01-15  fixed    3,818 / 6,057  4,006 / 7,363  Linux 5.1-rc1
+ 3  2a5b3c7d9e1f  2026-01-12  skip                 –              –  dm cache policy smq: make the cleaner gentle
+    does not build: drivers/md/dm-cache-policy-smq.c:1201:2: error: 'nr_free' undeclared
+ 4  3a5b3c7d9e1f  2026-01-13  fixed    3,980 / 6,941  4,012 / 7,363  dm cache policy smq: demote when the cache is full
+ 5  4a5b3c7d9e1f  2026-01-14  fixed                –              –  dm cache: rename a variable
+    same kernel as 3a5b3c7d9e1f, not measured again
+
+ 3  2a5b3c7d9e1f  build error (build)
+      CC      drivers/md/dm-cache-policy-smq.o
+    drivers/md/dm-cache-policy-smq.c: In function 'queue_promotion':
+    drivers/md/dm-cache-policy-smq.c:1201:2: error: 'nr_free' undeclared
+    make[3]: *** [scripts/Makefile.build:250: drivers/md/dm-cache-policy-smq.o] Error 1
+
+ n  seconds       build  boot  storage    fio  ours  total
+ 1  0a5b3c7d9e1f   47.0   5.7      4.2   84.0   5.5  146.4
+ 2  5a5b3c7d9e1f   47.0   5.7      4.2   84.0   5.5  146.4
+ 3  2a5b3c7d9e1f   12.1     –        –      –   0.8   12.9
+ 4  3a5b3c7d9e1f   47.0   5.7      4.2   84.0   5.5  146.4
+ 5  4a5b3c7d9e1f   16.6     –        –      –   0.4   17.0
+    all           169.7  17.1     12.6  252.0  17.7  469.1
+
+range        broken: 0a5b3c7d9e1f ("Linux 5.0")
+             fixed:  5a5b3c7d9e1f ("Linux 5.1-rc1")
+figures      mean IOPS of the slowest and of the fastest job of each run
+threshold    2,003 IOPS, the geometric mean of the least jobs of both ends
+evaluations  5 trials, 1 skipped, 1 not measured because the kernel was the same, 7 min 49 s
+host         box
+our faults   box: the guest's SSH connection was lost
+record       /var/runs/r1
+
+answer       the first fixed commit is one of 2 commits:
+             2a5b3c7d9e1f ("dm cache policy smq: make the cleaner gentle")
+             3a5b3c7d9e1f ("dm cache policy smq: demote when the cache is full")
+in the way   skipped 2a5b3c7d9e1f ("dm cache policy smq: make the cleaner gentle")
+next         git -C /src/linux show --stat 2a5b3c7d9e1f 3a5b3c7d9e1f
+"""  # noqa: RUF001 - the dash that stands for no figure
+
+EMPTY_80 = """\
+No trial has ended yet.
+
+range        broken: 0a5b3c7d9e1f ("Linux 5.0")
+             fixed:  5a5b3c7d9e1f ("Linux 5.1-rc1")
+threshold    not known before both ends are measured
+evaluations  0 trials
+record       /var/runs/r1
+
+running      5 candidates left
+"""
+
+
+def report(view: BisectionView, width: int) -> list[Line]:
+    return report_lines(view, footer_lines(view, width), width)
+
+
+def text(lines: list[Line]) -> str:
+    return as_text(lines)
+
+
+@pytest.mark.parametrize(
+    ("view", "width", "golden"),
+    [
+        pytest.param(examples.found(), 80, FOUND_80, id="found at 80 columns"),
+        pytest.param(examples.narrowed(), 120, NARROWED_120, id="narrowed at 120 columns"),
+        pytest.param(examples.empty(), 80, EMPTY_80, id="empty"),
+    ],
+)
+def test_golden(view: BisectionView, width: int, golden: str) -> None:
+    assert text(report(view, width)) == golden
+
+
+def test_regression_is_told_in_its_own_terms() -> None:
+    whole = text(report(examples.regression(), 80))
+    assert " 1  0a5b3c7d9e1f  2026-01-10  fast " in whole
+    assert "3a5b3c7d9e1f is the first slow commit" in whole
+    assert "broken" not in whole
+    assert "fixed" not in whole
+
+
+def odd(subject: str) -> TrialView:
+    return examples.judged(1, replace(examples.COMMITS[0], subject=subject), Verdict.OLD, (1.0, 2.0), (1.0, 2.0))
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize(
+    "subject",
+    ["x" * 400, "日本語の件名" * 30, "\x1b[2J\x1b[31mgone\x07", "a\tb\r\nc", "\u202egnp.exe", "caf\udce9", ""],
+)
+def test_odd_subjects_keep_the_columns(subject: str, width: int) -> None:
+    trial = odd(subject)
+    lines = [line_text(line) for line in verdict_lines([trial, examples.FIXED], Terms(), width)]
+    assert all(line.isprintable() for line in lines)
+    assert all(cells(line) <= width for line in lines), lines
+    text(lines_of(trial)).encode("utf-8")
+
+
+def lines_of(*trials: TrialView) -> list[Line]:
+    return report(examples.view(*trials), 80)
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160])
+def test_nothing_but_a_command_is_wider_than_asked(width: int) -> None:
+    for view in (examples.found(), examples.narrowed(), examples.regression(), examples.empty()):
+        for line in report(view, width):
+            assert cells(line_text(line)) <= width or line_text(line).startswith("next")
+
+
+def test_a_command_is_never_shortened() -> None:
+    view = replace(examples.found(), repository="/home/somebody with spaces/" + "deep/" * 30)
+    command = line_text(answer_lines(view, 80)[-1])
+    assert command.endswith("' show 3a5b3c7d9e1f")
+    assert "'/home/somebody with spaces/deep/" in command
+
+
+def test_narrow_terminal_gives_up_the_date_then_the_first_run() -> None:
+    trials = [examples.BROKEN]
+    heads = {width: line_text(verdict_lines(trials, Terms(), width)[0]).split() for width in (70, 60, 45)}
+    assert "date" in heads[70]
+    assert "date" not in heads[60]
+    assert "empty" in heads[60]
+    assert "empty" not in heads[45]
+    assert "full" in heads[45]
+
+
+def test_weak_and_settled_reasons() -> None:
+    shown = text(verdict_lines([examples.BROKEN, examples.WEAK], Terms(), 80))
+    assert "weak" in shown
+    assert "another process used 1.4 cores during run full" in shown
+    assert examples.BROKEN.why not in shown, "the figures say it"
+
+
+def test_long_reason_takes_two_lines_at_most() -> None:
+    skipped = replace(examples.SKIPPED, why="word " * 100)
+    lines = [line_text(line) for line in verdict_lines([skipped], Terms(), 80)]
+    assert len(lines) == 2 + 2
+    assert lines[-1].endswith("…")
+    assert all(cells(line) <= 80 for line in lines)
+
+
+def test_figures_by_number_of_jobs() -> None:
+    assert figures(examples.run("full", 5.0)) == Figures(5.0, 5.0, 1)
+    assert figures(examples.run("full", 5.0, 3.0, 4.0)) == Figures(3.0, 5.0, 3)
+    assert figures(examples.run("full")) is None
+    assert figures(examples.run("full", float("nan"))) is None
+    mixed = replace(examples.run("full"), jobs=(examples.job("a", 9.0), examples.job("a", 2.0, "write")))
+    assert figures(mixed) == Figures(9.0, 9.0, 1)
+    shown = []
+    for means in ((5.0,), (5.0, 3.0), (5.0, 3.0, 4.0)):
+        trial = examples.trial(examples.COMMITS[0], examples.run("full", *means))
+        shown.append(line_text(verdict_lines([TrialView(1, trial, Verdict.OLD, "")], Terms(), 80)[1]))
+    assert [line.split("broken")[1].split("Linux")[0].strip() for line in shown] == ["5", "3 / 5", "3 … 5"]
+
+
+def test_rows_are_data() -> None:
+    trials = examples.narrowed().trials
+    assert run_names(trials) == ("empty", "full")
+    skipped = rows(trials, Terms())[2]
+    assert skipped.figures == (None, None)
+    assert skipped.verdict == "skip"
+    assert len(skipped.tail) == 4
+
+
+def test_no_times_without_trials() -> None:
+    assert time_lines([], Terms()) == []
+
+
+def test_footer_counts_what_kernels_lack() -> None:
+    lacking = replace(examples.BROKEN.trial, kernel=examples.kernel(("CONFIG_VIRTIO_MENU=y",), ("max-page-size",)))
+    plain = replace(examples.FIXED.trial, kernel=examples.kernel((), ("max-page-size",)))
+    view = examples.view(TrialView(1, lacking, Verdict.OLD, ""), TrialView(2, plain, Verdict.NEW, ""))
+    footer = text(footer_lines(view, 80))
+    assert "not obtained CONFIG_VIRTIO_MENU=y (1 of 2 kernels)\n" in footer
+    assert "quirks       max-page-size\n" in footer
+
+
+def test_long_lists_are_cut_with_their_count() -> None:
+    many = tuple(Commit(f"{n:040x}", "t", f"subject {n}", examples.STARTED_AT) for n in range(100))
+    view = replace(examples.narrowed(), candidates=many)
+    answer = text(answer_lines(view, 80))
+    assert "one of 100 commits" in answer
+    assert "and 92 more" in answer
+
+
+@pytest.mark.parametrize("state", [State.STOPPED, State.FAILED])
+def test_what_can_go_on_says_how(state: State) -> None:
+    view = replace(examples.view(examples.BROKEN, state=state), message="interrupted by the person at the keyboard")
+    answer = text(answer_lines(view, 80))
+    assert answer.startswith(state.value)
+    assert "interrupted by the person" in answer
+    assert answer.endswith("next         bisector resume --run-dir /var/runs/r1\n")
