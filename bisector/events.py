@@ -8,7 +8,10 @@ from bisector.model import Commit, Stage, Trial, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The next trial: which commit, why, how many candidates and steps are left (0: unknown)."""
+    """The next trial: which commit, why, how many candidates and steps are left (0: unknown).
+
+    This trial is one of the steps that are left.
+    """
 
     n: int
     commit: Commit

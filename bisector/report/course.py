@@ -1,0 +1,200 @@
+"""How a bisection is going: events folded into one frozen state, and that state as lines.
+
+Pure: the clock's readings come in as arguments, so that a recorded list of events always gives
+the same picture.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from bisector.events import Event, IopsSample, Note, Planned, StageStarted, TrialJudged
+from bisector.model import Run, Stage, Terms
+from bisector.report import units
+from bisector.report.table import figures
+from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, cut, left, right, shorten
+
+_INDENT = "  "
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_BAR_WIDTH = 40
+_IOPS_WIDTH = 9
+_LABEL_WIDTH = 10
+_VERDICTS_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A stage of the running trial that is over."""
+
+    stage: Stage
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What is happening, as of the last event; all times are readings of one monotonic clock."""
+
+    terms: Terms
+    plan: Planned | None = None
+    planned_at_s: float = 0.0
+    stage: Stage | None = None
+    detail: str = ""
+    stage_at_s: float = 0.0
+    passed: tuple[Passed, ...] = ()
+    sample: IopsSample | None = None
+    judged: tuple[TrialJudged, ...] = ()
+
+    def after(self, event: Event, now_s: float) -> "Course":
+        """The course with one more event."""
+        match event:
+            case Planned():
+                return Course(self.terms, plan=event, planned_at_s=now_s, judged=self.judged)
+            case StageStarted():
+                return self._next_stage(event, now_s)
+            case IopsSample():
+                return replace(self, sample=event)
+            case TrialJudged():
+                return Course(self.terms, judged=(*self.judged, event))
+            case Note():
+                return self
+
+    def _next_stage(self, event: StageStarted, now_s: float) -> "Course":
+        passed = self.passed
+        if self.stage is not None and self.stage is not event.stage:
+            passed = (*passed, Passed(self.stage, now_s - self.stage_at_s))
+        # A new detail of the same stage (the second run) goes on with the stage's clock.
+        since = self.stage_at_s if self.stage is event.stage else now_s
+        return replace(self, stage=event.stage, detail=event.detail, stage_at_s=since, passed=passed, sample=None)
+
+    def remaining_s(self, now_s: float) -> float | None:
+        """Mean seconds of a finished trial times the steps left; None while there is no ground for it.
+
+        The planned trial counts among the steps left; what it has used already is taken off.
+        """
+        if self.plan is None or self.plan.steps_left < 1 or not self.judged:
+            return None
+        mean_s = math.fsum(event.trial.timings.total_s for event in self.judged) / len(self.judged)
+        current_s = max(0.0, mean_s - (now_s - self.planned_at_s))
+        return current_s + mean_s * (self.plan.steps_left - 1)
+
+
+def plan_text(plan: Planned) -> str:
+    """Why this commit, and how much is left."""
+    parts = [
+        plan.purpose,
+        units.plural(plan.candidates_left, "candidate") if plan.candidates_left else "",
+        f"about {units.plural(plan.steps_left, 'step')} left" if plan.steps_left else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def expectation(course: Course, now_s: float, wall: datetime) -> str:
+    """When it should be over, or honestly that nobody knows yet."""
+    remaining = course.remaining_s(now_s)
+    if remaining is None:
+        return "not known before a trial is done" if not course.judged else "not known yet"
+    remaining = _coarse(remaining)
+    end = wall + timedelta(seconds=remaining)
+    day = "" if end.date() == wall.date() else f"{end:%a} "
+    return f"about {day}{end:%H:%M}, in {units.duration(remaining)}"
+
+
+def _coarse(seconds: float) -> float:
+    """Whole minutes: an estimate that ticks by the second claims what it does not know."""
+    return max(60.0, round(seconds / 60) * 60)
+
+
+def live_lines(course: Course, now_s: float, wall: datetime, width: int, height: int) -> list[Line]:
+    """The live picture: the trial, its stage, the run in progress, the verdicts so far."""
+    trial = [*_trial_lines(course, now_s, wall, width), (), *_stage_lines(course, now_s, width)]
+    lines = [(), *trial, *_verdict_lines(course, width, height - len(trial) - 3)]
+    return [cut(line, width) for line in lines]
+
+
+def _trial_lines(course: Course, now_s: float, wall: datetime, width: int) -> list[Line]:
+    plan = course.plan
+    if plan is None:
+        return [(Span(f"{_INDENT}choosing the next commit" if course.judged else f"{_INDENT}preparing", Role.DIM),)]
+    label = left(f"trial {plan.n}", _LABEL_WIDTH)
+    room = width - len(_INDENT) - cells(label)
+    subject = shorten(plan.commit.subject, room - len(plan.commit.short) - 2)
+    lines: list[Line] = [(Span(_INDENT + label, Role.HEAD), Span(f"{plan.commit.short}  ", Role.STRONG), Span(subject))]
+    aim = plan_text(plan)
+    lines += [_labelled("aim", aim, room)] if aim else []
+    lines.append(_labelled("end", expectation(course, now_s, wall), room))
+    return lines
+
+
+def _labelled(label: str, text: str, room: int) -> Line:
+    return (Span(_INDENT + left(label, _LABEL_WIDTH), Role.HEAD), Span(shorten(text, room), Role.DIM))
+
+
+def _stage_lines(course: Course, now_s: float, width: int) -> list[Line]:
+    if course.stage is None:
+        return []
+    spinner = _SPINNER[int(now_s * 2) % len(_SPINNER)]
+    room = width - len(_INDENT)
+    lines: list[Line] = []
+    if course.passed:
+        done = "  ".join(f"{passed.stage} {units.duration(passed.took_s)}" for passed in course.passed)
+        lines.append((Span(_INDENT + shorten(done, room), Role.DIM),))
+    name = f"{spinner} {course.stage}"
+    elapsed = units.clock(now_s - course.stage_at_s)
+    detail = shorten(course.detail, room - len(name) - len(elapsed) - 4)
+    lines.append((Span(f"{_INDENT}{name}  ", Role.ACTIVE), Span(elapsed), Span(f"  {detail}", Role.DIM)))
+    if course.sample is not None:
+        lines.append(_bar(course.sample, width))
+    return lines
+
+
+def _bar(sample: IopsSample, width: int) -> Line:
+    share = min(1.0, max(0.0, sample.done_share)) if math.isfinite(sample.done_share) else 0.0
+    figures_text = f" {share:4.0%}  {units.iops(sample.iops):>{_IOPS_WIDTH}} IOPS  {sample.run}"
+    length = max(4, min(_BAR_WIDTH, width - len(_INDENT) - cells(figures_text)))
+    filled = round(share * length)
+    return (
+        Span(_INDENT + "━" * filled, Role.ACTIVE),
+        Span("─" * (length - filled), Role.DIM),
+        Span(shorten(figures_text, width - len(_INDENT) - length)),
+    )
+
+
+def _verdict_lines(course: Course, width: int, room: int) -> list[Line]:
+    """The last verdicts that fit in ``room`` lines, the heading and what is left out among them."""
+    if not course.judged or room < 2:  # noqa: PLR2004 - a heading and one row
+        return []
+    shown = course.judged[-min(room - 1, _VERDICTS_SHOWN) :]
+    if len(shown) < len(course.judged):
+        shown = shown[1:]
+    words = max(len("verdict"), *(cells(shorten(course.terms.word(event.verdict), 12)) for event in course.judged))
+    heading = (
+        f"{_INDENT}{'n':>3}  {left('commit', 12)}  {left('verdict', words)}  {right('IOPS', 15)}  {right('took', 10)}"
+    )
+    lines: list[Line] = [(), (Span(heading, Role.HEAD),)]
+    if len(shown) < len(course.judged):
+        earlier = units.plural(len(course.judged) - len(shown), "earlier trial")
+        lines.append((Span(f"{_INDENT}  …  {earlier}", Role.DIM),))
+    lines += [_verdict_line(event, course.terms, words, width) for event in shown]
+    return lines
+
+
+def _verdict_line(event: TrialJudged, terms: Terms, words: int, width: int) -> Line:
+    trial = event.trial
+    before = f"{_INDENT}{event.n:>3}  {left(trial.commit.short, 12)}  "
+    verdict = left(terms.word(event.verdict), words)
+    after = f"  {right(last_iops(trial.runs), 15)}  {right(units.duration(trial.timings.total_s), 10)}  "
+    room = width - len(before) - words - len(after)
+    return (
+        Span(before),
+        Span(verdict, VERDICT_ROLES[event.verdict]),
+        Span(after),
+        Span(shorten(trial.commit.subject, room), Role.DIM),
+    )
+
+
+def last_iops(runs: tuple[Run, ...]) -> str:
+    """The least and the most of the jobs of the last run, which is the one that decides."""
+    last = figures(runs[-1]) if runs else None
+    if last is None:
+        return units.UNKNOWN
+    return units.iops(last.least) + (f" / {units.iops(last.most)}" if last.jobs > 1 else "")

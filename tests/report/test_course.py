@@ -1,0 +1,99 @@
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from bisector.events import IopsSample, Note, Planned, StageStarted
+from bisector.model import Stage, Terms
+from bisector.report.course import Course, expectation, live_lines
+from bisector.report.text import as_text, cells, line_text
+
+from . import examples
+
+WALL = datetime(2026, 3, 1, 14, 0, tzinfo=UTC)
+
+
+def course(*, steps_left: int = 2) -> Course:
+    commit = examples.COMMITS[3]
+    going = Course(Terms())
+    for shown in (examples.BROKEN, examples.FIXED):
+        going = going.after(examples.event_of(shown), 0.0)
+    going = going.after(Planned(3, commit, "halves the candidates", 4, steps_left), 100.0)
+    going = going.after(StageStarted(commit, Stage.BUILD), 101.0)
+    going = going.after(StageStarted(commit, Stage.BOOT), 148.0)
+    going = going.after(StageStarted(commit, Stage.WORKLOAD, "run empty"), 154.0)
+    going = going.after(IopsSample("empty", 7000.0, 0.99), 160.0)
+    going = going.after(StageStarted(commit, Stage.WORKLOAD, "run full"), 170.0)
+    return going.after(IopsSample("full", 3980.4, 0.625), 179.0)
+
+
+GOLDEN = """\
+
+  trial 3   3a5b3c7d9e1f  dm cache policy smq: demote when the cache is full
+  aim       halves the candidates, 4 candidates, about 2 steps left
+  end       about 14:04, in 4 min
+
+  build 47 s  boot 6 s
+  ⠋ workload  0:26  run full
+  ━━━━━━━━━━━━━━━━━━━━━━━━━───────────────  62%      3,980 IOPS  full
+
+    n  commit        verdict             IOPS        took
+    1  0a5b3c7d9e1f  broken     1,002 / 9,104  2 min 26 s  Linux 5.0
+    2  5a5b3c7d9e1f  fixed      4,006 / 7,363  2 min 26 s  Linux 5.1-rc1
+"""
+
+
+def test_golden() -> None:
+    assert as_text(live_lines(course(), 180.0, WALL, 80, 30)) == GOLDEN
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+@pytest.mark.parametrize("height", [8, 12, 24])
+def test_picture_stays_inside_the_terminal(width: int, height: int) -> None:
+    going = course()
+    for n in range(4, 40):
+        going = replace(going, judged=(*going.judged, replace(examples.event_of(examples.CULPRIT), n=n)))
+    lines = [line_text(line) for line in live_lines(going, 180.0, WALL, width, height)]
+    assert max(map(cells, lines)) <= width
+    assert len(lines) <= max(height - 1, 8), "the trial itself is shown whatever the height"
+    if height == 24:
+        assert "  …  30 earlier trials" in "\n".join(lines) or "31 earlier trials" in "\n".join(lines)
+        assert lines[-1].split()[0] == "39", "the last verdict is among those that are shown"
+
+
+def test_expected_end_is_mean_times_steps_less_what_is_done() -> None:
+    going = course(steps_left=3)
+    assert going.remaining_s(100.0) == pytest.approx(3 * 146.4)
+    assert going.remaining_s(150.0) == pytest.approx(3 * 146.4 - 50)
+    assert going.remaining_s(9999.0) == pytest.approx(2 * 146.4), "a slow trial never makes the rest negative"
+
+
+def test_end_is_not_known_without_ground() -> None:
+    planned = Planned(1, examples.COMMITS[0], "the old end", 0, 2)
+    assert expectation(Course(Terms()).after(planned, 0.0), 1.0, WALL) == "not known before a trial is done"
+    assert expectation(course(steps_left=0), 1.0, WALL) == "not known yet"
+    assert course(steps_left=0).remaining_s(1.0) is None
+
+
+def test_end_on_another_day_names_it() -> None:
+    late = WALL + timedelta(hours=9, minutes=58)
+    assert expectation(course(), 180.0, late) == "about Mon 00:02, in 4 min"
+
+
+def test_a_note_changes_nothing_and_a_verdict_ends_the_trial() -> None:
+    going = course()
+    assert going.after(Note("hello"), 200.0) == going
+    ended = going.after(examples.event_of(examples.CULPRIT), 200.0)
+    assert (ended.plan, ended.stage, ended.sample, ended.passed) == (None, None, None, ())
+    assert len(ended.judged) == 3
+
+
+def test_before_the_first_trial() -> None:
+    assert as_text(live_lines(Course(Terms()), 0.0, WALL, 80, 24)) == "\n  preparing\n\n"
+
+
+@pytest.mark.parametrize("share", [-1.0, 0.0, 1.0, 7.0, float("nan")])
+def test_bar_holds_odd_shares(share: float) -> None:
+    going = course().after(IopsSample("full\x1b[2J", float("nan"), share), 180.0)
+    bar = next(line for line in live_lines(going, 181.0, WALL, 80, 24) if "IOPS  full" in line_text(line))
+    assert line_text(bar).count("━") + line_text(bar).count("─") == 40

@@ -1,0 +1,254 @@
+"""One contract for the three faces, on the same recorded events, and what a lost terminal does."""
+
+import io
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+from rich.console import Console
+
+from bisector import process
+from bisector.model import Terms
+from bisector.report.display import Display, display_for
+from bisector.report.plain import PlainLines, Quiet
+from bisector.report.progress import LiveProgress, print_report
+from bisector.report.stream import LastingStream, hangup_ignored
+
+from . import examples
+
+Maker = Callable[[TextIO], Display]
+FACES: dict[str, Maker] = {
+    "live": lambda stream: LiveProgress(stream, Terms()),
+    "plain": lambda stream: PlainLines(stream, Terms()),
+    "quiet": Quiet,
+}
+
+
+@pytest.fixture(params=FACES)
+def make(request: pytest.FixtureRequest) -> Maker:
+    return FACES[str(request.param)]
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Broken(Terminal):
+    """A stream whose reader is gone after a few writes."""
+
+    def __init__(self, error: OSError, after: int) -> None:
+        super().__init__()
+        self.error = error
+        self.left = after
+        self.attempts_after_loss = -1
+
+    def write(self, text: str) -> int:
+        if self.left <= 0:
+            self.attempts_after_loss += 1
+            raise self.error
+        self.left -= 1
+        return super().write(text)
+
+
+@contextmanager
+def pseudo_terminal() -> Iterator[tuple[int, TextIO]]:
+    """The master's descriptor and the slave as a stream."""
+    master, slave = os.openpty()
+    with os.fdopen(slave, "w", encoding="utf-8") as stream:
+        yield master, stream
+
+
+def tell(display: Display) -> None:
+    with display:
+        for event in examples.recorded():
+            display(event)
+        display.conclude(examples.narrowed())
+
+
+def test_every_face_takes_all_events_and_ends_with_the_answer(make: Maker) -> None:
+    stream = Terminal()
+    tell(make(stream))
+    assert "the first fixed commit is one of 2 commits" in stream.getvalue()
+    assert "git -C /src/linux show --stat 2a5b3c7d9e1f 3a5b3c7d9e1f" in stream.getvalue()
+
+
+def test_every_face_can_conclude_after_its_end(make: Maker) -> None:
+    stream = Terminal()
+    display = make(stream)
+    with display:
+        pass
+    display.conclude(examples.found())
+    assert "is the first fixed commit" in stream.getvalue()
+
+
+def test_no_face_swallows_an_error_of_the_bisection(make: Maker) -> None:
+    display = make(Terminal())
+    with pytest.raises(ZeroDivisionError), display:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), OSError(5, "EIO"), OSError(28, "ENOSPC")], ids=str)
+@pytest.mark.parametrize("after", [0, 3])
+def test_no_face_minds_a_lost_reader(make: Maker, error: OSError, after: int) -> None:
+    stream = Broken(error, after)
+    tell(make(stream))
+    assert stream.attempts_after_loss <= 0, "stops writing at the first failure"
+
+
+def test_no_face_hides_a_bug_in_writing(make: Maker) -> None:
+    class Faulty(Terminal):
+        def write(self, text: str) -> int:
+            raise KeyError(text)
+
+    before = signal.getsignal(signal.SIGHUP)
+    with pytest.raises(KeyError):
+        tell(make(Faulty()))
+    assert signal.getsignal(signal.SIGHUP) is before
+
+
+def test_no_face_minds_a_closed_terminal(make: Maker) -> None:
+    with pseudo_terminal() as (master, stream):
+        display = make(stream)
+        with display:
+            for index, event in enumerate(examples.recorded()):
+                display(event)
+                if index == 5:
+                    os.close(master)
+            display.conclude(examples.found())
+
+
+def test_no_face_ends_by_a_hangup(make: Maker) -> None:
+    before = signal.getsignal(signal.SIGHUP)
+    with make(Terminal()):
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) is before
+
+
+def test_hangup_in_another_thread_is_left_alone() -> None:
+    handlers = []
+
+    def enter() -> None:
+        with hangup_ignored():
+            handlers.append(signal.getsignal(signal.SIGHUP))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert handlers == [signal.getsignal(signal.SIGHUP)]
+
+
+def test_every_face_writes_what_its_encoding_has(make: Maker) -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    tell(make(stream))
+    assert b"2a5b3c7d9e1f" in raw.getvalue()
+
+
+def test_exit_status_survives_a_broken_pipe(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys\n"
+        "from bisector.events import Note\n"
+        "from bisector.model import Terms\n"
+        "from bisector.report.plain import PlainLines\n"
+        "read, write = os.pipe()\n"
+        "os.close(read)\n"
+        "os.dup2(write, 1)\n"
+        "with PlainLines(sys.stdout, Terms()) as display:\n"
+        "    display(Note('nobody reads this'))\n"
+        "print('nor this')\n"
+        "sys.exit(3)\n"
+    )
+    finished = process.run([sys.executable, script], deadline_s=30, check=False)
+    assert (finished.exit_status, finished.stderr) == (3, "")
+
+
+def test_lasting_stream_keeps_to_text_io() -> None:
+    stream = LastingStream(Terminal())
+    assert stream.write("abc") == 3
+    assert stream.writable()
+    assert stream.isatty()
+    assert not LastingStream(io.StringIO()).isatty()
+
+
+def test_choice_of_face(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert isinstance(display_for(Terminal(), Terms()), LiveProgress)
+    assert isinstance(display_for(Terminal(), Terms(), quiet=True), Quiet)
+    assert isinstance(display_for(io.StringIO(), Terms()), PlainLines)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(display_for(Terminal(), Terms()), PlainLines)
+
+
+PLAIN = """\
+13:14:15  the accelerator is tcg: kvm did not boot
+13:14:15  trial 1: 0a5b3c7d9e1f Linux 5.0 (the old end)
+13:14:15    checkout
+13:14:15    config
+13:14:15    build
+13:14:15    boot
+13:14:15    storage
+13:14:15    workload: run full
+13:14:15  trial 1: 0a5b3c7d9e1f is broken at 1,002 / 9,104 IOPS, after 2 min 26 s: by the least of its jobs
+"""
+
+
+def test_plain_lines() -> None:
+    stream = io.StringIO()
+    with PlainLines(stream, Terms(), lambda: datetime(2026, 3, 1, 13, 14, 15, tzinfo=UTC)) as display:
+        for event in examples.recorded():
+            display(event)
+    assert stream.getvalue().startswith(PLAIN)
+    last = stream.getvalue().splitlines()[-1]
+    assert "trial 3: 2a5b3c7d9e1f is skip, after 13 s: does not build" in last
+
+
+def test_quiet_says_nothing_before_the_end() -> None:
+    stream = io.StringIO()
+    with Quiet(stream) as display:
+        for event in examples.recorded():
+            display(event)
+        assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_colours_change_no_column(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    console = Console(file=io.StringIO(), record=True, width=width, force_terminal=True, highlight=False)
+    print_report(console, examples.narrowed())
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= width
+    heads = [line for line in lines if line.startswith(" n  commit")]
+    assert len(heads) == 1
+    end = heads[0].index("IOPS full") + len("IOPS full")
+    first = lines.index(heads[0]) + 1
+    figures = [line for line in lines[first : first + 12] if " / " in line]
+    assert [line[:end].split()[-1] for line in figures] == ["9,104", "7,363", "7,363"]
+    assert {line[:end][-5:] for line in figures} == {"9,104", "7,363"}, "the last column ends under its title"
+
+
+def test_live_leaves_the_cursor_visible() -> None:
+    with pseudo_terminal() as (master, stream):
+        tell(LiveProgress(stream, Terms()))
+        shown = os.read(master, 1 << 20).decode()
+        os.close(master)
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1
+
+
+def test_live_picture_is_gone_before_the_report() -> None:
+    with pseudo_terminal() as (master, stream):
+        tell(LiveProgress(stream, Terms()))
+        shown = os.read(master, 1 << 20).decode()
+        os.close(master)
+    after = shown[shown.index("range ") :]
+    assert "\x1b[2K" not in after, "no line is erased once the report stands"
