@@ -1,6 +1,6 @@
 """Wishes: ``bisector.toml`` and flags over a profile, checked before anything expensive.
 
-One table (:mod:`bisector.options`) holds every setting with its type, its value in each profile
+One table (:mod:`bisector.option_table`) holds every setting with its type, its value in each profile
 and its flag; the file, the command line and ``bisector settings`` are read from it.
 """
 
@@ -24,6 +24,25 @@ class CacheMode(StrEnum):
 
     WRITEBACK = "writeback"
     WRITETHROUGH = "writethrough"
+
+
+@dataclass(frozen=True, slots=True)
+class StackTraits:
+    """What a storage stack needs and what it is made of.
+
+    ``files_on`` is the disk whose size bounds the file system: "ssd" or "hdd".
+    """
+
+    fragments: tuple[str, ...]
+    files_on: str
+    cached: bool
+
+
+STACKS = {
+    "lvmcache": StackTraits(("vm", "storage-lvmcache"), files_on="hdd", cached=True),
+    "ssd": StackTraits(("vm",), files_on="ssd", cached=False),
+    "hdd": StackTraits(("vm",), files_on="hdd", cached=False),
+}
 
 
 @dataclass(frozen=True, slots=True)
