@@ -1,0 +1,66 @@
+"""Files beside the record: one directory for each trial, each file known by its SHA-256."""
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from bisector.errors import InfraError
+from bisector.model import Artifact, Commit
+
+TRIALS = "trials"
+_DIRECTORY_NAME = re.compile(r"\d{4,}-[0-9a-f]{12}")
+
+
+def trial_directory(run_dir: Path, n: int, commit: Commit) -> Path:
+    """A new, empty directory for trial ``n``; what an attempt that failed left in it is gone."""
+    directory = run_dir / TRIALS / f"{n:04d}-{commit.short}"
+    try:
+        if directory.exists():
+            shutil.rmtree(directory)
+        directory.mkdir(parents=True)
+    except OSError as error:
+        raise InfraError(f"cannot make {directory}: {error.strerror}", f"df {run_dir}; ls -ld {run_dir}") from error
+    return directory
+
+
+def collect(directory: Path, run_dir: Path) -> tuple[Artifact, ...]:
+    """Every regular file in a trial's directory, by path; they are on the disk when this returns.
+
+    Raises :class:`InfraError` when one cannot be read.
+    """
+    files = sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
+    try:
+        return tuple(_artifact(path, directory, run_dir) for path in files)
+    except OSError as error:
+        raise InfraError(f"cannot read {error.filename}: {error.strerror}") from error
+
+
+def _artifact(path: Path, directory: Path, run_dir: Path) -> Artifact:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        size_bytes = file.tell()
+        os.fsync(file.fileno())  # the row that names it will be: a row without its file would be a lie
+    return Artifact(
+        name=path.relative_to(directory).as_posix(),
+        path=path.relative_to(run_dir).as_posix(),
+        sha256=digest,
+        size_bytes=size_bytes,
+    )
+
+
+def remove_unfinished(run_dir: Path, recorded: Iterable[Artifact]) -> int:
+    """Remove the directories of trials that no recorded artifact lies in; how many there were.
+
+    They are what a killed process left; call it with the run directory locked.
+    """
+    kept = {Path(artifact.path).parts[:2] for artifact in recorded}
+    directories = sorted((run_dir / TRIALS).glob("*"))
+    leftovers = [
+        path for path in directories if _DIRECTORY_NAME.fullmatch(path.name) and (TRIALS, path.name) not in kept
+    ]
+    for path in leftovers:
+        shutil.rmtree(path)
+    return len(leftovers)

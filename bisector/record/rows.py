@@ -1,0 +1,107 @@
+"""Records as rows of a database and back; pure, knows no SQL."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from bisector.model import Direction, Stage, State
+
+T = TypeVar("T")
+Value = str | int | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BisectionRow:
+    """What was asked for: the range as typed and resolved, and the settings as JSON.
+
+    Terms, direction and first_parent repeat what the settings say, for people who read the
+    database with SQL; the program takes them from the settings.
+    """
+
+    repository: Path
+    old_rev: str
+    old_sha: str
+    new_rev: str
+    new_sha: str
+    term_old: str
+    term_new: str
+    direction: Direction
+    paths: tuple[str, ...]
+    first_parent: bool
+    skips: tuple[str, ...]
+    settings: str
+    tool_version: str
+    created_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class InfraFaultRow:
+    """An attempt at a trial that failed by our own or the host's fault."""
+
+    at: str
+    sha: str
+    stage: Stage
+    host: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateRow:
+    """A state the bisection entered, when, and the process that wrote so."""
+
+    at: str
+    state: State
+    message: str
+    pid: int
+
+
+def _plain(value: Any) -> Any:
+    return value
+
+
+def _words(value: tuple[str, ...]) -> str:
+    return json.dumps(value)
+
+
+def _text(value: str) -> str:
+    """Without halves of surrogate pairs, which SQLite's UTF-8 cannot hold: logs may contain anything."""
+    return value.encode("utf-8", "replace").decode("utf-8")
+
+
+# By type: how a column is written and how it is read.
+_CODECS: dict[Any, tuple[Callable[[Any], Value], Callable[[Any], Any]]] = {
+    str: (_text, _plain),
+    str | None: (_plain, _plain),
+    int: (_plain, _plain),
+    float: (float, _plain),
+    bool: (int, bool),
+    Path: (str, Path),
+    tuple[str, ...]: (_words, lambda text: tuple(json.loads(text))),
+}
+
+
+def _columns_of(cls: type) -> Mapping[str, tuple[Callable[[Any], Value], Callable[[Any], Any]]]:
+    """The codec of each field that is a column; nested records are rows of other tables."""
+    hints = get_type_hints(cls)
+    return {field.name: codec for field in dataclasses.fields(cls) if (codec := _codec(hints[field.name])) is not None}
+
+
+def _codec(hint: Any) -> tuple[Callable[[Any], Value], Callable[[Any], Any]] | None:
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return (str, hint)
+    return _CODECS.get(hint)
+
+
+def columns(record: Any) -> dict[str, Value]:
+    """The plain fields of a frozen record, as values for SQLite."""
+    return {name: write(getattr(record, name)) for name, (write, _) in _columns_of(type(record)).items()}
+
+
+def build(cls: type[T], row: Mapping[str, Any], **nested: Any) -> T:
+    """The record of a row; ``nested`` gives the fields that are rows of other tables."""
+    plain = {name: read(row[name]) for name, (_, read) in _columns_of(cls).items()}
+    return cls(**plain, **nested)

@@ -1,0 +1,140 @@
+"""The tables of a run's database: facts only, nothing that was concluded from them.
+
+Column names are the fields of the records in :mod:`bisector.model`. A list of words is JSON.
+"""
+
+APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
+VERSION = 1
+
+TABLES = """
+CREATE TABLE bisection (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    repository TEXT NOT NULL,
+    old_rev TEXT NOT NULL,
+    old_sha TEXT NOT NULL,
+    new_rev TEXT NOT NULL,
+    new_sha TEXT NOT NULL,
+    term_old TEXT NOT NULL,
+    term_new TEXT NOT NULL,
+    direction TEXT NOT NULL,
+    paths TEXT NOT NULL,
+    first_parent INTEGER NOT NULL,
+    skips TEXT NOT NULL,
+    settings TEXT NOT NULL,
+    tool_version TEXT NOT NULL,
+    created_at TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE trials (
+    n INTEGER PRIMARY KEY,
+    sha TEXT NOT NULL,
+    tree TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    committed_at TEXT NOT NULL,
+    started_at TEXT NOT NULL,
+    host TEXT NOT NULL,
+    stage TEXT NOT NULL,
+    build_s REAL NOT NULL,
+    boot_s REAL NOT NULL,
+    storage_s REAL NOT NULL,
+    workload_s REAL NOT NULL,
+    total_s REAL NOT NULL,
+    same_kernel_as TEXT
+) STRICT;
+
+CREATE TABLE faults (
+    trial INTEGER PRIMARY KEY REFERENCES trials (n),
+    stage TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    tail TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE kernels (
+    trial INTEGER PRIMARY KEY REFERENCES trials (n),
+    image TEXT NOT NULL,
+    config TEXT NOT NULL,
+    release TEXT NOT NULL,
+    build_id TEXT NOT NULL,
+    content_sha256 TEXT NOT NULL,
+    key TEXT NOT NULL,
+    toolchain TEXT NOT NULL,
+    quirks TEXT NOT NULL,
+    unmet TEXT NOT NULL,
+    cached INTEGER NOT NULL,
+    build_s REAL NOT NULL
+) STRICT;
+
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY,
+    trial INTEGER NOT NULL REFERENCES trials (n),
+    name TEXT NOT NULL,
+    started_at TEXT NOT NULL,
+    duration_s REAL NOT NULL,
+    other_busy_cores REAL NOT NULL,
+    steal_share REAL NOT NULL,
+    psi_some_share REAL NOT NULL,
+    clock_drift_s REAL NOT NULL
+) STRICT;
+CREATE INDEX runs_of_trial ON runs (trial);
+
+CREATE TABLE jobs (
+    id INTEGER PRIMARY KEY,
+    run INTEGER NOT NULL REFERENCES runs (id),
+    name TEXT NOT NULL,
+    direction TEXT NOT NULL,
+    iops_mean REAL NOT NULL,
+    iops_stddev REAL NOT NULL,
+    bw_kib_s REAL NOT NULL,
+    clat_mean_ns REAL NOT NULL,
+    clat_p99_ns REAL NOT NULL,
+    total_ios INTEGER NOT NULL,
+    runtime_ms INTEGER NOT NULL,
+    error INTEGER NOT NULL
+) STRICT;
+CREATE INDEX jobs_of_run ON jobs (run);
+
+CREATE TABLE caches (
+    run INTEGER NOT NULL REFERENCES runs (id),
+    moment TEXT NOT NULL CHECK (moment IN ('before', 'after')),
+    policy TEXT NOT NULL,
+    mode TEXT NOT NULL,
+    used_blocks INTEGER NOT NULL,
+    total_blocks INTEGER NOT NULL,
+    dirty_blocks INTEGER NOT NULL,
+    read_hits INTEGER NOT NULL,
+    read_misses INTEGER NOT NULL,
+    write_hits INTEGER NOT NULL,
+    write_misses INTEGER NOT NULL,
+    demotions INTEGER NOT NULL,
+    promotions INTEGER NOT NULL,
+    PRIMARY KEY (run, moment)
+) STRICT;
+
+CREATE TABLE artifacts (
+    id INTEGER PRIMARY KEY,
+    trial INTEGER NOT NULL REFERENCES trials (n),
+    name TEXT NOT NULL,
+    path TEXT NOT NULL,
+    sha256 TEXT NOT NULL,
+    size_bytes INTEGER NOT NULL
+) STRICT;
+CREATE INDEX artifacts_of_trial ON artifacts (trial);
+
+CREATE TABLE infra_faults (
+    id INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    sha TEXT NOT NULL,
+    stage TEXT NOT NULL,
+    host TEXT NOT NULL,
+    message TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE states (
+    id INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    state TEXT NOT NULL,
+    message TEXT NOT NULL,
+    pid INTEGER NOT NULL
+) STRICT;
+"""

@@ -1,0 +1,207 @@
+"""Every fact comes back as it was added, whole or not at all."""
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bisector.errors import InfraError, UserError
+from bisector.model import Fault, JobFigures, Run, Stage, State
+from bisector.record import schema
+from bisector.record.rows import InfraFaultRow
+from bisector.record.store import DATABASE, Store
+
+from . import examples
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / DATABASE, examples.bisection()) as opened:
+        yield opened
+
+
+def test_bisection_comes_back(store: Store) -> None:
+    assert store.bisection() == examples.bisection()
+
+
+def test_trials_come_back_in_order_of_measuring(store: Store) -> None:
+    added = (examples.measured(9), examples.faulty(3), examples.equal_kernel(5), examples.measured(9))
+    assert store.next_n == 1
+    assert [store.add_trial(trial) for trial in added] == [1, 2, 3, 4]
+    assert store.next_n == 5
+    assert store.trials() == tuple(enumerate(added, start=1))
+
+
+finite = st.floats(allow_nan=False, width=64)
+count = st.integers(0, 2**63 - 1)
+words = st.text(st.characters(exclude_categories=["Cs"]))
+jobs = st.builds(
+    JobFigures, words, words, finite, finite, finite, finite, finite, count, count, st.integers(-(2**31), 2**31)
+)
+runs = st.builds(lambda name, figures, s: replace(examples.run(name, None, None), jobs=tuple(figures), duration_s=s),
+                 words, st.lists(jobs, max_size=3), finite)  # fmt: skip
+faults = st.builds(Fault, st.sampled_from(Stage), tail=st.lists(st.text()).map(tuple), reason=words)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(runs, max_size=3), st.none() | faults, words)
+def test_any_trial_comes_back(store: Store, some: list[Run], fault: Fault | None, subject: str) -> None:
+    trial = examples.measured(1)
+    trial = replace(trial, runs=tuple(some), fault=fault, commit=replace(trial.commit, subject=subject))
+    n = store.add_trial(trial)
+    assert dict(store.trials())[n] == trial
+
+
+def test_text_that_is_no_unicode_is_kept_readable(store: Store) -> None:
+    trial = examples.measured(1)
+    store.add_trial(replace(trial, commit=replace(trial.commit, subject="caf\udce9")))
+    assert store.trials()[0][1].commit.subject == "caf?"
+
+
+def test_half_a_trial_is_no_trial(store: Store) -> None:
+    """A bug in the middle of adding leaves nothing, and the store goes on working."""
+    trial = examples.measured(1)
+    broken = replace(trial.runs[1], jobs=(replace(trial.runs[1].jobs[0], iops_mean=float("nan")),))  # NaN is NULL
+    with pytest.raises(sqlite3.IntegrityError):
+        store.add_trial(replace(trial, runs=(trial.runs[0], broken)))
+    assert store.trials() == ()
+    assert store.add_trial(trial) == 1
+    assert store.trials() == ((1, trial),)
+
+
+def test_rows_of_no_trial_are_refused(store: Store) -> None:
+    with pytest.raises(sqlite3.IntegrityError, match="FOREIGN KEY"):
+        store._connection.execute("INSERT INTO artifacts VALUES (1, 77, 'a', 'b', 'c', 1)")
+
+
+def test_infra_faults_and_states(store: Store) -> None:
+    fault = InfraFaultRow("2026-11-21T04:00:00Z", "a" * 40, Stage.BOOT, "kiste", "libvirt is out of reach")
+    store.add_infra_fault(fault)
+    assert store.infra_faults() == (fault,)
+    assert store.state() is None
+    store.set_state(State.RUNNING)
+    store.set_state(State.FAILED, "libvirt is out of reach")
+    last = store.state()
+    assert last is not None
+    assert (last.state, last.message, last.pid) == (State.FAILED, "libvirt is out of reach", os.getpid())
+
+
+def test_reader_beside_a_writer(store: Store) -> None:
+    store.add_trial(examples.measured(1))
+    with Store.open(store.path, readonly=True) as reader:
+        assert len(reader.trials()) == 1
+        with store._transaction() as connection:
+            connection.execute("DELETE FROM states")  # the writer is in the middle of something
+            assert len(reader.trials()) == 1
+        store.add_trial(examples.faulty(2))
+        assert len(reader.trials()) == 2
+        with pytest.raises(InfraError, match="readonly"):
+            reader.add_trial(examples.measured(3))
+
+
+def test_second_writer_that_has_to_wait_too_long(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bisector.record.store._BUSY_S", 0.01)
+    with (
+        Store.open(store.path) as other,
+        store._transaction(),
+        pytest.raises(InfraError, match="locked by another process"),
+    ):
+        other.add_trial(examples.measured(1))
+
+
+def test_same_directory_twice(store: Store) -> None:
+    with pytest.raises(UserError, match="holds a bisection already"):
+        Store.create(store.path, examples.bisection())
+
+
+def test_killed_while_creating(tmp_path: Path) -> None:
+    path = tmp_path / DATABASE
+    (tmp_path / (DATABASE + ".new")).write_bytes(b"half a database")
+    (tmp_path / (DATABASE + ".new-journal")).write_bytes(b"its journal")
+    with pytest.raises(UserError, match="no run directory"):
+        Store.open(path)
+    with Store.create(path, examples.bisection()) as store:
+        assert store.bisection() == examples.bisection()
+    assert [entry.name for entry in tmp_path.iterdir()] == [DATABASE]
+
+
+@pytest.mark.parametrize(("version", "words"), [(schema.VERSION + 1, "a newer"), (schema.VERSION - 1, "an older")])
+def test_schema_of_another_version(store: Store, version: int, words: str) -> None:
+    store._connection.execute(f"PRAGMA user_version = {version}")
+    store.close()
+    with pytest.raises(UserError, match=f"{words} bisector: its schema is version {version}, this one reads") as caught:
+        Store.open(store.path, readonly=True)
+    assert caught.value.hint
+
+
+def test_database_of_something_else(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / DATABASE)) as connection:
+        connection.execute("CREATE TABLE cookies (host TEXT)")
+    with pytest.raises(UserError, match="something else"):
+        Store.open(tmp_path / DATABASE)
+
+
+def test_no_database_at_all(tmp_path: Path) -> None:
+    (tmp_path / DATABASE).write_text("Dear diary, " * 100)
+    with pytest.raises(InfraError, match="damaged") as caught:
+        Store.open(tmp_path / DATABASE)
+    assert ".recover" in caught.value.hint
+
+
+def test_damaged_in_the_middle(store: Store) -> None:
+    for number in range(60):
+        store.add_trial(examples.measured(number))
+    store.close()
+    content = bytearray(store.path.read_bytes())
+    content[4096 : len(content) - 4096] = b"\x5a" * (len(content) - 8192)
+    store.path.write_bytes(content)
+    with pytest.raises(InfraError, match="damaged"):
+        Store.open(store.path)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from bisector.record.store import Store
+from record import examples
+with Store.open(Path(sys.argv[1])) as store:
+    while True:
+        n = store.add_trial(examples.measured(store.next_n))
+        print(n, flush=True)
+"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_kill_9_leaves_whole_trials(store: Store, seed: int) -> None:
+    """Whatever was reported as added is there; at most one more is, and it is whole."""
+    chance = random.Random(seed)
+    reported = 0
+    for _ in range(2):
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(store.path)], stdout=subprocess.PIPE, text=True, env=environment
+        ) as writer:
+            assert writer.stdout is not None
+            for _ in range(chance.randint(1, 12)):
+                reported = int(writer.stdout.readline())
+            for _ in range(chance.randint(0, 20_000)):  # somewhere inside the next trial or two
+                pass
+            writer.send_signal(signal.SIGKILL)
+            rest = writer.stdout.read().split()
+            reported = int(rest[-1]) if rest else reported
+        with Store.open(store.path) as after:
+            trials = after.trials()
+            assert reported <= len(trials) <= reported + 1
+            assert trials == tuple((n, examples.measured(n)) for n in range(1, len(trials) + 1))
+            assert after._connection.execute("PRAGMA foreign_key_check").fetchall() == []
+            reported = len(trials)
