@@ -148,7 +148,7 @@ def _stage_lines(course: Course, now_s: float, width: int) -> list[Line]:
 
 
 def _bar(sample: IopsSample, width: int) -> Line:
-    share = min(1.0, max(0.0, sample.done_share)) if math.isfinite(sample.done_share) else 0.0
+    share = min(1.0, max(0.0, sample.done_share))  # of 0.0 and NaN, max() keeps the first
     figures_text = f" {share:4.0%}  {units.iops(sample.iops):>{_IOPS_WIDTH}} IOPS  {sample.run}"
     length = max(4, min(_BAR_WIDTH, width - len(_INDENT) - cells(figures_text)))
     filled = round(share * length)

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
@@ -15,11 +15,13 @@ import pytest
 from rich.console import Console
 
 from bisector import process
+from bisector.events import Event, Note
 from bisector.model import Terms
 from bisector.report.display import Display, display_for
 from bisector.report.plain import PlainLines, Quiet
-from bisector.report.progress import LiveProgress, print_report
+from bisector.report.progress import LiveProgress, painted, print_report
 from bisector.report.stream import LastingStream, hangup_ignored
+from bisector.report.text import Span
 
 from . import examples
 
@@ -128,10 +130,13 @@ def test_no_face_minds_a_closed_terminal(make: Maker) -> None:
 
 
 def test_no_face_ends_by_a_hangup(make: Maker) -> None:
-    before = signal.getsignal(signal.SIGHUP)
-    with make(Terminal()):
-        os.kill(os.getpid(), signal.SIGHUP)
-    assert signal.getsignal(signal.SIGHUP) is before
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with make(Terminal()):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_hangup_in_another_thread_is_left_alone() -> None:
@@ -237,18 +242,46 @@ def test_colours_change_no_column(width: int, monkeypatch: pytest.MonkeyPatch) -
     assert {line[:end][-5:] for line in figures} == {"9,104", "7,363"}, "the last column ends under its title"
 
 
-def test_live_leaves_the_cursor_visible() -> None:
+def shown_live(*events: Event, conclude: bool) -> str:
+    """Every byte that the live face sent to a terminal."""
+    received: list[bytes] = []
     with pseudo_terminal() as (master, stream):
-        tell(LiveProgress(stream, Terms()))
-        shown = os.read(master, 1 << 20).decode()
+        reader = threading.Thread(target=drain, args=(master, received))
+        reader.start()
+        with LiveProgress(stream, Terms()) as display:
+            for event in events:
+                display(event)
+            if conclude:
+                display.conclude(examples.found())
+        stream.close()
+        reader.join()
         os.close(master)
+    return b"".join(received).decode()
+
+
+def drain(master: int, received: list[bytes]) -> None:
+    """Read a pseudo-terminal until its other side is closed, which Linux tells by EIO."""
+    with suppress(OSError):
+        while data := os.read(master, 4096):
+            received.append(data)
+
+
+def test_live_leaves_the_cursor_visible() -> None:
+    shown = shown_live(*examples.recorded(), conclude=True)
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1
 
 
 def test_live_picture_is_gone_before_the_report() -> None:
-    with pseudo_terminal() as (master, stream):
-        tell(LiveProgress(stream, Terms()))
-        shown = os.read(master, 1 << 20).decode()
-        os.close(master)
-    after = shown[shown.index("range ") :]
-    assert "\x1b[2K" not in after, "no line is erased once the report stands"
+    shown = shown_live(*examples.recorded(), conclude=True)
+    assert "\x1b[2K" not in shown[shown.index("range ") :], "no line is erased once the report stands"
+
+
+def test_live_leaves_nothing_but_its_notes() -> None:
+    shown = shown_live(Note("kvm did \x1b[31mnot boot"), conclude=False)
+    assert "kvm did not boot" in shown
+    assert "\x1b[2K" in shown[shown.rindex("preparing") :]
+
+
+def test_painted_lines_never_wrap() -> None:
+    console = Console(file=io.StringIO(), width=40)
+    assert len(console.render_lines(painted([(Span("word " * 20),), (Span("end"),)]))) == 2
