@@ -1,0 +1,104 @@
+"""Lines as real kernels write them."""
+
+import pytest
+
+from bisector.model import CacheStatus
+from bisector.storage.dmcache import (
+    CacheDevices,
+    CacheUnusable,
+    disks_below,
+    parse_dependencies,
+    parse_status,
+    parse_table,
+)
+
+V6_1 = (
+    "0 2088960 cache 8 11/2048 128 280/1024 103 75 146 8 3 280 269 2 metadata2 writeback "
+    "2 migration_threshold 2048 smq 0 rw - "
+)
+V4_11 = (
+    "0 2088960 cache 8 73/2048 128 1024/1024 4351 9033 1 12 7 1024 5 1 writeback 2 migration_threshold 2048 smq 0 rw - "
+)
+V3_14_MQ = (
+    "bisector-origin: 0 2088960 cache 8 73/2048 128 10/1024 1 2 3 4 5 6 7 1 writethrough "
+    "2 migration_threshold 2048 mq 10 random_threshold 4 sequential_threshold 512 discard_promote_adjustment 1 "
+    "read_promote_adjustment 4 write_promote_adjustment 8"
+)
+
+
+def test_status_of_a_new_kernel() -> None:
+    target = parse_status(V6_1)
+    assert target.status == CacheStatus("smq", "writeback", 280, 1024, 269, 103, 75, 146, 8, 3, 280)
+    assert (target.metadata_block_bytes, target.metadata_used_blocks, target.metadata_total_blocks) == (4096, 11, 2048)
+    assert target.block_bytes == 65536
+    assert target.features == ("metadata2", "writeback")
+    assert target.core_arguments == (("migration_threshold", "2048"),)
+    assert not target.read_only
+    assert not target.needs_check
+
+
+def test_status_of_v4_11_has_one_feature() -> None:
+    target = parse_status(V4_11)
+    assert target.features == ("writeback",)
+    assert target.status.full
+    assert target.status.promotions == 1024
+
+
+def test_status_without_metadata_mode_and_with_policy_arguments() -> None:
+    target = parse_status(V3_14_MQ)
+    assert (target.status.policy, target.status.mode) == ("mq", "writethrough")
+    assert dict(target.policy_arguments)["sequential_threshold"] == "512"
+    assert not target.read_only
+
+
+def test_mode_that_goes_without_saying_is_writeback() -> None:
+    assert parse_status(V4_11.replace("1 writeback", "0")).status.mode == "writeback"
+
+
+def test_metadata_in_trouble() -> None:
+    target = parse_status(V6_1.replace("rw -", "ro needs_check"))
+    assert target.read_only
+    assert target.needs_check
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "0 2088960 cache Fail",
+        "0 2088960 cache Error",
+        "0 2088960 linear 254:0 2048",
+        "",
+        "0 2088960 cache 8 11/2048 128",
+        V6_1.replace("280/1024", "280"),
+        V6_1.replace("2 metadata2", "x metadata2"),
+        V6_1.split(" smq", maxsplit=1)[0],
+    ],
+)
+def test_what_is_no_status_is_refused(line: str) -> None:
+    with pytest.raises(CacheUnusable):
+        parse_status(line)
+
+
+def test_table_names_metadata_cache_origin_in_this_order() -> None:
+    assert parse_table("0 2088960 cache 253:1 253:0 253:3 128 2 metadata2 writeback smq 0") == CacheDevices(
+        "253:1", "253:0", "253:3"
+    )
+    with pytest.raises(CacheUnusable):
+        parse_table("0 1 cache 253:1")
+
+
+def test_disks_are_found_below_stacked_devices() -> None:
+    deps = (
+        "bisector-data_cpool_cdata: 1 dependencies\t: (254, 16)\n"
+        "bisector-origin: 3 dependencies\t: (253, 3) (253, 0) (253, 1)\n"
+        "bisector-data_cpool_cmeta: 1 dependencies\t: (254, 16)\n"
+        "bisector-origin_corig: 1 dependencies\t: (254, 32)\n"
+    )
+    names = (
+        "bisector-data_cpool_cdata 253 0\nbisector-data_cpool_cmeta 253 1\n"
+        "bisector-origin 253 2\nbisector-origin_corig 253 3\n"
+    )
+    below = parse_dependencies(deps, names)
+    assert disks_below("253:1", below) == {"254:16"}
+    assert disks_below("253:2", below) == {"254:16", "254:32"}
+    assert disks_below("254:16", below) == {"254:16"}

@@ -1,0 +1,147 @@
+"""Stacks laid out on a guest that answers as a real one did."""
+
+from dataclasses import replace
+
+import pytest
+from guestshell import Answer, FakeShell
+
+from bisector.errors import InfraError, KernelFault, UserError
+from bisector.model import FaultKind, Stage
+from bisector.settings import STACKS as TRAITS
+from bisector.settings import CacheMode, DiskSettings, StorageSettings
+from bisector.storage.stacks import STACKS, layout
+
+MIB = 1 << 20
+SETTINGS = StorageSettings(
+    stack="lvmcache",
+    ssd=DiskSettings(None, 512 * MIB, 0, 0),
+    hdd=DiskSettings(None, 1024 * MIB, 1000, 0),
+    cache_bytes=64 * MIB,
+    metadata_bytes=8 * MIB,
+    cache_mode=CacheMode.WRITEBACK,
+    cache_policy="smq",
+)
+STATUS = (
+    "0 2088960 cache 8 11/2048 128 280/1024 103 75 146 8 0 280 269 2 metadata2 writeback "
+    "2 migration_threshold 2048 smq 0 rw - \n"
+)
+GUEST = {
+    "stat -L": Answer("fe:10\nfe:20\n"),
+    "stat -f": Answer("235000 4096\n"),
+    "dmsetup table": Answer("0 2088960 cache 253:1 253:0 253:3 128 2 metadata2 writeback smq 0\n"),
+    "dmsetup status": Answer(STATUS),
+    "dmsetup deps": Answer(
+        "b-cdata: 1 dependencies\t: (254, 16)\nb-cmeta: 1 dependencies\t: (254, 16)\n"
+        "b-origin: 3 dependencies\t: (253, 3) (253, 0) (253, 1)\nb-corig: 1 dependencies\t: (254, 32)\n"
+    ),
+    "dmsetup info": Answer("b-cdata 253 0\nb-cmeta 253 1\nb-origin 253 2\nb-corig 253 3\n"),
+}
+
+
+def guest(**changed: Answer) -> FakeShell:
+    """The good guest; ``dmsetup_table=`` changes its answer to commands with "dmsetup table"."""
+    rows = {key.replace("_", " "): answer for key, answer in changed.items()}
+    return FakeShell(rows | {key: answer for key, answer in GUEST.items() if key not in rows})
+
+
+def test_lvmcache_takes_one_round_trip_in_the_classic_order() -> None:
+    shell = guest()
+    stack = layout(shell, SETTINGS, 32 * MIB, 60)
+    assert stack.mountpoint == "/mnt"
+    made = [command.split()[0] for command in stack.description]
+    assert made == [
+        "export",
+        "pvcreate",
+        "vgcreate",
+        "lvcreate",
+        "lvcreate",
+        "lvcreate",
+        "lvconvert",
+        "lvconvert",
+        "mkfs.ext4",
+        "mount",
+        "stat",
+    ]
+    text = "\n".join(stack.description)
+    assert "-L 67108864b" in text
+    assert "--cachemode writeback" in text
+    assert "--cachepolicy smq" in text
+    status = stack.cache_status(shell)
+    assert status is not None
+    assert status.used_blocks == 280
+
+
+@pytest.mark.parametrize("stack", ["ssd", "hdd"])
+def test_plain_stacks_have_no_cache(stack: str) -> None:
+    shell = guest()
+    made = layout(shell, replace(SETTINGS, stack=stack), 32 * MIB, 60)
+    assert made.cache_status(shell) is None
+    assert f"virtio-{stack}" in made.description[0]
+    assert not any("virtio-" in command and f"virtio-{stack}" not in command for command in shell.commands)
+
+
+def test_every_stack_of_the_settings_can_be_laid_out() -> None:
+    assert set(STACKS) == set(TRAITS)
+    with pytest.raises(UserError) as caught:
+        layout(guest(), replace(SETTINGS, stack="raid5"), 1, 60)
+    assert "lvmcache" in caught.value.hint
+
+
+def test_a_failing_command_is_this_kernels_fault() -> None:
+    failed = Answer("", "  modprobe: FATAL\n  Required device-mapper target(s) not detected in your kernel.\n", 5)
+    with pytest.raises(KernelFault) as caught:
+        layout(guest(**{"lvconvert -y": failed}), SETTINGS, 1, 60)
+    assert (caught.value.stage, caught.value.kind) == (Stage.STORAGE, FaultKind.COMMAND_FAILED)
+    assert caught.value.reason == "lvconvert: exit 5: Required device-mapper target(s) not detected in your kernel."
+    assert len(caught.value.tail) == 2
+
+
+def test_missing_tools_are_the_images() -> None:
+    with pytest.raises(UserError, match=r"^the guest image lacks: lvconvert cache_check$") as caught:
+        layout(guest(missing=Answer("lvconvert cache_check\n", "", 1)), SETTINGS, 1, 60)
+    assert "machine.image" in caught.value.hint
+
+
+def test_no_room_on_the_ssd_names_the_settings() -> None:
+    refused = Answer("", "  Volume group has insufficient free space (126 extents): 300 required.\n", 5)
+    with pytest.raises(UserError) as caught:
+        layout(guest(**{"lvcreate -y": refused}), SETTINGS, 1, 60)
+    assert "storage.cache_size" in caught.value.hint
+
+
+def test_files_that_do_not_fit_name_the_settings() -> None:
+    with pytest.raises(UserError, match=r"workload\.file_size is 1,024 MiB"):
+        layout(guest(), SETTINGS, 1024 * MIB, 60)
+
+
+@pytest.mark.parametrize("changed", [STATUS.replace("smq", "mq"), STATUS.replace("writeback", "writethrough")])
+def test_another_policy_or_mode_is_this_kernels_fault(changed: str) -> None:
+    with pytest.raises(KernelFault, match="asked for smq, writeback"):
+        layout(guest(dmsetup_status=Answer(changed)), SETTINGS, 1, 60)
+
+
+@pytest.mark.parametrize("changed", ["0 2088960 cache Fail\n", STATUS.replace("rw -", "ro -")])
+def test_a_cache_that_the_kernel_gave_up(changed: str) -> None:
+    with pytest.raises(KernelFault) as caught:
+        layout(guest(dmsetup_status=Answer(changed)), SETTINGS, 1, 60)
+    assert caught.value.kind is FaultKind.IO_ERROR
+
+
+@pytest.mark.parametrize(
+    ("table", "part"),
+    [
+        ("0 2088960 cache 253:3 253:0 253:3 128 1 writeback smq 0", "metadata is on 254:32 instead of 254:16"),
+        ("0 2088960 cache 253:1 253:3 253:3 128 1 writeback smq 0", "data is on 254:32 instead of 254:16"),
+        ("0 2088960 cache 253:1 253:0 253:0 128 1 writeback smq 0", "origin is on 254:16 instead of 254:32"),
+    ],
+)
+def test_a_part_on_the_wrong_disk_is_ours(table: str, part: str) -> None:
+    with pytest.raises(InfraError, match=part):
+        layout(guest(dmsetup_table=Answer(table)), SETTINGS, 1, 60)
+
+
+def test_a_cache_that_fails_later_stops_the_workload() -> None:
+    stack = layout(guest(), SETTINGS, 1, 60)
+    with pytest.raises(KernelFault) as caught:
+        stack.cache_status(guest(dmsetup_status=Answer("0 2088960 cache Fail\n")))
+    assert caught.value.stage is Stage.WORKLOAD
