@@ -1,0 +1,243 @@
+"""One fio run on a mounted stack in the guest, and everything that says what it is worth."""
+
+import errno
+import os
+import shlex
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from bisector import process
+from bisector.deadline import Deadline
+from bisector.errors import BisectorError, InfraError, KernelFault, UserError
+from bisector.events import IopsSample
+from bisector.model import CacheStatus, CommandResult, Contention, FaultKind, JobFigures, Run, Shell, Stage
+from bisector.settings import WorkloadSettings
+from bisector.steps import FailedStep, Step, run_steps
+from bisector.workload import fio
+
+_OUTPUTS = "/tmp/bisector"  # noqa: S108 -- the guest's, where nobody else is
+_JOB = "job.fio"
+_JSON = "fio.json"
+_UPTIME = "@uptime "
+_TAIL_LINES = 20
+_PARSE_DEADLINE_S = 30.0
+_KIB = 1 << 10
+
+
+class MountedStack(Protocol):
+    """What a run needs of a storage stack."""
+
+    @property
+    def mountpoint(self) -> str:
+        """Where fio lays out its files."""
+        ...
+
+    def cache_status(self, shell: Shell) -> CacheStatus | None:
+        """The cache's figures of this moment, or None without a cache."""
+        ...
+
+
+class Meter(Protocol):
+    """Watches the host from its making on."""
+
+    def stop(self) -> Contention:
+        """What the host did besides our guest."""
+        ...
+
+
+StartMeter: TypeAlias = Callable[[], Meter]
+OnSample: TypeAlias = Callable[[IopsSample], None]
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Listens to fio's standard error: samples for the display, two clocks, the last lines."""
+
+    run: str
+    on_sample: OnSample
+    uptimes: list[tuple[float, float]] = field(default_factory=list)
+    tail: list[str] = field(default_factory=list)
+
+    def hear(self, line: str) -> None:
+        if line.startswith(_UPTIME):
+            self.uptimes.append((time.monotonic(), float(line.removeprefix(_UPTIME))))
+        elif (status := fio.parse_status_line(line)) is not None:
+            self.on_sample(IopsSample(self.run, status.iops, status.done_share))
+        elif line.strip():
+            self.tail = [*self.tail, line.strip()][-_TAIL_LINES:]
+
+    @property
+    def host_and_guest_s(self) -> tuple[float, float]:
+        """Elapsed time of the run by the host's clock and by the guest's."""
+        (host_start, guest_start), (host_end, guest_end) = self.uptimes
+        return host_end - host_start, guest_end - guest_start
+
+
+def check_job(settings: WorkloadSettings) -> None:
+    """Find what is wrong with a job file before anything expensive; raises :class:`UserError`.
+
+    Where fio is installed on this machine, it is asked too.
+    """
+    try:
+        text = settings.job.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"workload.job: {settings.job} cannot be read: {error}") from error
+    if not fio.has_job(text):
+        raise UserError(f"workload.job: {settings.job} has no job section", "an fio job file needs a [name] line")
+    variables = fio.environment(settings.file_bytes, settings.runtime_s, "/")
+    command = fio.parse_only_argv(os.fspath(settings.job))
+    try:
+        checked = process.run(command, deadline_s=_PARSE_DEADLINE_S, env=variables, check=False)
+    except process.CommandMissing:
+        return  # the guest's fio is asked in run_once
+    if checked.exit_status != 0:
+        raise _job_error(settings.job, checked.stderr)
+
+
+def run_once(
+    shell: Shell,
+    stack: MountedStack,
+    settings: WorkloadSettings,
+    *,
+    name: str,
+    logs: Path,
+    start_meter: StartMeter,
+    on_sample: OnSample,
+    deadline_s: float,
+) -> Run:
+    """Run the job once with cold page caches; JSON and IOPS logs go into ``logs``.
+
+    Raises :class:`UserError` for a job file with an error, a guest without fio and files that do
+    not fit, :class:`KernelFault` when I/O fails, :class:`InfraError` for output that cannot be read.
+    """
+    deadline = Deadline(f"the end of the {name} run", deadline_s)
+    logs.mkdir(parents=True, exist_ok=True)
+    _prepare(shell, settings, deadline)
+    cache_before = stack.cache_status(shell)
+    started_at = datetime.now(UTC).isoformat(timespec="seconds")
+    watch = _Watch(name, on_sample)
+    meter = start_meter()
+    try:
+        finished = shell.stream(_command(settings, stack.mountpoint), watch.hear, deadline.remaining_s)
+    finally:
+        contention = meter.stop()
+    jobs = _jobs(shell, finished, watch, settings, logs)
+    host_s, guest_s = watch.host_and_guest_s
+    return Run(
+        name=name,
+        started_at=started_at,
+        duration_s=host_s,
+        jobs=jobs,
+        cache_before=cache_before,
+        cache_after=stack.cache_status(shell),
+        contention=contention,
+        clock_drift_s=guest_s - host_s,
+    )
+
+
+def _prepare(shell: Shell, settings: WorkloadSettings, deadline: Deadline) -> None:
+    """An empty directory for outputs, the job file in it, cold caches."""
+    steps = (
+        Step(f"rm -rf {_OUTPUTS} && mkdir {_OUTPUTS}", _guest_disk),
+        Step("sync && echo 3 > /proc/sys/vm/drop_caches", _kernel_fault),
+    )
+    run_steps(shell, steps, deadline.remaining_s)
+    shell.put(settings.job.read_text(encoding="utf-8"), f"{_OUTPUTS}/{_JOB}")
+
+
+def _command(settings: WorkloadSettings, directory: str) -> str:
+    """Fio between two readings of the guest's clock; standard output lists the files it left."""
+    # fio leaves its last status line without a line end.
+    uptime = f'read -r up rest < /proc/uptime; printf "\\n{_UPTIME}%s\\n" "$up" >&2'
+    run = f"{_variables(settings, directory)} {shlex.join(fio.argv(_JOB, _JSON))} </dev/null >&2"
+    return f"cd {_OUTPUTS} || exit; {uptime}; {run}; status=$?; {uptime}; ls -1; exit $status"
+
+
+def _variables(settings: WorkloadSettings, directory: str) -> str:
+    values = fio.environment(settings.file_bytes, settings.runtime_s, directory)
+    return " ".join(f"{name}={shlex.quote(value)}" for name, value in values.items())
+
+
+def _jobs(
+    shell: Shell, finished: CommandResult, watch: _Watch, settings: WorkloadSettings, logs: Path
+) -> tuple[JobFigures, ...]:
+    """Fetch what fio left and read it; fio's own errors come first, unreadable output last."""
+    left = [name for name in finished.stdout.split() if name != _JOB]
+    for name in left:
+        shell.get(f"{_OUTPUTS}/{name}", logs / name)
+    if _JSON not in left:
+        raise _not_started(shell, finished, watch, settings)
+    try:
+        jobs = fio.parse_json((logs / _JSON).read_text(encoding="utf-8", errors="replace"))
+    except fio.OutputUnreadable as error:
+        if finished.exit_status != 0:
+            raise _failed(finished, watch) from error
+        raise _unreadable(shell, error) from error
+    for job in jobs:
+        if job.error:
+            raise _job_failed(job, watch, settings)
+    if finished.exit_status != 0:
+        raise _failed(finished, watch)
+    return jobs
+
+
+def _job_failed(job: JobFigures, watch: _Watch, settings: WorkloadSettings) -> BisectorError:
+    said = next((line for line in watch.tail if f"err={job.error}/" in line), "")
+    what = f"fio: job {job.name}: {errno.errorcode.get(job.error, job.error)} ({os.strerror(job.error)})"
+    if job.error == errno.ENOSPC:
+        return UserError(
+            f"{what}: its files of {settings.file_bytes // _KIB:,} KiB each do not fit on the stack",
+            "make workload.file_size smaller, or the disk larger (storage.hdd.size)",
+        )
+    return KernelFault(Stage.WORKLOAD, FaultKind.IO_ERROR, f"{what} {said}".strip(), tuple(watch.tail))
+
+
+def _not_started(shell: Shell, finished: CommandResult, watch: _Watch, settings: WorkloadSettings) -> BisectorError:
+    """Why fio left nothing, asked of the guest only now: a good run pays no round trip for it."""
+
+    def job_error(failed: FailedStep) -> BisectorError:
+        return _job_error(settings.job, failed.stderr)
+
+    check = f"cd {_OUTPUTS} && {_variables(settings, '/')} {shlex.join(fio.parse_only_argv(_JOB))}"
+    run_steps(shell, (Step("command -v fio", _fio_missing), Step(check, job_error)), _PARSE_DEADLINE_S)
+    return _failed(finished, watch)
+
+
+def _failed(finished: CommandResult, watch: _Watch) -> BisectorError:
+    reason = ": ".join(("fio", f"exit {finished.exit_status}", *watch.tail[-1:]))
+    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tuple(watch.tail))
+
+
+def _unreadable(shell: Shell, error: fio.OutputUnreadable) -> BisectorError:
+    """Fio ended well and its output is cut off: a full disk in the guest, or a fault of ours."""
+    free = shell.run(f"stat -f -c %a {_OUTPUTS}")
+    if free.stdout.strip() == "0":
+        return _guest_full()
+    return InfraError(str(error))
+
+
+def _job_error(job: Path, stderr: str) -> UserError:
+    return UserError(f"workload.job: {job}: {fio.complaint(stderr)}", f"check it with: fio --parse-only {job}")
+
+
+def _fio_missing(failed: FailedStep) -> BisectorError:  # the step's output says nothing
+    return UserError(
+        "the guest image lacks fio",
+        "install fio in the image that machine.image names, or leave it unset for the built image",
+    )
+
+
+def _guest_disk(failed: FailedStep) -> BisectorError:
+    return _guest_full() if "No space left" in failed.stderr else _kernel_fault(failed)
+
+
+def _guest_full() -> UserError:
+    return UserError("the guest's root disk is full", "the image that machine.image names needs some free space")
+
+
+def _kernel_fault(failed: FailedStep) -> BisectorError:
+    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)

@@ -1,0 +1,98 @@
+"""fio's IOPS logs as time series (fio(1), "Log file formats")."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+# The numbers in the third column are places in this list.
+_DIRECTIONS = ("read", "write", "trim")
+_LEAST_VALUES = 3
+_LATE = 2.5
+_SMOOTHED_MS = 2500.0
+
+
+class LogUnreadable(Exception):
+    """A line that fio does not write, with its number."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """IOPS of one job in one direction; each value holds for the interval that ends at its time."""
+
+    start_ms: Floats
+    end_ms: Floats
+    iops: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A series in a few figures; ``converged_after_s`` is None when it never settled."""
+
+    mean_iops: float
+    stddev_percent: float
+    converged_after_s: float | None
+
+
+def parse_iops_log(text: str, direction: str = "read") -> Series:
+    """Read ``time_ms, value, direction, …`` lines; columns after the third differ by version.
+
+    fio averages since its last look, which comes late on a busy guest, and writes no line for an
+    interval without I/O. A line after a gap of up to 2.5 intervals counts for the whole gap (so the
+    sum agrees with fio's number of I/Os), after a longer one for its own interval, and the rest is
+    zero. Raises :class:`LogUnreadable`.
+    """
+    wanted = _DIRECTIONS.index(direction)
+    rows = [_row(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    points = np.array([row[:2] for row in rows if row[2] == wanted], dtype=np.float64).reshape(-1, 2)
+    end, iops = points[:, 0], points[:, 1]
+    since_last = np.diff(end, prepend=0.0)
+    interval = float(np.median(since_last)) if end.size else 0.0
+    length = np.where(since_last > _LATE * interval, interval, since_last)
+    return Series(end - length, end, iops)
+
+
+def resample(series: Series, step_ms: float, until_ms: float) -> Floats:
+    """Mean IOPS on a grid of ``step_ms`` from 0 to ``until_ms``; the number of I/Os is kept."""
+    grid = np.arange(0.0, until_ms + step_ms / 2, step_ms)
+    if not series.end_ms.size:
+        return np.zeros(max(grid.size - 1, 0))
+    edges = np.column_stack((series.start_ms, series.end_ms)).ravel()
+    done = np.cumsum(series.iops * (series.end_ms - series.start_ms))
+    ios = np.column_stack((np.concatenate(([0.0], done[:-1])), done)).ravel()
+    return np.asarray(np.diff(np.interp(grid, edges, ios, left=0.0)) / step_ms, dtype=np.float64)
+
+
+def summary(iops: Floats, step_ms: float, within_percent: float = 20.0) -> Summary:
+    """Mean, spread and time to converge of a resampled series.
+
+    It has converged when a moving mean over 2.5 s stays within ``within_percent`` of the mean of
+    the last third; a series that first does so in the last third has not. Raises ``ValueError``
+    on fewer than three values.
+    """
+    if iops.size < _LEAST_VALUES:
+        raise ValueError(f"{iops.size} values are no series")
+    mean = float(iops.mean())
+    spread = float(iops.std()) / mean * 100 if mean > 0 else 0.0
+    return Summary(mean, spread, _converged_after_s(iops, step_ms, within_percent))
+
+
+def _converged_after_s(iops: Floats, step_ms: float, within_percent: float) -> float | None:
+    last_third = iops.size - iops.size // 3
+    level = float(iops[last_third:].mean())
+    width = min(max(round(_SMOOTHED_MS / step_ms), 1), iops.size)
+    smooth = np.convolve(iops, np.full(width, 1.0 / width), mode="valid")
+    outside = np.flatnonzero(np.abs(smooth - level) > level * within_percent / 100)
+    settled = int(outside[-1]) + 1 if outside.size else 0
+    return settled * step_ms / 1000 if settled < last_third else None
+
+
+def _row(number: int, line: str) -> tuple[float, float, int]:
+    words = line.split(",")
+    try:
+        return float(words[0]), float(words[1]), int(words[2])
+    except (ValueError, IndexError) as error:
+        raise LogUnreadable(f"line {number} is not one of an fio log: {line.strip()!r}") from error

@@ -1,0 +1,187 @@
+"""A run in a guest that answers as a real one did."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from guestshell import Answer, FakeShell
+
+from bisector import process
+from bisector.errors import InfraError, KernelFault, UserError
+from bisector.events import IopsSample
+from bisector.model import CacheStatus, Contention, FaultKind, Run, Shell, Stage
+from bisector.settings import WorkloadSettings
+from bisector.workload.runner import check_job, run_once
+
+PROJECT = Path(__file__).parent.parent.parent
+DATA = Path(__file__).parent.parent / "data" / "fio"
+SETTINGS = WorkloadSettings(PROJECT / "fio" / "partial.fio", 32 << 20, 40)
+QUIET = Contention(0.1, 0.0, 0.0)
+CACHE = CacheStatus("smq", "writeback", 1024, 1024, 0, 1, 2, 3, 4, 5, 6)
+FILES = {
+    "fio.json": (DATA / "partial-3.33.json").read_text(encoding="utf-8"),
+    "partial_iops.1.log": (DATA / "partial_iops.1.log").read_text(encoding="utf-8"),
+}
+FIO_RUNS = "--output-format=json"
+GOOD = Answer(
+    "fio.json\njob.fio\npartial_iops.1.log\n",
+    "\n@uptime 10.00\nJobs: 2 (f=2): [r(2)][50.0%][r=4MiB/s][r=1024 IOPS][eta 00m:20s]\r\n"
+    "Jobs: 2 (f=2): [r(2)][100.0%][r=8MiB/s][r=2048 IOPS][eta 00m:00s]\r\n@uptime 53.25\n",
+)
+FAILED = Answer("job.fio\n", "\n@uptime 10.00\nfio: went wrong\n\n@uptime 10.20\n", 1)
+
+
+@dataclass
+class Meter:
+    stopped: int = 0
+
+    def stop(self) -> Contention:
+        self.stopped += 1
+        return QUIET
+
+
+@dataclass
+class Stack:
+    mountpoint: str = "/mnt"
+
+    def cache_status(self, shell: Shell) -> CacheStatus | None:
+        return CACHE
+
+
+@dataclass
+class Bench:
+    logs: Path
+    meter: Meter = field(default_factory=Meter)
+    samples: list[IopsSample] = field(default_factory=list)
+
+    def run(self, shell: FakeShell) -> Run:
+        return run_once(
+            shell,
+            Stack(),
+            SETTINGS,
+            name="full",
+            logs=self.logs,
+            start_meter=lambda: self.meter,
+            on_sample=self.samples.append,
+            deadline_s=100,
+        )
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path / "logs")
+
+
+def test_a_good_run(bench: Bench) -> None:
+    shell = FakeShell({FIO_RUNS: GOOD}, FILES)
+    run = bench.run(shell)
+    assert [job.name for job in run.jobs] == ["partial/1", "partial/2"]
+    assert run.contention == QUIET
+    assert run.cache_before == run.cache_after == CACHE
+    assert run.clock_drift_s == pytest.approx(43.25 - run.duration_s)
+    assert [(sample.run, sample.iops, sample.done_share) for sample in bench.samples] == [
+        ("full", 1024, 0.5),
+        ("full", 2048, 1.0),
+    ]
+    assert sorted(path.name for path in bench.logs.iterdir()) == ["fio.json", "partial_iops.1.log"]
+    assert shell.written["/tmp/bisector/job.fio"] == SETTINGS.job.read_text(encoding="utf-8")
+    assert bench.meter.stopped == 1
+
+
+def test_caches_are_dropped_before_fio_starts(bench: Bench) -> None:
+    shell = FakeShell({FIO_RUNS: GOOD}, FILES)
+    bench.run(shell)
+    dropped = next(n for n, command in enumerate(shell.commands) if "drop_caches" in command)
+    started = next(n for n, command in enumerate(shell.commands) if FIO_RUNS in command)
+    assert dropped < started
+    assert "FILE_SIZE=33554432 RUNTIME=40 DIRECTORY=/mnt fio" in shell.commands[started]
+
+
+def test_a_job_file_that_the_guests_fio_refuses(bench: Bench) -> None:
+    refused = Answer("", "fio: failed parsing rw=bogus\nfio: job partial dropped\n", 1)
+    with pytest.raises(UserError, match="failed parsing rw=bogus") as caught:
+        bench.run(FakeShell({FIO_RUNS: FAILED, "--parse-only": refused}))
+    assert "workload.job" in caught.value.message
+
+
+def test_a_guest_without_fio(bench: Bench) -> None:
+    missing = {FIO_RUNS: replace(FAILED, exit_status=127), "command -v fio": Answer("", "", 127)}
+    with pytest.raises(UserError, match="lacks fio"):
+        bench.run(FakeShell(missing))
+
+
+def test_fio_that_fails_without_a_word_of_json_is_the_kernels(bench: Bench) -> None:
+    with pytest.raises(KernelFault, match=r"^fio: exit 1: fio: went wrong$") as caught:
+        bench.run(FakeShell({FIO_RUNS: FAILED}))
+    assert caught.value.stage is Stage.WORKLOAD
+    assert caught.value.kind is FaultKind.COMMAND_FAILED
+
+
+def test_files_that_do_not_fit(bench: Bench) -> None:
+    files = {"fio.json": (DATA / "enospc-3.33.json").read_text(encoding="utf-8")}
+    with pytest.raises(UserError, match="ENOSPC") as caught:
+        bench.run(FakeShell({FIO_RUNS: replace(GOOD, stdout="fio.json\n", exit_status=1)}, files))
+    assert "workload.file_size" in caught.value.hint
+    assert "storage.hdd.size" in caught.value.hint
+
+
+def test_io_errors_are_the_kernels(bench: Bench) -> None:
+    files = {"fio.json": FILES["fio.json"].replace('"error" : 0', '"error" : 5', 1)}
+    said = GOOD.stderr.replace("\n@uptime 53", "\nfio: pid=9, err=5/file:io_u.c:1845, func=io_u error\n@uptime 53")
+    with pytest.raises(KernelFault) as caught:
+        bench.run(FakeShell({FIO_RUNS: Answer("fio.json\n", said, 1)}, files))
+    assert caught.value.kind is FaultKind.IO_ERROR
+    assert "EIO" in caught.value.reason
+    assert "io_u.c:1845" in caught.value.reason
+
+
+@pytest.mark.parametrize(("free_blocks", "error"), [("0", UserError), ("9000", InfraError)])
+def test_output_that_is_cut_off(bench: Bench, free_blocks: str, error: type[Exception]) -> None:
+    files = {**FILES, "fio.json": FILES["fio.json"][:500]}
+    with pytest.raises(error):
+        bench.run(FakeShell({FIO_RUNS: GOOD, "stat -f": Answer(free_blocks)}, files))
+
+
+def test_no_room_for_the_outputs(bench: Bench) -> None:
+    full = Answer("", "mkdir: cannot create directory '/tmp/bisector': No space left on device\n", 1)
+    with pytest.raises(UserError, match="root disk is full"):
+        bench.run(FakeShell({"mkdir": full}))
+
+
+def test_the_meter_is_stopped_whatever_happens(bench: Bench) -> None:
+    class Dies(FakeShell):
+        def stream(self, command: str, on_line: Callable[[str], None], deadline_s: float) -> None:  # type: ignore[override]  # never returns
+            raise KernelFault(Stage.WORKLOAD, FaultKind.PANIC, "Kernel panic")
+
+    with pytest.raises(KernelFault, match="panic"):
+        bench.run(Dies())
+    assert bench.meter.stopped == 1
+
+
+def test_our_own_job_file_passes() -> None:
+    check_job(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [(None, "cannot be read"), ("[global]\nrw=read\n", "no job section"), ("rw=read\n", "no job")]
+)
+def test_job_files_that_are_none(tmp_path: Path, text: str | None, message: str) -> None:
+    job = tmp_path / "own.fio"
+    if text is not None:
+        job.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        check_job(replace(SETTINGS, job=job))
+
+
+def test_fio_on_this_machine_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = tmp_path / "fio"
+    fake.write_text('#!/bin/sh\necho "fio: failed parsing rw=bogus size $FILE_SIZE" >&2\nexit 1\n', encoding="utf-8")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(UserError, match="rw=bogus size 33554432"):
+        check_job(SETTINGS)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    with pytest.raises(process.CommandMissing):
+        process.run(["fio"], deadline_s=1)
+    check_job(SETTINGS)

@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bisector.workload import fio
+from bisector.workload.series import LogUnreadable, parse_iops_log, resample, summary
+
+DATA = Path(__file__).parent.parent / "data" / "fio"
+LOG = (DATA / "partial_iops.1.log").read_text(encoding="utf-8")
+
+
+def test_a_real_log_sums_up_to_fios_own_count() -> None:
+    job = fio.parse_json((DATA / "partial-3.33.json").read_text(encoding="utf-8"))[0]
+    series = parse_iops_log(LOG)
+    ios = float(np.sum(series.iops * (series.end_ms - series.start_ms)) / 1000)
+    assert ios == pytest.approx(job.total_ios, rel=0.01)
+
+
+@pytest.mark.parametrize("step_ms", [250.0, 500.0, 1000.0, 5000.0])
+def test_resampling_keeps_the_number_of_ios(step_ms: float) -> None:
+    series = parse_iops_log(LOG)
+    grid = resample(series, step_ms, 40_000)
+    assert grid.size == 40_000 / step_ms
+    before_40_s = float(np.sum(series.iops * (np.minimum(series.end_ms, 40_000) - series.start_ms)))
+    assert float(grid.sum()) * step_ms == pytest.approx(before_40_s, rel=1e-9)
+
+
+def test_a_short_gap_belongs_to_the_line_after_it_and_a_long_one_is_idle() -> None:
+    series = parse_iops_log("500, 100, 0, 0, 0\n1000, 100, 0, 0, 0\n2000, 50, 0, 0, 0\n2500, 10, 0, 0\n9500, 80, 0\n")
+    assert resample(series, 500, 9500).tolist() == [100, 100, 50, 50, 10, *[0] * 13, 80]
+
+
+def test_directions_are_apart() -> None:
+    text = "500, 100, 0, 4096\n500, 7, 1, 4096\n1000, 100, 0, 4096\n1000, 7, 1, 4096\n"
+    assert parse_iops_log(text, "write").iops.tolist() == [7, 7]
+    assert resample(parse_iops_log(text, "trim"), 500, 1000).tolist() == [0, 0]
+
+
+def test_a_damaged_line_is_named() -> None:
+    with pytest.raises(LogUnreadable, match="line 2"):
+        parse_iops_log("500, 100, 0\n1000, \n")
+
+
+def test_summary_of_a_series_that_settles() -> None:
+    rising = np.array([100.0] * 20 + [1000.0] * 60)
+    figures = summary(rising, 500)
+    assert figures.mean_iops == pytest.approx(775)
+    assert figures.stddev_percent == pytest.approx(50.3, abs=0.1)
+    assert figures.converged_after_s is not None
+    assert 8 <= figures.converged_after_s <= 10.5
+
+
+def test_a_steady_series_has_always_been_there_and_a_falling_one_never_settles() -> None:
+    assert summary(np.full(80, 500.0), 500).converged_after_s == 0
+    assert summary(np.linspace(5000, 1, 80), 500).converged_after_s is None
+    assert summary(np.zeros(80), 500).stddev_percent == 0
+    with pytest.raises(ValueError, match="no series"):
+        summary(np.ones(2), 500)
