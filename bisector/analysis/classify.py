@@ -1,0 +1,55 @@
+"""Facts of one trial to a verdict, by the rule that each job of the last run counts."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bisector.errors import InfraError, UserError
+from bisector.model import Direction, JobFigures, Trial, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict and the sentence that gives its reason."""
+
+    verdict: Verdict
+    why: str
+
+
+def least_job_iops(trial: Trial) -> float:
+    """Mean read IOPS of the slowest job of the last run, the one with a full cache.
+
+    Raises :class:`UserError` when no job reads, :class:`InfraError` when a figure is none: a job
+    that stood still or was not measured must not pass for a slow one.
+    """
+    return _least_job(trial).iops_mean
+
+
+def classify(trial: Trial, threshold_iops: float, direction: Direction, weaknesses: Sequence[str]) -> Judgement:
+    """Which side of the change a trial is on; a fault skips, a weakness asks for another trial.
+
+    A figure equal to the threshold is not above it. Raises what :func:`least_job_iops` raises.
+    """
+    if trial.fault is not None:
+        return Judgement(Verdict.SKIP, f"{trial.fault.kind} at {trial.fault.stage}: {trial.fault.reason}")
+    least = _least_job(trial)
+    above = least.iops_mean > threshold_iops
+    figures = (
+        f"slowest job {least.name}: {least.iops_mean:,.0f} IOPS in the {trial.runs[-1].name} run, "
+        f"{'above' if above else 'not above'} the threshold of {threshold_iops:,.0f}"
+    )
+    if weaknesses:
+        return Judgement(Verdict.WEAK, "; ".join((*weaknesses, figures)))
+    return Judgement(direction.verdict(above), figures)
+
+
+def _least_job(trial: Trial) -> JobFigures:
+    if not trial.runs:
+        raise InfraError(f"{trial.commit.short}: the trial has neither a fault nor a run")
+    jobs = [job for job in trial.runs[-1].jobs if job.direction == "read"]
+    if not jobs:
+        raise UserError("no job of the workload reads", "the verdict is by read IOPS: workload.job needs a reading job")
+    for job in jobs:
+        if not (math.isfinite(job.iops_mean) and job.iops_mean > 0):
+            raise InfraError(f"{trial.commit.short}: job {job.name} has {job.iops_mean} IOPS, which is no measurement")
+    return min(jobs, key=lambda job: job.iops_mean)

@@ -1,0 +1,66 @@
+import math
+
+import pytest
+
+from analysis.recorded import job, run, trial
+from bisector.analysis.classify import classify, least_job_iops
+from bisector.errors import InfraError, UserError
+from bisector.model import Direction, Fault, FaultKind, Stage, Verdict
+
+UP, DOWN = Direction.IMPROVEMENT, Direction.REGRESSION
+
+
+@pytest.mark.parametrize(
+    ("jobs", "direction", "verdict"),
+    [
+        pytest.param((4000, 7000), UP, Verdict.NEW, id="every job above"),
+        pytest.param((1000, 9000), UP, Verdict.OLD, id="one job below, the sum above"),
+        pytest.param((9000, 1000), UP, Verdict.OLD, id="the other job below"),
+        pytest.param((2000, 9000), UP, Verdict.OLD, id="equal is not above"),
+        pytest.param((2000.001, 9000), UP, Verdict.NEW, id="just above"),
+        pytest.param((4000, 7000), DOWN, Verdict.OLD, id="a regression: fast is old"),
+        pytest.param((1000, 7000), DOWN, Verdict.NEW, id="a regression: slow is new"),
+    ],
+)
+def test_each_job_counts(jobs: tuple[float, ...], direction: Direction, verdict: Verdict) -> None:
+    assert classify(trial(run(*map(job, jobs))), 2000, direction, ()).verdict is verdict
+
+
+def test_only_the_last_run_counts() -> None:
+    empty, full = run(job(100), name="empty"), run(job(5000))
+    judgement = classify(trial(empty, full), 2000, UP, ())
+    assert judgement.verdict is Verdict.NEW
+    assert judgement.why == "slowest job partial/1: 5,000 IOPS in the full run, above the threshold of 2,000"
+
+
+def test_writes_do_not_count() -> None:
+    assert least_job_iops(trial(run(job(5000), job(3, direction="write")))) == 5000
+
+
+def test_a_fault_skips_and_says_why() -> None:
+    fault = Fault(Stage.BOOT, FaultKind.PANIC, "Kernel panic - not syncing: VFS")
+    judgement = classify(trial(fault=fault), 2000, UP, ("weak",))
+    assert judgement.verdict is Verdict.SKIP
+    assert judgement.why == "panic at boot: Kernel panic - not syncing: VFS"
+
+
+def test_a_weakness_is_no_verdict() -> None:
+    judgement = classify(trial(run(job(5000))), 2000, UP, ("the host was busy",))
+    assert judgement.verdict is Verdict.WEAK
+    assert judgement.why.startswith("the host was busy; ")
+
+
+@pytest.mark.parametrize("iops", [0.0, -1.0, math.nan, math.inf])
+def test_what_is_no_figure_is_no_verdict(iops: float) -> None:
+    with pytest.raises(InfraError, match="no measurement"):
+        classify(trial(run(job(5000), job(iops, "partial/2"))), 2000, UP, ())
+
+
+def test_a_workload_without_reads_cannot_be_judged() -> None:
+    with pytest.raises(UserError, match="no job of the workload reads"):
+        least_job_iops(trial(run(job(5000, direction="write"))))
+
+
+def test_a_trial_without_runs_cannot_be_judged() -> None:
+    with pytest.raises(InfraError, match="neither a fault nor a run"):
+        least_job_iops(trial())

@@ -1,0 +1,63 @@
+import math
+from dataclasses import replace
+
+import pytest
+
+from analysis.recorded import FULL, QUIET, job, run, trial
+from bisector.analysis.quality import Limits, weaknesses
+from bisector.model import Fault, FaultKind, Run, Stage
+
+LIMITS = Limits(max_other_cores=0.5, max_steal_share=0.05, asked_runtime_s=40)
+EMPTY = run(job(9000), job(1000, "partial/2"), name="empty", cache_before=replace(FULL, used_blocks=272))
+GOOD = run(job(4000), job(7000, "partial/2"))
+
+
+def test_a_quiet_full_run_is_strong() -> None:
+    assert weaknesses(trial(EMPTY, GOOD), LIMITS) == ()
+
+
+@pytest.mark.parametrize(
+    ("weak", "why"),
+    [
+        (replace(GOOD, contention=replace(QUIET, other_busy_cores=1.2)), "1.20 cores of other work, limit 0.50"),
+        (replace(GOOD, contention=replace(QUIET, other_busy_cores=math.nan)), "the host was busy"),
+        (replace(GOOD, contention=replace(QUIET, steal_share=0.2)), "20.0% of its CPU time stolen"),
+        (replace(GOOD, clock_drift_s=2.1), "drifted by +2.1 s in 40 s"),
+        (replace(GOOD, clock_drift_s=-2.1), "drifted by -2.1 s in 40 s"),
+        (replace(GOOD, cache_before=replace(FULL, used_blocks=900)), "900 of 1024 blocks"),
+        (run(job(4000), job(7000, "partial/2", runtime_ms=20_000)), "job partial/2 ran 20.0 s of 40 s"),
+        (run(job(4000), replace(job(7000), error=5)), "error 5"),
+    ],
+)
+def test_each_weakness_is_named(weak: Run, why: str) -> None:
+    (found,) = weaknesses(trial(EMPTY, weak), LIMITS)
+    assert why in found
+
+
+def test_the_limits_themselves_are_allowed() -> None:
+    edge = replace(GOOD, contention=replace(QUIET, other_busy_cores=0.5, steal_share=0.05), clock_drift_s=2.0)
+    assert weaknesses(trial(EMPTY, edge), LIMITS) == ()
+
+
+def test_a_block_or_two_may_be_free() -> None:
+    assert weaknesses(trial(EMPTY, replace(GOOD, cache_before=replace(FULL, used_blocks=1020))), LIMITS) == ()
+
+
+def test_no_cache_need_not_be_full() -> None:
+    assert weaknesses(trial(EMPTY, replace(GOOD, cache_before=None)), LIMITS) == ()
+    assert weaknesses(trial(EMPTY), LIMITS) == ()
+
+
+def test_only_the_judged_run_is_asked() -> None:
+    busy = replace(EMPTY, contention=replace(QUIET, other_busy_cores=2.0))
+    assert weaknesses(trial(busy, GOOD), LIMITS) == ()
+
+
+def test_a_faulty_trial_is_not_weak_but_skipped() -> None:
+    fault = Fault(Stage.WORKLOAD, FaultKind.HANG, "silent")
+    assert weaknesses(trial(replace(GOOD, clock_drift_s=30), fault=fault), LIMITS) == ()
+
+
+def test_several_weaknesses_are_all_told() -> None:
+    bad = replace(GOOD, contention=replace(QUIET, other_busy_cores=2.0), clock_drift_s=9)
+    assert len(weaknesses(trial(EMPTY, bad), LIMITS)) == 2
