@@ -1,0 +1,287 @@
+"""A root shell in a running guest: the one owner of fabric and paramiko.
+
+paramiko waits without a time limit in several places (the answer to "exec", an SFTP reply). So
+every such call runs in one worker thread while the caller's thread watches the clock and the
+guest; when either says stop, the connection is closed, which frees the worker. The output of a
+running command is read by the caller's thread itself, which sleeps in select(2) meanwhile.
+"""
+
+import codecs
+import logging
+import re
+import select
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import fabric
+import paramiko
+from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
+from paramiko.pkey import UnknownKeyType
+
+from bisector.deadline import Deadline
+from bisector.errors import InfraError
+from bisector.machine import notes
+from bisector.machine.image import GuestImage
+from bisector.model import CommandResult
+
+T = TypeVar("T")
+Watch = Callable[[], None]
+
+_WATCH_EVERY_S = 0.2
+_QUESTION_S = 30.0
+_COPY_S = 120.0
+_HANG_UP_S = 2.0
+_CHUNK_BYTES = 65536
+
+# paramiko prints tracebacks of its own when a peer goes away; what happened is in the exceptions.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+logging.getLogger("paramiko").propagate = False
+
+
+class GuestError(InfraError):
+    """SSH to the guest did not work; whether its kernel is to blame is for who sees the console."""
+
+
+class GuestLost(GuestError):
+    """The connection could not be made, or broke."""
+
+
+class GuestRefused(GuestError):
+    """The guest is there and refuses our key, or shows a host key that is not the pinned one."""
+
+
+class GuestTimeout(GuestError):
+    """The guest did not finish something in its time; a next command may be answered or not."""
+
+
+class GuestCopyFailed(GuestError):
+    """The guest is there and a file could not be copied to or from it."""
+
+
+class Guest:
+    """A connection to a guest; implements :class:`bisector.model.Shell`.
+
+    ``watch`` is called about five times a second while the guest is waited for; what it raises
+    (a :class:`bisector.errors.KernelFault` when the console shows a panic) ends the wait at once.
+    Every method raises :class:`GuestLost` or :class:`GuestTimeout` when it is not answered.
+    """
+
+    def __init__(self, connection: Any, watch: Watch) -> None:
+        self._connection = connection
+        self._watch = watch
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="guest")
+
+    @classmethod
+    def connect(cls, port: int, image: GuestImage, deadline: Deadline, watch: Watch = lambda: None) -> Self:
+        """Log in as root on the loopback port; to be called once the guest has said it is ready.
+
+        Raises :class:`GuestRefused` for keys, :class:`GuestLost` and :class:`GuestTimeout`.
+        """
+        guest = cls(_connection(port, image, deadline), watch)
+        try:
+            guest._ask(guest._connection.open, deadline)
+        except BaseException:
+            guest.close()
+            raise
+        return guest
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection and the worker; may be called again."""
+        self._hang_up()
+        self._worker.shutdown()
+
+    def run(self, command: str, deadline_s: float = 60.0) -> CommandResult:
+        """Run to the end, whatever the exit status (-1: ended by a signal)."""
+        return self.stream(command, lambda line: None, deadline_s)
+
+    def stream(self, command: str, on_line: Callable[[str], None], deadline_s: float) -> CommandResult:
+        """Run to the end, handing over each line of standard error (CR ends one too) as it comes."""
+        deadline = Deadline(f"the end of `{command}` in the guest", deadline_s)
+        channel = self._ask(lambda: self._start(command), deadline)
+        stdout, stderr = _Text(), _Text(on_line)
+        try:
+            while not self._finished(channel):
+                self._rest(channel, deadline)
+                while channel.recv_ready():
+                    stdout.feed(channel.recv(_CHUNK_BYTES))
+                while channel.recv_stderr_ready():
+                    stderr.feed(channel.recv_stderr(_CHUNK_BYTES))
+            return CommandResult(command, channel.recv_exit_status(), stdout.end(), stderr.end())
+        except (paramiko.SSHException, EOFError) as error:
+            raise GuestLost(f"the connection to the guest broke during `{command}`") from error
+        finally:
+            with suppress(paramiko.SSHException, EOFError, OSError):
+                channel.close()
+
+    def put(self, text: str, remote: str) -> None:
+        """Write a small text file in the guest; raises :class:`GuestCopyFailed`."""
+        deadline = Deadline(f"the copy to {remote} in the guest", _COPY_S)
+        self._ask(lambda: self._live().put(BytesIO(text.encode()), remote), deadline, GuestCopyFailed)
+
+    def get(self, remote: str, local: Path) -> None:
+        """Copy a file out of the guest; raises :class:`GuestCopyFailed`."""
+        deadline = Deadline(f"the copy of {remote} out of the guest", _COPY_S)
+        try:
+            with local.open("wb") as file:
+                self._ask(lambda: self._live().get(remote, file), deadline, GuestCopyFailed)
+        except BaseException:
+            local.unlink(missing_ok=True)  # half a file is worse than none
+            raise
+
+    def boot_id(self) -> str:
+        """The kernel's random name of this boot (random(4))."""
+        return self._answer("cat /proc/sys/kernel/random/boot_id")
+
+    def uname_release(self) -> str:
+        """The release of the running kernel, as ``uname -r``."""
+        return self._answer("uname -r")
+
+    def build_id(self) -> str:
+        """The GNU build-id of the running vmlinux in hex; empty when the kernel has none or hides it."""
+        return notes.build_id(bytes.fromhex(self._answer("od -An -v -tx1 /sys/kernel/notes || true")))
+
+    def _answer(self, command: str) -> str:
+        result = self.run(command, _QUESTION_S)
+        if result.exit_status != 0:
+            raise GuestError(f"`{command}` in the guest: exit status {result.exit_status}: {result.stderr.strip()}")
+        return result.stdout.strip()
+
+    def _live(self) -> Any:
+        """The connection, while it is one: fabric would quietly make a new one, to whatever listens there now."""
+        if not self._connection.is_connected:
+            raise EOFError
+        return self._connection
+
+    def _start(self, command: str) -> paramiko.Channel:
+        channel: paramiko.Channel = self._live().create_session()
+        channel.exec_command(command)
+        channel.shutdown_write()  # a command that reads its standard input sees its end
+        return channel
+
+    @staticmethod
+    def _finished(channel: paramiko.Channel) -> bool:
+        """Whether all output was read and the exit status is known; raises when neither will ever be."""
+        if channel.recv_ready() or channel.recv_stderr_ready() or not channel.exit_status_ready():
+            return False
+        if channel.closed and not channel.eof_received:  # a command that ends, even by a signal, sends an end of file
+            raise EOFError
+        return bool(channel.eof_received)
+
+    def _rest(self, channel: paramiko.Channel, deadline: Deadline) -> None:
+        """Sleep until there is output, or an end, or it is time to watch."""
+        self._guard(deadline)
+        wait_s = min(_WATCH_EVERY_S, deadline.remaining_s)
+        if channel.eof_received:  # it would be readable for ever; what is missing is the exit status
+            channel.status_event.wait(wait_s)
+        else:
+            poller = select.poll()
+            poller.register(channel, select.POLLIN)
+            poller.poll(wait_s * 1000)
+
+    def _ask(self, call: Callable[[], T], deadline: Deadline, failed: type[GuestError] = GuestLost) -> T:
+        """The call's answer, made in the worker; ``failed`` is raised when it fails on a connection that holds."""
+        future = self._worker.submit(call)
+        try:
+            while not _done(future, min(_WATCH_EVERY_S, deadline.remaining_s)):
+                self._guard(deadline)
+        except BaseException:
+            self._hang_up()
+            raise
+        try:
+            return future.result()
+        except (paramiko.AuthenticationException, paramiko.BadHostKeyException) as error:
+            raise GuestRefused(f"the guest's SSH: {error}", "are these the keys of this guest image?") from error
+        except OSError as error:
+            kind = failed if self._connection.is_connected else GuestLost
+            raise kind(f"{deadline.what} failed: {error}") from error
+        except (paramiko.SSHException, EOFError) as error:
+            raise GuestLost(f"{deadline.what} failed: {error or 'the connection broke'}") from error
+
+    def _guard(self, deadline: Deadline) -> None:
+        self._watch()
+        if deadline.expired:
+            raise GuestTimeout(f"{deadline.what} not seen within {deadline.seconds:g} s")
+
+    def _hang_up(self) -> None:
+        """Close the connection under whatever waits for it, which then ends with an error."""
+        transport = self._connection.client.get_transport()
+        with suppress(paramiko.SSHException, EOFError, OSError):
+            self._connection.close()
+        with suppress(paramiko.SSHException, EOFError, OSError):
+            self._connection.client.close()  # fabric closes only what it has seen connected
+        if transport is not None:
+            transport.join(_HANG_UP_S)  # it reads with a short time-out, and then sees that it is closed
+
+
+class _Text:
+    """A stream of bytes as text, all of it at the end and line by line meanwhile."""
+
+    def __init__(self, on_line: Callable[[str], None] | None = None) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._on_line = on_line
+        self._all: list[str] = []
+        self._begun = ""
+
+    def feed(self, data: bytes, final: bool = False) -> None:
+        text = self._decoder.decode(data, final)
+        self._all.append(text)
+        if self._on_line is not None:
+            *lines, self._begun = re.split(r"\r\n|\r|\n", self._begun + text)
+            for line in lines:
+                self._on_line(line)
+
+    def end(self) -> str:
+        """Everything there was; a last line without an end is handed over too."""
+        self.feed(b"", final=True)
+        if self._on_line is not None and self._begun:
+            self._on_line(self._begun)
+        return "".join(self._all)
+
+
+def _connection(port: int, image: GuestImage, deadline: Deadline) -> Any:
+    """A fabric connection that knows this guest's key and nothing of the user's ssh configuration."""
+    # lazy: neither fabric.yaml nor ~/.ssh/config is looked for.
+    config = fabric.Config(lazy=True, overrides={"load_ssh_configs": False})
+    connection = fabric.Connection(
+        "127.0.0.1",
+        user="root",
+        port=port,
+        config=config,
+        connect_kwargs={
+            "key_filename": str(image.ssh_key),
+            "look_for_keys": False,
+            "allow_agent": False,
+            "timeout": deadline.remaining_s,
+            "banner_timeout": deadline.remaining_s,
+            "auth_timeout": deadline.remaining_s,
+        },
+    )
+    # fabric's own choice is to accept any key.
+    connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
+    try:
+        entry = HostKeyEntry.from_line(f"[127.0.0.1]:{port} {image.host_public_key}")
+    except (InvalidHostKey, UnknownKeyType, paramiko.SSHException) as error:
+        raise GuestRefused(f"the pinned host key of the guest image is none: {error}") from error
+    if entry is None or entry.key is None:
+        raise GuestRefused(f"the pinned host key of the guest image is none: {image.host_public_key}")
+    connection.client.get_host_keys().add(entry.hostnames[0], entry.key.get_name(), entry.key)
+    return connection
+
+
+def _done(future: "Future[T]", within_s: float) -> bool:
+    with suppress(TimeoutError):
+        future.exception(timeout=within_s)
+    return future.done()

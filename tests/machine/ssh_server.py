@@ -1,0 +1,159 @@
+"""A real SSH end in a thread of the test, in place of a guest: runs commands here, copies files below a directory."""
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import paramiko
+from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
+
+
+class SshServer:
+    """Listens on a loopback port; ``authorized`` is the one public key that may log in as root."""
+
+    def __init__(self, host_key: paramiko.PKey, authorized: paramiko.PKey, files: Path) -> None:
+        self.host_key, self.authorized, self.files = host_key, authorized, files
+        self.connections = 0
+        self.answer_exec = True
+        self.released = threading.Event()
+        self.transports: list[paramiko.Transport] = []
+        self.threads: list[threading.Thread] = []
+        self.children: list[subprocess.Popen[bytes]] = []
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+
+    def __enter__(self) -> Self:
+        self._spawn(self._accept)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End everything; may be called again."""
+        self.released.set()
+        if self._socket.fileno() >= 0:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self.vanish()
+        for child in self.children:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+        for thread in (*self.threads, *self.transports):
+            thread.join()
+
+    def vanish(self) -> None:
+        """Break every connection without a word of goodbye, as a virtual machine that is gone."""
+        for transport in self.transports:
+            transport.sock.close()
+
+    def _spawn(self, target: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments)
+        self.threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            self.connections += 1
+            transport = paramiko.Transport(connection)
+            transport.add_server_key(self.host_key)
+            transport.set_subsystem_handler("sftp", paramiko.SFTPServer, _Files, self.files)
+            self.transports.append(transport)
+            try:
+                transport.start_server(server=_Root(self))
+            except (paramiko.SSHException, EOFError):
+                continue  # the other end did not like our key
+
+    def execute(self, channel: paramiko.Channel, command: str) -> None:
+        child = subprocess.Popen(
+            ["sh", "-c", command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.children.append(child)
+        assert child.stdout is not None
+        assert child.stderr is not None
+        with child.stdout as out, child.stderr as err:
+            copying = threading.Thread(target=_copy, args=(err.fileno(), channel.sendall_stderr))
+            copying.start()
+            _copy(out.fileno(), channel.sendall)
+            copying.join()
+        status = child.wait()
+        try:
+            if status >= 0:
+                channel.send_exit_status(status)
+            channel.shutdown_write()
+            channel.close()
+        except (OSError, EOFError, paramiko.SSHException):
+            return
+
+
+class _Root(paramiko.ServerInterface):
+    def __init__(self, server: SshServer) -> None:
+        self.server = server
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        return AUTH_SUCCESSFUL if username == "root" and key == self.server.authorized else AUTH_FAILED
+
+    def get_allowed_auths(self, username: str) -> str:
+        return "publickey"
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        return OPEN_SUCCEEDED
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        if not self.server.answer_exec:
+            self.server.released.wait()
+            return False
+        self.server._spawn(self.server.execute, channel, command.decode())
+        return True
+
+
+class _Files(paramiko.SFTPServerInterface):
+    def __init__(self, server: paramiko.ServerInterface, root: Path) -> None:
+        super().__init__(server)
+        self.root = root
+
+    def _local(self, path: str) -> Path:
+        return self.root / path.lstrip("/")
+
+    def canonicalize(self, path: str) -> str:
+        return path
+
+    def stat(self, path: str) -> paramiko.SFTPAttributes | int:
+        try:
+            return paramiko.SFTPAttributes.from_stat(self._local(path).stat())
+        except OSError as error:
+            return paramiko.SFTPServer.convert_errno(error.errno or 0)
+
+    def open(self, path: str, flags: int, attr: paramiko.SFTPAttributes) -> paramiko.SFTPHandle | int:
+        try:
+            file = os.fdopen(os.open(self._local(path), flags, 0o600), "wb" if flags & os.O_WRONLY else "rb")
+        except OSError as error:
+            return paramiko.SFTPServer.convert_errno(error.errno or 0)
+        handle = paramiko.SFTPHandle(flags)
+        handle.writefile = handle.readfile = file  # type: ignore[attr-defined] # paramiko's documented way; its stubs lack it
+        handle.stat = lambda: paramiko.SFTPAttributes.from_stat(os.fstat(file.fileno()))  # type: ignore[method-assign] # as paramiko's own demo
+        return handle
+
+
+def _copy(fd: int, send: Callable[[bytes], object]) -> None:
+    while data := os.read(fd, 65536):
+        try:
+            send(data)
+        except (OSError, EOFError):
+            return
