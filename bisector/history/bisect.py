@@ -1,0 +1,216 @@
+"""The search itself is git's: a real ``git bisect`` in a worktree of its own, without a checkout.
+
+Its state mirrors our facts and is never their store: ``refs/bisect/NEW`` remembers only the last
+commit told, and a contradiction is refused after the refs have changed. So what cannot be told is
+found out beforehand, by ancestry, and after a kill everything is told anew.
+"""
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bisector.errors import InfraError
+from bisector.history.ranges import Range, expected_steps
+from bisector.history.repository import Answer, Repository
+from bisector.history.steps import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Step, Try
+from bisector.history.worktrees import Purpose, Worktree
+from bisector.model import Terms, Verdict
+
+Told = tuple[str, Verdict]
+
+# git's exit statuses (enum bisect_error in git's bisect.h).
+_ONLY_SKIPPED_LEFT = 2
+_NO_TESTABLE_COMMIT = 4
+_STATUSES = (0, _ONLY_SKIPPED_LEFT, _NO_TESTABLE_COMMIT)
+
+
+class Bisect:
+    """A running bisection; a context manager that leaves nothing behind in the repository.
+
+    ``start`` comes first; then ``next`` says what to try and ``tell`` takes verdicts.
+    """
+
+    def __init__(self, repository: Repository, run_dir: Path, wanted: Range, terms: Terms) -> None:
+        self._repository = repository
+        self._run_dir = run_dir
+        self._range = wanted
+        self._terms = terms
+        self._worktree: Worktree | None = None
+        self._forget()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._worktree is not None:
+            self._worktree.remove()
+
+    def start(self, skips: Iterable[str] = (), told: Iterable[Told] = ()) -> tuple[Told, ...]:
+        """Start, or start again: skip those of the hashes that are in the range, then tell all verdicts in order.
+
+        What was of use is returned. Raises :class:`Contradiction`, as :meth:`tell` does.
+        """
+        self._forget()
+        for sha in self._to_skip(skips):
+            self._note(sha, Verdict.SKIP)
+        for sha, verdict in told:
+            if self._is_useful(sha, verdict):
+                self._note(sha, verdict)
+        self._build()
+        return tuple(self._told)
+
+    def tell(self, sha: str, verdict: Verdict) -> bool:
+        """Tell git a settled verdict; whether it was of use (git can hold none about commits aside).
+
+        Raises :class:`Contradiction` before git's state is touched.
+        """
+        if not verdict.settled:
+            raise ValueError(f"{verdict} is not for git")
+        useful = sha == self._proposed or self._is_useful(sha, verdict)
+        if useful:
+            self._note(sha, verdict)
+            self._status = self._bisect(self._terms.word(verdict), sha).status
+            if not self._holds():  # somebody typed there by hand, or the worktree is gone
+                self._build()
+        return useful
+
+    def next(self) -> Step:
+        """What follows from everything told so far."""
+        commits = self._repository.commits
+        if self._over:
+            return MergeBaseIsNew(commits([self._new])[0], self._range.old, self._range.new)
+        if self._status == _NO_TESTABLE_COMMIT:
+            return OutsidePaths(commits(self._in_range()))
+        left = self.candidates()
+        if self._status == _ONLY_SKIPPED_LEFT:
+            return OnlySkippedLeft(commits(left), commits(sha for sha in left if sha in self._skips))
+        bases = self._untried_bases()
+        if left == (self._new,) and not bases:
+            return Found(commits(left)[0])
+        if not self._proposed:
+            # git around 2.31 did not go on after a skip when the terms were not its own.
+            raise InfraError(f"git {self._repository.git.version} proposes no commit that is still to be tried")
+        steps = expected_steps(left, self._new) + len(bases)
+        return Try(commits([self._proposed])[0], len(left), steps, self._proposed in bases)
+
+    def candidates(self) -> tuple[str, ...]:
+        """The hashes of the commits that may be the first new one, newest first."""
+        return self._repository.ask("rev-list", *self._range.limits(self._new, self._olds)).lines
+
+    def log(self) -> str:
+        """``git bisect log``: it can be replayed, and ends with the answer when there is one."""
+        return self._bisect("log").stdout
+
+    # What we know, as git should.
+
+    def _forget(self) -> None:
+        self._told: list[Told] = []
+        self._new = self._range.new.sha
+        self._olds = [self._range.old.sha]
+        self._skips: set[str] = set()
+        self._proposed = ""
+        self._status = 0
+        bases = self._repository.merge_bases(self._range.new.sha, self._range.old.sha)
+        self._bases = tuple(sha for sha in bases if sha != self._range.old.sha)
+
+    @property
+    def _over(self) -> bool:
+        """Whether a merge base turned out to be new."""
+        return self._new in self._bases
+
+    def _note(self, sha: str, verdict: Verdict) -> None:
+        self._told.append((sha, verdict))
+        if verdict is Verdict.NEW:
+            self._new = sha
+        elif verdict is Verdict.OLD:
+            self._olds.append(sha)
+        else:
+            self._skips.add(sha)
+
+    def _untried_bases(self) -> tuple[str, ...]:
+        return tuple(sha for sha in self._bases if sha not in self._olds and sha not in self._skips)
+
+    def _to_skip(self, shas: Iterable[str]) -> tuple[str, ...]:
+        """Those that can be skipped, by one walk over the range instead of questions about each."""
+        wanted = tuple(dict.fromkeys(shas))
+        if not wanted:
+            return ()
+        inside = {*self._in_range(), *self._untried_bases()} - {self._new}
+        return tuple(sha for sha in wanted if sha in inside)
+
+    def _is_useful(self, sha: str, verdict: Verdict) -> bool:
+        """Whether a verdict narrows the range; raises :class:`Contradiction`."""
+        if self._over:
+            return False
+        if sha in self._untried_bases():
+            return True
+        repository = self._repository
+        above_old = bool(repository.ask("rev-list", "--max-count=1", sha, "--not", *self._olds).lines)
+        if verdict is Verdict.NEW and not above_old:
+            raise Contradiction(sha, verdict, next(old for old in self._olds if repository.is_ancestor(sha, old)))
+        if verdict is Verdict.OLD and repository.is_ancestor(self._new, sha):
+            raise Contradiction(sha, verdict, self._new)
+        return above_old and sha != self._new and sha not in self._skips and repository.is_ancestor(sha, self._new)
+
+    def _in_range(self) -> tuple[str, ...]:
+        """The commits left, whatever paths they touch."""
+        return self._repository.ask("rev-list", self._new, "--not", *self._olds).lines
+
+    # What git is told, and what it makes of it.
+
+    def _build(self) -> None:
+        """A fresh worktree with git's state of everything noted.
+
+        Raises :class:`InfraError` when git does not hold it then.
+        """
+        self._worktree = Worktree.add(self._repository, self._run_dir, Purpose.BISECT, self._range.old.sha)
+        # git wants to be told of a new merge base at the moment when it has asked for it.
+        last = self._told[-1:] if self._over else []
+        self._status = self._replay(self._told[: len(self._told) - len(last)]).status
+        for sha, verdict in last:
+            self._status = self._bisect(self._terms.word(verdict), sha).status
+        if not self._holds():
+            raise InfraError(f"git {self._repository.git.version} does not hold what it was told of the bisection")
+
+    @property
+    def _home(self) -> Worktree:
+        if self._worktree is None:
+            raise RuntimeError("start() comes first")
+        return self._worktree
+
+    def _bisect(self, *words: str) -> Answer:
+        return self._home.git("bisect", *words, ok=None)
+
+    def _replay(self, told: Iterable[Told]) -> Answer:
+        """``git bisect start`` and all verdicts by one command: it searches once, not after each verdict.
+
+        The ends are told after the start: git 2.39 stops replaying when ``start`` with both ends asks
+        for a merge base, so its own log of that could not be replayed either.
+        """
+        words = ("--no-checkout", "--term-old", self._terms.old, "--term-new", self._terms.new)
+        first_parent = ("--first-parent",) if self._range.first_parent else ()
+        start = " ".join(map(_quoted, (*words, *first_parent, "--", *self._range.paths)))
+        ends = ((self._range.new.sha, Verdict.NEW), (self._range.old.sha, Verdict.OLD))
+        verdicts = [f"git bisect {self._terms.word(verdict)} {sha}" for sha, verdict in (*ends, *told)]
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".bisect") as log:
+            log.write("".join(f"{line}\n" for line in (f"git bisect start {start}", *verdicts)))
+            log.flush()
+            return self._bisect("replay", log.name)
+
+    def _holds(self) -> bool:
+        """Whether git's state is what we noted, under the terms we gave; what it proposes is noted."""
+        listed = self._home.git("for-each-ref", "--format=%(refname) %(objectname)", "refs/bisect/", ok=None).lines
+        head = self._home.git("rev-parse", "--verify", "--quiet", "BISECT_HEAD", ok=None).stdout.strip()
+        expected = {f"refs/bisect/{self._terms.new} {self._new}"}
+        expected |= {f"refs/bisect/{self._terms.old}-{sha} {sha}" for sha in self._olds}
+        expected |= {f"refs/bisect/skip-{sha} {sha}" for sha in self._skips}
+        settled = {self._new, *self._olds, *self._skips}
+        self._proposed = head if self._status == 0 and head not in settled else ""
+        return (self._status in _STATUSES or self._over) and set(listed) == expected
+
+
+def _quoted(word: str) -> str:
+    """As git quotes the words in its log, and reads them back."""
+    return "'" + word.replace("'", "'\\''") + "'"

@@ -1,0 +1,321 @@
+"""The user's repository, read only but for linked worktrees of our own; the one door to git.
+
+GitPython starts git, nothing else of it is used: plain commands with plain output are quicker on a
+kernel's history, and say the same in every version. What went wrong is found out by further
+questions to git and the file system, never by reading git's messages, which change.
+"""
+
+import difflib
+import os
+import pwd
+import re
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bisector.errors import InfraError, UserError
+from bisector.model import Commit
+from bisector.process import RUN_MARKER
+
+try:
+    import git
+except ModuleNotFoundError:
+    raise
+except ImportError as error:  # GitPython refuses to be imported where there is no git program
+    raise UserError("git is not installed", "apt install git") from error
+
+DEADLINE_S = 600.0
+_TIMED_OUT = 124  # timeout(1)
+_TIMED_OUT_KILLED = 137
+_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+# What a person's configuration must not do to our commands (git-config(1)).
+_CONFIGURATION = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.sparseCheckout=false",  # `git worktree add` copies a sparse checkout's patterns into ours
+    "submodule.recurse=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "advice.detachedHead=false",
+    "color.ui=false",
+    "worktree.useRelativePaths=false",  # it would write extensions.relativeWorktrees into the user's config
+)
+_ENVIRONMENT = {
+    "LC_ALL": "C",
+    "LANGUAGE": "C",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "true",
+    "SSH_ASKPASS": "true",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_PAGER": "cat",
+}
+# `git rev-parse --local-env-vars`: set inside a git hook, they would turn our commands to another repository.
+_FOREIGN = (
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_CONFIG",
+    "GIT_CONFIG_COUNT",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_DIR",
+    "GIT_GRAFT_FILE",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_INTERNAL_SUPER_PREFIX",
+    "GIT_NAMESPACE",
+    "GIT_NO_REPLACE_OBJECTS",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+)
+_COMMIT_FORMAT = "--format=%H%x00%T%x00%cI%x00%s"
+_KERNEL_TREE = ("Kbuild", "Kconfig", "Makefile", "arch/x86", "init/Kconfig")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a git command ended and what it said."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The lines of standard output."""
+        return tuple(self.stdout.splitlines())
+
+
+class Door:
+    """Runs git commands; it never changes directory and takes nothing from the environment it is in."""
+
+    def __init__(self, run_marker: Path | None = None) -> None:
+        self._git = git.Git()
+        self._environment = {**_ENVIRONMENT, **({RUN_MARKER: os.fspath(run_marker)} if run_marker else {})}
+
+    def __call__(
+        self,
+        *words: str,
+        at: Path,
+        where: Sequence[str] = (),
+        ok: tuple[int, ...] | None = (0,),
+        stdin: str = "",
+        deadline_s: float = DEADLINE_S,
+    ) -> Answer:
+        """Run ``git words`` in directory ``at``; ``where`` are options such as ``--git-dir``.
+
+        Raises :class:`InfraError` for an exit status not in ``ok`` (None: any will do) and for a
+        command that does not end in time.
+        """
+        command = [*_shield(deadline_s), "git", "-C", os.fspath(at), *where]
+        command += [word for entry in _CONFIGURATION for word in ("-c", entry)]
+        status, stdout, stderr = self._run([*command, *words], stdin)
+        if status in (_TIMED_OUT, _TIMED_OUT_KILLED):
+            raise InfraError(f"git {words[0]} did not end within {deadline_s:g} s")
+        if ok is not None and status not in ok:
+            last = (stderr.strip().splitlines() or ["no message"])[-1]
+            raise InfraError(f"git {words[0]} failed with status {status}: {last}")
+        return Answer(status, stdout, stderr)
+
+    def _run(self, command: list[str], stdin: str) -> tuple[int, str, str]:
+        with tempfile.TemporaryFile() as file:
+            file.write(stdin.encode())
+            file.seek(0)
+            # Not GitPython's kill_after_timeout: its timer outlives an exception raised meanwhile (Ctrl-C) and
+            # holds the interpreter until it fires. Not its cwd either: it falls back to the directory the
+            # person is in when ours is gone, hence -C.
+            process = self._git.execute(command, as_process=True, istream=file, env=self._environment)
+            try:
+                stdout, stderr = process.communicate()
+            finally:
+                if process.poll() is None:
+                    process.terminate()  # timeout(1) hands it on to git and all of git's children
+        # Kernel history has Latin-1 names in commits that do not say so; figures and hashes are ASCII.
+        return process.returncode, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """Let go of whatever GitPython keeps."""
+        self._git.clear_cache()
+
+    @property
+    def version(self) -> str:
+        """The version of the git program."""
+        return ".".join(str(part) for part in self._git.version_info)
+
+
+class Repository:
+    """A git repository that a range is taken from; a context manager.
+
+    ``top`` is the checkout's root or, of a bare repository, its directory; ``common_dir`` is where
+    worktrees are registered (gitrepository-layout(5)).
+    """
+
+    def __init__(self, door: Door, top: Path, common_dir: Path, shallow: bool) -> None:
+        self.git = door
+        self.top = top
+        self.common_dir = common_dir
+        self.shallow = shallow
+
+    @classmethod
+    def open(cls, path: Path, run_marker: Path | None = None) -> Self:
+        """The repository ``path`` is in.
+
+        Raises :class:`UserError` when there is none, when git does not trust its owner, and when
+        no worktree can be added to it.
+        """
+        if not path.is_dir():
+            raise UserError(f"{path} is not a directory", "--repo DIRECTORY names a checkout of the kernel")
+        door = Door(run_marker)
+        words = (
+            "rev-parse",
+            "--absolute-git-dir",
+            "--git-common-dir",
+            "--is-shallow-repository",
+            "--is-bare-repository",
+        )
+        answer = door(*words, at=path, ok=None)
+        if answer.status != 0:
+            raise _refusal(door, path, answer)
+        git_dir, common_dir, shallow, bare = answer.lines
+        top = Path(git_dir) if bare == "true" else _top(door, path, Path(git_dir))
+        repository = cls(door, top, (path / common_dir).resolve(), shallow == "true")
+        repository._check_writable()
+        return repository
+
+    def close(self) -> None:
+        """End what GitPython holds open."""
+        self.git.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def ask(self, *words: str, ok: tuple[int, ...] | None = (0,), stdin: str = "") -> Answer:
+        """A git command that reads, in the repository."""
+        return self.git(*words, at=self.top, ok=ok, stdin=stdin)
+
+    def resolve(self, rev: str) -> Commit:
+        """The commit a person's revision names; :class:`UserError` when there is none."""
+        if rev.startswith("-") or not rev.strip():
+            raise UserError(f"{rev!r} is not a revision")
+        answer = self.ask("rev-parse", "--verify", "--quiet", f"{rev}^{{commit}}", ok=None)
+        if answer.status != 0:
+            raise self._unknown(rev)
+        return self.commits([answer.stdout.strip()])[0]
+
+    def commits(self, shas: Iterable[str]) -> tuple[Commit, ...]:
+        """The commits of full hashes, in their order."""
+        wanted = tuple(shas)
+        if not wanted:
+            return ()
+        stdin = "".join(f"{sha}\n" for sha in wanted)
+        words = ("log", "--no-walk=unsorted", "--no-show-signature", "--encoding=UTF-8", "--no-notes", "--stdin")
+        lines = self.ask(*words, _COMMIT_FORMAT, stdin=stdin).stdout.split("\n")
+        known = {commit.sha: commit for commit in map(_commit, filter(None, lines))}
+        return tuple(known[sha] for sha in wanted)
+
+    def expand(self, expression: str) -> tuple[str, ...]:
+        """The hashes that ``REV`` or a range such as ``A..B`` stands for, as ``git bisect skip`` takes them."""
+        if ".." not in expression:
+            return (self.resolve(expression).sha,)
+        if expression.startswith("-"):
+            raise UserError(f"{expression!r} is not a range of revisions")
+        for end in re.split(r"\.{2,3}", expression):
+            self.resolve(end or "HEAD")
+        return self.ask("rev-list", expression, "--").lines
+
+    def is_ancestor(self, older: str, newer: str) -> bool:
+        """Whether ``older`` is ``newer`` or can be reached from it."""
+        return self.ask("merge-base", "--is-ancestor", older, newer, ok=(0, 1)).status == 0
+
+    def merge_bases(self, one: str, *others: str) -> tuple[str, ...]:
+        """The best common ancestors of ``one`` and a merge of ``others`` (git-merge-base(1)); maybe none."""
+        return self.ask("merge-base", "--all", one, *others, ok=(0, 1)).lines
+
+    def check_kernel_tree(self, commit: Commit) -> None:
+        """Raise :class:`UserError` unless the commit's tree is a Linux source tree."""
+        found = set(self.ask("ls-tree", "--full-tree", "--name-only", commit.sha, "--", *_KERNEL_TREE).lines)
+        if missing := [name for name in _KERNEL_TREE if name not in found]:
+            raise UserError(
+                f"{commit.short} is not a kernel tree: it has no {', '.join(missing)}",
+                "run inside a clone of the Linux source, or give one with --repo",
+            )
+
+    def shallow_boundary(self) -> frozenset[str]:
+        """The commits whose parents a shallow clone lacks."""
+        if not self.shallow:
+            return frozenset()
+        return frozenset((self.common_dir / "shallow").read_text(encoding="ascii").split())
+
+    @property
+    def partial(self) -> bool:
+        """Whether files are fetched from a remote as they are needed (gitglossary(7), "promisor")."""
+        words = ("config", "--get-regexp", r"^(extensions\.partialclone|remote\..*\.promisor)$")
+        return self.ask(*words, ok=(0, 1)).status == 0
+
+    def _unknown(self, rev: str) -> UserError:
+        names = self.ask("for-each-ref", "--format=%(refname:short)", "refs/tags", "refs/heads", "refs/remotes").lines
+        if near := difflib.get_close_matches(rev, names, n=3):
+            return UserError(f"unknown revision {rev!r}", f"did you mean {' or '.join(near)}?")
+        if re.fullmatch(r"[0-9a-f]{4,}", rev) and len(self.ask("rev-parse", f"--disambiguate={rev}").lines) > 1:
+            return UserError(f"the short hash {rev} names several objects", "give more digits")
+        if self.shallow:
+            return UserError(f"unknown revision {rev!r} in this shallow clone", "git fetch --unshallow --tags")
+        return UserError(f"unknown revision {rev!r}", "git fetch --tags, if it is a new one")
+
+    def _check_writable(self) -> None:
+        worktrees = self.common_dir / "worktrees"
+        where = worktrees if worktrees.is_dir() else self.common_dir
+        if not os.access(where, os.W_OK | os.X_OK):
+            raise UserError(
+                f"{where} cannot be written, and a bisection registers worktrees of its own there",
+                f"git clone --shared {self.top} COPY, then run with --repo COPY",
+            )
+
+
+def _shield(deadline_s: float) -> tuple[str, ...]:
+    """Before every git: its own process group (Ctrl-C is for us alone), a time limit, no foreign variables."""
+    foreign = tuple(f"--unset={name}" for name in _FOREIGN if name in os.environ)
+    return ("timeout", "--kill-after=5", f"{deadline_s:g}", *(("env", *foreign) if foreign else ()))
+
+
+def _commit(line: str) -> Commit:
+    sha, tree, committed_at, subject = line.split("\0")
+    return Commit(sha, tree, subject, committed_at)
+
+
+def _top(door: Door, path: Path, git_dir: Path) -> Path:
+    answer = door("rev-parse", "--show-toplevel", at=path, ok=None)
+    return Path(answer.stdout.rstrip("\n")) if answer.status == 0 else git_dir
+
+
+def _refusal(door: Door, path: Path, answer: Answer) -> UserError | InfraError:
+    """Why git does not answer in ``path``: nothing there, an owner it does not trust, or damage."""
+    try:
+        with git.Repo(path, search_parent_directories=True) as found:
+            git_dir, top = Path(found.git_dir), Path(found.working_tree_dir or found.git_dir)
+    except git.InvalidGitRepositoryError:
+        return UserError(f"{path} is not a git repository", "run inside a clone of the Linux source, or use --repo")
+    # An explicit --git-dir is taken without asking for its owner (git-config(1), "safe.directory").
+    if door("rev-parse", "--git-dir", at=path, where=("--git-dir", os.fspath(git_dir)), ok=None).status == 0:
+        return UserError(
+            f"{top} belongs to {_owner(top)}, and git does not trust a repository of somebody else",
+            f"git config --global --add safe.directory {top}",
+        )
+    last = (answer.stderr.strip().splitlines() or ["no message"])[-1]
+    return UserError(f"git cannot read the repository {top}: {last}", f"git -C {top} fsck")
+
+
+def _owner(path: Path) -> str:
+    uid = path.stat().st_uid
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"

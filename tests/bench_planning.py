@@ -1,0 +1,66 @@
+"""How long planning a range of 28,000 commits takes, wall seconds by part; ``make bench`` runs it, pytest does not."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from history.histories import build, subsystems
+
+from bisector.history.bisect import Bisect
+from bisector.history.ranges import Range, check_range
+from bisector.history.repository import Repository
+from bisector.history.steps import Try
+from bisector.model import Terms, Verdict
+
+COMMITS = 28_000
+GOAL_S = 3.0
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    before = time.monotonic()
+    yield
+    say(f"{what:<40}{time.monotonic() - before:7.2f} s")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        where = Path(scratch)
+        with timed(f"(making a history of {COMMITS:,} commits)"):
+            names = build(where / "linux", subsystems(COMMITS))
+        before = time.monotonic()
+        with ExitStack() as stack:
+            with timed("open and resolve"):
+                repository = stack.enter_context(Repository.open(where / "linux"))
+                wanted = Range(repository.resolve(names["c0"]), repository.resolve("main"))
+                repository.check_kernel_tree(wanted.old)
+            with timed("check the range"):
+                facts = check_range(repository, wanted)
+            with timed("git bisect start, and the first commit"):
+                bisect = stack.enter_context(Bisect(repository, where / "run", wanted, Terms()))
+                bisect.start()
+                step = bisect.next()
+            planning_s = time.monotonic() - before
+            say(f"{'planning, all of it':<40}{planning_s:7.2f} s   (goal: {GOAL_S:g} s)")
+            assert isinstance(step, Try)
+            with timed("a verdict, and the next commit"):
+                bisect.tell(step.commit.sha, Verdict.OLD)
+                step = bisect.next()
+            assert isinstance(step, Try)
+            with timed("a skip, and the next commit"):
+                bisect.tell(step.commit.sha, Verdict.SKIP)
+                bisect.next()
+            with timed("the list of candidates"):
+                bisect.candidates()
+            say(f"{facts.candidates:,} candidates, {facts.steps} trials to expect")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from bisector.errors import InfraError
+from bisector.history.repository import Repository
+from bisector.history.worktrees import Purpose, SourceTree, Worktree, remove_leftovers
+
+from .conftest import Make
+from .histories import Node, git, linear
+
+
+def files(path: Path) -> set[str]:
+    return {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file() and file.name != ".git"}
+
+
+def footprint(repository: Repository) -> tuple[object, ...]:
+    """Everything of the user's that must stay as it is."""
+    common = repository.common_dir
+    refs = git(repository.top, "for-each-ref"), git(repository.top, "worktree", "list", "--porcelain")
+    kept = [common / name for name in ("HEAD", "config", "index", "packed-refs")]
+    plain = [file.read_bytes() for file in kept if file.exists()]
+    return (*refs, *plain, sorted(entry.name for entry in common.iterdir()), git(repository.top, "status", "--short"))
+
+
+def written(file: Path) -> tuple[int, int]:
+    """What is another when git has written the file, even if its content is the same."""
+    return file.stat().st_mtime_ns, file.stat().st_ino
+
+
+def killed_after_checkout(repository: Repository, run_dir: Path, rev: str) -> Path:
+    """What a run that ended badly leaves."""
+    with suppress(InfraError), SourceTree(repository, run_dir) as tree:
+        tree.checkout(repository.resolve(rev))
+        raise InfraError("the host went away")
+    return tree.path
+
+
+def test_only_what_changed_is_touched(make: Make, tmp_path: Path) -> None:
+    repository, names = make(linear(4), checkout=True)
+    before = footprint(repository)
+    with SourceTree(repository, tmp_path / "run") as tree:
+        path = tree.checkout(repository.resolve(names["c3"]))
+        assert files(path) == {file for file in files(repository.top) if not file.startswith(".git/")}
+        kept = written(path / "Makefile"), written(path / "files/c/2")
+        (path / "files/c/stray.o").write_text("left by a build")
+        tree.checkout(repository.resolve(names["c1"]))
+        assert kept == (written(path / "Makefile"), written(path / "files/c/2"))
+        assert not files(path) & {"files/c/3", "files/c/4", "files/c/stray.o"}
+    assert footprint(repository) == before
+    assert not (tmp_path / "run/worktrees").exists()
+
+
+def test_a_damaged_file_is_mended(make: Make, tmp_path: Path) -> None:
+    repository, names = make(linear(2))
+    with SourceTree(repository, tmp_path / "run") as tree:
+        path = tree.checkout(repository.resolve("main"))
+        (path / "Makefile").write_text("half writ")
+        (path / "Kbuild").unlink()
+        tree.checkout(repository.resolve(names["c0"]))
+        assert (path / "Makefile").read_text() == "\n"
+        assert (path / "Kbuild").exists()
+
+
+def test_kept_for_the_resumed_run_and_its_lock_removed(make: Make, tmp_path: Path) -> None:
+    repository, names = make(linear(3), checkout=True)
+    before = footprint(repository)
+    path = killed_after_checkout(repository, tmp_path / "run", "main")
+    admin = repository.common_dir / "worktrees" / path.name
+    (admin / "index.lock").touch()
+    kept = written(path / "Makefile")
+    with SourceTree(repository, tmp_path / "run") as tree:
+        assert tree.checkout(repository.resolve(names["c1"])) == path
+        assert written(path / "Makefile") == kept
+    assert footprint(repository) == before
+
+
+@pytest.mark.parametrize("damage", ["no directory", "no .git file", "no admin", "admin half made", "directory only"])
+def test_leftovers_of_a_killed_run_go(make: Make, tmp_path: Path, damage: str) -> None:
+    repository, names = make(linear(3), checkout=True)
+    git(repository.top, "worktree", "add", "-q", "--detach", str(tmp_path / "users"), names["c0"])
+    (tmp_path / "users").rename(tmp_path / "unmounted")  # a worktree of the user's, not there at present
+    before = footprint(repository)
+    run_dir = tmp_path / "run"
+    worktree = Worktree.add(repository, run_dir, Purpose.SOURCE, names["c1"])
+    bisect = Worktree.add(repository, run_dir, Purpose.BISECT, names["c1"])
+    if damage == "no directory":
+        (worktree.path / ".git").unlink()
+        worktree.path.rmdir()
+    elif damage == "no .git file":
+        (worktree.path / ".git").unlink()
+    elif damage == "admin half made":
+        (worktree.admin / "gitdir").unlink()
+    elif damage in ("no admin", "directory only"):
+        shutil.rmtree(worktree.admin)
+    if damage == "directory only":
+        (worktree.path / ".git").unlink()
+    assert remove_leftovers(repository, run_dir) == (bisect.path, worktree.path)
+    assert footprint(repository) == before
+    assert remove_leftovers(repository, run_dir) == ()
+
+
+def test_two_runs_do_not_meet(make: Make, tmp_path: Path) -> None:
+    repository, names = make(linear(3))
+    one = Worktree.add(repository, tmp_path / "one", Purpose.SOURCE, names["c0"])
+    other = Worktree.add(repository, tmp_path / "other", Purpose.SOURCE, names["c0"])
+    remove_leftovers(repository, tmp_path / "one")
+    assert not one.path.exists()
+    assert other.git("rev-parse", "HEAD").stdout.strip() == names["c0"]
+
+
+def test_a_vanished_worktree_never_turns_git_on_the_checkout_around_it(make: Make) -> None:
+    repository, names = make(linear(3), checkout=True)
+    precious = repository.top / "precious.c"
+    precious.write_text("not committed")
+    worktree = Worktree.add(repository, repository.top / "run", Purpose.SOURCE, names["c0"])
+    (worktree.path / ".git").unlink()
+    worktree.git("checkout", "--force", names["c1"])
+    worktree.git("clean", "-ffdxq")
+    shutil.rmtree(worktree.path)
+    with pytest.raises(InfraError):
+        worktree.git("clean", "-ffdxq")
+    with SourceTree(repository, repository.top / "run") as tree:
+        assert (tree.checkout(repository.resolve("main")) / "Makefile").exists()
+    assert precious.read_text() == "not committed"
+
+
+def test_configuration_of_the_user_does_not_reach_our_tree(make: Make, tmp_path: Path) -> None:
+    repository, names = make(linear(3), checkout=True)
+    top = repository.top
+    git(top, "sparse-checkout", "set", "--no-cone", "drivers")  # sets extensions.worktreeConfig, too
+    hook = top / ".git/hooks/post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/hook-ran\n")
+    hook.chmod(0o755)
+    before = footprint(repository)
+    with SourceTree(repository, tmp_path / "run") as tree:
+        path = tree.checkout(repository.resolve(names["c1"]))
+        assert (path / "init/Kconfig").exists()
+    assert not (tmp_path / "hook-ran").exists()
+    assert footprint(repository) == before
+
+
+def test_bare_repository(make: Make, tmp_path: Path) -> None:
+    repository, _ = make(linear(2), bare=True)
+    with SourceTree(repository, tmp_path / "run") as tree:
+        assert (tree.checkout(repository.resolve("main")) / "Makefile").exists()
+    assert not (repository.common_dir / "worktrees").exists()
+
+
+def test_submodule_is_left_alone(make: Make, tmp_path: Path) -> None:
+    modules = '[submodule "sub"]\n\tpath = sub\n\turl = /nowhere\n'
+    repository, _ = make((*linear(2), Node("c2", ("c1",), files={".gitmodules": modules})))
+    git(repository.top, "config", "submodule.recurse", "true")
+    with SourceTree(repository, tmp_path / "run") as tree:
+        assert (tree.checkout(repository.resolve("main")) / ".gitmodules").exists()
+
+
+def test_file_missing_from_a_partial_clone(make: Make, tmp_path: Path) -> None:
+    origin, _ = make(linear(3))
+    git(origin.top, "config", "uploadpack.allowFilter", "true")
+    partial = tmp_path / "partial"
+    git(tmp_path, "clone", "-q", "--no-checkout", "--filter=blob:none", f"file://{origin.top}", str(partial))
+    origin.top.rename(tmp_path / "offline")
+    with Repository.open(partial) as repository:
+        tree = SourceTree(repository, tmp_path / "run")
+        with pytest.raises(InfraError, match="partial clone"), tree:
+            tree.checkout(repository.resolve("main"))
+        tree.remove()
