@@ -46,6 +46,16 @@ class InfraError(BisectorError):
     exit_code = 4
 
 
+class AttemptFailed(InfraError):
+    """A trial that ended by no fault of its kernel: at which stage, on which host."""
+
+    def __init__(self, message: str, hint: str = "", stage: Stage = Stage.CHECKOUT, host: str = "") -> None:
+        super().__init__(message, hint)
+        self.args = (message, hint, stage, host)
+        self.stage = stage
+        self.host = host
+
+
 class Interrupted(BisectorError):
     """A person or the system asked us to stop; everything measured so far is on disk."""
 

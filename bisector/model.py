@@ -12,17 +12,21 @@ from typing import Protocol
 
 
 class Verdict(StrEnum):
-    """What a trial says of its commit; OLD and NEW are shown in the person's terms."""
+    """What a trial says of its commit; OLD and NEW are shown in the person's terms.
+
+    MEASURED has figures that count and no threshold yet; WEAK is measured again.
+    """
 
     OLD = "old"
     NEW = "new"
     SKIP = "skip"
     WEAK = "weak"
+    MEASURED = "measured"
 
     @property
     def settled(self) -> bool:
-        """Whether git is told about it; weak evidence is measured again instead."""
-        return self is not Verdict.WEAK
+        """Whether git is told about it."""
+        return self in (Verdict.OLD, Verdict.NEW, Verdict.SKIP)
 
 
 class Stage(StrEnum):

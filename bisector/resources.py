@@ -4,6 +4,7 @@ In a checkout (and an editable installation) they are the top-level directories 
 a wheel carries them inside it, under the names that ``tool.setuptools.package-dir`` gives them.
 """
 
+import os
 from pathlib import Path
 
 from bisector.errors import InfraError, UserError
@@ -25,6 +26,13 @@ def jobs() -> Path:
 def vm_images() -> Path:
     """The directory of the guest image's recipe."""
     return _directory("vm-images", "_vm_images")
+
+
+def cache_home() -> Path:
+    """What can be made again and is worth keeping (XDG Base Directory Specification, XDG_CACHE_HOME)."""
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # "All paths set in these environment variables must be absolute"; others are ignored.
+    return (given if given.is_absolute() else Path.home() / ".cache") / "bisector"
 
 
 def fragment(name: str) -> Path:

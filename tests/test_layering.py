@@ -44,8 +44,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.workload",
         "bisector.report",
     ),
-    ("bisector.trial",),
-    ("bisector.record", "bisector.fleet", "bisector.bisection"),
+    ("bisector.trial", "bisector.judging"),
+    ("bisector.record", "bisector.fleet", "bisector.bisection", "bisector.standing", "bisector.preflight"),
     ("bisector.cli", "bisector.commands", "bisector.__main__"),
 )
 
@@ -54,7 +54,7 @@ TOGETHER = (
     {"bisector.errors", "bisector.model", "bisector.events"},
     {"bisector.settings", "bisector.options", "bisector.option_table", "bisector.checks"},
     {f"bisector.report.{name}" for name in ("table", "status", "units", "text", "summary", "course")},
-    {"bisector.record", "bisector.fleet", "bisector.bisection"},
+    {"bisector.record", "bisector.fleet", "bisector.bisection", "bisector.standing", "bisector.preflight"},
     {"bisector.cli", "bisector.commands", "bisector.__main__"},
 )
 

@@ -1,0 +1,65 @@
+# The two commands are `make demo` and `make test`; each sets up what it needs, in either order, at no cost when repeated.
+
+# libvirt-python is compiled against the distribution's libvirt and Python, so it is the distribution's Python that is used.
+PYTHON ?= /usr/bin/python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
+
+PACKAGES := \
+	python3-venv python3-dev gcc pkg-config libvirt-dev \
+	libvirt-daemon libvirt-daemon-driver-qemu qemu-system-x86 qemu-utils \
+	mmdebstrap uidmap e2fsprogs openssh-client openssh-server debian-archive-keyring \
+	make bc bison flex libelf-dev libssl-dev kmod cpio xz-utils ccache \
+	linux-source
+
+.PHONY: help setup packages demo test lint unit vm bench clean
+
+help:
+	@echo 'make demo   find the commit that mended dm-cache in a history made from the distribution'"'"'s kernel source'
+	@echo 'make test   linters, unit tests, and the real thing in a virtual machine'
+	@echo 'make lint | unit | vm   each part of make test'
+	@echo 'make bench  what the tool itself costs'
+	@echo 'make clean  forget the virtual environment (caches of kernels and images stay: bisector reset --help)'
+
+setup: packages $(VENV)/installed
+
+# apt is asked only for what is missing, so a second run costs a dpkg query and works offline.
+packages:
+	@missing=$$(for package in $(PACKAGES); do \
+		dpkg-query -W -f='$${Status}' $$package 2>/dev/null | grep -q 'ok installed' || echo $$package; done); \
+	if [ -n "$$missing" ]; then \
+		echo "installing:" $$missing; \
+		$(SUDO) apt-get update -q && \
+		DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -q -y --no-install-recommends $$missing; \
+	fi
+
+# libvirt's bindings must not be newer than the library (libvirt.org/python.html), so the version is asked of pkg-config.
+$(VENV)/installed: pyproject.toml | packages
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check --upgrade pip setuptools wheel
+	$(BIN)/pip install -q --disable-pip-version-check "libvirt-python==$$(pkg-config --modversion libvirt)" -e '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/python -m tests.demo.run
+
+test: lint unit vm
+
+lint: setup
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+unit: setup
+	$(BIN)/pytest -m 'not vm'
+
+vm: setup
+	$(BIN)/pytest -m vm
+
+bench: setup
+	$(BIN)/python -m tests.bench_planning
+
+clean:
+	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,68 @@
+"""From all trials of one commit to what is believed of it, or to "measure again".
+
+A fault of the kernel's own is believed at once where it cannot be chance (it does not compile),
+and on the second time where it can (a hang, a panic, a command that failed): a loaded host can make
+a deadline expire. Weak evidence is measured again up to a limit, then the commit is skipped.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bisector.model import Stage, Trial
+
+_CERTAIN_STAGES = (Stage.CHECKOUT, Stage.CONFIG, Stage.BUILD)
+_FAULTS_BELIEVED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A trial and its weaknesses; without any, and without a fault, it is a measurement."""
+
+    trial: Trial
+    weaknesses: tuple[str, ...] = ()
+
+    @property
+    def sound(self) -> bool:
+        """Whether its figures may decide."""
+        return self.trial.fault is None and not self.weaknesses
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The commit has figures that count: those of ``trial``."""
+
+    trial: Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Untestable:
+    """The commit is skipped; ``why`` is the sentence for the table."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Nothing is certain yet; ``why`` it has to be measured (again)."""
+
+    why: str
+
+
+Settlement = Measured | Untestable | Again
+
+
+def settle(evidence: Sequence[Evidence], max_repeats: int) -> Settlement:
+    """What all trials of one commit, in the order of measuring, amount to."""
+    for one in evidence:
+        if one.sound:
+            return Measured(one.trial)
+    faults = [one.trial.fault for one in evidence if one.trial.fault is not None]
+    if faults and (faults[-1].stage in _CERTAIN_STAGES or len(faults) >= _FAULTS_BELIEVED):
+        return Untestable(f"{faults[-1].kind}: {faults[-1].reason}")
+    weak = [one for one in evidence if one.weaknesses and one.trial.fault is None]
+    if len(weak) > max_repeats:
+        return Untestable(f"no sound measurement in {len(weak)}: {weak[-1].weaknesses[0]}")
+    if not evidence:
+        return Again("not measured yet")
+    last = evidence[-1]
+    return Again(f"{last.trial.fault.kind}, once" if last.trial.fault else last.weaknesses[0])

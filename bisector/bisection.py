@@ -1,0 +1,186 @@
+"""The loop over commits: both ends, then what git proposes, until git names the first new one.
+
+One thread owns the state, and the state is the store's facts: after every trial everything is
+derived again from them. Killed at any moment, the next process does the same with the same facts.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+from tenacity.wait import wait_base
+
+from bisector.analysis.settle import Again
+from bisector.errors import AttemptFailed, EndsDoNotReproduce, InfraError
+from bisector.events import Listener, Note, Planned, TrialJudged
+from bisector.fleet.engine import Engine
+from bisector.history.bisect import Bisect
+from bisector.history.ranges import Range
+from bisector.history.steps import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Try
+from bisector.judging import Judging
+from bisector.model import Commit, State, Terms, Trial, Verdict
+from bisector.record.rows import InfraFaultRow
+from bisector.record.store import Store
+from bisector.settings import Settings
+from bisector.trial import TrialRequest
+
+GIT_LOG = "bisect.log"
+_INFRA_ATTEMPTS = 3
+_BETWEEN_ATTEMPTS: wait_base = wait_exponential(multiplier=2, max=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a bisection ended: ``candidates`` holds one commit when it was found."""
+
+    state: State
+    candidates: tuple[Commit, ...]
+    skipped: tuple[Commit, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bisection:
+    """A bisection in progress; ``skips`` are the hashes a person knows to be untestable."""
+
+    wanted: Range
+    skips: tuple[str, ...]
+    settings: Settings
+    run_dir: Path
+    store: Store
+    bisect: Bisect
+    engine: Engine
+    tell: Listener
+
+    @property
+    def judging(self) -> Judging:
+        """All verdicts, from all facts so far."""
+        return Judging(self.settings, self.store.trials(), self.wanted.old.sha, self.wanted.new.sha)
+
+    def run(self) -> Outcome:
+        """Go on until there is an answer.
+
+        Raises :class:`EndsDoNotReproduce` when there is nothing to bisect, :class:`InfraError`
+        when our own side keeps failing. Everything measured is in the store either way.
+        """
+        self._measure_ends()
+        self._start_git()
+        while True:
+            match self.bisect.next():
+                case Try() as step:
+                    purpose = "merge base" if step.is_merge_base else ""
+                    verdict = self._settle(step.commit, purpose, step.candidates_left, step.steps_left)
+                    self._tell_git(step.commit, verdict)
+                case Found(commit=commit):
+                    return self._found(commit)
+                case OnlySkippedLeft(candidates=candidates, skipped=skipped):
+                    return Outcome(State.NARROWED, candidates, skipped, _narrowed(candidates, skipped))
+                case OutsidePaths(candidates=candidates):
+                    message = f"no commit that touches {' '.join(self.wanted.paths)} made the change"
+                    return Outcome(State.NARROWED, candidates, (), message)
+                case MergeBaseIsNew() as step:
+                    raise _merge_base_is_new(step, self.settings.bisect.terms)
+
+    def _measure_ends(self) -> None:
+        terms = self.settings.bisect.terms
+        for commit, word in ((self.wanted.old, terms.old), (self.wanted.new, terms.new)):
+            verdict = self._settle(commit, f"the {word} end", 0, 0)
+            if verdict is Verdict.SKIP:
+                judgement = self.judging.judge(commit.sha)
+                raise EndsDoNotReproduce(
+                    f"the {word} end {commit.short} cannot be judged: {judgement.why if judgement else ''}",
+                    "choose an end that builds, boots and survives the workload",
+                )
+        line = self.judging.threshold()
+        if line is None:
+            raise RuntimeError("both ends are measured and there is no threshold")
+        origin = "given" if line.given else "geometric mean of the ends"
+        self.tell(Note(f"threshold {line.iops:,.0f} IOPS ({origin}: {line.old_iops:,.0f} and {line.new_iops:,.0f})"))
+
+    def _start_git(self) -> None:
+        """Git's mirror of all verdicts there are; those it can make no use of are no contradiction."""
+        judging = self.judging
+        ends = {self.wanted.old.sha, self.wanted.new.sha}
+        known = dict.fromkeys(trial.commit.sha for _, trial in judging.trials if trial.commit.sha not in ends)
+        verdicts = [(sha, judgement.verdict) for sha in known if (judgement := judging.judge(sha)) is not None]
+        try:
+            self.bisect.start(self.skips, verdicts)
+        except Contradiction as error:
+            raise _contradiction(error) from error
+        self._write_git_log()
+
+    def _tell_git(self, commit: Commit, verdict: Verdict) -> None:
+        try:
+            self.bisect.tell(commit.sha, verdict)
+        except Contradiction as error:
+            raise _contradiction(error) from error
+        self._write_git_log()
+
+    def _write_git_log(self) -> None:
+        new = self.run_dir / f"{GIT_LOG}.new"
+        new.write_text(self.bisect.log(), encoding="utf-8")
+        new.replace(self.run_dir / GIT_LOG)
+
+    def _settle(self, commit: Commit, purpose: str, candidates: int, steps: int) -> Verdict:
+        """Measure a commit until its verdict is settled, at least not at all: a fact is used again."""
+        while (judgement := self.judging.judge(commit.sha)) is None:
+            again = self.judging.settlement(commit.sha)
+            tried = any(trial.commit.sha == commit.sha for _, trial in self.store.trials())
+            why = f"again: {again.why}" if tried and isinstance(again, Again) else ""
+            text = ", ".join(filter(None, (purpose, why)))
+            self.tell(Planned(self.store.next_n, commit, text, candidates, steps))
+            self._measure(commit)
+        return judgement.verdict
+
+    def _measure(self, commit: Commit) -> None:
+        """One trial into the store; our own faults are tried again, recorded, and then given up on."""
+        request = TrialRequest(self.store.next_n, commit, self.judging.measured_kernels)
+
+        def before_sleep(state: RetryCallState) -> None:
+            error = state.outcome.exception() if state.outcome else None
+            self.tell(Note(f"not the kernel's fault, trying again: {error}"))
+
+        attempts = Retrying(
+            retry=retry_if_exception_type(AttemptFailed),
+            stop=stop_after_attempt(_INFRA_ATTEMPTS),
+            wait=_BETWEEN_ATTEMPTS,
+            before_sleep=before_sleep,
+            reraise=True,
+        )
+        trial = attempts(self._attempt, request)
+        n = self.store.add_trial(trial)
+        judgement = next(judgement for number, _, judgement in self.judging.judged_trials() if number == n)
+        self.tell(TrialJudged(n, trial, judgement.verdict, judgement.why))
+
+    def _attempt(self, request: TrialRequest) -> Trial:
+        try:
+            return self.engine.measure(request)
+        except AttemptFailed as error:
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            self.store.add_infra_fault(InfraFaultRow(now, request.commit.sha, error.stage, error.host, str(error)))
+            raise
+
+    def _found(self, commit: Commit) -> Outcome:
+        term = self.settings.bisect.terms.new
+        return Outcome(State.FOUND, (commit,), (), f"{commit.short} is the first {term} commit: {commit.subject}")
+
+
+def _narrowed(candidates: tuple[Commit, ...], skipped: tuple[Commit, ...]) -> str:
+    names = ", ".join(commit.short for commit in skipped)
+    return f"one of {len(candidates)} commits; {names} cannot be tested and stand in the way"
+
+
+def _merge_base_is_new(step: MergeBaseIsNew, terms: Terms) -> EndsDoNotReproduce:
+    return EndsDoNotReproduce(
+        f"the merge base {step.merge_base.short} of both ends is {terms.new} already: "
+        f"the change was made before it and undone on the way to {step.old.short}",
+        f"what undid it: bisector start {step.merge_base.short} {step.old.short} --regression, or the reverse of it",
+    )
+
+
+def _contradiction(error: Contradiction) -> InfraError:
+    return InfraError(
+        f"the verdicts contradict each other: {error}; there is more than one change, or one verdict is wrong",
+        "bisector table shows the figures; measure one of the two again: bisector test COMMIT",
+    )

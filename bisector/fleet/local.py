@@ -1,0 +1,56 @@
+"""Trials in this process, on this host, one after another: build and measurement never share cores."""
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bisector import resources
+from bisector.events import Listener, Note
+from bisector.history.repository import Repository
+from bisector.history.worktrees import SourceTree
+from bisector.kernel.build import KernelBuilder
+from bisector.kernel.cache import KernelCache
+from bisector.machine.vm import VirtualMachines, guest_image
+from bisector.model import Trial
+from bisector.record.artifacts import collect, trial_directory
+from bisector.settings import KernelSettings, Settings
+from bisector.trial import Bench, TrialRequest, run_trial
+
+_KEPT_KERNELS_BYTES = 10 << 30  # about 3,000 kernels of the small configuration
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEngine:
+    """An :class:`bisector.fleet.engine.Engine` over one bench."""
+
+    bench: Bench
+
+    def measure(self, request: TrialRequest) -> Trial:
+        """The facts of one trial, with its files."""
+        run_dir = self.bench.run_dir
+        logs = trial_directory(run_dir, request.n, request.commit)
+        trial = run_trial(self.bench, request, logs)
+        return dataclasses.replace(trial, artifacts=collect(logs, run_dir))
+
+
+def kernel_builder(settings: KernelSettings) -> KernelBuilder:
+    """The builder of these settings over the kernels that this user's runs have in common."""
+    cache = KernelCache(resources.cache_home() / "kernels", _KEPT_KERNELS_BYTES)
+    return KernelBuilder(settings, cache, resources.kconfigs())
+
+
+@contextmanager
+def local_engine(settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[LocalEngine]:
+    """Everything a trial needs on this host, for as long as the bisection lasts.
+
+    Domains that a killed process of this run left are destroyed first. Left by an exception, the
+    sources and the build directory stay for the run that is resumed.
+    """
+    with ExitStack() as stack:
+        image = guest_image(settings.machine, run_dir, lambda text: tell(Note(text)))
+        machines = stack.enter_context(VirtualMachines.open(settings, image, run_dir, lambda text: tell(Note(text))))
+        source = stack.enter_context(SourceTree(repository, run_dir))
+        builder = kernel_builder(settings.kernel)
+        yield LocalEngine(Bench(settings, run_dir, source, builder, machines, tell))

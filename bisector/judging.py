@@ -1,0 +1,109 @@
+"""All facts of a bisection to all its verdicts: pure, and replayed after every trial.
+
+The loop decides by it and ``status`` shows it, so both always say the same.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bisector.analysis import threshold
+from bisector.analysis.classify import Judgement, classify, least_job_iops
+from bisector.analysis.quality import Limits, weaknesses
+from bisector.analysis.settle import Again, Evidence, Measured, Settlement, settle
+from bisector.analysis.threshold import Ends, Threshold
+from bisector.errors import EndsDoNotReproduce
+from bisector.model import Trial, Verdict
+from bisector.settings import Settings
+
+Numbered = tuple[int, Trial]
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """The trials of one bisection, seen under its settings; ``old`` and ``new`` are the ends' hashes.
+
+    Without ends (a single trial) there is no threshold but the one the settings give.
+    """
+
+    settings: Settings
+    trials: tuple[Numbered, ...]
+    old: str = ""
+    new: str = ""
+
+    def settlement(self, sha: str) -> Settlement:
+        """What all trials of a commit, or of the one whose equal kernel was measured, amount to."""
+        mine = [trial for _, trial in self.trials if trial.commit.sha == sha]
+        for trial in mine:
+            if trial.same_kernel_as is not None:
+                return self.settlement(trial.same_kernel_as)
+        return settle([self._evidence(trial) for trial in mine], self.settings.bisect.max_repeats)
+
+    @property
+    def measured_kernels(self) -> dict[str, str]:
+        """Content of each kernel that has figures that count, and the commit they are of."""
+        return {
+            trial.kernel.content_sha256: trial.commit.sha
+            for _, trial in self.trials
+            if trial.kernel is not None and trial.runs and self._evidence(trial).sound
+        }
+
+    def threshold(self) -> Threshold | None:
+        """The line between the two sides; None until both ends are measured.
+
+        Raises :class:`EndsDoNotReproduce` when the ends are not as claimed.
+        """
+        old, new = self.settlement(self.old), self.settlement(self.new)
+        if not (isinstance(old, Measured) and isinstance(new, Measured)):
+            return None
+        wishes = self.settings.bisect
+        ends = Ends(least_job_iops(old.trial), least_job_iops(new.trial), wishes.direction, wishes.terms)
+        if wishes.threshold_iops is not None:
+            return threshold.given(wishes.threshold_iops, ends)
+        return threshold.from_ends(ends, wishes.min_ends_ratio)
+
+    @property
+    def threshold_iops(self) -> float | None:
+        """The same as a figure, None also when the ends are not as claimed."""
+        try:
+            found = self.threshold()
+        except EndsDoNotReproduce:
+            found = None
+        return found.iops if found is not None else self.settings.bisect.threshold_iops
+
+    def judge(self, sha: str) -> Judgement | None:
+        """The settled verdict on a commit; None while it has to be measured (again)."""
+        match self.settlement(sha):
+            case Again():
+                return None
+            case Measured(trial=trial):
+                return self._judge_sound(trial)
+            case other:
+                return Judgement(Verdict.SKIP, other.why)
+
+    def judged_trials(self) -> Iterator[tuple[int, Trial, Judgement]]:
+        """Every trial with what it says by itself."""
+        for n, trial in self.trials:
+            yield n, trial, self._judge_trial(trial)
+
+    def _judge_trial(self, trial: Trial) -> Judgement:
+        if trial.same_kernel_as is not None:
+            other = self.judge(trial.same_kernel_as)
+            verdict = other.verdict if other is not None else Verdict.WEAK
+            return Judgement(verdict, f"same kernel as {trial.same_kernel_as[:12]}")
+        evidence = self._evidence(trial)
+        if evidence.trial.fault is not None:
+            return Judgement(Verdict.SKIP, f"{evidence.trial.fault.kind}: {evidence.trial.fault.reason}")
+        if evidence.weaknesses:
+            return Judgement(Verdict.WEAK, "; ".join(evidence.weaknesses))
+        return self._judge_sound(trial)
+
+    def _judge_sound(self, trial: Trial) -> Judgement:
+        line = self.threshold_iops
+        if line is None:
+            return Judgement(Verdict.MEASURED, f"slowest job {least_job_iops(trial):,.0f} IOPS, no threshold yet")
+        return classify(trial, line, self.settings.bisect.direction, ())
+
+    def _evidence(self, trial: Trial) -> Evidence:
+        wishes = self.settings.contention
+        limits = Limits(wishes.max_other_cores, wishes.max_steal_share, float(self.settings.workload.runtime_s))
+        return Evidence(trial, weaknesses(trial, limits))

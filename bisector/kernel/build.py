@@ -1,0 +1,155 @@
+"""A checked-out source tree becomes a bootable image: configure, make, identify, keep.
+
+The build directory is kept between commits, so make compiles again only what a commit changed.
+What would make two builds of one source differ (time, user, host, build number, the commit's name
+in the release) is pinned (Documentation/kbuild/reproducible-builds.rst).
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+from bisector.deadline import Deadline
+from bisector.errors import InfraError, KernelFault
+from bisector.kernel import elf, kconfig, quirks, toolchain
+from bisector.kernel.cache import KernelCache
+from bisector.kernel.make import BuildPlaces, Make, unfinished
+from bisector.model import FaultKind, Kernel, Stage
+from bisector.settings import KernelSettings
+
+_IMAGE = Path("arch/x86/boot/bzImage")
+_RELEASE = Path("include/config/kernel.release")
+
+_PINNED_VARIABLES = {
+    "ARCH": toolchain.HOST_ARCHITECTURE,
+    "LOCALVERSION": "",
+    "KBUILD_BUILD_TIMESTAMP": "Thu Jan  1 00:00:00 UTC 1970",
+    "KBUILD_BUILD_USER": "bisector",
+    "KBUILD_BUILD_HOST": "bisector",
+    "KBUILD_BUILD_VERSION": "1",
+}
+
+
+class KernelBuilder:
+    """Builds kernels of one configuration with one toolchain; the configuration is read at its making.
+
+    Raises :class:`bisector.errors.UserError` there for a base .config or a fragment that will not do.
+    """
+
+    def __init__(self, settings: KernelSettings, cache: KernelCache, kconfigs: Path) -> None:
+        self._settings = settings
+        self._cache = cache
+        base = settings.base_config
+        self._base = None if base is None else kconfig.parse(kconfig.read_base(base))
+        fragments = kconfig.read_fragments(kconfigs, settings.fragments)
+        self._asked = kconfig.merge(map(kconfig.parse, fragments))
+        self._wanted = kconfig.merge((self._base or {}, kconfig.parse(kconfig.PINNED), self._asked))
+
+    def check(self) -> None:
+        """Raise :class:`bisector.errors.UserError` naming what this host lacks, before anything expensive."""
+        toolchain.require(self._wanted, self._settings.compiler)
+
+    def key(self, tree: str) -> str:
+        """Names what the kernel of a git tree id is made from; needs no checkout.
+
+        Which quirks apply follows from the tree and the table; ccache changes no code.
+        """
+        made_from = {
+            "tree": tree,
+            "defaults": "allnoconfig" if self._base is None else "olddefconfig",
+            "options": list(self._wanted.items()),
+            "toolchain": self._toolchain.identity,
+            "quirks": quirks.digest(),
+            "variables": _PINNED_VARIABLES,
+        }
+        return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:32]
+
+    def find(self, tree: str) -> Kernel | None:
+        """The kept kernel of a git tree id, if there is one."""
+        return self._cache.find(self.key(tree))
+
+    def build(self, tree: str, places: BuildPlaces) -> Kernel:
+        """Build what is checked out in ``places.source`` and keep it as the kernel of ``tree``.
+
+        Raises :class:`KernelFault` (stage config or build) where the source is to blame and
+        :class:`InfraError` where the host is: no room, no memory, no make.
+        """
+        deadline = Deadline("kernel build", self._settings.build_deadline_s)
+        with _host_troubles(places):
+            places = places.prepared()
+            applied = quirks.applying(places.source)
+            make = Make(places, self._variables(applied), self._jobs, deadline)
+            with unfinished(places):
+                obtained = self._configure(make)
+                make.run(Stage.BUILD, "bzImage")
+                _require_image(places.build)
+            unmet = kconfig.unmet(self._asked, obtained)
+            if unmet:
+                (places.logs / "unmet.txt").write_text("".join(f"{line}\n" for line in unmet), encoding="utf-8")
+            kernel = Kernel(
+                image=places.build / _IMAGE,
+                config=places.build / ".config",
+                release=(places.build / _RELEASE).read_text(encoding="utf-8").strip(),
+                build_id=elf.build_id(places.build / "vmlinux"),
+                content_sha256=elf.content_sha256(places.build / "vmlinux"),
+                key=self.key(tree),
+                toolchain=self._toolchain.identity,
+                quirks=tuple(quirk.name for quirk in applied),
+                unmet=unmet,
+                cached=False,
+                build_s=deadline.elapsed_s,
+            )
+        return self._cache.store(kernel)
+
+    @cached_property
+    def _toolchain(self) -> toolchain.Toolchain:
+        return toolchain.detect(self._settings.compiler)
+
+    @property
+    def _jobs(self) -> int:
+        return self._settings.jobs if self._settings.jobs > 0 else len(os.sched_getaffinity(0))
+
+    def _variables(self, applied: Iterable[quirks.Quirk]) -> dict[str, str]:
+        compilers = {"CC": self._toolchain.cc, "HOSTCC": self._toolchain.host_cc}
+        return {**_PINNED_VARIABLES, **compilers, **{k: v for quirk in applied for k, v in quirk.variables}}
+
+    def _configure(self, make: Make) -> kconfig.Options:
+        """Make ``.config``, touched only if it differs, and answer what Kconfig made of the wishes.
+
+        Without a base everything that is not asked for is off, which makes the smallest kernel.
+        """
+        build = make.places.build
+        wanted, new, current = (build / name for name in (".config.wanted", ".config.new", ".config"))
+        aside = {"KCONFIG_CONFIG": new.name}
+        wanted.write_text(kconfig.render(self._wanted), encoding="utf-8")
+        if self._base is None:
+            make.run(Stage.CONFIG, "allnoconfig", {**aside, "KCONFIG_ALLCONFIG": str(wanted)})
+        else:
+            shutil.copyfile(wanted, new)
+        make.run(Stage.CONFIG, "olddefconfig", aside)
+        text = new.read_text(encoding="utf-8")
+        if not current.is_file() or current.read_text(encoding="utf-8") != text:
+            new.replace(current)
+        shutil.copyfile(current, make.places.logs / "kernel.config")
+        return kconfig.parse(text)
+
+
+def _require_image(build: Path) -> None:
+    for path in (build / _IMAGE, build / "vmlinux", build / _RELEASE):
+        if not path.is_file():
+            reason = f"make bzImage ended well and made no {path.relative_to(build)}"
+            raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, reason)
+
+
+@contextmanager
+def _host_troubles(places: BuildPlaces) -> Iterator[None]:
+    """Our own files are the host's: a full or read-only disk is never the kernel's fault."""
+    try:
+        yield
+    except OSError as error:
+        raise InfraError(f"{error.filename or places.build}: {error.strerror}", "mend it, then resume") from error

@@ -1,0 +1,157 @@
+"""Kernel configuration as text: base, fragments, what was asked for and what was obtained.
+
+The syntax is that of ``.config`` (Documentation/kbuild/kconfig.rst): ``CONFIG_X=value`` or
+``# CONFIG_X is not set``. Nothing here runs Kconfig; see ``build``.
+"""
+
+import difflib
+import gzip
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from bisector.errors import UserError
+
+Options = dict[str, str]
+
+NOT_SET = "n"
+_GZIP_MAGIC = b"\x1f\x8b"
+_OPTION = re.compile(r"^(?:(CONFIG_\w+)=(.*?)|# (CONFIG_\w+) is not set)\s*$")
+_HEADER = re.compile(r"^# Linux/(\w+) .*Configuration", re.MULTILINE)
+
+# What keeps a distribution's .config from building reproducibly, or at all, outside the
+# distribution. Weaker than the fragments: a fragment that asks for one of these gets it.
+PINNED = """\
+# The commit's hash in the release would make each commit another kernel.
+# CONFIG_LOCALVERSION_AUTO is not set
+# A module signing key is made at random for each build directory and built in.
+# CONFIG_MODULE_SIG is not set
+# Files that only the distribution's source package has.
+CONFIG_SYSTEM_TRUSTED_KEYS=""
+CONFIG_SYSTEM_REVOCATION_KEYS=""
+# Debugging information is not measured, needs pahole, and multiplies time and room.
+CONFIG_DEBUG_INFO_NONE=y
+# CONFIG_DEBUG_INFO is not set
+# CONFIG_DEBUG_INFO_BTF is not set
+"""
+
+# Options that only another architecture's configuration sets; the words are the kernel's.
+_FOREIGN = {
+    "CONFIG_ARM64": "arm64",
+    "CONFIG_ARM": "arm",
+    "CONFIG_RISCV": "riscv",
+    "CONFIG_PPC64": "powerpc",
+    "CONFIG_PPC": "powerpc",
+    "CONFIG_S390": "s390",
+    "CONFIG_MIPS": "mips",
+    "CONFIG_LOONGARCH": "loongarch",
+    "CONFIG_SPARC": "sparc",
+    "CONFIG_X86_32": "32-bit x86",
+    "CONFIG_UML": "um",
+}
+
+
+def parse(text: str) -> Options:
+    """Each option's last value, ``n`` when it is not set; other lines mean nothing."""
+    return merge(_option(line) for line in text.splitlines())
+
+
+def merge(layers: Iterable[Mapping[str, str]]) -> Options:
+    """One set of options; a later layer wins.
+
+    A value that is set again also moves to the end, because of two members of a choice Kconfig
+    takes the one that is set last (``conf_read_simple`` in scripts/kconfig/confdata.c).
+    """
+    merged: Options = {}
+    for layer in layers:
+        for name, value in layer.items():
+            merged.pop(name, None)
+            merged[name] = value
+    return merged
+
+
+def render(options: Mapping[str, str]) -> str:
+    """The options as ``.config`` text."""
+    lines = (f"# {name} is not set" if value == NOT_SET else f"{name}={value}" for name, value in options.items())
+    return "".join(f"{line}\n" for line in lines)
+
+
+def unmet(asked: Mapping[str, str], obtained: Mapping[str, str]) -> tuple[str, ...]:
+    """What was asked for and is not so, as ``CONFIG_X=y``, in the order it was asked for."""
+    return tuple(f"{name}={value}" for name, value in asked.items() if obtained.get(name, NOT_SET) != value)
+
+
+def read_base(path: Path) -> str:
+    """A person's .config, plain or gzipped as /proc/config.gz.
+
+    Raises :class:`UserError` when it cannot be read, holds no options or is for another architecture.
+    """
+    text = _read(path, "base .config")
+    if not parse(text):
+        raise UserError(
+            f"{path}: not a kernel configuration: no CONFIG_ line in it", "give a .config file, as /boot/config-*"
+        )
+    if foreign := foreign_architecture(text):
+        raise UserError(
+            f"{path}: this .config is for {foreign}; kernels are built for x86_64 here (CONFIG_X86_64=y is not in it)",
+            "give the .config of an x86_64 kernel",
+        )
+    return text
+
+
+def foreign_architecture(text: str) -> str | None:
+    """The architecture a configuration is for when that is not x86_64.
+
+    A short one (``make savedefconfig``) names none, and gets the host's.
+    """
+    options = parse(text)
+    if options.get("CONFIG_X86_64") == "y":
+        return None
+    for name, architecture in _FOREIGN.items():
+        if options.get(name) == "y":
+            return architecture
+    header = _HEADER.search(text)
+    if header is None:
+        return None
+    # A complete file of Kconfig's own making has CONFIG_X86_64=y, or is not for x86_64.
+    return "32-bit x86" if header[1] in ("x86", "i386") else header[1]
+
+
+def read_fragments(directory: Path, names: Iterable[str]) -> tuple[str, ...]:
+    """The texts of fragments: a bare name is ``NAME.config`` in ``directory``, else it is a path.
+
+    Raises :class:`UserError` for one that does not exist, naming those that do.
+    """
+    return tuple(_read(_fragment_path(directory, name), "configuration fragment") for name in names)
+
+
+def _fragment_path(directory: Path, name: str) -> Path:
+    if "/" in name:
+        return Path(name).expanduser()
+    path = directory / f"{name.removesuffix('.config')}.config"
+    if not path.is_file():
+        known = sorted(found.stem for found in directory.glob("*.config"))
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise UserError(
+            f"configuration fragment {name}: no such file in {directory}",
+            f"{hint}there are: {', '.join(known) or 'none'}; or give a path with a slash in it",
+        )
+    return path
+
+
+def _read(path: Path, what: str) -> str:
+    try:
+        data = path.read_bytes()
+        return (gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data).decode()
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a text file"
+        raise UserError(f"{what} {path}: {reason}") from error
+
+
+def _option(line: str) -> Options:
+    match = _OPTION.match(line)
+    if match is None:
+        return {}
+    name, value, not_set = match.groups()
+    return {not_set: NOT_SET} if not_set else {name: value}

@@ -1,0 +1,151 @@
+"""One ``make`` after another in a kept build directory, and who is to blame when one fails."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from bisector import process
+from bisector.deadline import Deadline
+from bisector.errors import InfraError, KernelFault, UserError
+from bisector.kernel.buildlog import first_error
+from bisector.model import FaultKind, Stage
+
+_BUILDING = ".bisector-building"
+_NO_ROOM_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class BuildPlaces:
+    """Where a build happens.
+
+    ``source`` is the checked-out tree, never written to; ``build`` make's ``O=`` directory, kept
+    between commits; ``logs`` this trial's directory, which gets ``build.log``, ``kernel.config``
+    and, if any, ``unmet.txt``; ``run_dir`` marks the processes, and ccache takes paths relative to
+    it, so that what one run compiled is a hit in the next.
+    """
+
+    source: Path
+    build: Path
+    logs: Path
+    run_dir: Path
+
+    def prepared(self) -> "BuildPlaces":
+        """The same with the paths that make's children will see, and the directories made.
+
+        Raises ``OSError`` when one is not there or cannot be made.
+        """
+        for path in (self.build, self.logs):
+            path.mkdir(parents=True, exist_ok=True)
+        given = (self.source, self.build, self.logs, self.run_dir)
+        places = BuildPlaces(*(path.resolve(strict=True) for path in given))
+        for path in (places.source, places.build):
+            if set(" :") & set(str(path)):  # the top Makefile: "main directory cannot contain spaces nor colons"
+                raise UserError(f"{path}: kernels cannot be built under a path with a space or colon", "use --run-dir")
+        return places
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """make in ``places.source`` for ``places.build``, with these variables, until the deadline."""
+
+    places: BuildPlaces
+    variables: Mapping[str, str]
+    jobs: int
+    deadline: Deadline
+
+    def run(self, stage: Stage, goal: str, variables: Mapping[str, str] | None = None) -> None:
+        """Make one goal; its output is added to ``build.log``.
+
+        Raises :class:`KernelFault` with the first real error, or :class:`InfraError` when the host
+        ran out of room or memory meanwhile or has no make.
+        """
+        log = self.places.logs / "build.log"
+        before = log.stat().st_size if log.exists() else 0
+        killed_before = _oom_kills()
+        every = {"O": str(self.places.build), **self.variables, **(variables or {})}
+        try:
+            process.run(
+                ["make", "-C", self.places.source, f"-j{self.jobs}", *(f"{k}={v}" for k, v in every.items()), goal],
+                deadline_s=self.deadline.remaining_s,
+                env={"CCACHE_BASEDIR": str(self.places.run_dir), "CCACHE_NOHASHDIR": "1"},
+                log=log,
+                run_marker=self.places.run_dir,
+            )
+        except process.CommandMissing as error:
+            raise InfraError(str(error), "apt install make") from error
+        except process.CommandTimeout as error:
+            reason = f"{self.deadline.what} not done after {self.deadline.seconds:g} s (in make {goal})"
+            raise KernelFault(stage, FaultKind.BUILD_TIMEOUT, reason, _since(log, before)[-5:]) from error
+        except process.CommandFailed as error:
+            self._raise_for_host(error.finished.exit_status, _oom_kills() - killed_before)
+            found = first_error("\n".join(_since(log, before)), self.places.source, self.places.build)
+            kind = FaultKind.CONFIG_ERROR if stage is Stage.CONFIG else FaultKind.BUILD_ERROR
+            raise KernelFault(stage, kind, found.reason, found.tail) from error
+
+    def _raise_for_host(self, exit_status: int, oom_kills: int) -> None:
+        """Raise :class:`InfraError` when the failure may well be the host's."""
+        for path in (self.places.build, self.places.logs, Path(tempfile.gettempdir())):
+            if shutil.disk_usage(path).free < _NO_ROOM_BYTES:
+                raise InfraError(f"no room left in {path}: the kernel build failed", "make room, then resume")
+        if oom_kills > 0:
+            hint = f"fewer at once: kernel.jobs below {self.jobs}"
+            raise InfraError("the host ran out of memory during the kernel build", hint)
+        if exit_status < 0:
+            raise InfraError(f"make was ended by signal {-exit_status} from outside")
+
+
+@contextmanager
+def unfinished(places: BuildPlaces) -> Iterator[None]:
+    """Keep a build directory fit for the next commit, whatever becomes of this build.
+
+    A compiler killed by SIGKILL leaves half an object file, newer than its source and beside the
+    ``.cmd`` file of the build before: make takes it for finished. So a marker is there while a
+    build is unfinished, and the next build first removes every file written since the marker was.
+    """
+    marker = places.build / _BUILDING
+    if marker.exists():
+        _remove_newer(places.build, marker.stat().st_mtime_ns)
+    marker.touch()
+    try:
+        yield
+    except KernelFault as fault:
+        if fault.kind is not FaultKind.BUILD_TIMEOUT and _deletes_on_error(places.source):
+            marker.unlink()
+        raise
+    marker.unlink()
+
+
+def _deletes_on_error(source: Path) -> bool:
+    """Whether a make that fails by itself leaves no half-made target behind in this tree.
+
+    9c2af1c7377a ("kbuild: add .DELETE_ON_ERROR special target") (in v4.19).
+    """
+    with suppress(FileNotFoundError):
+        return ".DELETE_ON_ERROR:" in (source / "scripts/Kbuild.include").read_text(errors="replace")
+    return False
+
+
+def _remove_newer(build: Path, since_ns: int) -> None:
+    for directory, _, names in os.walk(build):
+        for name in names:
+            path = Path(directory, name)
+            if path.lstat().st_mtime_ns >= since_ns:
+                path.unlink()
+
+
+def _since(log: Path, offset: int) -> tuple[str, ...]:
+    with log.open("rb") as file:
+        file.seek(offset)
+        return tuple(file.read().decode(errors="replace").splitlines())
+
+
+def _oom_kills() -> int:
+    """How many processes the kernel has killed for memory since the host's boot (/proc/vmstat)."""
+    with suppress(OSError):
+        counters = dict(line.split() for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines())
+        return int(counters.get("oom_kill", 0))
+    return 0

@@ -1,0 +1,122 @@
+"""The compiler and what else a kernel build needs of its host."""
+
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bisector import process
+from bisector.errors import UserError
+
+HOST_ARCHITECTURE = "x86_64"
+_DEADLINE_S = 60.0
+_COMPILER = "gcc"
+_CHOOSE = "set kernel.compiler to one that is installed"
+
+# Program, the Debian package that has it (Documentation/process/changes.rst).
+_PROGRAMS = {
+    "make": "make",
+    "flex": "flex",
+    "bison": "bison",
+    "bc": "bc",
+    "perl": "perl",
+    "ld": "binutils",
+    "objcopy": "binutils",
+    "readelf": "binutils",
+    _COMPILER: "gcc",  # host programs, whatever compiles the kernel
+}
+# objtool is built with most x86_64 configurations since 627fce14809b ("objtool: Add ORC unwind
+# table generation") (in v4.14), and before for CONFIG_STACK_VALIDATION.
+_HEADERS = {"gelf.h": "libelf-dev"}
+# Options that need more: certs/extract-cert is linked with OpenSSL.
+_HEADERS_FOR_OPTION = {"CONFIG_SYSTEM_TRUSTED_KEYRING": ("openssl/opensslv.h", "libssl-dev")}
+_COMPRESSORS_FOR_OPTION = {
+    "CONFIG_KERNEL_BZIP2": ("bzip2", "bzip2"),
+    "CONFIG_KERNEL_LZMA": ("lzma", "xz-utils"),
+    "CONFIG_KERNEL_XZ": ("xz", "xz-utils"),
+    "CONFIG_KERNEL_LZO": ("lzop", "lzop"),
+    "CONFIG_KERNEL_LZ4": ("lz4", "lz4"),
+    "CONFIG_KERNEL_ZSTD": ("zstd", "zstd"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """``cc`` is what make gets as CC; ``identity`` is the versions that shape the code."""
+
+    cc: str
+    host_cc: str
+    identity: str
+
+
+def detect(compiler: str) -> Toolchain:
+    """The named compiler (empty: gcc), behind ccache when that is installed and works.
+
+    Raises :class:`UserError` when it is not there or cannot compile.
+    """
+    _require_architecture()
+    chosen = compiler or _COMPILER
+    words = chosen.split()
+    versions = [_first_line([*words, "--version"], chosen), _first_line(["ld", "--version"], "ld")]
+    if (trouble := _compiles(words)) is not None:
+        raise UserError(
+            f"compiler {chosen}: does not compile an empty file: {trouble}",
+            "set kernel.compiler to one that is installed",
+        )
+    cached = "ccache" not in words[0] and _compiles(["ccache", *words]) is None
+    prefix = "ccache " if cached else ""
+    return Toolchain(f"{prefix}{chosen}", f"{prefix}{_COMPILER}", ", ".join(versions))
+
+
+def require(options: dict[str, str], compiler: str) -> None:
+    """Everything a build of such a configuration needs of this host, or :class:`UserError` naming the packages."""
+    _require_architecture()
+    wanted = {option for option, value in options.items() if value == "y"}
+    programs = {**_PROGRAMS, **dict(_for(wanted, _COMPRESSORS_FOR_OPTION))}
+    missing = {name: package for name, package in programs.items() if shutil.which(name) is None}
+    if _COMPILER not in missing:
+        headers = {**_HEADERS, **dict(_for(wanted, _HEADERS_FOR_OPTION))}
+        missing |= {name: package for name, package in headers.items() if not _header_found(name)}
+    if missing:
+        packages = " ".join(sorted(set(missing.values())))
+        raise UserError(f"a kernel build needs {', '.join(missing)}: not installed", f"apt install {packages}")
+    detect(compiler)
+
+
+def _for(wanted: set[str], table: dict[str, tuple[str, str]]) -> Iterable[tuple[str, str]]:
+    return (need for option, need in table.items() if option in wanted)
+
+
+def _require_architecture() -> None:
+    machine = platform.machine()
+    if machine != HOST_ARCHITECTURE:
+        raise UserError(f"kernels are built for {HOST_ARCHITECTURE} on {HOST_ARCHITECTURE}; this host is {machine}")
+
+
+def _header_found(name: str) -> bool:
+    argv = [_COMPILER, "-E", "-include", name, "-x", "c", "-"]
+    return process.run(argv, deadline_s=_DEADLINE_S, stdin="", check=False).exit_status == 0
+
+
+def _first_line(argv: list[str], chosen: str) -> str:
+    try:
+        return process.run(argv, deadline_s=_DEADLINE_S).stdout.partition("\n")[0].strip()
+    except process.CommandMissing as error:
+        raise UserError(f"compiler {chosen}: {error.program} is not installed", "apt install gcc binutils") from error
+    except process.CommandFailed as error:
+        raise UserError(f"compiler {chosen}: {error}", _CHOOSE) from error
+
+
+def _compiles(words: list[str]) -> str | None:
+    """None, or why an empty file was not compiled; ccache is useless, say, where its directory is read-only."""
+    with tempfile.TemporaryDirectory(prefix="bisector-cc-") as directory:
+        source = Path(directory) / "empty.c"
+        source.write_text("int empty;\n", encoding="utf-8")
+        argv = [*words, "-c", str(source), "-o", str(source.with_suffix(".o"))]
+        try:
+            process.run(argv, deadline_s=_DEADLINE_S)
+        except (process.CommandMissing, process.CommandFailed) as error:
+            return str(error)
+    return None

@@ -1,0 +1,96 @@
+"""How a bisection stands, from its record alone: what ``status`` and ``table`` show."""
+
+import shlex
+from pathlib import Path
+
+from bisector import options
+from bisector.bisection import GIT_LOG
+from bisector.errors import BisectorError, UserError
+from bisector.history.ranges import Range
+from bisector.history.repository import Repository
+from bisector.judging import Judging
+from bisector.model import Commit, State, Verdict
+from bisector.record.rows import BisectionRow
+from bisector.record.rundir import RunDirectory, state_of
+from bisector.record.store import Store
+from bisector.report.status import BisectionView, InfraFaultView, TrialView
+
+_ENDED = (State.FOUND, State.NARROWED, State.FAILED)
+
+
+def view(run: RunDirectory, store: Store) -> BisectionView:
+    """Everything there is to show of a run, whether its process is alive or not."""
+    asked = store.bisection()
+    settings = options.from_json(asked.settings)
+    judging = Judging(settings, store.trials(), asked.old_sha, asked.new_sha)
+    state, message = state_of(run, store)
+    last = store.state()
+    candidates = _candidates(asked, judging)
+    skipped = set(asked.skips) | {t.commit.sha for _, t, j in judging.judged_trials() if j.verdict is Verdict.SKIP}
+    log = run.path / GIT_LOG
+    return BisectionView(
+        state=state,
+        message=message,
+        repository=str(asked.repository),
+        terms=settings.bisect.terms,
+        direction=settings.bisect.direction,
+        threshold_iops=judging.threshold_iops,
+        threshold_origin=_threshold_origin(judging),
+        old=_commit(asked, asked.old_sha, judging),
+        new=_commit(asked, asked.new_sha, judging),
+        first_fixed=candidates[0] if state is State.FOUND and candidates else None,
+        candidates=candidates,
+        skips_in_the_way=tuple(commit for commit in candidates if state is State.NARROWED and commit.sha in skipped),
+        trials=tuple(
+            TrialView(n, trial, judgement.verdict, judgement.why) for n, trial, judgement in judging.judged_trials()
+        ),
+        infra_faults=tuple(InfraFaultView(one.at, one.sha, one.host, one.message) for one in store.infra_faults()),
+        started_at=asked.created_at,
+        ended_at=last.at if last is not None and state is not State.RUNNING else None,
+        run_dir=str(run.path),
+        resume_command="" if state in _ENDED else resume_command(run.path),
+        log=str(log) if log.is_file() else "",
+    )
+
+
+def resume_command(run_dir: Path) -> str:
+    """What to type to go on with a run."""
+    return f"bisector resume --run-dir {shlex.quote(str(run_dir))}"
+
+
+def _candidates(asked: BisectionRow, judging: Judging) -> tuple[Commit, ...]:
+    """What the first new commit can still be, as git lists it; nothing when the repository is gone."""
+    new, olds = asked.new_sha, [asked.old_sha]
+    for sha in dict.fromkeys(trial.commit.sha for _, trial in judging.trials):
+        judgement = judging.judge(sha)
+        if judgement is None or sha in (asked.old_sha, asked.new_sha):
+            continue
+        if judgement.verdict is Verdict.NEW:
+            new = sha
+        elif judgement.verdict is Verdict.OLD:
+            olds.append(sha)
+    try:
+        with Repository.open(asked.repository) as repository:
+            old_end, new_end = repository.commits((asked.old_sha, asked.new_sha))
+            wanted = Range(old_end, new_end, asked.first_parent, asked.paths)
+            return repository.commits(repository.ask("rev-list", *wanted.limits(new, olds)).lines)
+    except BisectorError:
+        return ()
+
+
+def _commit(asked: BisectionRow, sha: str, judging: Judging) -> Commit:
+    """An end of the range: from its trial, else from the repository, else its hash alone."""
+    for _, trial in judging.trials:
+        if trial.commit.sha == sha:
+            return trial.commit
+    try:
+        with Repository.open(asked.repository) as repository:
+            return repository.commits((sha,))[0]
+    except UserError:
+        return Commit(sha, "", "", "")
+
+
+def _threshold_origin(judging: Judging) -> str:
+    if judging.settings.bisect.threshold_iops is not None:
+        return "as given"
+    return "geometric mean of the two ends" if judging.threshold_iops is not None else ""

@@ -1,0 +1,165 @@
+"""The path of one commit on one host: build, boot, lay out, run twice; facts come back.
+
+Nothing is decided here. A fault of the kernel ends the path and is one of the facts; a fault of
+ours is raised as :class:`bisector.errors.AttemptFailed`, so that it never becomes one.
+"""
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bisector.deadline import Deadline
+from bisector.errors import AttemptFailed, InfraError, KernelFault
+from bisector.events import Listener, StageStarted
+from bisector.history.worktrees import SourceTree
+from bisector.kernel.build import KernelBuilder
+from bisector.kernel.make import BuildPlaces
+from bisector.machine.host import ContentionMeter, host_id
+from bisector.machine.vm import VirtualMachine, VirtualMachines
+from bisector.model import Commit, Fault, Kernel, Run, Stage, Timings, Trial
+from bisector.settings import Settings
+from bisector.storage import stacks
+from bisector.workload import runner
+
+RUN_NAMES = ("empty", "full")
+_STORAGE_DEADLINE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRequest:
+    """A commit to measure; ``measured_kernels`` gives the commit of each kernel content with figures."""
+
+    n: int
+    commit: Commit
+    measured_kernels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What this host measures with, shared by all trials of a run."""
+
+    settings: Settings
+    run_dir: Path
+    source: SourceTree
+    builder: KernelBuilder
+    machines: VirtualMachines
+    tell: Listener
+
+    @property
+    def build_dir(self) -> Path:
+        """Make's output directory, kept between commits."""
+        return self.run_dir / "build"
+
+
+@dataclass(slots=True)
+class _Course:
+    """The facts of a trial under way."""
+
+    bench: Bench
+    request: TrialRequest
+    logs: Path
+    stage: Stage = Stage.CHECKOUT
+    kernel: Kernel | None = None
+    same_kernel_as: str | None = None
+    runs: list[Run] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def go(self) -> None:
+        """Walk the path to its end, or until a fault is raised."""
+        with self._part("build_s"):
+            self.kernel = self._kernel()
+        self.same_kernel_as = self.request.measured_kernels.get(self.kernel.content_sha256)
+        if self.same_kernel_as is None:
+            self._measure(self.kernel)
+        self.stage = Stage.DONE
+
+    def _kernel(self) -> Kernel:
+        bench, commit = self.bench, self.request.commit
+        if (kept := bench.builder.find(commit.tree)) is not None:
+            shutil.copy(kept.config, self.logs / "kernel.config")
+            return kept
+        self._enter(Stage.CHECKOUT)
+        source = bench.source.checkout(commit)
+        self._enter(Stage.BUILD)
+        return bench.builder.build(commit.tree, BuildPlaces(source, bench.build_dir, self.logs, bench.run_dir))
+
+    def _measure(self, kernel: Kernel) -> None:
+        bench, settings = self.bench, self.bench.settings
+        deadline = Deadline(f"the end of trial {self.request.n}", settings.machine.trial_deadline_s)
+        with bench.machines.prepared(f"{self.request.n}", kernel, self.logs) as machine:
+            self._enter(Stage.BOOT)
+            with self._part("boot_s"):
+                machine.boot()
+            with machine.blamed(Stage.STORAGE):
+                self._enter(Stage.STORAGE)
+                with self._part("storage_s"):
+                    stack = self._lay_out(machine)
+            with machine.blamed(Stage.WORKLOAD), self._part("workload_s"):
+                for name in RUN_NAMES:
+                    self.runs.append(self._run(machine, stack, name, deadline))
+
+    def _lay_out(self, machine: VirtualMachine) -> stacks.Stack:
+        settings = self.bench.settings
+        stack = stacks.layout(machine.guest, settings.storage, settings.workload.file_bytes, _STORAGE_DEADLINE_S)
+        (self.logs / "storage.txt").write_text("".join(f"{line}\n" for line in stack.description), encoding="utf-8")
+        return stack
+
+    def _run(self, machine: VirtualMachine, stack: stacks.Stack, name: str, deadline: Deadline) -> Run:
+        self._enter(Stage.WORKLOAD, f"{name} run")
+        return runner.run_once(
+            machine.guest,
+            stack,
+            self.bench.settings.workload,
+            name=name,
+            logs=self.logs / name,
+            start_meter=lambda: ContentionMeter(machine.cpu_time_s).start(),
+            on_sample=self.bench.tell,
+            deadline_s=deadline.remaining_s,
+        )
+
+    def _enter(self, stage: Stage, detail: str = "") -> None:
+        self.stage = stage
+        self.bench.tell(StageStarted(self.request.commit, stage, detail))
+
+    @contextmanager
+    def _part(self, name: str) -> Iterator[None]:
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = time.monotonic() - start
+
+
+def run_trial(bench: Bench, request: TrialRequest, logs: Path) -> Trial:
+    """Measure one commit; ``logs`` is the trial's empty directory. The artifacts are the caller's to collect.
+
+    Raises :class:`AttemptFailed` for trouble of ours or the host's, :class:`bisector.errors.UserError`
+    for input that no commit can be measured with.
+    """
+    started_at = datetime.now(UTC).isoformat(timespec="seconds")
+    start = time.monotonic()
+    course = _Course(bench, request, logs)
+    fault: Fault | None = None
+    try:
+        course.go()
+    except KernelFault as error:
+        fault = error.fault
+        course.stage = fault.stage
+    except InfraError as error:
+        raise AttemptFailed(str(error), error.hint, course.stage, host_id()) from error
+    return Trial(
+        commit=request.commit,
+        started_at=started_at,
+        host=host_id(),
+        stage=course.stage,
+        fault=fault,
+        kernel=course.kernel,
+        runs=tuple(course.runs),
+        timings=Timings(**course.seconds, total_s=time.monotonic() - start),
+        artifacts=(),
+        same_kernel_as=course.same_kernel_as,
+    )
