@@ -1,0 +1,138 @@
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector.errors import InfraError
+from bisector.kernel.cache import KernelCache, default_root
+from bisector.model import Kernel
+
+LONG_AGO_S = 3 * 24 * 3600
+
+
+def kernel(tmp_path: Path, key: str, size: int = 1000) -> Kernel:
+    built = tmp_path / "built"
+    built.mkdir(exist_ok=True)
+    (built / "bzImage").write_bytes(key.encode() * (size // len(key)))
+    (built / ".config").write_text("CONFIG_A=y\n")
+    return Kernel(
+        image=built / "bzImage",
+        config=built / ".config",
+        release="6.1.0",
+        build_id="ab12",
+        content_sha256="cd34",
+        key=key,
+        toolchain="gcc 12",
+        quirks=("max-page-size",),
+        unmet=("CONFIG_B=y",),
+        cached=False,
+        build_s=3.5,
+    )
+
+
+def age(path: Path, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> KernelCache:
+    return KernelCache(tmp_path / "cache", limit_bytes=1_000_000)
+
+
+def test_a_stored_kernel_is_found_whole(cache: KernelCache, tmp_path: Path) -> None:
+    built = kernel(tmp_path, "k1")
+    stored = cache.store(built)
+    built.image.write_bytes(b"the next commit's")
+    found = cache.find("k1")
+    assert found == replace(stored, cached=True, build_s=0.0)
+    assert found is not None
+    assert found.image.read_bytes() == b"k1" * 500
+    assert found.config.read_text() == "CONFIG_A=y\n"
+    assert not stored.cached
+
+
+def test_an_unknown_key_is_not_found(cache: KernelCache) -> None:
+    assert cache.find("k1") is None
+
+
+@pytest.mark.parametrize("name", ["bzImage", "kernel.config", "kernel.json"])
+def test_an_entry_that_lost_a_file_is_dropped(cache: KernelCache, tmp_path: Path, name: str) -> None:
+    stored = cache.store(kernel(tmp_path, "k1"))
+    (stored.image.parent / name).unlink()
+    assert cache.find("k1") is None
+    assert list(cache.root.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "content"), [("bzImage", b"k1k1"), ("kernel.json", b"{"), ("kernel.json", b"[]")])
+def test_a_damaged_entry_is_dropped(cache: KernelCache, tmp_path: Path, name: str, content: bytes) -> None:
+    stored = cache.store(kernel(tmp_path, "k1"))
+    (stored.image.parent / name).write_bytes(content)
+    assert cache.find("k1") is None
+    assert list(cache.root.iterdir()) == []
+
+
+def test_an_entry_under_another_key_is_dropped(cache: KernelCache, tmp_path: Path) -> None:
+    stored = cache.store(kernel(tmp_path, "k1"))
+    stored.image.parent.rename(cache.root / "k2")
+    assert cache.find("k2") is None
+
+
+def test_the_second_to_store_gets_the_first_ones(cache: KernelCache, tmp_path: Path) -> None:
+    first = cache.store(kernel(tmp_path, "k1"))
+    second = cache.store(kernel(tmp_path, "k1", size=500))
+    assert second.image == first.image
+    assert first.image.read_bytes() == b"k1" * 500
+    assert [path.name for path in cache.root.iterdir()] == ["k1"]
+
+
+def test_storing_over_a_damaged_entry_replaces_it(cache: KernelCache, tmp_path: Path) -> None:
+    stored = cache.store(kernel(tmp_path, "k1"))
+    stored.image.write_bytes(b"broken")
+    cache.store(kernel(tmp_path, "k1"))
+    assert stored.image.read_bytes() == b"k1" * 500
+
+
+def test_least_recently_used_go_first(tmp_path: Path) -> None:
+    roomy = KernelCache(tmp_path / "cache", limit_bytes=1_000_000)
+    for number, key in enumerate(("k1", "k2", "k3")):
+        age(roomy.store(kernel(tmp_path, key, size=20_000)).image.parent, LONG_AGO_S + number)
+    assert roomy.find("k3") is not None  # the oldest, but used now
+    cache = KernelCache(roomy.root, limit_bytes=45_000)
+    cache.store(kernel(tmp_path, "k4", size=20_000))
+    assert {path.name for path in cache.root.iterdir()} == {"k3", "k4"}
+
+
+def test_within_the_limit_age_is_no_reason(cache: KernelCache, tmp_path: Path) -> None:
+    age(cache.store(kernel(tmp_path, "k1")).image.parent, LONG_AGO_S)
+    cache.store(kernel(tmp_path, "k2"))
+    assert {path.name for path in cache.root.iterdir()} == {"k1", "k2"}
+
+
+def test_what_may_be_about_to_boot_outlives_the_limit(tmp_path: Path) -> None:
+    cache = KernelCache(tmp_path / "cache", limit_bytes=1)
+    cache.store(kernel(tmp_path, "k1"))
+    cache.store(kernel(tmp_path, "k2"))
+    assert cache.find("k1") is not None
+    assert cache.find("k2") is not None
+
+
+def test_only_old_leftovers_are_swept(cache: KernelCache, tmp_path: Path) -> None:
+    for name in (".tmp-old", ".tmp-new"):
+        (cache.root / name).mkdir(parents=True)
+    age(cache.root / ".tmp-old", LONG_AGO_S)
+    cache.store(kernel(tmp_path, "k1"))
+    assert {path.name for path in cache.root.iterdir()} == {".tmp-new", "k1"}
+
+
+def test_a_cache_that_cannot_be_made_is_the_hosts_fault(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InfraError, match=r"kernel cache .*Not a directory"):
+        KernelCache(tmp_path / "file" / "cache", 1).store(kernel(tmp_path, "k1"))
+
+
+def test_default_root_is_under_the_cache_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_root() == tmp_path / "bisector" / "kernels"

@@ -1,0 +1,96 @@
+import gzip
+from pathlib import Path
+
+import pytest
+
+from bisector.errors import UserError
+from bisector.kernel import kconfig
+
+DEBIAN = "#\n# Automatically generated file; DO NOT EDIT.\n# Linux/x86 6.1.0-18-amd64 Kernel Configuration\n#\n"
+
+
+def test_parse_keeps_the_last_value_and_what_is_not_set() -> None:
+    text = '# a comment\nCONFIG_A=y\nCONFIG_S="a=b # c"\n# CONFIG_B is not set\nCONFIG_A=m\nCONFIG_N=16  \n'
+    assert kconfig.parse(text) == {"CONFIG_S": '"a=b # c"', "CONFIG_B": "n", "CONFIG_A": "m", "CONFIG_N": "16"}
+
+
+def test_render_and_parse_are_inverse() -> None:
+    options = {"CONFIG_A": "y", "CONFIG_B": "n", "CONFIG_S": '"x"'}
+    assert kconfig.parse(kconfig.render(options)) == options
+
+
+def test_of_a_choice_the_later_layer_comes_last() -> None:
+    merged = kconfig.merge(
+        [{"CONFIG_KERNEL_GZIP": "y", "CONFIG_X": "y"}, {"CONFIG_KERNEL_XZ": "y"}, {"CONFIG_KERNEL_GZIP": "y"}]
+    )
+    assert list(merged) == ["CONFIG_X", "CONFIG_KERNEL_XZ", "CONFIG_KERNEL_GZIP"]
+
+
+def test_unmet_tells_missing_weaker_and_unwanted() -> None:
+    asked = {"CONFIG_A": "y", "CONFIG_B": "y", "CONFIG_C": "n", "CONFIG_D": "n", "CONFIG_E": "16"}
+    obtained = {"CONFIG_A": "m", "CONFIG_C": "y", "CONFIG_E": "16"}
+    assert kconfig.unmet(asked, obtained) == ("CONFIG_A=y", "CONFIG_B=y", "CONFIG_C=n")
+
+
+@pytest.mark.parametrize(
+    ("text", "architecture"),
+    [
+        pytest.param(DEBIAN + "CONFIG_64BIT=y\nCONFIG_X86_64=y\n", None, id="x86_64"),
+        pytest.param(DEBIAN.replace("x86", "x86_64") + "CONFIG_X86_64=y\n", None, id="x86_64 in the header"),
+        pytest.param("CONFIG_SMP=y\n", None, id="savedefconfig"),
+        pytest.param(DEBIAN + "# CONFIG_64BIT is not set\nCONFIG_X86_32=y\n", "32-bit x86", id="i386"),
+        pytest.param(DEBIAN + "CONFIG_X86=y\n", "32-bit x86", id="x86 without X86_64"),
+        pytest.param(DEBIAN.replace("x86", "arm64") + "CONFIG_64BIT=y\n", "arm64", id="header only"),
+        pytest.param("CONFIG_ARM64=y\nCONFIG_64BIT=y\n", "arm64", id="option only"),
+    ],
+)
+def test_architecture(text: str, architecture: str | None) -> None:
+    assert kconfig.foreign_architecture(text) == architecture
+
+
+def test_base_of_another_architecture_is_refused_by_name(tmp_path: Path) -> None:
+    base = tmp_path / "config"
+    base.write_text(DEBIAN.replace("x86", "arm64") + "CONFIG_ARM64=y\n")
+    with pytest.raises(UserError, match="is for arm64") as caught:
+        kconfig.read_base(base)
+    assert str(base) in caught.value.message
+
+
+def test_base_may_be_gzipped(tmp_path: Path) -> None:
+    base = tmp_path / "config.gz"
+    base.write_bytes(gzip.compress(b"CONFIG_SMP=y\n"))
+    assert kconfig.read_base(base) == "CONFIG_SMP=y\n"
+
+
+@pytest.mark.parametrize("content", [b"", b"hello\n", b"\x7fELF\xff\xfe", b"\x1f\x8b\x00"])
+def test_base_that_is_no_configuration(tmp_path: Path, content: bytes) -> None:
+    base = tmp_path / "config"
+    base.write_bytes(content)
+    with pytest.raises(UserError, match=r"no CONFIG_ line|not a text file"):
+        kconfig.read_base(base)
+
+
+def test_base_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="No such file"):
+        kconfig.read_base(tmp_path / "none")
+
+
+def test_fragment_by_name_or_path(tmp_path: Path) -> None:
+    (tmp_path / "vm.config").write_text("CONFIG_A=y\n")
+    texts = kconfig.read_fragments(tmp_path, ["vm", "vm.config", str(tmp_path / "vm.config")])
+    assert texts == ("CONFIG_A=y\n",) * 3
+
+
+def test_missing_fragment_names_those_there_are(tmp_path: Path) -> None:
+    (tmp_path / "storage-lvmcache.config").write_text("")
+    with pytest.raises(UserError, match="storage-lvmcach") as caught:
+        kconfig.read_fragments(tmp_path, ["storage-lvmcach"])
+    assert "did you mean storage-lvmcache?" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parents[2] / "kconfigs").glob("*.config")), ids=lambda p: p.name
+)
+def test_own_fragments_say_each_option_once(path: Path) -> None:
+    lines = [line for line in path.read_text().splitlines() if "CONFIG_" in line]
+    assert len(kconfig.parse(path.read_text())) == len(lines)
