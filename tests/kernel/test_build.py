@@ -1,0 +1,360 @@
+"""The real code on a stand-in tree, with real make, compiler and linker."""
+
+import os
+import re
+import shutil
+import signal
+import stat
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector import process
+from bisector.deadline import Deadline
+from bisector.errors import InfraError, KernelFault, UserError
+from bisector.kernel import kconfig, make, toolchain
+from bisector.kernel.build import KernelBuilder
+from bisector.kernel.cache import KernelCache
+from bisector.kernel.make import BuildPlaces
+from bisector.model import FaultKind, Kernel, Stage
+from bisector.settings import KernelSettings
+from kernel.fake_tree import FRAGMENT, copy_to, edit, iops_of, set_iops, spoil
+
+SETTINGS = KernelSettings(base_config=None, fragments=("md",), compiler="", jobs=2, build_deadline_s=60.0)
+
+
+class Bench:
+    """A tree, a build directory kept between builds, and logs of each build of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.settings = SETTINGS
+        self.builds = 0
+        self.source = copy_to(self.path / "source")
+        self.kconfigs = self.path / "kconfigs"
+        self.kconfigs.mkdir()
+        self.fragment("md", FRAGMENT)
+        self.cache = KernelCache(self.path / "cache", 100_000_000)
+
+    def fragment(self, name: str, text: str) -> None:
+        (self.kconfigs / f"{name}.config").write_text(text)
+
+    @property
+    def builder(self) -> KernelBuilder:
+        return KernelBuilder(self.settings, self.cache, self.kconfigs)
+
+    @property
+    def places(self) -> BuildPlaces:
+        return BuildPlaces(self.source, self.path / "build", self.path / "logs" / str(self.builds), self.path)
+
+    def build(self, tree: str | None = None) -> Kernel:
+        self.builds += 1
+        return self.builder.build(tree or f"tree{self.builds}", self.places)
+
+    def made(self, tool: str = "CC") -> list[str]:
+        """What the last build compiled (or linked), from its log."""
+        return sorted(re.findall(rf"^  {tool} +(\S+)$", (self.places.logs / "build.log").read_text(), re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def gcc() -> toolchain.Toolchain:
+    return replace(toolchain.detect(""), cc="gcc", host_cc="gcc")
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gcc: toolchain.Toolchain) -> Bench:
+    """The compiler is looked for once, not by each of some fifty builders, and never behind ccache."""
+    monkeypatch.setattr(toolchain, "detect", lambda compiler: replace(gcc, cc=compiler or "gcc"))
+    return Bench(tmp_path)
+
+
+def test_a_tree_becomes_a_kernel(bench: Bench) -> None:
+    kernel = bench.build()
+    assert iops_of(kernel.image) == 1002
+    assert kernel.image.is_relative_to(bench.cache.root)
+    assert kernel.release == "6.1.0"
+    assert re.fullmatch("[0-9a-f]{40}", kernel.build_id)
+    assert re.fullmatch("[0-9a-f]{64}", kernel.content_sha256)
+    assert "gcc" in kernel.toolchain
+    assert "GNU ld" in kernel.toolchain
+    assert (kernel.quirks, kernel.unmet, kernel.cached) == ((), (), False)
+    assert kernel.build_s > 0
+    assert b"bisector@bisector" in kernel.image.read_bytes()
+    assert kconfig.parse(kernel.config.read_text())["CONFIG_DM_CACHE_SMQ"] == "y"
+    assert (bench.places.logs / "kernel.config").read_text() == kernel.config.read_text()
+
+
+def test_the_source_tree_is_not_written_to(bench: Bench) -> None:
+    before = sorted(bench.source.rglob("*"))
+    bench.build()
+    assert sorted(bench.source.rglob("*")) == before
+
+
+def test_an_unchanged_tree_compiles_nothing(bench: Bench) -> None:
+    first = bench.build()
+    second = bench.build()
+    assert len(bench.made("CC")) == 0
+    assert bench.made("LD") == bench.made("SYNC") == []
+    assert first.content_sha256 == second.content_sha256
+
+
+def test_a_changed_file_is_the_only_one_compiled(bench: Bench) -> None:
+    first = bench.build()
+    assert len(bench.made()) == 5
+    set_iops(bench.source, 4000)
+    second = bench.build()
+    assert bench.made() == ["drivers/md/dm-cache-policy-smq.o"]
+    assert iops_of(second.image) == 4000
+    assert first.content_sha256 != second.content_sha256
+    assert iops_of(first.image) == 1002  # the kept image of the first is not the build directory's
+
+
+def test_a_comment_or_documentation_makes_no_other_kernel(bench: Bench) -> None:
+    first = bench.build()
+    edit(bench.source, "Documentation/index.rst", "Nothing", "Still nothing")
+    second = bench.build()
+    assert bench.made() == []
+    edit(bench.source, "fs/dcache.c", "Nothing is cached yet.", "Still nothing cached.")
+    third = bench.build()
+    assert bench.made() == ["fs/dcache.o"]
+    assert first.content_sha256 == second.content_sha256 == third.content_sha256
+
+
+def test_another_build_directory_makes_the_same_kernel(bench: Bench) -> None:
+    first = bench.build()
+    (bench.path / "build").rename(bench.path / "build before")
+    second = bench.build()
+    assert len(bench.made()) == 5
+    assert first.content_sha256 == second.content_sha256
+    assert first.build_id == second.build_id
+
+
+@pytest.mark.skipif(shutil.which("ccache") is None, reason="ccache is not installed")
+def test_another_run_directory_compiles_nothing_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CCACHE_DIR", str(tmp_path / "ccache"))
+    kernels = []
+    for run in ("run1", "run2"):
+        (tmp_path / run).mkdir()
+        kernels.append(Bench(tmp_path / run).build())
+    statistics = process.run(["ccache", "--print-stats"], deadline_s=10).stdout
+    hits = sum(int(n) for n in re.findall(r"^(?:direct|preprocessed)_cache_hit\s+(\d+)", statistics, re.MULTILINE))
+    assert hits >= 5
+    assert kernels[0].content_sha256 == kernels[1].content_sha256
+
+
+def test_a_kept_kernel_is_found_without_a_tree(bench: Bench) -> None:
+    kernel = bench.build("some tree")
+    again = bench.builder.find("some tree")
+    assert again == replace(kernel, cached=True, build_s=0.0)
+    assert bench.builder.find("another tree") is None
+
+
+def test_the_key_is_what_a_kernel_is_made_from(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = bench.builder.key("tree")
+    assert bench.builder.key("tree") == key
+    keys = {key, bench.builder.key("other tree")}
+    bench.fragment("md", FRAGMENT + "# only a comment\n")
+    assert bench.builder.key("tree") == key
+    bench.fragment("md", FRAGMENT + "CONFIG_SMP=y\n")
+    keys.add(bench.builder.key("tree"))
+    base = bench.path / "base"
+    base.write_text("CONFIG_SMP=y\n")
+    bench.settings = replace(SETTINGS, base_config=base)
+    keys.add(bench.builder.key("tree"))
+    monkeypatch.setattr("bisector.kernel.quirks.digest", lambda: "another table")
+    keys.add(bench.builder.key("tree"))
+    monkeypatch.setattr(toolchain, "detect", lambda compiler: toolchain.Toolchain("gcc", "gcc", "another gcc"))
+    keys.add(bench.builder.key("tree"))
+    assert len(keys) == 6
+
+
+def test_ccache_changes_no_key(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    identity = toolchain.detect("").identity
+    keys = set()
+    for chosen in (toolchain.Toolchain("gcc", "gcc", identity), toolchain.Toolchain("ccache gcc", "gcc", identity)):
+        monkeypatch.setattr(toolchain, "detect", lambda compiler, chosen=chosen: chosen)
+        keys.add(bench.builder.key("tree"))
+    assert len(keys) == 1
+
+
+def test_what_is_asked_for_and_not_obtained_is_reported(bench: Bench) -> None:
+    bench.fragment("md", "CONFIG_DM_CACHE=y\nCONFIG_MD=y\nCONFIG_VIRTIO_MENU=y\n")
+    kernel = bench.build()
+    assert kernel.unmet == ("CONFIG_DM_CACHE=y", "CONFIG_VIRTIO_MENU=y")
+    assert (bench.places.logs / "unmet.txt").read_text() == "CONFIG_DM_CACHE=y\nCONFIG_VIRTIO_MENU=y\n"
+
+
+def test_without_a_base_only_what_is_asked_for_is_on(bench: Bench) -> None:
+    options = kconfig.parse(bench.build().config.read_text())
+    assert options["CONFIG_EXT4_FS"] == "n"
+
+
+def test_fragments_win_over_the_base_and_defaults_fill_the_rest(bench: Bench) -> None:
+    base = bench.path / "base"
+    base.write_text(
+        'CONFIG_SMP=y\nCONFIG_NR_CPUS=8\nCONFIG_MD=y\nCONFIG_LOCALVERSION_AUTO=y\nCONFIG_LOCALVERSION="-a"\n'
+    )
+    bench.fragment("md", "# CONFIG_MD is not set\nCONFIG_NR_CPUS=16\n")
+    bench.settings = replace(SETTINGS, base_config=base)
+    kernel = bench.build()
+    options = kconfig.parse(kernel.config.read_text())
+    assert (options["CONFIG_SMP"], options["CONFIG_NR_CPUS"], options["CONFIG_MD"]) == ("y", "16", "n")
+    assert options["CONFIG_EXT4_FS"] == "y"
+    assert kernel.unmet == ()
+    assert kernel.release == "6.1.0-a"  # and not the commit's hash, which the base asks for
+
+
+def test_a_build_error_is_the_kernels_fault_and_names_the_line(bench: Bench) -> None:
+    bench.build()
+    spoil(bench.source)
+    with pytest.raises(KernelFault) as caught:
+        bench.build("spoilt")
+    fault = caught.value
+    assert (fault.stage, fault.kind) == (Stage.BUILD, FaultKind.BUILD_ERROR)
+    assert re.match(r"fs/dcache\.c:8:9: error: .nr_dentries. undeclared", fault.reason)
+    assert fault.tail[0] == fault.reason
+    assert bench.builder.find("spoilt") is None
+
+
+def test_a_link_error_names_the_symbol(bench: Bench) -> None:
+    edit(bench.source, "init/main.c", "dcache_init();", "dcache_init(); dcache_exit();")
+    edit(bench.source, "include/linux/kernel.h", "void dm_init", "void dcache_exit(void);\nvoid dm_init")
+    with pytest.raises(KernelFault, match="undefined reference to `dcache_exit'"):
+        bench.build()
+
+
+def test_a_kconfig_error_is_the_kernels_fault(bench: Bench) -> None:
+    edit(bench.source, "drivers/md/Kconfig", "config MD", "konfig MD")
+    with pytest.raises(KernelFault) as caught:
+        bench.build()
+    assert (caught.value.stage, caught.value.kind) == (Stage.CONFIG, FaultKind.CONFIG_ERROR)
+    assert caught.value.reason == "drivers/md/Kconfig:1: syntax error"
+
+
+@pytest.mark.parametrize(
+    ("include", "compiled"),
+    [
+        pytest.param(".DELETE_ON_ERROR:", ["fs/dcache.o"], id="make deletes what failed"),
+        pytest.param("# as before v4.19", ["fs/dcache.o", "init/main.o"], id="half a target may be left"),
+    ],
+)
+def test_what_a_bad_commit_built_counts_if_make_tidies_up(bench: Bench, include: str, compiled: list[str]) -> None:
+    bench.settings = replace(SETTINGS, jobs=1)  # main.o is before dcache.o
+    edit(bench.source, "scripts/Kbuild.include", ".DELETE_ON_ERROR:", include)
+    bench.build()
+    edit(bench.source, "init/main.c", "for (;;)", "while (1)")
+    spoil(bench.source)
+    with pytest.raises(KernelFault):
+        bench.build()
+    edit(bench.source, "fs/dcache.c", "nr_dentries = 0;", "nr_dentry = 0;")
+    bench.build()
+    assert bench.made() == compiled
+
+
+def slow_compiler(path: Path, marker: Path) -> str:
+    """A compiler that leaves half an object behind and hangs."""
+    path.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *dcache.c*) ;; *) exec gcc "$@";; esac\n'
+        'for word; do [ "$previous" = -o ] && object=$word; previous=$word; done\n'
+        f'trap "" TERM; printf half > "$object"; : > {marker}; while :; do sleep 0.1; done\n'
+    )
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_half_an_object_of_a_killed_build_is_compiled_again(bench: Bench) -> None:
+    first = bench.build()
+    edit(bench.source, "fs/dcache.c", "nr_dentry = 0;", "nr_dentry = 1;")
+    hung = bench.path / "hung"
+    bench.settings = replace(SETTINGS, compiler=slow_compiler(bench.path / "slow-cc", hung))
+
+    def kill_make() -> None:
+        Deadline("hung compiler", 30).poll(lambda: hung.exists() or None, every_s=0.01)
+        # What kill -9 of everything leaves: nobody tidied up.
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid() and marked(entry, bench.path):
+                os.kill(int(entry.name), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_make)
+    killer.start()
+    with pytest.raises(InfraError, match="signal 9"):
+        bench.build("killed")
+    killer.join()
+    half = bench.path / "build/fs/dcache.o"
+    assert half.read_text() == "half"
+    bench.settings = SETTINGS
+    second = bench.build()
+    assert "fs/dcache.o" in bench.made()
+    assert second.content_sha256 != first.content_sha256
+    assert bench.builder.find("killed") is None
+
+
+def marked(entry: Path, run_dir: Path) -> bool:
+    try:
+        return f"{process.RUN_MARKER}={run_dir}".encode() in (entry / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def test_a_build_over_its_deadline_is_told_as_such(bench: Bench) -> None:
+    compiler = slow_compiler(bench.path / "slow-cc", bench.path / "hung")
+    bench.settings = replace(SETTINGS, compiler=compiler, build_deadline_s=1.0)
+    with pytest.raises(KernelFault, match="kernel build not done after 1 s") as caught:
+        bench.build()
+    assert caught.value.kind is FaultKind.BUILD_TIMEOUT
+    bench.settings = SETTINGS
+    bench.build()
+
+
+def test_no_room_is_never_the_kernels_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(bench.source)
+    monkeypatch.setattr(make, "_NO_ROOM_BYTES", 1 << 60)
+    with pytest.raises(InfraError, match="no room left"):
+        bench.build()
+
+
+def test_no_memory_is_never_the_kernels_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(bench.source)
+    kills = iter(range(100))
+    monkeypatch.setattr(make, "_oom_kills", lambda: next(kills))
+    with pytest.raises(InfraError, match="out of memory"):
+        bench.build()
+
+
+def test_a_build_directory_that_cannot_be_made_is_the_hosts_fault(bench: Bench) -> None:
+    (bench.path / "build").write_text("")
+    with pytest.raises(InfraError, match="File exists"):
+        bench.build()
+
+
+def test_a_source_tree_that_is_gone_is_the_hosts_fault(bench: Bench) -> None:
+    bench.source.rename(bench.path / "elsewhere")
+    with pytest.raises(InfraError, match="No such file"):
+        bench.build()
+
+
+def test_a_path_that_kbuild_cannot_take_is_said_before_make(tmp_path: Path) -> None:
+    (tmp_path / "with space").mkdir()
+    with pytest.raises(UserError, match="space or colon"):
+        Bench(tmp_path / "with space").build()
+
+
+def test_an_old_tree_is_linked_with_its_quirk(bench: Bench) -> None:
+    (bench.source / "arch/x86/Makefile").write_text("# as before v4.16\n")
+    kernel = bench.build()
+    assert kernel.quirks == ("max-page-size",)
+    segments = process.run(["readelf", "-lW", bench.path / "build/vmlinux"], deadline_s=10).stdout
+    alignments = re.findall(r"^ +LOAD .* (0x\w+)$", segments, re.MULTILINE)
+    assert alignments
+    assert set(alignments) == {"0x200000"}
+
+
+def test_base_for_another_architecture(bench: Bench) -> None:
+    base = bench.path / "base"
+    base.write_text("CONFIG_ARM64=y\n")
+    bench.settings = replace(SETTINGS, base_config=base)
+    with pytest.raises(UserError, match="arm64"):
+        bench.build()
