@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bisector import checks, configfile, options, resources
@@ -221,6 +221,7 @@ leaves = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=
 
 @settings(max_examples=50, deadline=None)
 @given(leaves | st.lists(leaves | st.lists(leaves, max_size=2), max_size=4))
+@example('a "quoted" \\ one\n\x7f\x00')
 def test_every_literal_is_toml(value: object) -> None:
     assert tomllib.loads(f"x = {configfile.literal(value)}")["x"] == value
 
@@ -363,7 +364,8 @@ def test_file_that_is_no_text() -> None:
 
 
 def test_stack_without_cache_asks_nothing_of_it() -> None:
-    assert from_argv("--stack", "hdd", "--file-size", "1MiB").settings.storage.stack == "hdd"
+    from_argv("--stack", "hdd", "--file-size", "1MiB")
+    from_argv("--stack", "hdd", "--cache-size", "2GiB")
 
 
 def test_size_of_a_volume_is_libvirts_affair() -> None:

@@ -181,16 +181,59 @@ with Store.open(Path(sys.argv[1])) as store:
 """
 
 
-@pytest.mark.parametrize("seed", range(3))
+KILLED_AT_EACH_STATEMENT = """
+import os, signal, sys
+from pathlib import Path
+from bisector.record.store import Store
+from record import examples
+path = Path(sys.argv[1])
+for statement in range(1, 1000):
+    child = os.fork()
+    if child == 0:
+        store = Store.open(path)
+        seen = 0
+        def count(sql):
+            global seen
+            seen += 1
+            if seen == statement:
+                os.kill(os.getpid(), signal.SIGKILL)
+        store._connection.set_trace_callback(count)
+        store.add_trial(examples.measured(1))
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    with Store.open(path) as store:
+        trials = store.trials()
+    if os.WIFEXITED(status):
+        print("statements", statement - 1, "trials", len(trials), trials[0] == (1, examples.measured(1)))
+        break
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    if trials:
+        sys.exit(f"killed at statement {statement} and left {trials}")
+"""
+
+
+def run_python(script: str, *arguments: str) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def test_kill_9_before_each_statement(store: Store) -> None:
+    with run_python(KILLED_AT_EACH_STATEMENT, str(store.path)) as process:
+        answer, _ = process.communicate()
+    assert process.returncode == 0
+    # BEGIN, the trial, its kernel and artifact, two runs, four jobs, three caches, COMMIT
+    assert answer == "statements 14 trials 1 True\n"
+
+
+@pytest.mark.parametrize("seed", range(2))
 def test_kill_9_leaves_whole_trials(store: Store, seed: int) -> None:
     """Whatever was reported as added is there; at most one more is, and it is whole."""
     chance = random.Random(seed)
     reported = 0
     for _ in range(2):
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
-        with subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(store.path)], stdout=subprocess.PIPE, text=True, env=environment
-        ) as writer:
+        with run_python(WRITER, str(store.path)) as writer:
             assert writer.stdout is not None
             for _ in range(chance.randint(1, 12)):
                 reported = int(writer.stdout.readline())
