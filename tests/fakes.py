@@ -1,0 +1,116 @@
+"""A bench that answers from a table: what each commit would measure, and what goes wrong on the way."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bisector.errors import AttemptFailed
+from bisector.model import (
+    CacheStatus,
+    Commit,
+    Contention,
+    Fault,
+    FaultKind,
+    JobFigures,
+    Kernel,
+    Run,
+    Stage,
+    Timings,
+    Trial,
+)
+from bisector.trial import TrialRequest
+
+SLOW_IOPS, FAST_IOPS = 1_000.0, 4_000.0
+QUIET = Contention(other_busy_cores=0.01, steal_share=0.0, psi_some_share=0.0)
+BUSY = Contention(other_busy_cores=1.4, steal_share=0.0, psi_some_share=0.9)
+FULL_CACHE = CacheStatus("smq", "writeback", 1024, 1024, 0, 1, 1, 1, 1, 1, 1)
+
+
+class Killed(BaseException):
+    """The process is gone, as by SIGKILL: nothing of ours may catch it."""
+
+
+def kernel(content: str) -> Kernel:
+    return Kernel(Path("bzImage"), Path("config"), "6.1.0", "b1d", content, content, "gcc", (), (), False, 1.0)
+
+
+def run(name: str, least: float, contention: Contention = QUIET) -> Run:
+    jobs = tuple(
+        JobFigures(f"partial/{n}", "read", iops, 10.0, iops * 4, 1e6, 2e6, int(iops * 40), 40_000, 0)
+        for n, iops in enumerate((least, 8_000.0), 1)
+    )
+    return Run(name, "2026-01-01T00:00:00+00:00", 40.5, jobs, FULL_CACHE, FULL_CACHE, contention, 0.0)
+
+
+def trial(
+    commit: Commit,
+    least: float = SLOW_IOPS,
+    *,
+    fault: Fault | None = None,
+    contention: Contention = QUIET,
+    content: str = "",
+    same_as: str | None = None,
+) -> Trial:
+    measured = fault is None and same_as is None
+    return Trial(
+        commit=commit,
+        started_at="2026-01-01T00:00:00+00:00",
+        host="host (cpu)",
+        stage=fault.stage if fault else Stage.DONE,
+        fault=fault,
+        kernel=None if fault and fault.stage is Stage.BUILD else kernel(content or commit.sha),
+        runs=(run("empty", 2_000.0, contention), run("full", least, contention)) if measured else (),
+        timings=Timings(10.0, 6.0, 3.0, 80.0, 100.0),
+        artifacts=(),
+        same_kernel_as=same_as,
+    )
+
+
+BUILD_ERROR = Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "drivers/md/dm.c:1:1: error: expected ';'")
+PANIC = Fault(Stage.BOOT, FaultKind.PANIC, "Kernel panic - not syncing: test")
+
+
+@dataclass
+class FakeEngine:
+    """An engine whose commits are fast when ``is_new`` says so.
+
+    ``faults`` are a kernel's own, at every trial of it; ``infra`` and ``busy`` say how many of the
+    first attempts at a commit fail by our fault, or on a contended host. ``content`` gives equal
+    kernels the same text. At the trial number ``kill_at`` the process dies.
+    """
+
+    is_new: Callable[[str], bool]
+    faults: Mapping[str, Fault] = field(default_factory=dict)
+    infra: Mapping[str, int] = field(default_factory=dict)
+    busy: Mapping[str, int] = field(default_factory=dict)
+    content: Mapping[str, str] = field(default_factory=dict)
+    kill_at: int | None = None
+    slow_iops: float = SLOW_IOPS
+    fast_iops: float = FAST_IOPS
+    measured: list[str] = field(default_factory=list)
+    attempts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def measure(self, request: TrialRequest) -> Trial:
+        commit = request.commit
+        if request.n == self.kill_at:
+            raise Killed
+        self.attempts[commit.sha] += 1
+        attempt = self.attempts[commit.sha]
+        if attempt <= self.infra.get(commit.sha, 0):
+            raise AttemptFailed("the network went away", "", Stage.BOOT, "host (cpu)")
+        content = self.content.get(commit.sha, commit.sha)
+        if (other := request.measured_kernels.get(content)) is not None:
+            return trial(commit, content=content, same_as=other)
+        self.measured.append(commit.sha)
+        if (fault := self.faults.get(commit.sha)) is not None:
+            return trial(commit, fault=fault)
+        contention = BUSY if attempt <= self.busy.get(commit.sha, 0) else QUIET
+        least = self.fast_iops if self.is_new(commit.sha) else self.slow_iops
+        return trial(commit, least, contention=contention, content=content)
+
+
+def among(shas: Iterable[str]) -> Callable[[str], bool]:
+    """Whether a hash is one of these."""
+    known = frozenset(shas)
+    return lambda sha: sha in known

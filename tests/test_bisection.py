@@ -1,0 +1,256 @@
+"""The loop on real git and a bench that answers from a table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from tenacity import wait_none
+
+from bisector import bisection, options
+from bisector.bisection import Bisection, Outcome
+from bisector.errors import EndsDoNotReproduce, InfraError
+from bisector.events import Event, Note, TrialJudged
+from bisector.history.bisect import Bisect
+from bisector.history.ranges import Range
+from bisector.history.repository import Repository
+from bisector.model import Direction, Fault, FaultKind, Stage, State, Terms, Trial, Verdict
+from bisector.record.rows import BisectionRow
+from bisector.record.store import Store
+from bisector.settings import Settings
+from tests import fakes
+from tests.history import histories
+from tests.history.histories import Node
+
+DEFAULTS = options.load(directory=Path("/")).settings
+
+
+@pytest.fixture(autouse=True)
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bisection, "_BETWEEN_ATTEMPTS", wait_none())
+
+
+@dataclass
+class Lab:
+    """A history in a real repository, a store and a run directory; bisects with a fake bench."""
+
+    path: Path
+    nodes: Sequence[Node]
+    old: str
+    new: str
+    settings: Settings = DEFAULTS
+    paths: tuple[str, ...] = ()
+    skips: tuple[str, ...] = ()
+    events: list[Event] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.shas = histories.build(self.path / "linux", self.nodes)
+        self.names = {sha: name for name, sha in self.shas.items()}
+        self.above = histories.ancestors(self.nodes)
+
+    def engine(self, culprit: str, **table: Mapping[str, object]) -> fakes.FakeEngine:
+        """A bench on which every commit with ``culprit`` among its ancestors is new."""
+        new = [self.shas[name] for name, above in self.above.items() if culprit in above]
+        by_sha = {key: {self.shas[name]: value for name, value in row.items()} for key, row in table.items()}
+        return fakes.FakeEngine(fakes.among(new), **by_sha)  # type: ignore[arg-type] # rows of the right type each
+
+    def bisect(self, engine: fakes.FakeEngine) -> Outcome:
+        """One process's life: from the store's facts to an answer, or to its death."""
+        with Repository.open(self.path / "linux") as repository, self._store() as store:
+            old, new = repository.commits((self.shas[self.old], self.shas[self.new]))
+            wanted = Range(old, new, self.settings.bisect.first_parent, self.paths)
+            with Bisect(repository, self.path, wanted, self.settings.bisect.terms) as bisect:
+                skips = tuple(self.shas[name] for name in self.skips)
+                loop = Bisection(wanted, skips, self.settings, self.path, store, bisect, engine, self.events.append)
+                outcome = loop.run()
+                self.log = bisect.log()
+        return outcome
+
+    def trials(self) -> tuple[Trial, ...]:
+        with self._store() as store:
+            return tuple(trial for _, trial in store.trials())
+
+    def _store(self) -> Store:
+        database = self.path / "record.sqlite"
+        if database.exists():
+            return Store.open(database)
+        row = BisectionRow(
+            self.path, self.old, self.shas[self.old], self.new, self.shas[self.new], "broken", "fixed",
+            Direction.IMPROVEMENT, self.paths, False, (), options.to_json(self.settings), "0", "2026-01-01T00:00:00Z",
+        )  # fmt: skip
+        return Store.create(database, row)
+
+    def found(self, outcome: Outcome) -> str:
+        assert outcome.state is State.FOUND
+        (commit,) = outcome.candidates
+        return self.names[commit.sha]
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Lab:
+    return Lab(tmp_path, histories.linear(17), "c0", "c16")
+
+
+@pytest.mark.parametrize("culprit", ["c1", "c7", "c16"])
+def test_line(line: Lab, culprit: str) -> None:
+    assert line.found(line.bisect(line.engine(culprit))) == culprit
+    assert f"# first fixed commit: [{line.shas[culprit]}]" in line.log
+
+
+@pytest.mark.parametrize("culprit", ["b2", "m", "c2", "c4"])
+def test_merge_from_an_old_base(tmp_path: Path, culprit: str) -> None:
+    lab = Lab(tmp_path, histories.old_base_merge(), "c0", "c5")
+    assert lab.found(lab.bisect(lab.engine(culprit))) == culprit
+
+
+def test_ends_on_two_branches_try_the_merge_base_first(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, histories.stable_tags(), "s2", "n2")
+    engine = lab.engine("c4")
+    assert lab.found(lab.bisect(engine)) == "c4"
+    assert lab.names[engine.measured[2]] == "c2"
+
+
+def test_new_merge_base_is_told_apart(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, histories.stable_tags(), "s2", "n2")
+    engine = fakes.FakeEngine(lambda sha: sha != lab.shas["s2"])
+    with pytest.raises(EndsDoNotReproduce, match="merge base"):
+        lab.bisect(engine)
+
+
+def test_skips_beside_the_culprit_leave_a_set(line: Lab) -> None:
+    engine = line.engine("c8", faults={"c7": fakes.BUILD_ERROR, "c8": fakes.PANIC})
+    outcome = line.bisect(engine)
+    assert outcome.state is State.NARROWED
+    assert [line.names[commit.sha] for commit in outcome.candidates] == ["c9", "c8", "c7"]
+    assert {line.names[commit.sha] for commit in outcome.skipped} == {"c7", "c8"}
+
+
+def test_skips_elsewhere_do_not_hide_the_culprit(line: Lab) -> None:
+    outcome = line.bisect(line.engine("c3", faults={"c8": fakes.BUILD_ERROR, "c12": fakes.PANIC}))
+    assert line.found(outcome) == "c3"
+
+
+def test_known_bad_commits_are_never_measured(line: Lab) -> None:
+    line.skips = ("c8",)
+    engine = line.engine("c3")
+    assert line.found(line.bisect(engine)) == "c3"
+    assert line.shas["c8"] not in engine.measured
+
+
+@pytest.mark.parametrize(("fault", "times"), [(fakes.BUILD_ERROR, 1), (fakes.PANIC, 2)])
+def test_compile_error_is_believed_at_once_and_a_panic_the_second_time(line: Lab, fault: Fault, times: int) -> None:
+    engine = line.engine("c3", faults={"c8": fault})
+    line.bisect(engine)
+    assert engine.measured.count(line.shas["c8"]) == times
+
+
+def test_infra_fault_is_tried_again_and_recorded(line: Lab) -> None:
+    outcome = line.bisect(line.engine("c7", infra={"c8": 2}))
+    assert line.found(outcome) == "c7"
+    with line._store() as store:
+        assert [fault.message for fault in store.infra_faults()] == ["the network went away"] * 2
+    assert any(isinstance(event, Note) and "network went away" in event.text for event in line.events)
+
+
+def test_lasting_infra_fault_stops_and_says_nothing_of_the_commit(line: Lab) -> None:
+    with pytest.raises(InfraError, match="network went away"):
+        line.bisect(line.engine("c7", infra={"c8": 99}))
+    assert line.shas["c8"] not in {trial.commit.sha for trial in line.trials()}
+    assert line.found(line.bisect(line.engine("c7"))) == "c7"
+
+
+def test_contended_run_is_measured_again(line: Lab) -> None:
+    engine = line.engine("c7", busy={"c8": 2, "c0": 1})
+    assert line.found(line.bisect(engine)) == "c7"
+    assert engine.measured.count(line.shas["c8"]) == 3
+    verdicts = [event.verdict for event in line.events if isinstance(event, TrialJudged)]
+    assert verdicts.count(Verdict.WEAK) == 3
+
+
+def test_host_that_stays_contended_makes_a_skip_not_a_verdict(line: Lab) -> None:
+    engine = line.engine("c7", busy={"c8": 99})
+    assert line.found(line.bisect(engine)) == "c7"
+    assert engine.measured.count(line.shas["c8"]) == DEFAULTS.bisect.max_repeats + 1
+    assert f"git bisect skip {line.shas['c8']}" in line.log
+
+
+def test_equal_kernels_are_measured_once(line: Lab) -> None:
+    engine = line.engine("c7", content={"c8": "same", "c9": "same", "c16": "same"})
+    assert line.found(line.bisect(engine)) == "c7"
+    assert [name for name in ("c8", "c9", "c16") if line.shas[name] in engine.measured] == ["c16"]
+    reused = [trial.same_kernel_as for trial in line.trials() if trial.same_kernel_as]
+    assert set(reused) == {line.shas["c16"]}
+
+
+@pytest.mark.parametrize("kill_at", range(1, 9))
+def test_killed_anywhere_and_resumed_nothing_is_measured_twice(line: Lab, kill_at: int) -> None:
+    table: dict[str, Mapping[str, object]] = {"faults": {"c8": fakes.PANIC}, "busy": {"c4": 1}}
+    whole = Lab(line.path / "whole", line.nodes, "c0", "c16")
+    unbroken = whole.engine("c7", **table)
+    expected = whole.bisect(unbroken)
+    engine = line.engine("c7", **table)
+    engine.kill_at = kill_at
+    try:
+        outcome = line.bisect(engine)
+    except fakes.Killed:
+        engine.kill_at = None
+        outcome = line.bisect(engine)
+    assert line.found(outcome) == whole.found(expected)
+    assert [line.names[sha] for sha in engine.measured] == [whole.names[sha] for sha in unbroken.measured]
+
+
+@pytest.fixture
+def close_ends(line: Lab) -> fakes.FakeEngine:
+    return replace(line.engine("c7"), fast_iops=fakes.SLOW_IOPS * 1.9)
+
+
+def test_ends_too_close_are_refused(line: Lab, close_ends: fakes.FakeEngine) -> None:
+    with pytest.raises(EndsDoNotReproduce, match=r"1\.90 times apart"):
+        line.bisect(close_ends)
+    assert len(close_ends.measured) == 2
+
+
+def test_swapped_ends_are_seen(line: Lab) -> None:
+    engine = fakes.FakeEngine(lambda sha: sha == line.shas["c0"])
+    with pytest.raises(EndsDoNotReproduce) as caught:
+        line.bisect(engine)
+    assert "swapped" in caught.value.hint
+
+
+def test_end_that_does_not_build_is_refused(line: Lab) -> None:
+    with pytest.raises(EndsDoNotReproduce, match=r"cannot be judged.*expected ';'"):
+        line.bisect(line.engine("c7", faults={"c0": fakes.BUILD_ERROR}))
+
+
+def test_given_threshold_needs_both_ends_on_their_sides(line: Lab) -> None:
+    line.settings = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, threshold_iops=5_000.0))
+    with pytest.raises(EndsDoNotReproduce, match="fixed end is on the wrong side"):
+        line.bisect(line.engine("c7"))
+
+
+def test_regression_uses_the_same_code(tmp_path: Path) -> None:
+    wishes = replace(DEFAULTS.bisect, direction=Direction.REGRESSION, terms=Terms("fast", "slow"))
+    lab = Lab(tmp_path, histories.linear(9), "c0", "c8", replace(DEFAULTS, bisect=wishes))
+    new = lab.engine("c5").is_new
+    engine = fakes.FakeEngine(lambda sha: not new(sha))
+    outcome = lab.bisect(engine)
+    assert lab.found(outcome) == "c5"
+    assert outcome.message.startswith(f"{lab.shas['c5'][:12]} is the first slow commit")
+    assert "first slow commit" in lab.log
+
+
+def test_paths_limit_what_is_tried(tmp_path: Path) -> None:
+    nodes = [
+        replace(node, files={"drivers/md/dm.c": node.name}) if node.name in ("c3", "c6", "c9") else node
+        for node in histories.linear(12)
+    ]
+    lab = Lab(tmp_path, nodes, "c0", "c11", paths=("drivers/md",))
+    engine = lab.engine("c6")
+    assert lab.found(lab.bisect(engine)) == "c6"
+    assert {lab.names[sha] for sha in engine.measured[2:]} <= {"c3", "c6", "c9"}
+
+
+def test_unjudgeable_first_run_of_a_fault_is_a_fact(line: Lab) -> None:
+    hang = Fault(Stage.WORKLOAD, FaultKind.HANG, "fio never ended")
+    line.bisect(line.engine("c7", faults={"c8": hang}))
+    assert [trial.fault for trial in line.trials() if trial.commit.sha == line.shas["c8"]] == [hang, hang]
