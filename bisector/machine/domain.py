@@ -5,9 +5,9 @@ driver inside this process: no daemon, nothing to configure (https://libvirt.org
 "Embedded driver"). Everything else is a URI of a libvirt daemon on this host, ``qemu:///system``.
 """
 
+import atexit
 import functools
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from bisector.deadline import Deadline, DeadlineExpired
 from bisector.errors import InfraError, UserError
 from bisector.machine.definition import DomainSpec, SourceKind, domain_xml
-from bisector.machine.embedded import configure, embedded_root, guest_pids, runs_guest
+from bisector.machine.embedded import configure, embedded_root, guest_pids, remove_if_idle, runs_guest
 from bisector.settings import Accelerator
 
 # The embedded driver logs to our standard error otherwise; libvirt reads this once, when it is loaded.
@@ -157,9 +157,7 @@ class Hypervisor:
         with suppress(libvirt.libvirtError):  # the daemon may be gone, and its callbacks with it
             connection.domainEventDeregisterAny(self._callback)
         with suppress(libvirt.libvirtError):
-            left = connection.close()
-            if left == 0 and self._embedded_root is not None and not any(guest_pids(self._embedded_root, "")):
-                shutil.rmtree(self._embedded_root, ignore_errors=True)
+            connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -305,8 +303,7 @@ def open_hypervisor(uri: str, root: Path, cache: Path | None = None) -> Hypervis
     _start_library()
     directory = None
     if uri == EMBEDDED:
-        directory = embedded_root(root)
-        configure(directory, cache)
+        directory = _embedded_directory(root, cache)
         uri = f"qemu:///embed?root={directory}"
     elif urlsplit(uri).scheme not in _LOCAL_SCHEMES or urlsplit(uri).netloc:
         raise UserError(
@@ -319,10 +316,33 @@ def open_hypervisor(uri: str, root: Path, cache: Path | None = None) -> Hypervis
         hint = (
             "`make setup` installs libvirt's QEMU driver and the user it wants"
             if directory
-            else f"is libvirtd running, and are you in its group? try: virsh -c '{uri}' version; or use --connect qemu:///embed"
+            else f"is libvirtd running, and are you in its group? virsh -c '{uri}' version; or --connect {EMBEDDED}"
         )
         raise UserError(f"{uri}: {error}", hint) from error
     return Hypervisor(connection, directory)
+
+
+class _EmbeddedDriver:
+    """libvirt keeps the first directory of its embedded driver for the life of the process; so do we."""
+
+    def __init__(self) -> None:
+        self.directory: Path | None = None
+
+
+@functools.cache
+def _embedded_driver() -> _EmbeddedDriver:
+    return _EmbeddedDriver()
+
+
+def _embedded_directory(root: Path, cache: Path | None) -> Path:
+    """The directory of this process's embedded driver, the one that ``root`` had before if possible."""
+    driver = _embedded_driver()
+    directory = embedded_root(root, driver.directory)
+    if driver.directory is None:
+        driver.directory = directory
+        configure(directory, cache)
+        atexit.register(remove_if_idle, directory)
+    return directory
 
 
 @functools.cache  # libvirt's event loop and error handler exist once in a process

@@ -2,26 +2,39 @@
 
 import hashlib
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from bisector.errors import UserError
+from bisector.errors import InfraError, UserError
 
 # sockaddr_un has 108 bytes (unix(7)); libvirt adds "/lib/qemu/domain-ID-NAME(20)/monitor.sock".
 _LONGEST_ROOT = 50
 
 
-def embedded_root(root: Path) -> Path:
+def embedded_root(root: Path, opened: Path | None = None) -> Path:
     """A short private directory for the embedded driver, remembered as the link ``root/libvirt``.
 
     Under $XDG_RUNTIME_DIR or /tmp, because a run directory is too long for a socket's name. The link is
-    followed first: a resumed run may have another environment than the one that was killed.
+    followed first: a resumed run may have another environment than the one that was killed. Once this
+    process has ``opened`` one, there can be no other; guests of the linked one are then out of reach.
     """
     link = root / "libvirt"
-    if link.is_symlink() and _is_private(link.readlink()):
-        return link.readlink()
+    linked = link.readlink() if link.is_symlink() and _is_private(link.readlink()) else None
+    if linked is not None and opened in (None, linked):
+        return linked
+    if linked is not None and any(guest_pids(linked, "")):
+        raise InfraError(f"guests of {root} are left over, and this process works in {opened}", "start it anew")
+    made = opened or _make(root)
+    root.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(made)
+    return made
+
+
+def _make(root: Path) -> Path:
     name = f"bisector-{os.getuid()}-{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:10]}"
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp")  # noqa: S108 - made private, and checked
     parent = runtime if runtime.is_dir() and len(str(runtime / name)) <= _LONGEST_ROOT else Path("/tmp")  # noqa: S108
@@ -30,10 +43,13 @@ def embedded_root(root: Path) -> Path:
         made.mkdir(mode=0o700)
     if not _is_private(made):
         raise UserError(f"{made} exists and is not a private directory of yours", f"remove it: rm -rf {made}")
-    root.mkdir(parents=True, exist_ok=True)
-    link.unlink(missing_ok=True)
-    link.symlink_to(made)
     return made
+
+
+def remove_if_idle(directory: Path) -> None:
+    """Remove the driver's directory when nothing runs in it; what is left is found by the next process."""
+    if not any(guest_pids(directory, "")):
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _is_private(path: Path) -> bool:

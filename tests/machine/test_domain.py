@@ -1,0 +1,355 @@
+"""Guests by libvirt: through the embedded driver, and through a daemon, with the same tests.
+
+The kernel is a stand-in of a few bytes (tiny_kernel.py), so a guest costs a second.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector.deadline import Deadline
+from bisector.errors import InfraError, UserError
+from bisector.machine.definition import DiskSource, DiskSpec, DomainSpec, SourceKind
+from bisector.machine.domain import EMBEDDED, Domain, Hypervisor, open_hypervisor
+from bisector.machine.embedded import embedded_root, guest_pids, remove_if_idle, runs_guest
+from bisector.machine.host import direct_io, free_port
+from bisector.settings import Accelerator
+from tests.machine.tiny_kernel import End, tiny_kernel
+
+PREFIX = f"bisector-test-{os.getpid()}-"
+WORDS = "Linux version 0.0.0 (a stand-in)\r\nbisector-guest: ready\r\n"
+
+
+# -- without a guest ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "uri", ["qemu+ssh://elsewhere/system", "qemu+tcp://10.0.0.1/system", "xen:///system", "nonsense"]
+)
+def test_only_hypervisors_of_this_host(uri: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        open_hypervisor(uri, tmp_path)
+    assert "embed" in caught.value.hint
+
+
+def test_daemon_out_of_reach(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        open_hypervisor(f"qemu+unix:///system?socket={tmp_path}/no-socket", tmp_path)
+    assert "virsh -c" in caught.value.hint
+    assert capfd.readouterr() == ("", "")
+
+
+def test_embedded_directory_is_short_private_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = tmp_path / ("a-long-name-" * 12)
+    directory = embedded_root(run_dir)
+    try:
+        assert len(str(directory)) <= 50
+        assert directory.stat().st_mode & 0o777 == 0o700
+        runtime = tmp_path / "runtime"
+        runtime.mkdir()
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+        assert embedded_root(run_dir) == directory
+    finally:
+        directory.rmdir()
+
+
+def test_one_process_has_one_embedded_directory(tmp_path: Path) -> None:
+    first = embedded_root(tmp_path / "one")
+    try:
+        assert embedded_root(tmp_path / "two", first) == first
+        assert embedded_root(tmp_path / "two") == first
+    finally:
+        remove_if_idle(first)
+    assert not first.exists()
+
+
+def test_embedded_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    directory = embedded_root(tmp_path)
+    try:
+        directory.chmod(0o755)
+        with pytest.raises(UserError, match="private"):
+            embedded_root(tmp_path)
+    finally:
+        directory.rmdir()
+
+
+def test_a_number_alone_is_no_guest(tmp_path: Path) -> None:
+    (tmp_path / "run/qemu").mkdir(parents=True)
+    (tmp_path / "run/qemu/bisector-x.pid").write_text(str(os.getpid()))
+    (tmp_path / "run/qemu/bisector-y.pid").write_text("not a number")
+    assert list(guest_pids(tmp_path, "bisector-")) == []
+    assert not runs_guest(os.getpid(), "bisector-x")
+
+
+# -- with guests -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("capabilities")
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[str]:
+    """The URI of a libvirtd of our own, with its own sockets; it needs root, as libvirtd does."""
+    if shutil.which("libvirtd") is None or shutil.which("virtlogd") is None:
+        pytest.skip("libvirtd is not installed")
+    if os.getuid() != 0:
+        pytest.skip("libvirtd needs root")
+    with tempfile.TemporaryDirectory(prefix="bisector-libvirtd-") as name:
+        root = Path(name)
+        root.chmod(0o755)
+        (root / "libvirtd.conf").write_text(
+            f'unix_sock_dir = "{root}"\nauth_unix_rw = "none"\nlog_outputs = "3:stderr"\n'
+        )
+        (root / "virtlogd.conf").write_text('log_outputs = "3:stderr"\n')
+        # Its children are adopted and reaped by this parent: QEMU daemonizes itself, libvirtd waits until it
+        # is gone, and the first process of a container may never, or late, reap what it inherits (prctl(2)).
+        reaper = textwrap.dedent(
+            """
+            import ctypes, os, signal, subprocess, sys
+            ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+            daemon = subprocess.Popen(sys.argv[1:]).pid
+            signal.signal(signal.SIGTERM, lambda *_: os.kill(daemon, signal.SIGTERM))
+            while os.wait()[0] != daemon:
+                pass
+            """
+        )
+        commands = [
+            [sys.executable, "-c", reaper, "libvirtd", "-f", f"{root}/libvirtd.conf", "-p", f"{root}/libvirtd.pid"]
+        ]
+        if not Path("/run/libvirt/virtlogd-sock").is_socket() or not _answers(Path("/run/libvirt/virtlogd-sock")):
+            commands.insert(0, ["virtlogd", "-f", f"{root}/virtlogd.conf", "-p", f"{root}/virtlogd.pid"])
+        with (root / "log").open("wb") as log:
+            processes = [subprocess.Popen(command, stdout=log, stderr=log) for command in commands]
+            try:
+                Deadline("libvirtd's socket", 20.0).poll(lambda: _answers(root / "libvirt-sock") or None)
+                yield f"qemu+unix:///system?socket={root}/libvirt-sock"
+            finally:
+                for process in reversed(processes):
+                    process.terminate()
+                    process.wait(20)
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
+
+
+@pytest.fixture(params=["embed", "daemon"])
+def hypervisor(request: pytest.FixtureRequest, place: Path, cache: Path) -> Iterator[Hypervisor]:
+    uri = "qemu:///embed" if request.param == "embed" else request.getfixturevalue("daemon")
+    with open_hypervisor(uri, place, cache) as opened:
+        yield opened
+    assert not _qemus()
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory that the user of a daemon's QEMU can enter; pytest's own are private."""
+    with tempfile.TemporaryDirectory(prefix="bisector-test-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def spec_of(place: Path, end: End, name: str = "guest") -> DomainSpec:
+    return DomainSpec(
+        name=f"{PREFIX}{name}",
+        kernel=tiny_kernel(place / f"kernel-{name}", WORDS, end),
+        console=place / f"{name}.log",
+        ssh_port=free_port(),
+        accelerator=Accelerator.TCG,
+        vcpus=1,
+        memory_bytes=64 << 20,
+    )
+
+
+def wait_for_words(domain: Domain) -> str:
+    text = ""
+
+    def probe() -> str | None:
+        nonlocal text
+        text += domain.read_console()
+        return text if "ready" in text else None
+
+    return Deadline("the kernel's words", 30.0).poll(probe)
+
+
+def ended(domain: Domain) -> None:
+    Deadline("the guest's end", 30.0).poll(lambda: None if domain.is_running() else True)
+
+
+def _qemus() -> list[int]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            words = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if PREFIX.encode() in words and b"qemu-system" in words and state != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.vm
+def test_a_guest_speaks_works_and_is_destroyed(
+    hypervisor: Hypervisor, place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with hypervisor.start(spec_of(place, End.SPIN)) as domain:
+        assert wait_for_words(domain) == WORDS
+        assert domain.is_running()
+        before = domain.cpu_time_s()
+        assert Deadline("CPU time", 10.0).poll(lambda: domain.cpu_time_s() - before or None) > 0
+        with socket.create_connection(("127.0.0.1", domain.spec.ssh_port), timeout=5):
+            pass
+        domain.destroy()
+        assert not domain.is_running()
+        domain.destroy()
+        assert domain.cpu_time_s() > before
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.vm
+def test_a_guest_that_resets_has_ended_by_itself(hypervisor: Hypervisor, place: Path) -> None:
+    with hypervisor.start(spec_of(place, End.RESET)) as domain:
+        ended(domain)
+        assert domain.read_console() == WORDS
+
+
+@pytest.mark.vm
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_qemu_that_is_killed_is_not_the_kernels_fault(hypervisor: Hypervisor, place: Path, number: int) -> None:
+    with hypervisor.start(spec_of(place, End.SLEEP)) as domain:
+        wait_for_words(domain)
+        (pid,) = _qemus()
+        os.kill(pid, number)
+        with pytest.raises(InfraError):
+            ended(domain)
+
+
+@pytest.mark.vm
+def test_disks_of_all_kinds_of_caching(hypervisor: Hypervisor, place: Path) -> None:
+    disks = []
+    for serial, direct in (("ssd", direct_io(place)), ("hdd", False)):
+        file = place / f"{serial}.img"
+        file.touch()
+        os.truncate(file, 1 << 20)
+        source = DiskSource(SourceKind.FILE, str(file))
+        disks.append(DiskSpec(serial, source, direct, iops_limit=100, bytes_per_s_limit=1 << 20))
+    base, overlay = place / "base.img", place / "root.qcow2"
+    base.touch()
+    os.truncate(base, 1 << 20)
+    os.chown(base, os.getuid(), os.getgid())
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, overlay], check=True)
+    spec = spec_of(place, End.SLEEP)
+    with hypervisor.start(replace(spec, disks=tuple(disks), root=overlay, root_base=base)) as domain:
+        wait_for_words(domain)
+        assert domain.is_running()
+    assert base.stat().st_uid == os.getuid()
+
+
+@pytest.mark.vm
+def test_what_qemu_says_when_it_does_not_start(hypervisor: Hypervisor, place: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        spec = spec_of(place, End.SLEEP)
+        taken = replace(spec, ssh_port=listener.getsockname()[1])
+        with pytest.raises(InfraError, match="Could not set up host forwarding rule"):
+            hypervisor.start(taken)
+
+
+@pytest.mark.vm
+def test_closing_ends_what_is_left(place: Path, cache: Path) -> None:
+    with open_hypervisor("qemu:///embed", place, cache) as hypervisor:
+        domain = hypervisor.start(spec_of(place, End.SLEEP))
+        assert domain.is_running()
+    assert not _qemus()
+
+
+@pytest.mark.vm
+def test_reaping_takes_only_its_prefix(hypervisor: Hypervisor, place: Path) -> None:
+    with (
+        hypervisor.start(spec_of(place, End.SLEEP, "a1")),
+        hypervisor.start(spec_of(place, End.SLEEP, "a2")),
+        hypervisor.start(spec_of(place, End.SLEEP, "b1")) as other,
+    ):
+        assert hypervisor.reap(f"{PREFIX}a") == (f"{PREFIX}a1", f"{PREFIX}a2")
+        assert hypervisor.reap(f"{PREFIX}a") == ()
+        assert other.is_running()
+
+
+ORCHESTRATOR = """
+import sys, time
+from dataclasses import replace
+from pathlib import Path
+from bisector.machine.domain import open_hypervisor
+from tests.machine.test_domain import spec_of, wait_for_words
+from tests.machine.tiny_kernel import End
+uri, name, place, cache = sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4])
+hypervisor = open_hypervisor(uri, place, cache)
+domain = hypervisor.start(replace(spec_of(place, End.SPIN), name=name))
+wait_for_words(domain)
+print("up", flush=True)
+time.sleep(600)
+"""
+
+REAPER = """
+import sys
+from pathlib import Path
+from bisector.machine.domain import open_hypervisor
+with open_hypervisor(sys.argv[1], Path(sys.argv[3]), Path(sys.argv[4])) as hypervisor:
+    print(*hypervisor.reap(sys.argv[2]))
+"""
+
+
+@pytest.mark.vm
+@pytest.mark.parametrize("kind", ["embed", "daemon"])
+def test_a_killed_orchestrator_leaves_nothing_for_good(
+    kind: str, place: Path, cache: Path, request: pytest.FixtureRequest
+) -> None:
+    uri = EMBEDDED if kind == "embed" else request.getfixturevalue("daemon")
+    name = f"{PREFIX}orphan"
+    arguments = [uri, name, str(place), str(cache)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", ORCHESTRATOR, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as orchestrator:
+        assert orchestrator.stdout is not None
+        assert orchestrator.stdout.readline() == "up\n"
+        orchestrator.kill()
+    directory = (place / "libvirt").readlink() if kind == "embed" else None
+    if directory is not None:
+        assert len(_qemus()) == 1
+    reaper = subprocess.run(
+        [sys.executable, "-c", REAPER, *arguments], check=True, capture_output=True, text=True, timeout=60
+    )
+    Deadline("end of the orphan", 20.0).poll(lambda: None if _qemus() else True)
+    if directory is not None:
+        assert reaper.stdout.split() == [name]
+        assert not directory.exists()
+    assert reaper.stderr == ""
+
+
+@pytest.mark.vm
+def test_volumes(place: Path, cache: Path, daemon: str) -> None:
+    with open_hypervisor("qemu:///embed", place, cache) as hypervisor, pytest.raises(UserError, match="daemon"):
+        hypervisor.volume_bytes("pool", "ssd")
+    with open_hypervisor(daemon, place) as hypervisor, pytest.raises(UserError, match="volume:no-such-pool/ssd"):
+        hypervisor.volume_bytes("no-such-pool", "ssd")
+
+
+@pytest.mark.vm
+def test_qemu_is_asked_for_its_version(hypervisor: Hypervisor) -> None:
+    assert hypervisor.qemu_version.count(".") == 2
+    assert hypervisor.offers(Accelerator.TCG)
