@@ -49,6 +49,11 @@ class SshServer:
                 os.killpg(child.pid, signal.SIGKILL)
         for thread in (*self.threads, *self.transports):
             thread.join()
+        for thread in threading.enumerate():  # paramiko's own, which it neither names nor joins
+            if isinstance(thread, threading.Timer):
+                thread.cancel()
+            if isinstance(thread, threading.Timer | paramiko.SFTPServer):
+                thread.join()
 
     def vanish(self) -> None:
         """Break every connection without a word of goodbye, as a virtual machine that is gone."""
@@ -73,7 +78,7 @@ class SshServer:
             self.transports.append(transport)
             try:
                 transport.start_server(server=_Root(self))
-            except (paramiko.SSHException, EOFError):
+            except (paramiko.SSHException, EOFError, OSError):
                 continue  # the other end did not like our key
 
     def execute(self, channel: paramiko.Channel, command: str) -> None:
