@@ -30,6 +30,7 @@ from bisector.machine.domain import open_hypervisor
 from bisector.machine.image import build_image
 from bisector.machine.vm import domain_prefix
 from bisector.model import State, Verdict
+from bisector.record import inputs
 from bisector.record.artifacts import remove_unfinished
 from bisector.record.index import Index, IndexEntry
 from bisector.record.rows import BisectionRow
@@ -78,7 +79,8 @@ def start(arguments: argparse.Namespace) -> int:
         skips = tuple(sha for expression in arguments.skip for sha in repository.expand(expression))
         run = RunDirectory.create(arguments.run_dir, run_name(arguments.old, arguments.new))
         with run.lock():
-            preflight.check(settings, run.path, (wanted.old, wanted.new))
+            preflight.check(settings, run.path)
+            settings = inputs.keep(settings, run.path)
             asked = _asked(arguments, repository, wanted, skips, settings)
             with Store.create(run.database, asked) as store:
                 entry = IndexEntry(str(run.path), str(asked.repository), arguments.old, arguments.new, asked.created_at)
@@ -217,7 +219,7 @@ def test(arguments: argparse.Namespace) -> int:
         directory.mkdir(parents=True, exist_ok=True)
         run = RunDirectory(directory.absolute())
         with run.lock():
-            preflight.check(settings, run.path, (commit,))
+            preflight.check(settings, run.path)
             process.reap(run.path)
             n = len(list((run.path / "trials").glob("*"))) + 1
             face = display_for(

@@ -9,7 +9,6 @@ from bisector.errors import UserError
 from bisector.fleet.local import kernel_builder
 from bisector.machine.domain import open_hypervisor
 from bisector.machine.host import disk_room_bytes
-from bisector.model import Commit
 from bisector.settings import DiskSettings, Settings
 from bisector.workload.runner import check_job
 
@@ -22,11 +21,8 @@ _IMAGE_BYTES = 1 << 30
 _GIB = 1 << 30
 
 
-def check(settings: Settings, run_dir: Path, commits: tuple[Commit, ...]) -> None:
-    """Raise :class:`UserError` for the first thing that would stop the run later.
-
-    When the kernels of all ``commits`` are kept from an earlier run, no compiler is asked for.
-    """
+def check(settings: Settings, run_dir: Path) -> None:
+    """Raise :class:`UserError` for the first thing that would stop the run later."""
     check_job(settings.workload)
     builder = kernel_builder(settings.kernel)
     builder.check()

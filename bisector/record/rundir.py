@@ -14,9 +14,12 @@ from typing import Self, TextIO
 from bisector.deadline import Deadline, DeadlineExpired
 from bisector.errors import InfraError, UserError
 from bisector.model import State
+from bisector.record.inputs import INPUTS
 from bisector.record.store import DATABASE, UNFINISHED, Store
 
 LOCK = "lock"
+# What a start that was killed before its first fact leaves; "libvirt" is the embedded driver's link.
+_OF_A_START = UNFINISHED | {LOCK, INPUTS, "libvirt"}
 _LOCK_WAIT_S = 1.0  # longer than anybody's look at who holds it
 _NAME_LENGTH = 120  # NAME_MAX is 255 bytes (limits.h); it is also the tail of longer paths
 
@@ -78,7 +81,7 @@ class RunDirectory:
                 raise UserError(f"run directory {directory} is in use by {holder}", _ELSEWHERE)
             resume = f"go on with it: bisector resume --run-dir {directory}"
             raise UserError(f"run directory {directory} holds a bisection already", resume)
-        if contents - UNFINISHED - {LOCK}:
+        if contents - _OF_A_START:
             raise UserError(f"{directory} is not empty, and it is no run directory", _ELSEWHERE)
         if not os.access(directory, os.W_OK | os.X_OK):
             raise UserError(f"run directory {directory} is not writable", _ELSEWHERE)
