@@ -81,7 +81,7 @@ def _volume_steps(settings: StorageSettings) -> tuple[Step, ...]:
 
 def _volume_fault(failed: FailedStep) -> BisectorError:
     """No room is a matter of sizes (lvcreate says so itself), everything else the kernel's."""
-    if any("insufficient free space" in line or "insufficient suitable" in line for line in failed.tail):
+    if any("insufficient" in line.lower() for line in failed.tail):
         return UserError(
             f"the cache does not fit on its disk: {failed.reason}",
             "storage.cache_size and storage.metadata_size need room on storage.ssd.size, with a few MiB for LVM",

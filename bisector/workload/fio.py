@@ -81,6 +81,11 @@ def complaint(stderr: str) -> str:
     return "; ".join(said or [line.strip() for line in stderr.splitlines() if line.strip()][-1:])
 
 
+def lacks_engine(line: str) -> bool:
+    """Whether fio says that it has no such I/O engine, which ``--parse-only`` does not look for."""
+    return line.startswith("fio: engine ") and line.endswith(" not loadable")
+
+
 def parse_status_line(line: str) -> StatusLine | None:
     """The newest status in a line, or None when it is something else.
 

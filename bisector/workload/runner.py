@@ -169,13 +169,13 @@ def _jobs(
     left = [name for name in finished.stdout.split() if name != _JOB]
     for name in left:
         shell.get(f"{_OUTPUTS}/{name}", logs / name)
-    if _JSON not in left:
-        raise _not_started(shell, finished, watch, settings)
+    # fio makes the file before it reads the job file: none or an empty one says the same.
+    text = (logs / _JSON).read_text(encoding="utf-8", errors="replace") if _JSON in left else ""
     try:
-        jobs = fio.parse_json((logs / _JSON).read_text(encoding="utf-8", errors="replace"))
+        jobs = fio.parse_json(text)
     except fio.OutputUnreadable as error:
         if finished.exit_status != 0:
-            raise _failed(finished, watch) from error
+            raise _not_finished(shell, finished, watch, settings) from error
         raise _unreadable(shell, error) from error
     for job in jobs:
         if job.error:
@@ -196,14 +196,16 @@ def _job_failed(job: JobFigures, watch: _Watch, settings: WorkloadSettings) -> B
     return KernelFault(Stage.WORKLOAD, FaultKind.IO_ERROR, f"{what} {said}".strip(), tuple(watch.tail))
 
 
-def _not_started(shell: Shell, finished: CommandResult, watch: _Watch, settings: WorkloadSettings) -> BisectorError:
-    """Why fio left nothing, asked of the guest only now: a good run pays no round trip for it."""
+def _not_finished(shell: Shell, finished: CommandResult, watch: _Watch, settings: WorkloadSettings) -> BisectorError:
+    """Why fio left no figures, asked of the guest only now: a good run pays no round trip for it."""
 
     def job_error(failed: FailedStep) -> BisectorError:
         return _job_error(settings.job, failed.stderr)
 
     check = f"cd {_OUTPUTS} && {_variables(settings, '/')} {shlex.join(fio.parse_only_argv(_JOB))}"
     run_steps(shell, (Step("command -v fio", _fio_missing), Step(check, job_error)), _PARSE_DEADLINE_S)
+    if any(fio.lacks_engine(line) for line in watch.tail):
+        return _job_error(settings.job, "\n".join(watch.tail))
     return _failed(finished, watch)
 
 

@@ -2,10 +2,10 @@ import math
 
 import pytest
 
-from analysis.recorded import job, run, trial
 from bisector.analysis.classify import classify, least_job_iops
 from bisector.errors import InfraError, UserError
 from bisector.model import Direction, Fault, FaultKind, Stage, Verdict
+from tests.analysis.recorded import job, run, trial
 
 UP, DOWN = Direction.IMPROVEMENT, Direction.REGRESSION
 

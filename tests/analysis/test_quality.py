@@ -3,9 +3,9 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.recorded import FULL, QUIET, job, run, trial
 from bisector.analysis.quality import Limits, weaknesses
 from bisector.model import Fault, FaultKind, Run, Stage
+from tests.analysis.recorded import FULL, QUIET, job, run, trial
 
 LIMITS = Limits(max_other_cores=0.5, max_steal_share=0.05, asked_runtime_s=40)
 EMPTY = run(job(9000), job(1000, "partial/2"), name="empty", cache_before=replace(FULL, used_blocks=272))

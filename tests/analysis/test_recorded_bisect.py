@@ -4,11 +4,11 @@ import csv
 
 import pytest
 
-from analysis.recorded import RECORDED, fio_2_run, trial
 from bisector.analysis.classify import classify, least_job_iops
 from bisector.analysis.quality import Limits, weaknesses
 from bisector.analysis.threshold import Ends, from_ends
 from bisector.model import Direction, Terms, Trial
+from tests.analysis.recorded import RECORDED, fio_2_run, trial
 
 SET = RECORDED / "lvmcache-bisect-2017"
 THRESHOLD_IOPS = 20_000

@@ -79,6 +79,11 @@ def test_what_is_no_status_is_refused(line: str) -> None:
         parse_status(line)
 
 
+def test_a_cache_that_was_given_up_is_told_from_a_strange_line() -> None:
+    with pytest.raises(CacheUnusable, match="gave the cache up: its status is 'Fail'"):
+        parse_status("0 2088960 cache Fail")
+
+
 def test_table_names_metadata_cache_origin_in_this_order() -> None:
     assert parse_table("0 2088960 cache 253:1 253:0 253:3 128 2 metadata2 writeback smq 0") == CacheDevices(
         "253:1", "253:0", "253:3"

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from guestshell import Answer, FakeShell
 
 from bisector.errors import InfraError, KernelFault, UserError
 from bisector.model import FaultKind, Stage
 from bisector.settings import STACKS as TRAITS
 from bisector.settings import CacheMode, DiskSettings, StorageSettings
 from bisector.storage.stacks import STACKS, layout
+from tests.guestshell import Answer, FakeShell
 
 MIB = 1 << 20
 SETTINGS = StorageSettings(
@@ -103,7 +103,7 @@ def test_missing_tools_are_the_images() -> None:
 
 
 def test_no_room_on_the_ssd_names_the_settings() -> None:
-    refused = Answer("", "  Volume group has insufficient free space (126 extents): 300 required.\n", 5)
+    refused = Answer("", "  Insufficient free space: 150 extents needed, but only 125 available\n", 5)
     with pytest.raises(UserError) as caught:
         layout(guest(**{"lvcreate -y": refused}), SETTINGS, 1, 60)
     assert "storage.cache_size" in caught.value.hint

@@ -13,7 +13,7 @@ from bisector.steps import FailedStep, Step, run_steps
 
 class LocalShell:
     def run(self, command: str, deadline_s: float = 60.0) -> CommandResult:
-        done = process.run(["/bin/sh", "-c", command], deadline_s=deadline_s, check=False)
+        done = process.run(["/bin/sh", "-c", command], deadline_s=deadline_s, stdin="an answer\n", check=False)
         return CommandResult(command, done.exit_status, done.stdout, done.stderr)
 
     def stream(self, command: str, on_line: Callable[[str], None], deadline_s: float) -> CommandResult:

@@ -37,6 +37,9 @@ def test_a_configured_direction_without_io_is_kept() -> None:
     document = json.loads(PARTIAL)
     document["jobs"][0]["read"].update(total_ios=0, iops=0.0)
     assert fio.parse_json(json.dumps(document))[0].iops_mean == 0
+    del document["jobs"][0]["job options"]["rw"]
+    document["global options"] = {"rw": "randwrite"}
+    assert fio.parse_json(json.dumps(document))[0].direction == "write"
 
 
 def test_full_disk_is_in_the_jobs_error() -> None:
@@ -77,7 +80,12 @@ def test_what_is_no_output_of_fio(text: str, message: str) -> None:
         ("Jobs: 1 (f=1): [r(1),X(1)][-.-%][r=4219MiB/s][r=1080k IOPS][eta 00m:00s]", 1_080_000, 0.0),
         ("Jobs: 2 (f=2): [r(2)] [100.0% done] [14150KB/0KB/0KB /s] [3537/0/0 iops] [eta 00m:00s]", 3537, 1.0),
         ("Jobs: 2 (f=2): [r(2)] [9.1% done] [119.9MB/0KB/0KB /s] [30.7K/0/0 iops] [eta 00m:00s]", 30_700, 0.091),
-        ("Jobs: 2 (f=2)\rJobs: 2 (f=2): [r(2)][75.0%][r=1MiB/s][r=256 IOPS][eta 00m:01s]\r", 256, 0.75),
+        (
+            "Jobs: 2 (f=2): [r(2)][10.0%][r=1MiB/s][r=9 IOPS][eta 00m:01s]\r"
+            "Jobs: 2 (f=2): [r(2)][75.0%][r=1MiB/s][r=256 IOPS][eta 00m:01s]\r",
+            256,
+            0.75,
+        ),
     ],
 )
 def test_status_lines(line: str, iops: float, done: float) -> None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from guestshell import Answer, FakeShell
 
 from bisector import process
 from bisector.errors import InfraError, KernelFault, UserError
@@ -13,6 +12,7 @@ from bisector.events import IopsSample
 from bisector.model import CacheStatus, Contention, FaultKind, Run, Shell, Stage
 from bisector.settings import WorkloadSettings
 from bisector.workload.runner import check_job, run_once
+from tests.guestshell import Answer, FakeShell
 
 PROJECT = Path(__file__).parent.parent.parent
 DATA = Path(__file__).parent.parent / "data" / "fio"
@@ -29,7 +29,7 @@ GOOD = Answer(
     "\n@uptime 10.00\nJobs: 2 (f=2): [r(2)][50.0%][r=4MiB/s][r=1024 IOPS][eta 00m:20s]\r\n"
     "Jobs: 2 (f=2): [r(2)][100.0%][r=8MiB/s][r=2048 IOPS][eta 00m:00s]\r\n@uptime 53.25\n",
 )
-FAILED = Answer("job.fio\n", "\n@uptime 10.00\nfio: went wrong\n\n@uptime 10.20\n", 1)
+FAILED = Answer("fio.json\njob.fio\n", "\n@uptime 10.00\nfio: went wrong\n\n@uptime 10.20\n", 1)
 
 
 @dataclass
@@ -101,19 +101,25 @@ def test_caches_are_dropped_before_fio_starts(bench: Bench) -> None:
 def test_a_job_file_that_the_guests_fio_refuses(bench: Bench) -> None:
     refused = Answer("", "fio: failed parsing rw=bogus\nfio: job partial dropped\n", 1)
     with pytest.raises(UserError, match="failed parsing rw=bogus") as caught:
-        bench.run(FakeShell({FIO_RUNS: FAILED, "--parse-only": refused}))
+        bench.run(FakeShell({FIO_RUNS: FAILED, "--parse-only": refused}, {"fio.json": ""}))
     assert "workload.job" in caught.value.message
 
 
+def test_an_engine_that_fio_does_not_have(bench: Bench) -> None:
+    said = "fio: engine nosuch not loadable\nfio: failed to load engine\n"
+    with pytest.raises(UserError, match="engine nosuch not loadable"):
+        bench.run(FakeShell({FIO_RUNS: replace(FAILED, stderr=said)}, {"fio.json": ""}))
+
+
 def test_a_guest_without_fio(bench: Bench) -> None:
-    missing = {FIO_RUNS: replace(FAILED, exit_status=127), "command -v fio": Answer("", "", 127)}
+    missing = {FIO_RUNS: replace(FAILED, stdout="job.fio\n", exit_status=127), "command -v fio": Answer("", "", 127)}
     with pytest.raises(UserError, match="lacks fio"):
         bench.run(FakeShell(missing))
 
 
 def test_fio_that_fails_without_a_word_of_json_is_the_kernels(bench: Bench) -> None:
     with pytest.raises(KernelFault, match=r"^fio: exit 1: fio: went wrong$") as caught:
-        bench.run(FakeShell({FIO_RUNS: FAILED}))
+        bench.run(FakeShell({FIO_RUNS: FAILED}, {"fio.json": ""}))
     assert caught.value.stage is Stage.WORKLOAD
     assert caught.value.kind is FaultKind.COMMAND_FAILED
 
