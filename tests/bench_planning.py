@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from history.histories import build, subsystems
-
 from bisector.history.bisect import Bisect
 from bisector.history.ranges import Range, check_range
 from bisector.history.repository import Repository
 from bisector.history.steps import Try
 from bisector.model import Terms, Verdict
+from tests.history.histories import build, subsystems
 
 COMMITS = 28_000
 GOAL_S = 3.0

@@ -38,6 +38,8 @@ class Bisect:
         self._range = wanted
         self._terms = terms
         self._worktree: Worktree | None = None
+        bases = repository.merge_bases(wanted.new.sha, wanted.old.sha)
+        self._bases = tuple(sha for sha in bases if sha != wanted.old.sha)
         self._forget()
 
     def __enter__(self) -> Self:
@@ -112,8 +114,6 @@ class Bisect:
         self._skips: set[str] = set()
         self._proposed = ""
         self._status = 0
-        bases = self._repository.merge_bases(self._range.new.sha, self._range.old.sha)
-        self._bases = tuple(sha for sha in bases if sha != self._range.old.sha)
 
     @property
     def _over(self) -> bool:
@@ -166,11 +166,7 @@ class Bisect:
         Raises :class:`InfraError` when git does not hold it then.
         """
         self._worktree = Worktree.add(self._repository, self._run_dir, Purpose.BISECT, self._range.old.sha)
-        # git wants to be told of a new merge base at the moment when it has asked for it.
-        last = self._told[-1:] if self._over else []
-        self._status = self._replay(self._told[: len(self._told) - len(last)]).status
-        for sha, verdict in last:
-            self._status = self._bisect(self._terms.word(verdict), sha).status
+        self._status = self._replay().status
         if not self._holds():
             raise InfraError(f"git {self._repository.git.version} does not hold what it was told of the bisection")
 
@@ -183,7 +179,7 @@ class Bisect:
     def _bisect(self, *words: str) -> Answer:
         return self._home.git("bisect", *words, ok=None)
 
-    def _replay(self, told: Iterable[Told]) -> Answer:
+    def _replay(self) -> Answer:
         """``git bisect start`` and all verdicts by one command: it searches once, not after each verdict.
 
         The ends are told after the start: git 2.39 stops replaying when ``start`` with both ends asks
@@ -193,7 +189,7 @@ class Bisect:
         first_parent = ("--first-parent",) if self._range.first_parent else ()
         start = " ".join(map(_quoted, (*words, *first_parent, "--", *self._range.paths)))
         ends = ((self._range.new.sha, Verdict.NEW), (self._range.old.sha, Verdict.OLD))
-        verdicts = [f"git bisect {self._terms.word(verdict)} {sha}" for sha, verdict in (*ends, *told)]
+        verdicts = [f"git bisect {self._terms.word(verdict)} {sha}" for sha, verdict in (*ends, *self._told)]
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".bisect") as log:
             log.write("".join(f"{line}\n" for line in (f"git bisect start {start}", *verdicts)))
             log.flush()
@@ -208,6 +204,7 @@ class Bisect:
         expected |= {f"refs/bisect/skip-{sha} {sha}" for sha in self._skips}
         settled = {self._new, *self._olds, *self._skips}
         self._proposed = head if self._status == 0 and head not in settled else ""
+        # When it is over git says so by 3, or by 1 if it had not asked for just this merge base.
         return (self._status in _STATUSES or self._over) and set(listed) == expected
 
 

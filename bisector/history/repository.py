@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bisector.deadline import Deadline, DeadlineExpired
 from bisector.errors import InfraError, UserError
 from bisector.model import Commit
 from bisector.process import RUN_MARKER
@@ -28,16 +29,12 @@ except ImportError as error:  # GitPython refuses to be imported where there is 
     raise UserError("git is not installed", "apt install git") from error
 
 DEADLINE_S = 600.0
-_TIMED_OUT = 124  # timeout(1)
-_TIMED_OUT_KILLED = 137
-_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 # What a person's configuration must not do to our commands (git-config(1)).
 _CONFIGURATION = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.sparseCheckout=false",  # `git worktree add` copies a sparse checkout's patterns into ours
-    "submodule.recurse=false",
     "gc.auto=0",
     "maintenance.auto=false",
     "advice.detachedHead=false",
@@ -114,9 +111,10 @@ class Door:
         """
         command = [*_shield(deadline_s), "git", "-C", os.fspath(at), *where]
         command += [word for entry in _CONFIGURATION for word in ("-c", entry)]
+        deadline = Deadline(f"the end of git {words[0]}", deadline_s)
         status, stdout, stderr = self._run([*command, *words], stdin)
-        if status in (_TIMED_OUT, _TIMED_OUT_KILLED):
-            raise InfraError(f"git {words[0]} did not end within {deadline_s:g} s")
+        if status != 0 and deadline.expired:
+            raise InfraError(str(DeadlineExpired(deadline.what, deadline.seconds)))
         if ok is not None and status not in ok:
             last = (stderr.strip().splitlines() or ["no message"])[-1]
             raise InfraError(f"git {words[0]} failed with status {status}: {last}")
@@ -135,6 +133,7 @@ class Door:
             finally:
                 if process.poll() is None:
                     process.terminate()  # timeout(1) hands it on to git and all of git's children
+                    process.communicate()
         # Kernel history has Latin-1 names in commits that do not say so; figures and hashes are ASCII.
         return process.returncode, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace")
 
@@ -203,8 +202,6 @@ class Repository:
 
     def resolve(self, rev: str) -> Commit:
         """The commit a person's revision names; :class:`UserError` when there is none."""
-        if rev.startswith("-") or not rev.strip():
-            raise UserError(f"{rev!r} is not a revision")
         answer = self.ask("rev-parse", "--verify", "--quiet", f"{rev}^{{commit}}", ok=None)
         if answer.status != 0:
             raise self._unknown(rev)
@@ -225,8 +222,6 @@ class Repository:
         """The hashes that ``REV`` or a range such as ``A..B`` stands for, as ``git bisect skip`` takes them."""
         if ".." not in expression:
             return (self.resolve(expression).sha,)
-        if expression.startswith("-"):
-            raise UserError(f"{expression!r} is not a range of revisions")
         for end in re.split(r"\.{2,3}", expression):
             self.resolve(end or "HEAD")
         return self.ask("rev-list", expression, "--").lines
@@ -241,7 +236,7 @@ class Repository:
 
     def check_kernel_tree(self, commit: Commit) -> None:
         """Raise :class:`UserError` unless the commit's tree is a Linux source tree."""
-        found = set(self.ask("ls-tree", "--full-tree", "--name-only", commit.sha, "--", *_KERNEL_TREE).lines)
+        found = set(self.ask("ls-tree", "--name-only", commit.sha, "--", *_KERNEL_TREE).lines)
         if missing := [name for name in _KERNEL_TREE if name not in found]:
             raise UserError(
                 f"{commit.short} is not a kernel tree: it has no {', '.join(missing)}",
@@ -306,7 +301,7 @@ def _refusal(door: Door, path: Path, answer: Answer) -> UserError | InfraError:
     # An explicit --git-dir is taken without asking for its owner (git-config(1), "safe.directory").
     if door("rev-parse", "--git-dir", at=path, where=("--git-dir", os.fspath(git_dir)), ok=None).status == 0:
         return UserError(
-            f"{top} belongs to {_owner(top)}, and git does not trust a repository of somebody else",
+            f"git does not trust {top}, which belongs to {_owner(top)}",
             f"git config --global --add safe.directory {top}",
         )
     last = (answer.stderr.strip().splitlines() or ["no message"])[-1]

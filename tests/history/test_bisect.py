@@ -11,9 +11,9 @@ from bisector.history.repository import Repository
 from bisector.history.steps import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Step, Try
 from bisector.model import Terms, Verdict
 
+from .checks import assert_git_agrees, footprint
 from .conftest import Make
 from .histories import Node, ancestors, criss_cross, git, linear, octopus, old_base_merge, stable_tags
-from .test_worktrees import footprint
 
 OLD, NEW, SKIP = Verdict.OLD, Verdict.NEW, Verdict.SKIP
 
@@ -35,6 +35,8 @@ class Search:
             self.tried.append(name)
             assert step.is_merge_base or step.commit.sha in self.bisect.candidates()
             assert self.bisect.tell(step.commit.sha, verdict_of(name))
+        if isinstance(step, Found):
+            assert_git_agrees(self.bisect, step)
         return step
 
     def to(self, culprit: str, nodes: tuple[Node, ...], *skipped: str) -> Step:
@@ -168,6 +170,7 @@ def test_path_with_odd_characters_survives_the_replay(begin: Begin) -> None:
     step = search.bisect.next()
     assert isinstance(step, Found)
     assert step.commit.subject == "odd"
+    assert_git_agrees(search.bisect, step)
 
 
 def test_log_of_a_tried_merge_base_can_be_replayed(begin: Begin, tmp_path: Path) -> None:
@@ -316,7 +319,7 @@ def without_comments(log: str) -> list[str]:
     return [line for line in log.splitlines() if not line.startswith("#")]
 
 
-@pytest.mark.parametrize("meddling", ["told by hand", "reset", "removed"])
+@pytest.mark.parametrize("meddling", ["told by hand", "skipped by hand", "reset", "removed"])
 def test_state_that_somebody_changed_is_built_again(begin: Begin, tmp_path: Path, meddling: str) -> None:
     nodes = linear(9)
     search = begin(nodes, "c0", "c8")
@@ -324,6 +327,8 @@ def test_state_that_somebody_changed_is_built_again(begin: Begin, tmp_path: Path
     home = next((tmp_path / "run/worktrees").iterdir())
     if meddling == "told by hand":
         git(home, "bisect", "fixed", search.shas["c2"])
+    elif meddling == "skipped by hand":
+        git(home, "bisect", "skip", search.shas["c5"])
     elif meddling == "reset":
         git(home, "bisect", "reset", "HEAD")
     else:

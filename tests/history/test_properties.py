@@ -13,6 +13,7 @@ from bisector.history.repository import Repository
 from bisector.history.steps import Found, OnlySkippedLeft, Step, Try
 from bisector.model import Terms, Verdict
 
+from .checks import assert_git_agrees
 from .histories import Node, ancestors, build, root
 
 EXAMPLES = 8  # a git command takes some 10 ms, an example about 20 of them
@@ -53,6 +54,8 @@ def search(repository: Repository, nodes: tuple[Node, ...], culprit: str, skippe
             name = names[step.commit.sha]
             truth = Verdict.NEW if culprit in known[name] else Verdict.OLD
             bisect.tell(step.commit.sha, Verdict.SKIP if name in skipped else truth)
+        if isinstance(step, Found):
+            assert_git_agrees(bisect, step)
     return step
 
 

@@ -1,15 +1,18 @@
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from bisector.deadline import Deadline
 from bisector.errors import InfraError, UserError
 from bisector.history.repository import Repository
-from bisector.process import run
+from bisector.process import RUN_MARKER, run
 
 from .conftest import Make
 from .histories import Node, build, git, linear, root
@@ -55,7 +58,7 @@ def test_owner_that_git_does_not_trust(make: Make, monkeypatch: pytest.MonkeyPat
     repository, _ = make(linear(2))
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     error = refused(repository.top)
-    assert "does not trust" in error.message
+    assert error.message.startswith(f"git does not trust {repository.top}, which belongs to")
     assert error.hint == f"git config --global --add safe.directory {repository.top}"
     run(["git", *error.hint.split()[1:]], deadline_s=10)
     try:
@@ -127,8 +130,32 @@ def test_directory_that_vanished_is_no_other(make: Make) -> None:
 
 def test_command_that_does_not_end(make: Make) -> None:
     repository, _ = make(linear(2))
-    with pytest.raises(InfraError, match=r"did not end within 0\.2 s"):
+    with pytest.raises(InfraError, match=r"the end of git -c not seen within 0\.2 s"):
         repository.git("-c", "alias.wait=!sleep 60", "wait", at=repository.top, deadline_s=0.2)
+
+
+def running(marker: Path) -> list[str]:
+    """The processes that carry the marker of a run."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            found += [environ.parent.name] if os.fsencode(f"{RUN_MARKER}={marker}") in environ.read_bytes() else []
+    return found
+
+
+def test_interrupted_command_leaves_no_process(make: Make, tmp_path: Path) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    repository, _ = make(linear(2))
+    before = signal.signal(signal.SIGALRM, interrupt)
+    with Repository.open(repository.top, run_marker=tmp_path) as marked:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            marked.ask("-c", "alias.wait=!sleep 60", "wait")
+    signal.signal(signal.SIGALRM, before)
+    Deadline("the end of sleep", 5).poll(lambda: None if running(tmp_path) else True)
+    assert caught.traceback  # until here it has kept GitPython from ending the process by itself
 
 
 def test_resolve(make: Make) -> None:
@@ -142,6 +169,12 @@ def test_resolve(make: Make) -> None:
     assert repository.resolve(names["c1"][:12]).sha == names["c1"]
     assert [one.sha for one in repository.commits([names["c2"], names["c0"]])] == [names["c2"], names["c0"]]
     assert repository.commits([]) == ()
+
+
+def test_encoding_that_the_user_likes(make: Make) -> None:
+    repository, _ = make((root("für"),))
+    git(repository.top, "config", "i18n.logOutputEncoding", "ISO-8859-1")
+    assert repository.resolve("main").subject == "für"
 
 
 def test_subject_in_an_encoding_that_it_does_not_name(make: Make) -> None:

@@ -8,21 +8,13 @@ from bisector.errors import InfraError
 from bisector.history.repository import Repository
 from bisector.history.worktrees import Purpose, SourceTree, Worktree, remove_leftovers
 
+from .checks import footprint
 from .conftest import Make
 from .histories import Node, git, linear
 
 
 def files(path: Path) -> set[str]:
     return {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file() and file.name != ".git"}
-
-
-def footprint(repository: Repository) -> tuple[object, ...]:
-    """Everything of the user's that must stay as it is."""
-    common = repository.common_dir
-    refs = git(repository.top, "for-each-ref"), git(repository.top, "worktree", "list", "--porcelain")
-    kept = [common / name for name in ("HEAD", "config", "index", "packed-refs")]
-    plain = [file.read_bytes() for file in kept if file.exists()]
-    return (*refs, *plain, sorted(entry.name for entry in common.iterdir()), git(repository.top, "status", "--short"))
 
 
 def written(file: Path) -> tuple[int, int]:
