@@ -20,7 +20,7 @@ from bisector.kernel.cache import KernelCache
 from bisector.kernel.make import BuildPlaces
 from bisector.model import FaultKind, Kernel, Stage
 from bisector.settings import KernelSettings
-from kernel.fake_tree import FRAGMENT, copy_to, edit, iops_of, set_iops, spoil
+from tests.kernel.fake_tree import FRAGMENT, copy_to, edit, iops_of, set_iops, spoil
 
 SETTINGS = KernelSettings(base_config=None, fragments=("md",), compiler="", jobs=2, build_deadline_s=60.0)
 
