@@ -1,0 +1,109 @@
+"""``make demo``: the real ``bisector start`` on a history whose answer is known, and whether it finds it.
+
+The exit status is 0 for the right commit, 1 for another answer, else that of ``bisector``.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bisector.errors import BisectorError, UserError
+from bisector.record.rundir import state_home
+from bisector.record.store import DATABASE
+from bisector.resources import cache_home
+from tests.demo import history
+from tests.demo.history import NEW_TAG, OLD_TAG, History
+
+_SOURCES = Path("/usr/src")
+_WRONG_ANSWER = 1
+_ENDED_BY_SIGNAL = 128
+
+
+def newest_tarball(directory: Path = _SOURCES) -> Path:
+    """The linux-source tarball with the highest version; raises :class:`UserError` when there is none."""
+    found = {_version(path): path for path in directory.glob("linux-source-*.tar.xz")}
+    if not found:
+        raise UserError(f"no linux-source-*.tar.xz in {directory}", "apt-get install linux-source")
+    return found[max(found)]
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", path.name.removesuffix(".tar.xz")))
+
+
+def bisector(*arguments: str | Path) -> list[str]:
+    """The command line of the tool itself, with this interpreter."""
+    return [sys.executable, "-m", "bisector", *map(str, arguments)]
+
+
+def verdict(wanted: History, status: Mapping[str, Any]) -> tuple[bool, str]:
+    """Whether the answer in ``status --json`` is the commit that was made to be found, and the sentence about it."""
+    found = status["first_fixed"]
+    culprit = f'{wanted.culprit.sha[:12]} ("{wanted.culprit.subject}")'
+    if found is None:
+        return False, f"WRONG: no single commit found ({status['state']}); it is {culprit}"
+    if found["sha"] != wanted.culprit.sha:
+        return False, f'WRONG: found {found["sha"][:12]} ("{found["subject"]}"); it is {culprit}'
+    return True, f"RIGHT: {culprit} is the commit that was made to be found"
+
+
+def demonstrate(tarball: Path, extra: Sequence[str]) -> int:
+    """Make the history, bisect it, compare; the exit status."""
+    began = time.monotonic()
+    _say(f"making the history from {tarball}")
+    made = history.make(tarball, cache_home() / "demo" / "linux")
+    _say(f"{len(made.commits)} commits in {made.repo} ({time.monotonic() - began:.0f} s)")
+    run_dir = state_home() / "demo"
+    if (run_dir / DATABASE).is_file():
+        subprocess.run(bisector("reset", "--delete", "--run-dir", run_dir), check=False)
+    start = bisector("start", OLD_TAG, NEW_TAG, "--repo", made.repo, "--run-dir", run_dir, *extra)
+    if status := _interruptible(start):
+        return status
+    report = subprocess.run(bisector("status", "--json", "--run-dir", run_dir), stdout=subprocess.PIPE, check=False)
+    if report.returncode != 0:
+        return report.returncode
+    right, sentence = verdict(made, json.loads(report.stdout))
+    minutes, seconds = divmod(round(time.monotonic() - began), 60)
+    _say(f"{sentence}; {minutes} min {seconds} s in all")
+    return 0 if right else _WRONG_ANSWER
+
+
+def _interruptible(command: Sequence[str]) -> int:
+    """Run with our terminal; Ctrl-C reaches the child too, which ends in its own way and is waited for."""
+    with subprocess.Popen(command) as child:
+        while True:
+            try:
+                status = child.wait()
+            except KeyboardInterrupt:
+                continue
+            return status if status >= 0 else _ENDED_BY_SIGNAL - status
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"demo: {text}\n")
+    sys.stdout.flush()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demonstration."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.demo.run", description="Bisect a history with a known answer."
+    )
+    parser.add_argument("--tarball", type=Path, help="a linux-source-VERSION.tar.xz (default: the newest in /usr/src)")
+    parser.add_argument("rest", nargs="*", metavar="FLAG", help="after --: more flags for bisector start")
+    options = parser.parse_args(arguments)
+    try:
+        return demonstrate(options.tarball or newest_tarball(), options.rest)
+    except BisectorError as error:
+        sys.stderr.write(f"error: {error.message}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
