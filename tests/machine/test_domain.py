@@ -305,7 +305,7 @@ from tests.machine.test_domain import spec_of, wait_for_words
 from tests.machine.tiny_kernel import End
 uri, name, place, cache = sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4])
 hypervisor = open_hypervisor(uri, place, cache)
-domain = embedded.start(replace(spec_of(place, End.SPIN), name=name))
+domain = hypervisor.start(replace(spec_of(place, End.SPIN), name=name))
 wait_for_words(domain)
 print("up", flush=True)
 time.sleep(600)
@@ -316,7 +316,7 @@ import sys
 from pathlib import Path
 from bisector.machine.domain import open_hypervisor
 with open_hypervisor(sys.argv[1], Path(sys.argv[3]), Path(sys.argv[4])) as hypervisor:
-    print(*embedded.reap(sys.argv[2]))
+    print(*hypervisor.reap(sys.argv[2]))
 """
 
 
