@@ -3,10 +3,6 @@
 The tarball's tree becomes the first commit; the rest are the small edits of ``edits/commits.toml``. The same
 tarball gives the same hashes at each making: authors, dates and order are fixed, and nothing of the machine's
 git configuration takes part. ``python -m tests.demo.history --tarball FILE --repo DIR`` prints what was made as JSON.
-
-Keys of a commit: ``line`` (branch), ``from`` (key of the commit its line starts at), ``merge`` (line that is merged),
-``undo`` (key of the commit that is taken back), ``tag``, and ``effect``: ``code`` changes the kernel, ``none`` touches
-nothing it is built from, ``no-build`` and ``panic`` say what becomes of it, ``merge`` brings what its line has.
 """
 
 import argparse
@@ -19,16 +15,16 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
 from bisector.errors import BisectorError, InfraError, UserError
+from tests.demo import commits
+from tests.demo.commits import EDITS, Step, digest, load_entries, plan, touched_paths
 
-EDITS = Path(__file__).parent / "edits" / "commits.toml"
 OLD_TAG, NEW_TAG = "demo-old", "demo-new"
 CULPRIT_KEY = "mend"
 STAMP = "bisector-demo.json"
@@ -37,57 +33,6 @@ _FIRST_DATE_S = 1_704_067_200  # 2024-01-01T00:00:00Z
 _STEP_S = 3600
 # Level 1 makes a quarter of level 0's size in the same time; deltas would cost time at each checkout.
 _FAST = ("-c", "core.compression=1", "-c", "fastimport.unpackLimit=0")
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """A text that stands once in a file, and what it becomes; no old text means the end of the file."""
-
-    path: str
-    old: bytes
-    new: bytes
-
-    def apply(self, content: bytes) -> bytes:
-        """The edited file; raises :class:`UserError` when the text is not there exactly once."""
-        if not self.old:
-            return content + self.new
-        if (count := content.count(self.old)) != 1:
-            anchor = self.old.decode().strip().splitlines()[0]
-            raise UserError(
-                f"{self.path}: {anchor!r} stands there {count} times, not once",
-                "the demonstration knows Linux 6.1 and 6.12; give one of them with --tarball",
-            )
-        return content.replace(self.old, self.new)
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One commit as the table has it."""
-
-    line: str
-    subject: str
-    effect: str
-    key: str = ""
-    base: str = ""
-    merge: str = ""
-    undo: str = ""
-    tag: str = ""
-    body: str = ""
-    edits: tuple[Edit, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A commit to be written: its mark and its parents', the files that differ from the first parent's.
-
-    ``kernel`` is the same for commits whose kernels are built from the same text.
-    """
-
-    entry: Entry
-    mark: int
-    parents: tuple[int, ...]
-    files: Mapping[str, bytes]
-    kernel: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,59 +56,6 @@ class History:
     commits: tuple[MadeCommit, ...]
 
 
-@dataclass(slots=True)
-class _Line:
-    """How far a branch has come: its tip, its files, the entries it holds."""
-
-    tip: int
-    files: dict[str, bytes]
-    entries: list[Entry] = field(default_factory=list)
-
-    def fork(self) -> "_Line":
-        return _Line(self.tip, dict(self.files), list(self.entries))
-
-
-def load_entries(text: str) -> tuple[Entry, ...]:
-    """The table, in order; an ``undo`` becomes the edits that take the named commit back."""
-    entries: list[Entry] = []
-    for row in tomllib.loads(text)["commit"]:
-        edits = tuple(_edit(edit) for edit in row.pop("edit", ()))
-        if "undo" in row:
-            undone = next(entry for entry in entries if entry.key == row["undo"])
-            edits = tuple(Edit(edit.path, edit.new, edit.old) for edit in reversed(undone.edits))
-        entries.append(Entry(base=row.pop("from", ""), edits=edits, **row))
-    return tuple(entries)
-
-
-def touched_paths(entries: Sequence[Entry]) -> frozenset[str]:
-    """Every file that some commit edits."""
-    return frozenset(edit.path for entry in entries for edit in entry.edits)
-
-
-def plan(entries: Sequence[Entry], originals: Mapping[str, bytes]) -> Iterator[Step]:
-    """The commits after the first (mark 1), each with its parents and its changed files."""
-    built = {edit.path for entry in entries if entry.effect != "none" for edit in entry.edits}
-    lines = {"main": _Line(1, dict(originals))}
-    starts: dict[str, _Line] = {}
-    for mark, entry in enumerate(entries, start=2):
-        if entry.base:
-            lines[entry.line] = starts[entry.base].fork()
-        line = lines[entry.line]
-        taken, parents = [entry], [line.tip]
-        if entry.merge:
-            other = lines[entry.merge]
-            taken += [theirs for theirs in other.entries if theirs not in line.entries]
-            parents.append(other.tip)
-        files = dict(line.files)
-        for edit in (edit for one in taken for edit in one.edits):
-            files[edit.path] = edit.apply(files[edit.path])
-        changed = {path: content for path, content in files.items() if content != line.files[path]}
-        lines[entry.line] = _Line(mark, files, line.entries + taken)
-        if entry.key:
-            starts[entry.key] = lines[entry.line].fork()
-        yield Step(entry, mark, tuple(parents), changed, _digest(*(files[path] for path in sorted(built))))
-
-
 def make(tarball: Path, repo: Path) -> History:
     """Make the history in ``repo``, or do nothing when just that history is there.
 
@@ -175,7 +67,7 @@ def make(tarball: Path, repo: Path) -> History:
     repo = repo.absolute()
     origin = {
         "tarball_sha256": _file_digest(tarball),
-        "generator": _digest(Path(__file__).read_bytes(), EDITS.read_bytes()),
+        "generator": digest(Path(__file__).read_bytes(), Path(commits.__file__).read_bytes(), EDITS.read_bytes()),
     }
     repo.parent.mkdir(parents=True, exist_ok=True)
     with _locked(repo.with_name(repo.name + ".lock")):
@@ -343,14 +235,6 @@ def _environment() -> dict[str, str]:
     """Without the person's git settings: a template, a hook or a default branch would change what is made."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return {**kept, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-
-
-def _edit(row: Mapping[str, str]) -> Edit:
-    return Edit(row["path"], row.get("old", "").encode(), (row["new"] if "old" in row else row["append"]).encode())
-
-
-def _digest(*parts: bytes) -> str:
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
 def _file_digest(path: Path) -> str:

@@ -13,7 +13,8 @@ import pytest
 
 from bisector.errors import InfraError, UserError
 from tests.demo import history
-from tests.demo.history import Edit, History, load_entries, make, plan, touched_paths
+from tests.demo.commits import EDITS, Edit, load_entries, plan, touched_paths
+from tests.demo.history import History, make
 
 TOP = "linux-source-0.1"
 POLICY = "drivers/md/dm-cache-policy-smq.c"
@@ -40,7 +41,7 @@ static void queue_promotion(struct smq_policy *mq)
 }
 """
 IGNORE_EVERYTHING = b"*.o\n/*\n!/debian/\n"
-ENTRIES = load_entries(history.EDITS.read_text(encoding="utf-8"))
+ENTRIES = load_entries(EDITS.read_text(encoding="utf-8"))
 
 
 def stand_ins() -> dict[str, bytes]:
