@@ -63,36 +63,48 @@ class _Work:
 
 def start(arguments: argparse.Namespace) -> int:
     """Check everything, record what is asked, bisect."""
-    effective = options.load(options.flags_from(arguments), arguments.config)
-    settings = effective.settings
+    settings = options.load(options.flags_from(arguments), arguments.config).settings
     check_terms(settings.bisect.terms)
     with Repository.open(arguments.repo) as repository:
-        wanted = Range(
-            repository.resolve(arguments.old),
-            repository.resolve(arguments.new),
-            settings.bisect.first_parent,
-            tuple(arguments.paths),
-        )
-        for end in (wanted.old, wanted.new):
-            repository.check_kernel_tree(end)
-        check_range(repository, wanted)
+        wanted = _wanted(repository, arguments, settings)
         skips = tuple(sha for expression in arguments.skip for sha in repository.expand(expression))
-        run = RunDirectory.create(arguments.run_dir, run_name(arguments.old, arguments.new))
-        with run.lock():
-            preflight.check(settings, run.path)
-            settings = inputs.keep(settings, run.path)
-            asked = _asked(arguments, repository, wanted, skips, settings)
-            with Store.create(run.database, asked) as store:
-                entry = IndexEntry(str(run.path), str(asked.repository), arguments.old, arguments.new, asked.created_at)
-                Index().add(entry)
-                return _bisect(_Work(run, store, repository, wanted, settings), quiet=arguments.quiet)
+    run = RunDirectory.create(arguments.run_dir, run_name(arguments.old, arguments.new))
+    with run.lock(), _gone_if_nothing_began(run):
+        preflight.check(settings, run.path)
+        settings = inputs.keep(settings, run.path)
+        asked = _asked(arguments, repository.top, wanted, skips, settings)
+        with Store.create(run.database, asked) as store:
+            entry = IndexEntry(str(run.path), str(asked.repository), arguments.old, arguments.new, asked.created_at)
+            Index().add(entry)
+            return _bisect(run, store, quiet=arguments.quiet)
+
+
+def _wanted(repository: Repository, arguments: argparse.Namespace, settings: Settings) -> Range:
+    """The range, checked in every way that needs nothing built."""
+    old, new = repository.resolve(arguments.old), repository.resolve(arguments.new)
+    for end in (old, new):
+        repository.check_kernel_tree(end)
+    wanted = Range(old, new, settings.bisect.first_parent, tuple(arguments.paths))
+    check_range(repository, wanted)
+    return wanted
+
+
+@contextmanager
+def _gone_if_nothing_began(run: RunDirectory) -> Iterator[None]:
+    """A start that is refused leaves no empty run directory behind."""
+    try:
+        yield
+    except BisectorError:
+        if not run.database.exists():
+            shutil.rmtree(run.path, ignore_errors=True)
+        raise
 
 
 def _asked(
-    arguments: argparse.Namespace, repository: Repository, wanted: Range, skips: tuple[str, ...], settings: Settings
+    arguments: argparse.Namespace, repository: Path, wanted: Range, skips: tuple[str, ...], settings: Settings
 ) -> BisectionRow:
     return BisectionRow(
-        repository=repository.top,
+        repository=repository,
         old_rev=arguments.old,
         old_sha=wanted.old.sha,
         new_rev=arguments.new,
@@ -113,26 +125,24 @@ def resume(arguments: argparse.Namespace) -> int:
     """Go on with a run where its facts end."""
     run = _run_directory(arguments)
     with run.lock(), Store.open(run.database) as store:
-        asked = store.bisection()
         last = store.state()
         if last is not None and last.state in _EXIT_CODES:
             return _show_end(run, store, arguments.quiet)
-        with Repository.open(asked.repository) as repository:
-            old, new = repository.resolve(asked.old_sha), repository.resolve(asked.new_sha)
-            wanted = Range(old, new, asked.first_parent, asked.paths)
-            settings = options.from_json(asked.settings)
-            return _bisect(_Work(run, store, repository, wanted, settings), quiet=arguments.quiet)
+        return _bisect(run, store, quiet=arguments.quiet)
 
 
-def _bisect(work: _Work, *, quiet: bool) -> int:
+def _bisect(run: RunDirectory, store: Store, *, quiet: bool) -> int:
     """Clean up after a killed process of this run, then go on to an end of some kind, and record which."""
-    run, store = work.run, work.store
+    asked = store.bisection()
+    settings = options.from_json(asked.settings)
     process.reap(run.path)
     remove_unfinished(run.path, [artifact for _, trial in store.trials() for artifact in trial.artifacts])
     store.set_state(State.RUNNING)
-    with display_for(sys.stdout, work.settings.bisect.terms, quiet=quiet) as display:
-        with _ends_recorded(run, store):
-            outcome = _loop(work, display)
+    with display_for(sys.stdout, settings.bisect.terms, quiet=quiet) as display:
+        with _ends_recorded(run, store), Repository.open(asked.repository, run_marker=run.path) as repository:
+            old, new = repository.resolve(asked.old_sha), repository.resolve(asked.new_sha)
+            wanted = Range(old, new, asked.first_parent, asked.paths)
+            outcome = _loop(_Work(run, store, repository, wanted, settings), display)
             store.set_state(outcome.state, outcome.message)
         shutil.rmtree(run.path / "build", ignore_errors=True)
         display.conclude(standing.view(run, store))

@@ -9,6 +9,7 @@ import difflib
 import os
 import pwd
 import re
+import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,12 +22,10 @@ from bisector.errors import InfraError, UserError
 from bisector.model import Commit
 from bisector.process import RUN_MARKER
 
-try:
-    import git
-except ModuleNotFoundError:
-    raise
-except ImportError as error:  # GitPython refuses to be imported where there is no git program
-    raise UserError("git is not installed", "apt install git") from error
+# GitPython looks for git when it is imported, and ImportError is no sentence for a person: we look when we need it.
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+
+import git
 
 DEADLINE_S = 600.0
 
@@ -92,6 +91,8 @@ class Door:
     """Runs git commands; it never changes directory and takes nothing from the environment it is in."""
 
     def __init__(self, run_marker: Path | None = None) -> None:
+        if shutil.which("git") is None:
+            raise UserError("git is not installed", "apt install git")
         self._git = git.Git()
         self._environment = {**_ENVIRONMENT, **({RUN_MARKER: os.fspath(run_marker)} if run_marker else {})}
 

@@ -1,0 +1,95 @@
+"""The demonstration's history and this user's caches, with a state directory of the test's own.
+
+Kernels and the guest image are kept between runs, as they are for a person: that is what makes the
+second ``make test`` fast.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bisector.deadline import Deadline
+from bisector.resources import cache_home
+from tests.demo import history
+from tests.demo.run import newest_tarball
+
+TRIAL_DEADLINE_S = 1500.0
+
+
+@dataclass
+class Tool:
+    """The command line, as a person has it, in a world of its own."""
+
+    repo: Path
+    state: Path
+    children: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def __call__(self, *words: str | Path, deadline_s: float = TRIAL_DEADLINE_S) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            self.argv(*words), env=self.environment, capture_output=True, text=True, timeout=deadline_s, check=False
+        )
+
+    def spawn(self, *words: str | Path) -> "subprocess.Popen[str]":
+        child = subprocess.Popen(
+            self.argv(*words), env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self.children.append(child)
+        return child
+
+    def argv(self, *words: str | Path) -> list[str]:
+        return [sys.executable, "-m", "bisector", *map(str, words)]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "XDG_STATE_HOME": str(self.state)}
+
+    def status(self, run_dir: Path) -> dict[str, Any]:
+        shown = self("status", "--json", "--run-dir", run_dir)
+        assert shown.returncode == 0, shown.stderr
+        document: dict[str, Any] = json.loads(shown.stdout)
+        return document
+
+    def wait_for(self, what: str, run_dir: Path, seen: Callable[[], bool]) -> None:
+        """Poll until ``seen``; the run is over too early when its process has ended."""
+
+        def probe() -> bool | None:
+            assert self.children[-1].poll() is None, self.children[-1].communicate()[0]
+            return seen() or None
+
+        Deadline(what, TRIAL_DEADLINE_S).poll(probe, every_s=0.2)
+
+
+@pytest.fixture(scope="session")
+def demo() -> history.History:
+    return history.make(newest_tarball(), cache_home() / "demo" / "linux")
+
+
+@pytest.fixture
+def tool(demo: history.History, tmp_path: Path) -> Iterator[Tool]:
+    made = Tool(Path(demo.repo), tmp_path / "state")
+    yield made
+    for child in made.children:
+        if child.poll() is None:
+            child.send_signal(signal.SIGKILL)
+        child.communicate()
+
+
+def guests_of(marker: str) -> list[str]:
+    """Command lines of QEMU processes with this text in them."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = entry.read_bytes().decode(errors="replace").replace("\0", " ")
+        except OSError:
+            continue
+        if "qemu-system" in words and marker in words:
+            found.append(words)
+    return found
