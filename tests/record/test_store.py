@@ -173,7 +173,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from bisector.record.store import Store
-from record import examples
+from tests.record import examples
 with Store.open(Path(sys.argv[1])) as store:
     while True:
         n = store.add_trial(examples.measured(store.next_n))
@@ -185,7 +185,7 @@ KILLED_AT_EACH_STATEMENT = """
 import os, signal, sys
 from pathlib import Path
 from bisector.record.store import Store
-from record import examples
+from tests.record import examples
 path = Path(sys.argv[1])
 for statement in range(1, 1000):
     child = os.fork()
