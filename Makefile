@@ -31,8 +31,15 @@ packages:
 	if [ -n "$$missing" ]; then \
 		echo "installing:" $$missing; \
 		$(SUDO) apt-get update -q && \
-		DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -q -y --no-install-recommends $$missing; \
+		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$missing; \
 	fi
+# As root, libvirt's QEMU driver does not open without this user. Its package is libvirt-daemon-system, which brings a
+# daemon, a network and a firewall that nobody asked for; number and home are that package's own.
+	@getent passwd libvirt-qemu >/dev/null || { \
+		getent group libvirt-qemu >/dev/null || $(SUDO) groupadd --system --gid 64055 libvirt-qemu; \
+		$(SUDO) useradd --system --uid 64055 --gid libvirt-qemu --home-dir /var/lib/libvirt --no-create-home \
+			--shell /usr/sbin/nologin libvirt-qemu; \
+	}
 
 # libvirt's bindings must not be newer than the library (libvirt.org/python.html), so the version is asked of pkg-config.
 $(VENV)/installed: pyproject.toml | packages

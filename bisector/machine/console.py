@@ -12,6 +12,7 @@ from enum import StrEnum
 from bisector.model import Fault, FaultKind, Stage
 
 READY_LINE = "bisector-guest: ready"
+ALIVE_LINE = "bisector-guest: alive"
 
 # One report of a stall may be a host that gave the guest no CPU time (emulation, a suspended
 # laptop); the kernel repeats itself only while the stall lasts (kernel/watchdog.c, kernel/rcu/tree_stall.h).
@@ -75,7 +76,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-Z\\-_a-z]|[\x00-\x08\x0
 
 # Lines that help nobody who reads a table of verdicts: firmware, decompressor, register dumps.
 _NOISE = re.compile(
-    r"SeaBIOS|iPXE|Press Ctrl-B|Booting from |early console in|(input|output)_(data|len)|output: 0x"
+    rf"{ALIVE_LINE}|SeaBIOS|iPXE|Press Ctrl-B|Booting from |early console in|(input|output)_(data|len)|output: 0x"
     r"|(kernel_total|needed)_size|trampoline_32bit"
     r"|(R[A-ES][XPI]|RBP|R\d\d|FS|CS|DR\d|CR\d|EFLAGS|PKRU|Code|Hardware name|Modules linked in):"
     r"|Call Trace:|</?(TASK|IRQ|NMI)>|Kernel Offset:|---\[|-{5,}|\? "

@@ -18,7 +18,7 @@ from bisector import resources
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, KernelFault
 from bisector.machine.accelerator import choose_accelerator
-from bisector.machine.console import Console
+from bisector.machine.console import ALIVE_LINE, Console
 from bisector.machine.definition import DiskSource, DiskSpec, DomainSpec, SourceKind, command_line
 from bisector.machine.domain import Domain, Hypervisor, open_hypervisor
 from bisector.machine.guest import Guest, GuestError, GuestLost, GuestTimeout
@@ -43,27 +43,34 @@ def guest_image(machine: MachineSettings, run_marker: Path | None, on_note: Call
 class Watch:
     """Reads a guest's console while anything waits for the guest, and says who is to blame for its end."""
 
-    def __init__(self, domain: Domain) -> None:
+    def __init__(self, domain: Domain, silence_deadline_s: float, now: Callable[[], float] = time.monotonic) -> None:
         self.console = Console()
         self.stage = Stage.BOOT
         self._domain = domain
-        self._heard_at = time.monotonic()
+        self._silence_deadline_s = silence_deadline_s
+        self._pulse = False
+        self._now = now
+        self._heard_at = now()
 
     @property
     def silence_s(self) -> float:
         """Seconds since the console said anything."""
-        return time.monotonic() - self._heard_at
+        return self._now() - self._heard_at
 
     def __call__(self) -> None:
         """Read on; raises :class:`KernelFault` when the kernel has died, :class:`InfraError` when QEMU has."""
         running = self._domain.is_running()  # before reading, so that the last words are among what is read
         if text := self._domain.read_console():
             self.console.feed(text)
-            self._heard_at = time.monotonic()
+            self._heard_at = self._now()
+            self._pulse = self._pulse or ALIVE_LINE in text
         if (fault := self.console.fault(self.stage)) is not None:
             raise _raised(fault)
         if not running:
             raise _raised(self.console.fault_when_gone(self.stage))
+        # Our init gives a sign of life every ten seconds; a person's own image may be silent and well.
+        if self._pulse and self.silence_s > self._silence_deadline_s:
+            raise self.silent()
 
     def silent(self) -> KernelFault:
         """The fault of a guest that should have spoken by now."""
@@ -100,7 +107,7 @@ class VirtualMachine:
         Raises :class:`KernelFault` for a panic, a hang, silence or another kernel.
         """
         self._domain = self._stack.enter_context(self._hypervisor.start(self._spec))
-        self._watch = Watch(self._domain)
+        self._watch = Watch(self._domain, self._settings.silence_deadline_s)
         deadline = Deadline("the guest", self._settings.boot_deadline_s)
         with self.blamed(Stage.BOOT):
             self._guest = self._stack.enter_context(self._login(deadline))

@@ -1,0 +1,75 @@
+"""Who is to blame for a guest's end, decided on a console that says what the test wants."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from bisector.errors import KernelFault
+from bisector.machine.vm import Watch, domain_prefix
+from bisector.model import FaultKind, Stage
+
+
+@dataclass
+class Domain:
+    """As much of a domain as is watched."""
+
+    texts: list[str] = field(default_factory=list)
+    running: bool = True
+
+    def is_running(self) -> bool:
+        return self.running
+
+    def read_console(self) -> str:
+        return self.texts.pop(0) if self.texts else ""
+
+
+@pytest.fixture
+def clock() -> list[float]:
+    return [1000.0]
+
+
+def watch(domain: Domain, clock: list[float]) -> Watch:
+    return Watch(domain, 60.0, lambda: clock[0])  # type: ignore[arg-type] # a stand-in with what is called
+
+
+def test_panic_is_raised_with_the_stage_it_came_in(clock: list[float]) -> None:
+    seen = watch(Domain(["Linux version 6.1\n", "Kernel panic - not syncing: bang\n"]), clock)
+    seen()
+    seen.stage = Stage.WORKLOAD
+    with pytest.raises(KernelFault) as caught:
+        seen()
+    assert (caught.value.kind, caught.value.stage) == (FaultKind.PANIC, Stage.WORKLOAD)
+
+
+def test_last_words_of_a_guest_that_is_gone_are_read(clock: list[float]) -> None:
+    domain = Domain(["Linux version 6.1\nKernel panic - not syncing: bang\n"], running=False)
+    with pytest.raises(KernelFault) as caught:
+        watch(domain, clock)()
+    assert caught.value.kind is FaultKind.PANIC
+
+
+def test_guest_that_is_gone_without_a_word(clock: list[float]) -> None:
+    with pytest.raises(KernelFault) as caught:
+        watch(Domain(["Linux version 6.1\n"], running=False), clock)()
+    assert caught.value.kind is FaultKind.EXITED
+
+
+def test_stopped_pulse_is_a_hang_and_silence_without_a_pulse_is_not(clock: list[float]) -> None:
+    alive, without = (
+        watch(Domain([f"bisector-guest: ready\n{text}"]), clock) for text in ("[ 12.0] bisector-guest: alive\n", "")
+    )
+    alive()
+    without()
+    clock[0] += 59.0
+    alive()
+    clock[0] += 2.0
+    without()
+    with pytest.raises(KernelFault, match="61 s") as caught:
+        alive()
+    assert caught.value.kind is FaultKind.HANG
+
+
+def test_domains_of_two_runs_are_told_apart(tmp_path: Path) -> None:
+    assert domain_prefix(tmp_path / "a") != domain_prefix(tmp_path / "b")
+    assert domain_prefix(tmp_path / "a") == domain_prefix(tmp_path / "b" / ".." / "a")
