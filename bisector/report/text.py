@@ -41,6 +41,7 @@ VERDICT_ROLES = {
     Verdict.NEW: Role.NEW,
     Verdict.SKIP: Role.SKIP,
     Verdict.WEAK: Role.WEAK,
+    Verdict.MEASURED: Role.PLAIN,
 }
 
 

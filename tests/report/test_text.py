@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bisector.report.text import Role, Span, as_text, cells, clean, cut, left, right, shorten, wrapped
+from bisector.model import Verdict
+from bisector.report.text import VERDICT_ROLES, Role, Span, as_text, cells, clean, cut, left, right, shorten, wrapped
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,8 @@ def test_cut_line() -> None:
 
 def test_text_of_lines_is_clean() -> None:
     assert as_text([(Span("a \x1b[1mb", Role.OLD), Span("  ")), ()]) == "a b\n\n"
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_every_verdict_has_a_role(verdict: Verdict) -> None:
+    assert verdict in VERDICT_ROLES

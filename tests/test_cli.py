@@ -1,0 +1,202 @@
+"""Bad input at the command line: a sentence, what to type next, an exit code, and nothing left behind."""
+
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bisector.cli import main
+from bisector.record import schema
+from bisector.record.rundir import state_home
+from tests.history import histories
+from tests.history.histories import Node
+
+
+@dataclass
+class World:
+    """A kernel repository with ends ``v1`` and ``v2``, and a state directory of its own."""
+
+    repo: Path
+    shas: dict[str, str]
+    output: pytest.CaptureFixture[str]
+
+    def refuses(self, *words: str | Path, code: int = 2) -> str:
+        """What the person reads when a command is refused; there is never a traceback."""
+        self.output.readouterr()
+        assert main([str(word) for word in words]) == code
+        seen = self.output.readouterr()
+        assert "Traceback" not in seen.err
+        assert seen.err.startswith("bisector: ")
+        return seen.err
+
+    def start_refused(self, *words: str | Path, code: int = 2) -> str:
+        """The same for ``start``; no run is left that ``resume`` could find."""
+        said = self.refuses("start", *words, "--repo", self.repo, code=code)
+        runs = state_home() / "runs"
+        assert not runs.is_dir() or not list(runs.iterdir())
+        return said
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> World:
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    chain = [*histories.linear(5), Node("lone", files=histories.KERNEL_TREE)]
+    shas = histories.build(tmp_path / "linux", chain)
+    for tag, name in (("v1", "c0"), ("v2", "c4"), ("other", "lone")):
+        histories.git(tmp_path / "linux", "tag", tag, shas[name])
+    return World(tmp_path / "linux", shas, capsys)
+
+
+def test_not_a_git_repository(world: World, tmp_path: Path) -> None:
+    world.repo = tmp_path / "work"
+    assert "is not a git repository" in world.start_refused("v1", "v2")
+
+
+def test_not_a_kernel_tree(world: World, tmp_path: Path) -> None:
+    world.repo = tmp_path / "other"
+    histories.build(world.repo, [Node("a"), Node("b", ("a",))])
+    assert "is not a kernel tree" in world.start_refused("main~1", "main")
+
+
+def test_unknown_revision(world: World) -> None:
+    assert "unknown revision 'v3'" in world.start_refused("v1", "v3")
+
+
+def test_no_common_history(world: World) -> None:
+    assert "no common history" in world.start_refused("v1", "other")
+
+
+def test_swapped_ends(world: World) -> None:
+    said = world.start_refused("v2", "v1")
+    assert "swapped" in said
+    assert "bisector start" in said
+
+
+def test_equal_ends(world: World) -> None:
+    assert "the same commit" in world.start_refused("v1", "v1")
+
+
+def test_shallow_clone_that_lacks_the_range(world: World, tmp_path: Path) -> None:
+    clone = tmp_path / "shallow"
+    histories.git(tmp_path, "clone", "-q", "--depth=2", "--no-tags", f"file://{world.repo}", str(clone))
+    histories.git(clone, "fetch", "-q", "--depth=1", "origin", world.shas["c0"])
+    world.repo = clone
+    assert "shallow clone" in world.start_refused(world.shas["c0"], "HEAD")
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ("[bisect\n", ("bisector.toml", "line 1")),
+        ("[storage]\ncash_size = '64MiB'\n", ("bisector.toml:2", "storage.cash_size", "storage.cache_size")),
+        ("[workload]\nruntime = 'soon'\n", ("bisector.toml:2", "workload.runtime", "soon")),
+        ("[storage]\ncache_size = '2GiB'\n", ("storage.cache_size", "storage.ssd.size")),
+        ("[workload]\nfile_size = '2GiB'\n", ("workload.file_size", "storage.hdd.size")),
+        ("[bisect]\nterms = 'same:same'\n", ("bisect.terms",)),
+    ],
+)
+def test_settings_that_cannot_be(world: World, toml: str, words: tuple[str, ...]) -> None:
+    Path("bisector.toml").write_text(toml)
+    said = world.start_refused("v1", "v2")
+    assert all(word in said for word in words), said
+
+
+def test_configuration_of_another_architecture(world: World) -> None:
+    Path("arm.config").write_text("CONFIG_ARM64=y\nCONFIG_64BIT=y\n" * 300)
+    said = world.start_refused("v1", "v2", "--base-config", "arm.config")
+    assert "arm" in said.lower()
+
+
+def test_no_compiler(world: World) -> None:
+    said = world.start_refused("v1", "v2", "--compiler", "gcc-4.1")
+    assert "gcc-4.1" in said
+
+
+def test_job_file_without_a_job(world: World) -> None:
+    Path("empty.fio").write_text("[global]\nbs=4k\n")
+    assert "has no job" in world.start_refused("v1", "v2", "--job", "./empty.fio", "--set", "storage.stack=hdd")
+
+
+def test_missing_job_file(world: World) -> None:
+    assert "nowhere.fio" in world.start_refused("v1", "v2", "--job", "./nowhere.fio")
+
+
+def test_libvirt_out_of_reach(world: World) -> None:
+    said = world.start_refused("v1", "v2", "--connect", "qemu:///system?socket=/nowhere")
+    assert "qemu:///system?socket=/nowhere" in said
+
+
+def test_test_disk_that_is_not_there(world: World) -> None:
+    assert "storage.ssd.path" in world.start_refused("v1", "v2", "--ssd", "/dev/nowhere")
+
+
+def test_no_room_on_the_disk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bisector.preflight.disk_room_bytes", lambda path: 1 << 30)
+    said = world.start_refused("v1", "v2")
+    assert "1.0 GiB free" in said
+    assert "--run-dir" in said
+
+
+def test_terms_that_git_does_not_take(world: World) -> None:
+    assert "'reset'" in world.start_refused("v1", "v2", "--terms", "reset:fixed")
+
+
+def test_git_is_not_installed(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "git is not installed" in world.start_refused("v1", "v2")
+
+
+@pytest.mark.parametrize("command", ["resume", "status", "table", "log", "reset"])
+def test_directory_that_is_no_run_directory(world: World, tmp_path: Path, command: str) -> None:
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "precious").write_text("x")
+    assert "is no run directory" in world.refuses(command, "--run-dir", plain)
+    assert (plain / "precious").read_text() == "x"
+    assert "bisector start" in world.refuses(command)
+
+
+def test_start_in_a_directory_of_something_else(world: World, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "precious").write_text("x")
+    assert "no run directory" in world.start_refused("v1", "v2", "--run-dir", plain)
+    assert (plain / "precious").read_text() == "x"
+
+
+def test_run_directory_of_a_newer_schema(world: World, tmp_path: Path) -> None:
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    with sqlite3.connect(newer / "record.sqlite") as connection:
+        connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+    assert "a newer bisector" in world.refuses("status", "--run-dir", newer)
+
+
+def test_settings_are_listed_with_their_origin(world: World) -> None:
+    Path("bisector.toml").write_text("[workload]\nruntime = '55s'\n")
+    assert main(["settings", "--threshold", "2000"]) == 0
+    lines = {line.split()[0]: line for line in world.output.readouterr().out.splitlines()}
+    assert "55s" in lines["workload.runtime"]
+    assert "bisector.toml:2" in lines["workload.runtime"]
+    assert "--threshold" in lines["bisect.threshold"]
+
+
+def test_written_settings_are_read_again(world: World) -> None:
+    assert main(["settings", "--profile", "article", "--toml"]) == 0
+    Path("bisector.toml").write_text(world.output.readouterr().out)
+    assert main(["settings", "--toml"]) == 0
+    assert world.output.readouterr().out == Path("bisector.toml").read_text()
+
+
+@pytest.mark.parametrize("verb", ["", "start", "test", "settings"])
+def test_help_has_examples(world: World, verb: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([*([verb] if verb else []), "--help"])
+    assert caught.value.code == 0
+    assert "examples:" in world.output.readouterr().out
