@@ -121,7 +121,7 @@ OPTIONS: tuple[Option, ...] = (
            "2GiB", flag="--file-size", metavar="SIZE"),
     Option("workload.runtime", "workload.runtime_s", kinds.duration(1, whole=True), "40s",
            "length of a run, seconds", "15min", flag="--runtime", metavar="DURATION"),
-    Option("contention.max_other_cores", "contention.max_other_cores", kinds.number(0), 0.3,
+    Option("contention.max_other_cores", "contention.max_other_cores", kinds.number(0), 0.5,
            "foreign load in cores from which a run is no evidence"),
     Option("contention.max_steal_share", "contention.max_steal_share", kinds.number(0), 0.1,
            "share of stolen CPU time from which a run is no evidence"),

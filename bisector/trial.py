@@ -116,6 +116,7 @@ class _Course:
             self.bench.settings.workload,
             name=name,
             logs=self.logs / name,
+            keep_files=name != RUN_NAMES[-1],
             start_meter=lambda: ContentionMeter(machine.cpu_time_s).start(),
             on_sample=self.bench.tell,
             deadline_s=deadline.remaining_s,

@@ -43,10 +43,11 @@ class Worktree:
     def add(cls, repository: Repository, run_dir: Path, purpose: Purpose, at: str) -> Self:
         """Register an empty worktree with a detached HEAD; what was left of an earlier one goes."""
         remove_leftovers(repository, run_dir, purpose)
-        path = _path(run_dir, purpose)
+        path, staging = _path(run_dir, purpose), _staging(run_dir, purpose)
         path.parent.mkdir(parents=True, exist_ok=True)
-        words = ("worktree", "add", "--quiet", "--no-checkout", "--detach", os.fspath(path), at)
+        words = ("worktree", "add", "--quiet", "--no-checkout", "--detach", os.fspath(staging), at)
         repository.git(*words, at=repository.top)
+        repository.git("worktree", "move", os.fspath(staging), os.fspath(path), at=repository.top)
         added = cls.existing(repository, run_dir, purpose)
         if added is None:
             raise InfraError(f"git worktree add has not made {path}")
@@ -141,20 +142,25 @@ def remove_leftovers(repository: Repository, run_dir: Path, *purposes: Purpose) 
     """
     removed = []
     for purpose in purposes or tuple(Purpose):
-        path = _path(run_dir, purpose)
-        admins = [admin for admin in _registered(repository) if _is_of(admin, path)]
+        path, staging = _path(run_dir, purpose), _staging(run_dir, purpose)
+        admins = [admin for admin in _registered(repository) if _is_of(admin, path, staging)]
         for admin in admins:
-            _remove(repository, path, admin)
-        if path.exists():
-            shutil.rmtree(path)
-        elif not admins:
-            continue
-        removed.append(path)
+            _remove(repository, _home(admin) or staging, admin)
+        left = [place for place in (path, staging) if place.exists()]
+        for place in left:
+            shutil.rmtree(place)
+        if admins or left:
+            removed.append(path)
     return tuple(removed)
 
 
 def _path(run_dir: Path, purpose: Purpose) -> Path:
-    """Where this run's worktree is; the name, which git registers it by, tells runs apart."""
+    """Where this run's worktree is: the same in every run seen from its directory, since ccache knows files by path."""
+    return run_dir.resolve() / "worktrees" / purpose
+
+
+def _staging(run_dir: Path, purpose: Purpose) -> Path:
+    """Where git is told to make it: the name, which git registers it by and keeps, tells runs apart."""
     home = run_dir.resolve()
     digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:12]
     return home / "worktrees" / f"bisector-{purpose}-{digest}"
@@ -175,10 +181,12 @@ def _home(admin: Path) -> Path | None:
     return (admin / text).parent if text else None
 
 
-def _is_of(admin: Path, path: Path) -> bool:
+def _is_of(admin: Path, path: Path, staging: Path) -> bool:
     home = _home(admin)
     # git appends a number to a name that is taken.
-    return home == path or (home is None and re.fullmatch(re.escape(path.name) + r"\d*", admin.name) is not None)
+    return home in (path, staging) or (
+        home is None and re.fullmatch(re.escape(staging.name) + r"\d*", admin.name) is not None
+    )
 
 
 def _names(git_file: Path, admin: Path) -> bool:

@@ -105,12 +105,15 @@ def run_once(
     *,
     name: str,
     logs: Path,
+    keep_files: bool,
     start_meter: StartMeter,
     on_sample: OnSample,
     deadline_s: float,
 ) -> Run:
-    """Run the job once with cold page caches; JSON and IOPS logs go into ``logs``.
+    """Run the job once with cold page caches, in a directory of its own; JSON and IOPS logs go into ``logs``.
 
+    ``keep_files`` keeps the blocks of its files taken after the job has unlinked them. Without that ext4 gives the
+    next run the very same blocks, which the cache has: it would measure a warm cache, not a full one.
     Raises :class:`UserError` for a job file with an error, a guest without fio and files that do
     not fit, :class:`KernelFault` when I/O fails, :class:`InfraError` for output that cannot be read.
     """
@@ -122,7 +125,9 @@ def run_once(
     watch = _Watch(name, on_sample)
     meter = start_meter()
     try:
-        finished = shell.stream(_command(settings, stack.mountpoint), watch.hear, deadline.remaining_s)
+        finished = shell.stream(
+            _command(settings, stack.mountpoint, name, keep_files), watch.hear, deadline.remaining_s
+        )
     finally:
         contention = meter.stop()
     jobs = _jobs(shell, finished, watch, settings, logs)
@@ -149,12 +154,22 @@ def _prepare(shell: Shell, settings: WorkloadSettings, deadline: Deadline) -> No
     shell.put(settings.job.read_text(encoding="utf-8"), f"{_OUTPUTS}/{_JOB}")
 
 
-def _command(settings: WorkloadSettings, directory: str) -> str:
+def _command(settings: WorkloadSettings, mountpoint: str, name: str, keep_files: bool) -> str:
     """Fio between two readings of the guest's clock; standard output lists the files it left."""
+    directory = f"{mountpoint}/{name}"
     # fio leaves its last status line without a line end.
-    uptime = f'read -r up rest < /proc/uptime; printf "\\n{_UPTIME}%s\\n" "$up" >&2'
+    uptime = f'read -r up rest < /proc/uptime; printf "\n{_UPTIME}%s\n" "$up" >&2'
     run = f"{_variables(settings, directory)} {shlex.join(fio.argv(_JOB, _JSON))} </dev/null >&2"
-    return f"cd {_OUTPUTS} || exit; {uptime}; {run}; status=$?; {uptime}; ls -1; exit $status"
+    keeper, end = (_keeper(directory, f"{mountpoint}/.kept"), "kill $keeper; ") if keep_files else ("", "")
+    made = f"mkdir -p {directory} && cd {_OUTPUTS} || exit"
+    return f"{made}; {keeper}{uptime}; {run}; status=$?; {uptime}; {end}ls -1; exit $status"
+
+
+def _keeper(directory: str, kept: str) -> str:
+    """A second link to each file as it appears: what fio unlinks then keeps its blocks, whatever the allocator."""
+    link = f'[ -e "{kept}/${{file##*/}}" ] || ln "$file" "{kept}/"'
+    loop = f"while sleep 1; do for file in {directory}/*; do {link}; done; done"
+    return f"mkdir -p {kept}; ({loop}) </dev/null >/dev/null 2>&1 & keeper=$!; "
 
 
 def _variables(settings: WorkloadSettings, directory: str) -> str:

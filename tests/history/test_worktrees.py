@@ -60,7 +60,7 @@ def test_kept_for_the_resumed_run_and_its_lock_removed(make: Make, tmp_path: Pat
     repository, names = make(linear(3), checkout=True)
     before = footprint(repository)
     path = killed_after_checkout(repository, tmp_path / "run", "main")
-    admin = repository.common_dir / "worktrees" / path.name
+    (admin,) = (repository.common_dir / "worktrees").iterdir()
     (admin / "index.lock").touch()
     kept = written(path / "Makefile")
     with SourceTree(repository, tmp_path / "run") as tree:
