@@ -60,7 +60,7 @@ lint: setup
 	$(BIN)/mypy
 
 unit: setup
-	$(BIN)/pytest -m 'not vm'
+	$(BIN)/pytest -n auto -m 'not vm'
 
 vm: setup
 	$(BIN)/pytest -m vm

@@ -4,6 +4,7 @@ One thread owns the state, and the state is the store's facts: after every trial
 derived again from them. Killed at any moment, the next process does the same with the same facts.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -64,6 +65,7 @@ class Bisection:
         Raises :class:`EndsDoNotReproduce` when there is nothing to bisect, :class:`InfraError`
         when our own side keeps failing. Everything measured is in the store either way.
         """
+        self._tell_again(lambda trial: True)
         self._measure_ends()
         self._start_git()
         while True:
@@ -97,6 +99,14 @@ class Bisection:
             raise RuntimeError("both ends are measured and there is no threshold")
         origin = "given" if line.given else "geometric mean of the ends"
         self.tell(Note(f"threshold {line.iops:,.0f} IOPS ({origin}: {line.old_iops:,.0f} and {line.new_iops:,.0f})"))
+        # When the old end was measured there was no threshold yet.
+        self._tell_again(lambda trial: trial.commit.sha == self.wanted.old.sha)
+
+    def _tell_again(self, which: Callable[[Trial], bool]) -> None:
+        """Tell what is known of some trials: a resumed run's, or an end's with the threshold."""
+        for n, trial, judgement in self.judging.judged_trials():
+            if which(trial):
+                self.tell(TrialJudged(n, trial, judgement.verdict, judgement.why))
 
     def _start_git(self) -> None:
         """Git's mirror of all verdicts there are; those it can make no use of are no contradiction."""

@@ -21,7 +21,7 @@ from bisector.kernel.make import BuildPlaces
 from bisector.machine.host import ContentionMeter, host_id
 from bisector.machine.vm import VirtualMachine, VirtualMachines
 from bisector.model import Commit, Fault, Kernel, Run, Stage, Timings, Trial
-from bisector.settings import Settings
+from bisector.settings import STACKS, Settings
 from bisector.storage import stacks
 from bisector.workload import runner
 
@@ -116,7 +116,7 @@ class _Course:
             self.bench.settings.workload,
             name=name,
             logs=self.logs / name,
-            keep_files=name != RUN_NAMES[-1],
+            keep_files=name != RUN_NAMES[-1] and STACKS[self.bench.settings.storage.stack].cached,
             start_meter=lambda: ContentionMeter(machine.cpu_time_s).start(),
             on_sample=self.bench.tell,
             deadline_s=deadline.remaining_s,

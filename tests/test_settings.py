@@ -333,7 +333,7 @@ BAD_FLAGS = {
                       r" its metadata need 524MiB on the SSD, which has 512MiB"),
     "metadata": (["--set", "storage.metadata_size=4MiB"], r"^storage\.metadata_size = 4MiB \(--set\): LVM wants 8MiB"),
     "files and hdd": (["--file-size", "500MiB"], r"^workload\.file_size = 500MiB \(--file-size\), storage\.hdd\.size ="
-                      r" 1GiB .*: 2 jobs of 500MiB are 1000MiB; a file system on 1GiB has no room"),
+                      r" 1GiB .*: 2 jobs of 500MiB are 1000MiB, 2 times over; a file system on 1GiB has no room"),
     "files and ssd": (["--stack", "ssd", "--file-size", "256MiB"], r"storage\.ssd\.size = 512MiB .* no room for that"),
     "files in cache": (["--file-size", "16MiB"], r"storage\.cache_size = 64MiB .* 32MiB, which never fills the cache"),
     "deadline": (["--set", "machine.trial_deadline=80s"], r"^machine\.trial_deadline = 80s .* alone take 80s"),

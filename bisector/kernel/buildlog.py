@@ -23,6 +23,8 @@ _ERRORS = tuple(
         r"\*\*\* \[",  # make[2]: *** [file:line: target] Error 1
     )
 )
+# "  CC      fs/readdir.o": what other jobs of a parallel make do meanwhile (scripts/Kbuild.include, quiet_cmd).
+_PROGRESS = re.compile(r"^  [A-Z][A-Z0-9_]* +(\[M\] +)?\S+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +37,16 @@ class BuildError:
 
 def first_error(output: str, source: Path, build: Path) -> BuildError:
     """The best error line of make's output, with paths relative to the source tree."""
-    lines = [_relative(line.rstrip(), source, build) for line in output.splitlines() if line.strip()]
+    lines = [_relative(line.rstrip(), source, build) for line in output.splitlines() if _says_something(line)]
     for pattern in _ERRORS:
         for number, line in enumerate(lines):
             if pattern.search(line):
                 return BuildError(line.strip(), tuple(lines[number : number + _TAIL_LINES]))
     return BuildError(lines[-1].strip() if lines else "make failed and said nothing", tuple(lines[-_TAIL_LINES:]))
+
+
+def _says_something(line: str) -> bool:
+    return bool(line.strip()) and _PROGRESS.match(line) is None
 
 
 def _relative(line: str, source: Path, build: Path) -> str:

@@ -54,7 +54,11 @@ class Course:
             case IopsSample():
                 return replace(self, sample=event)
             case TrialJudged():
-                return Course(self.terms, judged=(*self.judged, event))
+                earlier = tuple(one for one in self.judged if one.n < event.n)
+                later = tuple(one for one in self.judged if one.n > event.n)
+                if later:  # an end, judged anew with the threshold, while another trial goes on
+                    return replace(self, judged=(*earlier, event, *later))
+                return Course(self.terms, judged=(*earlier, event))
             case Note():
                 return self
 

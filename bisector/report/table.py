@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bisector.model import JobFigures, Run, Terms, Verdict
+from bisector.model import Fault, JobFigures, Run, Stage, Terms, Verdict
 from bisector.report import units
 from bisector.report.status import BisectionView, TrialView, ours_s
 from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, clean, left, right, shorten, wrapped
@@ -79,7 +79,7 @@ def _row(view: TrialView, names: tuple[str, ...], terms: Terms) -> Row:
         role=VERDICT_ROLES[view.verdict],
         figures=tuple(by_name.get(name) for name in names),
         why=clean(_why(view)),
-        tail=tuple(clean(line) for line in trial.fault.tail[-TAIL_LINES:]) if trial.fault else (),
+        tail=_tail(trial.fault) if trial.fault else (),
         times_s=(
             timings.build_s,
             timings.boot_s,
@@ -89,6 +89,12 @@ def _row(view: TrialView, names: tuple[str, ...], terms: Terms) -> Row:
             timings.total_s,
         ),
     )
+
+
+def _tail(fault: Fault) -> tuple[str, ...]:
+    """A compiler explains itself after the error, a console leads up to it."""
+    lines = fault.tail[:TAIL_LINES] if fault.stage in (Stage.CONFIG, Stage.BUILD) else fault.tail[-TAIL_LINES:]
+    return tuple(clean(line) for line in lines)
 
 
 def _why(view: TrialView) -> str:
@@ -234,11 +240,12 @@ def _seconds(figure: float) -> str:
 
 
 def fault_lines(trials: Sequence[TrialView], terms: Terms, width: int) -> list[Line]:
-    """The last log lines of every kernel that could not be judged, a few each."""
+    """The log lines that matter of every kernel that could not be judged, a few each, of its last trial."""
     lines: list[Line] = []
+    last = {view.trial.commit.sha: view.n for view in trials}
     for row, view in zip(rows(trials, terms), trials, strict=True):
         fault = view.trial.fault
-        if fault is None or not row.tail:
+        if fault is None or not row.tail or last[view.trial.commit.sha] != view.n:
             continue
         head = f"{row.n:>2}{GAP}{row.commit}{GAP}{fault.kind} ({fault.stage})"
         lines.append((Span(shorten(head, width), row.role),))

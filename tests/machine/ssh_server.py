@@ -99,6 +99,7 @@ class SshServer:
             copying.join()
         status = child.wait()
         try:
+            channel.recv(1)  # the client's end of file, which comes after it has seen that the command was accepted
             if status >= 0:
                 channel.send_exit_status(status)
             channel.shutdown_write()

@@ -55,13 +55,14 @@ class Bench:
     meter: Meter = field(default_factory=Meter)
     samples: list[IopsSample] = field(default_factory=list)
 
-    def run(self, shell: FakeShell) -> Run:
+    def run(self, shell: FakeShell, name: str = "full", keep_files: bool = False) -> Run:
         return run_once(
             shell,
             Stack(),
             SETTINGS,
-            name="full",
+            name=name,
             logs=self.logs,
+            keep_files=keep_files,
             start_meter=lambda: self.meter,
             on_sample=self.samples.append,
             deadline_s=100,
@@ -95,7 +96,24 @@ def test_caches_are_dropped_before_fio_starts(bench: Bench) -> None:
     dropped = next(n for n, command in enumerate(shell.commands) if "drop_caches" in command)
     started = next(n for n, command in enumerate(shell.commands) if FIO_RUNS in command)
     assert dropped < started
-    assert "FILE_SIZE=33554432 RUNTIME=40 DIRECTORY=/mnt fio" in shell.commands[started]
+    assert "FILE_SIZE=33554432 RUNTIME=40 DIRECTORY=/mnt/full fio" in shell.commands[started]
+
+
+def test_files_of_the_first_run_keep_their_blocks(bench: Bench, tmp_path: Path) -> None:
+    """The command itself, run here, with a fio that lays out a file and unlinks it as fio does."""
+    shell = FakeShell({FIO_RUNS: GOOD}, FILES)
+    bench.run(shell, "empty", keep_files=True)
+    (command,) = (one for one in shell.commands if FIO_RUNS in one)
+    fio = tmp_path / "bin" / "fio"
+    fio.parent.mkdir()
+    fio.write_text('#!/bin/sh\necho laid out > "$DIRECTORY/partial.0.0"; sleep 2; rm "$DIRECTORY/partial.0.0"\n')
+    fio.chmod(0o755)
+    outputs, mountpoint = tmp_path / "outputs", tmp_path / "mnt"
+    outputs.mkdir()
+    here = command.replace("/tmp/bisector", str(outputs)).replace("/mnt", str(mountpoint))
+    process.run(["sh", "-c", f"PATH={fio.parent}:$PATH; {here}"], deadline_s=60)
+    assert (mountpoint / ".kept" / "partial.0.0").read_text() == "laid out\n"
+    assert not (mountpoint / "empty" / "partial.0.0").exists()
 
 
 def test_a_job_file_that_the_guests_fio_refuses(bench: Bench) -> None:
