@@ -51,7 +51,6 @@ class AttemptFailed(InfraError):
 
     def __init__(self, message: str, hint: str = "", stage: Stage = Stage.CHECKOUT, host: str = "") -> None:
         super().__init__(message, hint)
-        self.args = (message, hint, stage, host)
         self.stage = stage
         self.host = host
 
