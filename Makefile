@@ -9,7 +9,7 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 PACKAGES := \
 	python3-venv python3-dev gcc pkg-config libvirt-dev \
 	libvirt-daemon libvirt-daemon-driver-qemu qemu-system-x86 qemu-utils \
-	mmdebstrap uidmap e2fsprogs openssh-client openssh-server debian-archive-keyring \
+	mmdebstrap uidmap e2fsprogs openssh-client debian-archive-keyring \
 	make bc bison flex libelf-dev libssl-dev kmod cpio xz-utils ccache \
 	linux-source
 

@@ -29,7 +29,7 @@ from bisector.judging import Judging
 from bisector.machine.domain import open_hypervisor
 from bisector.machine.image import build_image
 from bisector.machine.vm import domain_prefix
-from bisector.model import State, Verdict
+from bisector.model import Commit, State, Verdict
 from bisector.record import inputs
 from bisector.record.artifacts import remove_unfinished
 from bisector.record.index import Index, IndexEntry
@@ -220,30 +220,34 @@ def log(arguments: argparse.Namespace) -> int:
 
 
 def test(arguments: argparse.Namespace) -> int:
-    """One trial of any commit, in a directory that keeps the build for the next one."""
+    """One trial of any commit; its files stay, its sources and its build do not."""
     settings = options.load(options.flags_from(arguments), arguments.config).settings
     with Repository.open(arguments.repo) as repository:
         commit = repository.resolve(arguments.commit)
         repository.check_kernel_tree(commit)
-        directory = arguments.run_dir or _test_directory(repository)
-        directory.mkdir(parents=True, exist_ok=True)
-        run = RunDirectory(directory.absolute())
-        with run.lock():
-            preflight.check(settings, run.path)
-            process.reap(run.path)
-            n = len(list((run.path / "trials").glob("*"))) + 1
-            face = display_for(
-                sys.stderr if arguments.json else sys.stdout, settings.bisect.terms, quiet=arguments.quiet
-            )
-            with face as display, local_engine(settings, run.path, repository, display) as engine:
-                display(Planned(n, commit, "test", 0, 0))
-                trial = engine.measure(TrialRequest(n, commit, {}))
-                ((_, _, judgement),) = Judging(settings, ((n, trial),)).judged_trials()
-                display(TrialJudged(n, trial, judgement.verdict, judgement.why))
-    view = TrialView(n, trial, judgement.verdict, judgement.why)
+    run = _test_directory(arguments.run_dir, repository)
+    face = display_for(sys.stderr if arguments.json else sys.stdout, settings.bisect.terms, quiet=arguments.quiet)
+    with run.lock(), face as display:
+        preflight.check(settings, run.path)
+        process.reap(run.path)
+        view = _one_trial(run, repository.top, settings, commit, display)
+        shutil.rmtree(run.path / "build", ignore_errors=True)
     if arguments.json:
         _print_json(trial_to_json(view, settings.bisect.terms) | {"run_dir": str(run.path)})
-    return _UNTESTABLE if judgement.verdict is Verdict.SKIP else 0
+    return _UNTESTABLE if view.verdict is Verdict.SKIP else 0
+
+
+def _one_trial(run: RunDirectory, repository: Path, settings: Settings, commit: Commit, display: Display) -> TrialView:
+    n = len(list((run.path / "trials").glob("*"))) + 1
+    with (
+        Repository.open(repository, run_marker=run.path) as marked,
+        local_engine(settings, run.path, marked, display) as engine,
+    ):
+        display(Planned(n, commit, "test", 0, 0))
+        trial = engine.measure(TrialRequest(n, commit, {}))
+    ((_, _, judgement),) = Judging(settings, ((n, trial),)).judged_trials()
+    display(TrialJudged(n, trial, judgement.verdict, judgement.why))
+    return TrialView(n, trial, judgement.verdict, judgement.why)
 
 
 def settings(arguments: argparse.Namespace) -> int:
@@ -301,10 +305,14 @@ def _run_directory(arguments: argparse.Namespace) -> RunDirectory:
     return RunDirectory.open(path)
 
 
-def _test_directory(repository: Repository) -> Path:
-    """One for each repository, so that a second test compiles only what differs."""
+def _test_directory(named: Path | None, repository: Repository) -> RunDirectory:
+    """One for each repository: its trials are numbered, and a killed one is cleaned up after by the next."""
     digest = hashlib.sha256(os.fsencode(repository.common_dir)).hexdigest()[:12]
-    return state_home() / "tests" / digest
+    run = RunDirectory((named or state_home() / "tests" / digest).absolute())
+    if run.database.exists():
+        raise UserError(f"{run.path} holds a bisection, whose trials are numbered", "give `test` another --run-dir")
+    run.path.mkdir(parents=True, exist_ok=True)
+    return run
 
 
 def _print_json(document: object) -> None:

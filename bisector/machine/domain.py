@@ -63,6 +63,7 @@ class Hypervisor:
         self._embedded_root = embedded_root
         self._endings: dict[str, Ending] = {}
         self._domains: list[Domain] = []
+        self._names: set[str] = set()  # also of a guest that came up while Ctrl-C was pressed, and has no Domain
         self._callback = connection.domainEventRegisterAny(
             None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_lifecycle, None
         )
@@ -114,18 +115,24 @@ class Hypervisor:
         self._endings.pop(spec.name, None)
         # The embedded driver refuses it; there, a killed process leaves its guest to reap().
         flags = 0 if self.embedded else libvirt.VIR_DOMAIN_START_AUTODESTROY
+        self._names.add(spec.name)
         try:
             handle = self._connection.createXML(domain_xml(spec), flags)
         except libvirt.libvirtError as error:
+            self._names.discard(spec.name)
             log = "; ".join(self._log_tail(spec.name)[-2:])
             raise InfraError(
                 f"{spec.name} did not start: {error}", f"{self._log(spec.name)}: {log}" if log else ""
             ) from error
         domain = Domain(
-            spec, handle, lambda: self._endings.get(spec.name), lambda: self._log_tail(spec.name), self._domains.remove
+            spec, handle, lambda: self._endings.get(spec.name), lambda: self._log_tail(spec.name), self._forget
         )
         self._domains.append(domain)
         return domain
+
+    def _forget(self, domain: "Domain") -> None:
+        self._domains.remove(domain)
+        self._names.discard(domain.spec.name)
 
     def reap(self, prefix: str) -> tuple[str, ...]:
         """End every domain whose name starts with ``prefix``, whoever started it; their names.
@@ -153,6 +160,9 @@ class Hypervisor:
             return
         for domain in tuple(self._domains):
             domain.destroy()
+        for name in tuple(self._names):
+            with suppress(libvirt.libvirtError):  # it never came up
+                self._connection.lookupByName(name).destroy()
         connection, self._connection = self._connection, None
         with suppress(libvirt.libvirtError):  # the daemon may be gone, and its callbacks with it
             connection.domainEventDeregisterAny(self._callback)
@@ -267,12 +277,12 @@ class Domain:
             return
         self.cpu_time_s()
         handle, self._handle = self._handle, None
-        self._forget(self)
         try:
             handle.destroy()
         except libvirt.libvirtError as error:
             if error.get_error_code() not in _GONE:
                 raise InfraError(f"{self.spec.name} cannot be ended: {error}") from error
+        self._forget(self)  # at the end: interrupted before it, close() tries again by name
 
     def __enter__(self) -> Self:
         return self
