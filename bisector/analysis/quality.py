@@ -64,5 +64,7 @@ def _fio(run: Run, limits: Limits) -> Iterator[str]:
     for job in run.jobs:
         if job.error:
             yield f"fio reported error {job.error} in job {job.name}"
+        if job.direction == "read" and not job.total_ios:
+            yield f"job {job.name} did no I/O"
         if job.total_ios and not job.runtime_ms >= limits.min_runtime_share * limits.asked_runtime_s * 1000:
             yield f"job {job.name} ran {job.runtime_ms / 1000:.1f} s of {limits.asked_runtime_s:g} s"

@@ -61,3 +61,9 @@ def test_a_faulty_trial_is_not_weak_but_skipped() -> None:
 def test_several_weaknesses_are_all_told() -> None:
     bad = replace(GOOD, contention=replace(QUIET, other_busy_cores=2.0), clock_drift_s=9)
     assert len(weaknesses(trial(EMPTY, bad), LIMITS)) == 2
+
+
+def test_a_job_that_never_got_an_io_through_is_no_slow_job() -> None:
+    starved = replace(GOOD.jobs[0], iops_mean=0.0, total_ios=0)
+    (why,) = weaknesses(trial(EMPTY, replace(GOOD, jobs=(starved, *GOOD.jobs[1:]))), LIMITS)
+    assert "did no I/O" in why
