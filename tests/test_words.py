@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector import deadline, errors, events, model, process
+from bisector import deadline, errors, events, model, process, resources
 from bisector.errors import BisectorError, KernelFault
 from bisector.model import Direction, FaultKind, Stage, Terms, Verdict
 from tests import fakes
@@ -172,3 +172,11 @@ def test_missing_program_and_failed_command_are_told_apart() -> None:
         process.run(["no-such-program"], deadline_s=10)
     with pytest.raises(process.CommandFailed, match="exit status 3: said why"):
         process.run(["sh", "-c", "echo said why >&2; exit 3"], deadline_s=10)
+
+
+def test_caches_are_where_the_specification_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert resources.cache_home() == tmp_path / "bisector"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert resources.cache_home() == tmp_path / ".cache" / "bisector"

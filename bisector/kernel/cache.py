@@ -27,12 +27,6 @@ _ABANDONED_AFTER_S = 24 * 3600.0
 _IN_USE_S = 2 * 3600.0
 
 
-def default_root() -> Path:
-    """``bisector/kernels`` under the user's cache directory (XDG Base Directory Specification)."""
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "bisector" / "kernels"
-
-
 @dataclass(frozen=True, slots=True)
 class KernelCache:
     """The kernels under ``root``, ``limit_bytes`` in all; :class:`InfraError` when it cannot be read or written."""

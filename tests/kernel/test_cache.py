@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector.errors import InfraError
-from bisector.kernel.cache import KernelCache, default_root
+from bisector.kernel.cache import KernelCache
 from bisector.model import Kernel
 
 LONG_AGO_S = 3 * 24 * 3600
@@ -131,8 +131,3 @@ def test_a_cache_that_cannot_be_made_is_the_hosts_fault(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InfraError, match=r"kernel cache .*Not a directory"):
         KernelCache(tmp_path / "file" / "cache", 1).store(kernel(tmp_path, "k1"))
-
-
-def test_default_root_is_under_the_cache_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_root() == tmp_path / "bisector" / "kernels"
