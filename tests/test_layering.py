@@ -65,7 +65,7 @@ OWNERS = {
     "fabric": {"bisector.machine.guest"},
     "paramiko": {"bisector.machine.guest"},
     "sqlite3": {"bisector.record.store"},
-    "rich": {"bisector.report.progress", "bisector.report.table", "bisector.cli", "bisector.commands"},
+    "rich": {"bisector.report.progress", "bisector.report.table", "bisector.commands.show"},
     "dask": {"bisector.fleet.cluster"},
 }
 

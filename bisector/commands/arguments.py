@@ -1,0 +1,57 @@
+"""What several commands take: how a command is registered, and the flags that mean the same everywhere."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from bisector.errors import UserError
+from bisector.record.index import Index
+from bisector.record.rundir import RunDirectory
+
+Command: TypeAlias = Callable[[argparse.Namespace], int]
+Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def add_verb(
+    verbs: Verbs, name: str, command: Command, help_line: str, *, examples: str = ""
+) -> argparse.ArgumentParser:
+    """The parser of a new command, whose ``command`` takes the parsed arguments and returns the exit code."""
+    verb = verbs.add_parser(
+        name,
+        help=help_line,
+        description=help_line[0].upper() + help_line[1:] + ".",
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    verb.set_defaults(command=command)
+    return verb
+
+
+def add_repo(parser: argparse.ArgumentParser) -> None:
+    """``--repo``: the person's kernel repository."""
+    parser.add_argument("--repo", type=Path, default=Path(), metavar="DIR", help="the kernel repository (default: .)")
+
+
+def add_run_dir(parser: argparse.ArgumentParser, meaning: str = "which run (default: the newest)") -> None:
+    """``--run-dir``; :func:`run_directory` opens what it names."""
+    parser.add_argument("--run-dir", type=Path, metavar="DIR", help=meaning)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """``--json``: one document for scripts."""
+    parser.add_argument("--json", action="store_true", help="for scripts; README.md documents it")
+
+
+def add_quiet(parser: argparse.ArgumentParser) -> None:
+    """``--quiet``: no progress."""
+    parser.add_argument("--quiet", action="store_true", help="only the answer")
+
+
+def run_directory(arguments: argparse.Namespace) -> RunDirectory:
+    """The run that ``--run-dir`` names, else the newest; raises :class:`UserError` when there is none."""
+    path = arguments.run_dir or Index().latest()
+    if path is None:
+        raise UserError("there is no run yet", "bisector start OLD NEW")
+    return RunDirectory.open(path)

@@ -1,0 +1,83 @@
+"""``test``: one trial of one commit."""
+
+import argparse
+import hashlib
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from bisector import options, preflight, process
+from bisector.commands.arguments import Verbs, add_json, add_quiet, add_repo, add_run_dir, add_verb
+from bisector.commands.output import write_json
+from bisector.errors import UserError
+from bisector.events import Planned, TrialJudged
+from bisector.fleet.local import local_engine
+from bisector.history.repository import Repository
+from bisector.judging import Judging
+from bisector.model import Commit, Verdict
+from bisector.record.rundir import RunDirectory, state_home
+from bisector.report.display import Display, display_for
+from bisector.report.status import TrialView, trial_to_json
+from bisector.settings import Settings
+from bisector.trial import TrialRequest
+
+_EXAMPLES = """\
+examples:
+  bisector test v6.1                         measure one commit
+  bisector test HEAD --threshold 2000 --json
+exit codes: 0 measured, 3 this kernel cannot be judged, else as `bisector --help` says
+"""
+_UNTESTABLE = 3
+
+
+def add(verbs: Verbs) -> None:
+    """Register ``test``."""
+    verb = add_verb(verbs, "test", test, "one trial of one commit", examples=_EXAMPLES)
+    verb.add_argument("commit", metavar="COMMIT")
+    add_repo(verb)
+    add_run_dir(verb, "where its files are kept (default: under XDG state)")
+    add_json(verb)
+    add_quiet(verb)
+    options.add_flags(verb)
+
+
+def test(arguments: argparse.Namespace) -> int:
+    """One trial of any commit; its files stay, its sources and its build do not."""
+    settings = options.load(options.flags_from(arguments), arguments.config).settings
+    with Repository.open(arguments.repo) as repository:
+        commit = repository.resolve(arguments.commit)
+        repository.check_kernel_tree(commit)
+    run = _test_directory(arguments.run_dir, repository)
+    face = display_for(sys.stderr if arguments.json else sys.stdout, settings.bisect.terms, quiet=arguments.quiet)
+    with run.lock(), face as display:
+        preflight.check(settings, run.path)
+        process.reap(run.path)
+        view = _one_trial(run, repository.top, settings, commit, display)
+        shutil.rmtree(run.path / "build", ignore_errors=True)
+    if arguments.json:
+        write_json(trial_to_json(view, settings.bisect.terms) | {"run_dir": str(run.path)})
+    return _UNTESTABLE if view.verdict is Verdict.SKIP else 0
+
+
+def _one_trial(run: RunDirectory, repository: Path, settings: Settings, commit: Commit, display: Display) -> TrialView:
+    n = len(list((run.path / "trials").glob("*"))) + 1
+    with (
+        Repository.open(repository, run_marker=run.path) as marked,
+        local_engine(settings, run.path, marked, display) as engine,
+    ):
+        display(Planned(n, commit, "test", 0, 0))
+        trial = engine.measure(TrialRequest(n, commit, {}))
+    ((_, _, judgement),) = Judging(settings, ((n, trial),)).judged_trials()
+    display(TrialJudged(n, trial, judgement.verdict, judgement.why))
+    return TrialView(n, trial, judgement.verdict, judgement.why)
+
+
+def _test_directory(named: Path | None, repository: Repository) -> RunDirectory:
+    """One for each repository: its trials are numbered, and a killed one is cleaned up after by the next."""
+    digest = hashlib.sha256(os.fsencode(repository.common_dir)).hexdigest()[:12]
+    run = RunDirectory((named or state_home() / "tests" / digest).absolute())
+    if run.database.exists():
+        raise UserError(f"{run.path} holds a bisection, whose trials are numbered", "give `test` another --run-dir")
+    run.path.mkdir(parents=True, exist_ok=True)
+    return run

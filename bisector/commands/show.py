@@ -1,0 +1,73 @@
+"""``status``, ``table`` and ``log``: how a run stands, also while it runs."""
+
+import argparse
+import shutil
+import sys
+
+from rich.console import Console
+
+from bisector import standing
+from bisector.bisection import GIT_LOG
+from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_verb, run_directory
+from bisector.commands.output import write, write_json
+from bisector.errors import UserError
+from bisector.record.store import Store
+from bisector.report.progress import print_report
+from bisector.report.status import to_json
+from bisector.report.summary import footer_lines
+from bisector.report.table import report_lines
+from bisector.report.text import as_text
+
+_WIDTH = 120
+
+
+def add(verbs: Verbs) -> None:
+    """Register ``status``, ``table`` and ``log``."""
+    for name, command, help_line in (
+        ("status", status, "how a run stands: one paragraph, or everything with --json"),
+        ("table", table, "the verdict table"),
+    ):
+        shown = add_verb(verbs, name, command, help_line)
+        add_run_dir(shown)
+        add_json(shown)
+    add_run_dir(add_verb(verbs, "log", log, "git's own bisect log"))
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """How a run stands, also while it runs."""
+    run = run_directory(arguments)
+    with Store.open(run.database, readonly=True) as store:
+        view = standing.view(run, store)
+    if arguments.json:
+        write_json(to_json(view))
+    else:
+        write(as_text((*footer_lines(view, _width()),)))
+    return 0
+
+
+def table(arguments: argparse.Namespace) -> int:
+    """The verdict table of a run, also while it runs."""
+    run = run_directory(arguments)
+    with Store.open(run.database, readonly=True) as store:
+        view = standing.view(run, store)
+    if arguments.json:
+        write_json({"schema": to_json(view)["schema"], "trials": to_json(view)["trials"]})
+    elif sys.stdout.isatty():
+        print_report(Console(), view)
+    else:
+        write(as_text(report_lines(view, footer_lines(view, _WIDTH), _WIDTH)))
+    return 0
+
+
+def log(arguments: argparse.Namespace) -> int:
+    """Git's own log of the bisection, as of the last verdict."""
+    run = run_directory(arguments)
+    path = run.path / GIT_LOG
+    if not path.is_file():
+        raise UserError("git knows nothing yet: both ends are measured first", "bisector status")
+    write(path.read_text(encoding="utf-8"))
+    return 0
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((_WIDTH, 24)).columns

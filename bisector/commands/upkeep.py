@@ -1,0 +1,55 @@
+"""``image`` and ``reset``: what is made before a run, and removed after one."""
+
+import argparse
+import shutil
+from contextlib import closing
+
+from bisector import options, process, resources
+from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
+from bisector.commands.output import write
+from bisector.history.repository import Repository
+from bisector.history.worktrees import remove_leftovers
+from bisector.machine.domain import open_hypervisor
+from bisector.machine.image import build_image
+from bisector.machine.vm import domain_prefix
+from bisector.model import State
+from bisector.record.store import Store
+
+
+def add(verbs: Verbs) -> None:
+    """Register ``image`` and ``reset``."""
+    image_ = add_verb(verbs, "image", image, "the guest's root image")
+    image_.add_argument("action", choices=("build",), help="build it, unless it is there already")
+    reset_ = add_verb(verbs, "reset", reset, "end a run: remove its worktrees, guests, disks and build")
+    add_run_dir(reset_)
+    reset_.add_argument("--delete", action="store_true", help="remove its record and all its files, too")
+
+
+def image(arguments: argparse.Namespace) -> int:
+    """Build the guest image now, so that a night without network can begin."""
+    built = build_image(resources.vm_images(), resources.cache_home() / "images", None, lambda text: write(f"{text}\n"))
+    write(f"{built.root}\n")
+    return 0
+
+
+def reset(arguments: argparse.Namespace) -> int:
+    """Leave nothing of a run outside its record; with --delete nothing at all."""
+    run = run_directory(arguments)
+    with run.lock():
+        process.reap(run.path)
+        with closing(Store.open(run.database)) as store:
+            asked = store.bisection()
+            settings = options.from_json(asked.settings)
+            state = store.state()
+            if state is None or state.state is State.RUNNING:
+                store.set_state(State.STOPPED, "reset")
+        with open_hypervisor(settings.machine.connect, run.path) as hypervisor:
+            hypervisor.reap(domain_prefix(run.path))
+        with Repository.open(asked.repository) as repository:
+            remove_leftovers(repository, run.path)
+        for leftover in (run.path / "build", *run.path.glob("*.img"), *run.path.glob("*.qcow2")):
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)
+        if arguments.delete:
+            shutil.rmtree(run.path)
+    write(f"{run.path} {'removed' if arguments.delete else 'reset; its record stays'}\n")
+    return 0
