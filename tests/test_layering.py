@@ -60,7 +60,7 @@ TOGETHER = (
 
 OWNERS = {
     "subprocess": {"bisector.process"},
-    "git": {"bisector.history.repository"},
+    "git": {"bisector.history.door"},
     "libvirt": {"bisector.machine.domain"},
     "fabric": {"bisector.machine.guest"},
     "paramiko": {"bisector.machine.guest"},

@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Self
 
 from bisector.errors import InfraError
+from bisector.history.door import Answer
 from bisector.history.ranges import Range, expected_steps
-from bisector.history.repository import Answer, Repository
+from bisector.history.repository import Repository
 from bisector.history.steps import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Step, Try
 from bisector.history.worktrees import Purpose, Worktree
 from bisector.model import Terms, Verdict

@@ -18,7 +18,8 @@ from types import TracebackType
 from typing import Self
 
 from bisector.errors import InfraError
-from bisector.history.repository import DEADLINE_S, Answer, Repository
+from bisector.history.door import DEADLINE_S, Answer
+from bisector.history.repository import Repository
 from bisector.model import Commit
 
 _ROOM_BYTES = 64 << 20

@@ -1,0 +1,157 @@
+"""The one door to git: how its commands are started, shielded from a person's configuration, and ended.
+
+GitPython starts git, and finds a repository that git refuses to speak of; nothing else of it is used: plain
+commands with plain output are quicker on a kernel's history, and say the same in every version.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bisector.deadline import Deadline, DeadlineExpired
+from bisector.errors import InfraError, UserError
+from bisector.process import RUN_MARKER
+
+# GitPython looks for git when it is imported, and ImportError is no sentence for a person: we look when we need it.
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+
+import git
+
+DEADLINE_S = 600.0
+
+# What a person's configuration must not do to our commands (git-config(1)).
+_CONFIGURATION = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.sparseCheckout=false",  # `git worktree add` copies a sparse checkout's patterns into ours
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "advice.detachedHead=false",
+    "color.ui=false",
+    "worktree.useRelativePaths=false",  # it would write extensions.relativeWorktrees into the user's config
+)
+_ENVIRONMENT = {
+    "LC_ALL": "C",
+    "LANGUAGE": "C",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "true",
+    "SSH_ASKPASS": "true",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_PAGER": "cat",
+}
+# `git rev-parse --local-env-vars`: set inside a git hook, they would turn our commands to another repository.
+_FOREIGN = (
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_CONFIG",
+    "GIT_CONFIG_COUNT",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_DIR",
+    "GIT_GRAFT_FILE",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_INTERNAL_SUPER_PREFIX",
+    "GIT_NAMESPACE",
+    "GIT_NO_REPLACE_OBJECTS",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a git command ended and what it said."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The lines of standard output."""
+        return tuple(self.stdout.splitlines())
+
+
+class Door:
+    """Runs git commands; it never changes directory and takes nothing from the environment it is in."""
+
+    def __init__(self, run_marker: Path | None = None) -> None:
+        if shutil.which("git") is None:
+            raise UserError("git is not installed", "apt install git")
+        self._git = git.Git()
+        self._environment = {**_ENVIRONMENT, **({RUN_MARKER: os.fspath(run_marker)} if run_marker else {})}
+
+    def __call__(
+        self,
+        *words: str,
+        at: Path,
+        where: Sequence[str] = (),
+        ok: tuple[int, ...] | None = (0,),
+        stdin: str = "",
+        deadline_s: float = DEADLINE_S,
+    ) -> Answer:
+        """Run ``git words`` in directory ``at``; ``where`` are options such as ``--git-dir``.
+
+        Raises :class:`InfraError` for an exit status not in ``ok`` (None: any will do) and for a
+        command that does not end in time.
+        """
+        command = [*_shield(deadline_s), "git", "-C", os.fspath(at), *where]
+        command += [word for entry in _CONFIGURATION for word in ("-c", entry)]
+        deadline = Deadline(f"the end of git {words[0]}", deadline_s)
+        status, stdout, stderr = self._run([*command, *words], stdin)
+        if status != 0 and deadline.expired:
+            raise InfraError(str(DeadlineExpired(deadline.what, deadline.seconds)))
+        if ok is not None and status not in ok:
+            last = (stderr.strip().splitlines() or ["no message"])[-1]
+            raise InfraError(f"git {words[0]} failed with status {status}: {last}")
+        return Answer(status, stdout, stderr)
+
+    def _run(self, command: list[str], stdin: str) -> tuple[int, str, str]:
+        with tempfile.TemporaryFile() as file:
+            file.write(stdin.encode())
+            file.seek(0)
+            # Not GitPython's kill_after_timeout: its timer outlives an exception raised meanwhile (Ctrl-C) and
+            # holds the interpreter until it fires. Not its cwd either: it falls back to the directory the
+            # person is in when ours is gone, hence -C.
+            process = self._git.execute(command, as_process=True, istream=file, env=self._environment)
+            try:
+                stdout, stderr = process.communicate()
+            finally:
+                if process.poll() is None:
+                    process.terminate()  # timeout(1) hands it on to git and all of git's children
+                    process.communicate()
+        # Kernel history has Latin-1 names in commits that do not say so; figures and hashes are ASCII.
+        return process.returncode, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """Let go of whatever GitPython keeps."""
+        self._git.clear_cache()
+
+    @property
+    def version(self) -> str:
+        """The version of the git program."""
+        return ".".join(str(part) for part in self._git.version_info)
+
+
+def enclosing_repository(path: Path) -> tuple[Path, Path] | None:
+    """The git directory and the checkout that ``path`` is in, found without git's consent; None without one.
+
+    Git itself does not say where a repository is whose owner it does not trust.
+    """
+    try:
+        with git.Repo(path, search_parent_directories=True) as found:
+            return Path(found.git_dir), Path(found.working_tree_dir or found.git_dir)
+    except git.InvalidGitRepositoryError:
+        return None
+
+
+def _shield(deadline_s: float) -> tuple[str, ...]:
+    """Before every git: its own process group (Ctrl-C is for us alone), a time limit, no foreign variables."""
+    foreign = tuple(f"--unset={name}" for name in _FOREIGN if name in os.environ)
+    return ("timeout", "--kill-after=5", f"{deadline_s:g}", *(("env", *foreign) if foreign else ()))
