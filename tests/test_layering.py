@@ -64,7 +64,7 @@ OWNERS = {
     "libvirt": {"bisector.machine.domain"},
     "fabric": {"bisector.machine.guest"},
     "paramiko": {"bisector.machine.guest"},
-    "sqlite3": {"bisector.record.store"},
+    "sqlite3": {"bisector.record.database"},
     "rich": {"bisector.report.progress", "bisector.report.table", "bisector.commands.show"},
     "dask": {"bisector.fleet.cluster"},
 }

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bisector.errors import InfraError
+from bisector.record.database import DATABASE
 from bisector.record.rundir import state_home
-from bisector.record.store import DATABASE
 
 
 @dataclass(frozen=True, slots=True)

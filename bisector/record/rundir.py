@@ -14,8 +14,9 @@ from typing import Self, TextIO
 from bisector.deadline import Deadline, DeadlineExpired
 from bisector.errors import InfraError, UserError
 from bisector.model import State
+from bisector.record.database import DATABASE, UNFINISHED
 from bisector.record.inputs import INPUTS
-from bisector.record.store import DATABASE, UNFINISHED, Store
+from bisector.record.store import Store
 
 LOCK = "lock"
 # What a start that was killed before its first fact leaves; "libvirt" is the embedded driver's link.

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bisector.errors import BisectorError, UserError
+from bisector.record.database import DATABASE
 from bisector.record.rundir import state_home
-from bisector.record.store import DATABASE
 from bisector.resources import cache_home
 from tests.demo import history
 from tests.demo.history import NEW_TAG, OLD_TAG, History

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bisector.errors import InfraError
+from bisector.record.database import DATABASE
 from bisector.record.index import Index, IndexEntry
-from bisector.record.store import DATABASE
 
 
 def run_of(parent: Path, name: str, repository: Path) -> IndexEntry:

@@ -11,8 +11,9 @@ import pytest
 
 from bisector.errors import UserError
 from bisector.model import State
+from bisector.record.database import DATABASE
 from bisector.record.rundir import LOCK, RunDirectory, run_name, state_home, state_of
-from bisector.record.store import DATABASE, Store
+from bisector.record.store import Store
 
 from . import examples
 

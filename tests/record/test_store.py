@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from bisector.errors import InfraError, UserError
 from bisector.model import Fault, JobFigures, Run, Stage, State
 from bisector.record import schema
+from bisector.record.database import DATABASE
 from bisector.record.rows import InfraFaultRow
-from bisector.record.store import DATABASE, Store
+from bisector.record.store import Store
 
 from . import examples
 
@@ -81,7 +82,7 @@ def test_half_a_trial_is_no_trial(store: Store) -> None:
 
 def test_rows_of_no_trial_are_refused(store: Store) -> None:
     with pytest.raises(sqlite3.IntegrityError, match="FOREIGN KEY"):
-        store._connection.execute("INSERT INTO artifacts VALUES (1, 77, 'a', 'b', 'c', 1)")
+        store.database.connection.execute("INSERT INTO artifacts VALUES (1, 77, 'a', 'b', 'c', 1)")
 
 
 def test_infra_faults_and_states(store: Store) -> None:
@@ -100,8 +101,8 @@ def test_reader_beside_a_writer(store: Store) -> None:
     store.add_trial(examples.measured(1))
     with Store.open(store.path, readonly=True) as reader:
         assert len(reader.trials()) == 1
-        with store._transaction() as connection:
-            connection.execute("DELETE FROM states")  # the writer is in the middle of something
+        with store.database.transaction():
+            store.database.connection.execute("DELETE FROM states")  # the writer is in the middle of something
             assert len(reader.trials()) == 1
         store.add_trial(examples.faulty(2))
         assert len(reader.trials()) == 2
@@ -110,10 +111,10 @@ def test_reader_beside_a_writer(store: Store) -> None:
 
 
 def test_second_writer_that_has_to_wait_too_long(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bisector.record.store._BUSY_S", 0.01)
+    monkeypatch.setattr("bisector.record.database._BUSY_S", 0.01)
     with (
         Store.open(store.path) as other,
-        store._transaction(),
+        store.database.transaction(),
         pytest.raises(InfraError, match="locked by another process"),
     ):
         other.add_trial(examples.measured(1))
@@ -137,7 +138,7 @@ def test_killed_while_creating(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("version", "words"), [(schema.VERSION + 1, "a newer"), (schema.VERSION - 1, "an older")])
 def test_schema_of_another_version(store: Store, version: int, words: str) -> None:
-    store._connection.execute(f"PRAGMA user_version = {version}")
+    store.database.connection.execute(f"PRAGMA user_version = {version}")
     store.close()
     with pytest.raises(UserError, match=f"{words} bisector: its schema is version {version}, this one reads") as caught:
         Store.open(store.path, readonly=True)
@@ -197,7 +198,7 @@ for statement in range(1, 1000):
             seen += 1
             if seen == statement:
                 os.kill(os.getpid(), signal.SIGKILL)
-        store._connection.set_trace_callback(count)
+        store.database.connection.set_trace_callback(count)
         store.add_trial(examples.measured(1))
         os._exit(0)
     _, status = os.waitpid(child, 0)
@@ -246,5 +247,5 @@ def test_kill_9_leaves_whole_trials(store: Store, seed: int) -> None:
             trials = after.trials()
             assert reported <= len(trials) <= reported + 1
             assert trials == tuple((n, examples.measured(n)) for n in range(1, len(trials) + 1))
-            assert after._connection.execute("PRAGMA foreign_key_check").fetchall() == []
+            assert after.database.connection.execute("PRAGMA foreign_key_check").fetchall() == []
             reported = len(trials)
