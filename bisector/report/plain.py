@@ -96,7 +96,7 @@ def _judged_text(event: TrialJudged, terms: Terms) -> str:
     measured = f" at {last_iops(trial.runs)} IOPS" if trial.runs else ""
     took = units.duration(trial.timings.total_s)
     why = f": {event.why}" if event.why else ""
-    return f"trial {event.n}: {trial.commit.short} is {terms.word(event.verdict)}{measured}, after {took}{why}"
+    return f"trial {event.n}: {trial.commit.short} {terms.word(event.verdict)}{measured} ({took}){why}"
 
 
 def _width() -> int:

@@ -204,7 +204,7 @@ PLAIN = """\
 13:14:15    boot
 13:14:15    storage
 13:14:15    workload: run full
-13:14:15  trial 1: 0a5b3c7d9e1f is broken at 1,002 / 9,104 IOPS, after 2 min 26 s: by the least of its jobs
+13:14:15  trial 1: 0a5b3c7d9e1f broken at 1,002 / 9,104 IOPS (2 min 26 s): by the least of its jobs
 """
 
 
@@ -215,7 +215,7 @@ def test_plain_lines() -> None:
             display(event)
     assert stream.getvalue().startswith(PLAIN)
     last = stream.getvalue().splitlines()[-1]
-    assert "trial 3: 2a5b3c7d9e1f is skip, after 13 s: does not build" in last
+    assert "trial 3: 2a5b3c7d9e1f skip (13 s): does not build" in last
 
 
 def test_quiet_says_nothing_before_the_end() -> None:
