@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bisector import kinds, resources
 from bisector.kinds import AUTO, Kind
 from bisector.model import Direction
-from bisector.settings import STACKS, Accelerator, CacheMode
+from bisector.settings import BARE_FRAGMENT, BASE_FRAGMENT, STACKS, Accelerator, CacheMode
 
 PROFILES = ("quick", "article")
 
@@ -80,7 +80,8 @@ OPTIONS: tuple[Option, ...] = (
            "how often a trial of weak evidence is measured again"),
     _path("kernel.base_config", "--base-config", "kernel .config to start from"),
     Option("kernel.fragments", "kernel.fragments", kinds.names_or_paths(), (AUTO,),
-           f'configuration fragments by name or path; "{AUTO}" stands for those of the stack',
+           f'configuration fragments by name or path, the last wins; "{AUTO}" is {BARE_FRAGMENT} '
+           f"({BASE_FRAGMENT} with a base) and those of the stack",
            flag="--fragment", metavar="NAME|FILE", repeat=True),
     Option("kernel.compiler", "kernel.compiler", kinds.text("a compiler's command, such as gcc or gcc-12"), "gcc",
            "C compiler of the kernels", flag="--compiler", metavar="COMMAND"),

@@ -20,7 +20,7 @@ from bisector.errors import UserError
 from bisector.kinds import AUTO
 from bisector.model import Direction, Terms
 from bisector.option_table import BY_KEY, OPTIONS, Option
-from bisector.settings import STACKS, Settings
+from bisector.settings import BARE_FRAGMENT, BASE_FRAGMENT, STACKS, Settings
 
 CONFIG_FILE = "bisector.toml"
 _TRIAL_SPARE_S = 900.0  # boot, storage and laying out the files twice, on a slow host
@@ -135,13 +135,14 @@ def _parse(option: Option, given: Given) -> Any:
 
 def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     """The values with every "auto" that follows from other settings filled in."""
-    stack = STACKS[values["storage.stack"]]
+    ground = BARE_FRAGMENT if values["kernel.base_config"] is None else BASE_FRAGMENT
+    auto = (ground, *STACKS[values["storage.stack"]].fragments)
     names = values["kernel.fragments"]
     runs_s = checks.RUNS_PER_TRIAL * values["workload.runtime_s"]
     return {
         **values,
         "bisect.terms": values["bisect.terms"] or _DEFAULT_TERMS[values["bisect.direction"]],
-        "kernel.fragments": tuple(one for name in names for one in (stack.fragments if name == AUTO else (name,))),
+        "kernel.fragments": tuple(one for name in names for one in (auto if name == AUTO else (name,))),
         "kernel.jobs": values["kernel.jobs"] or len(os.sched_getaffinity(0)),
         "machine.trial_deadline_s": values["machine.trial_deadline_s"] or runs_s + _TRIAL_SPARE_S,
     }

@@ -45,6 +45,11 @@ STACKS = {
 }
 
 
+# What "auto" puts below the stack's fragments: without a base .config the smallest kernel, over one its mending.
+BARE_FRAGMENT = "tiny"
+BASE_FRAGMENT = "distribution"
+
+
 @dataclass(frozen=True, slots=True)
 class BisectSettings:
     """What is looked for and how it is judged."""

@@ -56,7 +56,7 @@ def test_quick_is_the_default() -> None:
     assert found.workload.job == resources.jobs() / "partial.fio"
     assert found.bisect.threshold_iops is None
     assert found.bisect.terms == Terms("broken", "fixed")
-    assert found.kernel.fragments == ("vm", "storage-lvmcache")
+    assert found.kernel.fragments == ("tiny", "vm", "storage-lvmcache")
     assert found.kernel.jobs == len(os.sched_getaffinity(0))
     assert found.machine.trial_deadline_s == 2 * 40 + 900
     assert set(effective.origins.values()) == {"profile quick"}
@@ -107,7 +107,7 @@ def test_every_flag() -> None:
         first_parent=True,
     )
     assert found.kernel.base_config == here / "base"
-    assert found.kernel.fragments == ("vm", "storage-lvmcache", str(here / "my.config"))
+    assert found.kernel.fragments == ("distribution", "vm", "storage-lvmcache", str(here / "my.config"))
     assert (found.kernel.compiler, found.kernel.jobs) == ("gcc-12", 3)
     assert (found.machine.connect, found.machine.accelerator) == ("qemu:///system", Accelerator.TCG)
     assert (found.machine.memory_bytes, found.machine.append) == (2 * GIB, "quiet loglevel=3")
@@ -124,7 +124,7 @@ def test_terms_follow_the_direction() -> None:
 
 
 def test_fragments_follow_the_stack() -> None:
-    assert from_argv("--stack", "hdd").settings.kernel.fragments == STACKS["hdd"].fragments
+    assert from_argv("--stack", "hdd").settings.kernel.fragments == ("tiny", *STACKS["hdd"].fragments)
 
 
 def test_paths_in_a_file_start_from_it(directory: Path) -> None:
@@ -169,7 +169,7 @@ def test_describe() -> None:
     shown = {key: row.value for key, row in rows.items()}
     assert shown["storage.ssd.size"] == "512MiB"
     assert shown["workload.runtime"] == "40s"
-    assert shown["kernel.fragments"] == "vm, storage-lvmcache"
+    assert shown["kernel.fragments"] == "tiny, vm, storage-lvmcache"
     assert shown["bisect.first_parent"] == "true"
     assert shown["machine.image"] == '""'
 

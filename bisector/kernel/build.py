@@ -48,7 +48,7 @@ class KernelBuilder:
         self._base = None if base is None else kconfig.parse(kconfig.read_base(base))
         fragments = kconfig.read_fragments(kconfigs, settings.fragments)
         self._asked = kconfig.merge(map(kconfig.parse, fragments))
-        self._wanted = kconfig.merge((self._base or {}, kconfig.parse(kconfig.PINNED), self._asked))
+        self._wanted = kconfig.merge((self._base or {}, self._asked))
 
     def check(self) -> None:
         """Raise :class:`bisector.errors.UserError` naming what this host lacks, before anything expensive."""

@@ -15,25 +15,10 @@ from bisector.errors import UserError
 Options = dict[str, str]
 
 NOT_SET = "n"
+EMPTY = '""'
 _GZIP_MAGIC = b"\x1f\x8b"
 _OPTION = re.compile(r"^(?:(CONFIG_\w+)=(.*?)|# (CONFIG_\w+) is not set)\s*$")
 _HEADER = re.compile(r"^# Linux/(\w+) .*Configuration", re.MULTILINE)
-
-# What keeps a distribution's .config from building reproducibly, or at all, outside the
-# distribution. Weaker than the fragments: a fragment that asks for one of these gets it.
-PINNED = """\
-# The commit's hash in the release would make each commit another kernel.
-# CONFIG_LOCALVERSION_AUTO is not set
-# A module signing key is made at random for each build directory and built in.
-# CONFIG_MODULE_SIG is not set
-# Files that only the distribution's source package has.
-CONFIG_SYSTEM_TRUSTED_KEYS=""
-CONFIG_SYSTEM_REVOCATION_KEYS=""
-# Debugging information is not measured, needs pahole, and multiplies time and room.
-CONFIG_DEBUG_INFO_NONE=y
-# CONFIG_DEBUG_INFO is not set
-# CONFIG_DEBUG_INFO_BTF is not set
-"""
 
 # Options that only another architecture's configuration sets; the words are the kernel's.
 _FOREIGN = {
@@ -77,8 +62,15 @@ def render(options: Mapping[str, str]) -> str:
 
 
 def unmet(asked: Mapping[str, str], obtained: Mapping[str, str]) -> tuple[str, ...]:
-    """What was asked for and is not so, as ``CONFIG_X=y``, in the order it was asked for."""
-    return tuple(f"{name}={value}" for name, value in asked.items() if obtained.get(name, NOT_SET) != value)
+    """What was asked for and is not so, as ``CONFIG_X=y``, in the order it was asked for.
+
+    An option that is not there says what ``n`` and an empty string say.
+    """
+    return tuple(f"{name}={value}" for name, value in asked.items() if obtained.get(name, _absent(value)) != value)
+
+
+def _absent(asked: str) -> str:
+    return asked if asked == EMPTY else NOT_SET
 
 
 def read_base(path: Path) -> str:

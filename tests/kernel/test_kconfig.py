@@ -3,9 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from bisector import resources
 from bisector.errors import UserError
 from bisector.kernel import kconfig
 
+OWN = sorted(resources.kconfigs().glob("*.config"))
 DEBIAN = "#\n# Automatically generated file; DO NOT EDIT.\n# Linux/x86 6.1.0-18-amd64 Kernel Configuration\n#\n"
 
 
@@ -27,7 +29,7 @@ def test_of_a_choice_the_later_layer_comes_last() -> None:
 
 
 def test_unmet_tells_missing_weaker_and_unwanted() -> None:
-    asked = {"CONFIG_A": "y", "CONFIG_B": "y", "CONFIG_C": "n", "CONFIG_D": "n", "CONFIG_E": "16"}
+    asked = {"CONFIG_A": "y", "CONFIG_B": "y", "CONFIG_C": "n", "CONFIG_D": "n", "CONFIG_E": "16", "CONFIG_S": '""'}
     obtained = {"CONFIG_A": "m", "CONFIG_C": "y", "CONFIG_E": "16"}
     assert kconfig.unmet(asked, obtained) == ("CONFIG_A=y", "CONFIG_B=y", "CONFIG_C=n")
 
@@ -88,9 +90,24 @@ def test_missing_fragment_names_those_there_are(tmp_path: Path) -> None:
     assert "did you mean storage-lvmcache?" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    "path", sorted((Path(__file__).parents[2] / "kconfigs").glob("*.config")), ids=lambda p: p.name
-)
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
+def test_own_fragments_say_what_they_are_for_in_their_first_line(path: Path) -> None:
+    first = path.read_text().partition("\n")[0]
+    assert first.startswith(f"# {path.stem}: ")
+    assert len(first) > len(path.stem) + 20
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
 def test_own_fragments_say_each_option_once(path: Path) -> None:
     lines = [line for line in path.read_text().splitlines() if "CONFIG_" in line]
     assert len(kconfig.parse(path.read_text())) == len(lines)
+
+
+def test_no_two_of_the_fragments_that_go_together_contradict_each_other() -> None:
+    """A later one would win without a word; below them only what mends a distribution's configuration may be undone."""
+    names = ("tiny", "vm", "storage-lvmcache", "storage-bcache", "debug")
+    values: dict[str, set[str]] = {}
+    for name in names:
+        for option, value in kconfig.parse(resources.fragment(name).read_text()).items():
+            values.setdefault(option, set()).add(value)
+    assert {option for option, found in values.items() if len(found) > 1} == set()
