@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bisector import options
 from bisector.bisection import GIT_LOG
+from bisector.configurations import config_changes
 from bisector.errors import BisectorError, UserError
 from bisector.history.ranges import Range
 from bisector.history.repository import Repository
@@ -27,6 +28,8 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
     last = store.state()
     candidates = _candidates(asked, judging)
     skipped = set(asked.skips) | {t.commit.sha for _, t, j in judging.judged_trials() if j.verdict is Verdict.SKIP}
+    first = candidates[0] if state is State.FOUND and candidates else None
+    trials = [trial for _, trial in judging.trials]
     log = run.path / GIT_LOG
     return BisectionView(
         state=state,
@@ -38,7 +41,8 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
         threshold_origin=_threshold_origin(judging),
         old=_commit(asked, asked.old_sha, judging),
         new=_commit(asked, asked.new_sha, judging),
-        first_fixed=candidates[0] if state is State.FOUND and candidates else None,
+        first_fixed=first,
+        config_changes=config_changes(asked.repository, asked.paths, run.path, trials, first) if first else (),
         candidates=candidates,
         skips_in_the_way=tuple(commit for commit in candidates if state is State.NARROWED and commit.sha in skipped),
         trials=tuple(

@@ -45,7 +45,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.report",
     ),
     ("bisector.trial", "bisector.judging"),
-    ("bisector.record", "bisector.fleet", "bisector.bisection", "bisector.standing", "bisector.preflight"),
+    (
+        "bisector.record",
+        "bisector.fleet",
+        "bisector.bisection",
+        "bisector.standing",
+        "bisector.configurations",
+        "bisector.preflight",
+    ),
     ("bisector.cli", "bisector.commands", "bisector.__main__"),
 )
 
@@ -54,7 +61,14 @@ TOGETHER = (
     {"bisector.errors", "bisector.model", "bisector.events"},
     {"bisector.settings", "bisector.options", "bisector.option_table", "bisector.checks"},
     {f"bisector.report.{name}" for name in ("table", "status", "units", "text", "summary", "course")},
-    {"bisector.record", "bisector.fleet", "bisector.bisection", "bisector.standing", "bisector.preflight"},
+    {
+        "bisector.record",
+        "bisector.fleet",
+        "bisector.bisection",
+        "bisector.standing",
+        "bisector.configurations",
+        "bisector.preflight",
+    },
     {"bisector.cli", "bisector.commands", "bisector.__main__"},
 )
 

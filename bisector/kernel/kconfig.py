@@ -69,6 +69,16 @@ def unmet(asked: Mapping[str, str], obtained: Mapping[str, str]) -> tuple[str, .
     return tuple(f"{name}={value}" for name, value in asked.items() if obtained.get(name, _absent(value)) != value)
 
 
+def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
+    """Each option that is not the same in two effective configurations: its name and both values, by name.
+
+    An option that one of them does not mention is ``n`` there, which is how the build sees it.
+    """
+    names = sorted(before.keys() | after.keys())
+    both = ((name, before.get(name, NOT_SET), after.get(name, NOT_SET)) for name in names)
+    return tuple((name, old, new) for name, old, new in both if old != new)
+
+
 def _absent(asked: str) -> str:
     return asked if asked == EMPTY else NOT_SET
 

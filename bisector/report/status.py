@@ -14,7 +14,10 @@ with zone. Strings are as git, the kernel and fio gave them (not cleaned for a t
 ``direction``          ``improvement`` or ``regression``
 ``threshold_iops``     number, or ``null`` while it is not known; ``threshold_origin`` says whence
 ``old``, ``new``       ``{sha, subject, committed_at}``: the ends of the range
-``first_fixed``        the same of the first commit on the new side (whatever it is called), or ``null``
+``first_fixed``        the same of the first commit on the new side (whatever it is called), or ``null``;
+                       with ``config_changes``: ``[{parent, options: [{option, parent, child}]}]``,
+                       what its effective .config has otherwise than that of each parent whose
+                       .config is on record; every option that differs is there
 ``candidates``         ``[sha]``: what the first new commit can still be; one when ``found``
 ``skips_in_the_way``   ``[sha]``: skipped commits that keep the candidates apart
 ``evaluations``        number of trials; ``skipped``, ``weak`` and ``reused`` are those among them
@@ -67,6 +70,23 @@ class TrialView:
 
 
 @dataclass(frozen=True, slots=True)
+class OptionChange:
+    """An option of the effective .config with its value in the parent and in the child; ``n`` is off or absent."""
+
+    option: str
+    parent: str
+    child: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChanges:
+    """What the first new commit's effective .config has otherwise than that of one of its parents."""
+
+    parent: Commit
+    options: tuple[OptionChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class InfraFaultView:
     """Trouble of ours, the host's or the network's; ``sha`` is what was tried when it happened."""
 
@@ -99,6 +119,7 @@ class BisectionView:
     resume_command: str
     threshold_origin: str = ""
     log: str = ""
+    config_changes: tuple[ConfigChanges, ...] = ()
 
     def count(self, verdict: Verdict) -> int:
         """How many trials ended in this verdict."""
@@ -134,7 +155,7 @@ def to_json(view: BisectionView) -> dict[str, object]:
         "threshold_origin": view.threshold_origin or None,
         "old": _commit(view.old),
         "new": _commit(view.new),
-        "first_fixed": _commit(view.first_fixed) if view.first_fixed else None,
+        "first_fixed": _first(view.first_fixed, view.config_changes) if view.first_fixed else None,
         "candidates": [commit.sha for commit in view.candidates],
         "skips_in_the_way": [commit.sha for commit in view.skips_in_the_way],
         "evaluations": len(view.trials),
@@ -177,6 +198,11 @@ def trial_to_json(view: TrialView, terms: Terms) -> dict[str, object]:
 
 def _commit(commit: Commit) -> dict[str, str]:
     return {"sha": commit.sha, "subject": commit.subject, "committed_at": commit.committed_at}
+
+
+def _first(commit: Commit, changes: tuple[ConfigChanges, ...]) -> dict[str, object]:
+    shown = [{"parent": one.parent.sha, "options": [asdict(option) for option in one.options]} for one in changes]
+    return {**_commit(commit), "config_changes": shown}
 
 
 def _run(run: Run) -> dict[str, object]:

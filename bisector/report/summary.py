@@ -97,6 +97,19 @@ def _per_kernel(view: BisectionView, width: int, label: str, of: Callable[..., t
     return _labelled(label, _listed(texts), width)
 
 
+def _config(view: BisectionView, width: int) -> list[Line]:
+    """A default that changed is a frequent culprit: all that differs is named, also what cannot matter."""
+    lines: list[Line] = []
+    for changes in view.config_changes:
+        if not changes.options:
+            continue
+        count = units.plural(len(changes.options), "option")
+        title = f"the effective configuration differs from that of the parent {changes.parent.short} in {count}:"
+        words = "; ".join(f"{one.option}: {one.parent} -> {one.child}" for one in changes.options)
+        lines += _labelled("config", [*_sentences(title, width), *_sentences(words, width)], width, Role.WEAK)
+    return lines
+
+
 def _host(view: BisectionView, width: int) -> list[Line]:
     hosts = dict.fromkeys(trial.trial.host for trial in view.trials)
     return _labelled("host", wrapped(hosts, width - _LABEL_WIDTH), width)
@@ -111,7 +124,7 @@ def _directory(view: BisectionView, width: int) -> list[Line]:
     return _labelled("record", [view.run_dir], width)
 
 
-_CIRCUMSTANCES = (_range, _figures, _threshold, _evaluations, _unmet, _quirks, _host, _infra, _directory)
+_CIRCUMSTANCES = (_range, _figures, _threshold, _evaluations, _unmet, _quirks, _config, _host, _infra, _directory)
 
 
 def _found(view: BisectionView, width: int) -> list[Line]:

@@ -22,7 +22,7 @@ from bisector.model import (
     Trial,
     Verdict,
 )
-from bisector.report.status import BisectionView, InfraFaultView, TrialView
+from bisector.report.status import BisectionView, ConfigChanges, InfraFaultView, OptionChange, TrialView
 
 STARTED_AT = "2026-03-01T10:00:00+00:00"
 SUBJECTS = (
@@ -139,8 +139,13 @@ def view(*trials: TrialView, state: State = State.FOUND) -> BisectionView:
     )
 
 
+CHANGES = ConfigChanges(
+    COMMITS[2], (OptionChange("CONFIG_DM_CACHE_SMQ", "n", "y"), OptionChange("CONFIG_HZ", "250", "1000"))
+)
+
+
 def found() -> BisectionView:
-    return view(BROKEN, FIXED, MIDDLE, CULPRIT)
+    return replace(view(BROKEN, FIXED, MIDDLE, CULPRIT), config_changes=(CHANGES,))
 
 
 def narrowed() -> BisectionView:

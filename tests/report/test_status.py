@@ -142,6 +142,15 @@ def test_values_of_a_found_one() -> None:
         "sha": examples.COMMITS[3].sha,
         "subject": "dm cache policy smq: demote when the cache is full",
         "committed_at": "2026-01-13T12:00:00+01:00",
+        "config_changes": [
+            {
+                "parent": examples.COMMITS[2].sha,
+                "options": [
+                    {"option": "CONFIG_DM_CACHE_SMQ", "parent": "n", "child": "y"},
+                    {"option": "CONFIG_HZ", "parent": "250", "child": "1000"},
+                ],
+            }
+        ],
     }
     assert whole["candidates"] == [examples.COMMITS[3].sha]
     assert whole["threshold_iops"] == 2003.1

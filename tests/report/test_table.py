@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from bisector.model import Commit, State, Terms, Verdict
-from bisector.report.status import BisectionView, TrialView
+from bisector.report.status import BisectionView, ConfigChanges, OptionChange, TrialView
 from bisector.report.summary import answer_lines, footer_lines
 from bisector.report.table import Figures, figures, report_lines, rows, run_names, time_lines, verdict_lines
 from bisector.report.text import Line, as_text, cells, line_text
@@ -33,6 +33,9 @@ range        broken: 0a5b3c7d9e1f ("Linux 5.0")
 figures      mean IOPS of the slowest and of the fastest job of each run
 threshold    2,003 IOPS, the geometric mean of the least jobs of both ends
 evaluations  4 trials, 9 min 46 s
+config       the effective configuration differs from that of the parent
+             2a5b3c7d9e1f in 2 options:
+             CONFIG_DM_CACHE_SMQ: n -> y; CONFIG_HZ: 250 -> 1000
 host         box
 record       /var/runs/r1
 
@@ -217,6 +220,18 @@ def test_footer_counts_what_kernels_lack() -> None:
     footer = text(footer_lines(view, 80))
     assert "not obtained CONFIG_VIRTIO_MENU=y (1 of 2 kernels)\n" in footer
     assert "quirks       max-page-size\n" in footer
+
+
+def test_footer_names_every_option_that_differs_from_the_parent() -> None:
+    options = tuple(OptionChange(f"CONFIG_OPTION_{n}", "n", "y") for n in range(30))
+    view = replace(examples.found(), config_changes=(examples.CHANGES, ConfigChanges(examples.COMMITS[1], options)))
+    footer = " ".join(text(footer_lines(view, 80)).split())
+    parents = [examples.COMMITS[n].short for n in (2, 1)]
+    assert f"differs from that of the parent {parents[0]} in 2 options: CONFIG_DM_CACHE_SMQ: n -> y;" in footer
+    assert f"parent {parents[1]} in 30 options:" in footer
+    assert all(f"CONFIG_OPTION_{n}: n -> y" in footer for n in range(30))
+    equal = replace(view, config_changes=(ConfigChanges(examples.COMMITS[1], ()),))
+    assert "configuration" not in text(footer_lines(equal, 80))
 
 
 def test_long_lists_are_cut_with_their_count() -> None:

@@ -1,0 +1,56 @@
+"""What the effective configurations on both sides of the answer differ in, from the files of its trials.
+
+A changed default in a Kconfig file is a frequent reason for a changed figure, and then the diff of
+the first new commit does not show what the compiler was given.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from bisector.errors import BisectorError
+from bisector.history.repository import Repository
+from bisector.kernel import kconfig
+from bisector.model import Commit, Trial
+from bisector.report.status import ConfigChanges, OptionChange
+
+ARTIFACT = "kernel.config"
+
+
+def config_changes(
+    repository: Path, paths: Iterable[str], run_dir: Path, trials: Iterable[Trial], first: Commit
+) -> tuple[ConfigChanges, ...]:
+    """One for each parent of ``first`` whose .config was kept, with or without a kernel that could be measured.
+
+    With ``paths`` the parents are those that git's history of these paths shows. Nothing when the
+    repository or the files are gone: this is told beside the answer and does not decide it.
+    """
+    files = {trial.commit.sha: path for trial in trials if (path := _file(run_dir, trial)) is not None}
+    child = _options(files.get(first.sha))
+    if child is None:
+        return ()
+    found = ((parent, _options(files.get(parent.sha))) for parent in _parents(repository, paths, first))
+    return tuple(
+        ConfigChanges(parent, tuple(OptionChange(*one) for one in kconfig.differences(options, child)))
+        for parent, options in found
+        if options is not None
+    )
+
+
+def _parents(repository: Path, paths: Iterable[str], commit: Commit) -> tuple[Commit, ...]:
+    try:
+        with Repository.open(repository) as opened:
+            answer = opened.ask("rev-list", "--parents", "--max-count=1", commit.sha, "--", *paths)
+            return opened.commits(sha for line in answer.lines for sha in line.split()[1:])
+    except BisectorError:
+        return ()
+
+
+def _file(run_dir: Path, trial: Trial) -> Path | None:
+    return next((run_dir / artifact.path for artifact in trial.artifacts if artifact.name == ARTIFACT), None)
+
+
+def _options(file: Path | None) -> kconfig.Options | None:
+    try:
+        return kconfig.parse(file.read_text(encoding="utf-8")) if file is not None else None
+    except OSError:
+        return None
