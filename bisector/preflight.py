@@ -9,7 +9,7 @@ from bisector.errors import UserError
 from bisector.fleet.local import kernel_builder
 from bisector.machine.domain import open_hypervisor
 from bisector.machine.host import disk_room_bytes
-from bisector.settings import DiskSettings, Settings
+from bisector.settings import DiskSettings, KernelSettings, Settings
 from bisector.workload.runner import check_job
 
 # Measured on Linux 6.1 with the fragments of this tree: 1.5 GiB of sources, 0.2 GiB of build; a
@@ -24,21 +24,28 @@ _GIB = 1 << 30
 def check(settings: Settings, run_dir: Path) -> None:
     """Raise :class:`UserError` for the first thing that would stop the run later."""
     check_job(settings.workload)
-    builder = kernel_builder(settings.kernel)
-    builder.check()
-    _check_room(settings, run_dir)
+    kernel_builder(settings.kernel).check()
+    disks = [disk for disk in (settings.storage.ssd, settings.storage.hdd) if disk.path is None]
+    images = _IMAGE_BYTES if settings.machine.image is None else 0
+    _check_room(run_dir, _build_bytes(settings.kernel) + sum(disk.size_bytes for disk in disks), images)
     for key, disk in (("storage.ssd.path", settings.storage.ssd), ("storage.hdd.path", settings.storage.hdd)):
         _check_disk(key, disk)
     with open_hypervisor(settings.machine.connect, run_dir, resources.cache_home() / "libvirt") as hypervisor:
         _ = hypervisor.qemu_version
 
 
-def _check_room(settings: Settings, run_dir: Path) -> None:
-    build = _SMALL_BUILD_BYTES if settings.kernel.base_config is None else _LARGE_BUILD_BYTES
-    disks = [disk for disk in (settings.storage.ssd, settings.storage.hdd) if disk.path is None]
-    needed = {run_dir: _SOURCES_BYTES + build + sum(disk.size_bytes for disk in disks)}
-    if settings.machine.image is None:
-        needed[resources.cache_home()] = _IMAGE_BYTES
+def check_build(settings: KernelSettings, run_dir: Path) -> None:
+    """The same for a build alone, which needs no guest."""
+    kernel_builder(settings).check()
+    _check_room(run_dir, _build_bytes(settings), 0)
+
+
+def _build_bytes(settings: KernelSettings) -> int:
+    return _SOURCES_BYTES + (_SMALL_BUILD_BYTES if settings.base_config is None else _LARGE_BUILD_BYTES)
+
+
+def _check_room(run_dir: Path, run_bytes: int, cache_bytes: int) -> None:
+    needed = {run_dir: run_bytes, **({resources.cache_home(): cache_bytes} if cache_bytes else {})}
     for path, needed_bytes in _by_file_system(needed).items():
         free = disk_room_bytes(path)
         if free < needed_bytes:

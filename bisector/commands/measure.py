@@ -48,7 +48,7 @@ def test(arguments: argparse.Namespace) -> int:
     with Repository.open(arguments.repo) as repository:
         commit = repository.resolve(arguments.commit)
         repository.check_kernel_tree(commit)
-    run = _test_directory(arguments.run_dir, repository)
+    run = test_directory(arguments.run_dir, repository)
     face = display_for(sys.stderr if arguments.json else sys.stdout, settings.bisect.terms, quiet=arguments.quiet)
     with run.lock(), face as display:
         preflight.check(settings, run.path)
@@ -73,11 +73,13 @@ def _one_trial(run: RunDirectory, repository: Path, settings: Settings, commit: 
     return TrialView(n, trial, judgement.verdict, judgement.why)
 
 
-def _test_directory(named: Path | None, repository: Repository) -> RunDirectory:
+def test_directory(named: Path | None, repository: Repository) -> RunDirectory:
     """One for each repository: its trials are numbered, and a killed one is cleaned up after by the next."""
     digest = hashlib.sha256(os.fsencode(repository.common_dir)).hexdigest()[:12]
     run = RunDirectory((named or state_home() / "tests" / digest).absolute())
     if run.database.exists():
-        raise UserError(f"{run.path} holds a bisection, whose trials are numbered", "give `test` another --run-dir")
+        raise UserError(
+            f"{run.path} holds a bisection, whose trials are numbered", "give this command another --run-dir"
+        )
     run.path.mkdir(parents=True, exist_ok=True)
     return run

@@ -1,4 +1,4 @@
-"""What commands write to standard output."""
+"""What commands write."""
 
 import json
 import sys
@@ -7,6 +7,12 @@ import sys
 def write(text: str) -> None:
     """Text as it is."""
     sys.stdout.write(text)
+
+
+def note(text: str) -> None:
+    """A line for the person beside what is written, on standard error."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def write_json(document: object) -> None:

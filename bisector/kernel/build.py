@@ -73,6 +73,17 @@ class KernelBuilder:
         """The kept kernel of a git tree id, if there is one."""
         return self._cache.find(self.key(tree))
 
+    def configure(self, places: BuildPlaces) -> tuple[str, ...]:
+        """Make the effective .config of what is checked out, ``kernel.config`` in the logs; nothing is built.
+
+        The answer is what was asked for and not obtained. Raises as :meth:`build` does.
+        """
+        deadline = Deadline("kernel configuration", self._settings.build_deadline_s)
+        with _host_troubles(places):
+            places = places.prepared()
+            make = Make(places, self._variables(quirks.applying(places.source)), self._jobs, deadline)
+            return kconfig.unmet(self._asked, self._configure(make))
+
     def build(self, tree: str, places: BuildPlaces) -> Kernel:
         """Build what is checked out in ``places.source`` and keep it as the kernel of ``tree``.
 

@@ -6,6 +6,7 @@ The syntax is that of ``.config`` (Documentation/kbuild/kconfig.rst): ``CONFIG_X
 
 import difflib
 import gzip
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ NOT_SET = "n"
 EMPTY = '""'
 _GZIP_MAGIC = b"\x1f\x8b"
 _OPTION = re.compile(r"^(?:(CONFIG_\w+)=(.*?)|# (CONFIG_\w+) is not set)\s*$")
+_DEFINED = re.compile(r"^\s*(?:menu)?config\s+(\w+)", re.MULTILINE)
 _HEADER = re.compile(r"^# Linux/(\w+) .*Configuration", re.MULTILINE)
 
 # Options that only another architecture's configuration sets; the words are the kernel's.
@@ -77,6 +79,13 @@ def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[tu
     names = sorted(before.keys() | after.keys())
     both = ((name, before.get(name, NOT_SET), after.get(name, NOT_SET)) for name in names)
     return tuple((name, old, new) for name, old, new in both if old != new)
+
+
+def symbols(source: Path) -> frozenset[str]:
+    """The names of all options that the Kconfig files of a source tree define, as ``CONFIG_X``."""
+    files = (Path(at, name) for at, _, names in os.walk(source) for name in names if name.startswith("Kconfig"))
+    texts = (path.read_text(encoding="utf-8", errors="replace") for path in files if path.is_file())
+    return frozenset(f"CONFIG_{name}" for text in texts for name in _DEFINED.findall(text))
 
 
 def _absent(asked: str) -> str:

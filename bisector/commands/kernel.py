@@ -1,0 +1,199 @@
+"""``kernel config`` and ``kernel build``: a commit's configuration, or its kernel, and nothing measured."""
+
+import argparse
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from bisector import options, preflight, process
+from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_verb
+from bisector.commands.measure import test_directory
+from bisector.commands.output import note, write, write_json
+from bisector.errors import KernelFault, UserError
+from bisector.fleet.local import kernel_builder
+from bisector.history.repository import Repository
+from bisector.history.worktrees import SourceTree
+from bisector.kernel import kconfig
+from bisector.kernel.build import KernelBuilder
+from bisector.kernel.make import BuildPlaces
+from bisector.model import Commit, Kernel
+from bisector.report.text import clean
+
+_CONFIG_EXAMPLES = """\
+examples:
+  bisector kernel config v6.1 > v6.1.config
+  bisector kernel config HEAD --base-config /boot/config-6.1.0-18-amd64 -o debian.config
+exit codes: 0 made, 3 this commit's Kconfig files fail, else as `bisector --help` says
+"""
+_BUILD_EXAMPLES = """\
+examples:
+  bisector kernel build v6.1                 into the cache that runs use, too
+  bisector kernel build HEAD -o out --fragment auto --fragment debug
+exit codes: 0 built or kept from before, 3 this commit does not build, else as `bisector --help` says
+"""
+_DOES_NOT_BUILD = 3
+_LABEL_WIDTH = 14
+
+
+def add(verbs: Verbs) -> None:
+    """Register ``kernel config`` and ``kernel build``."""
+    group = verbs.add_parser("kernel", help="the configuration or the kernel of a commit", allow_abbrev=False)
+    parts = group.add_subparsers(metavar="COMMAND", required=True)
+    config_ = add_verb(
+        parts, "config", config, "the effective .config of a commit, and what was not obtained",
+        examples=_CONFIG_EXAMPLES,
+    )  # fmt: skip
+    config_.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to write it (default: to here)")
+    build_ = add_verb(parts, "build", build, "build the kernel of a commit, nothing else", examples=_BUILD_EXAMPLES)
+    build_.add_argument("-o", "--output", type=Path, metavar="DIR", help="copy image, .config and modules there")
+    add_json(build_)
+    for verb in (config_, build_):
+        verb.add_argument("commit", metavar="COMMIT")
+        add_repo(verb)
+        add_run_dir(verb, "where it is built (default: under XDG state, as for `bisector test`)")
+        options.add_flags(verb)
+
+
+@dataclass(frozen=True, slots=True)
+class _Workshop:
+    """What a build works with; ``logs`` holds those of the last one."""
+
+    commit: Commit
+    builder: KernelBuilder
+    source: SourceTree
+    run_dir: Path
+
+    @classmethod
+    @contextmanager
+    def open(cls, arguments: argparse.Namespace) -> Iterator[Self]:
+        """The place that ``bisector test`` works in, locked; sources and build are gone afterwards."""
+        settings = options.load(options.flags_from(arguments), arguments.config).settings
+        with Repository.open(arguments.repo) as repository:
+            commit = repository.resolve(arguments.commit)
+            repository.check_kernel_tree(commit)
+        run = test_directory(arguments.run_dir, repository)
+        with run.lock():
+            preflight.check_build(settings.kernel, run.path)
+            process.reap(run.path)
+            with (
+                Repository.open(repository.top, run_marker=run.path) as marked,
+                SourceTree(marked, run.path) as source,
+            ):
+                yield cls(commit, kernel_builder(settings.kernel), source, run.path)
+            shutil.rmtree(run.path / "build", ignore_errors=True)
+
+    @property
+    def logs(self) -> Path:
+        return self.run_dir / "kernel"
+
+    def places(self) -> BuildPlaces:
+        """The sources checked out, no logs yet."""
+        note(f"checking out {_named(self.commit)}")
+        shutil.rmtree(self.logs, ignore_errors=True)
+        return BuildPlaces(self.source.checkout(self.commit), self.run_dir / "build", self.logs, self.run_dir)
+
+
+def config(arguments: argparse.Namespace) -> int:
+    """Write the .config that a build of this commit would have."""
+    with _Workshop.open(arguments) as shop:
+        places = shop.places()
+        try:
+            unmet = shop.builder.configure(places)
+        except KernelFault as fault:
+            return _complain(shop, fault)
+        known = kconfig.symbols(places.source) if unmet else frozenset()
+        text = (shop.logs / "kernel.config").read_text(encoding="utf-8")
+    if arguments.output is None:
+        write(text)
+    else:
+        with _writing(arguments.output):
+            arguments.output.write_text(text, encoding="utf-8")
+        note(f"written to {arguments.output}")
+    obtained = kconfig.parse(text)
+    for wish in unmet:
+        note(f"not obtained: {_reason(wish, obtained, known)}")
+    return 0
+
+
+def _reason(wish: str, obtained: kconfig.Options, known: frozenset[str]) -> str:
+    name, _, _ = wish.partition("=")
+    if name not in known:
+        return f"{wish} (there is no such option in this tree)"
+    return f"{wish} (it is {obtained.get(name, kconfig.NOT_SET)}: what it depends on, or what selects it, says so)"
+
+
+def build(arguments: argparse.Namespace) -> int:
+    """Build, or find it kept; say what it is and what it was made with."""
+    if arguments.output:
+        with _writing(arguments.output):  # not after an hour
+            arguments.output.mkdir(parents=True, exist_ok=True)
+    with _Workshop.open(arguments) as shop:
+        kernel = shop.builder.find(shop.commit.tree)
+        if kernel is None:
+            places = shop.places()
+            note(f"building; the log is {shop.logs / 'build.log'}")
+            try:
+                kernel = shop.builder.build(shop.commit.tree, places)
+            except KernelFault as fault:
+                return _complain(shop, fault)
+        files = _copied(kernel, arguments.output) if arguments.output else _files(kernel)
+    if arguments.json:
+        commit = {"sha": shop.commit.sha, "subject": shop.commit.subject, "committed_at": shop.commit.committed_at}
+        facts = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(kernel).items()}
+        write_json({**commit, "kernel": facts, "files": {name: str(path) for name, path in files.items()}})
+    else:
+        _show(shop.commit, kernel, files)
+    return 0
+
+
+def _files(kernel: Kernel) -> dict[str, Path]:
+    return {"image": kernel.image, "config": kernel.config}
+
+
+def _copied(kernel: Kernel, directory: Path) -> dict[str, Path]:
+    """Copies under the names that people know."""
+    names = {"config": ".config"}
+    with _writing(directory):
+        return {
+            name: Path(shutil.copyfile(path, directory / names.get(name, path.name)))
+            for name, path in _files(kernel).items()
+        }
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write {error.filename or path}: {error.strerror}", "name another place: -o") from error
+
+
+def _show(commit: Commit, kernel: Kernel, files: dict[str, Path]) -> None:
+    lines = [
+        ("commit", _named(commit)),
+        ("release", kernel.release),
+        *((name, str(path)) for name, path in files.items()),
+        ("compiler", kernel.toolchain),
+        ("quirks", ", ".join(kernel.quirks) or "none"),
+        ("not obtained", ", ".join(kernel.unmet) or "nothing"),
+        ("built in", "kept from before" if kernel.cached else f"{kernel.build_s:.1f} s"),
+    ]
+    write("".join(f"{label:<{_LABEL_WIDTH}}{text}\n" for label, text in lines))
+
+
+def _complain(shop: _Workshop, fault: KernelFault) -> int:
+    """The compiler's own words; exit code of a commit that cannot be judged."""
+    sys.stdout.flush()
+    note(f"{_named(shop.commit)} does not build: {fault.reason}")
+    for line in fault.tail[1:]:
+        note(f"  {clean(line)}")
+    note(f"  the log is {shop.logs / 'build.log'}")
+    return _DOES_NOT_BUILD
+
+
+def _named(commit: Commit) -> str:
+    return f'{commit.short} ("{clean(commit.subject)}")'

@@ -1,0 +1,139 @@
+"""``kernel config`` and ``kernel build`` from the command line, on a stand-in tree in a real repository."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bisector.cli import main
+from bisector.kernel import kconfig
+from bisector.record.rundir import state_home
+from tests.history.histories import KERNEL_TREE, git
+from tests.kernel.fake_tree import FRAGMENT, copy_to, edit, iops_of, spoil
+
+
+_IDENTITY = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
+
+
+@dataclass
+class World:
+    """A repository whose ``good`` builds and whose ``bad`` does not, and directories of the test's own."""
+
+    repo: Path
+    output: pytest.CaptureFixture[str]
+
+    def run(self, *words: str | Path) -> tuple[int, str, str]:
+        self.output.readouterr()
+        settings = ("--fragment", "./md.config", "--repo", str(self.repo))
+        code = main(["kernel", *map(str, words), *settings])
+        seen = self.output.readouterr()
+        return code, seen.out, seen.err
+
+    def commit(self, name: str) -> None:
+        git(self.repo, "add", "--all", "--force")
+        git(self.repo, *_IDENTITY, "commit", "--quiet", "--message", name)
+        git(self.repo, "tag", name)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> World:
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "CCACHE_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setattr("bisector.preflight.disk_room_bytes", lambda path: 1 << 40)
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    Path("md.config").write_text(FRAGMENT + "CONFIG_VIRTIO_MENU=y\n# CONFIG_64BIT is not set\n")
+    repo = copy_to(tmp_path / "linux")
+    for name, text in KERNEL_TREE.items():
+        (repo / name).parent.mkdir(parents=True, exist_ok=True)
+        if not (repo / name).exists():
+            (repo / name).write_text(text)
+    git(repo, "init", "--quiet", "--initial-branch=main")
+    world = World(repo, capsys)
+    world.commit("good")
+    spoil(repo)
+    world.commit("bad")
+    edit(repo, "drivers/md/Kconfig", "config MD", "konfig MD")
+    world.commit("ugly")
+    return world
+
+
+def nothing_left(world: World) -> None:
+    (run,) = (state_home() / "tests").iterdir()
+    assert not (run / "build").exists()
+    assert not (run / "worktrees").exists()
+    assert len(git(world.repo, "worktree", "list").splitlines()) == 1
+
+
+def test_config_is_written_to_standard_output_alone(world: World) -> None:
+    code, out, err = world.run("config", "good")
+    assert code == 0
+    assert kconfig.parse(out)["CONFIG_DM_CACHE_SMQ"] == "y"
+    assert out.startswith("#\n")
+    assert "not obtained: CONFIG_VIRTIO_MENU=y (there is no such option in this tree)\n" in err
+    assert "not obtained: CONFIG_64BIT=n (it is y: " in err
+    assert "CONFIG_DM_CACHE_SMQ" not in err
+    nothing_left(world)
+
+
+def test_config_into_a_file(world: World) -> None:
+    code, out, _ = world.run("config", "good", "-o", "effective")
+    assert (code, out) == (0, "")
+    assert kconfig.parse(Path("effective").read_text())["CONFIG_MD"] == "y"
+
+
+def test_build_is_kept_for_the_next_one_and_for_runs(world: World) -> None:
+    code, out, err = world.run("build", "good")
+    shown = dict(line.split(maxsplit=1) for line in out.splitlines())
+    assert (code, shown["release"], shown["quirks"]) == (0, "6.1.0", "none")
+    assert iops_of(Path(shown["image"])) == 1002
+    assert "gcc" in shown["compiler"]
+    assert "building; the log is" in err
+    nothing_left(world)
+    _, again, err = world.run("build", "good")
+    assert again.endswith("built in      kept from before\n")
+    assert err == ""
+
+
+def test_build_into_a_directory_and_for_scripts(world: World) -> None:
+    code, out, _ = world.run("build", "good", "-o", "out", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["sha"] == git(world.repo, "rev-parse", "good").strip()
+    assert document["files"] == {"image": "out/bzImage", "config": "out/.config"}
+    assert document["kernel"]["unmet"] == ["CONFIG_VIRTIO_MENU=y", "CONFIG_64BIT=n"]
+    assert iops_of(Path("out/bzImage")) == 1002
+    assert "CONFIG_MD=y\n" in Path("out/.config").read_text()
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "words"),
+    [
+        ("build", "bad", ("does not build: fs/dcache.c:8:9: error:", "build.log")),
+        ("build", "ugly", ("does not build: drivers/md/Kconfig:1: syntax error",)),
+        ("config", "ugly", ("drivers/md/Kconfig:1: syntax error",)),
+    ],
+)
+def test_a_commit_that_fails_is_told_in_the_tools_own_words(
+    world: World, verb: str, name: str, words: tuple[str, ...]
+) -> None:
+    code, out, err = world.run(verb, name)
+    assert (code, out) == (3, "")
+    assert all(word in err for word in words), err
+    nothing_left(world)
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_build(world: World) -> None:
+    Path("file").write_text("precious")
+    code, _, err = world.run("build", "good", "-o", "file")
+    assert code == 2
+    assert "cannot write file" in err
+    assert "building" not in err
+
+
+def test_what_is_no_commit(world: World) -> None:
+    code, _, err = world.run("config", "v9.9")
+    assert code == 2
+    assert "unknown revision 'v9.9'" in err
