@@ -150,12 +150,15 @@ def _output(log: Path | None) -> Iterator[int | None]:
 
 
 def _end_group(child: "subprocess.Popen[str]") -> None:
-    """SIGTERM, a moment, SIGKILL, to the whole process group."""
-    for signum, grace_s in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, _GRACE_S)):
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signum)
-        try:
-            child.communicate(timeout=grace_s)
-        except subprocess.TimeoutExpired:
-            continue
-        return
+    """SIGTERM, a moment, SIGKILL, to the whole process group: a child may end and leave a stubborn one of its own."""
+    _signal_group(child, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        child.communicate(timeout=_GRACE_S)
+    _signal_group(child, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        child.communicate(timeout=_GRACE_S)
+
+
+def _signal_group(child: "subprocess.Popen[str]", signum: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signum)

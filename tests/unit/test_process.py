@@ -1,0 +1,43 @@
+"""Commands end with all that they started."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bisector import process
+from bisector.deadline import Deadline
+
+# A leader that ends at SIGTERM and a child of it that does not; the child alone holds the log open.
+STUBBORN = """\
+sh -c 'trap "" TERM; echo $$ > {pid}; while :; do sleep 0.1; done' &
+while [ ! -s {pid} ]; do sleep 0.01; done
+wait
+"""
+
+
+@pytest.fixture
+def pid_file(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "pid"
+    yield path
+    if is_alive(pid := int(path.read_text())):
+        os.kill(pid, signal.SIGKILL)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("logged", [True, False], ids=["to a log", "to us"])
+def test_a_child_that_ignores_sigterm_ends_with_its_parent(pid_file: Path, tmp_path: Path, logged: bool) -> None:
+    with pytest.raises(process.CommandTimeout):
+        process.run(
+            ["sh", "-c", STUBBORN.format(pid=pid_file)], deadline_s=0.5, log=tmp_path / "log" if logged else None
+        )
+    pid = int(pid_file.read_text())
+    Deadline("the stubborn child's end", 2).poll(lambda: not is_alive(pid) or None, every_s=0.01)
