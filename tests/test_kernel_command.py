@@ -12,7 +12,6 @@ from bisector.record.rundir import state_home
 from tests.history.histories import KERNEL_TREE, git
 from tests.kernel.fake_tree import FRAGMENT, copy_to, edit, iops_of, spoil
 
-
 _IDENTITY = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
 
 
