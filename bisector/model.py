@@ -110,8 +110,9 @@ class Kernel:
     """A built kernel image and what identifies it.
 
     ``key`` names what it was made from (tree, configuration, toolchain, quirks), ``content_sha256``
-    what it is (the loaded sections of vmlinux without the build-id note): equal content means
-    equal kernels. ``unmet`` are the options asked for and not obtained, as ``CONFIG_X=y``.
+    what it is (the loaded sections of vmlinux and of the code that boots it, without notes and the
+    text of the version): equal content means equal kernels. ``unmet`` are the options asked for and
+    not obtained, as ``CONFIG_X=y``.
     """
 
     image: Path

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, KernelFault
-from bisector.kernel import elf, kconfig, quirks, toolchain
+from bisector.kernel import elf, kconfig, quirks, signature, toolchain
 from bisector.kernel.cache import KernelCache
 from bisector.kernel.make import BuildPlaces, Make, unfinished
 from bisector.model import FaultKind, Kernel, Stage
@@ -24,6 +24,9 @@ from bisector.settings import KernelSettings
 
 _IMAGE = Path("arch/x86/boot/bzImage")
 _RELEASE = Path("include/config/kernel.release")
+
+# Counts up when content_sha256 is made in another way: a kept kernel's could not be compared.
+_CONTENT = 2
 
 _PINNED_VARIABLES = {
     "ARCH": toolchain.HOST_ARCHITECTURE,
@@ -66,6 +69,7 @@ class KernelBuilder:
             "toolchain": self._toolchain.identity,
             "quirks": quirks.digest(),
             "variables": _PINNED_VARIABLES,
+            "content": _CONTENT,
         }
         return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:32]
 
@@ -102,12 +106,13 @@ class KernelBuilder:
             unmet = kconfig.unmet(self._asked, obtained)
             if unmet:
                 (places.logs / "unmet.txt").write_text("".join(f"{line}\n" for line in unmet), encoding="utf-8")
+            release = (places.build / _RELEASE).read_text(encoding="utf-8").strip()
             kernel = Kernel(
                 image=places.build / _IMAGE,
                 config=places.build / ".config",
-                release=(places.build / _RELEASE).read_text(encoding="utf-8").strip(),
+                release=release,
                 build_id=elf.build_id(places.build / "vmlinux"),
-                content_sha256=elf.content_sha256(places.build / "vmlinux"),
+                content_sha256=elf.combined(signature.parts(places.build, places.source, release)),
                 key=self.key(tree),
                 toolchain=self._toolchain.identity,
                 quirks=tuple(quirk.name for quirk in applied),

@@ -1,8 +1,15 @@
-"""What a built vmlinux is: its build-id, and a digest of what is loaded into memory."""
+"""What ELF files hold: the build-id note, and what of them is loaded into memory (elf(5)).
+
+The sections are read here and not by readelf and objcopy, because what counts is spread over them: in
+a linked image the loaded sections at their addresses, in an object file or module also its
+relocations and symbols, and in all of them texts that say only which version this is.
+"""
 
 import hashlib
 import re
-import tempfile
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from bisector import process
@@ -10,6 +17,53 @@ from bisector.errors import InfraError
 
 _DEADLINE_S = 120.0
 _BUILD_ID = re.compile(r"Build ID: ([0-9a-f]+)")
+
+_MAGIC = b"\x7fELF"
+_RELOCATABLE = 1  # ET_REL
+_SYMBOLS, _RELOCATIONS, _NOTE, _NO_BITS = 2, (4, 9), 7, 8  # SHT_SYMTAB, SHT_RELA and SHT_REL, SHT_NOTE, SHT_NOBITS
+_ALLOCATED, _EXECUTABLE = 0x2, 0x4  # SHF_ALLOC, SHF_EXECINSTR
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """Where the fields are in files of 32 or 64 bits."""
+
+    header: struct.Struct  # e_type, e_entry, e_shoff, e_shentsize, e_shnum, e_shstrndx
+    section: struct.Struct  # sh_name, sh_type, sh_flags, sh_addr, sh_offset, sh_size, sh_link, sh_info
+
+
+_CLASSES = {
+    b"\x01\x01": _Class(struct.Struct("<16xH6xI4xI10xHHH"), struct.Struct("<8I8x")),
+    b"\x02\x01": _Class(struct.Struct("<16xH6xQ8xQ10xHHH"), struct.Struct("<2I4Q2I16x")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    name: bytes
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+
+    @property
+    def loaded(self) -> bool:
+        """Notes are there for tools; the build-id among them is taken over debugging sections, too."""
+        return bool(self.flags & _ALLOCATED) and self.kind != _NOTE
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    data: bytes
+    relocatable: bool
+    entry: int
+    sections: tuple[_Section, ...]
+
+    def content(self, section: _Section) -> bytes:
+        return b"" if section.kind == _NO_BITS else self.data[section.offset : section.offset + section.size]
 
 
 def build_id(vmlinux: Path) -> str:
@@ -19,17 +73,89 @@ def build_id(vmlinux: Path) -> str:
     return match[1] if match else ""
 
 
-def content_sha256(vmlinux: Path) -> str:
-    """The digest of the loaded sections, notes left out.
+def content_sha256(path: Path, release: str = "") -> str:
+    """The digest of what an ELF file brings into memory: of vmlinux, an object file or a module (``.ko``).
 
-    The build-id is taken over the whole file, debugging sections included, so it differs between
-    kernels that run the same; what is loaded does not.
+    Equal digests mean equal kernel code and data. Left out is what differs without a reason: notes,
+    debugging information, and in data the text ``release``, which is this kernel's ``uname -r``: the
+    banners, ``init_uts_ns``, ``vermagic`` and firmware paths hold it, and so do strings that the
+    compiler merged and that no symbol names. Another kernel's digest is the same only if it has its own
+    release, of the same length, at just these places. What a release changes beyond its text
+    (``LINUX_VERSION_CODE`` in code, a longer text that moves what follows) makes kernels different,
+    which costs a measurement and no more. The vDSO is an ELF image inside vmlinux; its notes go, too:
+    they hold ``LINUX_VERSION_CODE`` and a build-id (arch/x86/entry/vdso/note.S).
+
+    Raises :class:`InfraError` when the file cannot be read or is not ELF.
     """
-    with tempfile.TemporaryDirectory(prefix="content-", dir=vmlinux.parent) as directory:
-        image = Path(directory) / "loaded.bin"
-        _tool("objcopy", "-O", "binary", "-R", ".notes", "-R", ".note.*", vmlinux, image)
-        with image.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InfraError(f"{path}: {error.strerror}") from error
+    file = _parse(data)
+    if file is None:
+        raise InfraError(f"{path} is no whole ELF file of x86")
+    digest = hashlib.sha256(f"{file.relocatable} {file.entry}\n".encode())
+    for section in _telling(file):
+        place = (section.name, section.kind, section.flags, section.address, section.size)
+        digest.update(repr(place).encode() + b"\n")
+        digest.update(_without_version(file.content(section), section, release.encode()))
+    return digest.hexdigest()
+
+
+def combined(parts: Mapping[str, str]) -> str:
+    """One digest of named digests, in the order of their names: of vmlinux, its boot code, its modules."""
+    return hashlib.sha256("".join(f"{name} {parts[name]}\n" for name in sorted(parts)).encode()).hexdigest()
+
+
+def _telling(file: _File) -> Iterator[_Section]:
+    """The sections that say what is loaded; where the linker has yet to come, also what it goes by."""
+    loaded = {index for index, section in enumerate(file.sections) if section.loaded}
+    strings = {section.link for section in file.sections if section.kind == _SYMBOLS}
+    for index, section in enumerate(file.sections):
+        for_linking = (
+            section.kind == _SYMBOLS or index in strings or (section.kind in _RELOCATIONS and section.info in loaded)
+        )
+        if index in loaded or (file.relocatable and for_linking):
+            yield section
+
+
+def _without_version(content: bytes, section: _Section, release: bytes) -> bytes:
+    if section.flags & _EXECUTABLE or not section.flags & _ALLOCATED:
+        return content
+    blank = b"\xfe" * len(release)  # no text has it
+    return _without_inner_notes(content.replace(release, blank) if release else content)
+
+
+def _without_inner_notes(content: bytes) -> bytes:
+    """Data with the notes of ELF images in it blanked; a chance sequence that only begins like one stays."""
+    start = content.find(_MAGIC)
+    if start < 0:
+        return content
+    blanked = bytearray(content)
+    while start >= 0:
+        inner = _parse(content[start:])
+        for section in inner.sections if inner is not None else ():
+            if section.kind == _NOTE:
+                at = start + section.offset
+                blanked[at : at + section.size] = bytes(section.size)
+        start = content.find(_MAGIC, start + 1)
+    return bytes(blanked)
+
+
+def _parse(data: bytes) -> _File | None:
+    """The section table, or None for what is not a whole little-endian ELF file."""
+    fields = _CLASSES.get(data[4:6]) if data[:4] == _MAGIC else None
+    if fields is None or len(data) < fields.header.size:
+        return None
+    kind, entry, table, size, count, names = fields.header.unpack_from(data)
+    if size != fields.section.size or table + size * count > len(data) or names >= count:
+        return None
+    rows = [fields.section.unpack_from(data, table + size * index) for index in range(count)]
+    if any(kind_ != _NO_BITS and offset + length > len(data) for _, kind_, _, _, offset, length, _, _ in rows):
+        return None
+    words = data[rows[names][4] : rows[names][4] + rows[names][5]]
+    sections = tuple(_Section(words[row[0] :].partition(b"\0")[0], *row[1:]) for row in rows)
+    return _File(data, kind == _RELOCATABLE, entry, sections)
 
 
 def _tool(*argv: str | Path) -> str:

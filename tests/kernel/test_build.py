@@ -102,7 +102,7 @@ def test_an_unchanged_tree_compiles_nothing(bench: Bench) -> None:
 
 def test_a_changed_file_is_the_only_one_compiled(bench: Bench) -> None:
     first = bench.build()
-    assert len(bench.made()) == 5
+    assert len(bench.made()) == 6
     set_iops(bench.source, 4000)
     second = bench.build()
     assert bench.made() == ["drivers/md/dm-cache-policy-smq.o"]
@@ -122,11 +122,28 @@ def test_a_comment_or_documentation_makes_no_other_kernel(bench: Bench) -> None:
     assert first.content_sha256 == second.content_sha256 == third.content_sha256
 
 
+def test_a_version_alone_makes_no_other_kernel(bench: Bench) -> None:
+    first = bench.build()
+    edit(bench.source, "Makefile", "PATCHLEVEL = 1", "PATCHLEVEL = 2")
+    second = bench.build()
+    assert (first.release, second.release) == ("6.1.0", "6.2.0")
+    assert first.build_id != second.build_id
+    assert first.content_sha256 == second.content_sha256
+
+
+def test_what_boots_the_kernel_is_part_of_it(bench: Bench) -> None:
+    first = bench.build()
+    edit(bench.source, "arch/x86/boot/main.c", "boot_heap_pages = 4", "boot_heap_pages = 5")
+    second = bench.build()
+    assert first.build_id == second.build_id
+    assert first.content_sha256 != second.content_sha256
+
+
 def test_another_build_directory_makes_the_same_kernel(bench: Bench) -> None:
     first = bench.build()
     (bench.path / "build").rename(bench.path / "build before")
     second = bench.build()
-    assert len(bench.made()) == 5
+    assert len(bench.made()) == 6
     assert first.content_sha256 == second.content_sha256
     assert first.build_id == second.build_id
 
