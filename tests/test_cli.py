@@ -1,6 +1,7 @@
 """Bad input at the command line: a sentence, what to type next, an exit code, and nothing left behind."""
 
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -172,7 +173,7 @@ def test_start_in_a_directory_of_something_else(world: World, tmp_path: Path) ->
 def test_run_directory_of_a_newer_schema(world: World, tmp_path: Path) -> None:
     newer = tmp_path / "newer"
     newer.mkdir()
-    with sqlite3.connect(newer / "record.sqlite") as connection:
+    with closing(sqlite3.connect(newer / "record.sqlite")) as connection:
         connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
     assert "a newer bisector" in world.refuses("status", "--run-dir", newer)

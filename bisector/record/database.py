@@ -133,7 +133,7 @@ def _connect(path: Path, readonly: bool) -> sqlite3.Connection:
     connection = _open(uri + ("?mode=ro" if readonly else "?mode=rw"))
     try:
         connection.execute("PRAGMA schema_version")
-    except sqlite3.OperationalError as error:
+    except sqlite3.Error as error:
         connection.close()
         # Nobody writes and the directory is not ours to make -shm in (sqlite.org/wal.html, "Read-Only Databases").
         still = not path.with_name(path.name + "-wal").exists()

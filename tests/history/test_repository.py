@@ -5,6 +5,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -163,7 +164,8 @@ def test_resolve(make: Make) -> None:
     repository, names = make(nodes)
     commit = repository.resolve("v1.0")
     assert (commit.sha, commit.subject) == (names["subject with — dash"], "subject with — dash")
-    assert commit.committed_at == "2017-07-14T02:44:00+00:00"
+    # UTC is "Z" since git 2.45, "+00:00" before
+    assert datetime.fromisoformat(commit.committed_at) == datetime(2017, 7, 14, 2, 44, tzinfo=UTC)
     assert len(commit.tree) == 40
     assert repository.resolve("main~1").sha == names["c2"]
     assert repository.resolve(names["c1"][:12]).sha == names["c1"]

@@ -187,7 +187,6 @@ def test_lasting_stream_keeps_to_text_io() -> None:
 
 
 def test_choice_of_face(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
     assert isinstance(display_for(Terminal(), Terms()), LiveProgress)
     assert isinstance(display_for(Terminal(), Terms(), quiet=True), Quiet)
     assert isinstance(display_for(io.StringIO(), Terms()), PlainLines)
@@ -227,8 +226,7 @@ def test_quiet_says_nothing_before_the_end() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_colours_change_no_column(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
+def test_colours_change_no_column(width: int) -> None:
     console = Console(file=io.StringIO(), record=True, width=width, force_terminal=True, highlight=False)
     print_report(console, examples.narrowed())
     lines = console.export_text().splitlines()
@@ -240,6 +238,12 @@ def test_colours_change_no_column(width: int, monkeypatch: pytest.MonkeyPatch) -
     figures = [line for line in lines[first : first + 12] if " / " in line]
     assert [line[:end].split()[-1] for line in figures] == ["9,104", "7,363", "7,363"]
     assert {line[:end][-5:] for line in figures} == {"9,104", "7,363"}, "the last column ends under its title"
+
+
+@pytest.fixture(autouse=True)
+def capable_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """rich moves no cursor where TERM says dumb, as it may in continuous integration."""
+    monkeypatch.setenv("TERM", "xterm-256color")
 
 
 def shown_live(*events: Event, conclude: bool) -> str:
