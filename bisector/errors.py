@@ -66,15 +66,18 @@ class KernelFault(BisectorError):
 
     exit_code = 4
 
-    def __init__(self, stage: Stage, kind: FaultKind, reason: str, tail: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, stage: Stage, kind: FaultKind, reason: str, tail: tuple[str, ...] = (), cached: bool = False
+    ) -> None:
         super().__init__(reason)
-        self.args = (stage, kind, reason, tail)
+        self.args = (stage, kind, reason, tail, cached)
         self.stage = stage
         self.kind = kind
         self.reason = reason
         self.tail = tail
+        self.cached = cached
 
     @property
     def fault(self) -> Fault:
         """The same as a plain record, for the trial's facts."""
-        return Fault(self.stage, self.kind, self.reason, self.tail)
+        return Fault(self.stage, self.kind, self.reason, self.tail, self.cached)

@@ -92,7 +92,7 @@ class Judging:
             return Judgement(verdict, f"same kernel as {trial.same_kernel_as[:12]}")
         evidence = self._evidence(trial)
         if evidence.trial.fault is not None:
-            return Judgement(Verdict.SKIP, f"{evidence.trial.fault.kind}: {evidence.trial.fault.reason}")
+            return Judgement(Verdict.SKIP, evidence.trial.fault.sentence)
         if evidence.weaknesses:
             return Judgement(Verdict.WEAK, "; ".join(evidence.weaknesses))
         return self._judge_sound(trial)

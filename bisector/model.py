@@ -220,12 +220,21 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a commit cannot be judged; ``tail`` holds the last log lines that matter."""
+    """Why a commit cannot be judged; ``tail`` holds the last log lines that matter.
+
+    ``cached`` says that this was not tried again: an earlier build of the same source ended so.
+    """
 
     stage: Stage
     kind: FaultKind
     reason: str
     tail: tuple[str, ...] = ()
+    cached: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """What happened, for a person."""
+        return f"{self.kind}{', known from an earlier build' if self.cached else ''}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

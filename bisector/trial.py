@@ -82,6 +82,7 @@ class _Course:
         if (kept := bench.builder.find(commit.tree)) is not None:
             shutil.copy(kept.config, self.logs / "kernel.config")
             return kept
+        bench.builder.recall_failure(commit.tree, self.logs)
         self._enter(Stage.CHECKOUT)
         source = bench.source.checkout(commit)
         self._enter(Stage.BUILD)

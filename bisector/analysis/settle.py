@@ -58,7 +58,7 @@ def settle(evidence: Sequence[Evidence], max_repeats: int) -> Settlement:
             return Measured(one.trial)
     faults = [one.trial.fault for one in evidence if one.trial.fault is not None]
     if faults and (faults[-1].stage in _CERTAIN_STAGES or len(faults) >= _FAULTS_BELIEVED):
-        return Untestable(f"{faults[-1].kind}: {faults[-1].reason}")
+        return Untestable(faults[-1].sentence)
     weak = [one for one in evidence if one.weaknesses and one.trial.fault is None]
     if len(weak) > max_repeats:
         return Untestable(f"no sound measurement in {len(weak)}: {weak[-1].weaknesses[0]}")

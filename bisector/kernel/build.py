@@ -11,19 +11,23 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import astuple
 from functools import cached_property
 from pathlib import Path
 
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, KernelFault
 from bisector.kernel import elf, kconfig, quirks, signature, toolchain
+from bisector.kernel.buildlog import surely_of_the_source
 from bisector.kernel.cache import KernelCache
-from bisector.kernel.make import BuildPlaces, Make, unfinished
+from bisector.kernel.entries import BuildFailure
+from bisector.kernel.make import BUILD_LOG, BuildPlaces, Make, unfinished
 from bisector.model import FaultKind, Kernel, Stage
 from bisector.settings import KernelSettings
 
 _IMAGE = Path("arch/x86/boot/bzImage")
 _RELEASE = Path("include/config/kernel.release")
+_OF_THE_SOURCE = (FaultKind.CONFIG_ERROR, FaultKind.BUILD_ERROR)  # a time-out is as much the host's
 
 # Counts up when content_sha256 is made in another way: a kept kernel's could not be compared.
 _CONTENT = 2
@@ -88,9 +92,17 @@ class KernelBuilder:
             make = Make(places, self._variables(quirks.applying(places.source)), self._jobs, deadline)
             return kconfig.unmet(self._asked, self._configure(make))
 
+    def recall_failure(self, tree: str, logs: Path) -> None:
+        """Raise the :class:`KernelFault` that a git tree id is known to end in, if it is; its log goes to ``logs``."""
+        failure = self._cache.find_failure(self.key(tree))
+        if failure is not None:
+            shutil.copyfile(failure.log, logs / BUILD_LOG)
+            raise KernelFault(*astuple(failure.fault))
+
     def build(self, tree: str, places: BuildPlaces) -> Kernel:
         """Build what is checked out in ``places.source`` and keep it as the kernel of ``tree``.
 
+        A failure is kept, too, when it cannot be anything but the source's.
         Raises :class:`KernelFault` (stage config or build) where the source is to blame and
         :class:`InfraError` where the host is: no room, no memory, no make.
         """
@@ -99,10 +111,14 @@ class KernelBuilder:
             places = places.prepared()
             applied = quirks.applying(places.source)
             make = Make(places, self._variables(applied), self._jobs, deadline)
-            with unfinished(places):
-                obtained = self._configure(make)
-                make.run(Stage.BUILD, "bzImage")
-                _require_image(places.build)
+            try:
+                with unfinished(places):
+                    obtained = self._configure(make)
+                    make.run(Stage.BUILD, "bzImage")
+                    _require_image(places.build)
+            except KernelFault as fault:
+                self._keep_failure(tree, places, fault)
+                raise
             unmet = kconfig.unmet(self._asked, obtained)
             if unmet:
                 (places.logs / "unmet.txt").write_text("".join(f"{line}\n" for line in unmet), encoding="utf-8")
@@ -121,6 +137,12 @@ class KernelBuilder:
                 build_s=deadline.elapsed_s,
             )
         return self._cache.store(kernel)
+
+    def _keep_failure(self, tree: str, places: BuildPlaces, fault: KernelFault) -> None:
+        log = places.logs / BUILD_LOG
+        output = log.read_text(encoding="utf-8", errors="replace")
+        if fault.kind in _OF_THE_SOURCE and surely_of_the_source(output, places.source, places.build):
+            self._cache.store_failure(BuildFailure(self.key(tree), fault.fault, log))
 
     @cached_property
     def _toolchain(self) -> toolchain.Toolchain:

@@ -1,26 +1,25 @@
-"""Built kernels kept by what they were made from, the least recently used dropped first.
+"""Built kernels, and failures to build, kept by what they were made from; the least recently used go first.
 
-One directory for each key, holding ``bzImage``, ``kernel.config`` and ``kernel.json``. An entry
-appears and disappears by one rename, so any number of processes may share a cache without a lock.
+One directory for each key, see :mod:`bisector.kernel.entries`. An entry appears and disappears by one
+rename, so any number of processes may share a cache without a lock.
 """
 
 import errno
-import hashlib
-import json
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import UnionType
 
 from bisector.errors import InfraError
+from bisector.kernel import entries
+from bisector.kernel.entries import BuildFailure, Entry
 from bisector.model import Kernel
 
-_SCHEMA = 1
 _TEMPORARY = ".tmp-"
 _ABANDONED_AFTER_S = 24 * 3600.0
 # A kernel somebody found or stored this recently may be about to boot: it outlives the limit.
@@ -36,32 +35,53 @@ class KernelCache:
 
     def find(self, key: str) -> Kernel | None:
         """The kernel of this key, its image checked against its digest; a damaged one is dropped."""
-        entry = self.root / key
-        with self._troubles():
-            if not entry.exists():
-                return None
-            kernel = _read(entry, key)
-            if kernel is None:
-                self._drop(entry)
-                return None
-            try:
-                os.utime(entry)
-            except FileNotFoundError:  # another process dropped it this moment
-                return None
-            return kernel
+        kept = self._kept(key)
+        return kept if isinstance(kept, Kernel) else None
+
+    def find_failure(self, key: str) -> BuildFailure | None:
+        """How the source of this key fails to build, if that is known."""
+        kept = self._kept(key)
+        return kept if isinstance(kept, BuildFailure) else None
 
     def store(self, kernel: Kernel) -> Kernel:
-        """Copy a kernel in and answer the kept one; when another process was first, its own."""
+        """Copy a kernel in and answer the kept one; when another process was first, its own.
+
+        It takes the place of a failure of the same key, which it disproves.
+        """
+        kept = self._store(kernel, Kernel)
+        return replace(kernel, image=kept / "bzImage", config=kept / "kernel.config")
+
+    def store_failure(self, failure: BuildFailure) -> None:
+        """Keep a failure that is surely the source's, unless the key has a kernel or a failure already."""
+        self._store(failure, Kernel | BuildFailure)
+
+    def _kept(self, key: str) -> Entry | None:
+        directory = self.root / key
+        with self._troubles():
+            if not directory.exists():
+                return None
+            entry = entries.read(directory, key)
+            if entry is None:
+                self._drop(directory)
+                return None
+            try:
+                os.utime(directory)
+            except FileNotFoundError:  # another process dropped it this moment
+                return None
+            return entry
+
+    def _store(self, entry: Entry, respected: type[Kernel] | UnionType) -> Path:
+        """Copy an entry in, unless one of a ``respected`` kind is there; its directory."""
         with self._troubles():
             self.root.mkdir(parents=True, exist_ok=True)
             new = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self.root))
             try:
-                _write(new, kernel)
-                kept = self._publish(new, kernel.key)
+                entries.write(new, entry)
+                kept = self._publish(new, entry.key, respected)
             finally:
                 shutil.rmtree(new, ignore_errors=True)
             self._sweep()
-        return replace(kernel, image=kept / "bzImage", config=kept / "kernel.config")
+        return kept
 
     @contextmanager
     def _troubles(self) -> Iterator[None]:
@@ -72,16 +92,17 @@ class KernelCache:
                 f"kernel cache {self.root}: {error.strerror}", "it may be removed whole; kernels are built again"
             ) from error
 
-    def _publish(self, new: Path, key: str) -> Path:
-        entry = self.root / key
+    def _publish(self, new: Path, key: str, respected: type[Kernel] | UnionType) -> Path:
+        directory = self.root / key
         while True:
             try:
-                return new.rename(entry)
+                return new.rename(directory)
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
-            if self.find(key) is not None:
-                return entry
+            if isinstance(self._kept(key), respected):
+                return directory
+            self._drop(directory)
 
     def _sweep(self) -> None:
         """Drop what killed processes left and, above the limit, the least recently used."""
@@ -104,42 +125,6 @@ class KernelCache:
         with suppress(FileNotFoundError):
             entry.rename(grave)
         shutil.rmtree(grave, ignore_errors=True)
-
-
-def _write(directory: Path, kernel: Kernel) -> None:
-    shutil.copyfile(kernel.image, directory / "bzImage")
-    shutil.copyfile(kernel.config, directory / "kernel.config")
-    facts = {**asdict(kernel), "image": "bzImage", "config": "kernel.config"}
-    record = {"schema": _SCHEMA, "image_sha256": _sha256(directory / "bzImage"), "kernel": facts}
-    (directory / "kernel.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
-    for name in ("bzImage", "kernel.config", "kernel.json"):
-        _sync(directory / name)  # a rename that outlives its data would be a damaged entry
-    directory.chmod(0o755)
-
-
-def _read(entry: Path, key: str) -> Kernel | None:
-    """The entry's kernel, or None for anything that a complete entry of this key is not."""
-    try:
-        record: dict[str, Any] = json.loads((entry / "kernel.json").read_text(encoding="utf-8"))
-        if record["schema"] != _SCHEMA or record["image_sha256"] != _sha256(entry / "bzImage"):
-            return None
-        facts = record["kernel"]
-        places = {"image": entry / "bzImage", "config": entry / "kernel.config"}
-        lists = {name: tuple(facts[name]) for name in ("quirks", "unmet")}
-        kernel = Kernel(**{**facts, **places, **lists, "cached": True, "build_s": 0.0})
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
-    return kernel if kernel.key == key and kernel.config.is_file() else None
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def _age_s(path: Path, now: float) -> float:

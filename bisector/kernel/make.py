@@ -11,9 +11,10 @@ from pathlib import Path
 from bisector import process
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, KernelFault, UserError
-from bisector.kernel.buildlog import first_error
+from bisector.kernel.buildlog import ended_from_outside, first_error
 from bisector.model import FaultKind, Stage
 
+BUILD_LOG = "build.log"
 _BUILDING = ".bisector-building"
 _NO_ROOM_BYTES = 32 << 20
 
@@ -63,7 +64,7 @@ class Make:
         Raises :class:`KernelFault` with the first real error, or :class:`InfraError` when the host
         ran out of room or memory meanwhile or has no make.
         """
-        log = self.places.logs / "build.log"
+        log = self.places.logs / BUILD_LOG
         before = log.stat().st_size if log.exists() else 0
         killed_before = _oom_kills()
         every = {"O": str(self.places.build), **self.variables, **(variables or {})}
@@ -82,7 +83,10 @@ class Make:
             raise KernelFault(stage, FaultKind.BUILD_TIMEOUT, reason, _since(log, before)[-5:]) from error
         except process.CommandFailed as error:
             self._raise_for_host(error.finished.exit_status, _oom_kills() - killed_before)
-            found = first_error("\n".join(_since(log, before)), self.places.source, self.places.build)
+            output = "\n".join(_since(log, before))
+            if (ended := ended_from_outside(output)) is not None:
+                raise InfraError(f"a command of the kernel build was ended by a signal: {ended}", str(log)) from error
+            found = first_error(output, self.places.source, self.places.build)
             kind = FaultKind.CONFIG_ERROR if stage is Stage.CONFIG else FaultKind.BUILD_ERROR
             raise KernelFault(stage, kind, found.reason, found.tail) from error
 

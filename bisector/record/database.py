@@ -67,6 +67,8 @@ class Database:
             connection = _connect(path, readonly)
             try:
                 _check(connection, path)
+                if not readonly:
+                    _upgrade(connection)
             except BaseException:
                 connection.close()
                 raise
@@ -156,7 +158,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != schema.APPLICATION_ID:
         raise UserError(f"{path} is a database of something else", _WHERE_RUNS_ARE)
-    if version != schema.VERSION:
+    if version != schema.VERSION and version not in schema.UPGRADES:
         age = "a newer" if version > schema.VERSION else "an older"
         raise UserError(
             f"{path} was written by {age} bisector: its schema is version {version}, this one reads {schema.VERSION}",
@@ -165,6 +167,15 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if answer != "ok":
         raise _damaged(path, answer)
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
+    """Bring an older database to our schema, in one transaction; whoever reads it meanwhile sees one of the two."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == schema.VERSION:
+        return
+    steps = "; ".join(schema.UPGRADES[step] for step in range(version, schema.VERSION))
+    connection.executescript(f"BEGIN IMMEDIATE; {steps}; PRAGMA user_version = {schema.VERSION}; COMMIT")
 
 
 def _damaged(path: Path, why: str) -> BisectorError:

@@ -102,6 +102,9 @@ def columns(record: Any) -> dict[str, Value]:
 
 
 def build(cls: type[T], row: Mapping[str, Any], **nested: Any) -> T:
-    """The record of a row; ``nested`` gives the fields that are rows of other tables."""
-    plain = {name: read(row[name]) for name, (_, read) in _columns_of(cls).items()}
+    """The record of a row; ``nested`` gives the fields that are rows of other tables.
+
+    A column that an older database lacks has the field's default.
+    """
+    plain = {name: read(row[name]) for name, (_, read) in _columns_of(cls).items() if name in row}
     return cls(**plain, **nested)

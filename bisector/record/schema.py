@@ -4,7 +4,11 @@ Column names are the fields of the records in :mod:`bisector.model`. A list of w
 """
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 1
+VERSION = 2
+# From a version to the next one. Columns are only ever added: what has no value reads as the record's default.
+UPGRADES = {
+    1: "ALTER TABLE faults ADD COLUMN cached INTEGER NOT NULL DEFAULT 0",
+}
 
 TABLES = """
 CREATE TABLE bisection (
@@ -47,7 +51,8 @@ CREATE TABLE faults (
     stage TEXT NOT NULL,
     kind TEXT NOT NULL,
     reason TEXT NOT NULL,
-    tail TEXT NOT NULL
+    tail TEXT NOT NULL,
+    cached INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 CREATE TABLE kernels (

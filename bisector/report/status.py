@@ -36,7 +36,7 @@ Each trial:
 ``verdict``              in the person's terms, or ``skip`` or ``weak``
 ``side``                 the same as ``old``, ``new``, ``skip`` or ``weak``, whatever the terms
 ``stage``                how far it came: ``checkout``, ``config``, … ``workload``, ``done``
-``reason``               one sentence; ``fault`` is ``{stage, kind, reason, tail}`` or ``null``
+``reason``               one sentence; ``fault`` is ``{stage, kind, reason, tail, cached}`` or ``null``
 ``runs``                 ``[{name, started_at, duration_s, jobs, cache, contention, clock_drift_s}]``
 ``runs[].jobs``          ``[{name, direction, iops_mean, iops_stddev, bw_kib_s, clat_mean_ns, …}]``
 ``runs[].cache``         ``{before, after}``: dm-cache status each, or ``null``; ``full`` is among it

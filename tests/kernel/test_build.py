@@ -236,19 +236,92 @@ def test_a_build_error_is_the_kernels_fault_and_names_the_line(bench: Bench) -> 
     assert bench.builder.find("spoilt") is None
 
 
+def recalled(bench: Bench, tree: str) -> KernelFault | None:
+    """What another run of the same settings knows of a tree before it has its source."""
+    logs = bench.path / "logs of another run"
+    logs.mkdir(exist_ok=True)
+    try:
+        bench.builder.recall_failure(tree, logs)
+    except KernelFault as fault:
+        return fault
+    return None
+
+
+def test_a_build_error_is_known_in_the_next_run(bench: Bench) -> None:
+    spoil(bench.source)
+    with pytest.raises(KernelFault) as caught:
+        bench.build("spoilt")
+    known = recalled(bench, "spoilt")
+    assert known is not None
+    assert not caught.value.cached
+    assert known.fault == replace(caught.value.fault, cached=True)
+    assert known.fault.sentence.startswith("build error, known from an earlier build: fs/dcache.c:8:9: error: ")
+    log = bench.path / "logs of another run/build.log"
+    assert log.read_text() == (bench.places.logs / "build.log").read_text()
+    assert recalled(bench, "another tree") is None
+    bench.fragment("md", FRAGMENT + "CONFIG_SMP=y\n")
+    assert recalled(bench, "spoilt") is None
+
+
+def test_a_failure_that_a_build_disproves_is_forgotten(bench: Bench) -> None:
+    spoil(bench.source)
+    with pytest.raises(KernelFault):
+        bench.build("tree")
+    edit(bench.source, "fs/dcache.c", "nr_dentries = 0;", "nr_dentry = 0;")
+    bench.build("tree")
+    assert recalled(bench, "tree") is None
+    assert bench.builder.find("tree") is not None
+
+
+def test_a_failure_that_the_host_may_have_made_is_tried_again(bench: Bench) -> None:
+    """A compiler that finds an error, and has no room besides."""
+    bench.settings = replace(SETTINGS, compiler=compiler_that(bench.path, "echo cc1: No space left on device; exit 1"))
+    spoil(bench.source)
+    with pytest.raises(KernelFault, match="nr_dentries"):
+        bench.build("tree")
+    assert recalled(bench, "tree") is None
+
+
+@pytest.mark.parametrize("signal_name", ["KILL", "TERM"])
+def test_a_compiler_that_somebody_ended_is_never_the_kernels_fault(bench: Bench, signal_name: str) -> None:
+    bench.settings = replace(SETTINGS, compiler=compiler_that(bench.path, f"kill -{signal_name} $$"))
+    with pytest.raises(InfraError, match="ended by a signal"):
+        bench.build("tree")
+    assert recalled(bench, "tree") is None
+
+
+def compiler_that(path: Path, last: str) -> str:
+    """gcc that, having compiled fs/dcache.c, does something else, too."""
+    wrapper = path / "odd-cc"
+    wrapper.write_text(f'#!/bin/sh\ncase "$*" in *dcache.c*) gcc "$@"; {last};; *) exec gcc "$@";; esac\n')
+    wrapper.chmod(0o755)
+    return str(wrapper)
+
+
+def test_a_build_that_ends_without_an_image_is_tried_again(bench: Bench) -> None:
+    edit(bench.source, "Makefile", "bzImage: arch/x86/boot/bzImage", "bzImage: vmlinux")
+    with pytest.raises(KernelFault, match="made no"):
+        bench.build("tree")
+    assert recalled(bench, "tree") is None
+
+
 def test_a_link_error_names_the_symbol(bench: Bench) -> None:
     edit(bench.source, "init/main.c", "dcache_init();", "dcache_init(); dcache_exit();")
     edit(bench.source, "include/linux/kernel.h", "void dm_init", "void dcache_exit(void);\nvoid dm_init")
     with pytest.raises(KernelFault, match="undefined reference to `dcache_exit'"):
-        bench.build()
+        bench.build("unlinked")
+    assert recalled(bench, "unlinked") is None
 
 
 def test_a_kconfig_error_is_the_kernels_fault(bench: Bench) -> None:
     edit(bench.source, "drivers/md/Kconfig", "config MD", "konfig MD")
     with pytest.raises(KernelFault) as caught:
-        bench.build()
+        bench.build("misspelt")
     assert (caught.value.stage, caught.value.kind) == (Stage.CONFIG, FaultKind.CONFIG_ERROR)
     assert caught.value.reason == "drivers/md/Kconfig:1: syntax error"
+    known = recalled(bench, "misspelt")
+    assert known is not None
+    assert known.fault == replace(caught.value.fault, cached=True)
 
 
 @pytest.mark.parametrize(
@@ -323,6 +396,7 @@ def test_a_build_over_its_deadline_is_told_as_such(bench: Bench) -> None:
     with pytest.raises(KernelFault, match="kernel build not done after 1 s") as caught:
         bench.build()
     assert caught.value.kind is FaultKind.BUILD_TIMEOUT
+    assert recalled(bench, "tree1") is None
     bench.settings = SETTINGS
     bench.build()
 

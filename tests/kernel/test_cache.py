@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from bisector.errors import InfraError
+from bisector.kernel import entries
 from bisector.kernel.cache import KernelCache
-from bisector.model import Kernel
+from bisector.kernel.entries import BuildFailure
+from bisector.model import Fault, FaultKind, Kernel, Stage
 
 LONG_AGO_S = 3 * 24 * 3600
 
@@ -131,3 +133,88 @@ def test_a_cache_that_cannot_be_made_is_the_hosts_fault(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InfraError, match=r"kernel cache .*Not a directory"):
         KernelCache(tmp_path / "file" / "cache", 1).store(kernel(tmp_path, "k1"))
+
+
+FAULT = Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1:1: error: no", ("x.c:1:1: error: no", "cc1: all"))
+
+
+def failure(tmp_path: Path, key: str, log: str = "  CC x.o\nx.c:1:1: error: no\n") -> BuildFailure:
+    path = tmp_path / f"{key}.log"
+    path.write_text(log)
+    return BuildFailure(key, FAULT, path)
+
+
+def test_a_stored_failure_is_found_whole(cache: KernelCache, tmp_path: Path) -> None:
+    stored = failure(tmp_path, "k1")
+    cache.store_failure(stored)
+    found = cache.find_failure("k1")
+    assert found is not None
+    assert found.fault == replace(FAULT, cached=True)
+    assert found.log.read_text() == stored.log.read_text()
+    assert cache.find("k1") is None
+    assert cache.find_failure("k1") == found
+    assert cache.find_failure("k2") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("build.log", None),
+        ("failure.json", None),
+        ("build.log", b"another"),
+        ("failure.json", b"{"),
+        ("failure.json", b"[]"),
+    ],
+)
+def test_a_damaged_failure_is_dropped(cache: KernelCache, tmp_path: Path, name: str, content: bytes | None) -> None:
+    cache.store_failure(failure(tmp_path, "k1"))
+    path = cache.root / "k1" / name
+    path.unlink() if content is None else path.write_bytes(content)
+    assert cache.find_failure("k1") is None
+    assert list(cache.root.iterdir()) == []
+
+
+@pytest.mark.parametrize(("old", "new"), [('"schema": 1', '"schema": 2'), ('"k1"', '"k2"'), ("build error", "mistake")])
+def test_a_failure_of_another_schema_key_or_kind_is_dropped(
+    cache: KernelCache, tmp_path: Path, old: str, new: str
+) -> None:
+    cache.store_failure(failure(tmp_path, "k1"))
+    path = cache.root / "k1/failure.json"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    assert cache.find_failure("k1") is None
+    assert list(cache.root.iterdir()) == []
+
+
+def test_a_kernel_disproves_a_failure_and_never_the_reverse(cache: KernelCache, tmp_path: Path) -> None:
+    cache.store_failure(failure(tmp_path, "k1"))
+    cache.store(kernel(tmp_path, "k1"))
+    assert cache.find_failure("k1") is None
+    assert cache.find("k1") is not None
+    cache.store_failure(failure(tmp_path, "k1"))
+    assert cache.find_failure("k1") is None
+    assert cache.find("k1") is not None
+
+
+def test_failures_count_and_go_as_kernels_do(tmp_path: Path) -> None:
+    cache = KernelCache(tmp_path / "cache", limit_bytes=15_000)
+    for number, key in enumerate(("k1", "k2", "k3")):
+        cache.store_failure(failure(tmp_path, key, "x" * 9_000))
+        age(cache.root / key, LONG_AGO_S - number)
+    cache.store_failure(failure(tmp_path, "k4"))
+    assert {path.name for path in cache.root.iterdir()} == {"k3", "k4"}
+
+
+def test_a_log_without_measure_is_kept_from_its_end(
+    cache: KernelCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entries, "_LONGEST_LOG_BYTES", 1000)
+    cache.store_failure(failure(tmp_path, "k1", "".join(f"line {n}\n" for n in range(1000))))
+    found = cache.find_failure("k1")
+    assert found is not None
+    lines = found.log.read_text().splitlines()
+    assert lines[0] == "[the beginning was not kept]"
+    assert lines[1].startswith("line ")
+    assert lines[-1] == "line 999"
+    assert len(found.log.read_bytes()) < 1050

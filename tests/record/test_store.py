@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bisector.errors import InfraError, UserError
-from bisector.model import Fault, JobFigures, Run, Stage, State
+from bisector.model import Fault, FaultKind, JobFigures, Run, Stage, State
 from bisector.record import schema
 from bisector.record.database import DATABASE
 from bisector.record.rows import InfraFaultRow
@@ -136,13 +136,30 @@ def test_killed_while_creating(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == [DATABASE]
 
 
-@pytest.mark.parametrize(("version", "words"), [(schema.VERSION + 1, "a newer"), (schema.VERSION - 1, "an older")])
+@pytest.mark.parametrize(("version", "words"), [(schema.VERSION + 1, "a newer"), (0, "an older")])
 def test_schema_of_another_version(store: Store, version: int, words: str) -> None:
     store.database.connection.execute(f"PRAGMA user_version = {version}")
     store.close()
     with pytest.raises(UserError, match=f"{words} bisector: its schema is version {version}, this one reads") as caught:
         Store.open(store.path, readonly=True)
     assert caught.value.hint
+
+
+def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
+    """A person who updates in the middle of a long bisection loses nothing."""
+    trials = (examples.measured(1), examples.faulty(2))
+    for trial in trials:
+        store.add_trial(trial)
+    store.database.connection.execute("ALTER TABLE faults DROP COLUMN cached")
+    store.database.connection.execute("PRAGMA user_version = 1")
+    store.close()
+    with Store.open(store.path, readonly=True) as reader:
+        assert reader.trials() == ((1, trials[0]), (2, trials[1]))
+    known = replace(trials[1], fault=Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1: error: no", (), cached=True))
+    with Store.open(store.path) as writer:
+        assert writer.add_trial(known) == 3
+        assert writer.trials() == ((1, trials[0]), (2, trials[1]), (3, known))
+        assert writer.database.connection.execute("PRAGMA user_version").fetchone()[0] == schema.VERSION
 
 
 def test_database_of_something_else(tmp_path: Path) -> None:

@@ -1,0 +1,100 @@
+"""One directory of the kernel cache: a kernel, or why its source makes none."""
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bisector.model import Fault, FaultKind, Kernel, Stage
+
+_SCHEMA = 1
+_LONGEST_LOG_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class BuildFailure:
+    """A source that does not build: the fault, and the log of the build that found it."""
+
+    key: str
+    fault: Fault
+    log: Path
+
+
+Entry = Kernel | BuildFailure
+
+
+def write(directory: Path, entry: Entry) -> None:
+    """Copy an entry into an empty directory and on to the disk; raises ``OSError``."""
+    if isinstance(entry, Kernel):
+        _write_kernel(directory, entry)
+    else:
+        _write_failure(directory, entry)
+    for path in directory.iterdir():
+        _sync(path)  # a rename that outlives its data would be a damaged entry
+    directory.chmod(0o755)
+
+
+def read(directory: Path, key: str) -> Entry | None:
+    """What the directory holds, or None for anything that a complete entry of this key is not."""
+    try:
+        if (directory / "failure.json").exists():
+            return _read_failure(directory, key)
+        return _read_kernel(directory, key)
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write_kernel(directory: Path, kernel: Kernel) -> None:
+    shutil.copyfile(kernel.image, directory / "bzImage")
+    shutil.copyfile(kernel.config, directory / "kernel.config")
+    facts = {**asdict(kernel), "image": "bzImage", "config": "kernel.config"}
+    record = {"schema": _SCHEMA, "image_sha256": _sha256(directory / "bzImage"), "kernel": facts}
+    (directory / "kernel.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
+
+
+def _read_kernel(directory: Path, key: str) -> Kernel | None:
+    record: dict[str, Any] = json.loads((directory / "kernel.json").read_text(encoding="utf-8"))
+    if record["schema"] != _SCHEMA or record["image_sha256"] != _sha256(directory / "bzImage"):
+        return None
+    facts = record["kernel"]
+    places = {"image": directory / "bzImage", "config": directory / "kernel.config"}
+    lists = {name: tuple(facts[name]) for name in ("quirks", "unmet")}
+    kernel = Kernel(**{**facts, **places, **lists, "cached": True, "build_s": 0.0})
+    return kernel if kernel.key == key and kernel.config.is_file() else None
+
+
+def _write_failure(directory: Path, failure: BuildFailure) -> None:
+    log = failure.log.read_bytes()
+    if len(log) > _LONGEST_LOG_BYTES:  # make's last words are at the end, and the error itself is in the fault
+        log = b"[the beginning was not kept]\n" + log[-_LONGEST_LOG_BYTES:].partition(b"\n")[2]
+    (directory / "build.log").write_bytes(log)
+    record = {
+        "schema": _SCHEMA,
+        "key": failure.key,
+        "log_sha256": _sha256(directory / "build.log"),
+        "fault": asdict(failure.fault),
+    }
+    (directory / "failure.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
+
+
+def _read_failure(directory: Path, key: str) -> BuildFailure | None:
+    record: dict[str, Any] = json.loads((directory / "failure.json").read_text(encoding="utf-8"))
+    log = directory / "build.log"
+    if record["schema"] != _SCHEMA or record["key"] != key or record["log_sha256"] != _sha256(log):
+        return None
+    facts = record["fault"]
+    fault = Fault(Stage(facts["stage"]), FaultKind(facts["kind"]), facts["reason"], tuple(facts["tail"]), cached=True)
+    return BuildFailure(key, fault, log)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
