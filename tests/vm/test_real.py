@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bisector.machine.vm import domain_prefix
+from bisector.model import FaultKind
 from tests.demo.history import History
 from tests.vm.conftest import Tool, guests_of
 
@@ -77,23 +78,34 @@ def test_facts_of_a_trial(tool: Tool, demo: History) -> None:
         assert (Path(trial["run_dir"]) / artifact["path"]).stat().st_size == artifact["size_bytes"]
 
 
-def test_panic_is_a_skip_with_the_kernels_own_words(tool: Tool, demo: History) -> None:
-    panicking = next(commit for commit in demo.commits if commit.effect == "panic")
-    tested = tool("test", panicking.sha, "--repo", tool.repo, "--json", "--quiet")
+@pytest.mark.parametrize(
+    ("effect", "kind", "words"),
+    [
+        pytest.param("panic", FaultKind.PANIC, "Kernel panic", id="the kernel's own words"),
+        pytest.param("no-build", FaultKind.BUILD_ERROR, " error: ", id="the compiler's own words"),
+    ],
+)
+def test_kernel_that_cannot_be_judged_is_a_skip(
+    tool: Tool, demo: History, effect: str, kind: FaultKind, words: str
+) -> None:
+    stage = {FaultKind.PANIC: "boot", FaultKind.BUILD_ERROR: "build"}[kind]
+    faulty = next(commit for commit in demo.commits if commit.effect == effect)
+    tested = tool("test", faulty.sha, "--repo", tool.repo, "--json", "--quiet")
     assert tested.returncode == 3, tested.stderr
     trial = json.loads(tested.stdout)
-    assert (trial["verdict"], trial["fault"]["kind"], trial["stage"]) == ("skip", "panic", "boot")
-    assert "Kernel panic" in trial["reason"]
+    assert (trial["verdict"], trial["fault"]["kind"], trial["stage"]) == ("skip", kind, stage)
+    assert words in trial["reason"]
     assert trial["runs"] == []
 
 
-def test_compile_error_is_a_skip_with_the_compilers_own_words(tool: Tool, demo: History) -> None:
+def test_source_that_does_not_compile_is_compiled_once(tool: Tool, demo: History) -> None:
     broken = next(commit for commit in demo.commits if commit.effect == "no-build")
-    tested = tool("test", broken.sha, "--repo", tool.repo, "--json", "--quiet")
-    assert tested.returncode == 3, tested.stderr
-    trial = json.loads(tested.stdout)
-    assert (trial["verdict"], trial["fault"]["kind"], trial["stage"]) == ("skip", "build error", "build")
-    assert " error: " in trial["reason"]
+    first, second = (
+        json.loads(tool("test", broken.sha, "--repo", tool.repo, "--json", "--quiet").stdout) for _ in range(2)
+    )
+    assert second["fault"] == {**first["fault"], "cached": True}
+    assert "known from an earlier build" in second["reason"]
+    assert [artifact["name"] for artifact in second["artifacts"]] == ["build.log"]
 
 
 def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tool: Tool, demo: History, tmp_path: Path) -> None:
