@@ -17,11 +17,12 @@ from pathlib import Path
 
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, KernelFault
-from bisector.kernel import elf, kconfig, quirks, signature, toolchain
+from bisector.kernel import edits, elf, kconfig, quirks, signature, toolchain
 from bisector.kernel.buildlog import surely_of_the_source
 from bisector.kernel.cache import KernelCache
 from bisector.kernel.entries import BuildFailure
 from bisector.kernel.make import BUILD_LOG, BuildPlaces, Make, unfinished
+from bisector.kernel.quirk_table import QUIRKS
 from bisector.model import FaultKind, Kernel, Stage
 from bisector.settings import KernelSettings
 
@@ -71,7 +72,7 @@ class KernelBuilder:
             "defaults": "allnoconfig" if self._base is None else "olddefconfig",
             "options": list(self._wanted.items()),
             "toolchain": self._toolchain.identity,
-            "quirks": quirks.digest(),
+            "quirks": quirks.digest(QUIRKS),
             "variables": _PINNED_VARIABLES,
             "content": _CONTENT,
         }
@@ -89,7 +90,7 @@ class KernelBuilder:
         deadline = Deadline("kernel configuration", self._settings.build_deadline_s)
         with _host_troubles(places):
             places = places.prepared()
-            make = Make(places, self._variables(quirks.applying(places.source)), self._jobs, deadline)
+            make, _ = self._made_ready(places, deadline)
             return kconfig.unmet(self._asked, self._configure(make))
 
     def recall_failure(self, tree: str, logs: Path) -> None:
@@ -109,10 +110,9 @@ class KernelBuilder:
         deadline = Deadline("kernel build", self._settings.build_deadline_s)
         with _host_troubles(places):
             places = places.prepared()
-            applied = quirks.applying(places.source)
-            make = Make(places, self._variables(applied), self._jobs, deadline)
             try:
                 with unfinished(places):
+                    make, applied = self._made_ready(places, deadline)
                     obtained = self._configure(make)
                     make.run(Stage.BUILD, "bzImage")
                     _require_image(places.build)
@@ -143,6 +143,12 @@ class KernelBuilder:
         output = log.read_text(encoding="utf-8", errors="replace")
         if fault.kind in _OF_THE_SOURCE and surely_of_the_source(output, places.source, places.build):
             self._cache.store_failure(BuildFailure(self.key(tree), fault.fault, log))
+
+    def _made_ready(self, places: BuildPlaces, deadline: Deadline) -> tuple[Make, tuple[quirks.Quirk, ...]]:
+        """Make for this source tree with all the help it needs, and which quirks that is."""
+        applied = quirks.applying(places.source, QUIRKS)
+        edits.apply((edit for quirk in applied for edit in quirk.edits), places.source, places.build)
+        return Make(places, self._variables(applied), self._jobs, deadline), applied
 
     @cached_property
     def _toolchain(self) -> toolchain.Toolchain:

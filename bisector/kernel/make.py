@@ -23,7 +23,8 @@ _NO_ROOM_BYTES = 32 << 20
 class BuildPlaces:
     """Where a build happens.
 
-    ``source`` is the checked-out tree, never written to; ``build`` make's ``O=`` directory, kept
+    ``source`` is the checked-out tree, written to only by :mod:`bisector.kernel.edits` (make itself
+    writes nothing there) and whole again with the next checkout; ``build`` make's ``O=`` directory, kept
     between commits; ``logs`` this trial's directory, which gets ``build.log``, ``kernel.config``
     and, if any, ``unmet.txt``; ``run_dir`` marks the processes, and ccache takes paths relative to
     it, so that what one run compiled is a hit in the next.

@@ -1,53 +1,106 @@
-"""What old trees need to be built with new tools: a table, decided by the source, not its version.
+"""What old trees need to be built with new tools, decided by the source and not by its version.
 
-A bisection meets trees between releases, with backports and reverts, where a version says nothing.
+A bisection meets trees between releases, with backports and reverts, where a version says nothing:
+a commit that calls itself 4.11 may lack what 4.11 has, and the reverse. The rows themselves are in
+:mod:`bisector.kernel.quirk_table`.
 """
 
 import hashlib
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
+
+
+class Evidence(StrEnum):
+    """Where a quirk's row comes from."""
+
+    TRIED = "tried"
+    LITERATURE = "from the literature, not tried"
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A file that is there, contains ``has`` and does not contain ``lacks`` (when that is not empty)."""
+
+    file: str
+    has: str = ""
+    lacks: str = ""
+
+    def shows(self, source: Path) -> bool:
+        """Whether this source tree has it."""
+        text = _text(source / self.file)
+        return text is not None and self.has in text and not (self.lacks and self.lacks in text)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """``old``, which is in ``file`` exactly once, becomes ``new``, for the time of a build.
+
+    The length differs always, so that git sees the change by the file's size alone.
+    """
+
+    file: str
+    old: str
+    new: str
+
+    def fits(self, source: Path) -> bool:
+        """Whether the text to be replaced is there, once."""
+        text = _text(source / self.file)
+        return text is not None and text.count(self.old) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """The mainline commit after which a tree needs no help, and the first release that has it."""
+
+    commit: str
+    subject: str
+    version: str
+
+    def __str__(self) -> str:
+        return f'{self.commit} ("{self.subject}") (in {self.version})'
 
 
 @dataclass(frozen=True, slots=True)
 class Quirk:
-    """A tree whose ``file`` exists and does not contain ``cured_by_text`` is built with ``variables``.
+    """A trouble of some trees, and what is done about it while one is built.
 
-    ``cure`` is the mainline commit that made it unnecessary; ``symptom`` what happens without.
+    It concerns the trees that show all ``signs`` and have the text of each edit exactly once:
+    where a backport wrote it otherwise nothing is done, and the build says what is wrong.
+    ``variables`` are given to make. ``symptom`` is what happens without.
     """
 
     name: str
-    file: str
-    cured_by_text: str
-    variables: tuple[tuple[str, str], ...]
-    cure: str
+    signs: tuple[Sign, ...]
+    cure: Cure
     symptom: str
+    evidence: Evidence
+    variables: tuple[tuple[str, str], ...] = ()
+    edits: tuple[Edit, ...] = ()
 
     def applies(self, source: Path) -> bool:
-        """Whether this source tree needs it."""
-        path = source / self.file
-        return path.is_file() and self.cured_by_text not in path.read_text(encoding="utf-8", errors="replace")
+        """Whether this source tree, as git checked it out, needs it."""
+        return all(sign.shows(source) for sign in self.signs) and all(edit.fits(source) for edit in self.edits)
 
 
-QUIRKS = (
-    Quirk(
-        name="max-page-size",
-        file="arch/x86/Makefile",
-        cured_by_text="max-page-size",
-        variables=(("LD", "ld -z max-page-size=0x200000"),),
-        cure='e3d03598e8ae ("x86/build/64: Force the linker to use 2MB page size") (in v4.16)',
-        symptom=(
-            "binutils 2.31 made 4 KiB the default maximum page size of x86_64: the load segments are no longer"
-            " 2 MiB-aligned and the kernel dies in early boot, before it can print"
-        ),
-    ),
-)
-
-
-def applying(source: Path, table: tuple[Quirk, ...] = QUIRKS) -> tuple[Quirk, ...]:
+def applying(source: Path, table: Iterable[Quirk]) -> tuple[Quirk, ...]:
     """The quirks this source tree needs, in the table's order."""
     return tuple(quirk for quirk in table if quirk.applies(source))
 
 
-def digest(table: tuple[Quirk, ...] = QUIRKS) -> str:
-    """Names this table: with the tree it settles which quirks apply, so a kernel's key needs no checkout."""
-    return hashlib.sha256(repr([astuple(quirk) for quirk in table]).encode()).hexdigest()
+def digest(table: Iterable[Quirk]) -> str:
+    """Names what a table does: with the tree it settles how that is built, so a kernel's key needs no checkout.
+
+    Words for people (symptom, evidence, cure) are no part of it: no kernel is another for them.
+    """
+    acts = [(quirk.name, quirk.signs, quirk.variables, quirk.edits) for quirk in table]
+    return hashlib.sha256(repr(acts).encode()).hexdigest()
+
+
+def _text(path: Path) -> str | None:
+    try:
+        # Old trees have files in Latin-1; surrogates keep every byte as it is.
+        return path.read_text(encoding="utf-8", errors="surrogateescape")
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return None

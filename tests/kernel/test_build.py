@@ -18,6 +18,8 @@ from bisector.kernel import kconfig, make, toolchain
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
 from bisector.kernel.make import BuildPlaces
+from bisector.kernel.quirk_table import QUIRKS
+from bisector.kernel.quirks import Edit, Evidence, Quirk
 from bisector.model import FaultKind, Kernel, Stage
 from bisector.settings import KernelSettings
 from tests.kernel.fake_tree import FRAGMENT, copy_to, edit, iops_of, set_iops, spoil
@@ -180,7 +182,7 @@ def test_the_key_is_what_a_kernel_is_made_from(bench: Bench, monkeypatch: pytest
     base.write_text("CONFIG_SMP=y\n")
     bench.settings = replace(SETTINGS, base_config=base)
     keys.add(bench.builder.key("tree"))
-    monkeypatch.setattr("bisector.kernel.quirks.digest", lambda: "another table")
+    monkeypatch.setattr("bisector.kernel.quirks.digest", lambda table: "another table")
     keys.add(bench.builder.key("tree"))
     monkeypatch.setattr(toolchain, "detect", lambda compiler: toolchain.Toolchain("gcc", "gcc", "another gcc"))
     keys.add(bench.builder.key("tree"))
@@ -442,6 +444,25 @@ def test_an_old_tree_is_linked_with_its_quirk(bench: Bench) -> None:
     alignments = re.findall(r"^ +LOAD .* (0x\w+)$", segments, re.MULTILINE)
     assert alignments
     assert set(alignments) == {"0x200000"}
+
+
+def test_an_edited_header_is_compiled_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = bench.source / "include/linux/kernel.h"
+    plain = header.read_text()
+    edit = Edit("include/linux/kernel.h", "#define _LINUX_KERNEL_H", "#define _LINUX_KERNEL_H\n#define EDITED")
+    quirk = Quirk("some", (), QUIRKS[0].cure, "", Evidence.TRIED, edits=(edit,))
+    assert quirk.applies(bench.source)
+    monkeypatch.setattr("bisector.kernel.build.QUIRKS", (quirk,))
+    assert bench.build().quirks == ("some",)
+    assert "EDITED" in header.read_text()
+    assert bench.made()
+    header.write_text(plain)  # what the checkout of the next commit does
+    assert bench.build().quirks == ("some",)
+    assert bench.made() == []
+    header.write_text(plain)
+    monkeypatch.setattr("bisector.kernel.build.QUIRKS", ())
+    bench.build()
+    assert bench.made()
 
 
 def test_base_for_another_architecture(bench: Bench) -> None:

@@ -1,35 +1,104 @@
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bisector.kernel import quirks
+from bisector.kernel import edits, quirks
+from bisector.kernel.quirk_table import QUIRKS
+from bisector.kernel.quirks import Edit, Evidence, Quirk, Sign
+from tests.kernel.quirk_examples import CURED, TROUBLED, Tree
 
-MAX_PAGE_SIZE = quirks.QUIRKS[0]
-
-
-@pytest.mark.parametrize(
-    ("makefile", "applies"),
-    [
-        pytest.param("LDFLAGS := -m elf_x86_64\n", True, id="v4.12"),
-        pytest.param("LDFLAGS_vmlinux += -z max-page-size=0x200000\n", False, id="v4.16"),
-        pytest.param(None, False, id="no such file"),
-    ],
-)
-def test_max_page_size_is_decided_by_the_source(tmp_path: Path, makefile: str | None, applies: bool) -> None:
-    path = tmp_path / MAX_PAGE_SIZE.file
-    path.parent.mkdir(parents=True)
-    if makefile is not None:
-        path.write_text(makefile)
-    assert quirks.applying(tmp_path) == ((MAX_PAGE_SIZE,) if applies else ())
+BY_NAME = {quirk.name: quirk for quirk in QUIRKS}
+TROUBLES = [
+    pytest.param(name, tree, id=f"{name}-{of}") for name, trees in TROUBLED.items() for of, tree in trees.items()
+]
+SOME = Quirk("some", (Sign("a"),), BY_NAME["plt32"].cure, "it does not link", Evidence.TRIED, (("LD", "ld.bfd"),))
 
 
-def test_any_change_to_the_table_changes_its_digest() -> None:
-    other = replace(MAX_PAGE_SIZE, variables=(("LD", "ld.bfd -z max-page-size=0x200000"),))
-    assert quirks.digest((other,)) != quirks.digest()
-    assert quirks.digest(()) != quirks.digest()
+def written(path: Path, tree: Tree) -> Path:
+    for file, text in tree.items():
+        (path / file).parent.mkdir(parents=True, exist_ok=True)
+        (path / file).write_text(text)
+    return path
+
+
+def test_every_quirk_has_its_examples() -> None:
+    assert set(TROUBLED) == set(CURED) == set(BY_NAME)
+    assert len(BY_NAME) == len(QUIRKS)
+
+
+@pytest.mark.parametrize(("name", "tree"), TROUBLES)
+def test_a_tree_with_the_trouble_shows_it(tmp_path: Path, name: str, tree: Tree) -> None:
+    assert BY_NAME[name].applies(written(tmp_path, tree))
+
+
+@pytest.mark.parametrize("name", CURED)
+def test_a_cured_tree_needs_nothing(tmp_path: Path, name: str) -> None:
+    assert not BY_NAME[name].applies(written(tmp_path, CURED[name]))
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_tree_without_the_files_needs_nothing(tmp_path: Path, name: str) -> None:
+    assert not BY_NAME[name].applies(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "tree"), [trouble for trouble in TROUBLES if BY_NAME[str(trouble.values[0])].edits])
+def test_edits_take_the_text_away_that_they_are_for(tmp_path: Path, name: str, tree: Tree) -> None:
+    source, build = written(tmp_path / "source", tree), tmp_path / "build"
+    build.mkdir()
+    edits.apply(BY_NAME[name].edits, source, build)
+    assert not BY_NAME[name].applies(source)
+    changed = {file for file, text in tree.items() if (source / file).read_text() != text}
+    assert changed == {edit.file for edit in BY_NAME[name].edits}
+
+
+@pytest.mark.parametrize("quirk", QUIRKS, ids=lambda quirk: quirk.name)
+def test_a_row_is_complete(quirk: Quirk) -> None:
+    assert quirk.variables or quirk.edits
+    assert re.fullmatch(r"[0-9a-f]{12}", quirk.cure.commit)
+    assert re.fullmatch(r"v\d+\.\d+", quirk.cure.version)
+    assert quirk.symptom
+    assert re.fullmatch(r'[0-9a-f]{12} \(".+"\) \(in v.+\)', str(quirk.cure))
+    for edit in quirk.edits:
+        assert len(edit.old) != len(edit.new), "git sees an edit by the file's size, whatever the clock"
 
 
 def test_no_two_quirks_set_one_variable() -> None:
-    names = [name for quirk in quirks.QUIRKS for name, _ in quirk.variables]
+    names = [name for quirk in QUIRKS for name, _ in quirk.variables]
     assert len(names) == len(set(names))
+
+
+def test_a_text_that_is_there_twice_is_not_edited(tmp_path: Path) -> None:
+    quirk = replace(SOME, variables=(), edits=(Edit("a", "x", "yy"),))
+    assert quirk.applies(written(tmp_path, {"a": "x\n"}))
+    assert not quirk.applies(written(tmp_path, {"a": "x\nx\n"}))
+
+
+def test_a_file_of_any_encoding_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\xe9\xff x")
+    assert Sign("a", has="x", lacks="y").shows(tmp_path)
+
+
+def test_a_directory_in_the_place_of_a_file_shows_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    assert not SOME.applies(tmp_path)
+    assert not replace(SOME, signs=(Sign("a/b"),)).applies(written(tmp_path / "c", {"a": ""}))
+
+
+def test_what_a_table_does_is_in_its_digest() -> None:
+    other = (
+        replace(SOME, variables=(("LD", "ld.gold"),)),
+        replace(SOME, edits=(Edit("a", "x", "yy"),)),
+        replace(SOME, edits=(Edit("a", "x", "yyy"),)),
+        replace(SOME, signs=(Sign("a", has="x"),)),
+        replace(SOME, name="another"),
+    )
+    digests = {quirks.digest((quirk,)) for quirk in (SOME, *other)} | {quirks.digest(())}
+    assert len(digests) == len(other) + 2
+
+
+def test_words_for_people_are_not() -> None:
+    assert quirks.digest((replace(SOME, symptom="said otherwise", evidence=Evidence.LITERATURE),)) == quirks.digest(
+        (SOME,)
+    )

@@ -1,0 +1,199 @@
+"""Edits of a real worktree, and git's part in undoing them."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bisector.errors import InfraError
+from bisector.history.repository import Repository
+from bisector.history.worktrees import SourceTree
+from bisector.kernel import edits
+from bisector.kernel.quirks import Edit
+
+EDIT = Edit("init/main.c", "rest_init();", "rest_init();\n\tmb();")
+OTHER = Edit("include/linux/log2.h", "#define A 1", "#define A 10")
+PLAIN = {
+    "init/main.c": "\trest_init();\n",
+    "include/linux/log2.h": "#define A 1\n",
+    "Makefile": "all:\n",
+    "Kbuild": "\n",
+}
+
+
+def git(where: Path, *words: str) -> str:
+    identity = {
+        "GIT_AUTHOR_NAME": "a",
+        "GIT_AUTHOR_EMAIL": "a@b",
+        "GIT_COMMITTER_NAME": "a",
+        "GIT_COMMITTER_EMAIL": "a@b",
+    }
+    environment = {**os.environ, **identity, "GIT_CONFIG_GLOBAL": "/dev/null"}
+    return subprocess.run(
+        ["git", *words], cwd=where, env=environment, check=True, capture_output=True, text=True
+    ).stdout
+
+
+class Tree:
+    """A repository of two commits that differ in the Makefile, a worktree of ours, and a build directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.top, self.run_dir, self.build = path / "linux", path / "run", path / "run/build"
+        self.top.mkdir()
+        git(self.top, "init", "--quiet", "--initial-branch=main")
+        for n in (1, 2):
+            for file, text in PLAIN.items():
+                (self.top / file).parent.mkdir(parents=True, exist_ok=True)
+                (self.top / file).write_text(text if file != "Makefile" else f"{text}# {n}\n")
+            git(self.top, "add", "--all")
+            git(self.top, "commit", "--quiet", "--message", f"commit {n}")
+        self.repository = Repository.open(self.top)
+        self.build.mkdir(parents=True)
+
+    def checkout(self, rev: str = "main") -> Path:
+        tree = SourceTree(self.repository, self.run_dir)
+        tree.__enter__()
+        return tree.checkout(self.repository.resolve(rev))
+
+    def apply(self, source: Path, *wanted: Edit) -> None:
+        edits.apply(wanted, source, self.build)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path)
+
+
+def is_clean(source: Path) -> bool:
+    return git(source, "status", "--porcelain", "--ignored") == ""
+
+
+def mtime(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
+def test_an_edit_is_exact_and_keeps_the_mode(tree: Tree) -> None:
+    source = tree.checkout()
+    (source / EDIT.file).chmod(0o755)
+    tree.apply(source, EDIT)
+    assert (source / EDIT.file).read_text() == "\trest_init();\n\tmb();\n"
+    assert (source / EDIT.file).stat().st_mode & 0o777 == 0o755
+    assert git(source, "status", "--porcelain").split() == ["M", EDIT.file]
+
+
+def test_several_edits_of_one_file(tree: Tree) -> None:
+    source = tree.checkout()
+    tree.apply(source, EDIT, Edit(EDIT.file, "mb();", "smp_mb();"))
+    assert (source / EDIT.file).read_text() == "\trest_init();\n\tsmp_mb();\n"
+
+
+def test_bytes_that_are_no_text_are_kept(tree: Tree) -> None:
+    source = tree.checkout()
+    (source / EDIT.file).write_bytes(b"/* \xe9\xff\r\n */\trest_init();\n")
+    tree.apply(source, EDIT)
+    assert (source / EDIT.file).read_bytes() == b"/* \xe9\xff\r\n */\trest_init();\n\tmb();\n"
+
+
+def test_a_text_that_is_not_there_any_more_is_no_fault_of_the_kernel(tree: Tree) -> None:
+    source = tree.checkout()
+    tree.apply(source, EDIT)
+    with pytest.raises(InfraError, match="not there once"):
+        tree.apply(source, Edit(EDIT.file, "cpu_idle", "x"))
+
+
+@pytest.mark.parametrize("rev", ["main", "main~1"])
+def test_the_next_checkout_undoes_them(tree: Tree, rev: str) -> None:
+    source = tree.checkout()
+    tree.apply(source, EDIT, OTHER)
+    assert not is_clean(source)
+    assert tree.checkout(rev) == source
+    assert is_clean(source)
+    assert (source / EDIT.file).read_text() == PLAIN[EDIT.file]
+
+
+def test_no_user_setting_hides_an_edit_from_git(tree: Tree) -> None:
+    """core.checkStat=minimal compares whole seconds and sizes only (git-config(1))."""
+    git(tree.top, "config", "core.checkStat", "minimal")
+    git(tree.top, "config", "core.trustctime", "false")
+    source = tree.checkout()
+    checked_out = (source / EDIT.file).stat()
+    tree.apply(source, EDIT)
+    os.utime(source / EDIT.file, ns=(checked_out.st_mtime_ns, checked_out.st_mtime_ns))
+    tree.checkout()
+    assert (source / EDIT.file).read_text() == PLAIN[EDIT.file]
+
+
+KILLED_AT = """
+import os, signal, sys
+from pathlib import Path
+from bisector.kernel import edits
+from tests.kernel.test_edits import EDIT, OTHER
+
+class Os:
+    calls = 0
+    def __init__(self, real): self.real = real
+    def __call__(self, *args, **kwargs):
+        Os.calls += 1
+        if Os.calls == int(sys.argv[3]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.real(*args, **kwargs)
+
+for name in ("replace", "write_bytes", "write_text"):
+    real = getattr(Path, name)
+    setattr(Path, name, lambda self, *args, real=real, **kwargs: Os(real)(self, *args, **kwargs))
+edits.apply((EDIT, OTHER), Path(sys.argv[1]), Path(sys.argv[2]))
+sys.exit(0)
+"""
+
+
+def test_a_kill_at_any_moment_leaves_nothing(tree: Tree) -> None:
+    """The process is killed before each of its writes and renames in turn."""
+    ended, moment = -9, 0
+    while ended == -9:
+        moment += 1
+        source = tree.checkout()
+        argv = [sys.executable, "-c", KILLED_AT, str(source), str(tree.build), str(moment)]
+        ended = subprocess.run(argv, check=False).returncode
+        tree.checkout("main~1" if moment % 2 else "main")
+        assert is_clean(source)
+        assert {file: (source / file).read_text() for file in ("init/main.c", "include/linux/log2.h")} == {
+            file: PLAIN[file] for file in ("init/main.c", "include/linux/log2.h")
+        }
+    assert ended == 0
+    assert moment > 6
+
+
+@pytest.mark.parametrize(
+    ("between", "kept"),
+    [
+        pytest.param(lambda tree, source: None, True, id="the same edit"),
+        pytest.param(lambda tree, source: tree.apply(source, EDIT), False, id="a build without it"),
+        pytest.param(
+            lambda tree, source: tree.apply(source, Edit(OTHER.file, "A 1", "A 200")),
+            False,
+            id="another edit of the file",
+        ),
+        pytest.param(
+            lambda tree, source: (tree.build / ".bisector-edits.json").unlink(), False, id="another directory"
+        ),
+        pytest.param(
+            lambda tree, source: (tree.build / ".bisector-edits.json").write_text("[1"), False, id="a damaged memory"
+        ),
+    ],
+)
+def test_a_file_is_as_old_as_its_content_was_at_the_last_build(
+    tree: Tree, between: Callable[[Tree, Path], object], kept: bool
+) -> None:
+    """Else each commit would compile all that includes an edited header, or not compile what has to be."""
+    source = tree.checkout()
+    tree.apply(source, OTHER)
+    before = mtime(source / OTHER.file)
+    source = tree.checkout("main~1")
+    between(tree, source)
+    source = tree.checkout()
+    tree.apply(source, OTHER)
+    assert (source / OTHER.file).read_text() == "#define A 10\n"
+    assert (mtime(source / OTHER.file) == before) is kept
