@@ -20,6 +20,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.resources",
         "bisector.kinds",
         "bisector.configfile",
+        "bisector.findings",
+        "bisector.packages",
     ),
     (
         "bisector.history.graph",
@@ -34,6 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.report.text",
         "bisector.report.summary",
         "bisector.report.course",
+        "bisector.report.checkup",
     ),
     ("bisector.settings", "bisector.options", "bisector.option_table", "bisector.checks"),
     (
@@ -52,6 +55,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.standing",
         "bisector.configurations",
         "bisector.preflight",
+        "bisector.room",
     ),
     ("bisector.cli", "bisector.commands", "bisector.__main__"),
 )
@@ -60,7 +64,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 TOGETHER = (
     {"bisector.errors", "bisector.model", "bisector.events"},
     {"bisector.settings", "bisector.options", "bisector.option_table", "bisector.checks"},
-    {f"bisector.report.{name}" for name in ("table", "status", "units", "text", "summary", "course")},
+    {f"bisector.report.{name}" for name in ("table", "status", "units", "text", "summary", "course", "checkup")},
     {
         "bisector.record",
         "bisector.fleet",
@@ -69,6 +73,7 @@ TOGETHER = (
         "bisector.configurations",
         "bisector.preflight",
     },
+    {"bisector.preflight", "bisector.room"},
     {"bisector.cli", "bisector.commands", "bisector.__main__"},
 )
 
@@ -79,7 +84,7 @@ OWNERS = {
     "fabric": {"bisector.machine.guest"},
     "paramiko": {"bisector.machine.guest"},
     "sqlite3": {"bisector.record.database"},
-    "rich": {"bisector.report.progress", "bisector.report.table", "bisector.commands.show"},
+    "rich": {"bisector.report.progress", "bisector.report.table", "bisector.commands.show", "bisector.commands.doctor"},
     "dask": {"bisector.fleet.cluster"},
 }
 

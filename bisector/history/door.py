@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bisector.deadline import Deadline, DeadlineExpired
-from bisector.errors import InfraError, UserError
+from bisector.errors import InfraError
+from bisector.packages import not_installed
 from bisector.process import RUN_MARKER
 
 # GitPython looks for git when it is imported, and ImportError is no sentence for a person: we look when we need it.
@@ -83,7 +84,7 @@ class Door:
 
     def __init__(self, run_marker: Path | None = None) -> None:
         if shutil.which("git") is None:
-            raise UserError("git is not installed", "apt install git")
+            raise not_installed("git", "git")
         self._git = git.Git()
         self._environment = {**_ENVIRONMENT, **({RUN_MARKER: os.fspath(run_marker)} if run_marker else {})}
 

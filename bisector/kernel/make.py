@@ -13,6 +13,7 @@ from bisector.deadline import Deadline
 from bisector.errors import InfraError, KernelFault, UserError
 from bisector.kernel.buildlog import ended_from_outside, first_error
 from bisector.model import FaultKind, Stage
+from bisector.packages import install
 
 BUILD_LOG = "build.log"
 _BUILDING = ".bisector-building"
@@ -78,7 +79,7 @@ class Make:
                 run_marker=self.places.run_dir,
             )
         except process.CommandMissing as error:
-            raise InfraError(str(error), "apt install make") from error
+            raise InfraError(str(error), install("make")) from error
         except process.CommandTimeout as error:
             reason = f"{self.deadline.what} not done after {self.deadline.seconds:g} s (in make {goal})"
             raise KernelFault(stage, FaultKind.BUILD_TIMEOUT, reason, _since(log, before)[-5:]) from error

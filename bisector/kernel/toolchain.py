@@ -3,12 +3,13 @@
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bisector import process
 from bisector.errors import UserError
+from bisector.packages import install
 
 HOST_ARCHITECTURE = "x86_64"
 _DEADLINE_S = 60.0
@@ -73,20 +74,26 @@ def detect(compiler: str) -> Toolchain:
 def require(options: dict[str, str], compiler: str) -> None:
     """Everything a build of such a configuration needs of this host, or :class:`UserError` naming the packages."""
     _require_architecture()
-    wanted = {option for option, value in options.items() if value == "y"}
-    programs = {**_PROGRAMS, **dict(_for(wanted, _COMPRESSORS_FOR_OPTION))}
-    missing = {name: package for name, package in programs.items() if shutil.which(name) is None}
+    missing = {name: package for name, package in programs(options).items() if shutil.which(name) is None}
     if _COMPILER not in missing:
-        headers = {**_HEADERS, **dict(_for(wanted, _HEADERS_FOR_OPTION))}
-        missing |= {name: package for name, package in headers.items() if not _header_found(name)}
+        missing |= {name: package for name, package in headers(options).items() if not header_found(name)}
     if missing:
-        packages = " ".join(sorted(set(missing.values())))
-        raise UserError(f"a kernel build needs {', '.join(missing)}: not installed", f"apt install {packages}")
+        raise UserError(f"a kernel build needs {', '.join(missing)}: not installed", install(*missing.values()))
     detect(compiler)
 
 
-def _for(wanted: set[str], table: dict[str, tuple[str, str]]) -> Iterable[tuple[str, str]]:
-    return (need for option, need in table.items() if option in wanted)
+def programs(options: Mapping[str, str]) -> dict[str, str]:
+    """The programs that a build of such a configuration runs, and the Debian package of each."""
+    return {**_PROGRAMS, **dict(_for(options, _COMPRESSORS_FOR_OPTION))}
+
+
+def headers(options: Mapping[str, str]) -> dict[str, str]:
+    """The headers that a build of such a configuration includes, and the Debian package of each."""
+    return {**_HEADERS, **dict(_for(options, _HEADERS_FOR_OPTION))}
+
+
+def _for(options: Mapping[str, str], table: dict[str, tuple[str, str]]) -> Iterable[tuple[str, str]]:
+    return (need for option, need in table.items() if options.get(option) == "y")
 
 
 def _require_architecture() -> None:
@@ -95,7 +102,8 @@ def _require_architecture() -> None:
         raise UserError(f"kernels are built for {HOST_ARCHITECTURE} on {HOST_ARCHITECTURE}; this host is {machine}")
 
 
-def _header_found(name: str) -> bool:
+def header_found(name: str) -> bool:
+    """Whether host programs can include it; raises :class:`bisector.process.CommandMissing` without a compiler."""
     argv = [_COMPILER, "-E", "-include", name, "-x", "c", "-"]
     return process.run(argv, deadline_s=_DEADLINE_S, stdin="", check=False).exit_status == 0
 
@@ -104,7 +112,7 @@ def _first_line(argv: list[str], chosen: str) -> str:
     try:
         return process.run(argv, deadline_s=_DEADLINE_S).stdout.partition("\n")[0].strip()
     except process.CommandMissing as error:
-        raise UserError(f"compiler {chosen}: {error.program} is not installed", "apt install gcc binutils") from error
+        raise UserError(f"compiler {chosen}: {error.program} is not installed", install("gcc", "binutils")) from error
     except process.CommandFailed as error:
         raise UserError(f"compiler {chosen}: {error}", _CHOOSE) from error
 

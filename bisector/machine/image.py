@@ -20,6 +20,7 @@ from tenacity.wait import wait_base
 
 from bisector.deadline import Deadline, DeadlineExpired
 from bisector.errors import InfraError, UserError
+from bisector.packages import install, not_installed
 from bisector.process import CommandFailed, CommandMissing, CommandTimeout, Finished, run
 from bisector.settings import MachineSettings
 
@@ -108,6 +109,23 @@ def build_image(recipe: Path, cache_root: Path, run_marker: Path | None, on_note
     return _image(cache_root / key, key)
 
 
+def check_buildable() -> None:
+    """Raise :class:`UserError` when this machine lacks what the building of images takes; needs no network."""
+    _Tools(None).check()
+
+
+def check_namespaces() -> None:
+    """Raise :class:`UserError` when this user has no user namespaces with subordinate ids."""
+    _Tools(None).check_namespaces()
+
+
+def find_overlay_tool() -> str:
+    """Where :func:`overlay`'s program is; raises :class:`UserError` when it is not installed."""
+    if (found := _Tools(None).find("qemu-img")) is None:
+        raise not_installed("qemu-img", "qemu-utils")
+    return found
+
+
 def overlay(image: GuestImage, path: Path) -> Path:
     """Make an empty qcow2 file over the image at ``path``: the throw-away root disk of one guest."""
     _Tools(None).run(
@@ -141,22 +159,25 @@ class _Tools:
 
     def check(self) -> None:
         """Raise :class:`UserError` when a program is missing or user namespaces are not to be had."""
-        missing = [
-            package for program, package in _PROGRAMS.items() if which(program, path=self._environment["PATH"]) is None
-        ]
+        missing = [package for program, package in _PROGRAMS.items() if self.find(program) is None]
         if missing:
-            raise UserError(f"making the guest image needs {', '.join(missing)}", f"apt install {' '.join(missing)}")
-        if self._superuser:
-            return
+            raise UserError(f"making the guest image needs {', '.join(missing)}", install(*missing))
+        if not self._superuser:
+            self.check_namespaces()
+
+    def find(self, program: str) -> str | None:
+        """Where a program is, also one that only root's PATH has."""
+        return which(program, path=self._environment["PATH"])
+
+    def check_namespaces(self) -> None:
+        """Raise :class:`UserError` when user namespaces with subordinate ids are not to be had."""
         # One question instead of many: newuidmap, /etc/subuid, util-linux and the kernel's own settings.
         try:
             self.as_root("true")
         except InfraError as error:
             raise UserError(
                 f"making the guest image without root needs user namespaces: {error}",
-                "sudo apt install uidmap; "
-                "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER; "
-                "or build it once as root",
+                f"{install('uidmap')} && sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER",
             ) from error
 
     def as_root(self, *argv: str | Path) -> Finished:
@@ -168,9 +189,7 @@ class _Tools:
         try:
             return self.run_raw(argv, deadline_s)
         except CommandMissing as error:
-            raise UserError(
-                str(error), f"apt install {package or _PROGRAMS.get(error.program, error.program)}"
-            ) from error
+            raise UserError(str(error), install(package or _PROGRAMS.get(error.program, error.program))) from error
         except (CommandFailed, CommandTimeout) as error:
             raise InfraError(str(error)) from error
 

@@ -7,6 +7,7 @@ import pytest
 
 from bisector.errors import UserError
 from bisector.kernel import toolchain
+from bisector.packages import install
 
 
 @pytest.fixture
@@ -31,14 +32,14 @@ def test_what_is_missing_is_named_with_its_packages(programs: Path) -> None:
         (programs / name).unlink()
     with pytest.raises(UserError, match="needs flex, bc, ld: not installed") as caught:
         toolchain.require({}, "")
-    assert caught.value.hint == "apt install bc binutils flex"
+    assert caught.value.hint == install("bc", "binutils", "flex")
 
 
 def test_no_compiler(programs: Path) -> None:
     (programs / "gcc").unlink()
     with pytest.raises(UserError, match="needs gcc") as caught:
         toolchain.require({}, "")
-    assert caught.value.hint == "apt install gcc"
+    assert caught.value.hint == install("gcc")
 
 
 def test_a_compressor_is_needed_only_if_chosen(programs: Path) -> None:
