@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from types import FrameType
 
-from bisector.commands import bisect, kernel, measure, settings, show, upkeep
+from bisector.commands import bisect, doctor, kernel, measure, settings, show, upkeep
 from bisector.errors import BisectorError, Interrupted
 
 _EXIT_CODES = """\
@@ -25,7 +25,7 @@ examples:
   bisector resume                            go on after an interruption, a crash or a reboot
 """
 
-_COMMANDS = (bisect, show, measure, kernel, settings, upkeep)
+_COMMANDS = (bisect, show, measure, kernel, settings, doctor, upkeep)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

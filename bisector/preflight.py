@@ -1,90 +1,164 @@
-"""Everything that can be wrong before the first hour is spent, asked at once."""
+"""What is asked of this machine before the first hour is spent, and by ``bisector doctor``: one table.
 
-import os
-import stat
+What is needed of them is looked at before every run, or every build, which does not begin while
+something is missing; the others say what makes a run slower, or its evidence weaker.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 
 from bisector import resources
-from bisector.errors import UserError
-from bisector.fleet.local import kernel_builder
-from bisector.machine.domain import open_hypervisor
-from bisector.machine.host import disk_room_bytes
-from bisector.settings import DiskSettings, KernelSettings, Settings
+from bisector.errors import BisectorError, UserError
+from bisector.findings import Finding, Grade, refusal
+from bisector.fleet.local import kept_kernels, kernel_builder
+from bisector.history import probes as history
+from bisector.kernel import probes as kernel
+from bisector.machine import places
+from bisector.machine import probes as machine
+from bisector.packages import merged
+from bisector.room import check_build_room, check_disk, check_room
+from bisector.settings import DiskSettings, Settings
 from bisector.workload.runner import check_job
 
-# Measured on Linux 6.1 with the fragments of this tree: 1.5 GiB of sources, 0.2 GiB of build; a
-# distribution's configuration builds to 10 GiB and more, which `kernel.base_config` brings.
-_SOURCES_BYTES = 1800 << 20
-_SMALL_BUILD_BYTES = 512 << 20
-_LARGE_BUILD_BYTES = 12 << 30
-_IMAGE_BYTES = 1 << 30
-_GIB = 1 << 30
+
+class Need(Enum):
+    """What cannot do without it: nothing, a run, or a kernel build and so a run, too."""
+
+    NOTHING = 0
+    RUN = 1
+    BUILD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """For which settings and run directory; ``scratch`` is a directory for trying things out."""
+
+    settings: Settings
+    run_dir: Path
+    scratch: Path
+    note: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One look at the machine: a row or several; :class:`UserError` stands for a row that is missing."""
+
+    name: str
+    need: Need
+    look: Callable[[Asked], Finding | Iterable[Finding]]
+
+
+def _configuration(asked: Asked) -> Finding:
+    options = kernel_builder(asked.settings.kernel).wanted
+    base = asked.settings.kernel.base_config or "everything off"
+    names = ", ".join(asked.settings.kernel.fragments)
+    return Finding("kernel config", Grade.OK, f"{base}, then {names}: {len(options)} options asked for")
+
+
+def _programs(asked: Asked) -> Iterator[Finding]:
+    options: Mapping[str, str] = {}
+    with suppress(UserError):  # a configuration that will not do has a row of its own
+        options = kernel_builder(asked.settings.kernel).wanted
+    yield from kernel.programs(options)
+    yield from kernel.headers(options)
+
+
+def _job(asked: Asked) -> Finding:
+    check_job(asked.settings.workload)
+    return Finding("fio job", Grade.OK, str(asked.settings.workload.job))
+
+
+def _room(asked: Asked) -> Finding:
+    return Finding("disk room", Grade.OK, check_room(asked.settings, asked.run_dir))
+
+
+def _disk(name: str, wish: DiskSettings) -> Finding:
+    return Finding(f"{name} disk", Grade.OK, check_disk(f"storage.{name}.path", wish))
+
+
+# Read as a table, so laid out as one; the order is that of the rows.
+# fmt: off
+PROBES: tuple[Probe, ...] = (
+    Probe("git", Need.RUN, lambda asked: history.git(asked.scratch)),
+    Probe("compiler", Need.BUILD, lambda asked: kernel.compiler(asked.settings.kernel.compiler)),
+    Probe("kernel config", Need.BUILD, _configuration),
+    Probe("build tools", Need.BUILD, _programs),
+    Probe("ccache", Need.NOTHING, lambda asked: kernel.ccache(asked.settings.kernel.compiler)),
+    Probe("libvirt", Need.RUN, lambda asked: machine.libvirt(asked.settings.machine, asked.scratch)),
+    Probe("qemu", Need.RUN, lambda asked: machine.qemu(asked.settings.machine, asked.scratch)),
+    Probe("qemu-img", Need.RUN, lambda asked: machine.qemu_img()),
+    Probe("kvm", Need.NOTHING, lambda asked: machine.kvm()),
+    Probe("accelerator", Need.NOTHING, lambda asked: machine.accelerator(
+        asked.settings.machine, asked.scratch, kept_kernels().newest_image(), asked.note)),
+    Probe("guest image", Need.RUN, lambda asked: machine.guest_image(asked.settings.machine)),
+    Probe("user namespaces", Need.RUN, lambda asked: machine.namespaces(asked.settings.machine)),
+    Probe("run directory", Need.RUN, lambda asked: places.directory("run directory", asked.run_dir)),
+    Probe("cache directory", Need.RUN, lambda asked: places.directory("cache directory", resources.cache_home())),
+    Probe("disk room", Need.RUN, _room),
+    Probe("ssd disk", Need.RUN, lambda asked: _disk("ssd", asked.settings.storage.ssd)),
+    Probe("hdd disk", Need.RUN, lambda asked: _disk("hdd", asked.settings.storage.hdd)),
+    Probe("fio job", Need.RUN, _job),
+    Probe("host load", Need.NOTHING, lambda asked: places.contention(asked.settings.contention)),
+    Probe("mail", Need.NOTHING, lambda asked: history.mail(Path.home())),
+)
+# fmt: on
 
 
 def check(settings: Settings, run_dir: Path) -> None:
-    """Raise :class:`UserError` for the first thing that would stop the run later."""
-    check_job(settings.workload)
-    kernel_builder(settings.kernel).check()
-    disks = [disk for disk in (settings.storage.ssd, settings.storage.hdd) if disk.path is None]
-    images = _IMAGE_BYTES if settings.machine.image is None else 0
-    _check_room(run_dir, _build_bytes(settings.kernel) + sum(disk.size_bytes for disk in disks), images)
-    for key, disk in (("storage.ssd.path", settings.storage.ssd), ("storage.hdd.path", settings.storage.hdd)):
-        _check_disk(key, disk)
-    with open_hypervisor(settings.machine.connect, run_dir, resources.cache_home() / "libvirt") as hypervisor:
-        _ = hypervisor.qemu_version
+    """Raise :class:`UserError` with everything that would stop the run later."""
+    _refuse(settings, run_dir, (Need.BUILD, Need.RUN))
 
 
-def check_build(settings: KernelSettings, run_dir: Path) -> None:
+def check_build(settings: Settings, run_dir: Path) -> None:
     """The same for a build alone, which needs no guest."""
-    kernel_builder(settings).check()
-    _check_room(run_dir, _build_bytes(settings), 0)
+    _refuse(settings, run_dir, (Need.BUILD,))
+    check_build_room(settings.kernel, run_dir)
 
 
-def _build_bytes(settings: KernelSettings) -> int:
-    return _SOURCES_BYTES + (_SMALL_BUILD_BYTES if settings.base_config is None else _LARGE_BUILD_BYTES)
-
-
-def _check_room(run_dir: Path, run_bytes: int, cache_bytes: int) -> None:
-    needed = {run_dir: run_bytes, **({resources.cache_home(): cache_bytes} if cache_bytes else {})}
-    for path, needed_bytes in _by_file_system(needed).items():
-        free = disk_room_bytes(path)
-        if free < needed_bytes:
-            raise UserError(
-                f"{path} has {free / _GIB:.1f} GiB free; sources, build, disks and image need up to "
-                f"{needed_bytes / _GIB:.1f} GiB there",
-                "make room, or name another place: --run-dir DIRECTORY (and XDG_CACHE_HOME for kernels and images)",
-            )
-
-
-def _by_file_system(needed: dict[Path, int]) -> dict[Path, int]:
-    """Needs that fall on one file system add up; the first path stands for it."""
-    first: dict[int, Path] = {}
-    total: dict[Path, int] = {}
-    for path, needed_bytes in needed.items():
-        there = path
-        while not there.exists():
-            there = there.parent
-        place = first.setdefault(there.stat().st_dev, path)
-        total[place] = total.get(place, 0) + needed_bytes
-    return total
-
-
-def _check_disk(key: str, disk: DiskSettings) -> None:
-    """A block device is overwritten in every trial: it must be ours, whole and used by nobody else."""
-    if disk.path is None or disk.path.startswith("volume:"):
+def _refuse(settings: Settings, run_dir: Path, needs: Sequence[Need]) -> None:
+    with _asked(settings, run_dir, lambda _: None) as asked:
+        looks = (_findings(probe, asked) for probe in PROBES if probe.need in needs)
+        missing = [finding for rows in looks for finding in rows if finding.state is Grade.MISSING]
+    if not missing:
         return
-    path = Path(disk.path)
-    if not path.exists():
-        raise UserError(f"{key}: {path} does not exist")
-    if not stat.S_ISBLK(path.stat().st_mode):
-        if path.is_dir() and not os.access(path, os.W_OK):
-            raise UserError(f"{key}: {path} is not writable")
-        return
+    sentences = tuple(dict.fromkeys(finding.what for finding in missing))
+    message = sentences[0] if len(sentences) == 1 else "\n  ".join(("a run here lacks several things:", *sentences))
+    raise UserError(message, "\n  ".join(merged(finding.remedy for finding in missing if finding.remedy)))
+
+
+def examine(settings: Settings, run_dir: Path, note: Callable[[str], None]) -> Iterator[Finding]:
+    """All rows, whatever becomes of a single probe; ``note`` is told what takes long."""
+    with _asked(settings, run_dir, note) as asked:
+        for probe in PROBES:
+            try:
+                yield from _findings(probe, asked)
+            except BisectorError as error:
+                yield Finding(probe.name, _worst(probe), error.message, error.hint)
+            except Exception as error:  # noqa: BLE001 - a row of the table, and the other rows, whatever it is
+                what = f"this look failed, which is a bug: {type(error).__name__}: {error}"
+                yield Finding(probe.name, _worst(probe), what)
+
+
+def _findings(probe: Probe, asked: Asked) -> tuple[Finding, ...]:
     try:
-        # O_EXCL without O_CREAT on a block device: EBUSY while it is mounted or held by another (open(2)).
-        os.close(os.open(path, os.O_RDWR | os.O_EXCL))
-    except OSError as error:
-        raise UserError(
-            f"{key}: {path} cannot be used: {error.strerror}",
-            "every trial overwrites it: it must not be mounted or in use, and this user must be able to write it",
-        ) from error
+        seen = probe.look(asked)
+        return (seen,) if isinstance(seen, Finding) else tuple(seen)
+    except UserError as error:
+        found = refusal(probe.name, error)
+        return (replace(found, state=_worst(probe)),)
+
+
+def _worst(probe: Probe) -> Grade:
+    return Grade.WARN if probe.need is Need.NOTHING else Grade.MISSING
+
+
+@contextmanager
+def _asked(settings: Settings, run_dir: Path, note: Callable[[str], None]) -> Iterator[Asked]:
+    with tempfile.TemporaryDirectory(prefix="bisector-probe-") as name:
+        scratch = Path(name)
+        scratch.chmod(0o755)  # a daemon's QEMU runs as another user
+        yield Asked(settings, run_dir, scratch, note)

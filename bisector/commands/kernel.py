@@ -77,7 +77,7 @@ class _Workshop:
             repository.check_kernel_tree(commit)
         run = test_directory(arguments.run_dir, repository)
         with run.lock():
-            preflight.check_build(settings.kernel, run.path)
+            preflight.check_build(settings, run.path)
             process.reap(run.path)
             with (
                 Repository.open(repository.top, run_marker=run.path) as marked,

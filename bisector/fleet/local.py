@@ -37,8 +37,12 @@ class LocalEngine:
 
 def kernel_builder(settings: KernelSettings) -> KernelBuilder:
     """The builder of these settings over the kernels that this user's runs have in common."""
-    cache = KernelCache(resources.cache_home() / "kernels", _KEPT_KERNELS_BYTES)
-    return KernelBuilder(settings, cache, resources.kconfigs())
+    return KernelBuilder(settings, kept_kernels(), resources.kconfigs())
+
+
+def kept_kernels() -> KernelCache:
+    """The kernels that this user's runs have in common."""
+    return KernelCache(resources.cache_home() / "kernels", _KEPT_KERNELS_BYTES)
 
 
 @contextmanager

@@ -62,6 +62,11 @@ class KernelBuilder:
         """Raise :class:`bisector.errors.UserError` naming what this host lacks, before anything expensive."""
         toolchain.require(self._wanted, self._settings.compiler)
 
+    @property
+    def wanted(self) -> kconfig.Options:
+        """The options that every kernel is asked to have."""
+        return dict(self._wanted)
+
     def key(self, tree: str) -> str:
         """Names what the kernel of a git tree id is made from; needs no checkout.
 

@@ -43,6 +43,12 @@ class KernelCache:
         kept = self._kept(key)
         return kept if isinstance(kept, BuildFailure) else None
 
+    def newest_image(self) -> Path | None:
+        """The bootable image that was stored or found last, if any is kept."""
+        with self._troubles():
+            images = list(self.root.glob(f"[!{_TEMPORARY[0]}]*/bzImage"))
+            return max(images, key=lambda image: image.parent.stat().st_mtime, default=None)
+
     def store(self, kernel: Kernel) -> Kernel:
         """Copy a kernel in and answer the kept one; when another process was first, its own.
 

@@ -8,6 +8,7 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 from bisector.deadline import Deadline, DeadlineExpired
@@ -18,6 +19,7 @@ from bisector.machine.domain import Domain, Hypervisor
 from bisector.machine.host import host_facts
 from bisector.settings import Accelerator
 
+MEMORY = "accelerator.json"  # in the cache directory
 _PROBE_MEMORY_BYTES = 512 << 20
 
 
@@ -29,13 +31,12 @@ def choose_accelerator(
     ``memory`` is a JSON file of ours in the user's cache; an answer holds until the host boots again
     or QEMU changes. Raises :class:`UserError` when KVM is wished for and libvirt does not offer it.
     """
-    if wish is Accelerator.KVM and not hypervisor.offers(Accelerator.KVM):
-        raise UserError("KVM is asked for and this host does not offer it", "is /dev/kvm yours to open? or: auto")
+    check_wish(wish, hypervisor)
     if wish is not Accelerator.AUTO:
         return wish
     if not hypervisor.offers(Accelerator.KVM):
         return Accelerator.TCG
-    key = f"{host_facts().boot_id} qemu {hypervisor.qemu_version} uid {os.getuid()} embedded {hypervisor.embedded}"
+    key = _key(hypervisor)
     known = _recall(memory).get(key)
     if known is not None:
         return known
@@ -46,6 +47,23 @@ def choose_accelerator(
     if _boots(hypervisor, spec, Accelerator.TCG, 2 * deadline_s):
         _remember(memory, key, Accelerator.TCG)
     return Accelerator.TCG
+
+
+def check_wish(wish: Accelerator, hypervisor: Hypervisor) -> None:
+    """Raise :class:`UserError` when KVM is wished for and libvirt does not offer it."""
+    if wish is Accelerator.KVM and not hypervisor.offers(Accelerator.KVM):
+        raise UserError("KVM is asked for and this host does not offer it", "is /dev/kvm yours to open? or: auto")
+
+
+def remembered(hypervisor: Hypervisor, memory: Path) -> tuple[Accelerator, datetime] | None:
+    """What :func:`choose_accelerator` found out on this host by booting, and when; None if it has not yet."""
+    known = _recall(memory).get(_key(hypervisor))
+    # The file holds one answer, and is written when there is a new one.
+    return None if known is None else (known, datetime.fromtimestamp(memory.stat().st_mtime).astimezone())
+
+
+def _key(hypervisor: Hypervisor) -> str:
+    return f"{host_facts().boot_id} qemu {hypervisor.qemu_version} uid {os.getuid()} embedded {hypervisor.embedded}"
 
 
 def _boots(hypervisor: Hypervisor, spec: DomainSpec, accelerator: Accelerator, deadline_s: float) -> bool:

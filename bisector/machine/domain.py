@@ -22,6 +22,7 @@ from bisector.deadline import Deadline, DeadlineExpired
 from bisector.errors import InfraError, UserError
 from bisector.machine.definition import DomainSpec, SourceKind, domain_xml
 from bisector.machine.embedded import configure, embedded_root, guest_pids, remove_if_idle, runs_guest
+from bisector.packages import install
 from bisector.settings import Accelerator
 
 # The embedded driver logs to our standard error otherwise; libvirt reads this once, when it is loaded.
@@ -77,10 +78,14 @@ class Hypervisor:
     def qemu_version(self) -> str:
         """QEMU's version, as ``7.2.22``; raises :class:`UserError` when there is no QEMU for x86_64."""
         try:
-            number = int(self._connection.getVersion())
+            return _version(self._connection.getVersion())
         except libvirt.libvirtError as error:
-            raise UserError(f"libvirt finds no QEMU: {error}", "install qemu-system-x86") from error
-        return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"
+            raise UserError(f"libvirt finds no QEMU: {error}", install("qemu-system-x86")) from error
+
+    @property
+    def driver_version(self) -> str:
+        """The version of the libvirt that drives QEMU: a daemon's may be another than the library's."""
+        return _version(self._connection.getLibVersion())
 
     def offers(self, accelerator: Accelerator) -> bool:
         """Whether libvirt would start an x86_64 guest so; that it *runs* is another question."""
@@ -330,6 +335,16 @@ def open_hypervisor(uri: str, root: Path, cache: Path | None = None) -> Hypervis
         )
         raise UserError(f"{uri}: {error}", hint) from error
     return Hypervisor(connection, directory)
+
+
+def library_version() -> str:
+    """The version of the libvirt library in this process."""
+    return _version(libvirt.getVersion())
+
+
+def _version(number: int) -> str:
+    """As virConnectGetVersion() encodes them: 1,000,000 * major + 1,000 * minor + release."""
+    return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"
 
 
 class _EmbeddedDriver:

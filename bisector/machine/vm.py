@@ -17,7 +17,7 @@ from typing import Self
 from bisector import resources
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, KernelFault
-from bisector.machine.accelerator import choose_accelerator
+from bisector.machine.accelerator import MEMORY, choose_accelerator
 from bisector.machine.console import ALIVE_LINE, Console
 from bisector.machine.definition import DiskSource, DiskSpec, DomainSpec, SourceKind, command_line
 from bisector.machine.domain import Domain, Hypervisor, open_hypervisor
@@ -253,7 +253,7 @@ class VirtualMachines:
         )
 
     def _accelerator(self, spec: DomainSpec) -> Accelerator:
-        memory = resources.cache_home() / "accelerator.json"
+        memory = resources.cache_home() / MEMORY
         return choose_accelerator(self.settings.machine.accelerator, self._hypervisor, spec, memory)
 
     def _disks(self) -> tuple[tuple[str, DiskSettings], ...]:

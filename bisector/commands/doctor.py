@@ -1,0 +1,78 @@
+"""``doctor``: what this machine can do, and what mends the rest."""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from bisector import options, preflight
+from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_verb
+from bisector.commands.output import write, write_json
+from bisector.errors import UserError
+from bisector.findings import Finding, Grade, refusal
+from bisector.history.terms import check_terms
+from bisector.record.rundir import state_home
+from bisector.report.checkup import finding_lines, ready, to_json
+from bisector.report.progress import print_lines
+from bisector.report.text import as_text
+from bisector.settings import Settings
+
+_EXAMPLES = """\
+examples:
+  bisector doctor                            with the settings that `start` would have here
+  bisector doctor --base-config /boot/config-6.1.0-18-amd64 --run-dir /srv/bisect
+  bisector doctor --json | jq -r '.findings[] | select(.state == "missing").remedy'
+exit codes: 0 `start` can begin (warnings or not), 1 it would fail
+"""
+_WIDTH = 120
+_ROW = "settings"
+_NOT_READY = 1
+
+
+def add(verbs: Verbs) -> None:
+    """Register ``doctor``."""
+    verb = add_verb(
+        verbs, "doctor", doctor, "what this machine lacks, and the command that mends it", examples=_EXAMPLES
+    )
+    add_run_dir(verb, "where a run is to be kept (default: under XDG state)")
+    add_json(verb)
+    options.add_flags(verb)
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """Look at everything that `start` needs, and at what makes its evidence better."""
+    settings, row = _settings(arguments)
+    run_dir = (arguments.run_dir or state_home() / "runs").absolute()
+    findings = [row, *preflight.examine(settings, run_dir, _note)]
+    if arguments.json:
+        write_json(to_json(findings))
+    elif sys.stdout.isatty():
+        console = Console()
+        print_lines(console, finding_lines(findings, console.width))
+    else:
+        width = shutil.get_terminal_size((_WIDTH, 24)).columns
+        write(as_text(finding_lines(findings, width)))
+    return 0 if ready(findings) else _NOT_READY
+
+
+def _settings(arguments: argparse.Namespace) -> tuple[Settings, Finding]:
+    """The settings that hold; where they cannot, those without any wish, so that the other rows are there."""
+    try:
+        effective = options.load(options.flags_from(arguments), arguments.config)
+        check_terms(effective.settings.bisect.terms)
+    except UserError as error:
+        with tempfile.TemporaryDirectory() as nowhere:
+            defaults = options.load(directory=Path(nowhere)).settings
+        message = f"{error.message} (the other rows are those of the default settings)"
+        return defaults, refusal(_ROW, UserError(message, error.hint))
+    settings = effective.settings
+    given = [key for key, origin in effective.origins.items() if not origin.startswith("profile ")]
+    own = f", and of your own: {', '.join(given)}" if given else ""
+    return settings, Finding(_ROW, Grade.OK, f"profile {settings.profile}{own}")
+
+
+def _note(text: str) -> None:
+    print(f"bisector: {text}", file=sys.stderr)  # noqa: T201 - it takes a while, and standard output may be a script's

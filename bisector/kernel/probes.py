@@ -1,0 +1,71 @@
+"""What this host has of what a kernel build needs: a row for each package."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+
+from bisector import process
+from bisector.findings import Finding, Grade
+from bisector.kernel import toolchain
+from bisector.packages import install
+
+_DEADLINE_S = 10.0
+_HEADER_ROWS = {"libelf-dev": "libelf headers", "libssl-dev": "OpenSSL headers"}
+_ALL_HEADERS = {"CONFIG_SYSTEM_TRUSTED_KEYRING": "y"}
+
+
+def programs(options: Mapping[str, str]) -> Iterator[Finding]:
+    """A row for each package of programs that a build of this configuration runs."""
+    by_package: dict[str, list[str]] = {}
+    for program, package in toolchain.programs(options).items():
+        by_package.setdefault(package, []).append(program)
+    for package, names in by_package.items():
+        if missing := [name for name in names if shutil.which(name) is None]:
+            yield Finding(package, Grade.MISSING, f"{', '.join(missing)}: not installed", install(package))
+        else:
+            yield Finding(package, Grade.OK, _version(names[0]))
+
+
+def headers(options: Mapping[str, str]) -> Iterator[Finding]:
+    """A row for each package of headers; those that only other configurations need are told as well."""
+    needed = toolchain.headers(options)
+    for header, package in toolchain.headers(_ALL_HEADERS).items():
+        row = _HEADER_ROWS.get(package, package)
+        try:
+            there = toolchain.header_found(header)
+        except process.CommandMissing as error:
+            grade = Grade.MISSING if header in needed else Grade.INFO
+            yield Finding(row, grade, f"{error}, so {header} cannot be looked for", install("gcc"))
+            continue
+        if there:
+            yield Finding(row, Grade.OK, f"{header} is found")
+        elif header in needed:
+            yield Finding(row, Grade.MISSING, f"{header}: not installed", install(package))
+        else:
+            what = f"{header}: not installed; a configuration with trusted keys would need it"
+            yield Finding(row, Grade.INFO, what, install(package))
+
+
+def compiler(command: str) -> Finding:
+    """The compiler that is chosen; raises :class:`bisector.errors.UserError` when it is no good."""
+    return Finding("compiler", Grade.OK, toolchain.detect(command).identity)
+
+
+def ccache(command: str) -> Finding:
+    """Whether compilations are kept; raises :class:`bisector.errors.UserError` for the compiler's trouble."""
+    if shutil.which("ccache") is None:
+        what = "not installed: a new build directory is compiled whole, instead of in a fraction of the time"
+        return Finding("ccache", Grade.WARN, what, install("ccache"))
+    if not toolchain.detect(command).cc.startswith("ccache "):
+        show = f"ccache {command} -c -x c /dev/null -o /dev/null"
+        return Finding("ccache", Grade.WARN, f"not used: `ccache {command}` does not compile", show)
+    return Finding("ccache", Grade.OK, _version("ccache"))
+
+
+def _version(program: str) -> str:
+    """The first line of what a program says of its version; where it is, if it says nothing."""
+    try:
+        said = process.run([program, "--version"], deadline_s=_DEADLINE_S, check=False).stdout
+    except process.CommandTimeout as error:
+        return str(error)
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[0] if lines else str(shutil.which(program))
