@@ -28,6 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.history.search",
         "bisector.analysis",
         "bisector.workload.fio",
+        "bisector.workload.jobfile",
         "bisector.workload.series",
         "bisector.machine.console",
         "bisector.report.table",
@@ -63,6 +64,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 # Neighbours of one layer that are one thing in two files.
 TOGETHER = (
     {"bisector.errors", "bisector.model", "bisector.events"},
+    {"bisector.workload.fio", "bisector.workload.jobfile"},
     {"bisector.settings", "bisector.options", "bisector.option_table", "bisector.checks"},
     {f"bisector.report.{name}" for name in ("table", "status", "units", "text", "summary", "course", "checkup")},
     {

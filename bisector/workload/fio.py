@@ -16,7 +16,8 @@ from bisector.model import JobFigures
 _Json: TypeAlias = Mapping[str, Any]
 
 DIRECTIONS = ("read", "write", "trim")
-_CONFIGURED = {
+# What each value of ``rw`` does, before the colon.
+CONFIGURED = {
     "read": {"read"},
     "write": {"write"},
     "trim": {"trim"},
@@ -35,7 +36,6 @@ _SUFFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 _NUMBER = re.compile(r"([\d.]+)([kKMG]?)")
 _DONE = re.compile(r"\[(\d+(?:\.\d+)?)%(?: done)?\]")
 _IOPS = re.compile(r"\[([^\[\]]+?) (?:IOPS|iops)\]")
-_JOB_SECTION = re.compile(r"^\[(?!global\])[^\]]+\]", re.MULTILINE)
 _SAYING = re.compile(r"^(?:fio: |Bad option|Did you mean)")
 
 
@@ -68,11 +68,6 @@ def argv(job: str, output: str) -> tuple[str, ...]:
 def parse_only_argv(job: str) -> tuple[str, ...]:
     """Have fio check a job file; it exits 1 on an error and says which."""
     return ("fio", "--parse-only", job)
-
-
-def has_job(text: str) -> bool:
-    """Whether a job file has a section besides ``[global]``; fio itself is content without."""
-    return _JOB_SECTION.search(text) is not None
 
 
 def complaint(stderr: str) -> str:
@@ -143,7 +138,7 @@ def _named(jobs: list[_Json]) -> Iterator[tuple[str, _Json]]:
 
 def _job(name: str, job: _Json, everywhere: _Json) -> Iterator[JobFigures]:
     options = {**everywhere, **job.get("job options", {})}
-    configured = _CONFIGURED.get(str(options.get("rw", "read")).partition(":")[0], set())
+    configured = CONFIGURED.get(str(options.get("rw", "read")).partition(":")[0], set())
     for direction in DIRECTIONS:
         figures: _Json = job.get(direction, {})
         if direction in configured or figures.get("total_ios", 0) > 0:

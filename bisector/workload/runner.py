@@ -17,7 +17,7 @@ from bisector.events import IopsSample
 from bisector.model import CacheStatus, CommandResult, Contention, FaultKind, JobFigures, Run, Shell, Stage
 from bisector.settings import WorkloadSettings
 from bisector.steps import FailedStep, Step, run_steps
-from bisector.workload import fio
+from bisector.workload import fio, jobfile
 
 _OUTPUTS = "/tmp/bisector"  # noqa: S108 -- the guest's, where nobody else is
 _JOB = "job.fio"
@@ -86,8 +86,9 @@ def check_job(settings: WorkloadSettings) -> None:
         text = settings.job.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"workload.job: {settings.job} cannot be read: {error}") from error
-    if not fio.has_job(text):
-        raise UserError(f"workload.job: {settings.job} has no job section", "an fio job file needs a [name] line")
+    if (objection := jobfile.objection(text)) is not None:
+        why, advice = objection
+        raise UserError(f"workload.job: {settings.job}: {why}", advice)
     variables = fio.environment(settings.file_bytes, settings.runtime_s, "/")
     command = fio.parse_only_argv(os.fspath(settings.job))
     try:
@@ -181,7 +182,7 @@ def _jobs(
     shell: Shell, finished: CommandResult, watch: _Watch, settings: WorkloadSettings, logs: Path
 ) -> tuple[JobFigures, ...]:
     """Fetch what fio left and read it; fio's own errors come first, unreadable output last."""
-    left = [name for name in finished.stdout.split() if name != _JOB]
+    left = [name for name in finished.stdout.splitlines() if name != _JOB]
     for name in left:
         shell.get(f"{_OUTPUTS}/{name}", logs / name)
     # fio makes the file before it reads the job file: none or an empty one says the same.

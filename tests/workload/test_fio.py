@@ -126,12 +126,6 @@ def test_complaint_leaves_out_the_list_of_values() -> None:
     assert fio.complaint("something else\n") == "something else"
 
 
-def test_job_sections() -> None:
-    assert fio.has_job("[global]\nrw=read\n[one]\n")
-    assert not fio.has_job("[global]\nrw=read\n")
-    assert not fio.has_job("; [one]\n")
-
-
 def test_command_line_and_variables() -> None:
     assert fio.argv("job.fio", "out.json")[-1] == "job.fio"
     assert fio.environment(1 << 20, 40, "/mnt") == {"FILE_SIZE": "1048576", "RUNTIME": "40", "DIRECTORY": "/mnt"}

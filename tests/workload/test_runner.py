@@ -183,12 +183,25 @@ def test_the_meter_is_stopped_whatever_happens(bench: Bench) -> None:
     assert bench.meter.stopped == 1
 
 
+def test_logs_of_a_job_whose_name_has_a_space(bench: Bench) -> None:
+    files = {"fio.json": FILES["fio.json"], "my job_iops.1.log": FILES["partial_iops.1.log"]}
+    good = Answer("fio.json\njob.fio\nmy job_iops.1.log\n", GOOD.stderr)
+    bench.run(FakeShell({FIO_RUNS: good}, files))
+    assert sorted(path.name for path in bench.logs.iterdir()) == ["fio.json", "my job_iops.1.log"]
+
+
 def test_our_own_job_file_passes() -> None:
     check_job(SETTINGS)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [(None, "cannot be read"), ("[global]\nrw=read\n", "no job section"), ("rw=read\n", "no job")]
+    ("text", "message"),
+    [
+        (None, "cannot be read"),
+        ("[global]\nrw=read\n", "no job section"),
+        ("rw=read\n", "no job"),
+        ("[a]\ndirectory=${DIRECTORY}\ngroup_reporting\n", "each job counts"),
+    ],
 )
 def test_job_files_that_are_none(tmp_path: Path, text: str | None, message: str) -> None:
     job = tmp_path / "own.fio"

@@ -1,0 +1,105 @@
+"""What in a person's fio job file would make fio's figures say something else than they are read for.
+
+fio itself says what is wrong with a job file; this is about what is right, and not for us. The grammar is
+that of fio(1), "Job file format", as fio 3.33 reads it.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from bisector.workload.fio import CONFIGURED
+
+_SECTION = re.compile(r"\[([^\]]*)\]")
+_COMMENT = re.compile(r"[;#].*")
+_ZERO = re.compile(r"0+|0x0+")
+_INCLUDE = re.compile(r"include[\s=]")
+_ALIASES = {"readwrite": "rw"}
+_DIRECTORY = "${DIRECTORY}"
+_PLACES = ("directory", "filename", "opendir")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job section with the options that hold for it, its own over those of the global sections above."""
+
+    name: str
+    options: Mapping[str, str]
+
+    def is_on(self, option: str, default: bool = False) -> bool:
+        """A flag, which may stand bare; fio takes every number but 0 for true."""
+        value = self.options.get(option)
+        return default if value is None else not _ZERO.fullmatch(value)
+
+    @property
+    def reads(self) -> bool:
+        """Whether it is told to read; fio reads when it is told nothing."""
+        return "read" in CONFIGURED.get(self.options.get("rw", "read").partition(":")[0], ())
+
+
+def jobs(text: str) -> tuple[Job, ...]:
+    """The job sections of a job file, in order; options that stand before any section are fio's to refuse."""
+    found: list[tuple[str, dict[str, str]]] = []
+    everywhere: dict[str, str] = {}
+    current: dict[str, str] = {}
+    for line in _lines(text):
+        if section := _SECTION.match(line):
+            is_global = section[1].startswith("global")  # fio compares no more than these letters
+            current = everywhere if is_global else dict(everywhere)
+            if not is_global:
+                found.append((section[1], current))
+        else:
+            name, _, value = (word.strip() for word in line.partition("="))
+            current[_ALIASES.get(name, name)] = value
+    return tuple(Job(name, options) for name, options in found)
+
+
+def objection(text: str) -> tuple[str, str] | None:
+    """Why a job file cannot be measured with, and what to do about it; None when it can."""
+    for line in _lines(text):
+        if _INCLUDE.match(line):
+            return f"{line!r}: the guest gets this one file", "write what it includes into the file itself"
+    found = jobs(text)
+    if not found:
+        return "has no job section", "an fio job file needs a [name] line"
+    for job in found:
+        for objects, advice in _RULES:
+            if (why := objects(job)) is not None:
+                return f"[{job.name}] {why}", advice
+    if not any(job.reads for job in found):
+        return "no job reads, and the verdict is by read IOPS", "give a job rw=randread, or another that reads"
+    return None
+
+
+def _lines(text: str) -> Iterator[str]:
+    stripped = (_COMMENT.sub("", line).strip() for line in text.splitlines())
+    return (line for line in stripped if line)
+
+
+def _merged(job: Job) -> str | None:
+    merged = job.is_on("group_reporting")
+    return "group_reporting makes one figure of several jobs, and each job counts" if merged else None
+
+
+def _mixed(job: Job) -> str | None:
+    how = job.options.get("unified_rw_reporting", "none")
+    unified = how == "mixed" or (how.isdecimal() and int(how) == 1)
+    return f"unified_rw_reporting={how} makes one figure of reads and writes" if unified else None
+
+
+def _logs_shared(job: Job) -> str | None:
+    shared = "write_iops_log" in job.options and not job.is_on("per_job_logs", default=True)
+    return "per_job_logs=0 writes the IOPS of all jobs into one log" if shared else None
+
+
+def _elsewhere(job: Job) -> str | None:
+    on_the_stack = any(_DIRECTORY in job.options.get(place, "") for place in _PLACES)
+    return None if on_the_stack else f"has its files elsewhere than in {_DIRECTORY}, where the stack under test is"
+
+
+_RULES: tuple[tuple[Callable[[Job], str | None], str], ...] = (
+    (_merged, "leave group_reporting out, or set it to 0"),
+    (_mixed, "leave unified_rw_reporting out"),
+    (_logs_shared, "leave per_job_logs out"),
+    (_elsewhere, f"set directory={_DIRECTORY} in the job or in [global] above it"),
+)
