@@ -3,44 +3,18 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from bisector.errors import AttemptFailed
-from bisector.model import (
-    CacheStatus,
-    Commit,
-    Contention,
-    Fault,
-    FaultKind,
-    JobFigures,
-    Kernel,
-    Run,
-    Stage,
-    Timings,
-    Trial,
-)
+from bisector.model import Commit, Contention, Fault, FaultKind, Stage, Trial
 from bisector.trial import TrialRequest
+from tests import examples
+from tests.examples import BUSY, QUIET
 
 SLOW_IOPS, FAST_IOPS = 1_000.0, 4_000.0
-QUIET = Contention(other_busy_cores=0.01, steal_share=0.0, psi_some_share=0.0)
-BUSY = Contention(other_busy_cores=1.4, steal_share=0.0, psi_some_share=0.9)
-FULL_CACHE = CacheStatus("smq", "writeback", 1024, 1024, 0, 1, 1, 1, 1, 1, 1)
 
 
 class Killed(BaseException):
     """The process is gone, as by SIGKILL: nothing of ours may catch it."""
-
-
-def kernel(content: str) -> Kernel:
-    return Kernel(Path("bzImage"), Path("config"), "6.1.0", "b1d", content, content, "gcc", (), (), False, 1.0)
-
-
-def run(name: str, least: float, contention: Contention = QUIET) -> Run:
-    jobs = tuple(
-        JobFigures(f"partial/{n}", "read", iops, 10.0, iops * 4, 1e6, 2e6, int(iops * 40), 40_000, 0)
-        for n, iops in enumerate((least, 8_000.0), 1)
-    )
-    return Run(name, "2026-01-01T00:00:00+00:00", 40.5, jobs, FULL_CACHE, FULL_CACHE, contention, 0.0)
 
 
 def trial(
@@ -52,17 +26,18 @@ def trial(
     content: str = "",
     same_as: str | None = None,
 ) -> Trial:
+    """What a trial of this commit says, its slowest job of the second run doing ``least``."""
     measured = fault is None and same_as is None
-    return Trial(
-        commit=commit,
-        started_at="2026-01-01T00:00:00+00:00",
-        host="host (cpu)",
-        stage=fault.stage if fault else Stage.DONE,
+    full = examples.cache()
+    return examples.trial(
+        commit,
+        *(
+            examples.run(name, slowest, 8_000.0, before=full, after=full, contention=contention)
+            for name, slowest in (("empty", 2_000.0), ("full", least))
+            if measured
+        ),
         fault=fault,
-        kernel=None if fault and fault.stage is Stage.BUILD else kernel(content or commit.sha),
-        runs=(run("empty", 2_000.0, contention), run("full", least, contention)) if measured else (),
-        timings=Timings(10.0, 6.0, 3.0, 80.0, 100.0),
-        artifacts=(),
+        built=examples.kernel(content=content or commit.sha),
         same_kernel_as=same_as,
     )
 

@@ -6,10 +6,9 @@ import pytest
 from bisector.errors import InfraError
 from bisector.model import Artifact
 from bisector.record.artifacts import collect, remove_unfinished, trial_directory
+from tests.examples import commit
 
-from . import examples
-
-COMMIT = examples.commit(0x6CF4CC8F8B3B << (28 * 4))
+COMMIT = commit(0x6CF4CC8F8B3B << (28 * 4))
 
 
 def test_directory_of_a_trial_is_new_and_empty(tmp_path: Path) -> None:
@@ -40,7 +39,7 @@ def test_every_file_is_collected_with_its_sum(tmp_path: Path) -> None:
 def test_only_leftovers_are_removed(tmp_path: Path) -> None:
     finished = trial_directory(tmp_path, 1, COMMIT)
     (finished / "console.log").write_text("Linux version")
-    unfinished = trial_directory(tmp_path, 2, examples.commit(2))
+    unfinished = trial_directory(tmp_path, 2, commit(2))
     (unfinished / "console.log").write_text("Linux ver")
     own = tmp_path / "trials" / "notes"
     own.mkdir()

@@ -21,6 +21,7 @@ from bisector.record import schema
 from bisector.record.database import DATABASE
 from bisector.record.rows import InfraFaultRow
 from bisector.record.store import Store
+from tests.examples import run
 
 from . import examples
 
@@ -49,7 +50,7 @@ words = st.text(st.characters(exclude_categories=["Cs"]))
 jobs = st.builds(
     JobFigures, words, words, finite, finite, finite, finite, finite, count, count, st.integers(-(2**31), 2**31)
 )
-runs = st.builds(lambda name, figures, s: replace(examples.run(name, None, None), jobs=tuple(figures), duration_s=s),
+runs = st.builds(lambda name, figures, s: replace(run(name), jobs=tuple(figures), duration_s=s),
                  words, st.lists(jobs, max_size=3), finite)  # fmt: skip
 faults = st.builds(Fault, st.sampled_from(Stage), tail=st.lists(st.text()).map(tuple), reason=words)
 

@@ -1,30 +1,22 @@
 """Invented bisections for the tests of what people read."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from bisector.events import Event, IopsSample, Note, Planned, StageStarted, TrialJudged
 from bisector.model import (
-    Artifact,
-    CacheStatus,
     Commit,
-    Contention,
     Direction,
     Fault,
     FaultKind,
-    JobFigures,
-    Kernel,
-    Run,
     Stage,
     State,
     Terms,
     Timings,
-    Trial,
     Verdict,
 )
 from bisector.report.status import BisectionView, ConfigChanges, InfraFaultView, OptionChange, TrialView
+from tests.examples import STARTED_AT, cache, run, trial
 
-STARTED_AT = "2026-03-01T10:00:00+00:00"
 SUBJECTS = (
     "Linux 5.0",
     "dm cache: add support for a block size that is not a power of two on small devices",
@@ -39,50 +31,15 @@ COMMITS = tuple(
 )
 
 
-def job(name: str, iops: float, direction: str = "read") -> JobFigures:
-    return JobFigures(name, direction, iops, 12.5, iops * 4, 2e6, 9e6, 200_000, 40_000, 0)
-
-
-def run(name: str, *iops: float) -> Run:
-    cache = CacheStatus("smq", "writeback", 1024, 1024, 3, 10, 20, 30, 40, 5, 6)
-    jobs = tuple(job(f"job{n}", figure) for n, figure in enumerate(iops))
-    return Run(name, STARTED_AT, 40.2, jobs, None, cache, Contention(0.05, 0.0, 0.01), 0.001)
-
-
-def kernel(unmet: tuple[str, ...] = (), quirks: tuple[str, ...] = ()) -> Kernel:
-    return Kernel(
-        image=Path("kernels/k1/bzImage"),
-        config=Path("kernels/k1/config"),
-        release="5.0.0-test",
-        build_id="b1",
-        content_sha256="c" * 64,
-        key="k1",
-        toolchain="gcc 12.2",
-        quirks=quirks,
-        unmet=unmet,
-        cached=False,
-        build_s=47.0,
-    )
-
-
-def trial(commit: Commit, *runs: Run, timings: Timings | None = None) -> Trial:
-    return Trial(
-        commit=commit,
-        started_at=STARTED_AT,
-        host="box",
-        stage=Stage.DONE,
-        fault=None,
-        kernel=kernel(),
-        runs=runs,
-        timings=timings or Timings(47.0, 5.7, 4.2, 84.0, 146.4),
-        artifacts=(Artifact("console.log", "trials/1/console.log", "d" * 64, 20_000),),
-    )
-
-
 def judged(
     n: int, commit: Commit, verdict: Verdict, empty: tuple[float, float], full: tuple[float, float]
 ) -> TrialView:
-    return TrialView(n, trial(commit, run("empty", *empty), run("full", *full)), verdict, "by the least of its jobs")
+    return TrialView(
+        n,
+        trial(commit, run("empty", *empty, after=cache()), run("full", *full, after=cache())),
+        verdict,
+        "by the least of its jobs",
+    )
 
 
 def build_fault(n: int, commit: Commit) -> TrialView:
@@ -93,12 +50,8 @@ def build_fault(n: int, commit: Commit) -> TrialView:
         reason,
         "make[3]: *** [scripts/Makefile.build:250: drivers/md/dm-cache-policy-smq.o] Error 1",
     )
-    failed = replace(
-        trial(commit, timings=Timings(build_s=12.1, total_s=12.9)),
-        stage=Stage.BUILD,
-        fault=Fault(Stage.BUILD, FaultKind.BUILD_ERROR, reason, tail),
-        kernel=None,
-    )
+    fault = Fault(Stage.BUILD, FaultKind.BUILD_ERROR, reason, tail)
+    failed = trial(commit, fault=fault, timings=Timings(build_s=12.1, total_s=12.9))
     return TrialView(n, failed, Verdict.SKIP, f"does not build: {reason}")
 
 
@@ -109,7 +62,7 @@ CULPRIT = judged(4, COMMITS[3], Verdict.NEW, (3980.0, 6941.0), (4011.5, 7363.0))
 SKIPPED = build_fault(3, COMMITS[2])
 REUSED = TrialView(
     5,
-    replace(trial(COMMITS[4], timings=Timings(build_s=16.6, total_s=17.0)), same_kernel_as=COMMITS[3].sha),
+    trial(COMMITS[4], timings=Timings(build_s=16.6, total_s=17.0), same_kernel_as=COMMITS[3].sha),
     Verdict.NEW,
     "equal kernels",
 )

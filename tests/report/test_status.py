@@ -163,7 +163,7 @@ def test_values_of_a_trial() -> None:
     kernel = trial["kernel"]
     assert isinstance(kernel, dict)
     assert kernel.keys() == KERNEL
-    assert kernel["config"] == "kernels/k1/config"
+    assert kernel["config"] == "/cache/kernels/k1/kernel.config"
     runs = trial["runs"]
     assert isinstance(runs, list)
     assert [run["name"] for run in runs] == ["empty", "full"]

@@ -7,6 +7,7 @@ from bisector.report.status import BisectionView, ConfigChanges, OptionChange, T
 from bisector.report.summary import answer_lines, footer_lines
 from bisector.report.table import Figures, figures, report_lines, rows, run_names, time_lines, verdict_lines
 from bisector.report.text import Line, as_text, cells, line_text
+from tests import examples as records
 
 from . import examples
 
@@ -187,15 +188,15 @@ def test_long_reason_takes_two_lines_at_most() -> None:
 
 
 def test_figures_by_number_of_jobs() -> None:
-    assert figures(examples.run("full", 5.0)) == Figures(5.0, 5.0, 1)
-    assert figures(examples.run("full", 5.0, 3.0, 4.0)) == Figures(3.0, 5.0, 3)
-    assert figures(examples.run("full")) is None
-    assert figures(examples.run("full", float("nan"))) is None
-    mixed = replace(examples.run("full"), jobs=(examples.job("a", 9.0), examples.job("a", 2.0, "write")))
+    assert figures(records.run("full", 5.0)) == Figures(5.0, 5.0, 1)
+    assert figures(records.run("full", 5.0, 3.0, 4.0)) == Figures(3.0, 5.0, 3)
+    assert figures(records.run("full")) is None
+    assert figures(records.run("full", float("nan"))) is None
+    mixed = replace(records.run("full"), jobs=(records.job("a", 9.0), records.job("a", 2.0, "write")))
     assert figures(mixed) == Figures(9.0, 9.0, 1)
     shown = []
     for means in ((5.0,), (5.0, 3.0), (5.0, 3.0, 4.0)):
-        trial = examples.trial(examples.COMMITS[0], examples.run("full", *means))
+        trial = records.trial(examples.COMMITS[0], records.run("full", *means))
         shown.append(line_text(verdict_lines([TrialView(1, trial, Verdict.OLD, "")], Terms(), 80)[1]))
     assert [line.split("broken")[1].split("Linux")[0].strip() for line in shown] == ["5", "3 / 5", "3 … 5"]
 
@@ -214,8 +215,8 @@ def test_no_times_without_trials() -> None:
 
 
 def test_footer_counts_what_kernels_lack() -> None:
-    lacking = replace(examples.BROKEN.trial, kernel=examples.kernel(("CONFIG_VIRTIO_MENU=y",), ("max-page-size",)))
-    plain = replace(examples.FIXED.trial, kernel=examples.kernel((), ("max-page-size",)))
+    lacking = replace(examples.BROKEN.trial, kernel=records.kernel(("CONFIG_VIRTIO_MENU=y",), ("max-page-size",)))
+    plain = replace(examples.FIXED.trial, kernel=records.kernel((), ("max-page-size",)))
     view = examples.view(TrialView(1, lacking, Verdict.OLD, ""), TrialView(2, plain, Verdict.NEW, ""))
     footer = text(footer_lines(view, 80))
     assert "not obtained CONFIG_VIRTIO_MENU=y (1 of 2 kernels)\n" in footer
@@ -235,7 +236,7 @@ def test_footer_names_every_option_that_differs_from_the_parent() -> None:
 
 
 def test_long_lists_are_cut_with_their_count() -> None:
-    many = tuple(Commit(f"{n:040x}", "t", f"subject {n}", examples.STARTED_AT) for n in range(100))
+    many = tuple(Commit(f"{n:040x}", "t", f"subject {n}", records.STARTED_AT) for n in range(100))
     view = replace(examples.narrowed(), candidates=many)
     answer = text(answer_lines(view, 80))
     assert "one of 100 commits" in answer

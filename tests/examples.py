@@ -1,0 +1,85 @@
+"""The records of an invented bisection, built in one place; each test changes what it is about."""
+
+from pathlib import Path
+
+from bisector.model import (
+    Artifact,
+    CacheStatus,
+    Commit,
+    Contention,
+    Fault,
+    JobFigures,
+    Kernel,
+    Run,
+    Stage,
+    Timings,
+    Trial,
+)
+
+STARTED_AT = "2026-03-01T10:00:00+00:00"
+HOST = "box"
+QUIET = Contention(other_busy_cores=0.02, steal_share=0.0, psi_some_share=0.015)
+BUSY = Contention(other_busy_cores=1.4, steal_share=0.0, psi_some_share=0.9)
+
+
+def commit(number: int) -> Commit:
+    return Commit(f"{number:040x}", f"{number + 1000:040x}", f"dm cache: step {number}", "2017-05-03T10:00:00+02:00")
+
+
+def cache(used: int = 1024) -> CacheStatus:
+    return CacheStatus("smq", "writeback", used, 1024, 7, 1, 2, 3, 4, 5, 6)
+
+
+def job(name: str, iops: float, direction: str = "read") -> JobFigures:
+    return JobFigures(name, direction, iops, 12.5, iops * 4, 1.5e6, 9.9e6, 200_000, 40_001, 0)
+
+
+def run(
+    name: str,
+    *iops: float,
+    before: CacheStatus | None = None,
+    after: CacheStatus | None = None,
+    contention: Contention = QUIET,
+) -> Run:
+    jobs = tuple(job(f"job{n}", figure) for n, figure in enumerate(iops))
+    return Run(name, STARTED_AT, 40.2, jobs, before, after, contention, -0.04)
+
+
+def kernel(unmet: tuple[str, ...] = (), quirks: tuple[str, ...] = (), content: str = "c" * 64) -> Kernel:
+    return Kernel(
+        image=Path("/cache/kernels/k1/bzImage"),
+        config=Path("/cache/kernels/k1/kernel.config"),
+        release="5.0.0-test",
+        build_id="0f" * 20,
+        content_sha256=content,
+        key="k1",
+        toolchain="gcc 12.2.0, GNU ld 2.40",
+        quirks=quirks,
+        unmet=unmet,
+        cached=False,
+        build_s=47.0,
+    )
+
+
+def trial(
+    of: Commit,
+    *runs: Run,
+    fault: Fault | None = None,
+    built: Kernel | None = None,
+    timings: Timings | None = None,
+    same_kernel_as: str | None = None,
+) -> Trial:
+    """A trial that came as far as its fault, or to its end; ``built`` is for tests that look at the kernel."""
+    makes_none = fault is not None and fault.stage in (Stage.CONFIG, Stage.BUILD)
+    return Trial(
+        commit=of,
+        started_at=STARTED_AT,
+        host=HOST,
+        stage=fault.stage if fault else Stage.DONE,
+        fault=fault,
+        kernel=None if makes_none else built or kernel(),
+        runs=runs,
+        timings=timings or Timings(47.0, 5.7, 4.2, 84.0, 146.4),
+        artifacts=(Artifact("console.log", f"trials/{of.short}/console.log", "ab" * 32, 20_000),),
+        same_kernel_as=same_kernel_as,
+    )
