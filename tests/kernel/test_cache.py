@@ -56,6 +56,16 @@ def test_a_stored_kernel_is_found_whole(cache: KernelCache, tmp_path: Path) -> N
     assert not stored.cached
 
 
+def test_the_newest_image_is_that_of_the_kernel_used_last(cache: KernelCache, tmp_path: Path) -> None:
+    assert cache.newest_image() is None
+    images = [cache.store(kernel(tmp_path, key)).image for key in ("k1", "k2")]
+    (cache.root / ".tmp-x").mkdir()
+    (cache.root / ".tmp-x" / "bzImage").write_text("half of one")
+    for image, seconds in zip(images, (10, 20), strict=True):
+        age(image.parent, seconds)
+    assert cache.newest_image() == images[0]
+
+
 def test_an_unknown_key_is_not_found(cache: KernelCache) -> None:
     assert cache.find("k1") is None
 
