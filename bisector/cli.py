@@ -4,7 +4,7 @@ import argparse
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from types import FrameType
 
@@ -17,10 +17,29 @@ exit codes:
   4 trouble of this tool or its host: bisector resume    130 interrupted: bisector resume
 """
 
+_DESCRIPTION = """\
+Find the first commit that made a Linux storage stack slower, or faster: build, boot, measure
+and classify commit after commit, unattended.
+"""
+
+# What `bisector --help` lists, in the order in which a person meets it.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "a bisection": ("start", "resume", "status", "table", "log", "reset"),
+    "a single commit": ("test", "kernel"),
+    "this machine": ("doctor", "settings", "image", "cache"),
+}
+_HELP_OPTIONS = """\
+options:
+  -h, --help  of `bisector`, or of a command: bisector COMMAND --help
+  --version   the version of the tool
+"""
+
 _EXAMPLES = """\
 examples:
+  bisector doctor                            is everything here that a bisection needs?
   bisector start v4.11 v4.13-rc1             in a kernel tree: which commit made v4.13-rc1 fast?
   bisector start v6.1 v6.2 --regression      which commit made v6.2 slow?
+  bisector test v6.1                         one commit, measured
   bisector status                            where the newest run stands
   bisector resume                            go on after an interruption, a crash or a reboot
 """
@@ -60,17 +79,27 @@ def _complain(error: BisectorError) -> int:
     return error.exit_code
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="bisector",
-        epilog=f"{_EXAMPLES}\n{_EXIT_CODES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-        description="Find the first commit that made a Linux storage stack slower, or faster: "
-        "build, boot, measure and classify commit after commit, unattended.",
-    )
+class _Parser(argparse.ArgumentParser):
+    """The parser of the whole; argparse knows no groups of commands, so its help is put together here."""
+
+    commands: Mapping[str, argparse.ArgumentParser]
+
+    def format_help(self) -> str:
+        """Usage, commands by what they are for, options, examples, exit codes."""
+        width = max(map(len, self.commands))
+        groups = []
+        for title, names in GROUPS.items():
+            there = ((name, self.commands[name]) for name in names if name in self.commands)
+            rows = [f"  {name:{width}}  {(command.description or '').rstrip('.')}" for name, command in there]
+            groups.append("\n".join((f"{title}:", *rows, "")))
+        return "\n".join((self.format_usage(), _DESCRIPTION, *groups, _HELP_OPTIONS, _EXAMPLES, _EXIT_CODES))
+
+
+def _parser() -> _Parser:
+    parser = _Parser(prog="bisector", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"bisector {version('bisector')}")
-    verbs = parser.add_subparsers(metavar="COMMAND", required=True)
+    verbs = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=argparse.ArgumentParser)
     for module in _COMMANDS:
         module.add(verbs)
+    parser.commands = verbs.choices
     return parser

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bisector import cli
 from bisector.cli import main
 from bisector.record import schema
 from bisector.record.rundir import state_home
@@ -201,7 +202,18 @@ def test_written_settings_are_read_again(world: World) -> None:
     assert world.output.readouterr().out == Path("bisector.toml").read_text()
 
 
-@pytest.mark.parametrize("verb", ["", "start", "test", "settings"])
+def test_help_has_every_command_once(world: World) -> None:
+    parser = cli._parser()
+    listed = [name for names in cli.GROUPS.values() for name in names]
+    assert len(listed) == len(set(listed))
+    assert set(parser.commands) <= set(listed)
+    lines = [line.split() for line in parser.format_help().splitlines()]
+    for name, command in parser.commands.items():
+        assert command.description
+        assert [name, *command.description.rstrip(".").split()] in lines
+
+
+@pytest.mark.parametrize("verb", ["", "start", "test", "settings", "doctor"])
 def test_help_has_examples(world: World, verb: str) -> None:
     with pytest.raises(SystemExit) as caught:
         main([*([verb] if verb else []), "--help"])

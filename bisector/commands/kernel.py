@@ -41,7 +41,8 @@ _LABEL_WIDTH = 14
 
 def add(verbs: Verbs) -> None:
     """Register ``kernel config`` and ``kernel build``."""
-    group = verbs.add_parser("kernel", help="the configuration or the kernel of a commit", allow_abbrev=False)
+    purpose = "The configuration or the kernel of a commit, and nothing measured."
+    group = verbs.add_parser("kernel", description=purpose, allow_abbrev=False)
     parts = group.add_subparsers(metavar="COMMAND", required=True)
     config_ = add_verb(
         parts, "config", config, "the effective .config of a commit, and what was not obtained",

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from bisector import process
 from bisector.findings import Finding, Grade
 from bisector.kernel import toolchain
+from bisector.kernel.quirk_table import QUIRKS
+from bisector.kernel.quirks import Evidence
 from bisector.packages import install
 
 _DEADLINE_S = 10.0
@@ -48,6 +50,17 @@ def headers(options: Mapping[str, str]) -> Iterator[Finding]:
 def compiler(command: str) -> Finding:
     """The compiler that is chosen; raises :class:`bisector.errors.UserError` when it is no good."""
     return Finding("compiler", Grade.OK, toolchain.detect(command).identity)
+
+
+def old_kernels() -> Finding:
+    """Which kernels need help with current tools, by the table of quirks; each tree is asked when it is built."""
+    newest = max((quirk.cure.version for quirk in QUIRKS), key=lambda version: [int(n) for n in version[1:].split(".")])
+    tried = sum(quirk.evidence is Evidence.TRIED for quirk in QUIRKS)
+    what = (
+        f"from {newest} on built as they are; before, with up to {len(QUIRKS)} known mends, {tried} of them tried"
+        " and the others from the literature"
+    )
+    return Finding("old kernels", Grade.INFO, what)
 
 
 def ccache(command: str) -> Finding:
