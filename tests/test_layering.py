@@ -1,6 +1,7 @@
 """Imports point down the layers, never sideways between rooms; one owner for each outside tool."""
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -148,3 +149,11 @@ def test_layering_rule_can_fail() -> None:
     assert not may_import("bisector.model", "bisector.trial")
     assert not may_import("bisector.analysis.classify", "bisector.settings")
     assert may_import("bisector.trial", "bisector.kernel.build")
+
+
+def test_every_room_is_in_the_package() -> None:
+    """An editable installation finds what a wheel would lack."""
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    rooms = {".".join(path.parent.relative_to(PACKAGE.parent).parts) for path in PACKAGE.rglob("__init__.py")}
+    packaged = set(project["tool"]["setuptools"]["packages"])
+    assert {name for name in packaged if not name.startswith("bisector._")} == rooms
