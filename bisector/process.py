@@ -103,8 +103,10 @@ def run(
                 stderr=subprocess.STDOUT if output is not None else subprocess.PIPE,
                 start_new_session=True,
             )
-        except FileNotFoundError as error:
-            if cwd is not None and not cwd.is_dir():
+        # execvp(3) answers "permission denied" for a program that is nowhere when PATH names a directory that is
+        # closed to us; /root/bin of an environment kept by sudo, say.
+        except (FileNotFoundError, PermissionError) as error:
+            if cwd is not None and not (cwd.is_dir() and os.access(cwd, os.X_OK)):
                 raise
             raise CommandMissing(words[0]) from error
         try:

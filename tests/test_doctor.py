@@ -263,6 +263,20 @@ def test_an_image_that_is_not_built_yet_is_a_warning(machine: Machine) -> None:
     assert (row.state, row.remedy) == (Grade.WARN, "bisector image build")
 
 
+def test_namespaces_are_missing_once(machine: Machine) -> None:
+    ordinary_user_without_namespaces(machine)
+    assert machine.rows("guest image")[0].state is Grade.WARN
+
+
+def test_namespaces_are_not_needed_once_the_image_is_there(machine: Machine) -> None:
+    ordinary_user_without_namespaces(machine)
+    machine.patch.setattr(probes, "_built_image", lambda: image.GuestImage(Path(os.devnull), Path(), "", "key"))
+    (row,) = machine.rows("user namespaces")
+    assert (row.state, "not needed" in row.what) == (Grade.INFO, True)
+    assert machine.rows("guest image")[0].state is Grade.OK
+    assert machine.refusal() is None
+
+
 def test_a_header_that_this_configuration_does_without_is_told(machine: Machine) -> None:
     no_gcc_header("opensslv.h")(machine)
     rows = {row.name: row for row in machine.rows("build tools")}

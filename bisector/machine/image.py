@@ -109,9 +109,9 @@ def build_image(recipe: Path, cache_root: Path, run_marker: Path | None, on_note
     return _image(cache_root / key, key)
 
 
-def check_buildable() -> None:
-    """Raise :class:`UserError` when this machine lacks what the building of images takes; needs no network."""
-    _Tools(None).check()
+def check_programs() -> None:
+    """Raise :class:`UserError` when a program that the building of images takes is missing."""
+    _Tools(None).check_programs()
 
 
 def check_namespaces() -> None:
@@ -159,11 +159,15 @@ class _Tools:
 
     def check(self) -> None:
         """Raise :class:`UserError` when a program is missing or user namespaces are not to be had."""
+        self.check_programs()
+        if not self._superuser:
+            self.check_namespaces()
+
+    def check_programs(self) -> None:
+        """Raise :class:`UserError` when a program is missing."""
         missing = [package for program, package in _PROGRAMS.items() if self.find(program) is None]
         if missing:
             raise UserError(f"making the guest image needs {', '.join(missing)}", install(*missing))
-        if not self._superuser:
-            self.check_namespaces()
 
     def find(self, program: str) -> str | None:
         """Where a program is, also one that only root's PATH has."""

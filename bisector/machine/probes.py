@@ -16,7 +16,7 @@ from bisector.machine.accelerator import MEMORY, check_wish, choose_accelerator,
 from bisector.machine.definition import DomainSpec
 from bisector.machine.domain import Hypervisor, library_version, open_hypervisor
 from bisector.machine.host import free_port
-from bisector.machine.image import GuestImage, check_buildable, check_namespaces, find_image, find_overlay_tool
+from bisector.machine.image import GuestImage, check_namespaces, check_programs, find_image, find_overlay_tool
 from bisector.machine.image import own_image as read_own_image
 from bisector.packages import install
 from bisector.settings import Accelerator, MachineSettings
@@ -116,13 +116,13 @@ def _chosen(known: tuple[Accelerator, datetime] | None, memory: Path) -> Finding
 
 
 def guest_image(machine: MachineSettings) -> Finding:
-    """The guest's image, or whether it can be built; raises :class:`UserError` when it can not."""
+    """The guest's image, or whether there is what builds it; raises :class:`UserError` when there is not."""
     if machine.image is not None:
         return Finding("guest image", Grade.OK, f"your own, {read_own_image(machine).root}")
     if (built := _built_image()) is not None:
         at = datetime.fromtimestamp(built.root.stat().st_mtime).astimezone()
         return Finding("guest image", Grade.OK, f"built {at:%Y-%m-%d %H:%M}: {built.root}")
-    check_buildable()
+    check_programs()
     what = "not built yet: the first start does it, in about a minute, and needs the network"
     return Finding("guest image", Grade.WARN, what, "bisector image build")
 

@@ -41,3 +41,16 @@ def test_a_child_that_ignores_sigterm_ends_with_its_parent(pid_file: Path, tmp_p
         )
     pid = int(pid_file.read_text())
     Deadline("the stubborn child's end", 2).poll(lambda: not is_alive(pid) or None, every_s=0.01)
+
+
+def test_what_may_not_be_executed_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As root no directory is closed to us, but the kernel says the same of a file that nobody may execute."""
+    (tmp_path / "fio").write_text("#!/bin/sh\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(process.CommandMissing, match="fio"):
+        process.run(["fio"], deadline_s=10)
+
+
+def test_a_directory_that_is_gone_is_not_a_missing_program(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        process.run(["true"], deadline_s=10, cwd=tmp_path / "gone")
