@@ -39,7 +39,7 @@ class World:
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> World:
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "CCACHE_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name))
-    monkeypatch.setattr("bisector.preflight.disk_room_bytes", lambda path: 1 << 40)
+    monkeypatch.setattr("bisector.room.disk_room_bytes", lambda path: 1 << 40)
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
