@@ -179,7 +179,7 @@ def without(*names: str) -> Callable[[Machine], None]:
 MISSING: tuple[tuple[str, str, Callable[[Machine], None], str], ...] = (
     ("git", "git", without("git"), install("git")),
     ("git", "git", git_that_cannot("*bisect\\ skip*|*bisect\\ replay*"), install("git")),
-    ("compiler", "compiler", lambda machine: machine.setting("kernel.compiler", "gcc-0"), install("gcc", "binutils")),
+    ("compiler", "compiler", lambda machine: machine.setting("kernel.compiler", "gcc-0"), install("gcc-0")),
     ("kernel config", "kernel config", other_architecture, ""),
     ("build tools", "make", without("make"), install("make")),
     ("build tools", "flex", without("flex"), install("flex")),

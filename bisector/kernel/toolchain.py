@@ -112,7 +112,9 @@ def _first_line(argv: list[str], chosen: str) -> str:
     try:
         return process.run(argv, deadline_s=_DEADLINE_S).stdout.partition("\n")[0].strip()
     except process.CommandMissing as error:
-        raise UserError(f"compiler {chosen}: {error.program} is not installed", install("gcc", "binutils")) from error
+        # Debian's packages of compilers have the names of their programs: gcc-12, clang-15.
+        package = "binutils" if error.program == "ld" else Path(error.program).name
+        raise UserError(f"compiler {chosen}: {error.program} is not installed", install(package)) from error
     except process.CommandFailed as error:
         raise UserError(f"compiler {chosen}: {error}", _CHOOSE) from error
 
