@@ -106,6 +106,14 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """A file that differs between two trees, by its path from the top; ``added``: only the newer one has it."""
+
+    path: str
+    added: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """A built kernel image and what identifies it.
 

@@ -1,0 +1,198 @@
+"""Which files a build read, and whether a change of the tree can matter to what it made.
+
+The claim: kernel Y was built from tree Y; tree X differs from it by changes none of which counts
+(:meth:`Sources.counts`); then the same build of X makes Y's kernel, and fails where Y's fails.
+
+The proof is by induction over the steps of make. The first one reads Makefiles, Kconfig files and
+scripts, which are the same because any change to them counts, as does any file of a kind that is not
+known to be read by compilers alone. So the configuration is the same and so is the list of steps. A
+step that compiles is told by fixdep to have read certain files; these are the same, or a change to
+them would count; what earlier steps generated is the same by induction. It might also have looked for
+a file and not found it: that file is new in X, and a new file counts where one may be looked for: under
+a name that was found elsewhere (``#include`` along the directories of -I), beside a file from
+which the same target was made (kbuild takes ``x.c`` before ``x.S``), in a directory that headers are
+found in, and in or below one that anything was read from (``__has_include``). A file that is gone in
+X and was never read in Y was never found there either.
+
+Not covered is what kbuild itself overlooks in a build directory that is kept: a header that begins to
+hide another one does not make it compile again.
+"""
+
+import gzip
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path, PurePosixPath
+from typing import Self
+
+from bisector.kernel import depfiles
+from bisector.model import Change
+
+# A build that did not say so of this one said nothing.
+_ALWAYS_READ = "init/main.c"
+_KCONFIG_FILES = Path("include/config/auto.conf.cmd")  # scripts/kconfig/confdata.c, conf_write_autoconf_cmd()
+
+# Read by compilers only, which say what they read.
+_COMPILED = frozenset((".c", ".h", ".S", ".dts", ".dtsi", ".dtso", ".rs"))
+# Unless an option has all of a kind packed, checked or compiled by rules of their own.
+_ALL_OF_A_KIND = {
+    "CONFIG_IKHEADERS": ".h",  # kernel/gen_kheaders.sh
+    "CONFIG_HEADERS_INSTALL": ".h",
+    "CONFIG_HEADERS_CHECK": ".h",
+    "CONFIG_HEADER_TEST": ".h",
+    "CONFIG_KERNEL_HEADER_TEST": ".h",
+    "CONFIG_UAPI_HEADER_TEST": ".h",
+    "CONFIG_RUST": ".rs",
+}
+# Nothing of these is read by the build of an image, but Makefiles and Kconfig files of documentation may be.
+_ASIDE = ("Documentation", "LICENSES")
+_ASIDE_TOOLS = frozenset(
+    (
+        "gpio",
+        "hv",
+        "iio",
+        "kvm",
+        "memory-model",
+        "mm",
+        "net",
+        "perf",
+        "power",
+        "testing",
+        "thermal",
+        "usb",
+        "virtio",
+        "vm",
+    )
+)
+_ASIDE_NAMES = frozenset(
+    (
+        ".clang-format",
+        ".cocciconfig",
+        ".editorconfig",
+        ".get_maintainer.ignore",
+        ".gitignore",
+        ".mailmap",
+        ".rustfmt.toml",
+        "COPYING",
+        "CREDITS",
+        "MAINTAINERS",
+        "README",
+        "REPORTING-BUGS",
+    )
+)
+_MAKES = ("Kbuild", "Kconfig", "Makefile")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The files that a build read: relative to the top of the tree, ``./`` in the build directory, or absolute.
+
+    ``whole_kinds`` are suffixes all of whose files count.
+    """
+
+    files: frozenset[str]
+    whole_kinds: frozenset[str] = frozenset()
+
+    def counts(self, change: Change) -> bool:
+        """Whether what was built may differ by this change; when in doubt it does."""
+        path = PurePosixPath(change.path)
+        if change.path in self.files or "\ufffd" in change.path:  # what is no UTF-8 cannot be looked up
+            return True
+        if self._is_aside(path):
+            return False
+        if path.name.startswith(_MAKES) or ".lds" in path.name or "tools" in path.parts or path.suffix not in _COMPILED:
+            return True
+        if path.parts[0] in ("certs", "scripts", "usr") or path.suffix in self.whole_kinds:
+            return True
+        return change.added and self._may_be_looked_for(path)
+
+    def _is_aside(self, path: PurePosixPath) -> bool:
+        top, *below = path.parts
+        if path.name in _ASIDE_NAMES:
+            return True
+        if top == "arch" and len(below) > 1:
+            return below[0] not in self._architectures
+        if top == "tools" and below:
+            return below[0] in _ASIDE_TOOLS
+        return top in _ASIDE and not path.name.startswith(_MAKES)
+
+    def _may_be_looked_for(self, path: PurePosixPath) -> bool:
+        return (
+            path.name in self._names
+            or str(path.with_suffix("")) in self._stems
+            or "include" in path.parts
+            or any(str(parent) in self._directories for parent in path.parents)
+        )
+
+    @cached_property
+    def _in_tree(self) -> tuple[str, ...]:
+        return tuple(file for file in self.files if not file.startswith((".", "/")))
+
+    @cached_property
+    def _architectures(self) -> frozenset[str]:
+        """Those whose sources were read; others' Kconfig files are read for their accelerated ciphers."""
+        read = (file.split("/") for file in self._in_tree if file.startswith("arch/"))
+        return frozenset(parts[1] for parts in read if not parts[-1].startswith("Kconfig"))
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(file.rpartition("/")[2] for file in self.files)
+
+    @cached_property
+    def _stems(self) -> frozenset[str]:
+        return frozenset(str(PurePosixPath(file).with_suffix("")) for file in self.files)
+
+    @cached_property
+    def _directories(self) -> frozenset[str]:
+        return frozenset(file.rpartition("/")[0] for file in self._in_tree) - {""}
+
+    def packed(self) -> bytes:
+        """As a small file; :meth:`unpacked` is the way back."""
+        lines = (" ".join(sorted(self.whole_kinds)), *sorted(self.files))
+        return gzip.compress("".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"), mtime=0)
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> Self | None:
+        """None for what is no whole list."""
+        try:
+            kinds, *files = gzip.decompress(data).decode(errors="surrogateescape").splitlines()
+        except (OSError, EOFError, zlib.error, ValueError):
+            return None
+        return cls(frozenset(files), frozenset(kinds.split())) if _ALWAYS_READ in files else None
+
+
+def collected(build: Path, source: Path, obtained: Mapping[str, str], deciding: Iterable[str] = ()) -> Sources | None:
+    """What the build in ``build`` read, both paths without symbolic links; None when it does not say.
+
+    ``obtained`` is its configuration, ``deciding`` are files (relative to the top) that we looked at
+    to decide how to build, whether they are there or not. Raises ``OSError``.
+    """
+    named = (os.path.normpath(build / file) for file in depfiles.files_read(build))
+    real_directory = cache(os.path.realpath)  # a hundred of them hold thousands of files
+    files = {_told(file, build, source) for path in named for file in _itself_and_target(path, real_directory)}
+    files |= {os.path.normpath(file) for file in _kconfig_files(build / _KCONFIG_FILES)} | set(deciding)
+    kinds = {kind for option, kind in _ALL_OF_A_KIND.items() if obtained.get(option, "n") in ("y", "m")}
+    return Sources(frozenset(files), frozenset(kinds)) if _ALWAYS_READ in files else None
+
+
+def _kconfig_files(path: Path) -> Iterator[str]:
+    """The Kconfig files that were read, relative to the top of the tree; all of them count anyway."""
+    if path.is_file():
+        lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        yield from (line.strip("\t \\") for line in lines if line.startswith("\t"))
+
+
+def _told(path: str, build: Path, source: Path) -> str:
+    for place, prefix in ((f"{source}/", ""), (f"{build}/", "./")):
+        if path.startswith(place):
+            return prefix + path[len(place) :]
+    return path
+
+
+def _itself_and_target(path: str, real_directory: Callable[[str], str]) -> tuple[str, ...]:
+    """A path, and what it leads to by symbolic links: git knows the file that changed by its own path."""
+    directory, _, name = path.rpartition("/")
+    real = f"{real_directory(directory)}/{name}"
+    return (path, real, os.path.realpath(real)) if Path(real).is_symlink() else (path, real)
