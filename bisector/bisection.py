@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 from tenacity.wait import wait_base
 
-from bisector.analysis.settle import Again
+from bisector.analysis.settle import Again, Measured
 from bisector.errors import AttemptFailed, EndsDoNotReproduce, InfraError
 from bisector.events import Listener, Note, Planned, TrialJudged
 from bisector.fleet.engine import Engine
@@ -20,7 +21,7 @@ from bisector.history.bisect import Bisect
 from bisector.history.ranges import Range
 from bisector.history.steps import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Try
 from bisector.judging import Judging
-from bisector.model import Commit, State, Terms, Trial, Verdict
+from bisector.model import Commit, Kernel, Relevance, State, Terms, Trial, Verdict
 from bisector.record.rows import InfraFaultRow
 from bisector.record.store import Store
 from bisector.settings import Settings
@@ -29,6 +30,22 @@ from bisector.trial import TrialRequest
 GIT_LOG = "bisect.log"
 _INFRA_ATTEMPTS = 3
 _BETWEEN_ATTEMPTS: wait_base = wait_exponential(multiplier=2, max=30)
+
+
+class Kin(Protocol):
+    """What is known of kernels without building them."""
+
+    def parents(self, sha: str) -> tuple[str, ...]:
+        """The hashes of a commit's parents."""
+        ...
+
+    def twin(self, commit: Commit) -> Commit | None:
+        """A parent that surely has the same kernel."""
+        ...
+
+    def relevance(self, wanted: Range, old: Kernel, new: Kernel) -> Relevance | None:
+        """How many commits of the range can matter, given the kernels of its ends."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +70,7 @@ class Bisection:
     bisect: Bisect
     engine: Engine
     tell: Listener
+    kin: Kin
 
     @property
     def judging(self) -> Judging:
@@ -67,6 +85,7 @@ class Bisection:
         """
         self._tell_again(lambda trial: True)
         self._measure_ends()
+        self._count_what_matters()
         self._start_git()
         while True:
             match self.bisect.next():
@@ -76,7 +95,8 @@ class Bisection:
                     self._tell_git(step.commit, verdict)
                 case Found(commit=commit):
                     return self._found(commit)
-                case OnlySkippedLeft(candidates=candidates, skipped=skipped):
+                case OnlySkippedLeft(candidates=left, skipped=skipped):
+                    candidates = self.judging.possible(left, self.kin.parents)
                     return Outcome(State.NARROWED, candidates, skipped, _narrowed(candidates, skipped))
                 case OutsidePaths(candidates=candidates):
                     message = f"no commit that touches {' '.join(self.wanted.paths)} made the change"
@@ -101,6 +121,19 @@ class Bisection:
         self.tell(Note(f"threshold {line.iops:,.0f} IOPS ({origin}: {line.old_iops:,.0f} and {line.new_iops:,.0f})"))
         # When the old end was measured there was no threshold yet.
         self._tell_again(lambda trial: trial.commit.sha == self.wanted.old.sha)
+
+    def _count_what_matters(self) -> None:
+        """Say and record once how many commits can matter, which the ends' builds tell."""
+        relevance = self.store.relevance()
+        if relevance is None:
+            old, new = (self.judging.settlement(end.sha) for end in (self.wanted.old, self.wanted.new))
+            if not (isinstance(old, Measured) and isinstance(new, Measured) and old.trial.kernel and new.trial.kernel):
+                return
+            relevance = self.kin.relevance(self.wanted, old.trial.kernel, new.trial.kernel)
+            if relevance is None:
+                return
+            self.store.set_relevance(relevance)
+        self.tell(Note(relevance.sentence))
 
     def _tell_again(self, which: Callable[[Trial], bool]) -> None:
         """Tell what is known of some trials: a resumed run's, or an end's with the threshold."""
@@ -172,7 +205,15 @@ class Bisection:
             raise
 
     def _found(self, commit: Commit) -> Outcome:
+        """The answer; a commit that has its parent's kernel cannot be it, whatever was concluded of the parent."""
         term = self.settings.bisect.terms.new
+        twin = self.kin.twin(commit)
+        if twin is not None:
+            raise InfraError(
+                f"{commit.short} is {term} and has the kernel of its parent {twin.short}, which counts as not {term}",
+                "there is more than one change, or a verdict is wrong, or the change was made outside the paths given;"
+                f" measure the parent: bisector test {twin.short}",
+            )
         return Outcome(State.FOUND, (commit,), (), f"{commit.short} is the first {term} commit: {commit.subject}")
 
 

@@ -3,16 +3,16 @@
 The loop decides by it and ``status`` shows it, so both always say the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from bisector.analysis import threshold
 from bisector.analysis.classify import Judgement, classify, least_job_iops
 from bisector.analysis.quality import Limits, weaknesses
-from bisector.analysis.settle import Again, Evidence, Measured, Settlement, settle
+from bisector.analysis.settle import Again, Evidence, Measured, Settlement, Untestable, settle
 from bisector.analysis.threshold import Ends, Threshold
 from bisector.errors import EndsDoNotReproduce
-from bisector.model import Trial, Verdict
+from bisector.model import Commit, Trial, Verdict
 from bisector.settings import Settings
 
 Numbered = tuple[int, Trial]
@@ -40,12 +40,36 @@ class Judging:
 
     @property
     def measured_kernels(self) -> dict[str, str]:
-        """Content of each kernel that has figures that count, and the commit they are of."""
+        """Content of each kernel that has figures that count, or surely is at fault itself, and the commit it is of."""
         return {
             trial.kernel.content_sha256: trial.commit.sha
             for _, trial in self.trials
-            if trial.kernel is not None and trial.runs and self._evidence(trial).sound
+            if trial.kernel is not None and self._tells_of_equals(trial)
         }
+
+    def _tells_of_equals(self, trial: Trial) -> bool:
+        """Whether what is known of a trial's commit holds for any commit with an equal kernel.
+
+        A panic that was believed does; a host that was too busy each time says nothing of the kernel.
+        """
+        if trial.fault is None:
+            return bool(trial.runs) and self._evidence(trial).sound
+        sha = trial.commit.sha
+        all_faults = all(other.fault is not None for _, other in self.trials if other.commit.sha == sha)
+        return all_faults and isinstance(self.settlement(sha), Untestable)
+
+    def have_equal_kernels(self, one: str, other: str) -> bool:
+        """Whether the kernels of two commits, given by their hashes, are known and the same."""
+        contents = {t.commit.sha: t.kernel.content_sha256 for _, t in self.trials if t.kernel is not None}
+        return one in contents and contents[one] == contents.get(other)
+
+    def possible(self, candidates: Iterable[Commit], parents_of: Callable[[str], Iterable[str]]) -> tuple[Commit, ...]:
+        """Those of the candidates that can have made the change: not the ones that have a parent's kernel."""
+        return tuple(
+            commit
+            for commit in candidates
+            if not any(self.have_equal_kernels(commit.sha, parent) for parent in parents_of(commit.sha))
+        )
 
     def threshold(self) -> Threshold | None:
         """The line between the two sides; None until both ends are measured.
@@ -89,7 +113,7 @@ class Judging:
         if trial.same_kernel_as is not None:
             other = self.judge(trial.same_kernel_as)
             verdict = other.verdict if other is not None else Verdict.WEAK
-            return Judgement(verdict, f"same kernel as {trial.same_kernel_as[:12]}")
+            return Judgement(verdict, trial.sameness)
         evidence = self._evidence(trial)
         if evidence.trial.fault is not None:
             return Judgement(Verdict.SKIP, evidence.trial.fault.sentence)

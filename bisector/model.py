@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 
 class Verdict(StrEnum):
@@ -114,10 +114,23 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Relevance:
+    """How many commits a range has, and how many of them touch what the builds of its ends were made of."""
+
+    commits: int
+    can_matter: int
+
+    @property
+    def sentence(self) -> str:
+        """For a person."""
+        return f"{self.commits:,} commits, {self.can_matter:,} can matter to this kernel"
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """A built kernel image and what identifies it.
 
-    ``key`` names what it was made from (tree, configuration, toolchain, quirks), ``content_sha256``
+    ``key`` names what it was made from (configuration, toolchain, quirks, and last the tree), ``content_sha256``
     what it is (the loaded sections of vmlinux and of the code that boots it, without notes and the
     text of the version): equal content means equal kernels. ``unmet`` are the options asked for and
     not obtained, as ``CONFIG_X=y``.
@@ -134,6 +147,13 @@ class Kernel:
     unmet: tuple[str, ...]
     cached: bool
     build_s: float
+
+    KEY_SEPARATOR: ClassVar[str] = "-"
+
+    @property
+    def tree(self) -> str:
+        """The git tree that it was built from: another commit's, where that has the same sources."""
+        return self.key.partition(self.KEY_SEPARATOR)[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +282,17 @@ class Trial:
     timings: Timings
     artifacts: tuple[Artifact, ...]
     same_kernel_as: str | None = None
+
+    @property
+    def same_sources(self) -> bool:
+        """Whether nothing was built, because another commit's build had read nothing that differs here."""
+        return self.kernel is not None and self.kernel.tree not in ("", self.commit.tree)
+
+    @property
+    def sameness(self) -> str:
+        """What it has in common with the commit that was measured instead, for a person; empty without one."""
+        what = "sources" if self.same_sources else "kernel"
+        return f"same {what} as {self.same_kernel_as[:12]}" if self.same_kernel_as is not None else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
     judging = Judging(settings, store.trials(), asked.old_sha, asked.new_sha)
     state, message = state_of(run, store)
     last = store.state()
-    candidates = _candidates(asked, judging)
+    candidates = _candidates(asked, judging, narrowed=state is State.NARROWED)
     skipped = set(asked.skips) | {t.commit.sha for _, t, j in judging.judged_trials() if j.verdict is Verdict.SKIP}
     first = candidates[0] if state is State.FOUND and candidates else None
     trials = [trial for _, trial in judging.trials]
@@ -43,6 +43,7 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
         new=_commit(asked, asked.new_sha, judging),
         first_fixed=first,
         config_changes=config_changes(asked.repository, asked.paths, run.path, trials, first) if first else (),
+        relevance=store.relevance(),
         candidates=candidates,
         skips_in_the_way=tuple(commit for commit in candidates if state is State.NARROWED and commit.sha in skipped),
         trials=tuple(
@@ -62,7 +63,7 @@ def resume_command(run_dir: Path) -> str:
     return f"bisector resume --run-dir {shlex.quote(str(run_dir))}"
 
 
-def _candidates(asked: BisectionRow, judging: Judging) -> tuple[Commit, ...]:
+def _candidates(asked: BisectionRow, judging: Judging, *, narrowed: bool) -> tuple[Commit, ...]:
     """What the first new commit can still be, as git lists it; nothing when the repository is gone."""
     new, olds = asked.new_sha, [asked.old_sha]
     for sha in dict.fromkeys(trial.commit.sha for _, trial in judging.trials):
@@ -77,7 +78,8 @@ def _candidates(asked: BisectionRow, judging: Judging) -> tuple[Commit, ...]:
         with Repository.open(asked.repository) as repository:
             old_end, new_end = repository.commits((asked.old_sha, asked.new_sha))
             wanted = Range(old_end, new_end, asked.first_parent, asked.paths)
-            return repository.commits(repository.ask("rev-list", *wanted.limits(new, olds)).lines)
+            left = repository.commits(repository.ask("rev-list", *wanted.limits(new, olds)).lines)
+            return judging.possible(left, repository.parents) if narrowed else left
     except BisectorError:
         return ()
 

@@ -70,18 +70,25 @@ class _Course:
 
     def go(self) -> None:
         """Walk the path to its end, or until a fault is raised."""
-        with self._part("build_s"):
-            self.kernel = self._kernel()
+        self.kernel = self._kept_kernel()
+        if self.kernel is None:
+            with self._part("build_s"):
+                self.kernel = self._built_kernel()
         self.same_kernel_as = self.request.measured_kernels.get(self.kernel.content_sha256)
         if self.same_kernel_as is None:
             self._measure(self.kernel)
         self.stage = Stage.DONE
 
-    def _kernel(self) -> Kernel:
-        bench, commit = self.bench, self.request.commit
-        if (kept := bench.builder.find(commit.tree)) is not None:
+    def _kept_kernel(self) -> Kernel | None:
+        """The commit's own kernel, or that of a commit with the same sources, from an earlier build."""
+        bench, tree = self.bench, self.request.commit.tree
+        kept = bench.builder.find(tree) or bench.builder.find_alike(tree, bench.source.trees)
+        if kept is not None:
             shutil.copy(kept.config, self.logs / "kernel.config")
-            return kept
+        return kept
+
+    def _built_kernel(self) -> Kernel:
+        bench, commit = self.bench, self.request.commit
         bench.builder.recall_failure(commit.tree, self.logs)
         self._enter(Stage.CHECKOUT)
         source = bench.source.checkout(commit)

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bisector.errors import AttemptFailed
-from bisector.model import Commit, Contention, Fault, FaultKind, Stage, Trial
+from bisector.history.ranges import Range
+from bisector.history.repository import Repository
+from bisector.model import Commit, Contention, Fault, FaultKind, Kernel, Relevance, Stage, Trial
 from bisector.trial import TrialRequest
 from tests import examples
 from tests.examples import BUSY, QUIET
@@ -79,10 +81,28 @@ class FakeEngine:
             return trial(commit, content=content, same_as=other)
         self.measured.append(commit.sha)
         if (fault := self.faults.get(commit.sha)) is not None:
-            return trial(commit, fault=fault)
+            return trial(commit, fault=fault, content=content)
         contention = BUSY if attempt <= self.busy.get(commit.sha, 0) else QUIET
         least = self.fast_iops if self.is_new(commit.sha) else self.slow_iops
         return trial(commit, least, contention=contention, content=content)
+
+
+@dataclass
+class FakeKin:
+    """Knows what a table says: the parents that have a commit's kernel, and how much of the range can matter."""
+
+    repository: Repository
+    twins: Mapping[str, str] = field(default_factory=dict)
+    known: Relevance | None = None
+
+    def parents(self, sha: str) -> tuple[str, ...]:
+        return self.repository.parents(sha)
+
+    def twin(self, commit: Commit) -> Commit | None:
+        return next(iter(self.repository.commits([self.twins[commit.sha]])), None) if commit.sha in self.twins else None
+
+    def relevance(self, wanted: Range, old: Kernel, new: Kernel) -> Relevance | None:
+        return self.known
 
 
 def among(shas: Iterable[str]) -> Callable[[str], bool]:

@@ -14,7 +14,7 @@ from bisector.events import Event, Note, TrialJudged
 from bisector.history.bisect import Bisect
 from bisector.history.ranges import Range
 from bisector.history.repository import Repository
-from bisector.model import Direction, Fault, FaultKind, Stage, State, Terms, Trial, Verdict
+from bisector.model import Direction, Fault, FaultKind, Relevance, Stage, State, Terms, Trial, Verdict
 from bisector.record.rows import BisectionRow
 from bisector.record.store import Store
 from bisector.settings import Settings
@@ -41,6 +41,8 @@ class Lab:
     settings: Settings = DEFAULTS
     paths: tuple[str, ...] = ()
     skips: tuple[str, ...] = ()
+    twins: Mapping[str, str] = field(default_factory=dict)
+    known: Relevance | None = None
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -61,7 +63,9 @@ class Lab:
             wanted = Range(old, new, self.settings.bisect.first_parent, self.paths)
             with Bisect(repository, self.path, wanted, self.settings.bisect.terms) as bisect:
                 skips = tuple(self.shas[name] for name in self.skips)
-                loop = Bisection(wanted, skips, self.settings, self.path, store, bisect, engine, self.events.append)
+                kin = fakes.FakeKin(repository, {self.shas[a]: self.shas[b] for a, b in self.twins.items()}, self.known)
+                tell = self.events.append
+                loop = Bisection(wanted, skips, self.settings, self.path, store, bisect, engine, tell, kin)
                 outcome = loop.run()
                 self.log = bisect.log()
         return outcome
@@ -180,6 +184,50 @@ def test_equal_kernels_are_measured_once(line: Lab) -> None:
     assert [name for name in ("c8", "c9", "c16") if line.shas[name] in engine.measured] == ["c16"]
     reused = [trial.same_kernel_as for trial in line.trials() if trial.same_kernel_as]
     assert set(reused) == {line.shas["c16"]}
+
+
+@pytest.mark.parametrize("kernel", ["measured", "panics"])
+def test_what_is_known_of_a_kernel_holds_for_its_equals(line: Lab, kernel: str) -> None:
+    faults = {} if kernel == "measured" else {"c8": fakes.PANIC, "c9": fakes.PANIC}
+    engine = line.engine("c7", content={"c8": "same", "c9": "same"}, faults=faults)
+    engine.is_new = lambda sha: sha not in {line.shas[f"c{n}"] for n in range(9)}
+    outcome = line.bisect(engine)
+    assert [name for name in ("c8", "c9") if line.shas[name] in engine.measured] == ["c8"]
+    reused = {line.names[t.commit.sha]: line.names[t.same_kernel_as] for t in line.trials() if t.same_kernel_as}
+    assert reused == {"c9": "c8"}
+    if kernel == "panics":
+        # c9 has its parent's kernel, so it is c8 or c10 that made the change.
+        assert outcome.state is State.NARROWED
+        assert [line.names[commit.sha] for commit in outcome.candidates] == ["c10", "c8"]
+        assert outcome.message.startswith("one of 2 commits")
+    else:
+        assert line.found(outcome) == "c10"
+
+
+def test_a_host_that_was_too_busy_says_nothing_of_an_equal_kernel(line: Lab) -> None:
+    engine = line.engine("c7", content={"c8": "same", "c6": "same"}, busy={"c8": 99})
+    line.bisect(engine)
+    assert line.shas["c6"] in engine.measured
+
+
+def test_a_commit_with_its_parents_kernel_is_never_the_answer(line: Lab) -> None:
+    line.twins = {"c7": "c6"}
+    with pytest.raises(InfraError, match=r"is fixed and has the kernel of its parent .* not fixed") as caught:
+        line.bisect(line.engine("c7"))
+    assert f"bisector test {line.shas['c6'][:12]}" in caught.value.hint
+
+
+def test_how_much_can_matter_is_said_and_recorded_once(line: Lab) -> None:
+    line.known = Relevance(14_565, 1_012)
+    line.bisect(line.engine("c7"))
+    told = [event.text for event in line.events if isinstance(event, Note)]
+    assert "14,565 commits, 1,012 can matter to this kernel" in told
+    with line._store() as store:
+        assert store.relevance() == line.known
+    line.events.clear()
+    line.known = Relevance(1, 1)
+    line.bisect(line.engine("c7"))
+    assert "14,565 commits, 1,012 can matter to this kernel" in [e.text for e in line.events if isinstance(e, Note)]
 
 
 @pytest.mark.parametrize("kill_at", range(1, 9))

@@ -49,7 +49,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.workload",
         "bisector.report",
     ),
-    ("bisector.trial", "bisector.judging"),
+    ("bisector.trial", "bisector.judging", "bisector.kinship"),
     (
         "bisector.record",
         "bisector.fleet",

@@ -19,6 +19,8 @@ from bisector.history.bisect import Bisect
 from bisector.history.ranges import Range, check_range
 from bisector.history.repository import Repository
 from bisector.history.terms import check_terms
+from bisector.history.trees import Trees
+from bisector.kinship import Kinship
 from bisector.model import State
 from bisector.record import inputs
 from bisector.record.artifacts import remove_unfinished
@@ -160,7 +162,8 @@ def _loop(work: _Work, display: Display) -> Outcome:
         engine = stack.enter_context(local_engine(settings, run.path, work.repository, display))
         bisect = stack.enter_context(Bisect(work.repository, run.path, work.wanted, settings.bisect.terms))
         skips = store.bisection().skips
-        return Bisection(work.wanted, skips, settings, run.path, store, bisect, engine, display).run()
+        kin = Kinship(Trees(work.repository), engine.bench.builder)
+        return Bisection(work.wanted, skips, settings, run.path, store, bisect, engine, display, kin).run()
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from typing import Self
 from bisector.errors import InfraError
 from bisector.history.door import DEADLINE_S, Answer
 from bisector.history.repository import Repository
+from bisector.history.trees import Trees
 from bisector.model import Commit
 
 _ROOM_BYTES = 64 << 20
@@ -97,6 +98,11 @@ class SourceTree:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if kind is None:
             self.remove()
+
+    @property
+    def trees(self) -> Trees:
+        """What differs between the sources of commits."""
+        return Trees(self._repository)
 
     @property
     def path(self) -> Path:

@@ -9,21 +9,22 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, KernelFault
-from bisector.kernel import edits, elf, kconfig, quirks, signature, toolchain
+from bisector.kernel import edits, elf, kconfig, quirks, signature, sources, toolchain
 from bisector.kernel.buildlog import surely_of_the_source
 from bisector.kernel.cache import KernelCache
 from bisector.kernel.entries import BuildFailure
 from bisector.kernel.make import BUILD_LOG, BuildPlaces, Make, unfinished
 from bisector.kernel.quirk_table import QUIRKS
-from bisector.model import FaultKind, Kernel, Stage
+from bisector.model import Change, FaultKind, Kernel, Stage
 from bisector.settings import KernelSettings
 
 _IMAGE = Path("arch/x86/boot/bzImage")
@@ -33,6 +34,10 @@ _OF_THE_SOURCE = (FaultKind.CONFIG_ERROR, FaultKind.BUILD_ERROR)  # a time-out i
 # Counts up when content_sha256 is made in another way: a kept kernel's could not be compared.
 _CONTENT = 2
 
+# Kept kernels that are looked at for one with the same sources: by one question to git, and each by its files.
+_MOST_ASKED = 200
+_MOST_COMPARED = 24
+
 _PINNED_VARIABLES = {
     "ARCH": toolchain.HOST_ARCHITECTURE,
     "LOCALVERSION": "",
@@ -41,6 +46,18 @@ _PINNED_VARIABLES = {
     "KBUILD_BUILD_HOST": "bisector",
     "KBUILD_BUILD_VERSION": "1",
 }
+
+
+class Trees(Protocol):
+    """What the builder has to know of git's trees, by their ids."""
+
+    def changes(self, old: str, new: str) -> Sequence[Change]:
+        """The files that differ."""
+        ...
+
+    def alike_at(self, tree: str, others: Sequence[str], paths: Sequence[str]) -> Sequence[str]:
+        """Those of the others that are there and the same as ``tree`` at some paths."""
+        ...
 
 
 class KernelBuilder:
@@ -68,12 +85,16 @@ class KernelBuilder:
         return dict(self._wanted)
 
     def key(self, tree: str) -> str:
-        """Names what the kernel of a git tree id is made from; needs no checkout.
+        """Names what the kernel of a git tree id is made from; needs no checkout."""
+        return f"{self._family}{tree}"
+
+    @cached_property
+    def _family(self) -> str:
+        """What all kernels of this builder have in common, as their keys begin.
 
         Which quirks apply follows from the tree and the table; ccache changes no code.
         """
         made_from = {
-            "tree": tree,
             "defaults": "allnoconfig" if self._base is None else "olddefconfig",
             "options": list(self._wanted.items()),
             "toolchain": self._toolchain.identity,
@@ -81,11 +102,25 @@ class KernelBuilder:
             "variables": _PINNED_VARIABLES,
             "content": _CONTENT,
         }
-        return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:32] + Kernel.KEY_SEPARATOR
 
     def find(self, tree: str) -> Kernel | None:
         """The kept kernel of a git tree id, if there is one."""
         return self._cache.find(self.key(tree))
+
+    def find_alike(self, tree: str, trees: Trees) -> Kernel | None:
+        """The kept kernel that would come of a git tree id, too, because nothing that its build read differs."""
+        kept = [key.removeprefix(self._family) for key in self._cache.keys(self._family)]
+        near = trees.alike_at(tree, kept[:_MOST_ASKED], sources.ALIKE_AT)
+        for other in near[:_MOST_COMPARED]:
+            read = self._cache.sources(self.key(other))
+            if read is not None and read.same(trees.changes(other, tree)):
+                return self._cache.find(self.key(other))
+        return None
+
+    def read_by(self, key: str) -> sources.Sources | None:
+        """What the build of a kept kernel read, by its key; None when that is not known (any more)."""
+        return self._cache.sources(key)
 
     def configure(self, places: BuildPlaces) -> tuple[str, ...]:
         """Make the effective .config of what is checked out, ``kernel.config`` in the logs; nothing is built.
@@ -141,7 +176,8 @@ class KernelBuilder:
                 cached=False,
                 build_s=deadline.elapsed_s,
             )
-        return self._cache.store(kernel)
+            read = sources.collected(places.build, places.source, obtained, quirks.files(QUIRKS))
+        return self._cache.store(kernel, read)
 
     def _keep_failure(self, tree: str, places: BuildPlaces, fault: KernelFault) -> None:
         log = places.logs / BUILD_LOG

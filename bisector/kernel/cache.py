@@ -18,6 +18,7 @@ from types import UnionType
 from bisector.errors import InfraError
 from bisector.kernel import entries
 from bisector.kernel.entries import BuildFailure, Entry
+from bisector.kernel.sources import Sources
 from bisector.model import Kernel
 
 _TEMPORARY = ".tmp-"
@@ -49,17 +50,32 @@ class KernelCache:
             images = list(self.root.glob(f"[!{_TEMPORARY[0]}]*/bzImage"))
             return max(images, key=lambda image: image.parent.stat().st_mtime, default=None)
 
-    def store(self, kernel: Kernel) -> Kernel:
+    def store(self, kernel: Kernel, sources: Sources | None = None) -> Kernel:
         """Copy a kernel in and answer the kept one; when another process was first, its own.
 
-        It takes the place of a failure of the same key, which it disproves.
+        It takes the place of a failure of the same key, which it disproves. ``sources`` are what its
+        build read, where that is known.
         """
-        kept = self._store(kernel, Kernel)
+        kept = self._store(kernel, Kernel, sources)
         return replace(kernel, image=kept / "bzImage", config=kept / "kernel.config")
 
     def store_failure(self, failure: BuildFailure) -> None:
         """Keep a failure that is surely the source's, unless the key has a kernel or a failure already."""
         self._store(failure, Kernel | BuildFailure)
+
+    def keys(self, prefix: str) -> tuple[str, ...]:
+        """The keys that begin so, the last used first."""
+        with self._troubles():
+            if not self.root.is_dir():
+                return ()
+            now = time.time()
+            found = (entry for entry in self._entries() if entry.name.startswith(prefix))
+            return tuple(entry.name for entry in sorted(found, key=lambda entry: _age_s(entry, now)))
+
+    def sources(self, key: str) -> Sources | None:
+        """What the build of this key's kernel read; None when that is not known."""
+        with self._troubles():
+            return entries.read_sources(self.root / key)
 
     def _kept(self, key: str) -> Entry | None:
         directory = self.root / key
@@ -76,13 +92,13 @@ class KernelCache:
                 return None
             return entry
 
-    def _store(self, entry: Entry, respected: type[Kernel] | UnionType) -> Path:
+    def _store(self, entry: Entry, respected: type[Kernel] | UnionType, sources: Sources | None = None) -> Path:
         """Copy an entry in, unless one of a ``respected`` kind is there; its directory."""
         with self._troubles():
             self.root.mkdir(parents=True, exist_ok=True)
             new = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self.root))
             try:
-                entries.write(new, entry)
+                entries.write(new, entry, sources)
                 kept = self._publish(new, entry.key, respected)
             finally:
                 shutil.rmtree(new, ignore_errors=True)

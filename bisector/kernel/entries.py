@@ -4,13 +4,16 @@ import hashlib
 import json
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from bisector.kernel.sources import Sources
 from bisector.model import Fault, FaultKind, Kernel, Stage
 
 _SCHEMA = 1
+_SOURCES = "sources.gz"
 _LONGEST_LOG_BYTES = 4 << 20
 
 
@@ -26,8 +29,10 @@ class BuildFailure:
 Entry = Kernel | BuildFailure
 
 
-def write(directory: Path, entry: Entry) -> None:
-    """Copy an entry into an empty directory and on to the disk; raises ``OSError``."""
+def write(directory: Path, entry: Entry, sources: Sources | None = None) -> None:
+    """Copy an entry, and what its build read, into an empty directory and on to the disk; raises ``OSError``."""
+    if sources is not None:
+        (directory / _SOURCES).write_bytes(sources.packed())
     if isinstance(entry, Kernel):
         _write_kernel(directory, entry)
     else:
@@ -45,6 +50,13 @@ def read(directory: Path, key: str) -> Entry | None:
         return _read_kernel(directory, key)
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
+
+
+def read_sources(directory: Path) -> Sources | None:
+    """What the build of a kernel read, or None when the directory does not say; raises ``OSError``."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return Sources.unpacked((directory / _SOURCES).read_bytes())
+    return None
 
 
 def _write_kernel(directory: Path, kernel: Kernel) -> None:

@@ -89,6 +89,12 @@ def applying(source: Path, table: Iterable[Quirk]) -> tuple[Quirk, ...]:
     return tuple(quirk for quirk in table if quirk.applies(source))
 
 
+def files(table: Iterable[Quirk]) -> frozenset[str]:
+    """What is looked at to decide which quirks apply, or edited, relative to the top of the tree."""
+    looked_at = [[sign.file for sign in quirk.signs] + [edit.file for edit in quirk.edits] for quirk in table]
+    return frozenset(file for files_ in looked_at for file in files_)
+
+
 def digest(table: Iterable[Quirk]) -> str:
     """Names what a table does: with the tree it settles how that is built, so a kernel's key needs no checkout.
 

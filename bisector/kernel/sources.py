@@ -30,6 +30,9 @@ from typing import Self
 from bisector.kernel import depfiles
 from bisector.model import Change
 
+# Any change to these counts; trees that differ in them need not be compared further.
+ALIKE_AT = ("Makefile", "Kconfig", "Kbuild", "scripts")
+
 # A build that did not say so of this one said nothing.
 _ALWAYS_READ = "init/main.c"
 _KCONFIG_FILES = Path("include/config/auto.conf.cmd")  # scripts/kconfig/confdata.c, conf_write_autoconf_cmd()
@@ -107,6 +110,10 @@ class Sources:
         if path.parts[0] in ("certs", "scripts", "usr") or path.suffix in self.whole_kinds:
             return True
         return change.added and self._may_be_looked_for(path)
+
+    def same(self, changes: Iterable[Change]) -> bool:
+        """Whether a tree with these changes makes the same kernel."""
+        return not any(map(self.counts, changes))
 
     def _is_aside(self, path: PurePosixPath) -> bool:
         top, *below = path.parts

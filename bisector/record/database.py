@@ -93,6 +93,12 @@ class Database:
             rows = self.connection.execute(f"SELECT * FROM {table} ORDER BY {order}").fetchall()  # noqa: S608 - our names
         return [dict(row) for row in rows]
 
+    def has(self, table: str) -> bool:
+        """Whether there is such a table; an older database that is only read may lack one."""
+        with _translated(self.path):
+            question = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?"
+            return self.connection.execute(question, (table,)).fetchone() is not None
+
     def grouped(self, table: str, column: str) -> Mapping[int, list[Row]]:
         """Every row of a table by what one column says; an unknown value has no rows."""
         groups: defaultdict[int, list[Row]] = defaultdict(list)

@@ -4,13 +4,22 @@ Column names are the fields of the records in :mod:`bisector.model`. A list of w
 """
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 2
-# From a version to the next one. Columns are only ever added: what has no value reads as the record's default.
+VERSION = 3
+_RELEVANCE = """CREATE TABLE relevance (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    commits INTEGER NOT NULL,
+    can_matter INTEGER NOT NULL
+) STRICT"""
+# From a version to the next one. Columns and tables are only ever added: what has no value reads as the record's
+# default, and a table that is not there as one without rows.
 UPGRADES = {
     1: "ALTER TABLE faults ADD COLUMN cached INTEGER NOT NULL DEFAULT 0",
+    2: _RELEVANCE,
 }
 
-TABLES = """
+TABLES = f"""
+{_RELEVANCE};
+
 CREATE TABLE bisection (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     repository TEXT NOT NULL,

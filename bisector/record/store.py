@@ -16,6 +16,7 @@ from bisector.model import (
     Fault,
     JobFigures,
     Kernel,
+    Relevance,
     Run,
     State,
     Timings,
@@ -134,6 +135,16 @@ class Store:
     def infra_faults(self) -> tuple[InfraFaultRow, ...]:
         """Every attempt that failed by our fault, oldest first."""
         return tuple(build(InfraFaultRow, row) for row in self.database.select("infra_faults", "id"))
+
+    def set_relevance(self, relevance: Relevance) -> None:
+        """Record how many commits of the range can matter; once."""
+        with self.database.transaction():
+            self.database.insert("relevance", {"id": 1, **columns(relevance)})
+
+    def relevance(self) -> Relevance | None:
+        """How many commits of the range can matter; None while that is not known."""
+        rows = self.database.select("relevance") if self.database.has("relevance") else []
+        return build(Relevance, rows[0]) if rows else None
 
     def set_state(self, state: State, message: str = "") -> None:
         """Record that this process brought the bisection into ``state``, now."""

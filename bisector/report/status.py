@@ -20,6 +20,8 @@ with zone. Strings are as git, the kernel and fio gave them (not cleaned for a t
                        .config is on record; every option that differs is there
 ``candidates``         ``[sha]``: what the first new commit can still be; one when ``found``
 ``skips_in_the_way``   ``[sha]``: skipped commits that keep the candidates apart
+``relevance``          ``{commits, can_matter}``: the size of the range, and how many of its commits touch what
+                       the kernels of its ends were built from; ``null`` before both ends are built
 ``evaluations``        number of trials; ``skipped``, ``weak`` and ``reused`` are those among them
 ``trials``             in the order of measuring, see below
 ``infra_faults``       ``[{at, sha, host, message}]``: trouble of ours, never a verdict
@@ -45,6 +47,7 @@ Each trial:
                          and ``ours_s``, which is the rest
 ``kernel``               ``{release, config, image, toolchain, quirks, unmet, cached, …}`` or ``null``
 ``same_kernel_as``       sha of the commit whose equal kernel was measured instead, or ``null``
+``same_sources``         whether nothing was even built, because no build input differs from that of another commit
 ``artifacts``            ``[{name, path, sha256, size_bytes}]``; paths are relative to ``run_dir``
 ``host``, ``started_at`` where and when
 =======================  ==========================================================================
@@ -54,7 +57,7 @@ import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bisector.model import CacheStatus, Commit, Direction, Run, State, Terms, Timings, Trial, Verdict
+from bisector.model import CacheStatus, Commit, Direction, Relevance, Run, State, Terms, Timings, Trial, Verdict
 
 SCHEMA = 1
 
@@ -119,6 +122,7 @@ class BisectionView:
     resume_command: str
     threshold_origin: str = ""
     log: str = ""
+    relevance: Relevance | None = None
     config_changes: tuple[ConfigChanges, ...] = ()
 
     def count(self, verdict: Verdict) -> int:
@@ -158,6 +162,7 @@ def to_json(view: BisectionView) -> dict[str, object]:
         "first_fixed": _first(view.first_fixed, view.config_changes) if view.first_fixed else None,
         "candidates": [commit.sha for commit in view.candidates],
         "skips_in_the_way": [commit.sha for commit in view.skips_in_the_way],
+        "relevance": asdict(view.relevance) if view.relevance else None,
         "evaluations": len(view.trials),
         "skipped": view.count(Verdict.SKIP),
         "weak": view.count(Verdict.WEAK),
@@ -189,6 +194,7 @@ def trial_to_json(view: TrialView, terms: Terms) -> dict[str, object]:
         "ours_s": ours_s(trial.timings),
         "kernel": asdict(trial.kernel) if trial.kernel else None,
         "same_kernel_as": trial.same_kernel_as,
+        "same_sources": trial.same_sources,
         "artifacts": [asdict(artifact) for artifact in trial.artifacts],
         "host": trial.host,
         "started_at": trial.started_at,

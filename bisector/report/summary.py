@@ -51,6 +51,7 @@ def _sentences(text: str, width: int) -> list[str]:
 def _range(view: BisectionView, width: int) -> list[Line]:
     words = max(cells(clean(word)) for word in (view.terms.old, view.terms.new)) + 2
     texts = [left(f"{view.terms.old}:", words) + _quote(view.old), left(f"{view.terms.new}:", words) + _quote(view.new)]
+    texts += [view.relevance.sentence] if view.relevance else []
     return _labelled("range", texts, width)
 
 

@@ -100,7 +100,7 @@ def _tail(fault: Fault) -> tuple[str, ...]:
 def _why(view: TrialView) -> str:
     """What a reader asks about a row whose figures do not speak for themselves."""
     if view.trial.same_kernel_as is not None:
-        return f"same kernel as {view.trial.same_kernel_as[:_COMMIT_WIDTH]}, not measured again"
+        return f"{view.trial.sameness}, not {'built and not ' if view.trial.same_sources else ''}measured again"
     return "" if view.verdict in {Verdict.OLD, Verdict.NEW} else view.why
 
 

@@ -224,7 +224,7 @@ def test_packed_and_unpacked_it_is_the_same() -> None:
     whole = Sources(READ.files | {"net/b\udce9.c"}, frozenset((".h", ".rs")))
     assert Sources.unpacked(whole.packed()) == whole
     assert Sources.unpacked(READ.packed()) == READ
-    assert READ.packed() == READ.packed()
+    assert READ.packed()[4:8] == bytes(4)  # no time of day (RFC 1952, MTIME)
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: b"x" + data, lambda data: b""])

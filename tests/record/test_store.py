@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bisector.errors import InfraError, UserError
-from bisector.model import Fault, FaultKind, JobFigures, Run, Stage, State
+from bisector.model import Fault, FaultKind, JobFigures, Relevance, Run, Stage, State
 from bisector.record import schema
 from bisector.record.database import DATABASE
 from bisector.record.rows import InfraFaultRow
@@ -86,6 +86,12 @@ def test_rows_of_no_trial_are_refused(store: Store) -> None:
         store.database.connection.execute("INSERT INTO artifacts VALUES (1, 77, 'a', 'b', 'c', 1)")
 
 
+def test_how_much_can_matter_is_kept(store: Store) -> None:
+    assert store.relevance() is None
+    store.set_relevance(Relevance(14_565, 1_012))
+    assert store.relevance() == Relevance(14_565, 1_012)
+
+
 def test_infra_faults_and_states(store: Store) -> None:
     fault = InfraFaultRow("2026-11-21T04:00:00Z", "a" * 40, Stage.BOOT, "kiste", "libvirt is out of reach")
     store.add_infra_fault(fault)
@@ -152,10 +158,12 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
     for trial in trials:
         store.add_trial(trial)
     store.database.connection.execute("ALTER TABLE faults DROP COLUMN cached")
+    store.database.connection.execute("DROP TABLE relevance")
     store.database.connection.execute("PRAGMA user_version = 1")
     store.close()
     with Store.open(store.path, readonly=True) as reader:
         assert reader.trials() == ((1, trials[0]), (2, trials[1]))
+        assert reader.relevance() is None
     known = replace(trials[1], fault=Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1: error: no", (), cached=True))
     with Store.open(store.path) as writer:
         assert writer.add_trial(known) == 3

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.model import Commit, State, Terms, Verdict
+from bisector.model import Commit, Relevance, State, Terms, Verdict
 from bisector.report.status import BisectionView, ConfigChanges, OptionChange, TrialView
 from bisector.report.summary import answer_lines, footer_lines
 from bisector.report.table import Figures, figures, report_lines, rows, run_names, time_lines, verdict_lines
@@ -233,6 +233,23 @@ def test_footer_names_every_option_that_differs_from_the_parent() -> None:
     assert all(f"CONFIG_OPTION_{n}: n -> y" in footer for n in range(30))
     equal = replace(view, config_changes=(ConfigChanges(examples.COMMITS[1], ()),))
     assert "configuration" not in text(footer_lines(equal, 80))
+
+
+def test_a_commit_that_was_not_even_built_says_so() -> None:
+    built = examples.REUSED.trial
+    assert built.kernel is not None
+    kernel = replace(built.kernel, key=f"family-{examples.COMMITS[3].tree}")
+    commit = replace(built.commit, tree="7" * 40)
+    unbuilt = replace(examples.REUSED, trial=replace(built, commit=commit, kernel=kernel))
+    text = as_text(verdict_lines([examples.CULPRIT, unbuilt], Terms(), 120))
+    assert "same sources as 3a5b3c7d9e1f, not built and not measured again" in text
+    own = replace(examples.REUSED, trial=replace(built, kernel=replace(kernel, key=f"family-{built.commit.tree}")))
+    assert "same kernel as 3a5b3c7d9e1f, not measured again" in as_text(verdict_lines([own], Terms(), 120))
+
+
+def test_footer_says_how_many_commits_can_matter() -> None:
+    whole = replace(examples.view(examples.BROKEN, examples.FIXED), relevance=Relevance(14_565, 1_012))
+    assert "14,565 commits, 1,012 can matter to this kernel" in as_text(footer_lines(whole, 80))
 
 
 def test_long_lists_are_cut_with_their_count() -> None:

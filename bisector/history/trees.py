@@ -1,0 +1,55 @@
+"""What differs between trees, as git tells it: paths, without looking for renames, which read whole files."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bisector.history.ranges import Range
+from bisector.history.repository import Repository
+from bisector.model import Change
+
+_DIFF = ("diff-tree", "-r", "-z", "--name-status", "--no-renames", "--no-ext-diff")
+_ADDED = "A"
+_LONGEST_STATUS = 4  # a letter and a score; what is longer in its place is a commit's hash
+
+
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """The trees of a repository, by their ids or by commits'."""
+
+    repository: Repository
+
+    def changes(self, old: str, new: str) -> tuple[Change, ...]:
+        """The files that differ; raises :class:`bisector.errors.InfraError` when a tree is not there."""
+        answer = self.repository.ask(*_DIFF, old, new)
+        return tuple(change for _, change in _read(answer.stdout))
+
+    def alike_at(self, tree: str, others: Sequence[str], paths: Sequence[str]) -> tuple[str, ...]:
+        """Those of the other trees that are in this repository and the same as ``tree`` at some paths."""
+        asked = "".join(f"{one}:{path}\n" for one in (tree, *others) for path in paths)
+        answer = self.repository.ask("cat-file", "--batch-check=%(objectname)", stdin=asked)
+        # Of what is not there git repeats the name, so a path that both trees lack is told by its end.
+        found = [line.partition(":")[2] if line.endswith(" missing") else line for line in answer.lines]
+        rows = [found[start : start + len(paths)] for start in range(0, len(found), len(paths))]
+        return tuple(other for other, row in zip(others, rows[1:], strict=True) if row == rows[0])
+
+    def along(self, wanted: Range) -> tuple[int, Iterator[tuple[str, Change]]]:
+        """How many commits a range has, and their changes against their first parents, with the commit's hash each.
+
+        One git does it all. A merge that differs from its first parent in nothing that matters is
+        that parent again; one that does may still be its other parent again, which would take a walk of its own.
+        """
+        words = ("log", "--no-show-signature", "--format=%H %P", *wanted.limits(wanted.new.sha, (wanted.old.sha,)))
+        pairs = [line.split()[:2] for line in self.repository.ask(*words).lines]
+        asked = "".join(f"{' '.join(pair)}\n" for pair in pairs)
+        return len(pairs), _read(self.repository.ask(*_DIFF, "--stdin", stdin=asked).stdout)
+
+
+def _read(output: str) -> Iterator[tuple[str, Change]]:
+    """Git's words, each ended by a zero byte: hashes where it was asked for commits, then status and path in turn."""
+    commit = ""
+    words = iter(output.split("\0")[:-1])
+    for word in words:
+        if len(word) > _LONGEST_STATUS:
+            commit = word
+        else:
+            yield commit, Change(next(words), word == _ADDED)

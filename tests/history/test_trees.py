@@ -1,0 +1,89 @@
+import pytest
+
+from bisector.errors import InfraError
+from bisector.history.ranges import Range
+from bisector.history.trees import Trees
+from bisector.model import Change
+
+from .conftest import Make
+from .histories import Node, chain, git, linear, old_base_merge, root
+
+NOWHERE = "0" * 40
+
+
+def test_changes_are_told_with_their_kind(make: Make) -> None:
+    files = {"drivers/md/dm.c": "changed\n", "a file": "new\n", 't\tab "b"': "new\n", "caf\u00e9": "new\n"}
+    repository, names = make((root("c0"), Node("c1", ("c0",), files=files)))
+    changes = Trees(repository).changes(names["c0"], names["c1"])
+    assert set(changes) == {Change(name, added=name != "drivers/md/dm.c") for name in files}
+    back = Trees(repository).changes(names["c1"], names["c0"])
+    assert set(back) == {Change(name) for name in files}
+
+
+def test_a_renamed_file_is_gone_and_new(make: Make) -> None:
+    repository, names = make(linear(1), checkout=True)
+    git(repository.top, "config", "diff.renames", "copies")
+    git(repository.top, "mv", "drivers/md/dm.c", "drivers/md/dm-core.c")
+    git(repository.top, "commit", "-qm", "moved")
+    changes = Trees(repository).changes(names["c0"], "main")
+    assert set(changes) == {Change("drivers/md/dm.c"), Change("drivers/md/dm-core.c", added=True)}
+
+
+def test_equal_trees_do_not_differ(make: Make) -> None:
+    repository, names = make(linear(1))
+    assert Trees(repository).changes(names["c0"], names["c0"]) == ()
+
+
+def test_a_tree_that_is_not_there_is_no_equal_tree(make: Make) -> None:
+    repository, names = make(linear(1))
+    with pytest.raises(InfraError):
+        Trees(repository).changes(names["c0"], NOWHERE)
+
+
+def test_trees_are_compared_at_some_paths(make: Make) -> None:
+    nodes = (
+        root("c0"),
+        Node("same", ("c0",), files={"drivers/md/dm.c": "x\n"}),
+        Node("makefile", ("c0",), files={"Makefile": "all:\n"}),
+        Node("script", ("c0",), files={"scripts/x.sh": "\n"}),
+    )
+    repository, names = make(nodes)
+    others = [names["same"], names["makefile"], NOWHERE, names["script"], names["c0"]]
+    alike = Trees(repository).alike_at(names["c0"], others, ("Makefile", "scripts"))
+    assert alike == (names["same"], names["c0"])
+    assert Trees(repository).alike_at(names["c0"], (), ("Makefile",)) == ()
+
+
+def changes_along(make: Make, nodes: tuple[Node, ...], old: str, new: str, **limits: object) -> dict[str, set[str]]:
+    repository, names = make(nodes)
+    ends = repository.commits((names[old], names[new]))
+    count, changes = Trees(repository).along(Range(*ends, **limits))  # type: ignore[arg-type] # a path or a flag each
+    by_name: dict[str, set[str]] = {name: set() for name, sha in names.items()}
+    known = {sha: name for name, sha in names.items()}
+    for sha, change in changes:
+        by_name[known[sha]].add(change.path)
+    assert count == sum(bool(paths) for paths in by_name.values())
+    return {name: paths for name, paths in by_name.items() if paths}
+
+
+def test_a_range_is_walked_with_its_branches(make: Make) -> None:
+    nodes = (*linear(3), *chain("b", 2, "c0"), Node("m", ("c2", "b2"), files={"b": "b2\n", "merge/only": "\n"}))
+    along = changes_along(make, nodes, "c1", "m")
+    assert set(along) == {"c2", "b1", "b2", "m"}
+    assert along["m"] == {"b", "merge/only"}  # against c2, not against b2
+
+
+def test_first_parents_and_paths_limit_the_range(make: Make) -> None:
+    assert set(changes_along(make, old_base_merge(), "c0", "c5", first_parent=True)) == {
+        "c1",
+        "c2",
+        "c3",
+        "m",
+        "c4",
+        "c5",
+    }
+
+
+def test_paths_limit_the_commits_and_not_their_files(make: Make) -> None:
+    nodes = (root("c0"), Node("c1", ("c0",), files={"x": "1\n"}), Node("c2", ("c1",), files={"x": "2\n", "y": "2\n"}))
+    assert changes_along(make, nodes, "c0", "c2", paths=("y",)) == {"c2": {"x", "y"}}
