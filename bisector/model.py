@@ -133,7 +133,8 @@ class Kernel:
     ``key`` names what it was made from (configuration, toolchain, quirks, and last the tree), ``content_sha256``
     what it is (the loaded sections of vmlinux and of the code that boots it, without notes and the
     text of the version): equal content means equal kernels. ``unmet`` are the options asked for and
-    not obtained, as ``CONFIG_X=y``.
+    not obtained, as ``CONFIG_X=y``. ``modules`` is a file system for /lib/modules, None of a kernel that has
+    none; what is in them counts into ``content_sha256``.
     """
 
     image: Path
@@ -147,6 +148,7 @@ class Kernel:
     unmet: tuple[str, ...]
     cached: bool
     build_s: float
+    modules: Path | None = None
 
     KEY_SEPARATOR: ClassVar[str] = "-"
 

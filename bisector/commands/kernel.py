@@ -152,7 +152,8 @@ def build(arguments: argparse.Namespace) -> int:
 
 
 def _files(kernel: Kernel) -> dict[str, Path]:
-    return {"image": kernel.image, "config": kernel.config}
+    modules = {"modules": kernel.modules} if kernel.modules is not None else {}
+    return {"image": kernel.image, "config": kernel.config, **modules}
 
 
 def _copied(kernel: Kernel, directory: Path) -> dict[str, Path]:

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, KernelFault
-from bisector.kernel import edits, elf, kconfig, quirks, signature, sources, toolchain
+from bisector.kernel import edits, elf, entries, kconfig, modules, quirks, signature, sources, toolchain
 from bisector.kernel.buildlog import surely_of_the_source
 from bisector.kernel.cache import KernelCache
 from bisector.kernel.entries import BuildFailure
@@ -154,8 +154,7 @@ class KernelBuilder:
                 with unfinished(places):
                     make, applied = self._made_ready(places, deadline)
                     obtained = self._configure(make)
-                    make.run(Stage.BUILD, "bzImage")
-                    _require_image(places.build)
+                    installed = _compile(make, obtained)
             except KernelFault as fault:
                 self._keep_failure(tree, places, fault)
                 raise
@@ -168,12 +167,13 @@ class KernelBuilder:
                 config=places.build / ".config",
                 release=release,
                 build_id=elf.build_id(places.build / "vmlinux"),
-                content_sha256=elf.combined(signature.parts(places.build, places.source, release)),
+                content_sha256=_content(places, installed, release),
                 key=self.key(tree),
                 toolchain=self._toolchain.identity,
                 quirks=tuple(quirk.name for quirk in applied),
                 unmet=unmet,
                 cached=False,
+                modules=modules.pack(installed, places.build / entries.MODULES) if installed is not None else None,
                 build_s=deadline.elapsed_s,
             )
             read = sources.collected(places.build, places.source, obtained, quirks.files(QUIRKS))
@@ -213,15 +213,29 @@ class KernelBuilder:
         aside = {"KCONFIG_CONFIG": new.name}
         wanted.write_text(kconfig.render(self._wanted), encoding="utf-8")
         if self._base is None:
-            make.run(Stage.CONFIG, "allnoconfig", {**aside, "KCONFIG_ALLCONFIG": str(wanted)})
+            make.run(Stage.CONFIG, "allnoconfig", variables={**aside, "KCONFIG_ALLCONFIG": str(wanted)})
         else:
             shutil.copyfile(wanted, new)
-        make.run(Stage.CONFIG, "olddefconfig", aside)
+        make.run(Stage.CONFIG, "olddefconfig", variables=aside)
         text = new.read_text(encoding="utf-8")
         if not current.is_file() or current.read_text(encoding="utf-8") != text:
             new.replace(current)
         shutil.copyfile(current, make.places.logs / "kernel.config")
         return kconfig.parse(text)
+
+
+def _compile(make: Make, obtained: kconfig.Options) -> Path | None:
+    """The image and, of a kernel that has any, its modules; where those are installed."""
+    modular = modules.wanted(obtained)
+    make.run(Stage.BUILD, "bzImage", *(("modules",) if modular else ()))
+    _require_image(make.places.build)
+    return modules.install(make) if modular else None
+
+
+def _content(places: BuildPlaces, installed: Path | None, release: str) -> str:
+    """What is loaded, at boot and later: a changed module is a changed kernel, whoever loads it."""
+    loaded_later = modules.parts(installed, release) if installed is not None else {}
+    return elf.combined({**signature.parts(places.build, places.source, release), **loaded_later})
 
 
 def _require_image(build: Path) -> None:

@@ -57,7 +57,8 @@ class KernelCache:
         build read, where that is known.
         """
         kept = self._store(kernel, Kernel, sources)
-        return replace(kernel, image=kept / "bzImage", config=kept / "kernel.config")
+        modules = kept / entries.MODULES if kernel.modules is not None else None
+        return replace(kernel, image=kept / entries.IMAGE, config=kept / entries.CONFIG, modules=modules)
 
     def store_failure(self, failure: BuildFailure) -> None:
         """Keep a failure that is surely the source's, unless the key has a kernel or a failure already."""

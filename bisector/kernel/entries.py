@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from bisector.kernel.sources import Sources
 from bisector.model import Fault, FaultKind, Kernel, Stage
 
 _SCHEMA = 1
+IMAGE, CONFIG, MODULES = "bzImage", "kernel.config", "modules.ext4"
 _SOURCES = "sources.gz"
 _LONGEST_LOG_BYTES = 4 << 20
 
@@ -60,22 +62,35 @@ def read_sources(directory: Path) -> Sources | None:
 
 
 def _write_kernel(directory: Path, kernel: Kernel) -> None:
-    shutil.copyfile(kernel.image, directory / "bzImage")
-    shutil.copyfile(kernel.config, directory / "kernel.config")
-    facts = {**asdict(kernel), "image": "bzImage", "config": "kernel.config"}
-    record = {"schema": _SCHEMA, "image_sha256": _sha256(directory / "bzImage"), "kernel": facts}
+    facts = asdict(kernel)
+    places = _places(directory, modular=kernel.modules is not None)
+    for field, path in places.items():
+        shutil.copyfile(facts[field], path)
+        facts[field] = path.name
+    record = {"schema": _SCHEMA, **_digests(places), "kernel": facts}
     (directory / "kernel.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
 
 
 def _read_kernel(directory: Path, key: str) -> Kernel | None:
     record: dict[str, Any] = json.loads((directory / "kernel.json").read_text(encoding="utf-8"))
-    if record["schema"] != _SCHEMA or record["image_sha256"] != _sha256(directory / "bzImage"):
-        return None
     facts = record["kernel"]
-    places = {"image": directory / "bzImage", "config": directory / "kernel.config"}
+    places = _places(directory, modular=facts.get("modules") is not None)
+    if record["schema"] != _SCHEMA or not _digests(places).items() <= record.items():
+        return None
     lists = {name: tuple(facts[name]) for name in ("quirks", "unmet")}
     kernel = Kernel(**{**facts, **places, **lists, "cached": True, "build_s": 0.0})
     return kernel if kernel.key == key and kernel.config.is_file() else None
+
+
+def _places(directory: Path, *, modular: bool) -> dict[str, Path]:
+    """The files of a kernel by their field."""
+    places = {"image": directory / IMAGE, "config": directory / CONFIG}
+    return {**places, "modules": directory / MODULES} if modular else places
+
+
+def _digests(places: Mapping[str, Path]) -> dict[str, str]:
+    """Of what boots; nothing depends on the .config."""
+    return {f"{field}_sha256": _sha256(path) for field, path in places.items() if field != "config"}
 
 
 def _write_failure(directory: Path, failure: BuildFailure) -> None:

@@ -16,6 +16,7 @@ from bisector.errors import UserError
 Options = dict[str, str]
 
 NOT_SET = "n"
+MODULE = "m"
 EMPTY = '""'
 _GZIP_MAGIC = b"\x1f\x8b"
 _OPTION = re.compile(r"^(?:(CONFIG_\w+)=(.*?)|# (CONFIG_\w+) is not set)\s*$")

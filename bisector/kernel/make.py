@@ -60,8 +60,8 @@ class Make:
     jobs: int
     deadline: Deadline
 
-    def run(self, stage: Stage, goal: str, variables: Mapping[str, str] | None = None) -> None:
-        """Make one goal; its output is added to ``build.log``.
+    def run(self, stage: Stage, *goals: str, variables: Mapping[str, str] | None = None) -> None:
+        """Make the goals; the output is added to ``build.log``.
 
         Raises :class:`KernelFault` with the first real error, or :class:`InfraError` when the host
         ran out of room or memory meanwhile or has no make.
@@ -72,7 +72,7 @@ class Make:
         every = {"O": str(self.places.build), **self.variables, **(variables or {})}
         try:
             process.run(
-                ["make", "-C", self.places.source, f"-j{self.jobs}", *(f"{k}={v}" for k, v in every.items()), goal],
+                ["make", "-C", self.places.source, f"-j{self.jobs}", *(f"{k}={v}" for k, v in every.items()), *goals],
                 deadline_s=self.deadline.remaining_s,
                 env={"CCACHE_BASEDIR": str(self.places.run_dir), "CCACHE_NOHASHDIR": "1"},
                 log=log,
@@ -81,7 +81,7 @@ class Make:
         except process.CommandMissing as error:
             raise InfraError(str(error), install("make")) from error
         except process.CommandTimeout as error:
-            reason = f"{self.deadline.what} not done after {self.deadline.seconds:g} s (in make {goal})"
+            reason = f"{self.deadline.what} not done after {self.deadline.seconds:g} s (in make {' '.join(goals)})"
             raise KernelFault(stage, FaultKind.BUILD_TIMEOUT, reason, _since(log, before)[-5:]) from error
         except process.CommandFailed as error:
             self._raise_for_host(error.finished.exit_status, _oom_kills() - killed_before)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from bisector import process
 from bisector.findings import Finding, Grade
-from bisector.kernel import toolchain
+from bisector.kernel import modules, toolchain
 from bisector.kernel.quirk_table import QUIRKS
 from bisector.kernel.quirks import Evidence
 from bisector.packages import install
@@ -21,7 +21,7 @@ def programs(options: Mapping[str, str]) -> Iterator[Finding]:
     for program, package in toolchain.programs(options).items():
         by_package.setdefault(package, []).append(program)
     for package, names in by_package.items():
-        if missing := [name for name in names if shutil.which(name) is None]:
+        if missing := [name for name in names if modules.find_program(name) is None]:
             yield Finding(package, Grade.MISSING, f"{', '.join(missing)}: not installed", install(package))
         else:
             yield Finding(package, Grade.OK, _version(names[0]))
@@ -76,9 +76,10 @@ def ccache(command: str) -> Finding:
 
 def _version(program: str) -> str:
     """The first line of what a program says of its version; where it is, if it says nothing."""
+    path = modules.find_program(program) or program
     try:
-        said = process.run([program, "--version"], deadline_s=_DEADLINE_S, check=False).stdout
+        said = process.run([path, "--version"], deadline_s=_DEADLINE_S, check=False).stdout
     except process.CommandTimeout as error:
         return str(error)
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return lines[0] if lines else str(shutil.which(program))
+    return lines[0] if lines else path

@@ -1,7 +1,6 @@
 """The compiler and what else a kernel build needs of its host."""
 
 import platform
-import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from bisector import process
 from bisector.errors import UserError
+from bisector.kernel import modules
 from bisector.packages import install
 
 HOST_ARCHITECTURE = "x86_64"
@@ -74,7 +74,7 @@ def detect(compiler: str) -> Toolchain:
 def require(options: dict[str, str], compiler: str) -> None:
     """Everything a build of such a configuration needs of this host, or :class:`UserError` naming the packages."""
     _require_architecture()
-    missing = {name: package for name, package in programs(options).items() if shutil.which(name) is None}
+    missing = {name: package for name, package in programs(options).items() if modules.find_program(name) is None}
     if _COMPILER not in missing:
         missing |= {name: package for name, package in headers(options).items() if not header_found(name)}
     if missing:
@@ -84,7 +84,8 @@ def require(options: dict[str, str], compiler: str) -> None:
 
 def programs(options: Mapping[str, str]) -> dict[str, str]:
     """The programs that a build of such a configuration runs, and the Debian package of each."""
-    return {**_PROGRAMS, **dict(_for(options, _COMPRESSORS_FOR_OPTION))}
+    for_modules = modules.PROGRAMS if modules.wanted(options) else {}
+    return {**_PROGRAMS, **dict(_for(options, _COMPRESSORS_FOR_OPTION)), **for_modules}
 
 
 def headers(options: Mapping[str, str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 from bisector.errors import UserError
 from bisector.settings import Accelerator
 
+MODULES_SERIAL = "modules"
 GUEST_INIT = "/sbin/bisector-init"
 
 # panic=-1 resets at once, which ends the domain: a panic is an event, not a time-out. oops=panic
@@ -97,7 +98,8 @@ class DomainSpec:
 
     ``root`` is a throw-away qcow2 overlay; ``root_base`` its raw backing file, named so that libvirt
     leaves its owner alone. Without a root the kernel panics after its banner, which is enough for
-    a probe. ``ssh_port`` is on the loopback interface of the host.
+    a probe. ``modules`` is a file system that the guest finds as the read-only disk with the serial
+    number :data:`MODULES_SERIAL`. ``ssh_port`` is on the loopback interface of the host.
     """
 
     name: str
@@ -109,6 +111,7 @@ class DomainSpec:
     root: Path | None = None
     root_base: Path | None = None
     disks: tuple[DiskSpec, ...] = field(default=())
+    modules: Path | None = None
     vcpus: int = 2
     memory_bytes: int = 1 << 30
 
@@ -157,6 +160,8 @@ def _devices(domain: ET.Element, spec: DomainSpec) -> None:
         _root_disk(devices, spec.root, spec.root_base)
     for number, disk in enumerate(spec.disks, start=1):
         _test_disk(devices, disk, f"vd{chr(ord('a') + number)}")
+    if spec.modules is not None:
+        _modules_disk(devices, spec.modules, f"vd{chr(ord('b') + len(spec.disks))}")
     ET.SubElement(devices, "controller", type="usb", model="none")
     serial = ET.SubElement(devices, "serial", type="file")
     # append: with a daemon, virtlogd would otherwise replace our file by one that only root can read
@@ -180,6 +185,17 @@ def _root_disk(devices: ET.Element, root: Path, base: Path | None) -> None:
         ET.SubElement(backing, "backingStore")
     ET.SubElement(disk, "target", dev="vda", bus="virtio")
     _text(disk, "serial", "root")
+
+
+def _modules_disk(devices: ET.Element, image: Path, device: str) -> None:
+    """The last one, so that the letters of the others are the same with and without it."""
+    disk = ET.SubElement(devices, "disk", type="file", device="disk")
+    ET.SubElement(disk, "driver", name="qemu", type="raw", error_policy="stop", rerror_policy="stop")
+    source = ET.SubElement(disk, "source", file=str(image))
+    ET.SubElement(source, "seclabel", model="dac", relabel="no")  # a kept file, which other guests may be reading
+    ET.SubElement(disk, "target", dev=device, bus="virtio")
+    ET.SubElement(disk, "readonly")
+    _text(disk, "serial", MODULES_SERIAL)
 
 
 def _test_disk(devices: ET.Element, spec: DiskSpec, device: str) -> None:

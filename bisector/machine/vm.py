@@ -242,6 +242,7 @@ class VirtualMachines:
         return DomainSpec(
             name=name,
             kernel=kernel.image,
+            modules=kernel.modules,
             console=console,
             ssh_port=free_port(),
             accelerator=machine.accelerator,

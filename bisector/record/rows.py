@@ -72,6 +72,10 @@ def _text(value: str) -> str:
     return value.encode("utf-8", "replace").decode("utf-8")
 
 
+def _text_or_none(value: object) -> Value:
+    return None if value is None else str(value)
+
+
 # By type: how a column is written and how it is read.
 _CODECS: dict[Any, tuple[Callable[[Any], Value], Callable[[Any], Any]]] = {
     str: (_text, _plain),
@@ -80,6 +84,7 @@ _CODECS: dict[Any, tuple[Callable[[Any], Value], Callable[[Any], Any]]] = {
     float: (float, _plain),
     bool: (int, bool),
     Path: (str, Path),
+    Path | None: (_text_or_none, lambda text: None if text is None else Path(text)),
     tuple[str, ...]: (_words, lambda text: tuple(json.loads(text))),
 }
 

@@ -4,7 +4,7 @@ Column names are the fields of the records in :mod:`bisector.model`. A list of w
 """
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 3
+VERSION = 4
 _RELEVANCE = """CREATE TABLE relevance (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     commits INTEGER NOT NULL,
@@ -15,6 +15,7 @@ _RELEVANCE = """CREATE TABLE relevance (
 UPGRADES = {
     1: "ALTER TABLE faults ADD COLUMN cached INTEGER NOT NULL DEFAULT 0",
     2: _RELEVANCE,
+    3: "ALTER TABLE kernels ADD COLUMN modules TEXT",
 }
 
 TABLES = f"""
@@ -76,7 +77,8 @@ CREATE TABLE kernels (
     quirks TEXT NOT NULL,
     unmet TEXT NOT NULL,
     cached INTEGER NOT NULL,
-    build_s REAL NOT NULL
+    build_s REAL NOT NULL,
+    modules TEXT
 ) STRICT;
 
 CREATE TABLE runs (

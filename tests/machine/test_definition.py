@@ -103,6 +103,19 @@ def test_trouble_of_the_host_stops_the_guest() -> None:
         assert driver.get("error_policy") == "stop"
 
 
+def test_modules_are_the_last_disk_and_read_only() -> None:
+    found = disks(replace(SPEC, modules=Path("/c/k/modules.ext4")))
+    assert list(found) == ["root", "ssd", "hdd", "vol", "modules"]
+    disk = found["modules"]
+    assert disk.find("readonly") is not None
+    source, target = disk.find("source"), disk.find("target")
+    assert source is not None
+    assert target is not None
+    assert (source.get("file"), target.get("dev")) == ("/c/k/modules.ext4", "vde")
+    assert source.find("seclabel[@relabel='no']") is not None, "the kept file keeps its owner"
+    assert all(other.find("readonly") is None for name, other in found.items() if name != "modules")
+
+
 def test_limits() -> None:
     found = disks()
     assert found["ssd"].find("iotune") is None

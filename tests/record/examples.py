@@ -28,7 +28,12 @@ def bisection() -> BisectionRow:
 
 
 def measured(number: int) -> Trial:
-    built = replace(kernel(unmet=("CONFIG_VIRTIO_MENU=y",), quirks=("max-page-size",)), cached=True, build_s=16.625)
+    built = replace(
+        kernel(unmet=("CONFIG_VIRTIO_MENU=y",), quirks=("max-page-size",)),
+        cached=True,
+        build_s=16.625,
+        modules=Path("/cache/kernels/ab/modules.ext4"),
+    )
     empty = run("empty", 1002.25, 8046.0, after=cache(1000))
     full = run("full", 1002.25, 8046.0, before=cache(1000), after=cache())
     return trial(commit(number), empty, full, built=built)

@@ -154,11 +154,14 @@ def test_schema_of_another_version(store: Store, version: int, words: str) -> No
 
 def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
     """A person who updates in the middle of a long bisection loses nothing."""
-    trials = (examples.measured(1), examples.faulty(2))
+    measured = examples.measured(1)
+    assert measured.kernel is not None
+    trials = (replace(measured, kernel=replace(measured.kernel, modules=None)), examples.faulty(2))
     for trial in trials:
         store.add_trial(trial)
     store.database.connection.execute("ALTER TABLE faults DROP COLUMN cached")
     store.database.connection.execute("DROP TABLE relevance")
+    store.database.connection.execute("ALTER TABLE kernels DROP COLUMN modules")
     store.database.connection.execute("PRAGMA user_version = 1")
     store.close()
     with Store.open(store.path, readonly=True) as reader:
@@ -166,8 +169,8 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
         assert reader.relevance() is None
     known = replace(trials[1], fault=Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1: error: no", (), cached=True))
     with Store.open(store.path) as writer:
-        assert writer.add_trial(known) == 3
-        assert writer.trials() == ((1, trials[0]), (2, trials[1]), (3, known))
+        assert (writer.add_trial(known), writer.add_trial(measured)) == (3, 4)
+        assert writer.trials() == ((1, trials[0]), (2, trials[1]), (3, known), (4, measured))
         assert writer.database.connection.execute("PRAGMA user_version").fetchone()[0] == schema.VERSION
 
 

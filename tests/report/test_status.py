@@ -94,6 +94,7 @@ KERNEL = {
     "key",
     "toolchain",
     "quirks",
+    "modules",
     "unmet",
     "cached",
     "build_s",

@@ -19,7 +19,7 @@ def read(kconfig: Path, root: Path) -> dict[str, Symbol]:
                 symbols |= read(root / path.strip('"'), root)
             case ["config", name]:
                 current = symbols[name] = {"type": "bool", "prompt": "", "depends": "", "default": ""}
-            case ["bool" | "string" | "int" as kind, prompt]:
+            case ["bool" | "tristate" | "string" | "int" as kind, prompt]:
                 current |= {"type": kind, "prompt": prompt}
             case ["def_bool", value]:
                 current |= {"default": value}
@@ -54,9 +54,11 @@ def main(goal: str, kconfig: str) -> None:
         if any(values.get(need, "n") == "n" for need in needs):
             continue
         default = symbol["default"] or "n"
-        if goal == "allnoconfig" and symbol["type"] == "bool" and symbol["prompt"]:
+        if goal == "allnoconfig" and symbol["type"] in ("bool", "tristate") and symbol["prompt"]:
             default = "n"
         values[name] = given.get(name, default) if symbol["prompt"] else default
+        if values[name] == "m" and (symbol["type"] != "tristate" or values.get("MODULES", "n") == "n"):
+            values[name] = "y"
         lines.append(f"# CONFIG_{name} is not set" if values[name] == "n" else f"CONFIG_{name}={values[name]}")
     Path(target).write_text("".join(f"{line}\n" for line in lines))
     sys.stdout.write(f"#\n# configuration written to {target}\n#\n")

@@ -1,0 +1,176 @@
+"""Modules of a stand-in tree, with the real make, depmod and mke2fs, read back by e2fsprogs' own debugfs."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector import process
+from bisector.errors import InfraError
+from bisector.kernel import modules, toolchain
+from bisector.kernel.cache import KernelCache
+from bisector.model import Kernel
+from tests.kernel.fake_tree import FRAGMENT, edit, set_iops
+from tests.kernel.test_build import Bench
+
+SMQ = "kernel/drivers/md/dm-cache-policy-smq.ko"
+RELEASE = "6.1.0"
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    gcc = replace(toolchain.detect(""), cc="gcc", host_cc="gcc")
+    monkeypatch.setattr(toolchain, "detect", lambda compiler: gcc)
+    made = Bench(tmp_path)
+    made.fragment("md", FRAGMENT.replace("SMQ=y", "SMQ=m") + "CONFIG_MODULES=y\n")
+    return made
+
+
+def image_of(kernel: Kernel) -> Path:
+    assert kernel.modules is not None
+    return kernel.modules
+
+
+def debugfs(image: Path, request: str) -> str:
+    program = modules.find_program("debugfs")
+    assert program is not None, "debugfs comes with mke2fs"
+    return process.run([program, "-R", request, image], deadline_s=20).stdout
+
+
+def extracted(image: Path, directory: Path) -> Path:
+    debugfs(image, f"rdump / {directory}")
+    return directory / RELEASE
+
+
+@pytest.mark.parametrize(
+    ("options", "modular"),
+    [
+        ({"CONFIG_MODULES": "y", "CONFIG_A": "m"}, True),
+        ({"CONFIG_MODULES": "y", "CONFIG_A": "y"}, False),
+        ({"CONFIG_MODULES": "n", "CONFIG_A": "m"}, False),
+        ({}, False),
+    ],
+)
+def test_only_a_kernel_with_modules_has_any(options: dict[str, str], modular: bool) -> None:
+    assert modules.wanted(options) is modular
+
+
+def test_modules_are_kept_beside_their_kernel(bench: Bench, tmp_path: Path) -> None:
+    kernel = bench.build("tree")
+    assert image_of(kernel).is_relative_to(bench.cache.root)
+    assert image_of(kernel).parent == kernel.image.parent
+    (tmp_path / "out").mkdir()
+    tree = extracted(image_of(kernel), tmp_path / "out")
+    assert {SMQ, "modules.dep", "modules.alias"} <= {str(path.relative_to(tree)) for path in tree.rglob("*")}
+    assert not (tree / "build").is_symlink()
+    assert not (tree / "source").is_symlink()
+    assert (tree / "modules.dep").read_text() == f"{SMQ}:\n"
+    assert b"fakelinux iops_mean=1002" in (tree / SMQ).read_bytes()
+    found = bench.builder.find("tree")
+    assert found == replace(kernel, cached=True, build_s=0.0)
+
+
+def test_a_kernel_without_modules_has_no_image(bench: Bench) -> None:
+    bench.fragment("md", FRAGMENT)
+    kernel = bench.build()
+    assert kernel.modules is None
+    assert [path.name for path in sorted(kernel.image.parent.iterdir())] == ["bzImage", "kernel.config", "kernel.json"]
+
+
+def test_a_changed_module_is_another_kernel_and_a_comment_is_none(bench: Bench) -> None:
+    first = bench.build()
+    edit(bench.source, "drivers/md/dm-cache-policy-smq.c", "What a stand-in", "Whatever a stand-in")
+    second = bench.build()
+    assert second.content_sha256 == first.content_sha256
+    set_iops(bench.source, 4000)
+    third = bench.build()
+    assert third.build_id == first.build_id, "vmlinux is the same"
+    assert third.content_sha256 != first.content_sha256
+
+
+def test_another_release_alone_is_no_other_kernel(bench: Bench) -> None:
+    first = bench.build()
+    edit(bench.source, "Makefile", "PATCHLEVEL = 1", "PATCHLEVEL = 2")
+    second = bench.build()
+    assert (first.release, second.release) == ("6.1.0", "6.2.0")
+    assert second.content_sha256 == first.content_sha256
+
+
+def test_compressed_modules_count_too(tmp_path: Path) -> None:
+    module = tmp_path / RELEASE / "kernel/dm.ko.xz"
+    module.parent.mkdir(parents=True)
+    module.write_bytes(b"one")
+    one = modules.parts(tmp_path, RELEASE)
+    module.write_bytes(b"two")
+    assert one.keys() == modules.parts(tmp_path, RELEASE).keys() == {"kernel/dm.ko.xz"}
+    assert one != modules.parts(tmp_path, RELEASE)
+
+
+def test_a_damaged_image_is_a_damaged_kernel(bench: Bench) -> None:
+    kernel = bench.build("tree")
+    image_of(kernel).write_bytes(b"half")
+    assert bench.builder.find("tree") is None
+
+
+def test_a_lost_image_is_a_damaged_kernel(bench: Bench) -> None:
+    kernel = bench.build("tree")
+    image_of(kernel).unlink()
+    assert bench.builder.find("tree") is None
+
+
+def test_what_older_versions_kept_is_still_found(bench: Bench) -> None:
+    bench.fragment("md", FRAGMENT)
+    kernel = bench.build("tree")
+    record = kernel.image.with_name("kernel.json")
+    record.write_text(re.sub(r',\s*"modules": null', "", record.read_text()))
+    assert '"modules"' not in record.read_text()
+    assert KernelCache(bench.cache.root, bench.cache.limit_bytes).find(kernel.key) is not None
+
+
+def test_without_depmod_it_is_the_hosts_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "find_program", lambda name: None)
+    with pytest.raises(InfraError, match="depmod: command not found") as caught:
+        bench.build()
+    assert caught.value.hint == "apt install kmod"
+
+
+def test_a_depmod_that_does_nothing_is_the_hosts_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = modules.find_program
+    monkeypatch.setattr(modules, "find_program", lambda name: "/bin/true" if name == "depmod" else real(name))
+    with pytest.raises(InfraError, match=r"made no modules\.dep"):
+        bench.build()
+
+
+def test_any_number_of_files_fits(tmp_path: Path) -> None:
+    tree = tmp_path / "modules"
+    for number in range(1500):
+        path = tree / RELEASE / f"kernel/{number % 40}/{number}.ko"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * (number * 7))
+    (tree / RELEASE / "large.ko").write_bytes(b"x" * (20 << 20))
+    image = modules.pack(tree, tmp_path / "image")
+    (tmp_path / "out").mkdir()
+    back = extracted(image, tmp_path / "out")
+    for path in (tree / RELEASE).rglob("*.ko"):
+        assert (back / path.relative_to(tree / RELEASE)).read_bytes() == path.read_bytes()
+    assert image.stat().st_size < 50 << 20
+    features = debugfs(image, "features")
+    assert "has_journal" not in features
+    assert "metadata_csum" not in features
+    assert "orphan_file" not in features
+
+
+def test_old_modules_do_not_stay(bench: Bench, tmp_path: Path) -> None:
+    bench.build()
+    bench.fragment("md", FRAGMENT.replace("SMQ=y", "SMQ=m") + 'CONFIG_MODULES=y\nCONFIG_LOCALVERSION="-two"\n')
+    kernel = bench.build()
+    (tmp_path / "out").mkdir()
+    extracted(image_of(kernel), tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.name != "lost+found"] == [f"{RELEASE}-two"]
+
+
+def test_packing_in_no_room_is_the_hosts_fault(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    with pytest.raises(InfraError, match="could not be made"):
+        modules.pack(tmp_path / "tree", tmp_path / "nowhere/image")
