@@ -75,7 +75,7 @@ def test_a_kernel_without_modules_has_no_image(bench: Bench) -> None:
     bench.fragment("md", FRAGMENT)
     kernel = bench.build()
     assert kernel.modules is None
-    assert [path.name for path in sorted(kernel.image.parent.iterdir())] == ["bzImage", "kernel.config", "kernel.json"]
+    assert not list(kernel.image.parent.glob("modules*"))
 
 
 def test_a_changed_module_is_another_kernel_and_a_comment_is_none(bench: Bench) -> None:
