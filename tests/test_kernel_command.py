@@ -124,6 +124,27 @@ def test_a_commit_that_fails_is_told_in_the_tools_own_words(
     nothing_left(world)
 
 
+def test_what_is_known_to_fail_is_not_compiled_again(world: World) -> None:
+    _, _, first = world.run("build", "bad")
+    code, _, again = world.run("build", "bad")
+    assert code == 3
+    assert "building; the log is" in first
+    assert "building; the log is" not in again
+    assert "does not build: fs/dcache.c:8:9: error:" in again
+    (log,) = (state_home() / "tests").glob("*/kernel/build.log")
+    assert "fs/dcache.c:8:9: error:" in log.read_text()
+
+
+def test_a_commit_with_the_same_sources_is_not_compiled(world: World) -> None:
+    world.run("build", "good")
+    git(world.repo, "checkout", "--quiet", "--detach", "good")
+    edit(world.repo, "Documentation/index.rst", "Nothing", "Still nothing")
+    world.commit("docs")
+    code, out, err = world.run("build", "docs")
+    assert (code, err) == (0, "")
+    assert out.endswith("kept from before\n")
+
+
 def test_a_place_that_cannot_be_written_is_told_before_the_build(world: World) -> None:
     Path("file").write_text("precious")
     code, _, err = world.run("build", "good", "-o", "file")

@@ -91,10 +91,22 @@ class _Workshop:
     def logs(self) -> Path:
         return self.run_dir / "kernel"
 
+    def kernel(self) -> Kernel:
+        """Kept, of this commit or of one with the same sources, or built now; a known failure is not tried again."""
+        tree = self.commit.tree
+        kept = self.builder.find(tree) or self.builder.find_alike(tree, self.source.trees)
+        if kept is not None:
+            return kept
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self.builder.recall_failure(tree, self.logs)
+        places = self.places()
+        note(f"building; the log is {self.logs / 'build.log'}")
+        return self.builder.build(tree, places)
+
     def places(self) -> BuildPlaces:
         """The sources checked out, no logs yet."""
-        note(f"checking out {_named(self.commit)}")
         shutil.rmtree(self.logs, ignore_errors=True)
+        note(f"checking out {_named(self.commit)}")
         return BuildPlaces(self.source.checkout(self.commit), self.run_dir / "build", self.logs, self.run_dir)
 
 
@@ -133,14 +145,10 @@ def build(arguments: argparse.Namespace) -> int:
         with _writing(arguments.output):  # not after an hour
             arguments.output.mkdir(parents=True, exist_ok=True)
     with _Workshop.open(arguments) as shop:
-        kernel = shop.builder.find(shop.commit.tree)
-        if kernel is None:
-            places = shop.places()
-            note(f"building; the log is {shop.logs / 'build.log'}")
-            try:
-                kernel = shop.builder.build(shop.commit.tree, places)
-            except KernelFault as fault:
-                return _complain(shop, fault)
+        try:
+            kernel = shop.kernel()
+        except KernelFault as fault:
+            return _complain(shop, fault)
         files = _copied(kernel, arguments.output) if arguments.output else _files(kernel)
     if arguments.json:
         commit = {"sha": shop.commit.sha, "subject": shop.commit.subject, "committed_at": shop.commit.committed_at}
