@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from types import FrameType
 
-from bisector.commands import bisect, doctor, kernel, measure, settings, show, upkeep
+from bisector.commands import bisect, cache, doctor, kernel, measure, settings, show, upkeep
 from bisector.errors import BisectorError, Interrupted
 
 _EXIT_CODES = """\
@@ -44,7 +44,7 @@ examples:
   bisector resume                            go on after an interruption, a crash or a reboot
 """
 
-_COMMANDS = (bisect, show, measure, kernel, settings, doctor, upkeep)
+_COMMANDS = (bisect, show, measure, kernel, settings, doctor, upkeep, cache)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -20,6 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.steps",
         "bisector.resources",
         "bisector.kinds",
+        "bisector.keeping",
         "bisector.configfile",
         "bisector.findings",
         "bisector.packages",

@@ -4,7 +4,7 @@ import argparse
 import shutil
 from contextlib import closing
 
-from bisector import options, process, resources
+from bisector import keeping, options, process, resources
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
 from bisector.commands.output import write
 from bisector.history.repository import Repository
@@ -27,7 +27,9 @@ def add(verbs: Verbs) -> None:
 
 def image(arguments: argparse.Namespace) -> int:
     """Build the guest image now, so that a night without network can begin."""
-    built = build_image(resources.vm_images(), resources.cache_home() / "images", None, lambda text: write(f"{text}\n"))
+    home = resources.cache_home()
+    with keeping.in_use(home):
+        built = build_image(resources.vm_images(), home / "images", None, lambda text: write(f"{text}\n"))
     write(f"{built.root}\n")
     return 0
 

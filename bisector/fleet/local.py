@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bisector import resources
+from bisector import keeping, resources
 from bisector.events import Listener, Note
 from bisector.history.repository import Repository
 from bisector.history.worktrees import SourceTree
@@ -18,7 +18,7 @@ from bisector.record.artifacts import collect, trial_directory
 from bisector.settings import KernelSettings, Settings
 from bisector.trial import Bench, TrialRequest, run_trial
 
-_KEPT_KERNELS_BYTES = 10 << 30  # about 3,000 kernels of the small configuration
+KEPT_KERNELS_BYTES = 10 << 30  # about 3,000 kernels of the small configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def kernel_builder(settings: KernelSettings) -> KernelBuilder:
 
 def kept_kernels() -> KernelCache:
     """The kernels that this user's runs have in common."""
-    return KernelCache(resources.cache_home() / "kernels", _KEPT_KERNELS_BYTES)
+    return KernelCache(resources.cache_home() / "kernels", KEPT_KERNELS_BYTES)
 
 
 @contextmanager
@@ -53,6 +53,7 @@ def local_engine(settings: Settings, run_dir: Path, repository: Repository, tell
     sources and the build directory stay for the run that is resumed.
     """
     with ExitStack() as stack:
+        stack.enter_context(keeping.in_use(resources.cache_home()))
         image = guest_image(settings.machine, run_dir, lambda text: tell(Note(text)))
         machines = stack.enter_context(VirtualMachines.open(settings, image, run_dir, lambda text: tell(Note(text))))
         source = stack.enter_context(SourceTree(repository, run_dir))

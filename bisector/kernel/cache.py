@@ -28,6 +28,16 @@ _IN_USE_S = 2 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
+class KeptEntry:
+    """What is kept under a key: the release of a kernel or, empty, a failure; last used in seconds since 1970."""
+
+    key: str
+    release: str
+    size_bytes: int
+    last_used: float
+
+
+@dataclass(frozen=True, slots=True)
 class KernelCache:
     """The kernels under ``root``, ``limit_bytes`` in all; :class:`InfraError` when it cannot be read or written."""
 
@@ -77,6 +87,30 @@ class KernelCache:
         """What the build of this key's kernel read; None when that is not known."""
         with self._troubles():
             return entries.read_sources(self.root / key)
+
+    def contents(self) -> tuple[KeptEntry, ...]:
+        """Everything that is kept, the last used first; images are not read."""
+        found = []
+        for key in self.keys(""):
+            directory = self.root / key
+            with self._troubles(), suppress(FileNotFoundError):  # another process dropped it this moment
+                used = directory.stat().st_mtime
+                found.append(KeptEntry(key, entries.release(directory), _size_bytes(directory), used))
+        return tuple(found)
+
+    def clear(self, *, spare_used: bool) -> int:
+        """Drop everything, or with ``spare_used`` what was not used lately: some run may be about to boot it.
+
+        The answer is how many entries were dropped.
+        """
+        now = time.time()
+        dropped = 0
+        for key in self.keys(""):
+            with self._troubles():
+                if not (spare_used and _age_s(self.root / key, now) < _IN_USE_S):
+                    self._drop(self.root / key)
+                    dropped += 1
+        return dropped
 
     def _kept(self, key: str) -> Entry | None:
         directory = self.root / key

@@ -54,6 +54,14 @@ def read(directory: Path, key: str) -> Entry | None:
         return None
 
 
+def release(directory: Path) -> str:
+    """The release of the kernel that is kept here; empty when there is none to be read."""
+    try:
+        return str(json.loads((directory / "kernel.json").read_text(encoding="utf-8"))["kernel"]["release"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return ""
+
+
 def read_sources(directory: Path) -> Sources | None:
     """What the build of a kernel read, or None when the directory does not say; raises ``OSError``."""
     with suppress(FileNotFoundError, NotADirectoryError):
