@@ -120,6 +120,12 @@ def git_that_cannot(words: str) -> Callable[[Machine], None]:
     return spoil
 
 
+def git_that_gives_up_after_a_skip(machine: Machine) -> None:
+    """It ends as git does when only skipped commits are left (exit status 2)."""
+    real = (machine.programs / "git").resolve()
+    machine.program("git", f'{real} "$@"; status=$?; case "$*" in *"bisect skip"*) exit 2;; esac; exit $status')
+
+
 def trusted_keys(machine: Machine) -> None:
     (machine.run_dir.parent / "keys.config").write_text("CONFIG_SYSTEM_TRUSTED_KEYRING=y\n")
     machine.setting("kernel.fragments", "./keys.config")
@@ -179,6 +185,7 @@ def without(*names: str) -> Callable[[Machine], None]:
 MISSING: tuple[tuple[str, str, Callable[[Machine], None], str], ...] = (
     ("git", "git", without("git"), install("git")),
     ("git", "git", git_that_cannot("*bisect\\ skip*|*bisect\\ replay*"), install("git")),
+    ("git", "git", git_that_gives_up_after_a_skip, install("git")),
     ("compiler", "compiler", lambda machine: machine.setting("kernel.compiler", "gcc-0"), install("gcc-0")),
     ("kernel config", "kernel config", other_architecture, ""),
     ("build tools", "make", without("make"), install("make")),
@@ -261,6 +268,13 @@ def test_ccache_is_a_warning(machine: Machine, take_away: Callable[[Machine], No
 def test_an_image_that_is_not_built_yet_is_a_warning(machine: Machine) -> None:
     (row,) = machine.rows("guest image")
     assert (row.state, row.remedy) == (Grade.WARN, "bisector image build")
+
+
+def test_a_configuration_that_will_not_do_hides_no_other_row(machine: Machine) -> None:
+    other_architecture(machine)
+    rows = machine.rows("build tools")
+    assert {row.name for row in rows} >= {"make", "flex", "libelf headers"}
+    assert {row.state for row in rows} == {Grade.OK}
 
 
 def test_namespaces_are_missing_once(machine: Machine) -> None:
