@@ -4,16 +4,18 @@ One thread owns the state, and the state is the store's facts: after every trial
 derived again from them. Killed at any moment, the next process does the same with the same facts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 from tenacity.wait import wait_base
 
 from bisector.analysis.settle import Again, Measured
+from bisector.compilers import BuildTry, Chosen, NoneBuilds, TryBuild, check_unchanged, next_step
 from bisector.errors import AttemptFailed, EndsDoNotReproduce, InfraError
 from bisector.events import Listener, Note, Planned, TrialJudged
 from bisector.fleet.engine import Engine
@@ -21,11 +23,13 @@ from bisector.history.bisect import Bisect
 from bisector.history.ranges import Range
 from bisector.history.steps import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Try
 from bisector.judging import Judging
-from bisector.model import Commit, Kernel, Relevance, State, Terms, Trial, Verdict
+from bisector.model import Commit, Compiler, Kernel, Relevance, State, Terms, Trial, Verdict
 from bisector.record.rows import InfraFaultRow
 from bisector.record.store import Store
 from bisector.settings import Settings
 from bisector.trial import TrialRequest
+
+T = TypeVar("T")
 
 GIT_LOG = "bisect.log"
 _INFRA_ATTEMPTS = 3
@@ -84,6 +88,7 @@ class Bisection:
         when our own side keeps failing. Everything measured is in the store either way.
         """
         self._tell_again(lambda trial: True)
+        self._settle_compilers()
         self._measure_ends()
         self._count_what_matters()
         self._start_git()
@@ -103,6 +108,36 @@ class Bisection:
                     return Outcome(State.NARROWED, candidates, (), message)
                 case MergeBaseIsNew() as step:
                     raise _merge_base_is_new(step, self.settings.bisect.terms)
+
+    def _settle_compilers(self) -> None:
+        """What every kernel of this bisection is built with: as wished, or the first that builds both ends.
+
+        Recorded, so that a resumed run goes on with the same, or says that it has changed.
+        """
+        found = self.engine.compilers()
+        if recorded := self.store.compilers():
+            check_unchanged(recorded, found)
+            return
+        if self.settings.kernel.compilers:
+            self.store.set_compilers(found)
+            return
+        ends = {self.wanted.old.sha: self.wanted.old, self.wanted.new.sha: self.wanted.new}
+        while True:
+            match next_step(found, tuple(ends), self.store.build_tries()):
+                case TryBuild(compiler=compiler, sha=sha):
+                    self._try_build(compiler, ends[sha])
+                case Chosen(compilers=compilers):
+                    self.store.set_compilers(compilers)
+                    return
+                case NoneBuilds(failures=failures):
+                    raise _none_builds(failures)
+
+    def _try_build(self, compiler: Compiler, commit: Commit) -> None:
+        self.tell(Note(f"does {compiler.command} build {commit.short}? ({compiler.identity})"))
+        fault = self._retried(partial(self.engine.try_build, commit, compiler), commit)
+        self.store.add_build_try(BuildTry(compiler, commit.sha, fault.reason if fault else ""))
+        if fault:
+            self.tell(Note(f"{compiler.command} does not build {commit.short}: {fault.reason}"))
 
     def _measure_ends(self) -> None:
         terms = self.settings.bisect.terms
@@ -177,8 +212,15 @@ class Bisection:
         return judgement.verdict
 
     def _measure(self, commit: Commit) -> None:
-        """One trial into the store; our own faults are tried again, recorded, and then given up on."""
-        request = TrialRequest(self.store.next_n, commit, self.judging.measured_kernels)
+        """One trial into the store."""
+        request = TrialRequest(self.store.next_n, commit, self.judging.measured_kernels, self.store.compilers())
+        trial = self._retried(partial(self.engine.measure, request), commit)
+        n = self.store.add_trial(trial)
+        judgement = next(judgement for number, _, judgement in self.judging.judged_trials() if number == n)
+        self.tell(TrialJudged(n, trial, judgement.verdict, judgement.why))
+
+    def _retried(self, attempt: Callable[[], T], commit: Commit) -> T:
+        """What an attempt answers; our own faults are tried again, recorded, and then given up on."""
 
         def before_sleep(state: RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome else None
@@ -191,17 +233,15 @@ class Bisection:
             before_sleep=before_sleep,
             reraise=True,
         )
-        trial = attempts(self._attempt, request)
-        n = self.store.add_trial(trial)
-        judgement = next(judgement for number, _, judgement in self.judging.judged_trials() if number == n)
-        self.tell(TrialJudged(n, trial, judgement.verdict, judgement.why))
+        answer: T = attempts(self._recorded, attempt, commit)
+        return answer
 
-    def _attempt(self, request: TrialRequest) -> Trial:
+    def _recorded(self, attempt: Callable[[], T], commit: Commit) -> T:
         try:
-            return self.engine.measure(request)
+            return attempt()
         except AttemptFailed as error:
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            self.store.add_infra_fault(InfraFaultRow(now, request.commit.sha, error.stage, error.host, str(error)))
+            self.store.add_infra_fault(InfraFaultRow(now, commit.sha, error.stage, error.host, str(error)))
             raise
 
     def _found(self, commit: Commit) -> Outcome:
@@ -220,6 +260,15 @@ class Bisection:
 def _narrowed(candidates: tuple[Commit, ...], skipped: tuple[Commit, ...]) -> str:
     names = ", ".join(commit.short for commit in skipped)
     return f"one of {len(candidates)} commits; {names} cannot be tested and stand in the way"
+
+
+def _none_builds(failures: Iterable[BuildTry]) -> EndsDoNotReproduce:
+    said = "; ".join(f"{one.compiler.command} fails at {one.sha[:12]}: {one.reason}" for one in failures)
+    return EndsDoNotReproduce(
+        f"no compiler of this host builds both ends: {said}",
+        "install another compiler (apt-cache search '^gcc-[0-9]'), choose other ends,"
+        " or let several share the range: --compiler gcc --compiler gcc-11",
+    )
 
 
 def _merge_base_is_new(step: MergeBaseIsNew, terms: Terms) -> EndsDoNotReproduce:

@@ -234,6 +234,25 @@ def names_or_paths() -> Kind:
     return Kind('a list such as ["vm", "./my.config"]', read, list, lambda typed: typed.split(",") if typed else [])
 
 
+def commands(none: str) -> Kind:
+    """A command or several, in order; the word ``none`` stands for no wish."""
+
+    def read(raw: object, _base: Path | None) -> tuple[str, ...]:
+        words = (raw,) if isinstance(raw, str) else raw
+        if words in ((none,), [none]):
+            return ()
+        if not isinstance(words, (list, tuple)) or not words:
+            raise Unfit
+        if not all(isinstance(word, str) and word.isprintable() and word.strip() and word != none for word in words):
+            raise Unfit
+        return tuple(words)
+
+    def write(value: tuple[str, ...]) -> object:
+        return {0: none, 1: "".join(value)}.get(len(value), list(value))
+
+    return Kind(f'"{none}", a command such as gcc-12, or a list of them', read, write, lambda typed: typed.split(","))
+
+
 def terms() -> Kind:
     """Two different words, for the old side and the new one, in git's alphabet of references."""
 

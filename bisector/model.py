@@ -56,6 +56,11 @@ class FaultKind(StrEnum):
     COMMAND_FAILED = "command failed"
     IO_ERROR = "I/O error"
 
+    @property
+    def of_compiling(self) -> bool:
+        """The source and the compiler do not go together; a time-out is as much the host's."""
+        return self in (FaultKind.CONFIG_ERROR, FaultKind.BUILD_ERROR)
+
 
 class Direction(StrEnum):
     """Whether the change looked for makes the figure larger or smaller."""
@@ -124,6 +129,14 @@ class Relevance:
     def sentence(self) -> str:
         """For a person."""
         return f"{self.commits:,} commits, {self.can_matter:,} can matter to this kernel"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """What is typed, and the versions of what shapes the code: the compiler's and the linker's."""
+
+    command: str
+    identity: str
 
 
 @dataclass(frozen=True, slots=True)

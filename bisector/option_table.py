@@ -83,8 +83,9 @@ OPTIONS: tuple[Option, ...] = (
            f'configuration fragments by name or path, the last wins; "{AUTO}" is {BARE_FRAGMENT} '
            f"({BASE_FRAGMENT} with a base) and those of the stack",
            flag="--fragment", metavar="NAME|FILE", repeat=True),
-    Option("kernel.compiler", "kernel.compiler", kinds.text("a compiler's command, such as gcc or gcc-12"), "gcc",
-           "C compiler of the kernels", flag="--compiler", metavar="COMMAND"),
+    Option("kernel.compiler", "kernel.compilers", kinds.commands(AUTO), AUTO,
+           "C compiler of the kernels; auto is the first of this host that builds both ends; of several, each commit "
+           "gets the first that builds it", flag="--compiler", metavar="COMMAND", repeat=True),
     Option("kernel.jobs", "kernel.jobs", kinds.optional(kinds.integer(1), AUTO, "one for each CPU"), AUTO,
            "compilers that run at a time", flag="--jobs", metavar="N"),
     Option("kernel.build_deadline", "kernel.build_deadline_s", kinds.duration(1), "1h", "longest build, seconds"),

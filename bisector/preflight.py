@@ -84,11 +84,11 @@ def _disk(name: str, wish: DiskSettings) -> Finding:
 # fmt: off
 PROBES: tuple[Probe, ...] = (
     Probe("git", Need.RUN, lambda asked: history.git(asked.scratch)),
-    Probe("compiler", Need.BUILD, lambda asked: kernel.compiler(asked.settings.kernel.compiler)),
+    Probe("compiler", Need.BUILD, lambda asked: kernel.compilers(asked.settings.kernel.compilers)),
     Probe("kernel config", Need.BUILD, _configuration),
     Probe("build tools", Need.BUILD, _programs),
     Probe("old kernels", Need.NOTHING, lambda asked: kernel.old_kernels()),
-    Probe("ccache", Need.NOTHING, lambda asked: kernel.ccache(asked.settings.kernel.compiler)),
+    Probe("ccache", Need.NOTHING, lambda asked: kernel.ccache(asked.settings.kernel.compilers)),
     Probe("libvirt", Need.RUN, lambda asked: machine.libvirt(asked.settings.machine, asked.scratch)),
     Probe("qemu", Need.RUN, lambda asked: machine.qemu(asked.settings.machine, asked.scratch)),
     Probe("qemu-img", Need.RUN, lambda asked: machine.qemu_img()),

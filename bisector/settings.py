@@ -68,7 +68,7 @@ class KernelSettings:
 
     base_config: Path | None
     fragments: tuple[str, ...]
-    compiler: str
+    compilers: tuple[str, ...]
     jobs: int
     build_deadline_s: float
 

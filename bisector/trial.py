@@ -20,7 +20,7 @@ from bisector.kernel.build import KernelBuilder
 from bisector.kernel.make import BuildPlaces
 from bisector.machine.host import ContentionMeter, host_id
 from bisector.machine.vm import VirtualMachine, VirtualMachines
-from bisector.model import Commit, Fault, Kernel, Run, Stage, Timings, Trial
+from bisector.model import Commit, Compiler, Fault, Kernel, Run, Stage, Timings, Trial
 from bisector.settings import STACKS, Settings
 from bisector.storage import stacks
 from bisector.workload import runner
@@ -31,11 +31,15 @@ _STORAGE_DEADLINE_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
-    """A commit to measure; ``measured_kernels`` gives the commit of each kernel content with figures."""
+    """A commit to measure; ``measured_kernels`` gives the commit of each kernel content with figures.
+
+    The first of ``compilers`` that builds it does; none means those of the settings.
+    """
 
     n: int
     commit: Commit
     measured_kernels: Mapping[str, str]
+    compilers: tuple[Compiler, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,30 +74,40 @@ class _Course:
 
     def go(self) -> None:
         """Walk the path to its end, or until a fault is raised."""
-        self.kernel = self._kept_kernel()
-        if self.kernel is None:
-            with self._part("build_s"):
-                self.kernel = self._built_kernel()
+        self.kernel = self.build()
         self.same_kernel_as = self.request.measured_kernels.get(self.kernel.content_sha256)
         if self.same_kernel_as is None:
             self._measure(self.kernel)
         self.stage = Stage.DONE
 
-    def _kept_kernel(self) -> Kernel | None:
-        """The commit's own kernel, or that of a commit with the same sources, from an earlier build."""
-        bench, tree = self.bench, self.request.commit.tree
-        kept = bench.builder.find(tree) or bench.builder.find_alike(tree, bench.source.trees)
+    def build(self) -> Kernel:
+        """The first part alone, by the first compiler that builds it; when none does, the first one's fault counts."""
+        fault: KernelFault | None = None
+        for compiler in self.request.compilers or self.bench.builder.compilers():
+            try:
+                return self._kernel_by(compiler)
+            except KernelFault as error:
+                if not error.kind.of_compiling:
+                    raise
+                fault = fault or error
+        if fault is None:
+            raise ValueError("no compiler to build with")
+        raise fault
+
+    def _kernel_by(self, compiler: Compiler) -> Kernel:
+        bench, commit = self.bench, self.request.commit
+        builder = bench.builder.using(compiler)
+        # The commit's own kernel, or that of a commit with the same sources, from an earlier build.
+        kept = builder.find(commit.tree) or builder.find_alike(commit.tree, bench.source.trees)
         if kept is not None:
             shutil.copy(kept.config, self.logs / "kernel.config")
-        return kept
-
-    def _built_kernel(self) -> Kernel:
-        bench, commit = self.bench, self.request.commit
-        bench.builder.recall_failure(commit.tree, self.logs)
-        self._enter(Stage.CHECKOUT)
-        source = bench.source.checkout(commit)
-        self._enter(Stage.BUILD)
-        return bench.builder.build(commit.tree, BuildPlaces(source, bench.build_dir, self.logs, bench.run_dir))
+            return kept
+        builder.recall_failure(commit.tree, self.logs)
+        with self._part("build_s"):
+            self._enter(Stage.CHECKOUT)
+            source = bench.source.checkout(commit)
+            self._enter(Stage.BUILD)
+            return builder.build(commit.tree, BuildPlaces(source, bench.build_dir, self.logs, bench.run_dir))
 
     def _measure(self, kernel: Kernel) -> None:
         bench, settings = self.bench, self.bench.settings
@@ -140,7 +154,19 @@ class _Course:
         try:
             yield
         finally:
-            self.seconds[name] = time.monotonic() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
+
+
+def try_build(bench: Bench, commit: Commit, compiler: Compiler, logs: Path) -> Fault | None:
+    """Whether a compiler builds a commit, whose kernel is kept then; else why not. Raises as :func:`run_trial`."""
+    course = _Course(bench, TrialRequest(0, commit, {}, (compiler,)), logs)
+    try:
+        course.build()
+    except KernelFault as error:
+        return error.fault
+    except InfraError as error:
+        raise AttemptFailed(str(error), error.hint, course.stage, host_id()) from error
+    return None
 
 
 def run_trial(bench: Bench, request: TrialRequest, logs: Path) -> Trial:

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from bisector.errors import AttemptFailed
 from bisector.history.ranges import Range
 from bisector.history.repository import Repository
-from bisector.model import Commit, Contention, Fault, FaultKind, Kernel, Relevance, Stage, Trial
+from bisector.model import Commit, Compiler, Contention, Fault, FaultKind, Kernel, Relevance, Stage, Trial
 from bisector.trial import TrialRequest
 from tests import examples
 from tests.examples import BUSY, QUIET
 
 SLOW_IOPS, FAST_IOPS = 1_000.0, 4_000.0
+
+
+GCC = Compiler("gcc", "gcc 12.2.0, GNU ld 2.40")
+OLD_GCC = Compiler("gcc-11", "gcc-11 11.3.0, GNU ld 2.40")
 
 
 class Killed(BaseException):
@@ -54,7 +58,8 @@ class FakeEngine:
 
     ``faults`` are a kernel's own, at every trial of it; ``infra`` and ``busy`` say how many of the
     first attempts at a commit fail by our fault, or on a contended host. ``content`` gives equal
-    kernels the same text. At the trial number ``kill_at`` the process dies.
+    kernels the same text. At the trial number ``kill_at`` the process dies, or at a build that is
+    only tried; ``does_not_build`` says what those end with, ``built_by`` which compilers were given.
     """
 
     is_new: Callable[[str], bool]
@@ -63,13 +68,28 @@ class FakeEngine:
     busy: Mapping[str, int] = field(default_factory=dict)
     content: Mapping[str, str] = field(default_factory=dict)
     kill_at: int | None = None
+    kill_at_try: int | None = None
+    installed: tuple[Compiler, ...] = (GCC,)
+    does_not_build: Mapping[tuple[str, str], Fault] = field(default_factory=dict)
+    tried: list[tuple[str, str]] = field(default_factory=list)
+    built_by: dict[str, tuple[Compiler, ...]] = field(default_factory=dict)
     slow_iops: float = SLOW_IOPS
     fast_iops: float = FAST_IOPS
     measured: list[str] = field(default_factory=list)
     attempts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
+    def compilers(self) -> tuple[Compiler, ...]:
+        return self.installed
+
+    def try_build(self, commit: Commit, compiler: Compiler) -> Fault | None:
+        self.tried.append((compiler.command, commit.sha))
+        if len(self.tried) == self.kill_at_try:
+            raise Killed
+        return self.does_not_build.get((compiler.command, commit.sha))
+
     def measure(self, request: TrialRequest) -> Trial:
         commit = request.commit
+        self.built_by[commit.sha] = request.compilers
         if request.n == self.kill_at:
             raise Killed
         self.attempts[commit.sha] += 1

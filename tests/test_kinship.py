@@ -20,7 +20,7 @@ from bisector.settings import KernelSettings
 from tests.history.histories import Node, build
 from tests.kernel.fake_tree import FRAGMENT, TREE
 
-SETTINGS = KernelSettings(base_config=None, fragments=("md",), compiler="gcc", jobs=2, build_deadline_s=60.0)
+SETTINGS = KernelSettings(base_config=None, fragments=("md",), compilers=("gcc",), jobs=2, build_deadline_s=60.0)
 DCACHE = (TREE / "fs/dcache.c").read_text()
 
 # On top of one another; which of them make another kernel than the commit before.

@@ -24,6 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.configfile",
         "bisector.findings",
         "bisector.packages",
+        "bisector.compilers",
     ),
     (
         "bisector.history.graph",

@@ -92,7 +92,18 @@ def test_every_flag() -> None:
         Path(name).write_text("[job]\n", encoding="utf-8")
     found = from_argv(
         *("--profile", "quick", "--threshold", "2000", "--terms", "slow:fast", "--regression", "--first-parent"),
-        *("--base-config", "base", "--fragment", "auto", "--fragment", "./my.config", "--compiler", "gcc-12"),
+        *(
+            "--base-config",
+            "base",
+            "--fragment",
+            "auto",
+            "--fragment",
+            "./my.config",
+            "--compiler",
+            "gcc-12",
+            "--compiler",
+            "gcc-11",
+        ),
         *("--jobs", "3", "--connect", "qemu:///system", "--accelerator", "tcg", "--image", "disk.ext4"),
         *("--image-key", "key", "--image-host-key", "host.pub", "--ssd", ".", "--hdd", "volume:default/hdd"),
         *("--stack", "lvmcache", "--job", "my.fio", "--runtime", "1min", "--file-size", "64MiB"),
@@ -108,7 +119,7 @@ def test_every_flag() -> None:
     )
     assert found.kernel.base_config == here / "base"
     assert found.kernel.fragments == ("distribution", "vm", "storage-lvmcache", str(here / "my.config"))
-    assert (found.kernel.compiler, found.kernel.jobs) == ("gcc-12", 3)
+    assert (found.kernel.compilers, found.kernel.jobs) == (("gcc-12", "gcc-11"), 3)
     assert (found.machine.connect, found.machine.accelerator) == ("qemu:///system", Accelerator.TCG)
     assert (found.machine.memory_bytes, found.machine.append) == (2 * GIB, "quiet loglevel=3")
     assert (found.storage.ssd.path, found.storage.hdd.path) == (str(here), "volume:default/hdd")
@@ -187,7 +198,7 @@ written = st.fixed_dictionaries(
         "bisect.direction": st.sampled_from(["improvement", "regression"]),
         "bisect.threshold": st.floats(min_value=0, exclude_min=True, allow_infinity=False) | st.just("ends"),
         "bisect.first_parent": st.booleans(),
-        "kernel.compiler": st.sampled_from(["gcc", 'a "quoted" \\ one', "é"]),
+        "kernel.compiler": st.sampled_from(["auto", "gcc", 'a "quoted" \\ one', "é", ["gcc", "gcc-11"]]),
         "kernel.jobs": st.integers(1, 99) | st.just("auto"),
         "kernel.build_deadline": st.floats(1, 1e9) | st.sampled_from(["90min", "2h"]),
         "machine.append": st.text(st.characters(categories=["L", "N", "P", "S"]), max_size=9),

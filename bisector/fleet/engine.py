@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from bisector.model import Trial
+from bisector.model import Commit, Compiler, Fault, Trial
 from bisector.trial import TrialRequest
 
 
@@ -15,4 +15,15 @@ class Engine(Protocol):
         A kernel that cannot be judged is a fact (``Trial.fault``). Raises ``AttemptFailed`` for a
         fault of ours or the host's, ``UserError`` for input that no commit can be measured with.
         """
+        ...
+
+    def compilers(self) -> tuple[Compiler, ...]:
+        """What kernels can be built with here, as the settings wish, the preferred one first.
+
+        Raises ``UserError`` for a wish that cannot be met.
+        """
+        ...
+
+    def try_build(self, commit: Commit, compiler: Compiler) -> Fault | None:
+        """Whether this compiler builds this commit, or why not; what it built is kept. Raises as :meth:`measure`."""
         ...

@@ -1,6 +1,8 @@
 """Trials in this process, on this host, one after another: build and measurement never share cores."""
 
 import dataclasses
+import re
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,10 +15,10 @@ from bisector.history.worktrees import SourceTree
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
 from bisector.machine.vm import VirtualMachines, guest_image
-from bisector.model import Trial
+from bisector.model import Commit, Compiler, Fault, Trial
 from bisector.record.artifacts import collect, trial_directory
 from bisector.settings import KernelSettings, Settings
-from bisector.trial import Bench, TrialRequest, run_trial
+from bisector.trial import Bench, TrialRequest, run_trial, try_build
 
 KEPT_KERNELS_BYTES = 10 << 30  # about 3,000 kernels of the small configuration
 
@@ -33,6 +35,21 @@ class LocalEngine:
         logs = trial_directory(run_dir, request.n, request.commit)
         trial = run_trial(self.bench, request, logs)
         return dataclasses.replace(trial, artifacts=collect(logs, run_dir))
+
+    def compilers(self) -> tuple[Compiler, ...]:
+        """Those that the settings name, or all that are installed."""
+        return self.bench.builder.compilers()
+
+    def try_build(self, commit: Commit, compiler: Compiler) -> Fault | None:
+        """A build alone; its log stays in the run directory."""
+        logs = self.bench.run_dir / "compilers" / f"{_file_name(compiler.command)}-{commit.short}"
+        shutil.rmtree(logs, ignore_errors=True)
+        logs.mkdir(parents=True)
+        return try_build(self.bench, commit, compiler, logs)
+
+
+def _file_name(command: str) -> str:
+    return re.sub(r"[^\w.+-]", "_", command)
 
 
 def kernel_builder(settings: KernelSettings) -> KernelBuilder:

@@ -5,17 +5,19 @@ What would make two builds of one source differ (time, user, host, build number,
 in the release) is pinned (Documentation/kbuild/reproducible-builds.rst).
 """
 
+import copy
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
+from bisector.compilers import check_unchanged
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, KernelFault
 from bisector.kernel import edits, elf, entries, kconfig, modules, quirks, signature, sources, toolchain
@@ -24,12 +26,11 @@ from bisector.kernel.cache import KernelCache
 from bisector.kernel.entries import BuildFailure
 from bisector.kernel.make import BUILD_LOG, BuildPlaces, Make, unfinished
 from bisector.kernel.quirk_table import QUIRKS
-from bisector.model import Change, FaultKind, Kernel, Stage
+from bisector.model import Change, Compiler, FaultKind, Kernel, Stage
 from bisector.settings import KernelSettings
 
 _IMAGE = Path("arch/x86/boot/bzImage")
 _RELEASE = Path("include/config/kernel.release")
-_OF_THE_SOURCE = (FaultKind.CONFIG_ERROR, FaultKind.BUILD_ERROR)  # a time-out is as much the host's
 
 # Counts up when content_sha256 is made in another way: a kept kernel's could not be compared.
 _CONTENT = 2
@@ -61,7 +62,7 @@ class Trees(Protocol):
 
 
 class KernelBuilder:
-    """Builds kernels of one configuration with one toolchain; the configuration is read at its making.
+    """Builds kernels of one configuration with one compiler; the configuration is read at its making.
 
     Raises :class:`bisector.errors.UserError` there for a base .config or a fragment that will not do.
     """
@@ -69,20 +70,31 @@ class KernelBuilder:
     def __init__(self, settings: KernelSettings, cache: KernelCache, kconfigs: Path) -> None:
         self._settings = settings
         self._cache = cache
+        self._chosen: Compiler | None = None
         base = settings.base_config
         self._base = None if base is None else kconfig.parse(kconfig.read_base(base))
         fragments = kconfig.read_fragments(kconfigs, settings.fragments)
         self._asked = kconfig.merge(map(kconfig.parse, fragments))
         self._wanted = kconfig.merge((self._base or {}, self._asked))
 
-    def check(self) -> None:
-        """Raise :class:`bisector.errors.UserError` naming what this host lacks, before anything expensive."""
-        toolchain.require(self._wanted, self._settings.compiler)
-
     @property
     def wanted(self) -> kconfig.Options:
         """The options that every kernel is asked to have."""
         return dict(self._wanted)
+
+    def compilers(self) -> tuple[Compiler, ...]:
+        """Those that were asked for, or without a wish all that this host has; the first one is used.
+
+        Raises :class:`bisector.errors.UserError` for one that is not here or does not work.
+        """
+        return tuple(map(toolchain.named, self._settings.compilers)) or toolchain.installed()
+
+    def using(self, compiler: Compiler) -> Self:
+        """The same with a compiler of :meth:`compilers`."""
+        builder = copy.copy(self)
+        builder._chosen = compiler
+        builder.__dict__.pop("_family", None)
+        return builder
 
     def key(self, tree: str) -> str:
         """Names what the kernel of a git tree id is made from; needs no checkout."""
@@ -97,7 +109,7 @@ class KernelBuilder:
         made_from = {
             "defaults": "allnoconfig" if self._base is None else "olddefconfig",
             "options": list(self._wanted.items()),
-            "toolchain": self._toolchain.identity,
+            "toolchain": self._compiler.identity,
             "quirks": quirks.digest(QUIRKS),
             "variables": _PINNED_VARIABLES,
             "content": _CONTENT,
@@ -169,7 +181,7 @@ class KernelBuilder:
                 build_id=elf.build_id(places.build / "vmlinux"),
                 content_sha256=_content(places, installed, release),
                 key=self.key(tree),
-                toolchain=self._toolchain.identity,
+                toolchain=self._compiler.identity,
                 quirks=tuple(quirk.name for quirk in applied),
                 unmet=unmet,
                 cached=False,
@@ -182,7 +194,7 @@ class KernelBuilder:
     def _keep_failure(self, tree: str, places: BuildPlaces, fault: KernelFault) -> None:
         log = places.logs / BUILD_LOG
         output = log.read_text(encoding="utf-8", errors="replace")
-        if fault.kind in _OF_THE_SOURCE and surely_of_the_source(output, places.source, places.build):
+        if fault.kind.of_compiling and surely_of_the_source(output, places.source, places.build):
             self._cache.store_failure(BuildFailure(self.key(tree), fault.fault, log))
 
     def _made_ready(self, places: BuildPlaces, deadline: Deadline) -> tuple[Make, tuple[quirks.Quirk, ...]]:
@@ -191,17 +203,32 @@ class KernelBuilder:
         edits.apply((edit for quirk in applied for edit in quirk.edits), places.source, places.build)
         return Make(places, self._variables(applied), self._jobs, deadline), applied
 
+    @property
+    def _compiler(self) -> Compiler:
+        return self._chosen or self._first
+
     @cached_property
+    def _first(self) -> Compiler:
+        return self.compilers()[0]
+
     def _toolchain(self) -> toolchain.Toolchain:
-        return toolchain.detect(self._settings.compiler)
+        """The compiler as it is at this moment: a system may be upgraded while a bisection lasts for days."""
+        found = toolchain.detect(self._compiler.command)
+        check_unchanged((self._compiler,), (replace(self._compiler, identity=found.identity),))
+        return found
 
     @property
     def _jobs(self) -> int:
         return self._settings.jobs if self._settings.jobs > 0 else len(os.sched_getaffinity(0))
 
     def _variables(self, applied: Iterable[quirks.Quirk]) -> dict[str, str]:
-        compilers = {"CC": self._toolchain.cc, "HOSTCC": self._toolchain.host_cc}
-        return {**_PINNED_VARIABLES, **compilers, **{k: v for quirk in applied for k, v in quirk.variables}}
+        chosen = self._toolchain()
+        return {
+            **_PINNED_VARIABLES,
+            "CC": chosen.cc,
+            "HOSTCC": chosen.host_cc,
+            **{k: v for quirk in applied for k, v in quirk.variables},
+        }
 
     def _configure(self, make: Make) -> kconfig.Options:
         """Make ``.config``, touched only if it differs, and answer what Kconfig made of the wishes.

@@ -1,7 +1,7 @@
 """What this host has of what a kernel build needs: a row for each package."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from bisector import process
 from bisector.findings import Finding, Grade
@@ -47,9 +47,10 @@ def headers(options: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding(row, Grade.INFO, what, install(package))
 
 
-def compiler(command: str) -> Finding:
-    """The compiler that is chosen; raises :class:`bisector.errors.UserError` when it is no good."""
-    return Finding("compiler", Grade.OK, toolchain.detect(command).identity)
+def compilers(commands: Sequence[str]) -> Iterator[Finding]:
+    """A row for each compiler that is chosen, or that there is; raises :class:`UserError` for one that is no good."""
+    for one in map(toolchain.named, commands) if commands else toolchain.installed():
+        yield Finding("compiler", Grade.OK, f"{one.command}: {one.identity}")
 
 
 def old_kernels() -> Finding:
@@ -63,8 +64,9 @@ def old_kernels() -> Finding:
     return Finding("old kernels", Grade.INFO, what)
 
 
-def ccache(command: str) -> Finding:
-    """Whether compilations are kept; raises :class:`bisector.errors.UserError` for the compiler's trouble."""
+def ccache(commands: Sequence[str]) -> Finding:
+    """Whether compilations are kept; raises :class:`UserError` for the compiler's trouble."""
+    command = commands[0] if commands else toolchain.installed()[0].command
     if shutil.which("ccache") is None:
         what = "not installed: a new build directory is compiled whole, instead of in a fraction of the time"
         return Finding("ccache", Grade.WARN, what, install("ccache"))

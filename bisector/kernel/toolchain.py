@@ -1,19 +1,25 @@
 """The compiler and what else a kernel build needs of its host."""
 
+import os
 import platform
+import re
+import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bisector import process
 from bisector.errors import UserError
 from bisector.kernel import modules
+from bisector.model import Compiler
 from bisector.packages import install
 
 HOST_ARCHITECTURE = "x86_64"
 _DEADLINE_S = 60.0
 _COMPILER = "gcc"
+# The default one first, then the others as the distributions name them, the newest first.
+_FAMILIES = ("gcc", "clang")
 _CHOOSE = "set kernel.compiler to one that is installed"
 
 # Program, the Debian package that has it (Documentation/process/changes.rst).
@@ -52,9 +58,54 @@ class Toolchain:
     identity: str
 
 
-def detect(compiler: str) -> Toolchain:
-    """The named compiler (empty: gcc), behind ccache when that is installed and works.
+def installed() -> tuple[Compiler, ...]:
+    """The compilers of this host that work: gcc, gcc-N, clang, clang-N, each program once, the newest N first.
 
+    Raises :class:`UserError` when there is none.
+    """
+    found = []
+    for command in _commands():
+        try:
+            found.append(named(command))
+        except UserError:  # a leftover of a package, or without its back end
+            continue
+    if not found:
+        raise UserError("no C compiler works: neither gcc nor clang", install(_COMPILER))
+    return tuple(found)
+
+
+def named(command: str) -> Compiler:
+    """The compiler of this command; raises :class:`UserError` when it is not there or cannot compile."""
+    return Compiler(command, detect(command).identity)
+
+
+def _commands() -> Iterator[str]:
+    """Under the name that is preferred: gcc and gcc-12 are often one program."""
+    seen: set[str] = set()
+    for family in _FAMILIES:
+        for name in (family, *sorted(_versioned(family), key=_version, reverse=True)):
+            path = shutil.which(name)
+            if path is not None and os.path.realpath(path) not in seen:
+                seen.add(os.path.realpath(path))
+                yield name
+
+
+def _versioned(family: str) -> set[str]:
+    pattern = re.compile(rf"{family}-\d+(\.\d+)?")
+    directories = [Path(place) for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if place]
+    entries = (path.name for directory in directories if directory.is_dir() for path in directory.iterdir())
+    return {name for name in entries if pattern.fullmatch(name)}
+
+
+def _version(name: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in name.partition("-")[2].split("."))
+
+
+def detect(compiler: str) -> Toolchain:
+    """The named compiler, behind ccache when that is installed and works.
+
+    clang links with GNU ld, which every tree can, so that one linker makes all kernels of a range;
+    host programs are always compiled by gcc, they are no part of the kernel.
     Raises :class:`UserError` when it is not there or cannot compile.
     """
     _require_architecture()
@@ -69,17 +120,6 @@ def detect(compiler: str) -> Toolchain:
     cached = "ccache" not in words[0] and _compiles(["ccache", *words]) is None
     prefix = "ccache " if cached else ""
     return Toolchain(f"{prefix}{chosen}", f"{prefix}{_COMPILER}", ", ".join(versions))
-
-
-def require(options: dict[str, str], compiler: str) -> None:
-    """Everything a build of such a configuration needs of this host, or :class:`UserError` naming the packages."""
-    _require_architecture()
-    missing = {name: package for name, package in programs(options).items() if modules.find_program(name) is None}
-    if _COMPILER not in missing:
-        missing |= {name: package for name, package in headers(options).items() if not header_found(name)}
-    if missing:
-        raise UserError(f"a kernel build needs {', '.join(missing)}: not installed", install(*missing.values()))
-    detect(compiler)
 
 
 def programs(options: Mapping[str, str]) -> dict[str, str]:

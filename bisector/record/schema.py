@@ -4,11 +4,23 @@ Column names are the fields of the records in :mod:`bisector.model`. A list of w
 """
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 4
+VERSION = 5
 _RELEVANCE = """CREATE TABLE relevance (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     commits INTEGER NOT NULL,
     can_matter INTEGER NOT NULL
+) STRICT"""
+_COMPILERS = """CREATE TABLE compilers (
+    n INTEGER PRIMARY KEY,
+    command TEXT NOT NULL,
+    identity TEXT NOT NULL
+) STRICT"""
+_BUILD_TRIES = """CREATE TABLE build_tries (
+    id INTEGER PRIMARY KEY,
+    command TEXT NOT NULL,
+    identity TEXT NOT NULL,
+    sha TEXT NOT NULL,
+    reason TEXT NOT NULL
 ) STRICT"""
 # From a version to the next one. Columns and tables are only ever added: what has no value reads as the record's
 # default, and a table that is not there as one without rows.
@@ -16,10 +28,15 @@ UPGRADES = {
     1: "ALTER TABLE faults ADD COLUMN cached INTEGER NOT NULL DEFAULT 0",
     2: _RELEVANCE,
     3: "ALTER TABLE kernels ADD COLUMN modules TEXT",
+    4: f"{_COMPILERS}; {_BUILD_TRIES}",
 }
 
 TABLES = f"""
 {_RELEVANCE};
+
+{_COMPILERS};
+
+{_BUILD_TRIES};
 
 CREATE TABLE bisection (
     id INTEGER PRIMARY KEY CHECK (id = 1),

@@ -8,10 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bisector.compilers import BuildTry
 from bisector.model import (
     Artifact,
     CacheStatus,
     Commit,
+    Compiler,
     Contention,
     Fault,
     JobFigures,
@@ -126,6 +128,26 @@ class Store:
             )
             runs[row["trial"]].append(run)
         return runs
+
+    def add_build_try(self, one: BuildTry) -> None:
+        """Record whether a compiler builds an end of the range."""
+        with self.database.transaction():
+            self.database.insert("build_tries", {**columns(one.compiler), **columns(one)})
+
+    def build_tries(self) -> tuple[BuildTry, ...]:
+        """What was tried to find the compiler, oldest first."""
+        rows = self.database.select("build_tries", "id")
+        return tuple(build(BuildTry, row, compiler=build(Compiler, row)) for row in rows)
+
+    def set_compilers(self, compilers: tuple[Compiler, ...]) -> None:
+        """Record what every kernel of this bisection is built with, for good."""
+        with self.database.transaction():
+            for compiler in compilers:
+                self.database.insert("compilers", columns(compiler))
+
+    def compilers(self) -> tuple[Compiler, ...]:
+        """What the kernels are built with, the first one before the others; empty before that is settled."""
+        return tuple(build(Compiler, row) for row in self.database.select("compilers", "n"))
 
     def add_infra_fault(self, fault: InfraFaultRow) -> None:
         """Record an attempt that says nothing about its commit."""

@@ -87,6 +87,10 @@ def _unmet(view: BisectionView, width: int) -> list[Line]:
     return _per_kernel(view, width, "not obtained", lambda kernel: kernel.unmet)
 
 
+def _compilers(view: BisectionView, width: int) -> list[Line]:
+    return _per_kernel(view, width, "compiler", lambda kernel: (kernel.toolchain,))
+
+
 def _quirks(view: BisectionView, width: int) -> list[Line]:
     return _per_kernel(view, width, "quirks", lambda kernel: kernel.quirks)
 
@@ -125,7 +129,19 @@ def _directory(view: BisectionView, width: int) -> list[Line]:
     return _labelled("record", [view.run_dir], width)
 
 
-_CIRCUMSTANCES = (_range, _figures, _threshold, _evaluations, _unmet, _quirks, _config, _host, _infra, _directory)
+_CIRCUMSTANCES = (
+    _range,
+    _figures,
+    _threshold,
+    _evaluations,
+    _unmet,
+    _compilers,
+    _quirks,
+    _config,
+    _host,
+    _infra,
+    _directory,
+)
 
 
 def _found(view: BisectionView, width: int) -> list[Line]:

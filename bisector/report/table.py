@@ -63,10 +63,11 @@ def figures(run: Run) -> Figures | None:
 def rows(trials: Sequence[TrialView], terms: Terms) -> tuple[Row, ...]:
     """The trials as rows, in the order given."""
     names = run_names(trials)
-    return tuple(_row(view, names, terms) for view in trials)
+    toolchains = {view.trial.kernel.toolchain for view in trials if view.trial.kernel is not None}
+    return tuple(_row(view, names, terms, several_compilers=len(toolchains) > 1) for view in trials)
 
 
-def _row(view: TrialView, names: tuple[str, ...], terms: Terms) -> Row:
+def _row(view: TrialView, names: tuple[str, ...], terms: Terms, *, several_compilers: bool) -> Row:
     trial = view.trial
     by_name = {run.name: figures(run) for run in trial.runs}
     timings = trial.timings
@@ -78,7 +79,7 @@ def _row(view: TrialView, names: tuple[str, ...], terms: Terms) -> Row:
         verdict=shorten(terms.word(view.verdict), _TERM_WIDTH),
         role=VERDICT_ROLES[view.verdict],
         figures=tuple(by_name.get(name) for name in names),
-        why=clean(_why(view)),
+        why=clean("; ".join(filter(None, (_why(view), _built_by(view) if several_compilers else "")))),
         tail=_tail(trial.fault) if trial.fault else (),
         times_s=(
             timings.build_s,
@@ -102,6 +103,10 @@ def _why(view: TrialView) -> str:
     if view.trial.same_kernel_as is not None:
         return f"{view.trial.sameness}, not {'built and not ' if view.trial.same_sources else ''}measured again"
     return "" if view.verdict in {Verdict.OLD, Verdict.NEW} else view.why
+
+
+def _built_by(view: TrialView) -> str:
+    return f"built by {view.trial.kernel.toolchain}" if view.trial.kernel is not None else ""
 
 
 def _paragraph(text: str, width: int) -> list[str]:

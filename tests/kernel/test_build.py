@@ -24,7 +24,7 @@ from bisector.model import FaultKind, Kernel, Stage
 from bisector.settings import KernelSettings
 from tests.kernel.fake_tree import FRAGMENT, copy_to, edit, iops_of, set_iops, spoil
 
-SETTINGS = KernelSettings(base_config=None, fragments=("md",), compiler="", jobs=2, build_deadline_s=60.0)
+SETTINGS = KernelSettings(base_config=None, fragments=("md",), compilers=("gcc",), jobs=2, build_deadline_s=60.0)
 
 
 class Bench:
@@ -277,7 +277,9 @@ def test_a_failure_that_a_build_disproves_is_forgotten(bench: Bench) -> None:
 
 def test_a_failure_that_the_host_may_have_made_is_tried_again(bench: Bench) -> None:
     """A compiler that finds an error, and has no room besides."""
-    bench.settings = replace(SETTINGS, compiler=compiler_that(bench.path, "echo cc1: No space left on device; exit 1"))
+    bench.settings = replace(
+        SETTINGS, compilers=(compiler_that(bench.path, "echo cc1: No space left on device; exit 1"),)
+    )
     spoil(bench.source)
     with pytest.raises(KernelFault, match="nr_dentries"):
         bench.build("tree")
@@ -286,7 +288,7 @@ def test_a_failure_that_the_host_may_have_made_is_tried_again(bench: Bench) -> N
 
 @pytest.mark.parametrize("signal_name", ["KILL", "TERM"])
 def test_a_compiler_that_somebody_ended_is_never_the_kernels_fault(bench: Bench, signal_name: str) -> None:
-    bench.settings = replace(SETTINGS, compiler=compiler_that(bench.path, f"kill -{signal_name} $$"))
+    bench.settings = replace(SETTINGS, compilers=(compiler_that(bench.path, f"kill -{signal_name} $$"),))
     with pytest.raises(InfraError, match="ended by a signal"):
         bench.build("tree")
     assert recalled(bench, "tree") is None
@@ -362,7 +364,7 @@ def test_half_an_object_of_a_killed_build_is_compiled_again(bench: Bench) -> Non
     first = bench.build()
     edit(bench.source, "fs/dcache.c", "nr_dentry = 0;", "nr_dentry = 1;")
     hung = bench.path / "hung"
-    bench.settings = replace(SETTINGS, compiler=slow_compiler(bench.path / "slow-cc", hung))
+    bench.settings = replace(SETTINGS, compilers=(slow_compiler(bench.path / "slow-cc", hung),))
 
     def kill_make() -> None:
         Deadline("hung compiler", 30).poll(lambda: hung.exists() or None, every_s=0.01)
@@ -394,7 +396,7 @@ def marked(entry: Path, run_dir: Path) -> bool:
 
 def test_a_build_over_its_deadline_is_told_as_such(bench: Bench) -> None:
     compiler = slow_compiler(bench.path / "slow-cc", bench.path / "hung")
-    bench.settings = replace(SETTINGS, compiler=compiler, build_deadline_s=1.0)
+    bench.settings = replace(SETTINGS, compilers=(compiler,), build_deadline_s=1.0)
     with pytest.raises(KernelFault, match="kernel build not done after 1 s") as caught:
         bench.build()
     assert caught.value.kind is FaultKind.BUILD_TIMEOUT

@@ -7,6 +7,7 @@ import pytest
 
 from bisector.errors import UserError
 from bisector.kernel import toolchain
+from bisector.model import Compiler
 from bisector.packages import install
 
 
@@ -23,29 +24,9 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def test_everything_is_there(programs: Path) -> None:
-    toolchain.require({}, "")
-
-
-def test_what_is_missing_is_named_with_its_packages(programs: Path) -> None:
-    for name in ("flex", "bc", "ld"):
-        (programs / name).unlink()
-    with pytest.raises(UserError, match="needs flex, bc, ld: not installed") as caught:
-        toolchain.require({}, "")
-    assert caught.value.hint == install("bc", "binutils", "flex")
-
-
-def test_no_compiler(programs: Path) -> None:
-    (programs / "gcc").unlink()
-    with pytest.raises(UserError, match="needs gcc") as caught:
-        toolchain.require({}, "")
-    assert caught.value.hint == install("gcc")
-
-
-def test_a_compressor_is_needed_only_if_chosen(programs: Path) -> None:
-    toolchain.require({"CONFIG_KERNEL_LZO": "n"}, "")
-    with pytest.raises(UserError, match="lzop"):
-        toolchain.require({"CONFIG_KERNEL_LZO": "y"}, "")
+def test_a_compressor_is_needed_only_if_chosen() -> None:
+    assert "lzop" not in toolchain.programs({"CONFIG_KERNEL_LZO": "n"})
+    assert toolchain.programs({"CONFIG_KERNEL_LZO": "y"})["lzop"] == "lzop"
 
 
 @pytest.mark.parametrize("compiler", ["gcc-0", "false"])
@@ -78,3 +59,53 @@ def test_identity_names_compiler_and_linker() -> None:
     assert "gcc" in identity
     assert "ld" in identity
     assert os.linesep not in identity
+
+
+def stand_in(directory: Path, name: str, says: str, compiles: bool = True) -> Path:
+    """A program that answers --version, and compiles or not."""
+    body = 'exec /usr/bin/gcc "$@"' if compiles else "echo cc1: cannot find the back end >&2; exit 1"
+    path = directory / name
+    path.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo "{says}"; echo more; exit; fi\n{body}\n')
+    path.chmod(0o755)
+    return path
+
+
+def test_the_default_compiler_comes_first_then_the_newest(programs: Path) -> None:
+    (programs / "gcc").unlink()
+    stand_in(programs, "gcc-12", "gcc-12 (Debian 12.2.0-14) 12.2.0")
+    (programs / "gcc").symlink_to(programs / "gcc-12")
+    for name, says in (("gcc-9", "9.5"), ("gcc-11", "11.3"), ("clang", "clang 14.0.6"), ("clang-15", "clang 15.0")):
+        stand_in(programs, name, says)
+    for name in ("gcc-ar-12", "gcc-nm", "clang-format-14", "gcc-11.old"):
+        stand_in(programs, name, "no compiler")
+    found = toolchain.installed()
+    assert [one.command for one in found] == ["gcc", "gcc-11", "gcc-9", "clang", "clang-15"]
+    assert found[0].identity.startswith("gcc-12 (Debian 12.2.0-14) 12.2.0, GNU ld")
+    assert found[3].identity.startswith("clang 14.0.6, GNU ld")
+
+
+def test_one_that_does_not_work_is_not_offered(programs: Path) -> None:
+    stand_in(programs, "gcc-10", "gcc-10 10.2.1", compiles=False)
+    assert [one.command for one in toolchain.installed()] == ["gcc"]
+    with pytest.raises(UserError, match="gcc-10: does not compile"):
+        toolchain.named("gcc-10")
+
+
+def test_a_host_without_gcc_has_what_it_has(programs: Path) -> None:
+    (programs / "gcc").unlink()
+    stand_in(programs, "gcc-12", "gcc-12 12.2.0")
+    (one,) = toolchain.installed()
+    assert (one.command, one.identity.partition(",")[0]) == ("gcc-12", "gcc-12 12.2.0")
+
+
+def test_no_compiler_at_all(programs: Path) -> None:
+    (programs / "gcc").unlink()
+    with pytest.raises(UserError, match="no C compiler works") as caught:
+        toolchain.installed()
+    assert caught.value.hint == install("gcc")
+
+
+def test_the_real_ones_of_this_host() -> None:
+    found = toolchain.installed()
+    assert found[0] == Compiler(found[0].command, toolchain.detect(found[0].command).identity)
+    assert len({one.command for one in found}) == len(found)

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bisector.compilers import BuildTry
 from bisector.errors import InfraError, UserError
-from bisector.model import Fault, FaultKind, JobFigures, Relevance, Run, Stage, State
+from bisector.model import Compiler, Fault, FaultKind, JobFigures, Relevance, Run, Stage, State
 from bisector.record import schema
 from bisector.record.database import DATABASE
 from bisector.record.rows import InfraFaultRow
@@ -160,7 +161,8 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
     for trial in trials:
         store.add_trial(trial)
     store.database.connection.execute("ALTER TABLE faults DROP COLUMN cached")
-    store.database.connection.execute("DROP TABLE relevance")
+    for later in ("relevance", "compilers", "build_tries"):
+        store.database.connection.execute(f"DROP TABLE {later}")
     store.database.connection.execute("ALTER TABLE kernels DROP COLUMN modules")
     store.database.connection.execute("PRAGMA user_version = 1")
     store.close()
@@ -171,7 +173,22 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
     with Store.open(store.path) as writer:
         assert (writer.add_trial(known), writer.add_trial(measured)) == (3, 4)
         assert writer.trials() == ((1, trials[0]), (2, trials[1]), (3, known), (4, measured))
+        assert (writer.compilers(), writer.build_tries()) == ((), ())
         assert writer.database.connection.execute("PRAGMA user_version").fetchone()[0] == schema.VERSION
+
+
+def test_compilers_and_what_was_tried_to_find_them_come_back_in_order(store: Store) -> None:
+    gcc, clang = Compiler("gcc", "gcc 12.2.0, GNU ld 2.40"), Compiler("clang -O3", "clang 14, GNU ld 2.40")
+    assert (store.compilers(), store.build_tries()) == ((), ())
+    tries = (
+        BuildTry(gcc, "a" * 40, ""),
+        BuildTry(gcc, "b" * 40, "x.c:1: error: \u2018no\u2019"),
+        BuildTry(clang, "a" * 40, ""),
+    )
+    for one in tries:
+        store.add_build_try(one)
+    store.set_compilers((clang, gcc))
+    assert (store.compilers(), store.build_tries()) == ((clang, gcc), tries)
 
 
 def test_database_of_something_else(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ range        broken: 0a5b3c7d9e1f ("Linux 5.0")
 figures      mean IOPS of the slowest and of the fastest job of each run
 threshold    2,003 IOPS, the geometric mean of the least jobs of both ends
 evaluations  4 trials, 9 min 46 s
+compiler     gcc 12.2.0, GNU ld 2.40
 config       the effective configuration differs from that of the parent
              2a5b3c7d9e1f in 2 options:
              CONFIG_DM_CACHE_SMQ: n -> y; CONFIG_HZ: 250 -> 1000
@@ -75,6 +76,7 @@ range        broken: 0a5b3c7d9e1f ("Linux 5.0")
 figures      mean IOPS of the slowest and of the fastest job of each run
 threshold    2,003 IOPS, the geometric mean of the least jobs of both ends
 evaluations  5 trials, 1 skipped, 1 not measured because the kernel was the same, 7 min 49 s
+compiler     gcc 12.2.0, GNU ld 2.40
 host         box
 our faults   box: the guest's SSH connection was lost
 record       /var/runs/r1
@@ -221,6 +223,17 @@ def test_footer_counts_what_kernels_lack() -> None:
     footer = text(footer_lines(view, 80))
     assert "not obtained CONFIG_VIRTIO_MENU=y (1 of 2 kernels)\n" in footer
     assert "quirks       max-page-size\n" in footer
+
+
+def test_one_compiler_is_in_the_footer_and_several_are_beside_each_kernel_too() -> None:
+    by_another = replace(examples.FIXED.trial, kernel=replace(records.kernel(), toolchain="gcc 11.3"))
+    one, other = TrialView(1, examples.BROKEN.trial, Verdict.OLD, ""), TrialView(2, by_another, Verdict.NEW, "")
+    assert "compiler     gcc 12.2.0, GNU ld 2.40\n" in text(footer_lines(examples.view(one), 80))
+    assert "built by" not in text(verdict_lines((one,), Terms(), 80))
+    footer = text(footer_lines(examples.view(one, other), 80))
+    assert "compiler     gcc 12.2.0, GNU ld 2.40 (1 of 2 kernels)\n             gcc 11.3 (1 of 2 kernels)\n" in footer
+    table = text(verdict_lines((one, other), Terms(), 80))
+    assert table.index("built by gcc 12.2.0") < table.index("\n 2  ") < table.index("built by gcc 11.3")
 
 
 def test_footer_names_every_option_that_differs_from_the_parent() -> None:

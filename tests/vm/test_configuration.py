@@ -31,7 +31,7 @@ class Tree:
 
     def configured(self, base: Path | None, *fragments: str, at: str = "build") -> tuple[kconfig.Options, list[str]]:
         """The effective options, and those asked for and not obtained though the tree has them."""
-        settings = KernelSettings(base, fragments, "gcc", 2, 300.0)
+        settings = KernelSettings(base, fragments, ("gcc",), 2, 300.0)
         builder = KernelBuilder(settings, KernelCache(self.path / "cache", 1), resources.kconfigs())
         places = BuildPlaces(self.path / "source", self.path / at, self.path / f"{at}.logs", self.path)
         unmet = builder.configure(places)
