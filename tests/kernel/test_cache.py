@@ -1,3 +1,4 @@
+import json
 import os
 import time
 from dataclasses import replace
@@ -34,6 +35,13 @@ def kernel(tmp_path: Path, key: str, size: int = 1000) -> Kernel:
     )
 
 
+def with_modules(tmp_path: Path, key: str) -> Kernel:
+    plain = kernel(tmp_path, key)
+    modules = plain.image.with_name("modules.ext4")
+    modules.write_bytes(b"of " + key.encode())
+    return replace(plain, modules=modules)
+
+
 def age(path: Path, seconds: float) -> None:
     then = time.time() - seconds
     os.utime(path, (then, then))
@@ -56,6 +64,27 @@ def test_a_stored_kernel_is_found_whole(cache: KernelCache, tmp_path: Path) -> N
     assert not stored.cached
 
 
+def test_modules_are_kept_beside_the_image(cache: KernelCache, tmp_path: Path) -> None:
+    built = with_modules(tmp_path, "k1")
+    stored = cache.store(built)
+    assert built.modules is not None
+    built.modules.write_bytes(b"the next commit's")
+    assert stored.modules == stored.image.with_name("modules.ext4")
+    assert stored.modules.read_bytes() == b"of k1"
+    assert cache.find("k1") == replace(stored, cached=True, build_s=0.0)
+    plain = cache.store(kernel(tmp_path, "k2"))
+    assert plain.modules is None
+    assert not list(plain.image.parent.glob("modules*"))
+
+
+def test_what_was_kept_before_there_were_modules_is_found(cache: KernelCache, tmp_path: Path) -> None:
+    record = cache.store(kernel(tmp_path, "k1")).image.with_name("kernel.json")
+    document = json.loads(record.read_text())
+    del document["kernel"]["modules"]
+    record.write_text(json.dumps(document))
+    assert cache.find("k1") is not None
+
+
 def test_the_newest_image_is_that_of_the_kernel_used_last(cache: KernelCache, tmp_path: Path) -> None:
     assert cache.newest_image() is None
     images = [cache.store(kernel(tmp_path, key)).image for key in ("k1", "k2")]
@@ -70,17 +99,19 @@ def test_an_unknown_key_is_not_found(cache: KernelCache) -> None:
     assert cache.find("k1") is None
 
 
-@pytest.mark.parametrize("name", ["bzImage", "kernel.config", "kernel.json"])
+@pytest.mark.parametrize("name", ["bzImage", "modules.ext4", "kernel.config", "kernel.json"])
 def test_an_entry_that_lost_a_file_is_dropped(cache: KernelCache, tmp_path: Path, name: str) -> None:
-    stored = cache.store(kernel(tmp_path, "k1"))
+    stored = cache.store(with_modules(tmp_path, "k1"))
     (stored.image.parent / name).unlink()
     assert cache.find("k1") is None
     assert list(cache.root.iterdir()) == []
 
 
-@pytest.mark.parametrize(("name", "content"), [("bzImage", b"k1k1"), ("kernel.json", b"{"), ("kernel.json", b"[]")])
+@pytest.mark.parametrize(
+    ("name", "content"), [("bzImage", b"k1k1"), ("modules.ext4", b"of"), ("kernel.json", b"{"), ("kernel.json", b"[]")]
+)
 def test_a_damaged_entry_is_dropped(cache: KernelCache, tmp_path: Path, name: str, content: bytes) -> None:
-    stored = cache.store(kernel(tmp_path, "k1"))
+    stored = cache.store(with_modules(tmp_path, "k1"))
     (stored.image.parent / name).write_bytes(content)
     assert cache.find("k1") is None
     assert list(cache.root.iterdir()) == []

@@ -1,6 +1,5 @@
 """Modules of a stand-in tree, with the real make, depmod and mke2fs, read back by e2fsprogs' own debugfs."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 from bisector import process
 from bisector.errors import InfraError
 from bisector.kernel import modules, toolchain
-from bisector.kernel.cache import KernelCache
 from bisector.model import Kernel
 from tests.kernel.fake_tree import FRAGMENT, edit, set_iops
 from tests.kernel.test_build import Bench
@@ -71,13 +69,6 @@ def test_modules_are_kept_beside_their_kernel(bench: Bench, tmp_path: Path) -> N
     assert found == replace(kernel, cached=True, build_s=0.0)
 
 
-def test_a_kernel_without_modules_has_no_image(bench: Bench) -> None:
-    bench.fragment("md", FRAGMENT)
-    kernel = bench.build()
-    assert kernel.modules is None
-    assert not list(kernel.image.parent.glob("modules*"))
-
-
 def test_a_changed_module_is_another_kernel_and_a_comment_is_none(bench: Bench) -> None:
     first = bench.build()
     edit(bench.source, "drivers/md/dm-cache-policy-smq.c", "What a stand-in", "Whatever a stand-in")
@@ -105,27 +96,6 @@ def test_compressed_modules_count_too(tmp_path: Path) -> None:
     module.write_bytes(b"two")
     assert one.keys() == modules.parts(tmp_path, RELEASE).keys() == {"kernel/dm.ko.xz"}
     assert one != modules.parts(tmp_path, RELEASE)
-
-
-def test_a_damaged_image_is_a_damaged_kernel(bench: Bench) -> None:
-    kernel = bench.build("tree")
-    image_of(kernel).write_bytes(b"half")
-    assert bench.builder.find("tree") is None
-
-
-def test_a_lost_image_is_a_damaged_kernel(bench: Bench) -> None:
-    kernel = bench.build("tree")
-    image_of(kernel).unlink()
-    assert bench.builder.find("tree") is None
-
-
-def test_what_older_versions_kept_is_still_found(bench: Bench) -> None:
-    bench.fragment("md", FRAGMENT)
-    kernel = bench.build("tree")
-    record = kernel.image.with_name("kernel.json")
-    record.write_text(re.sub(r',\s*"modules": null', "", record.read_text()))
-    assert '"modules"' not in record.read_text()
-    assert KernelCache(bench.cache.root, bench.cache.limit_bytes).find(kernel.key) is not None
 
 
 def test_without_depmod_it_is_the_hosts_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
