@@ -33,7 +33,7 @@ _STORAGE_DEADLINE_S = 300.0
 class TrialRequest:
     """A commit to measure; ``measured_kernels`` gives the commit of each kernel content with figures.
 
-    The first of ``compilers`` that builds it does; none means those of the settings.
+    The first of ``compilers`` that builds it does; none means those of the settings, or the host's default.
     """
 
     n: int
@@ -83,7 +83,7 @@ class _Course:
     def build(self) -> Kernel:
         """The first part alone, by the first compiler that builds it; when none does, the first one's fault counts."""
         fault: KernelFault | None = None
-        for compiler in self.request.compilers or self.bench.builder.compilers():
+        for compiler in self.request.compilers or self.bench.builder.default_compilers():
             try:
                 return self._kernel_by(compiler)
             except KernelFault as error:

@@ -79,6 +79,15 @@ def test_the_first_that_builds_it_does(shop: Shop) -> None:
     assert shop.engine.bench.builder.using(new).find(shop.commit.tree) is None
 
 
+def test_a_commit_in_no_range_is_built_by_the_default_compiler_alone(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, old = shop.compiler("new-cc", "new 15", "dcache"), shop.compiler("old-cc", "old 9")
+    monkeypatch.setattr(toolchain, "installed", lambda: (new, old))
+    with pytest.raises(KernelFault, match="new-cc is too new"):
+        shop.course().build()
+
+
 def test_when_none_does_the_first_ones_error_is_told(shop: Shop) -> None:
     new, newer = shop.compiler("new-cc", "new 15", "dcache"), shop.compiler("newer-cc", "newer 16", "main.c")
     with pytest.raises(KernelFault, match="new-cc is too new"):

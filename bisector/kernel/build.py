@@ -89,6 +89,11 @@ class KernelBuilder:
         """
         return tuple(map(toolchain.named, self._settings.compilers)) or toolchain.installed()
 
+    def default_compilers(self) -> tuple[Compiler, ...]:
+        """Those that were asked for, or the host's default one: what builds a commit that is in no range."""
+        found = self.compilers()
+        return found if self._settings.compilers else found[:1]
+
     def using(self, compiler: Compiler) -> Self:
         """The same with a compiler of :meth:`compilers`."""
         builder = copy.copy(self)
