@@ -20,7 +20,7 @@ from bisector.kernel.cache import KernelCache
 from bisector.kernel.make import BuildPlaces
 from bisector.kernel.quirk_table import QUIRKS
 from bisector.kernel.quirks import Edit, Evidence, Quirk
-from bisector.model import FaultKind, Kernel, Stage
+from bisector.model import Compiler, FaultKind, Kernel, Stage
 from bisector.settings import KernelSettings
 from tests.kernel.fake_tree import FRAGMENT, copy_to, edit, iops_of, set_iops, spoil
 
@@ -187,6 +187,13 @@ def test_the_key_is_what_a_kernel_is_made_from(bench: Bench, monkeypatch: pytest
     monkeypatch.setattr(toolchain, "detect", lambda compiler: toolchain.Toolchain("gcc", "gcc", "another gcc"))
     keys.add(bench.builder.key("tree"))
     assert len(keys) == 6
+
+
+def test_another_compiler_makes_another_key(bench: Bench) -> None:
+    builder = bench.builder
+    key = builder.key("tree")
+    assert builder.using(Compiler("gcc-11", "another gcc")).key("tree") != key
+    assert builder.key("tree") == key
 
 
 def test_ccache_changes_no_key(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
