@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tenacity import wait_none
 
-from bisector import bisection, options
+from bisector import bisection, options, standing
 from bisector.bisection import Bisection, Outcome
 from bisector.errors import EndsDoNotReproduce, InfraError
 from bisector.events import Event, Note, TrialJudged
@@ -16,6 +16,7 @@ from bisector.history.ranges import Range
 from bisector.history.repository import Repository
 from bisector.model import Direction, Fault, FaultKind, Relevance, Stage, State, Terms, Trial, Verdict
 from bisector.record.rows import BisectionRow
+from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
 from bisector.settings import Settings
 from tests import fakes
@@ -79,10 +80,17 @@ class Lab:
         if database.exists():
             return Store.open(database)
         row = BisectionRow(
-            self.path, self.old, self.shas[self.old], self.new, self.shas[self.new], "broken", "fixed",
+            self.path / "linux", self.old, self.shas[self.old], self.new, self.shas[self.new], "broken", "fixed",
             Direction.IMPROVEMENT, self.paths, False, (), options.to_json(self.settings), "0", "2026-01-01T00:00:00Z",
         )  # fmt: skip
         return Store.create(database, row)
+
+    def shown(self, outcome: Outcome) -> list[str]:
+        """The candidates that ``status`` shows of the record."""
+        with self._store() as store:
+            store.set_state(outcome.state, outcome.message)
+            view = standing.view(RunDirectory(self.path), store)
+        return [self.names[commit.sha] for commit in view.candidates]
 
     def found(self, outcome: Outcome) -> str:
         assert outcome.state is State.FOUND
@@ -200,6 +208,7 @@ def test_what_is_known_of_a_kernel_holds_for_its_equals(line: Lab, kernel: str) 
         assert outcome.state is State.NARROWED
         assert [line.names[commit.sha] for commit in outcome.candidates] == ["c10", "c8"]
         assert outcome.message.startswith("one of 2 commits")
+        assert line.shown(outcome) == ["c10", "c8"]
     else:
         assert line.found(outcome) == "c10"
 

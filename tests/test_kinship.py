@@ -4,9 +4,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from bisector import options
+from bisector.events import Event
 from bisector.history.ranges import Range
 from bisector.history.repository import Repository
 from bisector.history.trees import Trees
@@ -15,11 +18,14 @@ from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
 from bisector.kernel.make import BuildPlaces
 from bisector.kinship import Kinship
-from bisector.model import Commit, Kernel, Relevance
+from bisector.machine.vm import VirtualMachines
+from bisector.model import Commit, Kernel, Relevance, Stage
 from bisector.settings import KernelSettings
+from bisector.trial import Bench, TrialRequest, run_trial
 from tests.history.histories import Node, build
 from tests.kernel.fake_tree import FRAGMENT, TREE
 
+WISHES = options.load(directory=Path("/")).settings
 SETTINGS = KernelSettings(base_config=None, fragments=("md",), compilers=("gcc",), jobs=2, build_deadline_s=60.0)
 DCACHE = (TREE / "fs/dcache.c").read_text()
 
@@ -132,6 +138,24 @@ def test_a_kernel_of_another_repository_proves_nothing(world: World) -> None:
     elsewhere = kernel.image.parent.with_name(re.sub("-.*", "-" + "1" * 40, kernel.key))
     kernel.image.parent.rename(elsewhere)
     assert world.alike("docs") is None
+
+
+def test_a_trial_of_such_a_commit_neither_builds_nor_measures(world: World) -> None:
+    base = world.build("base")
+    events: list[Event] = []
+    nobody = cast(VirtualMachines, None)
+    source = SourceTree(world.repository, world.path / "run")
+    bench = Bench(WISHES, world.path / "run", source, world.kin.builder, nobody, events.append)
+    logs = world.path / "logs of the trial"
+    logs.mkdir()
+    measured = {base.content_sha256: world.commits["base"].sha}
+    trial = run_trial(bench, TrialRequest(2, world.commits["docs"], measured), logs)
+    assert (trial.stage, trial.fault, events) == (Stage.DONE, None, [])
+    timings = trial.timings
+    assert timings.build_s == timings.boot_s == timings.storage_s == timings.workload_s == 0.0
+    assert trial.same_kernel_as == world.commits["base"].sha
+    assert trial.sameness == f"same sources as {world.commits['base'].short}"
+    assert (logs / "kernel.config").read_text() == base.config.read_text()
 
 
 def test_how_many_commits_can_matter_is_counted(world: World) -> None:
