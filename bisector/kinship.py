@@ -1,6 +1,8 @@
 """What is known of commits' kernels without building them: from what builds have read, and what git says differs."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from bisector.history.ranges import Range
 from bisector.history.trees import Trees
@@ -42,19 +44,18 @@ class Kinship:
         forecast: a file that only kernels in between read is in neither list.
         """
         reads = [read for kernel in (old, new) if (read := self.builder.read_by(kernel.key)) is not None]
-        if not reads:
-            return None
-        commits, changes = self.trees.along(wanted)
-        known: dict[Change, bool] = {}
-        mattering: set[str] = set()
-        for sha, change in changes:
-            if sha not in mattering:
-                if change not in known:
-                    known[change] = _counts(change, reads)
-                if known[change]:
-                    mattering.add(sha)
-        return Relevance(commits, len(mattering))
+        return counted(*self.trees.along(wanted), reads) if reads else None
 
 
-def _counts(change: Change, reads: list[Sources]) -> bool:
-    return any(read.counts(change) for read in reads)
+def counted(commits: int, changes: Iterable[tuple[str, Change]], reads: Sequence[Sources]) -> Relevance:
+    """How many of so many commits change, each by its hash, what counts for one of the builds that read so much."""
+
+    @cache  # most commits change files that others change, too
+    def counts(change: Change) -> bool:
+        return any(read.counts(change) for read in reads)
+
+    mattering: set[str] = set()
+    for sha, change in changes:
+        if sha not in mattering and counts(change):
+            mattering.add(sha)
+    return Relevance(commits, len(mattering))

@@ -11,6 +11,9 @@ from bisector.history.bisect import Bisect
 from bisector.history.ranges import Range, check_range
 from bisector.history.repository import Repository
 from bisector.history.steps import Try
+from bisector.history.trees import Trees
+from bisector.kernel.sources import Sources
+from bisector.kinship import counted
 from bisector.model import Terms, Verdict
 from tests.history.histories import build, subsystems
 
@@ -46,6 +49,9 @@ def main() -> None:
                 bisect = stack.enter_context(Bisect(repository, where / "run", wanted, Terms()))
                 bisect.start()
                 step = bisect.next()
+            with timed("how many commits can matter"):
+                read = Sources(frozenset(("init/main.c", *(f"files/b/{number}" for number in range(3)))))
+                relevance = counted(*Trees(repository).along(wanted), [read])
             planning_s = time.monotonic() - before
             say(f"{'planning, all of it':<40}{planning_s:7.2f} s   (goal: {GOAL_S:g} s)")
             assert isinstance(step, Try)
@@ -58,6 +64,7 @@ def main() -> None:
                 bisect.next()
             with timed("the list of candidates"):
                 bisect.candidates()
+            say(relevance.sentence)
             say(f"{facts.candidates:,} candidates, {facts.steps} trials to expect")
 
 

@@ -102,3 +102,9 @@ def test_words_for_people_are_not() -> None:
     assert quirks.digest((replace(SOME, symptom="said otherwise", evidence=Evidence.LITERATURE),)) == quirks.digest(
         (SOME,)
     )
+
+
+def test_every_file_that_decides_or_is_edited_is_named() -> None:
+    edited = replace(SOME, signs=(Sign("a"), Sign("b", lacks="x")), edits=(Edit("c", "old", "newer"),))
+    assert quirks.files([SOME, edited]) == {"a", "b", "c"}
+    assert quirks.files([]) == frozenset()
