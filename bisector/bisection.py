@@ -43,8 +43,8 @@ class Kin(Protocol):
         """The hashes of a commit's parents."""
         ...
 
-    def twin(self, commit: Commit) -> Commit | None:
-        """A parent that surely has the same kernel."""
+    def twin(self, commit: Commit, kernel: Kernel) -> Commit | None:
+        """A parent of a commit with this kernel that surely has it, too."""
         ...
 
     def relevance(self, wanted: Range, old: Kernel, new: Kernel) -> Relevance | None:
@@ -247,7 +247,9 @@ class Bisection:
     def _found(self, commit: Commit) -> Outcome:
         """The answer; a commit that has its parent's kernel cannot be it, whatever was concluded of the parent."""
         term = self.settings.bisect.terms.new
-        twin = self.kin.twin(commit)
+        kernels = (trial.kernel for _, trial in self.store.trials() if trial.commit.sha == commit.sha)
+        kernel = next(filter(None, kernels), None)
+        twin = self.kin.twin(commit, kernel) if kernel is not None else None
         if twin is not None:
             raise InfraError(
                 f"{commit.short} is {term} and has the kernel of its parent {twin.short}, which counts as not {term}",

@@ -18,20 +18,14 @@ class Kinship:
     trees: Trees
     builder: KernelBuilder
 
-    def same(self, one: Commit, other: Commit) -> bool:
-        """Whether two commits surely have the same kernel; False when nobody can say yet."""
-        for commit in (one, other):
-            kernel = self.builder.find(commit.tree) or self.builder.find_alike(commit.tree, self.trees)
-            read = self.builder.read_by(kernel.key) if kernel is not None else None
-            if read is not None and read.same(self.trees.changes(one.tree, other.tree)):
-                return True
-        return False
-
-    def twin(self, commit: Commit) -> Commit | None:
-        """A parent that surely has the same kernel, if there is one."""
+    def twin(self, commit: Commit, kernel: Kernel) -> Commit | None:
+        """A parent of a commit with this kernel that surely has it, too; None when nobody can say so."""
+        read = self.builder.read_by(kernel.key)
+        if read is None:
+            return None
         repository = self.trees.repository
         parents = repository.commits(repository.parents(commit.sha))
-        return next((parent for parent in parents if self.same(commit, parent)), None)
+        return next((one for one in parents if read.same(self.trees.changes(kernel.tree, one.tree))), None)
 
     def parents(self, sha: str) -> tuple[str, ...]:
         """The hashes of a commit's parents."""

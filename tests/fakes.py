@@ -118,7 +118,7 @@ class FakeKin:
     def parents(self, sha: str) -> tuple[str, ...]:
         return self.repository.parents(sha)
 
-    def twin(self, commit: Commit) -> Commit | None:
+    def twin(self, commit: Commit, kernel: Kernel) -> Commit | None:
         return next(iter(self.repository.commits([self.twins[commit.sha]])), None) if commit.sha in self.twins else None
 
     def relevance(self, wanted: Range, old: Kernel, new: Kernel) -> Relevance | None:

@@ -84,13 +84,16 @@ def test_a_commit_whose_files_take_no_part_has_a_kernel_already(world: World) ->
     before = "base"
     for name, _, counts in STEPS:
         found = world.alike(name)
+        if name == "hidden":  # kbuild does not see it either: what it has compiled stays as it is
+            assert found is None
+            break
         if counts:
             assert found is None, name
-            assert not world.kin.same(world.commits[before], world.commits[name])
             found = world.build(name)
+            assert world.kin.twin(world.commits[name], found) is None
         else:
             assert found is not None, name
-            assert world.kin.twin(world.commits[name]) == world.commits[before]
+            assert world.kin.twin(world.commits[name], found) == world.commits[before]
             assert world.builds == 1, "no build was needed"
         assert found is not None
         before = name
@@ -130,7 +133,7 @@ def test_a_kernel_that_does_not_say_what_it_was_made_of_proves_nothing(world: Wo
     kernel = world.build("base")
     (kernel.image.parent / "sources.gz").unlink()
     assert world.alike("docs") is None
-    assert not world.kin.same(world.commits["base"], world.commits["docs"])
+    assert world.kin.twin(world.commits["docs"], kernel) is None
 
 
 def test_a_kernel_of_another_repository_proves_nothing(world: World) -> None:
