@@ -38,7 +38,8 @@ class Kinship:
         forecast: a file that only kernels in between read is in neither list.
         """
         reads = [read for kernel in (old, new) if (read := self.builder.read_by(kernel.key)) is not None]
-        return counted(*self.trees.along(wanted), reads) if reads else None
+        walk = self.trees.along(wanted) if reads else None
+        return counted(*walk, reads) if walk is not None else None
 
 
 def counted(commits: int, changes: Iterable[tuple[str, Change]], reads: Sequence[Sources]) -> Relevance:

@@ -51,7 +51,9 @@ def main() -> None:
                 step = bisect.next()
             with timed("how many commits can matter"):
                 read = Sources(frozenset(("init/main.c", *(f"files/b/{number}" for number in range(3)))))
-                relevance = counted(*Trees(repository).along(wanted), [read])
+                walk = Trees(repository).along(wanted)
+                assert walk is not None
+                relevance = counted(*walk, [read])
             planning_s = time.monotonic() - before
             say(f"{'planning, all of it':<40}{planning_s:7.2f} s   (goal: {GOAL_S:g} s)")
             assert isinstance(step, Try)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from bisector.history.ranges import Range
 from bisector.history.repository import Repository
@@ -12,19 +13,32 @@ _ADDED = "A"
 _LONGEST_STATUS = 4  # a letter and a score; what is longer in its place is a commit's hash
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Trees:
-    """The trees of a repository, by their ids or by commits'."""
+    """The trees of a repository, by their ids or by commits'.
+
+    What is asked of them is worth knowing and never needed, so a clone that lacks trees says that it does not know.
+    """
 
     repository: Repository
 
-    def changes(self, old: str, new: str) -> tuple[Change, ...]:
-        """The files that differ; raises :class:`bisector.errors.InfraError` when a tree is not there."""
-        answer = self.repository.ask(*_DIFF, old, new)
-        return tuple(change for _, change in _read(answer.stdout))
+    @cached_property
+    def at_hand(self) -> bool:
+        """Whether no tree has to be fetched first, one by one (git-clone(1), ``--filter=tree:0``)."""
+        filters = self.repository.ask("config", "--get-regexp", r"^remote\..*\.partialclonefilter$", ok=(0, 1)).lines
+        return not any("tree:" in line or "combine:" in line for line in filters)
+
+    def changes(self, old: str, new: str) -> tuple[Change, ...] | None:
+        """The files that differ; None when a tree is not there."""
+        if not self.at_hand:
+            return None
+        answer = self.repository.ask(*_DIFF, old, new, ok=None)
+        return tuple(change for _, change in _read(answer.stdout)) if answer.status == 0 else None
 
     def alike_at(self, tree: str, others: Sequence[str], paths: Sequence[str]) -> tuple[str, ...]:
         """Those of the other trees that are in this repository and the same as ``tree`` at some paths."""
+        if not self.at_hand:
+            return ()
         asked = "".join(f"{one}:{path}\n" for one in (tree, *others) for path in paths)
         answer = self.repository.ask("cat-file", "--batch-check=%(objectname)", stdin=asked)
         # Of what is not there git repeats the name, so a path that both trees lack is told by its end.
@@ -32,12 +46,15 @@ class Trees:
         rows = [found[start : start + len(paths)] for start in range(0, len(found), len(paths))]
         return tuple(other for other, row in zip(others, rows[1:], strict=True) if row == rows[0])
 
-    def along(self, wanted: Range) -> tuple[int, Iterator[tuple[str, Change]]]:
+    def along(self, wanted: Range) -> tuple[int, Iterator[tuple[str, Change]]] | None:
         """How many commits a range has, and their changes against their first parents, with the commit's hash each.
 
-        One git does it all. A merge that differs from its first parent in nothing that matters is
-        that parent again; one that does may still be its other parent again, which would take a walk of its own.
+        None when trees are not there. One git does it all. A merge that differs from its first parent in
+        nothing that matters is that parent again; one that does may still be its other parent again, which
+        would take a walk of its own.
         """
+        if not self.at_hand:
+            return None
         words = ("log", "--no-show-signature", "--format=%H %P", *wanted.limits(wanted.new.sha, (wanted.old.sha,)))
         pairs = [line.split()[:2] for line in self.repository.ask(*words).lines]
         asked = "".join(f"{' '.join(pair)}\n" for pair in pairs)

@@ -52,8 +52,8 @@ _PINNED_VARIABLES = {
 class Trees(Protocol):
     """What the builder has to know of git's trees, by their ids."""
 
-    def changes(self, old: str, new: str) -> Sequence[Change]:
-        """The files that differ."""
+    def changes(self, old: str, new: str) -> Sequence[Change] | None:
+        """The files that differ; None when a tree is not there."""
         ...
 
     def alike_at(self, tree: str, others: Sequence[str], paths: Sequence[str]) -> Sequence[str]:

@@ -111,9 +111,9 @@ class Sources:
             return True
         return change.added and self._may_be_looked_for(path)
 
-    def same(self, changes: Iterable[Change]) -> bool:
-        """Whether a tree with these changes makes the same kernel."""
-        return not any(map(self.counts, changes))
+    def same(self, changes: Iterable[Change] | None) -> bool:
+        """Whether a tree with these changes surely makes the same kernel; not if nobody knows the changes."""
+        return changes is not None and not any(map(self.counts, changes))
 
     def _is_aside(self, path: PurePosixPath) -> bool:
         top, *below = path.parts

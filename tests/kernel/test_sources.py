@@ -220,6 +220,12 @@ def test_a_build_that_does_not_say_what_it_read_proves_nothing(tmp_path: Path) -
     assert sources.collected(build, source, {}) is None
 
 
+def test_unknown_changes_prove_nothing() -> None:
+    assert READ.same([])
+    assert not READ.same(None)
+    assert not READ.same([Change("MAINTAINERS"), Change("Makefile")])
+
+
 def test_packed_and_unpacked_it_is_the_same() -> None:
     whole = Sources(READ.files | {"net/b\udce9.c"}, frozenset((".h", ".rs")))
     assert Sources.unpacked(whole.packed()) == whole
