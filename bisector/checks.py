@@ -7,10 +7,10 @@ from pathlib import Path
 from bisector import resources
 from bisector.errors import UserError
 from bisector.kinds import duration_text, size_text
-from bisector.settings import STACKS, DiskSettings, Settings
+from bisector.settings import EMBEDDED, STACKS, DiskSettings, Settings, usable_bytes
 
 RUNS_PER_TRIAL = 2  # empty cache, then full
-_LVM_EXTENT_BYTES = 4 << 20  # vgcreate(8): the default physical extent size, to which LVs are rounded up
+LVM_EXTENT_BYTES = 4 << 20  # vgcreate(8): the default physical extent size, to which LVs are rounded up
 _LVM_METADATA_LEAST_BYTES = 8 << 20  # lvmcache(7): cache metadata "with a minimum size of 8MiB"
 _FILESYSTEM_SHARE = 0.9  # what ext4 leaves for data beside journal, inode tables and bitmaps, rounded down
 
@@ -27,6 +27,11 @@ class Problem:
 def first_problem(settings: Settings) -> Problem | None:
     """The first combination that cannot work, if there is one."""
     return next((problem for check in _CHECKS for problem in check(settings)), None)
+
+
+def first_size_problem(settings: Settings) -> Problem | None:
+    """The first thing that does not fit on the disks."""
+    return next((problem for check in (_cache_fits_ssd, _files_fit) for problem in check(settings)), None)
 
 
 def _own_image_has_keys(settings: Settings) -> Iterator[Problem]:
@@ -69,8 +74,28 @@ def _some_configuration(settings: Settings) -> Iterator[Problem]:
 
 def _disks_exist(settings: Settings) -> Iterator[Problem]:
     for name, disk in _disks(settings).items():
-        if disk.path and not disk.path.startswith("volume:") and not Path(disk.path).exists():
-            yield Problem((f"storage.{name}.path",), "there is no such directory or block device")
+        key = f"storage.{name}.path"
+        if disk.is_volume:
+            if settings.machine.connect == EMBEDDED:
+                sentence = "a volume needs a libvirt daemon, the embedded driver knows no pools"
+                yield Problem((key, "machine.connect"), sentence, "--connect qemu:///system, or give a path")
+        elif disk.path and not Path(disk.path).exists():
+            yield Problem((key,), "there is no such directory or block device")
+        elif disk.path and not (Path(disk.path).is_dir() or Path(disk.path).is_block_device()):
+            yield Problem((key,), "it is a file, which would be overwritten", "name the directory to make a file in")
+
+
+def _disks_are_two(settings: Settings) -> Iterator[Problem]:
+    ssd, hdd = settings.storage.ssd, settings.storage.hdd
+    if _identity(ssd) is not None and _identity(ssd) == _identity(hdd):
+        yield Problem(("storage.ssd.path", "storage.hdd.path"), "both name the same disk")
+
+
+def _identity(disk: DiskSettings) -> object:
+    """What two names of one disk have in common; None for a directory, where each makes its own file."""
+    if disk.path is None or disk.is_volume:
+        return disk.path
+    return Path(disk.path).stat().st_rdev if Path(disk.path).is_block_device() else None
 
 
 def _cache_fits_ssd(settings: Settings) -> Iterator[Problem]:
@@ -81,7 +106,7 @@ def _cache_fits_ssd(settings: Settings) -> Iterator[Problem]:
     if storage.metadata_bytes < _LVM_METADATA_LEAST_BYTES:
         yield Problem(("storage.metadata_size",), f"LVM wants {size_text(_LVM_METADATA_LEAST_BYTES)} or more for it")
     # One extent more: the volume group's own header comes first on the disk.
-    needed = _extents(storage.cache_bytes) + _extents(storage.metadata_bytes) + _LVM_EXTENT_BYTES
+    needed = _extents(storage.cache_bytes) + _extents(storage.metadata_bytes) + LVM_EXTENT_BYTES
     if ssd_bytes is not None and needed > ssd_bytes:
         yield Problem(
             ("storage.cache_size", "storage.metadata_size", "storage.ssd.size"),
@@ -128,6 +153,7 @@ _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _files_exist,
     _some_configuration,
     _disks_exist,
+    _disks_are_two,
     _cache_fits_ssd,
     _files_fit,
     _deadlines_leave_time,
@@ -139,21 +165,21 @@ def _disks(settings: Settings) -> dict[str, DiskSettings]:
 
 
 def _extents(size_bytes: int) -> int:
-    return -(-size_bytes // _LVM_EXTENT_BYTES) * _LVM_EXTENT_BYTES
+    return -(-size_bytes // LVM_EXTENT_BYTES) * LVM_EXTENT_BYTES
 
 
 def disk_bytes(disk: DiskSettings) -> int | None:
     """The size that the guest will see; None when only libvirt knows it (a volume)."""
     if disk.path is None:
         return disk.size_bytes
-    if disk.path.startswith("volume:"):
+    if disk.is_volume:
         return None
     path = Path(disk.path)
     if not path.is_block_device():
         return disk.size_bytes
     # In sectors of 512 bytes whatever the device's own are (kernel: Documentation/ABI/stable/sysfs-block).
     sectors = Path("/sys/class/block") / path.resolve().name / "size"
-    return int(sectors.read_text(encoding="ascii")) * 512
+    return usable_bytes(int(sectors.read_text(encoding="ascii")) * 512)
 
 
 def job_count(job: Path) -> int:

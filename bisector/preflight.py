@@ -21,7 +21,7 @@ from bisector.machine import places
 from bisector.machine import probes as machine
 from bisector.packages import merged
 from bisector.room import check_build_room, check_disk, check_room
-from bisector.settings import DiskSettings, Settings
+from bisector.settings import Settings
 from bisector.workload.runner import check_job
 
 
@@ -76,8 +76,8 @@ def _room(asked: Asked) -> Finding:
     return Finding("disk room", Grade.OK, check_room(asked.settings, asked.run_dir))
 
 
-def _disk(name: str, wish: DiskSettings) -> Finding:
-    return Finding(f"{name} disk", Grade.OK, check_disk(f"storage.{name}.path", wish))
+def _disk(asked: Asked, name: str) -> Finding:
+    return Finding(f"{name} disk", Grade.OK, check_disk(asked.settings, name, asked.scratch))
 
 
 # Read as a table, so laid out as one; the order is that of the rows.
@@ -99,9 +99,11 @@ PROBES: tuple[Probe, ...] = (
     Probe("user namespaces", Need.RUN, lambda asked: machine.namespaces(asked.settings.machine)),
     Probe("run directory", Need.RUN, lambda asked: places.directory("run directory", asked.run_dir)),
     Probe("cache directory", Need.RUN, lambda asked: places.directory("cache directory", resources.cache_home())),
+    Probe("libvirt's reach", Need.RUN, lambda asked: machine.reach(
+        asked.settings.machine, asked.scratch, asked.run_dir)),
     Probe("disk room", Need.RUN, _room),
-    Probe("ssd disk", Need.RUN, lambda asked: _disk("ssd", asked.settings.storage.ssd)),
-    Probe("hdd disk", Need.RUN, lambda asked: _disk("hdd", asked.settings.storage.hdd)),
+    Probe("ssd disk", Need.RUN, lambda asked: _disk(asked, "ssd")),
+    Probe("hdd disk", Need.RUN, lambda asked: _disk(asked, "hdd")),
     Probe("fio job", Need.RUN, _job),
     Probe("host load", Need.NOTHING, lambda asked: places.contention(asked.settings.contention)),
     Probe("mail", Need.NOTHING, lambda asked: history.mail(Path.home())),

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from bisector.model import Direction, Terms
 
+EMBEDDED = "qemu:///embed"
+
 
 class Accelerator(StrEnum):
     """How the guest's CPU runs; AUTO is decided by booting something."""
@@ -48,6 +50,14 @@ STACKS = {
 # What "auto" puts below the stack's fragments: without a base .config the smallest kernel, over one its mending.
 BARE_FRAGMENT = "tiny"
 BASE_FRAGMENT = "distribution"
+# Of a block device or a volume the guest gets all but this much at either end (machine/testdisk.py says why). It
+# covers what tells a disk's content: the last of ZFS' labels and btrfs' first superblock end within it.
+DISK_MARGIN_BYTES = 1 << 20
+
+
+def usable_bytes(disk_bytes: int) -> int:
+    """What of a block device or volume is the guest's, in whole MiB; 0 or less for one without room."""
+    return (disk_bytes - 2 * DISK_MARGIN_BYTES) // DISK_MARGIN_BYTES * DISK_MARGIN_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +112,11 @@ class DiskSettings:
     size_bytes: int
     iops_limit: int
     bytes_per_s_limit: int
+
+    @property
+    def is_volume(self) -> bool:
+        """Whether libvirt keeps it."""
+        return self.path is not None and self.path.startswith("volume:")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,16 @@
 """Bad input at the command line: a sentence, what to type next, an exit code, and nothing left behind."""
 
+import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from bisector import cli
+from bisector import cli, resources
 from bisector.cli import main
 from bisector.record import schema
 from bisector.record.rundir import state_home
@@ -219,3 +222,19 @@ def test_help_has_examples(world: World, verb: str) -> None:
         main([*([verb] if verb else []), "--help"])
     assert caught.value.code == 0
     assert "examples:" in world.output.readouterr().out
+
+
+def test_no_qemu(world: World, tmp_path: Path) -> None:
+    """In a process of its own: libvirt looks for QEMU in the PATH it is loaded with."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for directory in map(Path, ("/usr/bin", "/bin", "/usr/sbin")):
+        for program in directory.iterdir():
+            if not program.name.startswith("qemu-system") and not (programs / program.name).exists():
+                (programs / program.name).symlink_to(program)
+    command = [sys.executable, "-m", "bisector", "start", "v1", "v2", "--repo", str(world.repo)]
+    environment = {**os.environ, "PATH": str(programs), "PYTHONPATH": str(resources.ROOT)}
+    refused = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert refused.returncode == 2, refused.stderr
+    assert "libvirt finds no QEMU" in refused.stderr
+    assert "install qemu-system-x86" in refused.stderr

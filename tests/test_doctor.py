@@ -14,6 +14,7 @@ from bisector.cli import main
 from bisector.errors import InfraError, UserError
 from bisector.findings import Finding, Grade
 from bisector.machine import image, probes
+from bisector.machine.domain import Hypervisor
 from bisector.packages import install
 from bisector.preflight import PROBES, Asked, Need, Probe
 from bisector.settings import Settings
@@ -146,6 +147,12 @@ def no_libvirt_and_no_qemu(machine: Machine) -> None:
     machine.patch.setenv("PATH", str(machine.programs))
 
 
+def qemu_that_does_not_start(machine: Machine) -> None:
+    """Taken for a daemon's, the embedded driver refuses to end the guest with its connection."""
+    machine.patch.setattr(probes, "EMBEDDED", "none")
+    machine.patch.setattr(Hypervisor, "embedded", property(lambda self: False))
+
+
 def ordinary_user_without_namespaces(machine: Machine) -> None:
     machine.patch.setattr(os, "geteuid", lambda: 1000)
     machine.program("unshare", "echo no mapping >&2; exit 1")
@@ -204,6 +211,7 @@ MISSING: tuple[tuple[str, str, Callable[[Machine], None], str], ...] = (
     ("user namespaces", "user namespaces", ordinary_user_without_namespaces, "--add-subuids"),
     ("run directory", "run directory", run_directory_below_a_file, "--run-dir"),
     ("cache directory", "cache directory", cache_below_a_file, "--run-dir"),
+    ("libvirt's reach", "libvirt's reach", qemu_that_does_not_start, "--connect qemu:///embed"),
     ("disk room", "disk room", no_room, "--run-dir"),
     ("ssd disk", "ssd disk", disk_gone("ssd"), ""),
     ("hdd disk", "hdd disk", disk_gone("hdd"), ""),

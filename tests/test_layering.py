@@ -85,7 +85,7 @@ TOGETHER = (
 OWNERS = {
     "subprocess": {"bisector.process"},
     "git": {"bisector.history.door"},
-    "libvirt": {"bisector.machine.domain"},
+    "libvirt": {"bisector.machine.domain", "bisector.machine.volume"},
     "fabric": {"bisector.machine.guest"},
     "paramiko": {"bisector.machine.guest"},
     "sqlite3": {"bisector.record.database"},

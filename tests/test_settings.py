@@ -191,7 +191,7 @@ paths = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0
     str.strip
 )
 written = st.fixed_dictionaries(
-    {},
+    {"machine.connect": st.just("qemu:///system")},  # what has volumes
     optional={
         "profile": st.sampled_from(["quick", "article"]),
         "bisect.terms": st.sampled_from(["slow:fast", "a-1:b_2"]),
@@ -380,7 +380,26 @@ def test_stack_without_cache_asks_nothing_of_it() -> None:
 
 
 def test_size_of_a_volume_is_libvirts_affair() -> None:
-    from_argv("--ssd", "volume:default/ssd", "--cache-size", "2GiB", "--hdd", "volume:a/b", "--file-size", "1GiB")
+    volumes = ("--ssd", "volume:default/ssd", "--hdd", "volume:a/b")
+    from_argv(*volumes, "--cache-size", "2GiB", "--file-size", "1GiB", "--connect", "qemu:///system")
+
+
+def test_volume_of_the_embedded_driver() -> None:
+    with pytest.raises(UserError, match=r"storage\.ssd\.path = .*machine\.connect = .*knows no pools"):
+        from_argv("--ssd", "volume:default/ssd")
+
+
+def test_disks_that_are_one(directory: Path) -> None:
+    volume = ("volume:default/one", "--connect", "qemu:///system")
+    with pytest.raises(UserError, match="both name the same disk"):
+        from_argv("--ssd", "volume:default/one", "--hdd", *volume)
+    from_argv("--ssd", str(directory), "--hdd", str(directory))
+
+
+def test_file_as_a_disk_is_refused(directory: Path) -> None:
+    (directory / "precious.img").write_text("data")
+    with pytest.raises(UserError, match=r"storage\.hdd\.path = .*it is a file, which would be overwritten"):
+        from_argv("--hdd", "precious.img")
 
 
 # The line of a key, and the jobs of a job file

@@ -9,6 +9,7 @@ from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_direct
 from bisector.commands.output import write
 from bisector.history.repository import Repository
 from bisector.history.worktrees import remove_leftovers
+from bisector.machine.attach import leftovers
 from bisector.machine.domain import open_hypervisor
 from bisector.machine.image import build_image
 from bisector.machine.vm import domain_prefix
@@ -49,7 +50,8 @@ def reset(arguments: argparse.Namespace) -> int:
             hypervisor.reap(domain_prefix(run.path))
         with Repository.open(asked.repository) as repository:
             remove_leftovers(repository, run.path)
-        for leftover in (run.path / "build", *run.path.glob("*.img"), *run.path.glob("*.qcow2")):
+        disks = leftovers(settings.storage, run.path, domain_prefix(run.path))
+        for leftover in (run.path / "build", *run.path.glob("*.qcow2"), *disks):
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)
         if arguments.delete:
             shutil.rmtree(run.path)

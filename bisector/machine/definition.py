@@ -82,7 +82,7 @@ class DiskSpec:
 
     ``direct`` bypasses the host's page cache (O_DIRECT), so that the figure is the device's and
     not the host's memory; only a file system that cannot do it is a reason to say no. Limits of 0
-    are no limit.
+    are no limit. ``part`` is the offset and length in bytes that the guest sees, else all.
     """
 
     serial: str
@@ -90,6 +90,7 @@ class DiskSpec:
     direct: bool = True
     iops_limit: int = 0
     bytes_per_s_limit: int = 0
+    part: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,8 @@ class DomainSpec:
     ``root`` is a throw-away qcow2 overlay; ``root_base`` its raw backing file, named so that libvirt
     leaves its owner alone. Without a root the kernel panics after its banner, which is enough for
     a probe. ``modules`` is a file system that the guest finds as the read-only disk with the serial
-    number :data:`MODULES_SERIAL`. ``ssh_port`` is on the loopback interface of the host.
+    number :data:`MODULES_SERIAL`. ``ssh_port`` is on the loopback interface of the host. ``run_as`` is the
+    user and group of QEMU under a daemon that would choose its own.
     """
 
     name: str
@@ -114,6 +116,7 @@ class DomainSpec:
     modules: Path | None = None
     vcpus: int = 2
     memory_bytes: int = 1 << 30
+    run_as: tuple[int, int] | None = None
 
 
 def command_line(append: str = "", own_init: bool = False) -> tuple[str, ...]:
@@ -142,6 +145,11 @@ def domain_xml(spec: DomainSpec) -> str:
     for event in ("on_poweroff", "on_reboot", "on_crash"):
         _text(domain, event, "destroy")
     _devices(domain, spec)
+    if spec.run_as is not None:
+        user, group = spec.run_as
+        # relabel: else QEMU could not read the secrets that the daemon leaves for it in a directory of its own
+        label = ET.SubElement(domain, "seclabel", type="static", model="dac", relabel="yes")
+        _text(label, "label", f"+{user}:+{group}")
     _network(domain, spec.ssh_port)
     return ET.tostring(domain, encoding="unicode")
 
@@ -204,7 +212,10 @@ def _test_disk(devices: ET.Element, spec: DiskSpec, device: str) -> None:
     driver |= {"cache": "none", "io": "native"} if spec.direct else {"cache": "writeback", "io": "threads"}
     # stop, not report: the host's full or broken disk must not look like an I/O error of the kernel under test
     ET.SubElement(disk, "driver", driver | {"error_policy": "stop", "rerror_policy": "stop"})
-    ET.SubElement(disk, "source", spec.source.xml)
+    source = ET.SubElement(disk, "source", spec.source.xml)
+    if spec.part is not None:
+        offset, size = map(str, spec.part)
+        ET.SubElement(ET.SubElement(source, "slices"), "slice", type="storage", offset=offset, size=size)
     ET.SubElement(disk, "target", dev=device, bus="virtio")
     limits = {"total_bytes_sec": spec.bytes_per_s_limit, "total_iops_sec": spec.iops_limit}
     if any(limits.values()):

@@ -20,17 +20,17 @@ from urllib.parse import urlsplit
 
 from bisector.deadline import Deadline, DeadlineExpired
 from bisector.errors import InfraError, UserError
-from bisector.machine.definition import DomainSpec, SourceKind, domain_xml
+from bisector.machine.definition import DomainSpec, domain_xml
 from bisector.machine.embedded import configure, embedded_root, guest_pids, remove_if_idle, runs_guest
 from bisector.packages import install
-from bisector.settings import Accelerator
+from bisector.settings import EMBEDDED, Accelerator
 
 # The embedded driver logs to our standard error otherwise; libvirt reads this once, when it is loaded.
 os.environ.setdefault("LIBVIRT_LOG_OUTPUTS", "4:file:/dev/null")
 
 import libvirt
 
-EMBEDDED = "qemu:///embed"
+from bisector.machine.volume import Volume
 
 _LOCAL_SCHEMES = ("qemu", "qemu+unix")
 _END_DEADLINE_S = 5.0
@@ -75,6 +75,17 @@ class Hypervisor:
         return self._embedded_root is not None
 
     @property
+    def run_as(self) -> tuple[int, int] | None:
+        """User and group that QEMU is to have; None where it has ours anyway.
+
+        A system daemon's QEMU is a user of its own, who cannot enter an ordinary home directory. So it is
+        told to be us, with the group that may open /dev/kvm: that of the daemon's own user.
+        """
+        if self.embedded or urlsplit(self._connection.getURI()).path != "/system":
+            return None
+        return os.getuid(), _kvm_group() or os.getgid()
+
+    @property
     def qemu_version(self) -> str:
         """QEMU's version, as ``7.2.22``; raises :class:`UserError` when there is no QEMU for x86_64."""
         try:
@@ -95,26 +106,20 @@ class Hypervisor:
             return False
         return True
 
-    def volume_bytes(self, pool: str, name: str) -> int:
-        """The size of a libvirt volume; raises :class:`UserError` when it cannot be used."""
+    def volume(self, pool: str, name: str) -> Volume:
+        """A volume of libvirt's; raises :class:`UserError` when there is none that could be a test disk."""
         if self.embedded:
             raise UserError(
                 f"volume:{pool}/{name} needs a libvirt daemon, the embedded driver knows no pools",
                 "use --connect qemu:///system, or give a path",
             )
-        try:
-            return int(self._connection.storagePoolLookupByName(pool).storageVolLookupByName(name).info()[1])
-        except libvirt.libvirtError as error:
-            raise UserError(f"volume:{pool}/{name}: {error}", f"see: virsh vol-list {pool}") from error
+        return Volume.find(self._connection, pool, name)
 
     def start(self, spec: DomainSpec) -> "Domain":
         """Start a transient guest; the console file is made first, so it holds the first byte.
 
         Raises :class:`InfraError` with QEMU's own words when it does not start.
         """
-        for disk in spec.disks:
-            if disk.source.kind is SourceKind.VOLUME:
-                self.volume_bytes(disk.source.pool, disk.source.name)
         spec.console.write_bytes(b"")
         spec.console.chmod(0o644)
         self._endings.pop(spec.name, None)
@@ -306,6 +311,12 @@ class Domain:
         if ending is not Ending.GUEST:
             raise InfraError(f"{self.spec.name}: {ending}", "; ".join(self._qemu_log()[-2:]))
         return False
+
+
+def _kvm_group() -> int:
+    with suppress(OSError):
+        return Path("/dev/kvm").stat().st_gid
+    return 0
 
 
 def open_hypervisor(uri: str, root: Path, cache: Path | None = None) -> Hypervisor:

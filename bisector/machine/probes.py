@@ -18,8 +18,10 @@ from bisector.machine.domain import Hypervisor, library_version, open_hypervisor
 from bisector.machine.host import free_port
 from bisector.machine.image import GuestImage, check_namespaces, check_programs, find_image, find_overlay_tool
 from bisector.machine.image import own_image as read_own_image
+from bisector.machine.places import nearest
+from bisector.machine.reach import check_reach
 from bisector.packages import install
-from bisector.settings import Accelerator, MachineSettings
+from bisector.settings import EMBEDDED, Accelerator, MachineSettings
 
 KVM_DEVICE = Path("/dev/kvm")
 _BOOT = Path("/boot")
@@ -49,6 +51,20 @@ def qemu(machine: MachineSettings, scratch: Path) -> Finding:
         version = hypervisor.qemu_version
         check_wish(machine.accelerator, hypervisor)
         return Finding("qemu", Grade.OK, f"{version}, as libvirt finds it")
+
+
+def reach(machine: MachineSettings, scratch: Path, run_dir: Path) -> Finding:
+    """Whether QEMU can use the files of a run; raises :class:`UserError` with its words when not."""
+    row = "libvirt's reach"
+    if machine.connect == EMBEDDED:
+        return Finding(row, Grade.INFO, "not asked: QEMU is started by this process, as this user")
+    try:
+        opened = _opened(machine, scratch)
+    except UserError:
+        return Finding(row, Grade.INFO, "libvirt does not answer, so it is not known which files it could use")
+    with opened as hypervisor:
+        check_reach(hypervisor, nearest(run_dir), nearest(resources.cache_home()))
+    return Finding(row, Grade.OK, "its QEMU starts with files of the run directory and of the cache")
 
 
 def qemu_img() -> Finding:

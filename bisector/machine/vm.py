@@ -16,13 +16,14 @@ from typing import Self
 
 from bisector import resources
 from bisector.deadline import Deadline
-from bisector.errors import InfraError, KernelFault
+from bisector.errors import KernelFault
 from bisector.machine.accelerator import MEMORY, choose_accelerator
+from bisector.machine.attach import attached
 from bisector.machine.console import ALIVE_LINE, Console
-from bisector.machine.definition import DiskSource, DiskSpec, DomainSpec, SourceKind, command_line
+from bisector.machine.definition import DomainSpec, command_line
 from bisector.machine.domain import Domain, Hypervisor, open_hypervisor
 from bisector.machine.guest import Guest, GuestError, GuestLost, GuestTimeout
-from bisector.machine.host import direct_io, free_port
+from bisector.machine.host import free_port
 from bisector.machine.image import GuestImage, build_image, overlay, own_image
 from bisector.model import Fault, FaultKind, Kernel, Stage
 from bisector.settings import Accelerator, DiskSettings, MachineSettings, Settings
@@ -228,10 +229,12 @@ class VirtualMachines:
             root = self._run_dir / "root.qcow2"
             root.unlink(missing_ok=True)
             stack.callback(root.unlink, missing_ok=True)
-            disks = tuple(stack.enter_context(self._disk(serial, one)) for serial, one in self._disks())
-            spec = self._spec(
-                f"{domain_prefix(self._run_dir)}{name}", kernel, logs / CONSOLE, overlay(self.image, root)
+            prefix = domain_prefix(self._run_dir)
+            disks = tuple(
+                stack.enter_context(attached(serial, one, self._run_dir, prefix, self._hypervisor.volume))
+                for serial, one in self._disks()
             )
+            spec = self._spec(f"{prefix}{name}", kernel, logs / CONSOLE, overlay(self.image, root))
             spec = dataclasses.replace(spec, disks=disks, accelerator=self._accelerator(spec))
             machine = VirtualMachine(self._hypervisor, spec, kernel, self)
             stack.callback(machine.close)
@@ -251,6 +254,7 @@ class VirtualMachines:
             root_base=self.image.root if self.image.disk_format == "raw" else None,
             vcpus=machine.vcpus,
             memory_bytes=machine.memory_bytes,
+            run_as=self._hypervisor.run_as,
         )
 
     def _accelerator(self, spec: DomainSpec) -> Accelerator:
@@ -259,27 +263,6 @@ class VirtualMachines:
 
     def _disks(self) -> tuple[tuple[str, DiskSettings], ...]:
         return (("ssd", self.settings.storage.ssd), ("hdd", self.settings.storage.hdd))
-
-    @contextmanager
-    def _disk(self, serial: str, wish: DiskSettings) -> Iterator[DiskSpec]:
-        """A disk of the settings; a directory gets a new sparse file, which is removed again."""
-        path = Path(wish.path) if wish.path is not None and not wish.path.startswith("volume:") else None
-        if wish.path is not None and (path is None or not path.is_dir()):
-            source = DiskSource.parse(wish.path)
-            yield DiskSpec(serial, source, True, wish.iops_limit, wish.bytes_per_s_limit)
-            return
-        directory = path or self._run_dir
-        file = directory / f"{domain_prefix(self._run_dir)}{serial}.img"
-        file.unlink(missing_ok=True)
-        try:
-            with file.open("wb") as made:
-                made.truncate(wish.size_bytes)
-            source = DiskSource(SourceKind.FILE, str(file.resolve()))
-            yield DiskSpec(serial, source, direct_io(directory), wish.iops_limit, wish.bytes_per_s_limit)
-        except OSError as error:
-            raise InfraError(f"cannot make the {serial} disk {file}: {error.strerror}", f"df {directory}") from error
-        finally:
-            file.unlink(missing_ok=True)
 
 
 def domain_prefix(run_dir: Path) -> str:

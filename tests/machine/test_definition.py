@@ -89,6 +89,22 @@ def test_disks_under_test() -> None:
     assert targets == ["vda", "vdb", "vdc", "vdd"]
 
 
+def test_a_disk_of_which_the_guest_gets_a_part() -> None:
+    part = DiskSpec("ssd", DiskSource(SourceKind.BLOCK, "/dev/sdz"), part=(1 << 20, 8 << 20))
+    (disk,) = (disk for serial, disk in disks(replace(SPEC, disks=(part,))).items() if serial == "ssd")
+    found = disk.find("source/slices/slice")
+    assert found is not None
+    assert found.attrib == {"type": "storage", "offset": str(1 << 20), "size": str(8 << 20)}
+    assert disks()["ssd"].find("source/slices") is None
+
+
+def test_qemu_under_a_daemon_is_who_we_are() -> None:
+    assert tree().find("seclabel") is None
+    label = tree(replace(SPEC, run_as=(1000, 107))).find("seclabel")
+    assert label is not None
+    assert (label.get("model"), label.get("relabel"), label.findtext("label")) == ("dac", "yes", "+1000:+107")
+
+
 def test_host_cache_is_bypassed_unless_the_file_system_cannot() -> None:
     drivers = {name: disk.find("driver") for name, disk in disks().items()}
     caching = {name: (driver.get("cache"), driver.get("io")) for name, driver in drivers.items() if driver is not None}

@@ -4,13 +4,11 @@ The kernel is a stand-in of a few bytes (tiny_kernel.py), so a guest costs a sec
 """
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +18,11 @@ import pytest
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, UserError
 from bisector.machine.definition import DiskSource, DiskSpec, DomainSpec, SourceKind
-from bisector.machine.domain import EMBEDDED, Domain, Hypervisor, open_hypervisor
+from bisector.machine.domain import Domain, Hypervisor, open_hypervisor
 from bisector.machine.embedded import embedded_root, guest_pids, remove_if_idle, runs_guest
 from bisector.machine.host import direct_io, free_port
-from bisector.settings import Accelerator
+from bisector.settings import EMBEDDED, Accelerator
+from tests.libvirtd import libvirtd
 from tests.machine.tiny_kernel import End, tiny_kernel
 
 PREFIX = f"bisector-test-{os.getpid()}-"
@@ -99,49 +98,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[str]:
-    """The URI of a libvirtd of our own, with its own sockets; it needs root, as libvirtd does."""
-    if shutil.which("libvirtd") is None or shutil.which("virtlogd") is None:
-        pytest.skip("libvirtd is not installed")
-    if os.getuid() != 0:
-        pytest.skip("libvirtd needs root")
-    with tempfile.TemporaryDirectory(prefix="bisector-libvirtd-") as name:
-        root = Path(name)
-        root.chmod(0o755)
-        (root / "libvirtd.conf").write_text(
-            f'unix_sock_dir = "{root}"\nauth_unix_rw = "none"\nlog_outputs = "3:stderr"\n'
-        )
-        (root / "virtlogd.conf").write_text('log_outputs = "3:stderr"\n')
-        # Its children are adopted and reaped by this parent: QEMU daemonizes itself, libvirtd waits until it
-        # is gone, and the first process of a container may never, or late, reap what it inherits (prctl(2)).
-        reaper = textwrap.dedent(
-            """
-            import ctypes, os, signal, subprocess, sys
-            ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
-            daemon = subprocess.Popen(sys.argv[1:]).pid
-            signal.signal(signal.SIGTERM, lambda *_: os.kill(daemon, signal.SIGTERM))
-            while os.wait()[0] != daemon:
-                pass
-            """
-        )
-        commands = [
-            [sys.executable, "-c", reaper, "libvirtd", "-f", f"{root}/libvirtd.conf", "-p", f"{root}/libvirtd.pid"]
-        ]
-        if not Path("/run/libvirt/virtlogd-sock").is_socket() or not _answers(Path("/run/libvirt/virtlogd-sock")):
-            commands.insert(0, ["virtlogd", "-f", f"{root}/virtlogd.conf", "-p", f"{root}/virtlogd.pid"])
-        with (root / "log").open("wb") as log:
-            processes = [subprocess.Popen(command, stdout=log, stderr=log) for command in commands]
-            try:
-                Deadline("libvirtd's socket", 20.0).poll(lambda: _answers(root / "libvirt-sock") or None)
-                yield f"qemu+unix:///system?socket={root}/libvirt-sock"
-            finally:
-                for process in reversed(processes):
-                    process.terminate()
-                    process.wait(20)
-
-
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as client:
-        return client.connect_ex(str(path)) == 0
+    with libvirtd() as uri:
+        yield uri
 
 
 @pytest.fixture(params=["embed", "daemon"])
@@ -302,6 +260,7 @@ from dataclasses import replace
 from pathlib import Path
 from bisector.machine.domain import open_hypervisor
 from tests.machine.test_domain import spec_of, wait_for_words
+from tests.libvirtd import libvirtd
 from tests.machine.tiny_kernel import End
 uri, name, place, cache = sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4])
 hypervisor = open_hypervisor(uri, place, cache)
@@ -350,9 +309,9 @@ def test_a_killed_orchestrator_leaves_nothing_for_good(
 @pytest.mark.vm
 def test_volumes(place: Path, cache: Path, daemon: str) -> None:
     with open_hypervisor("qemu:///embed", place, cache) as hypervisor, pytest.raises(UserError, match="daemon"):
-        hypervisor.volume_bytes("pool", "ssd")
+        hypervisor.volume("pool", "ssd")
     with open_hypervisor(daemon, place) as hypervisor, pytest.raises(UserError, match="volume:no-such-pool/ssd"):
-        hypervisor.volume_bytes("no-such-pool", "ssd")
+        hypervisor.volume("no-such-pool", "ssd")
 
 
 @pytest.mark.vm

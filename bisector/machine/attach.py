@@ -1,0 +1,91 @@
+"""The guest's two disks under test: what the settings name, empty, for one trial."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from bisector.errors import InfraError, UserError
+from bisector.machine import testdisk
+from bisector.machine.definition import DiskSource, DiskSpec, SourceKind
+from bisector.machine.host import direct_io
+from bisector.settings import DiskSettings, StorageSettings
+
+FindVolume = Callable[[str, str], testdisk.ExistingDisk]
+
+
+@contextmanager
+def attached(
+    serial: str, wish: DiskSettings, run_dir: Path, prefix: str, find_volume: FindVolume
+) -> Iterator[DiskSpec]:
+    """A disk of the settings, empty; in a directory a new sparse file is made, and removed again.
+
+    ``find_volume`` is given a volume's pool and name. Raises :class:`UserError` for a disk that may not be overwritten.
+    """
+    with existing(serial, wish, find_volume) as there:
+        if there is not None:
+            offset_and_length = testdisk.empty(there)
+            source = DiskSource.parse(there.name)
+            yield DiskSpec(serial, source, True, wish.iops_limit, wish.bytes_per_s_limit, offset_and_length)
+            return
+    directory = Path(wish.path) if wish.path is not None else run_dir
+    file = directory / _file_name(prefix, serial)
+    try:
+        _make(serial, file, wish.size_bytes)
+        source = DiskSource(SourceKind.FILE, str(file.resolve()))
+        yield DiskSpec(serial, source, direct_io(directory), wish.iops_limit, wish.bytes_per_s_limit)
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def leftovers(storage: StorageSettings, run_dir: Path, prefix: str) -> Iterator[Path]:
+    """Files of disks that a killed process of the run has left."""
+    for serial, wish in (("ssd", storage.ssd), ("hdd", storage.hdd)):
+        file = (run_dir if wish.path is None else Path(wish.path)) / _file_name(prefix, serial)
+        if file.is_file():
+            yield file
+
+
+def _file_name(prefix: str, serial: str) -> str:
+    return f"{prefix}{serial}.img"
+
+
+def _make(serial: str, file: Path, size_bytes: int) -> None:
+    try:
+        file.unlink(missing_ok=True)
+        with file.open("wb") as made:
+            made.truncate(size_bytes)
+    except OSError as error:
+        raise InfraError(f"cannot make the {serial} disk {file}: {error.strerror}", f"df {file.parent}") from error
+
+
+@contextmanager
+def existing(serial: str, wish: DiskSettings, find_volume: FindVolume) -> Iterator[testdisk.ExistingDisk | None]:
+    """The block device or volume that the settings name, ours alone meanwhile; None for a file yet to be made.
+
+    Raises :class:`UserError` when it is not there, not to be had, or holds something.
+    """
+    if wish.path is None or Path(wish.path).is_dir():
+        if wish.path is not None and not os.access(wish.path, os.W_OK | os.X_OK):
+            raise UserError(f"storage.{serial}.path: {wish.path} is not writable")
+        yield None
+        return
+    with ExitStack() as stack:
+        with _about(serial):
+            disk: testdisk.ExistingDisk
+            if wish.is_volume:
+                source = DiskSource.parse(wish.path)
+                disk = find_volume(source.pool, source.name)
+            else:
+                disk = stack.enter_context(testdisk.BlockDevice.claimed(Path(wish.path)))
+            testdisk.check(disk)
+        yield disk
+
+
+@contextmanager
+def _about(serial: str) -> Iterator[None]:
+    """Say which setting it is."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"storage.{serial}.path: {error}", error.hint) from error

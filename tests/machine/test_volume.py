@@ -1,0 +1,92 @@
+"""Volumes of a real libvirt daemon as test disks."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector.errors import UserError
+from bisector.machine import testdisk
+from bisector.machine.attach import attached
+from bisector.machine.domain import Hypervisor, open_hypervisor
+from bisector.machine.reach import check_reach
+from bisector.settings import DISK_MARGIN_BYTES, DiskSettings
+from tests import libvirtd
+from tests.libvirtd import VOLUME_BYTES
+from tests.machine.test_domain import place, spec_of, wait_for_words
+from tests.machine.tiny_kernel import End
+
+__all__ = ["place"]
+
+pytestmark = pytest.mark.vm
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that the daemon does not see."""
+    return tmp_path_factory.mktemp("hidden")
+
+
+@pytest.fixture(scope="module")
+def uri(hidden: Path) -> Iterator[str]:
+    with libvirtd.libvirtd((hidden,)) as made:
+        yield made
+
+
+@pytest.fixture
+def pool(uri: str, tmp_path: Path) -> Iterator[Path]:
+    """The directory of a pool that has a volume in either format."""
+    with libvirtd.pool(uri, tmp_path, {"raw": "raw", "qcow2": "qcow2"}):
+        yield tmp_path
+
+
+@pytest.fixture
+def hypervisor(uri: str, place: Path) -> Iterator[Hypervisor]:
+    with open_hypervisor(uri, place) as opened:
+        yield opened
+
+
+def wish(name: str) -> DiskSettings:
+    return DiskSettings(f"volume:tests/{name}", 0, 0, 0)
+
+
+def test_a_guest_gets_an_empty_volume_without_its_margins(hypervisor: Hypervisor, pool: Path, place: Path) -> None:
+    (pool / "raw").write_bytes(bytes(MIB) + b"\xff" * (126 * MIB) + bytes(MIB))
+    with attached("ssd", wish("raw"), place, "x-", hypervisor.volume) as disk:
+        assert disk.part == (DISK_MARGIN_BYTES, VOLUME_BYTES - 2 * DISK_MARGIN_BYTES)
+        data = (pool / "raw").read_bytes()
+        assert not any(data[: 5 * MIB]) and not any(data[123 * MIB :])  # noqa: PT018 - one thing
+        with hypervisor.start(replace(spec_of(place, End.SLEEP), disks=(disk,), run_as=hypervisor.run_as)) as domain:
+            wait_for_words(domain)
+            assert domain.is_running()
+
+
+@pytest.mark.parametrize(("offset", "what"), [(MIB - 512, False), (0, True)])
+def test_signatures_are_seen_through_libvirt(hypervisor: Hypervisor, pool: Path, offset: int, what: bool) -> None:
+    with (pool / "raw").open("r+b") as file:
+        file.seek(offset)
+        file.write(b"LUKS\xba\xbe\0\1")
+    assert bool(testdisk.signatures(hypervisor.volume("tests", "raw"))) is what
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("qcow2", "is qcow2, a test disk has to be raw"), ("none", "volume:tests/none: .* not found")]
+)
+def test_volumes_that_are_no_test_disk(hypervisor: Hypervisor, pool: Path, place: Path, name: str, words: str) -> None:
+    with (
+        pytest.raises(UserError, match=f"storage.hdd.path: .*{words}"),
+        attached("hdd", wish(name), place, "x-", hypervisor.volume),
+    ):
+        pytest.fail("it was taken")
+
+
+def test_reach(hypervisor: Hypervisor, place: Path, hidden: Path) -> None:
+    check_reach(hypervisor, place, place)
+    for run_dir, cache in ((hidden, place), (place, hidden)):
+        with pytest.raises(UserError, match="cannot work with files in") as caught:
+            check_reach(hypervisor, run_dir, cache)
+        assert "--run-dir" in caught.value.hint
+        assert not list(hidden.iterdir())
