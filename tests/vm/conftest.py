@@ -16,12 +16,21 @@ from typing import Any
 
 import pytest
 
+from bisector import options
 from bisector.deadline import Deadline
+from bisector.fleet.local import kernel_builder
 from bisector.resources import cache_home
 from tests.demo import history
 from tests.demo.run import newest_tarball
 
 TRIAL_DEADLINE_S = 1500.0
+
+# A trial of seconds, with the kernels that other tests have: the slow disk is not slowed down, so that even a run of
+# this length leaves the small cache full.
+SHORT = (
+    *("--cache-size", "16MiB", "--file-size", "8MiB", "--runtime", "3s", "--set", "storage.hdd.iops_limit=0"),
+    *("--set", "storage.ssd.size=128MiB", "--set", "storage.hdd.size=128MiB"),
+)
 
 
 @dataclass
@@ -51,6 +60,22 @@ class Tool:
     def environment(self) -> dict[str, str]:
         return {**os.environ, "XDG_STATE_HOME": str(self.state)}
 
+    def trial(self, *words: str | Path) -> dict[str, Any]:
+        """The facts of ``bisector test`` with these words, which has to end well."""
+        tested = self("test", *words, "--repo", self.repo, "--json", "--quiet")
+        assert tested.returncode == 0, tested.stdout + tested.stderr
+        trial: dict[str, Any] = json.loads(tested.stdout)
+        assert trial["verdict"] in ("measured", "weak"), trial["reason"]
+        assert [run["name"] for run in trial["runs"]] == ["empty", "full"]
+        return trial
+
+    def refused(self, *words: str | Path, code: int = 2) -> str:
+        """What the person reads when ``bisector test`` with these words is refused."""
+        tested = self("test", *words, "--repo", self.repo, "--quiet")
+        assert tested.returncode == code, tested.stdout + tested.stderr
+        assert "Traceback" not in tested.stderr
+        return tested.stderr
+
     def status(self, run_dir: Path) -> dict[str, Any]:
         shown = self("status", "--json", "--run-dir", run_dir)
         assert shown.returncode == 0, shown.stderr
@@ -70,6 +95,17 @@ class Tool:
 @pytest.fixture(scope="session")
 def demo() -> history.History:
     return history.make(newest_tarball(), cache_home() / "demo" / "linux")
+
+
+@pytest.fixture(scope="session")
+def built(demo: history.History, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The kernel of the new end is among those that are kept."""
+    settings = options.load().settings.kernel
+    new = subprocess.run(
+        ["git", "-C", demo.repo, "rev-parse", f"{demo.new}^{{tree}}"], capture_output=True, text=True, check=True
+    )
+    if kernel_builder(settings).find(new.stdout.strip()) is None:
+        Tool(Path(demo.repo), tmp_path_factory.mktemp("built")).trial(demo.new, *SHORT)
 
 
 @pytest.fixture

@@ -1,0 +1,47 @@
+"""Other work on the host beside the guest: measured again, then given up on, never a verdict."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.demo.history import History
+from tests.loopdevice import command
+from tests.vm.conftest import SHORT, Tool
+
+pytestmark = pytest.mark.vm
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """Two processes that never rest."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    yield
+    for loop in loops:
+        loop.kill()
+        loop.wait()
+
+
+def child_of(parent: str, repo: Path, clone: Path) -> str:
+    """A clone with one commit more, which changes nothing: both ends' kernel is one that is kept."""
+    command("git", "clone", "--quiet", "--shared", "--no-checkout", repo, clone)
+    who = ("-c", "user.name=nobody", "-c", "user.email=nobody@localhost")
+    made = command("git", "-C", clone, *who, "commit-tree", f"{parent}^{{tree}}", "-p", parent, "-m", "nothing new")
+    return made.strip()
+
+
+def test_weak_evidence_is_never_a_verdict(tool: Tool, demo: History, built: None, tmp_path: Path, busy: None) -> None:
+    repo, run_dir = tmp_path / "linux", tmp_path / "run"
+    child = child_of(demo.new, tool.repo, repo)
+    # A threshold by which any figure would have a verdict.
+    wishes = ("--threshold", "1", "--set", "bisect.max_repeats=1", *SHORT)
+    started = tool("start", demo.new, child, "--repo", repo, "--run-dir", run_dir, *wishes)
+    assert started.returncode == 1, started.stdout + started.stderr
+    assert "no sound measurement in 2: the host was busy" in started.stderr
+    status = tool.status(run_dir)
+    assert status["state"] == "failed"
+    assert [trial["verdict"] for trial in status["trials"]] == ["weak", "weak"]
+    assert all(trial["runs"][-1]["contention"]["other_busy_cores"] > 0.5 for trial in status["trials"])
+    assert (status["first_fixed"], status["weak"]) == (None, 2)
