@@ -176,8 +176,9 @@ class Hypervisor:
         connection, self._connection = self._connection, None
         with suppress(libvirt.libvirtError):  # the daemon may be gone, and its callbacks with it
             connection.domainEventDeregisterAny(self._callback)
-        with suppress(libvirt.libvirtError):
-            connection.close()
+        if self._embedded_root is None:
+            with suppress(libvirt.libvirtError):
+                connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -337,7 +338,7 @@ def open_hypervisor(uri: str, root: Path, cache: Path | None = None) -> Hypervis
             "use --connect qemu:///embed, or --connect qemu:///system",
         )
     try:
-        connection = libvirt.open(uri)
+        connection = _embedded_driver().connected(uri) if directory else libvirt.open(uri)
     except libvirt.libvirtError as error:
         hint = (
             "`make setup` installs libvirt's QEMU driver and the user it wants"
@@ -359,10 +360,21 @@ def _version(number: int) -> str:
 
 
 class _EmbeddedDriver:
-    """libvirt keeps the first directory of its embedded driver for the life of the process; so do we."""
+    """libvirt keeps the first directory of its embedded driver for the life of the process; so do we.
+
+    The connection, too: each one that is opened registers the driver again, and the 22nd is refused
+    ("Too many drivers", MAX_DRIVERS in libvirt's src/libvirt.c).
+    """
 
     def __init__(self) -> None:
         self.directory: Path | None = None
+        self._connection: Any = None
+
+    def connected(self, uri: str) -> Any:
+        """The one connection; raises libvirt's error when it cannot be made."""
+        if self._connection is None:
+            self._connection = libvirt.open(uri)
+        return self._connection
 
 
 @functools.cache

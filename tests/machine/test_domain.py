@@ -70,6 +70,13 @@ def test_one_process_has_one_embedded_directory(tmp_path: Path) -> None:
     assert not first.exists()
 
 
+def test_the_embedded_driver_is_opened_again_and_again(place: Path, cache: Path) -> None:
+    """libvirt itself refuses the 22nd time in a process."""
+    for _ in range(30):
+        with open_hypervisor(EMBEDDED, place, cache) as opened:
+            assert opened.qemu_version
+
+
 def test_embedded_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
     directory = embedded_root(tmp_path)
     try:
