@@ -57,6 +57,34 @@ _COMPILER = (
         evidence=Evidence.LITERATURE,
     ),
     Quirk(
+        name="start-kernel-canary",
+        signs=(Sign("include/linux/compiler.h", lacks="prevent_tail_call_optimization"),),
+        edits=(
+            Edit(
+                "init/main.c",
+                "we're now alive */\n\trest_init();\n}",
+                "we're now alive */\n\trest_init();\n\tmb();\n}",
+            ),
+        ),
+        cure=Cure("a9a3ed1eff36", "x86: Fix early boot crash on gcc-10, third try", "v5.7"),
+        symptom="the same in start_kernel",
+        evidence=Evidence.LITERATURE,
+    ),
+    Quirk(
+        name="start-kernel-canary-arch",
+        signs=(Sign("include/linux/compiler.h", lacks="prevent_tail_call_optimization"),),
+        edits=(
+            Edit(
+                "init/main.c",
+                "we're now alive */\n\tarch_call_rest_init();\n}",
+                "we're now alive */\n\tarch_call_rest_init();\n\tmb();\n}",
+            ),
+        ),
+        cure=Cure("a9a3ed1eff36", "x86: Fix early boot crash on gcc-10, third try", "v5.7"),
+        symptom="the same in start_kernel, since v4.20",
+        evidence=Evidence.LITERATURE,
+    ),
+    Quirk(
         name="force-order-pagetable",
         signs=(Sign("arch/x86/boot/compressed/pgtable_64.c", has="\nunsigned long __force_order;"),),
         edits=(Edit("arch/x86/boot/compressed/pagetable.c", "\nunsigned long __force_order;\n", "\n"),),
@@ -83,7 +111,7 @@ _COMPILER = (
             ),
         ),
         cure=Cure("29be86d7f9cb", "kbuild: add -fcf-protection=none when using retpoline flags", "v5.3"),
-        symptom="gcc with -fcf-protection by default (Ubuntu's since 9): not compatible with -mindirect-branch",
+        symptom="gcc 9 with -fcf-protection by default (Ubuntu's): not compatible with -mindirect-branch",
         evidence=Evidence.LITERATURE,
     ),
     Quirk(
@@ -102,8 +130,11 @@ _COMPILER = (
             ),
         ),
         cure=Cure("ee2ab467bddf", "x86/boot: Use '-std=gnu11' to fix build with GCC 15", "v6.14"),
-        symptom="gcc 15, whose default is C23: cannot use keyword 'false' as enumeration constant, in arch/x86/boot",
-        evidence=Evidence.LITERATURE,
+        symptom=(
+            "gcc 15, whose default is C23: cannot use keyword 'false' as enumeration constant, in arch/x86/boot"
+            " (tried with gcc 14 -std=gnu23)"
+        ),
+        evidence=Evidence.TRIED,
     ),
 )
 
@@ -135,7 +166,7 @@ _BINUTILS = (
             "binutils 2.31: Unsupported relocation type: R_X86_64_PLT32 (4) with CONFIG_RANDOMIZE_BASE,"
             " and no module can be loaded"
         ),
-        evidence=Evidence.LITERATURE,
+        evidence=Evidence.TRIED,
     ),
     Quirk(
         name="objtool-no-symbols",
@@ -143,7 +174,7 @@ _BINUTILS = (
         edits=(Edit("tools/objtool/elf.c", 'WARN("missing symbol table");\n\t\treturn -1;', "return 0;"),),
         cure=Cure("1d489151e9f9", "objtool: Don't fail on missing symbol table", "v5.11"),
         symptom="binutils 2.36 leaves out unused section symbols: thunk_64.o: warning: objtool: missing symbol table",
-        evidence=Evidence.LITERATURE,
+        evidence=Evidence.TRIED,
     ),
 )
 
@@ -160,7 +191,7 @@ _MAKE = (
         ),
         cure=Cure("9564a8cf422d", "Kbuild: fix # escaping in .cmd files for future Make", "v4.17"),
         symptom="make 4.3: each command with a # in it counts as changed, so that every build compiles all",
-        evidence=Evidence.LITERATURE,
+        evidence=Evidence.TRIED,
     ),
     Quirk(
         name="make-number-sign-tools",

@@ -33,6 +33,10 @@ _OLD_LOG2 = (
     "\t\t\t\t   ) :\t\t\\\n"
 )
 _OLD_SELECT = "\tfd_set in;\n\n\tFD_ZERO(&in);\n\tFD_SET(0, &in);\n\tselect(1, &in, NULL, &in, NULL);\n"
+_START_KERNEL_CURED = {
+    "include/linux/compiler.h": "#define prevent_tail_call_optimization()\tmb()\n",
+    "init/main.c": "we're now alive */\n\tarch_call_rest_init();\n\n\tprevent_tail_call_optimization();\n}\n",
+}
 _RETPOLINE = "KBUILD_CFLAGS += $(RETPOLINE_CFLAGS)\n"
 
 # By the quirk's name: trees that need it (of that release), and one after the cure.
@@ -40,6 +44,19 @@ TROUBLED: dict[str, dict[str, Tree]] = {
     "no-pie": {"v4.8": {"Makefile": "KBUILD_CFLAGS   := -Wall -std=gnu89\n"}},
     "ilog2-nan": {"v4.10": dict.fromkeys(_LOG2, _OLD_LOG2)},
     "start-secondary-canary": {"v4.11": {"include/linux/compiler.h": "#define barrier()\n", **_START_SECONDARY}},
+    "start-kernel-canary": {
+        "v4.11": {
+            "include/linux/compiler.h": "#define barrier()\n",
+            "init/main.c": "\t/* Do the rest non-__init'ed, we're now alive */\n\trest_init();\n}\n",
+        }
+    },
+    "start-kernel-canary-arch": {
+        "v5.4": {
+            "include/linux/compiler.h": "#define barrier()\n",
+            "init/main.c": "{\n\trest_init();\n}\n"
+            "\t/* Do the rest non-__init'ed, we're now alive */\n\tarch_call_rest_init();\n}\n",
+        }
+    },
     "force-order-pagetable": {
         "v4.15": {"arch/x86/boot/compressed/pagetable.c": "*/\nunsigned long __force_order;\n", **_PGTABLE}
     },
@@ -104,6 +121,8 @@ CURED: dict[str, Tree] = {
         "arch/x86/kernel/smpboot.c": "\tcpu_startup_entry(CPUHP_AP_ONLINE_IDLE);\n\n"
         "\tprevent_tail_call_optimization();\n}\n",
     },
+    "start-kernel-canary": _START_KERNEL_CURED,
+    "start-kernel-canary-arch": _START_KERNEL_CURED,
     "force-order-pagetable": {
         "arch/x86/boot/compressed/pagetable.c": "*/\nunsigned long __force_order;\n",  # v4.11: the only one
         "arch/x86/boot/compressed/pgtable_64.c": "\n",
