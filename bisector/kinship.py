@@ -13,23 +13,26 @@ from bisector.model import Change, Commit, Kernel, Relevance
 
 @dataclass(frozen=True, slots=True)
 class Kinship:
-    """The kernels of one repository, as one builder makes them."""
+    """The kernels of one repository, as one builder makes them, and the commits around them.
+
+    With ``first_parent`` what a merge brings in is the merge's, and its other parents do not count.
+    """
 
     trees: Trees
     builder: KernelBuilder
+    first_parent: bool = False
 
     def twin(self, commit: Commit, kernel: Kernel) -> Commit | None:
         """A parent of a commit with this kernel that surely has it, too; None when nobody can say so."""
         read = self.builder.read_by(kernel.key)
         if read is None:
             return None
-        repository = self.trees.repository
-        parents = repository.commits(repository.parents(commit.sha))
+        parents = self.trees.repository.commits(self.parents(commit.sha))
         return next((one for one in parents if read.same(self.trees.changes(kernel.tree, one.tree))), None)
 
     def parents(self, sha: str) -> tuple[str, ...]:
-        """The hashes of a commit's parents."""
-        return self.trees.repository.parents(sha)
+        """The hashes of a commit's parents, as far as the bisection follows them."""
+        return self.trees.repository.parents(sha, first_only=self.first_parent)
 
     def relevance(self, wanted: Range, old: Kernel, new: Kernel) -> Relevance | None:
         """How many commits of a range can matter, as far as the builds of its ends say; None when they do not.

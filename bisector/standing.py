@@ -1,6 +1,7 @@
 """How a bisection stands, from its record alone: what ``status`` and ``table`` show."""
 
 import shlex
+from functools import partial
 from pathlib import Path
 
 from bisector import options
@@ -78,8 +79,9 @@ def _candidates(asked: BisectionRow, judging: Judging, *, narrowed: bool) -> tup
         with Repository.open(asked.repository) as repository:
             old_end, new_end = repository.commits((asked.old_sha, asked.new_sha))
             wanted = Range(old_end, new_end, asked.first_parent, asked.paths)
+            parents = partial(repository.parents, first_only=asked.first_parent)
             left = repository.commits(repository.ask("rev-list", *wanted.limits(new, olds)).lines)
-            return judging.possible(left, repository.parents) if narrowed else left
+            return judging.possible(left, parents) if narrowed else left
     except BisectorError:
         return ()
 

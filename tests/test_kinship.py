@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from bisector import options
+from bisector import options, process
 from bisector.events import Event
 from bisector.history.ranges import Range
 from bisector.history.repository import Repository
@@ -168,3 +168,23 @@ def test_how_many_commits_can_matter_is_counted(world: World) -> None:
     for kernel in (old, new):
         (kernel.image.parent / "sources.gz").unlink()
     assert world.kin.relevance(wanted, old, new) is None
+
+
+def test_what_a_merge_brings_in_is_the_merges_where_only_first_parents_count(world: World) -> None:
+    """A merge with the kernel of its second parent, seen with and without ``--first-parent``."""
+    base, read = (world.commits[name] for name in ("base", "read"))
+    git: list[str | Path] = [
+        "git",
+        "-C",
+        world.repository.top,
+        "-c",
+        "user.name=Test",
+        "-c",
+        "user.email=test@example.org",
+    ]
+    argv = [*git, "commit-tree", "-m", "merge", "-p", base.sha, "-p", read.sha, read.tree]
+    (merge,) = world.repository.commits([process.run(argv, deadline_s=30).stdout.strip()])
+    kernel = world.build("read")
+    trees, builder = world.kin.trees, world.kin.builder
+    assert Kinship(trees, builder).twin(merge, kernel) == read
+    assert Kinship(trees, builder, first_parent=True).twin(merge, kernel) is None

@@ -162,7 +162,7 @@ def _loop(work: _Work, display: Display) -> Outcome:
         engine = stack.enter_context(local_engine(settings, run.path, work.repository, display))
         bisect = stack.enter_context(Bisect(work.repository, run.path, work.wanted, settings.bisect.terms))
         skips = store.bisection().skips
-        kin = Kinship(Trees(work.repository), engine.bench.builder)
+        kin = Kinship(Trees(work.repository), engine.bench.builder, work.wanted.first_parent)
         return Bisection(work.wanted, skips, settings, run.path, store, bisect, engine, display, kin).run()
 
 

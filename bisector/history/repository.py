@@ -104,9 +104,10 @@ class Repository:
         """Whether ``older`` is ``newer`` or can be reached from it."""
         return self.ask("merge-base", "--is-ancestor", older, newer, ok=(0, 1)).status == 0
 
-    def parents(self, sha: str) -> tuple[str, ...]:
-        """The hashes of a commit's parents, all of them, whatever a path limit would leave out."""
-        return tuple(self.ask("rev-parse", f"{sha}^@").lines)
+    def parents(self, sha: str, *, first_only: bool = False) -> tuple[str, ...]:
+        """The hashes of a commit's parents, whatever a path limit would leave out."""
+        parents = self.ask("rev-parse", f"{sha}^@").lines
+        return parents[:1] if first_only else parents
 
     def merge_bases(self, one: str, *others: str) -> tuple[str, ...]:
         """The best common ancestors of ``one`` and a merge of ``others`` (git-merge-base(1)); maybe none."""

@@ -50,6 +50,13 @@ def test_trees_are_compared_at_some_paths(make: Make) -> None:
     assert Trees(repository).alike_at(names["c0"], (), ("Makefile",)) == ()
 
 
+def test_parents_are_told_in_their_order(make: Make) -> None:
+    repository, names = make(old_base_merge())
+    assert repository.parents(names["m"]) == (names["c3"], names["b3"])
+    assert repository.parents(names["m"], first_only=True) == (names["c3"],)
+    assert repository.parents(names["c0"]) == ()
+
+
 def test_a_clone_without_trees_does_not_fetch_them(make: Make) -> None:
     repository, names = make(linear(3))
     assert Trees(repository).at_hand
