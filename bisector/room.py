@@ -8,7 +8,7 @@ from pathlib import Path
 from bisector import checks, resources
 from bisector.errors import UserError
 from bisector.machine.attach import existing
-from bisector.machine.domain import open_hypervisor
+from bisector.machine.connection import open_hypervisor
 from bisector.machine.host import disk_room_bytes
 from bisector.machine.places import nearest
 from bisector.machine.testdisk import BlockDevice, ExistingDisk

@@ -16,7 +16,7 @@ import pytest
 
 from bisector.deadline import Deadline
 
-# As in bisector.machine.domain: else it logs to standard error, whoever loads it first.
+# As in bisector.machine: else it logs to standard error, whoever loads it first.
 os.environ.setdefault("LIBVIRT_LOG_OUTPUTS", "4:file:/dev/null")
 
 import libvirt

@@ -14,7 +14,7 @@ from bisector.cli import main
 from bisector.errors import InfraError, UserError
 from bisector.findings import Finding, Grade
 from bisector.machine import image, probes
-from bisector.machine.domain import Hypervisor
+from bisector.machine.hypervisor import Hypervisor
 from bisector.packages import install
 from bisector.preflight import PROBES, Asked, Need, Probe
 from bisector.settings import Settings

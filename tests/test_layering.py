@@ -85,7 +85,14 @@ TOGETHER = (
 OWNERS = {
     "subprocess": {"bisector.process"},
     "git": {"bisector.history.door"},
-    "libvirt": {"bisector.machine.domain", "bisector.machine.volume"},
+    # Its objects are of several kinds that refer to each other, and each is watched in its own way: how the library is
+    # loaded and reached, the connection, the domain, the volume.
+    "libvirt": {
+        "bisector.machine.connection",
+        "bisector.machine.domain",
+        "bisector.machine.hypervisor",
+        "bisector.machine.volume",
+    },
     "fabric": {"bisector.machine.guest"},
     "paramiko": {"bisector.machine.guest"},
     "sqlite3": {"bisector.record.database"},

@@ -10,7 +10,7 @@ from bisector.commands.output import write
 from bisector.history.repository import Repository
 from bisector.history.worktrees import remove_leftovers
 from bisector.machine.attach import leftovers
-from bisector.machine.domain import open_hypervisor
+from bisector.machine.connection import open_hypervisor
 from bisector.machine.image import build_image
 from bisector.machine.vm import domain_prefix
 from bisector.model import State

@@ -15,8 +15,9 @@ from bisector.deadline import Deadline, DeadlineExpired
 from bisector.errors import InfraError, UserError
 from bisector.machine.console import Console
 from bisector.machine.definition import DomainSpec
-from bisector.machine.domain import Domain, Hypervisor
+from bisector.machine.domain import Domain
 from bisector.machine.host import host_facts
+from bisector.machine.hypervisor import Hypervisor
 from bisector.settings import Accelerator
 
 MEMORY = "accelerator.json"  # in the cache directory

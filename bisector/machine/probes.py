@@ -13,9 +13,10 @@ from bisector import resources
 from bisector.errors import UserError
 from bisector.findings import Finding, Grade
 from bisector.machine.accelerator import MEMORY, check_wish, choose_accelerator, remembered
+from bisector.machine.connection import library_version, open_hypervisor
 from bisector.machine.definition import DomainSpec
-from bisector.machine.domain import Hypervisor, library_version, open_hypervisor
 from bisector.machine.host import free_port
+from bisector.machine.hypervisor import Hypervisor
 from bisector.machine.image import GuestImage, check_namespaces, check_programs, find_image, find_overlay_tool
 from bisector.machine.image import own_image as read_own_image
 from bisector.machine.places import nearest

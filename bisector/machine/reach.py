@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 from bisector.errors import InfraError, UserError
 from bisector.machine.definition import DiskSource, DiskSpec, DomainSpec, SourceKind
-from bisector.machine.domain import Hypervisor
 from bisector.machine.host import free_port
+from bisector.machine.hypervisor import Hypervisor
 from bisector.machine.vm import domain_prefix
 from bisector.settings import EMBEDDED, Accelerator
 

@@ -19,11 +19,13 @@ from bisector.deadline import Deadline
 from bisector.errors import KernelFault
 from bisector.machine.accelerator import MEMORY, choose_accelerator
 from bisector.machine.attach import attached
+from bisector.machine.connection import open_hypervisor
 from bisector.machine.console import ALIVE_LINE, Console
 from bisector.machine.definition import DomainSpec, command_line
-from bisector.machine.domain import Domain, Hypervisor, open_hypervisor
+from bisector.machine.domain import Domain
 from bisector.machine.guest import Guest, GuestError, GuestLost, GuestTimeout
 from bisector.machine.host import free_port
+from bisector.machine.hypervisor import Hypervisor
 from bisector.machine.image import GuestImage, build_image, overlay, own_image
 from bisector.model import Fault, FaultKind, Kernel, Stage
 from bisector.settings import Accelerator, DiskSettings, MachineSettings, Settings

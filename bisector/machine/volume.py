@@ -1,4 +1,4 @@
-"""A volume of libvirt as a test disk; part of what :mod:`bisector.machine.domain` knows of libvirt."""
+"""A volume of libvirt as a test disk; one of the owners of libvirt."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

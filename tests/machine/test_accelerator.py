@@ -10,8 +10,9 @@ import pytest
 from bisector.errors import UserError
 from bisector.machine import accelerator
 from bisector.machine.accelerator import choose_accelerator
+from bisector.machine.connection import open_hypervisor
 from bisector.machine.definition import DomainSpec
-from bisector.machine.domain import Hypervisor, open_hypervisor
+from bisector.machine.hypervisor import Hypervisor
 from bisector.settings import EMBEDDED, Accelerator
 from tests.machine.test_domain import cache, place, spec_of
 from tests.machine.tiny_kernel import End, tiny_kernel

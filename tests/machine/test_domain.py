@@ -17,10 +17,12 @@ import pytest
 
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, UserError
+from bisector.machine.connection import open_hypervisor
 from bisector.machine.definition import DiskSource, DiskSpec, DomainSpec, SourceKind
-from bisector.machine.domain import Domain, Hypervisor, open_hypervisor
+from bisector.machine.domain import Domain
 from bisector.machine.embedded import embedded_root, guest_pids, remove_if_idle, runs_guest
 from bisector.machine.host import direct_io, free_port
+from bisector.machine.hypervisor import Hypervisor
 from bisector.settings import EMBEDDED, Accelerator
 from tests.libvirtd import libvirtd
 from tests.machine.tiny_kernel import End, tiny_kernel
@@ -265,7 +267,7 @@ ORCHESTRATOR = """
 import sys, time
 from dataclasses import replace
 from pathlib import Path
-from bisector.machine.domain import open_hypervisor
+from bisector.machine.connection import open_hypervisor
 from tests.machine.test_domain import spec_of, wait_for_words
 from tests.libvirtd import libvirtd
 from tests.machine.tiny_kernel import End
@@ -280,7 +282,7 @@ time.sleep(600)
 REAPER = """
 import sys
 from pathlib import Path
-from bisector.machine.domain import open_hypervisor
+from bisector.machine.connection import open_hypervisor
 with open_hypervisor(sys.argv[1], Path(sys.argv[3]), Path(sys.argv[4])) as hypervisor:
     print(*hypervisor.reap(sys.argv[2]))
 """

@@ -14,8 +14,8 @@ from bisector.errors import UserError
 from bisector.findings import Grade
 from bisector.machine import accelerator, places, probes
 from bisector.machine.definition import DomainSpec
-from bisector.machine.domain import Hypervisor
 from bisector.machine.host import ContentionMeter
+from bisector.machine.hypervisor import Hypervisor
 from bisector.model import Contention
 from bisector.settings import Accelerator, ContentionSettings, MachineSettings
 from tests.machine.test_accelerator import Offering

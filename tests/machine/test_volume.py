@@ -9,7 +9,8 @@ import pytest
 from bisector.errors import UserError
 from bisector.machine import testdisk
 from bisector.machine.attach import attached
-from bisector.machine.domain import Hypervisor, open_hypervisor
+from bisector.machine.connection import open_hypervisor
+from bisector.machine.hypervisor import Hypervisor
 from bisector.machine.reach import check_reach
 from bisector.settings import DISK_MARGIN_BYTES, DiskSettings
 from tests import libvirtd
