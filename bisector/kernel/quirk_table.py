@@ -194,6 +194,25 @@ _MAKE = (
         evidence=Evidence.TRIED,
     ),
     Quirk(
+        name="boot-link-flip",
+        signs=(),
+        edits=(
+            Edit(
+                "arch/x86/boot/compressed/Makefile",
+                "\n$(obj)/vmlinux: $(vmlinux-objs-y) FORCE\n"
+                "\t$(call if_changed,check_data_rel)\n\t$(call if_changed,ld)\n",
+                "\ncmd_check-and-link-vmlinux = $(cmd_check_data_rel); $(cmd_ld)\n"
+                "$(obj)/vmlinux: $(vmlinux-objs-y) FORCE\n\t$(call if_changed,check-and-link-vmlinux)\n",
+            ),
+        ),
+        cure=Cure("92a4728608a8", "x86/boot: Fix if_changed build flip/flop bug", "v4.18"),
+        symptom=(
+            "any make: two commands of one target take turns, arch/x86/boot/compressed/vmlinux is linked at every"
+            " other build, and its .cmd file never tells the same as the last time"
+        ),
+        evidence=Evidence.TRIED,
+    ),
+    Quirk(
         name="make-number-sign-tools",
         signs=(Sign("tools/build/Build.include", lacks="pound"),),
         edits=(

@@ -83,6 +83,12 @@ TROUBLED: dict[str, dict[str, Tree]] = {
         "v5.8": {"tools/objtool/elf.c": '\tif (!symtab) {\n\t\tWARN("missing symbol table");\n\t\treturn -1;\n\t}\n'}
     },
     "make-number-sign": {"v4.15": {"scripts/Kbuild.include": _OLD_MAKE_CMD}},
+    "boot-link-flip": {
+        "v4.15": {
+            "arch/x86/boot/compressed/Makefile": "\n$(obj)/vmlinux: $(vmlinux-objs-y) FORCE\n"
+            "\t$(call if_changed,check_data_rel)\n\t$(call if_changed,ld)\n\nOBJCOPYFLAGS_vmlinux.bin :=  -S\n"
+        }
+    },
     "make-number-sign-tools": {
         "v4.15": {
             "tools/build/Build.include": f"{_OLD_MAKE_CMD}\n"
@@ -141,6 +147,10 @@ CURED: dict[str, Tree] = {
     "plt32": dict.fromkeys(_RELOCATIONS, "\tcase R_X86_64_PC32:\n\tcase R_X86_64_PLT32:\n"),
     "objtool-no-symbols": {"tools/objtool/elf.c": "\tif (!symtab) {\n\t\t/* thunk_64.o. */\n\t\treturn 0;\n\t}\n"},
     "make-number-sign": {"scripts/Kbuild.include": _NEW_MAKE_CMD},
+    "boot-link-flip": {
+        "arch/x86/boot/compressed/Makefile": "$(obj)/vmlinux: $(vmlinux-objs-y) FORCE\n"
+        "\t$(call if_changed,check-and-link-vmlinux)\n"
+    },
     "make-number-sign-tools": {
         "tools/build/Build.include": f"{_NEW_MAKE_CMD}\nprintf '$(pound) cannot find fixdep (%s)\\n'"
     },
