@@ -28,7 +28,14 @@ EVENTS = (
     events.TrialJudged(1, TRIALS[0], Verdict.OLD, "slow"),
     events.Note("x"),
 )
-PLAIN = (Terms(), model.Artifact("a", "b", "c", 1), model.CommandResult("true", 0, "", ""))
+PLAIN = (
+    Terms(),
+    model.Artifact("a", "b", "c", 1),
+    model.CommandResult("true", 0, "", ""),
+    model.Change("drivers/md/dm.c", added=True),
+    model.Relevance(14565, 1012),
+    model.Compiler("gcc", "gcc 12.2.0, GNU ld 2.40"),
+)
 
 
 def classes_of(module: object) -> Iterator[type]:
