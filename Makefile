@@ -59,8 +59,9 @@ lint: setup
 	$(BIN)/ruff check
 	$(BIN)/mypy
 
+# Two workers for each core: a third of the time the tests wait for the disk (git and SQLite sync).
 unit: setup
-	$(BIN)/pytest -n auto -m 'not vm'
+	$(BIN)/pytest -n $$((2 * $$(nproc))) -m 'not vm'
 
 vm: setup
 	$(BIN)/pytest -m vm

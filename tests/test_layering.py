@@ -101,10 +101,13 @@ OWNERS = {
 }
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
-        yield name, ast.parse(path.read_text(encoding="utf-8"))
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = tuple(
+    (module_name(path), ast.parse(path.read_text(encoding="utf-8"))) for path in sorted(PACKAGE.rglob("*.py"))
+)
 
 
 def imports(tree: ast.Module) -> Iterator[str]:
@@ -138,15 +141,15 @@ def may_import(importer: str, imported: str) -> bool:
     return name == other or any({name, other} <= group for group in TOGETHER) or layer == 0
 
 
-@pytest.mark.parametrize(("name", "tree"), [pytest.param(*module, id=module[0]) for module in modules()])
+@pytest.mark.parametrize(("name", "tree"), [pytest.param(*module, id=module[0]) for module in MODULES])
 def test_imports_point_down(name: str, tree: ast.Module) -> None:
-    known = {module for module, _ in modules() if not (PACKAGE.parent / module.replace(".", "/")).is_dir()}
+    known = {module for module, _ in MODULES if not (PACKAGE.parent / module.replace(".", "/")).is_dir()}
     for imported in imports(tree):
         if imported in known:
             assert may_import(name, imported), f"{name} imports {imported}"
 
 
-@pytest.mark.parametrize(("name", "tree"), [pytest.param(*module, id=module[0]) for module in modules()])
+@pytest.mark.parametrize(("name", "tree"), [pytest.param(*module, id=module[0]) for module in MODULES])
 def test_outside_tools_have_one_owner(name: str, tree: ast.Module) -> None:
     for imported in imports(tree):
         owners = OWNERS.get(imported.split(".")[0])

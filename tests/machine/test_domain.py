@@ -72,6 +72,7 @@ def test_one_process_has_one_embedded_directory(tmp_path: Path) -> None:
     assert not first.exists()
 
 
+@pytest.mark.vm
 def test_the_embedded_driver_is_opened_again_and_again(place: Path, cache: Path) -> None:
     """libvirt itself refuses the 22nd time in a process."""
     for _ in range(30):
