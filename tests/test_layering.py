@@ -28,7 +28,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "bisector.history.graph",
+        "bisector.history.likelihood",
+        "bisector.history.posterior",
+        "bisector.history.choice",
+        "bisector.history.confirm",
         "bisector.history.search",
+        "bisector.history.midpoint",
+        "bisector.history.world",
+        "bisector.history.simulation",
         "bisector.analysis",
         "bisector.workload.fio",
         "bisector.workload.jobfile",
@@ -69,6 +76,20 @@ TOGETHER = (
     {"bisector.errors", "bisector.model", "bisector.events"},
     {"bisector.workload.fio", "bisector.workload.jobfile"},
     {"bisector.settings", "bisector.options", "bisector.option_table", "bisector.checks"},
+    {
+        f"bisector.history.{name}"
+        for name in (
+            "graph",
+            "likelihood",
+            "posterior",
+            "choice",
+            "confirm",
+            "search",
+            "midpoint",
+            "world",
+            "simulation",
+        )
+    },
     {f"bisector.report.{name}" for name in ("table", "status", "units", "text", "summary", "course", "checkup")},
     {
         "bisector.record",

@@ -1,0 +1,158 @@
+"""``simulate``: the search on a made-up truth, many times: how often it is right, and what it costs."""
+
+import argparse
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from bisector.commands.arguments import Verbs, add_json, add_repo, add_verb
+from bisector.commands.output import write, write_json
+from bisector.history.graph import RangeGraph
+from bisector.history.graphsource import graph_of_range, read_graph
+from bisector.history.ranges import Range, check_range
+from bisector.history.repository import Repository
+from bisector.history.simulation import Strategy, Summary, search_for, simulate, told
+from bisector.history.world import Conditions
+
+_EXAMPLES = """\
+examples:
+  bisector simulate --range v4.11 v4.13-rc1 --flip 0.05
+  bisector simulate --graph graph.txt.gz --flip-fixed 0.03 --flip-broken 0.002 --sticky 0.005 --skip 0.05
+  bisector simulate --graph graph.txt.gz --flip 0.05 --assume-flip 0.01      if it believed in less noise than there is
+the search is told --flip and --sticky, as a calibration of the ends would tell them, unless --assume-... says otherwise
+"""
+
+
+def add(verbs: Verbs) -> None:
+    """Register ``simulate``."""
+    verb = add_verb(verbs, "simulate", run, "the search on made-up truths, many times", examples=_EXAMPLES)
+    where = verb.add_mutually_exclusive_group(required=True)
+    where.add_argument("--graph", type=Path, metavar="FILE", help="a line per commit: its number, its parents' numbers")
+    where.add_argument("--range", nargs=2, metavar=("OLD", "NEW"), help="the commits of a range of --repo")
+    add_repo(verb)
+    verb.add_argument("--strategy", type=Strategy, choices=tuple(Strategy), default=Strategy.BAYES)
+    for flag, default, meaning in (
+        ("--flip", 0.0, "a run shows the wrong side"),
+        ("--flip-fixed", None, "a run of a fixed kernel looks broken (default: --flip)"),
+        ("--flip-broken", None, "a run of a broken kernel looks fixed (default: --flip)"),
+        ("--sticky", 0.0, "all runs of a commit show the wrong side"),
+        ("--skip", 0.0, "a commit cannot be tested"),
+        ("--relevant", 1.0, "a commit can change the kernel that is measured; the others are known"),
+        ("--suspects", None, "the culprit is among the suspects, 3 %% of all commits (default: nobody is suspected)"),
+        ("--undo", 1.0, "a commit reverts cleanly on the new end"),
+        ("--assume-flip", None, "what the search believes of --flip"),
+        ("--assume-sticky", None, "what the search believes of --sticky"),
+    ):
+        verb.add_argument(flag, type=_probability, default=default, metavar="P", help=meaning)
+    verb.add_argument("--effect", type=_factor, metavar="F", help="runs give figures, F times as high when fixed")
+    verb.add_argument("--spread", type=_spread, default=0.1, metavar="S", help="log standard deviation of the figures")
+    runs = verb.add_mutually_exclusive_group()
+    runs.add_argument("--early-stop", action="store_true", default=None, help="end runs early (default for bayes)")
+    runs.add_argument("--full-runs", action="store_false", dest="early_stop", help="never do (default for git)")
+    verb.add_argument("--trials", type=_count, default=500, metavar="N", help="default: 500")
+    verb.add_argument("--seed", type=_seed, default=1, metavar="N", help="default: 1")
+    add_json(verb)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Simulate, and say how it went."""
+    graph = _graph(arguments)
+    conditions = _conditions(arguments)
+    noise = told(conditions)
+    if arguments.assume_flip is not None:
+        noise = replace(noise, old_as_new=_some(arguments.assume_flip), new_as_old=_some(arguments.assume_flip))
+    if arguments.assume_sticky is not None:
+        noise = replace(noise, sticky=_some(arguments.assume_sticky))
+    search = search_for(conditions, noise)
+    results = simulate(graph, arguments.strategy, conditions, search, seed=arguments.seed, trials=arguments.trials)
+    summary = Summary.of(tuple(results))
+    if arguments.json:
+        what = {
+            "strategy": arguments.strategy,
+            "commits": len(graph),
+            "trials": arguments.trials,
+            "seed": arguments.seed,
+        }
+        write_json(what | asdict(summary))
+    else:
+        write(_as_text(arguments, len(graph), summary))
+    return 0
+
+
+def _as_text(arguments: argparse.Namespace, commits: int, summary: Summary) -> str:
+    shown = (
+        ("searches", f"{arguments.trials} by {arguments.strategy} among {commits:,} commits, seed {arguments.seed}"),
+        ("first answer", f"{summary.success_rate:.1%} right, {summary.claimed_mean:.1%} claimed"),
+        ("set", f"{summary.in_set_rate:.1%} hold the culprit; {summary.set_size_mean:.2f} commits"),
+        ("evaluations", f"{summary.evaluations_mean:.1f}, nine of ten at most {summary.evaluations_p90:.0f}"),
+        ("skips", f"{summary.skips_mean:.1f}"),
+        ("VM time", f"{summary.vm_hours_mean:.1f} h, nine of ten at most {summary.vm_hours_p90:.1f} h"),
+        ("a step", f"{summary.step_ms_mean:.1f} ms, {summary.step_ms_max:.1f} ms at most"),
+    )
+    return "".join(f"{name:13}{text}\n" for name, text in shown)
+
+
+def _graph(arguments: argparse.Namespace) -> RangeGraph:
+    if arguments.graph is not None:
+        return read_graph(arguments.graph)
+    with Repository.open(arguments.repo) as repository:
+        old, new = (repository.resolve(rev) for rev in arguments.range)
+        wanted = Range(old, new)
+        check_range(repository, wanted)
+        graph, _ = graph_of_range(repository, wanted)
+    return graph
+
+
+def _conditions(arguments: argparse.Namespace) -> Conditions:
+    early = arguments.early_stop
+    return Conditions(
+        old_as_new=arguments.flip if arguments.flip_broken is None else arguments.flip_broken,
+        new_as_old=arguments.flip if arguments.flip_fixed is None else arguments.flip_fixed,
+        sticky=arguments.sticky,
+        skip=arguments.skip,
+        relevant=arguments.relevant,
+        suspects=arguments.suspects,
+        undo=arguments.undo,
+        effect=arguments.effect,
+        spread=arguments.spread,
+        early_stop=arguments.strategy is Strategy.BAYES if early is None else early,
+    )
+
+
+def _probability(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is no probability: from 0 to 1")
+    return value
+
+
+def _factor(text: str) -> float:
+    value = float(text)
+    if not value > 1:
+        raise argparse.ArgumentTypeError(f"{text}: a factor above 1")
+    return value
+
+
+def _spread(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text}: above 0")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: at least 1")
+    return value
+
+
+def _seed(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text}: a seed is not negative")
+    return value
+
+
+def _some(probability: float) -> float:
+    """A belief that can still be corrected."""
+    return min(max(probability, 1e-6), 1 - 1e-6)

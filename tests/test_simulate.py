@@ -1,0 +1,94 @@
+"""The contract of ``bisector simulate``: options in, keys out."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bisector.cli import main
+
+from .history.graphs import RECORDED
+from .history.histories import build, linear
+
+KEYS = (
+    "success_rate",
+    "in_set_rate",
+    "set_size_mean",
+    "claimed_mean",
+    "evaluations_mean",
+    "evaluations_p90",
+    "skips_mean",
+    "vm_hours_mean",
+    "vm_hours_p90",
+    "step_ms_mean",
+    "step_ms_max",
+)
+RATES = {
+    "flip": 0.01,
+    "flip-fixed": 0.03,
+    "flip-broken": 0.002,
+    "sticky": 0.005,
+    "skip": 0.05,
+    "relevant": 0.07,
+    "suspects": 0.7,
+}
+
+
+@pytest.mark.parametrize("strategy", ["bayes", "git"])
+def test_the_contract(strategy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rates = [word for flag, rate in RATES.items() for word in (f"--{flag}", str(rate))]
+    code = main(
+        ["simulate", "--graph", str(RECORDED), "--strategy", strategy, *rates, "--seed", "4", "--trials", "2", "--json"]
+    )
+    document = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert set(KEYS) <= set(document)
+    assert all(isinstance(document[key], float) for key in KEYS)
+    assert {key: document[key] for key in ("strategy", "commits", "trials", "seed")} == {
+        "strategy": strategy,
+        "commits": 14_565,
+        "trials": 2,
+        "seed": 4,
+    }
+
+
+def test_a_real_range_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shas = build(tmp_path / "linux", linear(12))
+    words = ["--range", shas["c0"], shas["c11"], "--repo", str(tmp_path / "linux"), "--trials", "5", "--seed", "9"]
+    assert main(["simulate", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "5 by bayes among 11 commits, seed 9" in shown
+    assert "100.0% right" in shown
+
+
+def test_what_the_search_believes_can_be_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "line").write_text("0\n" + "".join(f"{n} {n - 1}\n" for n in range(1, 400)), encoding="ascii")
+    claims = []
+    for words in ((), ("--assume-flip", "0.001", "--assume-sticky", "0.0001")):
+        main(["simulate", "--graph", str(tmp_path / "line"), "--flip", "0.15", "--trials", "30", "--json", *words])
+        document = json.loads(capsys.readouterr().out)
+        claims.append(document["claimed_mean"] - document["success_rate"])
+    assert abs(claims[0]) < 0.06
+    assert claims[1] > 0.2 or document["not_one_change_rate"] > 0.2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["--flip", "1.5"], id="no probability"),
+        pytest.param(["--trials", "0"], id="no trial"),
+        pytest.param(["--seed", "-1"], id="negative seed"),
+        pytest.param(["--strategy", "luck"], id="no strategy"),
+        pytest.param(["--range", "a", "b"], id="graph and range"),
+    ],
+)
+def test_bad_input(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["simulate", "--graph", str(RECORDED), *words])
+    assert exit_.value.code == 2
+    assert words[0].removeprefix("--") in capsys.readouterr().err
+
+
+def test_no_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--graph", str(tmp_path / "none")]) == 2
+    assert "cannot be read" in capsys.readouterr().err
