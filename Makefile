@@ -13,13 +13,14 @@ PACKAGES := \
 	make bc bison flex libelf-dev libssl-dev kmod cpio xz-utils ccache \
 	linux-source
 
-.PHONY: help setup packages demo test lint unit vm bench clean
+.PHONY: help setup packages demo test lint unit vm bench calibrate clean
 
 help:
 	@echo 'make demo   find the commit that mended dm-cache in a history made from the distribution'"'"'s kernel source'
 	@echo 'make test   linters, unit tests, and the real thing in a virtual machine'
 	@echo 'make lint | unit | vm   each part of make test'
 	@echo 'make bench  what the tool itself costs'
+	@echo 'make calibrate   whether the search is as good as it says, in some thousand made-up worlds (minutes)'
 	@echo 'make clean  forget the virtual environment (caches of kernels and images stay: bisector reset --help)'
 
 setup: packages $(VENV)/installed
@@ -68,6 +69,9 @@ vm: setup
 
 bench: setup
 	$(BIN)/python -m tests.bench_planning
+
+calibrate: setup
+	$(BIN)/python -m tests.calibrate
 
 clean:
 	rm -rf $(VENV) build *.egg-info
