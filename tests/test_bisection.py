@@ -239,21 +239,29 @@ def test_how_much_can_matter_is_said_and_recorded_once(line: Lab) -> None:
     assert "14,565 commits, 1,012 can matter to this kernel" in [e.text for e in line.events if isinstance(e, Note)]
 
 
+TROUBLED: dict[str, Mapping[str, object]] = {"faults": {"c8": fakes.PANIC}, "busy": {"c4": 1}}
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[str]]:
+    """The answer of a run that nobody kills, and what it measured."""
+    whole = Lab(tmp_path_factory.mktemp("whole"), histories.linear(17), "c0", "c16")
+    engine = whole.engine("c7", **TROUBLED)
+    return whole.found(whole.bisect(engine)), [whole.names[sha] for sha in engine.measured]
+
+
 @pytest.mark.parametrize("kill_at", range(1, 9))
-def test_killed_anywhere_and_resumed_nothing_is_measured_twice(line: Lab, kill_at: int) -> None:
-    table: dict[str, Mapping[str, object]] = {"faults": {"c8": fakes.PANIC}, "busy": {"c4": 1}}
-    whole = Lab(line.path / "whole", line.nodes, "c0", "c16")
-    unbroken = whole.engine("c7", **table)
-    expected = whole.bisect(unbroken)
-    engine = line.engine("c7", **table)
+def test_killed_anywhere_and_resumed_nothing_is_measured_twice(
+    line: Lab, unbroken: tuple[str, list[str]], kill_at: int
+) -> None:
+    engine = line.engine("c7", **TROUBLED)
     engine.kill_at = kill_at
     try:
         outcome = line.bisect(engine)
     except fakes.Killed:
         engine.kill_at = None
         outcome = line.bisect(engine)
-    assert line.found(outcome) == whole.found(expected)
-    assert [line.names[sha] for sha in engine.measured] == [whole.names[sha] for sha in unbroken.measured]
+    assert (line.found(outcome), [line.names[sha] for sha in engine.measured]) == unbroken
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, emulator: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+def whole_machine(tmp_path: Path, emulator: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in PROGRAMS:
@@ -99,6 +99,11 @@ def machine(tmp_path: Path, emulator: Path, monkeypatch: pytest.MonkeyPatch) -> 
     work.mkdir()
     monkeypatch.chdir(work)
     return Machine(programs, options.load(directory=work).settings, work / "run", monkeypatch)
+
+
+@pytest.fixture
+def machine(whole_machine: Machine, known_qemu: None) -> Machine:
+    return whole_machine
 
 
 def no_room(machine: Machine) -> None:
@@ -349,7 +354,9 @@ def doctor(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     return code, capsys.readouterr().out
 
 
-def test_a_whole_machine(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.vm
+def test_a_whole_machine(whole_machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also that libvirt finds QEMU."""
     code, said = doctor(capsys, "--json")
     told = json.loads(said)
     assert (code, told["schema"], told["ready"]) == (0, 1, True)
@@ -358,7 +365,7 @@ def test_a_whole_machine(machine: Machine, capsys: pytest.CaptureFixture[str]) -
     names = [row["name"] for row in told["findings"]]
     assert len(names) == len(set(names))
     assert {probe.name for probe in PROBES} - {"build tools"} <= set(names)
-    assert not machine.run_dir.exists()
+    assert not whole_machine.run_dir.exists()
 
 
 def test_a_machine_that_lacks_something(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,10 +89,19 @@ _CODECS: dict[Any, tuple[Callable[[Any], Value], Callable[[Any], Any]]] = {
 }
 
 
+_COLUMNS: dict[type, Mapping[str, tuple[Callable[[Any], Value], Callable[[Any], Any]]]] = {}
+
+
 def _columns_of(cls: type) -> Mapping[str, tuple[Callable[[Any], Value], Callable[[Any], Any]]]:
-    """The codec of each field that is a column; nested records are rows of other tables."""
-    hints = get_type_hints(cls)
-    return {field.name: codec for field in dataclasses.fields(cls) if (codec := _codec(hints[field.name])) is not None}
+    """The codec of each field that is a column; nested records are rows of other tables.
+
+    Kept for each class: resolving the hints took most of the time in which a record was read.
+    """
+    if cls not in _COLUMNS:
+        hints, fields = get_type_hints(cls), dataclasses.fields(cls)
+        codecs = {field.name: _codec(hints[field.name]) for field in fields}
+        _COLUMNS[cls] = {name: codec for name, codec in codecs.items() if codec is not None}
+    return _COLUMNS[cls]
 
 
 def _codec(hint: Any) -> tuple[Callable[[Any], Value], Callable[[Any], Any]] | None:

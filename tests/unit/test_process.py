@@ -34,7 +34,10 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("logged", [True, False], ids=["to a log", "to us"])
-def test_a_child_that_ignores_sigterm_ends_with_its_parent(pid_file: Path, tmp_path: Path, logged: bool) -> None:
+def test_a_child_that_ignores_sigterm_ends_with_its_parent(
+    pid_file: Path, tmp_path: Path, logged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_GRACE_S", 0.2)
     with pytest.raises(process.CommandTimeout):
         process.run(
             ["sh", "-c", STUBBORN.format(pid=pid_file)], deadline_s=0.5, log=tmp_path / "log" if logged else None

@@ -1,0 +1,24 @@
+"""Fixtures of all tests."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bisector.machine.hypervisor import Hypervisor
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_python_shim() -> Iterator[None]:
+    """The stand-in for a kernel tree starts python3 often, and a version manager's shim is ten times as slow."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+        yield
+
+
+@pytest.fixture
+def known_qemu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version of QEMU at once: libvirt starts QEMU a dozen times before it tells, seconds in each process."""
+    monkeypatch.setattr(Hypervisor, "qemu_version", "7.2.22")
