@@ -171,20 +171,72 @@ class Kernel:
         return self.key.partition(self.KEY_SEPARATOR)[2]
 
 
+class LatencyKind(StrEnum):
+    """What fio times: until an I/O is submitted, from then until it completes, and both together (fio(1))."""
+
+    SUBMISSION = "slat"
+    COMPLETION = "clat"
+    TOTAL = "lat"
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """The distribution of one kind of latency; ``percentiles_ns`` holds pairs of percent and nanoseconds."""
+
+    kind: LatencyKind
+    min_ns: float
+    max_ns: float
+    mean_ns: float
+    stddev_ns: float
+    percentiles_ns: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CpuUse:
+    """What a job took of a CPU over its run time; it is the same in each direction of the job."""
+
+    user_percent: float
+    system_percent: float
+    context_switches: int
+    major_faults: int
+
+
 @dataclass(frozen=True, slots=True)
 class JobFigures:
-    """One fio job in one direction, as fio reported it (fio HOWTO, "Interpreting the output")."""
+    """One fio job in one direction, as fio reported it (fio HOWTO, "Interpreting the output").
+
+    None is what was not reported: old versions of fio have no deviation of the IOPS, and a job can be told to
+    compute no percentiles.
+    """
 
     name: str
     direction: str
     iops_mean: float
-    iops_stddev: float
+    iops_stddev: float | None
     bw_kib_s: float
-    clat_mean_ns: float
-    clat_p99_ns: float
+    clat_mean_ns: float | None
+    clat_p99_ns: float | None
     total_ios: int
     runtime_ms: int
     error: int
+    latencies: tuple[Latency, ...] = ()
+    cpu: CpuUse | None = None
+    depths_percent: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFigures:
+    """What a block device did during an fio run, as in Documentation/admin-guide/iostats.rst."""
+
+    name: str
+    read_ios: int
+    write_ios: int
+    read_merges: int
+    write_merges: int
+    read_ticks_ms: int
+    write_ticks_ms: int
+    in_queue_ms: int
+    util_percent: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +279,8 @@ class Contention:
 class Run:
     """One fio run: its jobs, the cache before and after it, the host meanwhile.
 
-    ``clock_drift_s`` is guest elapsed time minus host elapsed time over the run.
+    ``clock_drift_s`` is guest elapsed time minus host elapsed time over the run. It and ``contention`` are None when
+    nobody looked, which only an imported run may be.
     """
 
     name: str
@@ -236,8 +289,9 @@ class Run:
     jobs: tuple[JobFigures, ...]
     cache_before: CacheStatus | None
     cache_after: CacheStatus | None
-    contention: Contention
-    clock_drift_s: float
+    contention: Contention | None
+    clock_drift_s: float | None
+    disks: tuple[DiskFigures, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,10 +335,24 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """The facts of one trial of one commit; a verdict is derived from them, never stored.
+class Origin:
+    """Where the facts of an imported trial come from.
 
-    ``same_kernel_as`` names the commit whose equal kernel was measured, when this one was not.
+    Others measured them, with ``tool``, on a kernel that they called ``kernel``; ``verdict`` is what they said of it,
+    None when they said nothing.
+    """
+
+    tool: str
+    kernel: str
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The facts of one trial of one commit; a verdict of ours is derived from them, never stored.
+
+    ``same_kernel_as`` names the commit whose equal kernel was measured, when this one was not. Only an imported
+    trial has an ``origin``; the ``sha`` of its commit is as much of it as was written down, or the kernel's name.
     """
 
     commit: Commit
@@ -297,6 +365,7 @@ class Trial:
     timings: Timings
     artifacts: tuple[Artifact, ...]
     same_kernel_as: str | None = None
+    origin: Origin | None = None
 
     @property
     def same_sources(self) -> bool:

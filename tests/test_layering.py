@@ -38,6 +38,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.history.simulation",
         "bisector.analysis",
         "bisector.workload.fio",
+        "bisector.workload.fiotext",
+        "bisector.workload.fiojobs",
+        "bisector.workload.fioblocks",
+        "bisector.workload.fiolines",
+        "bisector.workload.fiounits",
         "bisector.workload.jobfile",
         "bisector.workload.series",
         "bisector.machine.console",
@@ -74,7 +79,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 # Neighbours of one layer that are one thing in two files.
 TOGETHER = (
     {"bisector.errors", "bisector.model", "bisector.events"},
-    {"bisector.workload.fio", "bisector.workload.jobfile"},
+    {
+        f"bisector.workload.{name}"
+        for name in ("fio", "fiotext", "fiojobs", "fioblocks", "fiolines", "fiounits", "jobfile")
+    },
     {"bisector.settings", "bisector.options", "bisector.option_table", "bisector.checks"},
     {
         f"bisector.history.{name}"

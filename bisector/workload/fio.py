@@ -6,11 +6,12 @@ Everything here is a function of text; :mod:`bisector.workload.runner` runs fio.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from bisector.model import JobFigures
+from bisector.model import CpuUse, DiskFigures, JobFigures, Latency, LatencyKind
 
 # fio's JSON has no types of its own; nothing of it leaves this module untyped.
 _Json: TypeAlias = Mapping[str, Any]
@@ -30,7 +31,8 @@ CONFIGURED = {
     "trimwrite": {"trim", "write"},
     "randtrimwrite": {"trim", "write"},
 }
-_P99 = "99.000000"
+_P99 = 99.0
+SECOND_OUTPUT = "a second output of fio begins here: give each of them a file of its own"
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 _NUMBER = re.compile(r"([\d.]+)([kKMG]?)")
@@ -40,7 +42,28 @@ _SAYING = re.compile(r"^(?:fio: |Bad option|Did you mean)")
 
 
 class OutputUnreadable(Exception):
-    """fio's output is not what fio writes when it ends by itself."""
+    """fio's output is not what fio writes when it ends by itself; ``line`` is where that shows."""
+
+    def __init__(self, message: str, line: int = 1) -> None:
+        super().__init__(message, line)
+        self.message = message
+        self.line = line
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Everything that one run of fio tells: its version, jobs and disks, and when it ended.
+
+    ``ended_at`` is ISO 8601, with a zone only where fio tells it, and empty where it tells no time.
+    """
+
+    version: str
+    jobs: tuple[JobFigures, ...]
+    disks: tuple[DiskFigures, ...]
+    ended_at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +119,30 @@ def parse_status_line(line: str) -> StatusLine | None:
 
 
 def parse_json(text: str) -> tuple[JobFigures, ...]:
-    """The figures of each job in each direction that it was told to go, or went.
+    """The figures of each job in each direction that it was told to go, or went; see :func:`parse_output`."""
+    return parse_output(text).jobs
+
+
+def parse_output(text: str) -> Output:
+    """What fio 2 or 3 wrote with ``--output-format=json``.
 
     ``numjobs`` makes several jobs of one name: they become ``name/1``, ``name/2``. ``iops_mean``
     is fio's ``iops``, all I/Os over the whole run time: its ``iops_mean`` is a mean of samples
     that leaves out the intervals in which nothing was done. A percentile that fio was told not
-    to compute is 0. Raises :class:`OutputUnreadable`.
+    to compute is None. Raises :class:`OutputUnreadable`.
     """
     document = _document(text)
     try:
         jobs: list[_Json] = document["jobs"]
         everywhere: _Json = document.get("global options", {})
-        return tuple(figures for name, job in _named(jobs) for figures in _job(name, job, everywhere))
-    except (KeyError, TypeError, ValueError) as error:
+        names = told_apart([str(job["jobname"]) for job in jobs])
+        return Output(
+            version=str(document.get("fio version", "")),
+            jobs=tuple(one for name, job in zip(names, jobs, strict=True) for one in _job(name, job, everywhere)),
+            disks=tuple(map(_disk, document.get("disk_util", ()))),
+            ended_at=_time(document.get("timestamp")),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise OutputUnreadable(f"fio's JSON lacks what fio 3 writes: {error!r}") from error
 
 
@@ -119,21 +153,29 @@ def _document(text: str) -> _Json:
         said = text.strip().splitlines()[-1:] or ["nothing"]
         raise OutputUnreadable(f"fio wrote no JSON, but {said[0]!r}")
     try:
-        document, _ = json.JSONDecoder().raw_decode(text, start)
+        document, end = json.JSONDecoder().raw_decode(text, start)
     except json.JSONDecodeError as error:
-        raise OutputUnreadable(f"fio's JSON is cut off or damaged at character {error.pos} of {len(text)}") from error
+        message = f"fio's JSON is cut off or damaged at character {error.pos} of {len(text)}"
+        raise OutputUnreadable(message, error.lineno) from error
+    except RecursionError as error:
+        raise OutputUnreadable("fio's JSON is nested deeper than fio nests") from error
     if not isinstance(document, dict):
         raise OutputUnreadable("fio's JSON is not an object")
+    if (second := text.find("{", end)) >= 0:
+        line = text.count("\n", 0, second) + 1
+        raise OutputUnreadable(SECOND_OUTPUT, line)
     return document
 
 
-def _named(jobs: list[_Json]) -> Iterator[tuple[str, _Json]]:
-    how_many = Counter(str(job["jobname"]) for job in jobs)
+def told_apart(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of jobs; one that several have becomes ``name/1``, ``name/2``."""
+    how_many = Counter(names)
     seen: Counter[str] = Counter()
-    for job in jobs:
-        name = str(job["jobname"])
+    found = []
+    for name in names:
         seen[name] += 1
-        yield (f"{name}/{seen[name]}" if how_many[name] > 1 else name), job
+        found.append(f"{name}/{seen[name]}" if how_many[name] > 1 else name)
+    return tuple(found)
 
 
 def _job(name: str, job: _Json, everywhere: _Json) -> Iterator[JobFigures]:
@@ -141,21 +183,70 @@ def _job(name: str, job: _Json, everywhere: _Json) -> Iterator[JobFigures]:
     configured = CONFIGURED.get(str(options.get("rw", "read")).partition(":")[0], set())
     for direction in DIRECTIONS:
         figures: _Json = job.get(direction, {})
-        if direction in configured or figures.get("total_ios", 0) > 0:
-            yield _figures(name, direction, figures, int(job["error"]))
+        # fio 2 tells no options: what it did is all there is to see.
+        if (direction in configured and "job options" in job) or figures.get("total_ios", 0) > 0:
+            yield _figures(name, direction, figures, job)
 
 
-def _figures(name: str, direction: str, figures: _Json, error: int) -> JobFigures:
-    latency: _Json = figures["clat_ns"]
+def _figures(name: str, direction: str, figures: _Json, job: _Json) -> JobFigures:
+    latencies = tuple(one for kind in LatencyKind if (one := _latency(kind, figures)) is not None)
+    completion = next(one for one in latencies if one.kind is LatencyKind.COMPLETION)
+    deviation = figures.get("iops_stddev")
     return JobFigures(
         name=name,
         direction=direction,
         iops_mean=float(figures["iops"]),
-        iops_stddev=float(figures["iops_stddev"]),
+        iops_stddev=None if deviation is None else float(deviation),
         bw_kib_s=float(figures["bw"]),
-        clat_mean_ns=float(latency["mean"]),
-        clat_p99_ns=float(latency.get("percentile", {}).get(_P99, 0.0)),
+        clat_mean_ns=completion.mean_ns,
+        clat_p99_ns=dict(completion.percentiles_ns).get(_P99),
         total_ios=int(figures["total_ios"]),
         runtime_ms=int(figures["runtime"]),
-        error=error,
+        error=int(job["error"]),
+        latencies=latencies,
+        cpu=_cpu(job),
+        depths_percent=tuple((level, float(share)) for level, share in job.get("iodepth_level", {}).items()),
     )
+
+
+def _latency(kind: LatencyKind, figures: _Json) -> Latency | None:
+    """In nanoseconds since fio 3, before that in microseconds and without the unit in its name."""
+    in_ns = f"{kind}_ns" in figures
+    found: _Json | None = figures.get(f"{kind}_ns" if in_ns else kind)
+    if found is None:
+        return None
+    unit = 1.0 if in_ns else 1000.0
+    percentiles = ((float(percent), value * unit) for percent, value in found.get("percentile", {}).items())
+    return Latency(
+        kind=kind,
+        min_ns=found["min"] * unit,
+        max_ns=found["max"] * unit,
+        mean_ns=found["mean"] * unit,
+        stddev_ns=found["stddev"] * unit,
+        percentiles_ns=tuple(sorted(one for one in percentiles if one[0] > 0)),
+    )
+
+
+def _cpu(job: _Json) -> CpuUse | None:
+    if "usr_cpu" not in job:
+        return None
+    return CpuUse(float(job["usr_cpu"]), float(job["sys_cpu"]), int(job["ctx"]), int(job["majf"]))
+
+
+def _disk(disk: _Json) -> DiskFigures:
+    return DiskFigures(
+        name=str(disk["name"]),
+        read_ios=int(disk["read_ios"]),
+        write_ios=int(disk["write_ios"]),
+        read_merges=int(disk["read_merges"]),
+        write_merges=int(disk["write_merges"]),
+        read_ticks_ms=int(disk["read_ticks"]),
+        write_ticks_ms=int(disk["write_ticks"]),
+        in_queue_ms=int(disk["in_queue"]),
+        util_percent=float(disk["util"]),
+    )
+
+
+def _time(timestamp: object) -> str:
+    """Seconds since the epoch as ISO 8601; empty where there are none."""
+    return datetime.fromtimestamp(int(str(timestamp)), UTC).isoformat() if timestamp is not None else ""

@@ -1,19 +1,13 @@
 """Trials made of figures, and of the text that fio 2.16 wrote in 2017."""
 
-import re
 from pathlib import Path
 
 from bisector.model import CacheStatus, Commit, Contention, Fault, JobFigures, Run, Stage, Timings, Trial
+from bisector.workload.fiotext import parse_text
 
 RECORDED = Path(__file__).parent.parent / "data" / "recorded-runs"
 QUIET = Contention(other_busy_cores=0.05, steal_share=0.0, psi_some_share=0.0)
 FULL = CacheStatus("smq", "writeback", 1024, 1024, 0, 0, 0, 0, 0, 0, 0)
-
-_FIO_2_JOB = re.compile(
-    r"^(?P<name>[\w-]+): \(groupid=\d+, jobs=1\): err=\s*(?P<error>\d+):.*\n"
-    r"\s+read\s*: io=\S+ bw=\S+ iops=(?P<iops>\d+), runt=\s*(?P<runtime>\d+)msec",
-    re.MULTILINE,
-)
 
 
 def job(iops: float, name: str = "partial/1", direction: str = "read", runtime_ms: int = 40_000) -> JobFigures:
@@ -30,9 +24,5 @@ def trial(*runs: Run, fault: Fault | None = None, sha: str = "0" * 40) -> Trial:
 
 
 def fio_2_run(path: Path, name: str) -> Run:
-    """A run from fio 2.16's text; such old text is no input of the product."""
-    jobs = [
-        job(float(found["iops"]), f"{found['name']}/{n}", runtime_ms=int(found["runtime"]))
-        for n, found in enumerate(_FIO_2_JOB.finditer(path.read_text(encoding="utf-8")), 1)
-    ]
-    return run(*jobs, name=name)
+    """A run from fio 2.16's text."""
+    return run(*parse_text(path.read_text(encoding="utf-8")).jobs, name=name)
