@@ -35,7 +35,7 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
     return BisectionView(
         state=state,
         message=message,
-        repository=str(asked.repository),
+        repository=str(asked.repository or ""),
         terms=settings.bisect.terms,
         direction=settings.bisect.direction,
         threshold_iops=judging.threshold_iops,
@@ -43,7 +43,9 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
         old=_commit(asked, asked.old_sha, judging),
         new=_commit(asked, asked.new_sha, judging),
         first_fixed=first,
-        config_changes=config_changes(asked.repository, asked.paths, run.path, trials, first) if first else (),
+        config_changes=(
+            config_changes(asked.repository, asked.paths, run.path, trials, first) if first and asked.repository else ()
+        ),
         relevance=store.relevance(),
         candidates=candidates,
         skips_in_the_way=tuple(commit for commit in candidates if state is State.NARROWED and commit.sha in skipped),
@@ -66,6 +68,8 @@ def resume_command(run_dir: Path) -> str:
 
 def _candidates(asked: BisectionRow, judging: Judging, *, narrowed: bool) -> tuple[Commit, ...]:
     """What the first new commit can still be, as git lists it; nothing when the repository is gone."""
+    if asked.repository is None:
+        return ()
     new, olds = asked.new_sha, [asked.old_sha]
     for sha in dict.fromkeys(trial.commit.sha for _, trial in judging.trials):
         judgement = judging.judge(sha)
@@ -91,6 +95,8 @@ def _commit(asked: BisectionRow, sha: str, judging: Judging) -> Commit:
     for _, trial in judging.trials:
         if trial.commit.sha == sha:
             return trial.commit
+    if asked.repository is None:
+        return Commit(sha, "", "", "")
     try:
         with Repository.open(asked.repository) as repository:
             return repository.commits((sha,))[0]

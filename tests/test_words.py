@@ -13,6 +13,7 @@ from bisector import deadline, errors, events, model, process, resources
 from bisector.errors import BisectorError, KernelFault
 from bisector.model import Direction, FaultKind, Stage, Terms, Verdict
 from tests import fakes
+from tests.record import examples
 
 COMMIT = model.Commit("6" * 40, "7" * 40, "dm cache: x", "2017-05-14T21:54:33-04:00")
 TRIALS = (
@@ -20,6 +21,7 @@ TRIALS = (
     fakes.trial(COMMIT, fault=fakes.PANIC),
     fakes.trial(COMMIT, fault=fakes.BUILD_ERROR),
     fakes.trial(COMMIT, same_as="8" * 40),
+    examples.imported(1),
 )
 EVENTS = (
     events.Planned(1, COMMIT, "the broken end", 0, 0),

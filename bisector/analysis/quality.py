@@ -1,7 +1,7 @@
 """What makes a trial too weak to conclude from; the limits are the caller's."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bisector.model import Run, Trial
 
@@ -26,13 +26,18 @@ class Limits:
 def weaknesses(trial: Trial, limits: Limits) -> tuple[str, ...]:
     """Why the last run, the one that is judged, is weak evidence; empty when it is not.
 
-    Earlier runs only fill the cache, and that shows in the cache itself.
+    Earlier runs only fill the cache, and that shows in the cache itself. Of what others measured (a trial with an
+    origin) nobody knows the host, the clock and the time that was asked for: that is no weakness, and not held for
+    soundness either; what is known is looked at all the same.
     """
     if trial.fault is not None or not trial.runs:
         return ()
     judged = trial.runs[-1]
     after_another = len(trial.runs) > 1
+    if trial.origin is not None:
+        limits = replace(limits, asked_runtime_s=0.0)
     return (
+        *(_unwatched(judged) if trial.origin is None else ()),
         *_host(judged, limits),
         *_clock(judged, limits),
         *_cache(judged, after_another, limits),
@@ -40,7 +45,14 @@ def weaknesses(trial: Trial, limits: Limits) -> tuple[str, ...]:
     )
 
 
+def _unwatched(run: Run) -> Iterator[str]:
+    if run.contention is None or run.clock_drift_s is None:
+        yield f"nobody looked at the host and the clock during the {run.name} run"
+
+
 def _host(run: Run, limits: Limits) -> Iterator[str]:
+    if run.contention is None:
+        return
     other, steal = run.contention.other_busy_cores, run.contention.steal_share
     # "not below", so that a figure that is no number is weak too
     if not other <= limits.max_other_cores:
@@ -50,7 +62,7 @@ def _host(run: Run, limits: Limits) -> Iterator[str]:
 
 
 def _clock(run: Run, limits: Limits) -> Iterator[str]:
-    if not abs(run.clock_drift_s) <= limits.max_clock_drift_share * run.duration_s:
+    if run.clock_drift_s is not None and not abs(run.clock_drift_s) <= limits.max_clock_drift_share * run.duration_s:
         yield f"the guest's clock drifted by {run.clock_drift_s:+.1f} s in {run.duration_s:.0f} s"
 
 

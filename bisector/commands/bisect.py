@@ -13,7 +13,7 @@ from pathlib import Path
 from bisector import options, preflight, process, standing
 from bisector.bisection import Bisection, Outcome
 from bisector.commands.arguments import Verbs, add_quiet, add_repo, add_run_dir, add_verb, run_directory
-from bisector.errors import BisectorError, EndsDoNotReproduce, Interrupted
+from bisector.errors import BisectorError, EndsDoNotReproduce, Interrupted, UserError
 from bisector.fleet.local import local_engine
 from bisector.history.bisect import Bisect
 from bisector.history.ranges import Range, check_range
@@ -132,6 +132,8 @@ def resume(arguments: argparse.Namespace) -> int:
     """Go on with a run where its facts end."""
     run = run_directory(arguments)
     with run.lock(), Store.open(run.database) as store:
+        if store.bisection().imported:
+            raise UserError(f"{run.path} was imported, and nothing is measured in it", "bisector table shows it")
         last = store.state()
         if last is not None and last.state in _EXIT_CODES:
             return _show_end(run, store, arguments.quiet)
@@ -141,6 +143,8 @@ def resume(arguments: argparse.Namespace) -> int:
 def _bisect(run: RunDirectory, store: Store, *, quiet: bool) -> int:
     """Clean up after a killed process of this run, then go on to an end of some kind, and record which."""
     asked = store.bisection()
+    if asked.repository is None:
+        raise RuntimeError("a bisection without a repository")
     settings = options.from_json(asked.settings)
     process.reap(run.path)
     remove_unfinished(run.path, [artifact for _, trial in store.trials() for artifact in trial.artifacts])

@@ -48,8 +48,9 @@ def reset(arguments: argparse.Namespace) -> int:
                 store.set_state(State.STOPPED, "reset")
         with open_hypervisor(settings.machine.connect, run.path) as hypervisor:
             hypervisor.reap(domain_prefix(run.path))
-        with Repository.open(asked.repository) as repository:
-            remove_leftovers(repository, run.path)
+        if asked.repository is not None:
+            with Repository.open(asked.repository) as repository:
+                remove_leftovers(repository, run.path)
         disks = leftovers(settings.storage, run.path, domain_prefix(run.path))
         for leftover in (run.path / "build", *run.path.glob("*.qcow2"), *disks):
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)

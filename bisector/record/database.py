@@ -100,9 +100,9 @@ class Database:
             return self.connection.execute(question, (table,)).fetchone() is not None
 
     def grouped(self, table: str, column: str) -> Mapping[int, list[Row]]:
-        """Every row of a table by what one column says; an unknown value has no rows."""
+        """Every row of a table, if there is one, by what one column says; an unknown value has no rows."""
         groups: defaultdict[int, list[Row]] = defaultdict(list)
-        for row in self.select(table):
+        for row in self.select(table) if self.has(table) else ():
             groups[row[column]].append(row)
         return groups
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from bisector.model import Direction, Stage, State
+from bisector.model import Direction, Stage, State, Verdict
 
 T = TypeVar("T")
 Value = str | int | float | None
@@ -19,10 +19,11 @@ class BisectionRow:
     """What was asked for: the range as typed and resolved, and the settings as JSON.
 
     Terms, direction and first_parent repeat what the settings say, for people who read the
-    database with SQL; the program takes them from the settings.
+    database with SQL; the program takes them from the settings. A record that was imported may
+    have no repository, and no ends (empty).
     """
 
-    repository: Path
+    repository: Path | None
     old_rev: str
     old_sha: str
     new_rev: str
@@ -36,6 +37,7 @@ class BisectionRow:
     settings: str
     tool_version: str
     created_at: str
+    imported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,14 @@ def _text(value: str) -> str:
     return value.encode("utf-8", "replace").decode("utf-8")
 
 
+def _pairs(value: tuple[tuple[Any, float], ...]) -> str:
+    return json.dumps(value)
+
+
+def _to_pairs(text: str) -> tuple[tuple[Any, float], ...]:
+    return tuple((first, second) for first, second in json.loads(text))
+
+
 def _text_or_none(value: object) -> Value:
     return None if value is None else str(value)
 
@@ -82,10 +92,14 @@ _CODECS: dict[Any, tuple[Callable[[Any], Value], Callable[[Any], Any]]] = {
     str | None: (_plain, _plain),
     int: (_plain, _plain),
     float: (float, _plain),
+    float | None: (_plain, _plain),
     bool: (int, bool),
     Path: (str, Path),
     Path | None: (_text_or_none, lambda text: None if text is None else Path(text)),
     tuple[str, ...]: (_words, lambda text: tuple(json.loads(text))),
+    tuple[tuple[str, float], ...]: (_pairs, _to_pairs),
+    tuple[tuple[float, float], ...]: (_pairs, _to_pairs),
+    Verdict | None: (_text_or_none, lambda text: None if text is None else Verdict(text)),
 }
 
 

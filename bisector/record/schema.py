@@ -4,7 +4,7 @@ Column names are the fields of the records in :mod:`bisector.model`. A list of w
 """
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 5
+VERSION = 6
 _RELEVANCE = """CREATE TABLE relevance (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     commits INTEGER NOT NULL,
@@ -22,6 +22,67 @@ _BUILD_TRIES = """CREATE TABLE build_tries (
     sha TEXT NOT NULL,
     reason TEXT NOT NULL
 ) STRICT"""
+_LATENCIES = """CREATE TABLE latencies (
+    id INTEGER PRIMARY KEY,
+    job INTEGER NOT NULL REFERENCES jobs (id),
+    kind TEXT NOT NULL,
+    min_ns REAL NOT NULL,
+    max_ns REAL NOT NULL,
+    mean_ns REAL NOT NULL,
+    stddev_ns REAL NOT NULL,
+    percentiles_ns TEXT NOT NULL
+) STRICT;
+CREATE INDEX latencies_of_job ON latencies (job)"""
+_DISKS = """CREATE TABLE disks (
+    id INTEGER PRIMARY KEY,
+    run INTEGER NOT NULL REFERENCES runs (id),
+    name TEXT NOT NULL,
+    read_ios INTEGER NOT NULL,
+    write_ios INTEGER NOT NULL,
+    read_merges INTEGER NOT NULL,
+    write_merges INTEGER NOT NULL,
+    read_ticks_ms INTEGER NOT NULL,
+    write_ticks_ms INTEGER NOT NULL,
+    in_queue_ms INTEGER NOT NULL,
+    util_percent REAL NOT NULL
+) STRICT;
+CREATE INDEX disks_of_run ON disks (run)"""
+_ORIGINS = """CREATE TABLE origins (
+    trial INTEGER PRIMARY KEY REFERENCES trials (n),
+    tool TEXT NOT NULL,
+    kernel TEXT NOT NULL,
+    verdict TEXT
+) STRICT"""
+_CPU_COLUMNS = {
+    "user_percent": "REAL",
+    "system_percent": "REAL",
+    "context_switches": "INTEGER",
+    "major_faults": "INTEGER",
+    "depths_percent": "TEXT NOT NULL DEFAULT '[]'",
+}
+# What an imported record may not know.
+_MAY_BE_UNKNOWN = {
+    "bisection": ("repository TEXT",),
+    "runs": ("other_busy_cores REAL", "steal_share REAL", "psi_some_share REAL", "clock_drift_s REAL"),
+    "jobs": ("iops_stddev REAL", "clat_mean_ns REAL", "clat_p99_ns REAL"),
+}
+
+
+def _optional() -> str:
+    """SQLite's own way to take NOT NULL from columns (sqlite.org/lang_altertable.html, section 8)."""
+    updates = "; ".join(
+        f"UPDATE sqlite_schema SET sql = replace(sql, '{column} NOT NULL', '{column}') "  # noqa: S608 - our names
+        f"WHERE type = 'table' AND name = '{table}'"
+        for table, columns in _MAY_BE_UNKNOWN.items()
+        for column in columns
+    )
+    return f"PRAGMA writable_schema = ON; {updates}; PRAGMA writable_schema = RESET"
+
+
+def _added(table: str, columns: dict[str, str]) -> str:
+    return "; ".join(f"ALTER TABLE {table} ADD COLUMN {name} {kind}" for name, kind in columns.items())
+
+
 # From a version to the next one. Columns and tables are only ever added: what has no value reads as the record's
 # default, and a table that is not there as one without rows.
 UPGRADES = {
@@ -29,6 +90,16 @@ UPGRADES = {
     2: _RELEVANCE,
     3: "ALTER TABLE kernels ADD COLUMN modules TEXT",
     4: f"{_COMPILERS}; {_BUILD_TRIES}",
+    5: "; ".join(
+        (
+            _optional(),
+            _added("bisection", {"imported": "INTEGER NOT NULL DEFAULT 0"}),
+            _added("jobs", _CPU_COLUMNS),
+            _LATENCIES,
+            _DISKS,
+            _ORIGINS,
+        )
+    ),
 }
 
 TABLES = f"""
@@ -38,9 +109,15 @@ TABLES = f"""
 
 {_BUILD_TRIES};
 
+{_LATENCIES};
+
+{_DISKS};
+
+{_ORIGINS};
+
 CREATE TABLE bisection (
     id INTEGER PRIMARY KEY CHECK (id = 1),
-    repository TEXT NOT NULL,
+    repository TEXT,
     old_rev TEXT NOT NULL,
     old_sha TEXT NOT NULL,
     new_rev TEXT NOT NULL,
@@ -53,7 +130,8 @@ CREATE TABLE bisection (
     skips TEXT NOT NULL,
     settings TEXT NOT NULL,
     tool_version TEXT NOT NULL,
-    created_at TEXT NOT NULL
+    created_at TEXT NOT NULL,
+    imported INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 CREATE TABLE trials (
@@ -104,10 +182,10 @@ CREATE TABLE runs (
     name TEXT NOT NULL,
     started_at TEXT NOT NULL,
     duration_s REAL NOT NULL,
-    other_busy_cores REAL NOT NULL,
-    steal_share REAL NOT NULL,
-    psi_some_share REAL NOT NULL,
-    clock_drift_s REAL NOT NULL
+    other_busy_cores REAL,
+    steal_share REAL,
+    psi_some_share REAL,
+    clock_drift_s REAL
 ) STRICT;
 CREATE INDEX runs_of_trial ON runs (trial);
 
@@ -117,13 +195,14 @@ CREATE TABLE jobs (
     name TEXT NOT NULL,
     direction TEXT NOT NULL,
     iops_mean REAL NOT NULL,
-    iops_stddev REAL NOT NULL,
+    iops_stddev REAL,
     bw_kib_s REAL NOT NULL,
-    clat_mean_ns REAL NOT NULL,
-    clat_p99_ns REAL NOT NULL,
+    clat_mean_ns REAL,
+    clat_p99_ns REAL,
     total_ios INTEGER NOT NULL,
     runtime_ms INTEGER NOT NULL,
-    error INTEGER NOT NULL
+    error INTEGER NOT NULL,
+    {", ".join(f"{name} {kind}" for name, kind in _CPU_COLUMNS.items())}
 ) STRICT;
 CREATE INDEX jobs_of_run ON jobs (run);
 

@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -15,16 +15,20 @@ from bisector.model import (
     Commit,
     Compiler,
     Contention,
+    CpuUse,
+    DiskFigures,
     Fault,
     JobFigures,
     Kernel,
+    Latency,
+    Origin,
     Relevance,
     Run,
     State,
     Timings,
     Trial,
 )
-from bisector.record.database import Database
+from bisector.record.database import Database, Row
 from bisector.record.rows import BisectionRow, InfraFaultRow, StateRow, build, columns
 
 
@@ -36,14 +40,16 @@ class Store:
         self.path = database.path
 
     @classmethod
-    def create(cls, path: Path, bisection: BisectionRow) -> Self:
-        """Make a database that holds ``bisection`` and no trials yet.
+    def create(cls, path: Path, bisection: BisectionRow, trials: Iterable[Trial] = ()) -> Self:
+        """Make a database that holds ``bisection``, and no trials yet but those that are known before.
 
         It appears under its name when it is complete. Raises :class:`UserError` when there is one
         already, :class:`InfraError` when it cannot be written.
         """
         with Database.create(path) as new:
             new.insert("bisection", {"id": 1, **columns(bisection)})
+            for trial in trials:
+                _add_trial(new, trial)
         return cls.open(path)
 
     @classmethod
@@ -76,25 +82,20 @@ class Store:
 
     def add_trial(self, trial: Trial) -> int:
         """Record the facts of a trial, all of them or none; its number."""
-        with self.database.transaction():
-            facts = {**columns(trial.commit), **columns(trial), **columns(trial.timings)}
-            n = self.database.insert("trials", facts)
-            if trial.fault is not None:
-                self.database.insert("faults", {"trial": n, **columns(trial.fault)})
-            if trial.kernel is not None:
-                self.database.insert("kernels", {"trial": n, **columns(trial.kernel)})
-            for artifact in trial.artifacts:
-                self.database.insert("artifacts", {"trial": n, **columns(artifact)})
-            for run in trial.runs:
-                _add_run(self.database, n, run)
+        (n,) = self.add_trials((trial,))
         return n
+
+    def add_trials(self, trials: Iterable[Trial]) -> tuple[int, ...]:
+        """Record the facts of several trials, all of them or none; their numbers."""
+        with self.database.transaction():
+            return tuple(_add_trial(self.database, trial) for trial in trials)
 
     def trials(self) -> tuple[tuple[int, Trial], ...]:
         """Every trial with its number, equal to what was added, as of one moment."""
         with self.database.snapshot():
             trials = self.database.select("trials", "n")
             faults, kernels = self.database.grouped("faults", "trial"), self.database.grouped("kernels", "trial")
-            artifacts = self.database.grouped("artifacts", "trial")
+            artifacts, origins = self.database.grouped("artifacts", "trial"), self.database.grouped("origins", "trial")
             runs = self._runs()
         return tuple(
             (
@@ -108,6 +109,7 @@ class Store:
                     kernel=next((build(Kernel, one) for one in kernels[row["n"]]), None),
                     artifacts=tuple(build(Artifact, one) for one in artifacts[row["n"]]),
                     runs=tuple(runs[row["n"]]),
+                    origin=next((build(Origin, one) for one in origins[row["n"]]), None),
                 ),
             )
             for row in trials
@@ -115,16 +117,18 @@ class Store:
 
     def _runs(self) -> Mapping[int, list[Run]]:
         jobs, caches = self.database.grouped("jobs", "run"), self.database.grouped("caches", "run")
+        latencies, disks = self.database.grouped("latencies", "job"), self.database.grouped("disks", "run")
         runs: defaultdict[int, list[Run]] = defaultdict(list)
         for row in self.database.select("runs", "id"):
             cache = {one["moment"]: build(CacheStatus, one) for one in caches[row["id"]]}
             run = build(
                 Run,
                 row,
-                jobs=tuple(build(JobFigures, one) for one in jobs[row["id"]]),
+                jobs=tuple(_job(one, latencies) for one in jobs[row["id"]]),
                 cache_before=cache.get("before"),
                 cache_after=cache.get("after"),
-                contention=build(Contention, row),
+                contention=None if row["other_busy_cores"] is None else build(Contention, row),
+                disks=tuple(build(DiskFigures, one) for one in disks[row["id"]]),
             )
             runs[row["trial"]].append(run)
         return runs
@@ -180,10 +184,34 @@ class Store:
         return build(StateRow, rows[-1]) if rows else None
 
 
+def _job(row: Row, latencies: Mapping[int, list[Row]]) -> JobFigures:
+    # An older database that is only read lacks the columns of the CPU.
+    cpu = None if row.get("user_percent") is None else build(CpuUse, row)
+    return build(JobFigures, row, cpu=cpu, latencies=tuple(build(Latency, one) for one in latencies[row["id"]]))
+
+
+def _add_trial(database: Database, trial: Trial) -> int:
+    n = database.insert("trials", {**columns(trial.commit), **columns(trial), **columns(trial.timings)})
+    for table, record in (("faults", trial.fault), ("kernels", trial.kernel), ("origins", trial.origin)):
+        if record is not None:
+            database.insert(table, {"trial": n, **columns(record)})
+    for artifact in trial.artifacts:
+        database.insert("artifacts", {"trial": n, **columns(artifact)})
+    for run in trial.runs:
+        _add_run(database, n, run)
+    return n
+
+
 def _add_run(database: Database, n: int, run: Run) -> None:
-    run_id = database.insert("runs", {"trial": n, **columns(run), **columns(run.contention)})
+    contention = columns(run.contention) if run.contention is not None else {}
+    run_id = database.insert("runs", {"trial": n, **columns(run), **contention})
     for job in run.jobs:
-        database.insert("jobs", {"run": run_id, **columns(job)})
+        cpu = columns(job.cpu) if job.cpu is not None else {}
+        job_id = database.insert("jobs", {"run": run_id, **columns(job), **cpu})
+        for latency in job.latencies:
+            database.insert("latencies", {"job": job_id, **columns(latency)})
     for moment, status in (("before", run.cache_before), ("after", run.cache_after)):
         if status is not None:
             database.insert("caches", {"run": run_id, "moment": moment, **columns(status)})
+    for disk in run.disks:
+        database.insert("disks", {"run": run_id, **columns(disk)})

@@ -42,7 +42,8 @@ Each trial:
 ``runs``                 ``[{name, started_at, duration_s, jobs, cache, contention, clock_drift_s}]``
 ``runs[].jobs``          ``[{name, direction, iops_mean, iops_stddev, bw_kib_s, clat_mean_ns, …}]``
 ``runs[].cache``         ``{before, after}``: dm-cache status each, or ``null``; ``full`` is among it
-``runs[].contention``    ``{other_busy_cores, steal_share, psi_some_share}``
+``runs[].contention``    ``{other_busy_cores, steal_share, psi_some_share}``, or ``null`` where nobody looked
+``runs[].disks``         ``[{name, read_ios, write_ios, …, util_percent}]``, as fio tells them; may be empty
 ``build_s``, ``boot_s``  wall seconds of each part, with ``storage_s``, ``workload_s``, ``total_s``
                          and ``ours_s``, which is the rest
 ``kernel``               ``{release, config, image, toolchain, quirks, unmet, cached, …}`` or ``null``
@@ -50,6 +51,8 @@ Each trial:
 ``same_sources``         whether nothing was even built, because no build input differs from that of another commit
 ``artifacts``            ``[{name, path, sha256, size_bytes}]``; paths are relative to ``run_dir``
 ``host``, ``started_at`` where and when
+``origin``               ``null``, or of an imported trial ``{tool, kernel, verdict}``: with what and on what kernel
+                         others measured, and the side that they gave it, or ``null``
 =======================  ==========================================================================
 """
 
@@ -198,6 +201,7 @@ def trial_to_json(view: TrialView, terms: Terms) -> dict[str, object]:
         "artifacts": [asdict(artifact) for artifact in trial.artifacts],
         "host": trial.host,
         "started_at": trial.started_at,
+        "origin": asdict(trial.origin) if trial.origin else None,
     }
     return {key: _plain(value) for key, value in whole.items()}
 
@@ -218,8 +222,9 @@ def _run(run: Run) -> dict[str, object]:
         "duration_s": run.duration_s,
         "jobs": [asdict(job) for job in run.jobs],
         "cache": {"before": _cache(run.cache_before), "after": _cache(run.cache_after)},
-        "contention": asdict(run.contention),
+        "contention": asdict(run.contention) if run.contention else None,
         "clock_drift_s": run.clock_drift_s,
+        "disks": [asdict(disk) for disk in run.disks],
     }
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from bisector.analysis.quality import Limits, weaknesses
-from bisector.model import Fault, FaultKind, Run, Stage
+from bisector.model import Fault, FaultKind, Origin, Run, Stage
 from tests.analysis.recorded import FULL, QUIET, job, run, trial
 
 LIMITS = Limits(max_other_cores=0.5, max_steal_share=0.05, asked_runtime_s=40)
@@ -67,3 +67,29 @@ def test_a_job_that_never_got_an_io_through_is_no_slow_job() -> None:
     starved = replace(GOOD.jobs[0], iops_mean=0.0, total_ios=0)
     (why,) = weaknesses(trial(EMPTY, replace(GOOD, jobs=(starved, *GOOD.jobs[1:]))), LIMITS)
     assert "did no I/O" in why
+
+
+OTHERS = Origin("fio-2.16", "4.12.0-rc1+", None)
+
+
+def test_what_nobody_watched_is_weak_if_it_is_ours_and_judged_if_others_measured_it() -> None:
+    unwatched = replace(GOOD, contention=None, clock_drift_s=None)
+    assert weaknesses(trial(EMPTY, unwatched), LIMITS) == (
+        "nobody looked at the host and the clock during the full run",
+    )
+    assert weaknesses(trial(EMPTY, replace(GOOD, clock_drift_s=None)), LIMITS) != ()
+    imported = replace(trial(EMPTY, unwatched), origin=OTHERS)
+    assert weaknesses(imported, LIMITS) == ()
+
+
+def test_what_is_known_of_others_runs_can_still_be_weak() -> None:
+    short = replace(GOOD, contention=None, jobs=(job(1002, runtime_ms=9_000),))
+    assert weaknesses(replace(trial(EMPTY, short), origin=OTHERS), LIMITS) == ()  # nobody knows what was asked for
+    failed = replace(GOOD, contention=None, jobs=(replace(job(1002), error=5),))
+    assert weaknesses(replace(trial(EMPTY, failed), origin=OTHERS), LIMITS) == (
+        "fio reported error 5 in job partial/1",
+    )
+    half = replace(GOOD, contention=None, cache_before=replace(FULL, used_blocks=512))
+    assert "the cache was not full" in weaknesses(replace(trial(EMPTY, half), origin=OTHERS), LIMITS)[0]
+    busy = replace(GOOD, contention=replace(QUIET, other_busy_cores=2.0))
+    assert "busy" in weaknesses(replace(trial(EMPTY, busy), origin=OTHERS), LIMITS)[0]

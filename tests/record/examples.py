@@ -3,7 +3,20 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.model import Direction, Fault, FaultKind, Stage, Timings, Trial
+from bisector.model import (
+    CpuUse,
+    Direction,
+    DiskFigures,
+    Fault,
+    FaultKind,
+    Latency,
+    LatencyKind,
+    Origin,
+    Stage,
+    Timings,
+    Trial,
+    Verdict,
+)
 from bisector.record.rows import BisectionRow
 from tests.examples import cache, commit, kernel, run, trial
 
@@ -37,6 +50,24 @@ def measured(number: int) -> Trial:
     empty = run("empty", 1002.25, 8046.0, after=cache(1000))
     full = run("full", 1002.25, 8046.0, before=cache(1000), after=cache())
     return trial(commit(number), empty, full, built=built)
+
+
+def imported(number: int) -> Trial:
+    """Facts of others: no kernel, no look at the host, and what fio's text says."""
+    percentiles = ((50.0, 109_000.0), (99.0, 100_864_000.0))
+    latency = Latency(LatencyKind.COMPLETION, 34_000.0, 1.5e9, 3_725_260.0, 24_447_200.0, percentiles)
+    unknown = replace(
+        run("full", 730.0).jobs[0],
+        iops_stddev=None,
+        clat_p99_ns=None,
+        latencies=(latency,),
+        cpu=CpuUse(0.73, 2.52, 1_993_978, 0),
+        depths_percent=(("8", 100.0), (">=64", 0.0)),
+    )
+    disk = DiskFigures("dm-2", 2_585_032, 29, 0, 0, 14_380_160, 2084, 14_383_828, 100.0)
+    full = replace(run("full"), jobs=(unknown,), contention=None, clock_drift_s=None, disks=(disk,))
+    origin = Origin("fio-2.16", "4.12.0-rc1+", Verdict.OLD)
+    return replace(trial(commit(number), full), kernel=None, origin=origin)
 
 
 def faulty(number: int) -> Trial:

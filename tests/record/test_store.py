@@ -161,6 +161,7 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
     for trial in trials:
         store.add_trial(trial)
     store.database.connection.execute("ALTER TABLE faults DROP COLUMN cached")
+    _before_imports(store)
     for later in ("relevance", "compilers", "build_tries"):
         store.database.connection.execute(f"DROP TABLE {later}")
     store.database.connection.execute("ALTER TABLE kernels DROP COLUMN modules")
@@ -174,7 +175,34 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
         assert (writer.add_trial(known), writer.add_trial(measured)) == (3, 4)
         assert writer.trials() == ((1, trials[0]), (2, trials[1]), (3, known), (4, measured))
         assert (writer.compilers(), writer.build_tries()) == ((), ())
+        assert writer.add_trial(examples.imported(4)) == 5
+        assert writer.trials()[4] == (5, examples.imported(4))
+        assert writer.database.connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
         assert writer.database.connection.execute("PRAGMA user_version").fetchone()[0] == schema.VERSION
+
+
+def _before_imports(store: Store) -> None:
+    """Version 5, which knew every figure of every run."""
+    execute = store.database.connection.execute
+    for later in ("latencies", "disks", "origins"):
+        execute(f"DROP TABLE {later}")
+    for column in ("user_percent", "system_percent", "context_switches", "major_faults", "depths_percent"):
+        execute(f"ALTER TABLE jobs DROP COLUMN {column}")
+    execute("ALTER TABLE bisection DROP COLUMN imported")
+    execute("PRAGMA writable_schema = ON")
+    for column in ("iops_stddev REAL", "clat_p99_ns REAL", "other_busy_cores REAL", "clock_drift_s REAL"):
+        assert execute(
+            "UPDATE sqlite_schema SET sql = replace(sql, ?, ?) WHERE instr(sql, ?)",
+            (column, f"{column} NOT NULL", column),
+        ).rowcount
+    execute("PRAGMA writable_schema = RESET")
+    with pytest.raises(sqlite3.IntegrityError, match="clock_drift_s"):
+        execute("UPDATE runs SET clock_drift_s = NULL")
+
+
+def test_facts_of_others_come_back_with_what_is_not_known(store: Store) -> None:
+    assert store.add_trials((examples.imported(1), examples.measured(2))) == (1, 2)
+    assert store.trials() == ((1, examples.imported(1)), (2, examples.measured(2)))
 
 
 def test_compilers_and_what_was_tried_to_find_them_come_back_in_order(store: Store) -> None:

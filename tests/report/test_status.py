@@ -63,6 +63,7 @@ TRIAL: dict[str, tuple[type, ...]] = {
     "artifacts": (list,),
     "host": TEXT,
     "started_at": TEXT,
+    "origin": (dict, NONE),
 }
 RUN: dict[str, tuple[type, ...]] = {
     "name": TEXT,
@@ -72,6 +73,7 @@ RUN: dict[str, tuple[type, ...]] = {
     "cache": (dict,),
     "contention": (dict,),
     "clock_drift_s": NUMBER,
+    "disks": (list,),
 }
 JOB: dict[str, tuple[type, ...]] = {
     "name": TEXT,
@@ -84,6 +86,9 @@ JOB: dict[str, tuple[type, ...]] = {
     "total_ios": (int,),
     "runtime_ms": (int,),
     "error": (int,),
+    "latencies": (list,),
+    "cpu": (dict, NONE),
+    "depths_percent": (list,),
 }
 KERNEL = {
     "image",
