@@ -73,6 +73,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.preflight",
         "bisector.room",
     ),
+    ("bisector.running",),
     ("bisector.cli", "bisector.commands", "bisector.__main__"),
 )
 
