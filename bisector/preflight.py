@@ -87,7 +87,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("compiler", Need.BUILD, lambda asked: kernel.compilers(asked.settings.kernel.compilers)),
     Probe("kernel config", Need.BUILD, _configuration),
     Probe("build tools", Need.BUILD, _programs),
-    Probe("old kernels", Need.NOTHING, lambda asked: kernel.old_kernels()),
+    Probe("old kernels", Need.NOTHING, lambda asked: kernel.old_kernels(asked.settings.kernel.compilers)),
     Probe("ccache", Need.NOTHING, lambda asked: kernel.ccache(asked.settings.kernel.compilers)),
     Probe("libvirt", Need.RUN, lambda asked: machine.libvirt(asked.settings.machine, asked.scratch)),
     Probe("qemu", Need.RUN, lambda asked: machine.qemu(asked.settings.machine, asked.scratch)),

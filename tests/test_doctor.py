@@ -254,6 +254,42 @@ def test_a_build_alone_is_refused_for_what_it_needs(machine: Machine, take_away:
         preflight.check_build(machine.settings, machine.run_dir)
 
 
+def clang(machine: Machine, major: int) -> None:
+    """gcc under clang's name and numbers."""
+    said = f"-D__clang__=1 -D__clang_major__={major} -D__clang_minor__=0 -D__clang_patchlevel__=6"
+    path = machine.programs / f"clang-{major}"
+    version = f'[ "$1" = --version ] && echo clang version {major}.0.6 && exit'
+    path.write_text(f'#!/bin/sh\n{version}\nexec gcc {said} "$@"\n')
+    path.chmod(0o755)
+
+
+def test_every_compiler_has_a_row_of_its_own_and_tells_its_kernels(machine: Machine) -> None:
+    before = machine.rows("compiler")
+    clang(machine, 14)
+    clang(machine, 19)
+    rows = machine.rows("compiler")
+    assert [row.name for row in rows] == ["compiler", "compiler clang-19", "compiler clang-14"]
+    assert rows[:1] == before
+    assert [row.what.partition("; ")[2] for row in rows] == [
+        "new enough for every kernel so far",
+        "new enough for every kernel so far",
+        "for kernels before v6.15, which ask for clang 15 (7861640aac52)",
+    ]
+    machine.setting("kernel.compiler", "clang-14")
+    assert [(row.name, row.what.partition(":")[0]) for row in machine.rows("compiler")] == [("compiler", "clang-14")]
+
+
+def test_which_kernels_need_mends_is_told_by_the_newest_gcc(machine: Machine) -> None:
+    real = (machine.programs / "gcc").resolve()
+    (machine.programs / "gcc-8").symlink_to(machine.programs / "gcc")
+    machine.program("gcc-8", f'exec {real} -U__GNUC__ -D__GNUC__=8 "$@"')
+    for major, since in ((9, "v5.11"), (11, "v5.11"), (12, "v5.17"), (15, "v6.14")):
+        machine.program("gcc", f'exec {real} -U__GNUC__ -D__GNUC__={major} "$@"')
+        (row,) = machine.rows("old kernels")
+        assert row.state is Grade.INFO
+        assert f"with gcc {major} built as they are from {since} on" in row.what
+
+
 def test_a_start_is_refused_with_everything_at_once(machine: Machine) -> None:
     machine.without("flex", "bc")
     machine.rows("build tools")

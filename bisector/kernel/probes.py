@@ -1,13 +1,14 @@
 """What this host has of what a kernel build needs: a row for each package."""
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from bisector import process
 from bisector.findings import Finding, Grade
-from bisector.kernel import modules, toolchain
+from bisector.kernel import modules, requirements, toolchain
 from bisector.kernel.quirk_table import QUIRKS
 from bisector.kernel.quirks import Evidence
+from bisector.model import Compiler
 from bisector.packages import install
 
 _DEADLINE_S = 10.0
@@ -48,18 +49,39 @@ def headers(options: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def compilers(commands: Sequence[str]) -> Iterator[Finding]:
-    """A row for each compiler that is chosen, or that there is; raises :class:`UserError` for one that is no good."""
-    for one in map(toolchain.named, commands) if commands else toolchain.installed():
-        yield Finding("compiler", Grade.OK, f"{one.command}: {one.identity}")
+    """A row for each compiler that is chosen, or that there is; raises :class:`UserError` for one that is no good.
+
+    The first one, which is the first to be used, has a name that does not depend on what else there is.
+    """
+    for number, one in enumerate(_compilers(commands)):
+        row = f"compiler {one.command}" if number else "compiler"
+        yield Finding(row, Grade.OK, f"{one.command}: {one.identity}; {_reach(*toolchain.version(one.command))}")
 
 
-def old_kernels() -> Finding:
-    """Which kernels need help with current tools, by the table of quirks; each tree is asked when it is built."""
-    newest = max((quirk.cure.version for quirk in QUIRKS), key=lambda version: [int(n) for n in version[1:].split(".")])
+def _reach(family: str, version: tuple[int, ...]) -> str:
+    refusal = requirements.first_refusal(family, version)
+    if refusal is None:
+        return "new enough for every kernel so far"
+    least = ".".join(map(str, refusal.least))
+    return f"for kernels before {refusal.release}, which ask for {family} {least} ({refusal.commit})"
+
+
+def _compilers(commands: Sequence[str]) -> Iterable[Compiler]:
+    return map(toolchain.named, commands) if commands else toolchain.installed()
+
+
+def old_kernels(commands: Sequence[str]) -> Finding:
+    """Which kernels need help with the tools of this host, by the table of quirks; each tree is asked when it is built.
+
+    Raises :class:`UserError` for a compiler that is no good.
+    """
+    # Host programs are compiled by the default one, whatever compiles the kernel.
+    found = [toolchain.version(command) for command in ("gcc", *(one.command for one in _compilers(commands)))]
+    newest = max(version for family, version in found if family == "gcc")
     tried = sum(quirk.evidence is Evidence.TRIED for quirk in QUIRKS)
     what = (
-        f"from {newest} on built as they are; before, with up to {len(QUIRKS)} known mends, {tried} of them tried"
-        " and the others from the literature"
+        f"with gcc {newest[0]} built as they are from {requirements.unmended_since(newest[0], QUIRKS)} on; before,"
+        f" with up to {len(QUIRKS)} known mends, {tried} of them tried and the others from the literature"
     )
     return Finding("old kernels", Grade.INFO, what)
 

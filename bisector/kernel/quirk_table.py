@@ -19,6 +19,7 @@ _COMPILER = (
         cure=Cure("8ae94224c9d7", "kbuild: add -fno-PIE", "v4.9"),
         symptom="gcc with --enable-default-pie (Debian's since 6): code model kernel does not support PIC mode",
         evidence=Evidence.LITERATURE,
+        gcc=6,
     ),
     Quirk(
         name="ilog2-nan",
@@ -38,6 +39,7 @@ _COMPILER = (
             " conflicts with attribute 'const' [-Werror=attributes]"
         ),
         evidence=Evidence.TRIED,
+        gcc=7,
     ),
     Quirk(
         name="start-secondary-canary",
@@ -55,6 +57,7 @@ _COMPILER = (
             "gcc 10 with CONFIG_STACKPROTECTOR: panic, stack-protector: Kernel stack is corrupted in: start_secondary"
         ),
         evidence=Evidence.LITERATURE,
+        gcc=10,
     ),
     Quirk(
         name="start-kernel-canary",
@@ -69,6 +72,7 @@ _COMPILER = (
         cure=Cure("a9a3ed1eff36", "x86: Fix early boot crash on gcc-10, third try", "v5.7"),
         symptom="the same in start_kernel",
         evidence=Evidence.LITERATURE,
+        gcc=10,
     ),
     Quirk(
         name="start-kernel-canary-arch",
@@ -83,6 +87,7 @@ _COMPILER = (
         cure=Cure("a9a3ed1eff36", "x86: Fix early boot crash on gcc-10, third try", "v5.7"),
         symptom="the same in start_kernel, since v4.20",
         evidence=Evidence.LITERATURE,
+        gcc=10,
     ),
     Quirk(
         name="force-order-pagetable",
@@ -91,6 +96,7 @@ _COMPILER = (
         cure=Cure("df6d4f9db79c", "x86/boot/compressed: Don't declare __force_order in kaslr_64.c", "v5.6"),
         symptom="gcc 10 with CONFIG_RANDOMIZE_BASE: multiple definition of `__force_order'",
         evidence=Evidence.LITERATURE,
+        gcc=10,
     ),
     Quirk(
         name="force-order-kaslr",
@@ -99,6 +105,7 @@ _COMPILER = (
         cure=Cure("df6d4f9db79c", "x86/boot/compressed: Don't declare __force_order in kaslr_64.c", "v5.6"),
         symptom="gcc 10 with CONFIG_RANDOMIZE_BASE: multiple definition of `__force_order'",
         evidence=Evidence.LITERATURE,
+        gcc=10,
     ),
     Quirk(
         name="cf-protection",
@@ -113,6 +120,7 @@ _COMPILER = (
         cure=Cure("29be86d7f9cb", "kbuild: add -fcf-protection=none when using retpoline flags", "v5.3"),
         symptom="gcc 9 with -fcf-protection by default (Ubuntu's): not compatible with -mindirect-branch",
         evidence=Evidence.LITERATURE,
+        gcc=9,
     ),
     Quirk(
         name="boot-gnu11",
@@ -135,6 +143,7 @@ _COMPILER = (
             " (tried with gcc 14 -std=gnu23)"
         ),
         evidence=Evidence.TRIED,
+        gcc=15,
     ),
 )
 
@@ -246,6 +255,7 @@ _HOST_PROGRAMS = (
         cure=Cure("e33a814e772c", "scripts/dtc: Remove redundant YYLOC global declaration", "v5.6"),
         symptom="gcc 10 as the host's compiler, with CONFIG_OF: multiple definition of `yylloc'",
         evidence=Evidence.TRIED,
+        gcc=10,
     ),
     Quirk(
         name="dtc-yylloc-shipped",
@@ -254,6 +264,7 @@ _HOST_PROGRAMS = (
         cure=Cure("e33a814e772c", "scripts/dtc: Remove redundant YYLOC global declaration", "v5.6"),
         symptom="the same in trees that carry what flex made (up to v4.16)",
         evidence=Evidence.TRIED,
+        gcc=10,
     ),
     Quirk(
         name="selinux-families",
@@ -280,6 +291,7 @@ _HOST_PROGRAMS = (
         cure=Cure("ad343a98e74e", "tools/lib/subcmd/pager.c: do not alias select() params", "v4.16"),
         symptom="gcc 8 with objtool: pager.c: error: passing argument 2 to restrict-qualified parameter",
         evidence=Evidence.TRIED,
+        gcc=8,
     ),
     Quirk(
         name="tools-strlcpy",
@@ -311,6 +323,7 @@ _HOST_PROGRAMS = (
         cure=Cure("52a9dab6d892", "libsubcmd: Fix use-after-free for realloc(..., 0)", "v5.17"),
         symptom="gcc 12 with objtool: pointer may be used after 'realloc' [-Werror=use-after-free]",
         evidence=Evidence.TRIED,
+        gcc=12,
     ),
 )
 

@@ -68,7 +68,8 @@ class Quirk:
 
     It concerns the trees that show all ``signs`` and have the text of each edit exactly once:
     where a backport wrote it otherwise nothing is done, and the build says what is wrong.
-    ``variables`` are given to make. ``symptom`` is what happens without.
+    ``variables`` are given to make. ``symptom`` is what happens without, and ``gcc`` the first major
+    version with which it does, 0 where that is another tool's.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Quirk:
     evidence: Evidence
     variables: tuple[tuple[str, str], ...] = ()
     edits: tuple[Edit, ...] = ()
+    gcc: int = 0
 
     def applies(self, source: Path) -> bool:
         """Whether this source tree, as git checked it out, needs it."""
@@ -98,7 +100,7 @@ def files(table: Iterable[Quirk]) -> frozenset[str]:
 def digest(table: Iterable[Quirk]) -> str:
     """Names what a table does: with the tree it settles how that is built, so a kernel's key needs no checkout.
 
-    Words for people (symptom, evidence, cure) are no part of it: no kernel is another for them.
+    Words for people (symptom, gcc, evidence, cure) are no part of it: no kernel is another for them.
     """
     acts = [(quirk.name, quirk.signs, quirk.variables, quirk.edits) for quirk in table]
     return hashlib.sha256(repr(acts).encode()).hexdigest()

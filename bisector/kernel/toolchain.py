@@ -21,6 +21,14 @@ _COMPILER = "gcc"
 # The default one first, then the others as the distributions name them, the newest first.
 _FAMILIES = ("gcc", "clang")
 _CHOOSE = "set kernel.compiler to one that is installed"
+# clang calls itself gcc 4.2 as well, so it is asked first.
+_VERSION_SOURCE = """\
+#if defined(__clang__)
+clang __clang_major__ __clang_minor__ __clang_patchlevel__
+#elif defined(__GNUC__)
+gcc __GNUC__ __GNUC_MINOR__ __GNUC_PATCHLEVEL__
+#endif
+"""
 
 # Program, the Debian package that has it (Documentation/process/changes.rst).
 _PROGRAMS = {
@@ -77,6 +85,20 @@ def installed() -> tuple[Compiler, ...]:
 def named(command: str) -> Compiler:
     """The compiler of this command; raises :class:`UserError` when it is not there or cannot compile."""
     return Compiler(command, detect(command).identity)
+
+
+def version(command: str) -> tuple[str, tuple[int, ...]]:
+    """``gcc`` or ``clang``, and its version, as it tells the sources (scripts/cc-version.sh); () of another one.
+
+    Raises :class:`UserError` when it is not there or cannot compile.
+    """
+    words = command.split()
+    try:
+        said = process.run([*words, "-E", "-P", "-x", "c", "-"], deadline_s=_DEADLINE_S, stdin=_VERSION_SOURCE).stdout
+    except (process.CommandMissing, process.CommandFailed) as error:
+        raise UserError(f"compiler {command}: {error}", _CHOOSE) from error
+    family, *numbers = said.split() or [""]
+    return family, tuple(int(number) for number in numbers if number.isdigit())
 
 
 def _commands() -> Iterator[str]:

@@ -98,6 +98,21 @@ def test_a_host_without_gcc_has_what_it_has(programs: Path) -> None:
     assert (one.command, one.identity.partition(",")[0]) == ("gcc-12", "gcc-12 12.2.0")
 
 
+def test_what_a_compiler_calls_itself(programs: Path) -> None:
+    family, numbers = toolchain.version("gcc")
+    assert (family, len(numbers)) == ("gcc", 3)
+    assert ".".join(map(str, numbers)) in toolchain.detect("gcc").identity
+    said = "-D__clang__=1 -D__clang_major__=14 -D__clang_minor__=0 -D__clang_patchlevel__=6"
+    (programs / "clang").write_text(f'#!/bin/sh\nexec /usr/bin/gcc {said} "$@"\n')
+    (programs / "clang").chmod(0o755)
+    assert toolchain.version("clang") == ("clang", (14, 0, 6))
+    (programs / "other").write_text('#!/bin/sh\nexec /usr/bin/gcc -U__GNUC__ "$@"\n')
+    (programs / "other").chmod(0o755)
+    assert toolchain.version("other") == ("", ())
+    with pytest.raises(UserError, match="compiler gcc-0"):
+        toolchain.version("gcc-0")
+
+
 def test_no_compiler_at_all(programs: Path) -> None:
     (programs / "gcc").unlink()
     with pytest.raises(UserError, match="no C compiler works") as caught:
