@@ -3,6 +3,7 @@
 The loop decides by it and ``status`` shows it, so both always say the same.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -84,6 +85,15 @@ class Judging:
         if wishes.threshold_iops is not None:
             return threshold.given(wishes.threshold_iops, ends)
         return threshold.from_ends(ends, wishes.min_ends_ratio)
+
+    @property
+    def figures(self) -> dict[str, list[float]]:
+        """IOPS of the slowest job of every sound trial, by the commit's hash."""
+        found: defaultdict[str, list[float]] = defaultdict(list)
+        for _, trial in self.trials:
+            if trial.same_kernel_as is None and trial.runs and self._evidence(trial).sound:
+                found[trial.commit.sha].append(least_job_iops(trial))
+        return dict(found)
 
     @property
     def threshold_iops(self) -> float | None:

@@ -36,6 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.history.midpoint",
         "bisector.history.world",
         "bisector.history.simulation",
+        "bisector.history.bounds",
         "bisector.analysis",
         "bisector.workload.fio",
         "bisector.workload.fiotext",
@@ -53,6 +54,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.report.summary",
         "bisector.report.course",
         "bisector.report.checkup",
+        "bisector.report.forecast",
     ),
     ("bisector.settings", "bisector.options", "bisector.option_table", "bisector.checks"),
     (
@@ -72,6 +74,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.configurations",
         "bisector.preflight",
         "bisector.room",
+        "bisector.experience",
+        "bisector.planning",
     ),
     ("bisector.running",),
     ("bisector.cli", "bisector.commands", "bisector.__main__"),
@@ -97,9 +101,13 @@ TOGETHER = (
             "midpoint",
             "world",
             "simulation",
+            "bounds",
         )
     },
-    {f"bisector.report.{name}" for name in ("table", "status", "units", "text", "summary", "course", "checkup")},
+    {
+        f"bisector.report.{name}"
+        for name in ("table", "status", "units", "text", "summary", "course", "checkup", "forecast")
+    },
     {
         "bisector.record",
         "bisector.fleet",
@@ -107,6 +115,8 @@ TOGETHER = (
         "bisector.standing",
         "bisector.configurations",
         "bisector.preflight",
+        "bisector.experience",
+        "bisector.planning",
     },
     {"bisector.preflight", "bisector.room"},
     {"bisector.cli", "bisector.commands", "bisector.__main__"},
@@ -126,7 +136,13 @@ OWNERS = {
     "fabric": {"bisector.machine.guest"},
     "paramiko": {"bisector.machine.guest"},
     "sqlite3": {"bisector.record.database"},
-    "rich": {"bisector.report.progress", "bisector.report.table", "bisector.commands.show", "bisector.commands.doctor"},
+    "rich": {
+        "bisector.report.progress",
+        "bisector.report.table",
+        "bisector.commands.show",
+        "bisector.commands.doctor",
+        "bisector.commands.plan",
+    },
     "dask": {"bisector.fleet.cluster"},
 }
 

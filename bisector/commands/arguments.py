@@ -49,6 +49,22 @@ def add_quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="only the answer")
 
 
+def count(text: str) -> int:
+    """How many; raises what argparse takes for a wrong value."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: at least 1")
+    return value
+
+
+def seed(text: str) -> int:
+    """The seed of a generator; likewise."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text}: a seed is not negative")
+    return value
+
+
 def run_directory(arguments: argparse.Namespace) -> RunDirectory:
     """The run that ``--run-dir`` names, else the newest; raises :class:`UserError` when there is none."""
     path = arguments.run_dir or Index().latest()

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bisector.commands.arguments import Verbs, add_json, add_repo, add_verb
+from bisector.commands.arguments import Verbs, add_json, add_repo, add_verb, count, seed
 from bisector.commands.output import write, write_json
 from bisector.history.graph import RangeGraph
 from bisector.history.graphsource import graph_of_range, read_graph
@@ -48,8 +48,8 @@ def add(verbs: Verbs) -> None:
     runs = verb.add_mutually_exclusive_group()
     runs.add_argument("--early-stop", action="store_true", default=None, help="end runs early (default for bayes)")
     runs.add_argument("--full-runs", action="store_false", dest="early_stop", help="never do (default for git)")
-    verb.add_argument("--trials", type=_count, default=500, metavar="N", help="default: 500")
-    verb.add_argument("--seed", type=_seed, default=1, metavar="N", help="default: 1")
+    verb.add_argument("--trials", type=count, default=500, metavar="N", help="default: 500")
+    verb.add_argument("--seed", type=seed, default=1, metavar="N", help="default: 1")
     add_json(verb)
 
 
@@ -136,20 +136,6 @@ def _spread(text: str) -> float:
     value = float(text)
     if not value > 0:
         raise argparse.ArgumentTypeError(f"{text}: above 0")
-    return value
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: at least 1")
-    return value
-
-
-def _seed(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text}: a seed is not negative")
     return value
 
 

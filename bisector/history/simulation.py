@@ -15,7 +15,7 @@ from bisector.history.likelihood import Noise, Weighing
 from bisector.history.midpoint import Midpoint, next_commit
 from bisector.history.posterior import Facts, prior
 from bisector.history.search import Answer, Ending, Search, Try, Undo, decide
-from bisector.history.world import EARLY_NEW_MIN, EARLY_OLD_MIN, SETUP_MIN, WHOLE_RUN_MIN, Conditions, World
+from bisector.history.world import Conditions, World
 
 T = TypeVar("T")
 
@@ -96,12 +96,14 @@ def told(conditions: Conditions) -> Noise:
 
 def search_for(conditions: Conditions, noise: Noise) -> Search:
     """The search, expecting the run times of these conditions and this noise."""
-    early = conditions.early_stop
+    early, durations = conditions.early_stop, conditions.durations
     costs = Costs(
-        setup_min=SETUP_MIN,
-        old_run_min=EARLY_OLD_MIN if early else WHOLE_RUN_MIN,
-        new_run_min=EARLY_NEW_MIN if early else WHOLE_RUN_MIN,
-        whole_run_min=WHOLE_RUN_MIN,
+        build_min=durations.usual_build_min,
+        setup_min=durations.setup_min,
+        old_run_min=durations.early_old_min if early else durations.whole_run_min,
+        new_run_min=durations.early_new_min if early else durations.whole_run_min,
+        whole_run_min=durations.whole_run_min,
+        skip_min=durations.usual_skip_min,
     )
     return Search(Weighing(noise, conditions.levels), costs)
 

@@ -32,6 +32,28 @@ SKIP_IN_RUNS_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
+class Durations:
+    """Minutes of the parts of a trial: a build (the least, the most), what comes before the runs, the runs."""
+
+    build_least_min: float = BUILD_LEAST_MIN
+    build_most_min: float = BUILD_MOST_MIN
+    setup_min: float = SETUP_MIN
+    whole_run_min: float = WHOLE_RUN_MIN
+    early_old_min: float = EARLY_OLD_MIN
+    early_new_min: float = EARLY_NEW_MIN
+
+    @property
+    def usual_build_min(self) -> float:
+        """What to expect of the next build, before it is known how far away it is."""
+        return self.build_least_min + 0.4 * (self.build_most_min - self.build_least_min)
+
+    @property
+    def usual_skip_min(self) -> float:
+        """What to expect of a commit that turns out to be untestable, at its build or at its boot."""
+        return self.usual_build_min + self.setup_min * 2 / 3
+
+
+@dataclass(frozen=True, slots=True)
 class Conditions:
     """Rates between 0 and 1, of runs, of commits and, ``suspects``, of how often suspicion is right.
 
@@ -50,6 +72,7 @@ class Conditions:
     early_stop: bool = True
     effect: float | None = None
     spread: float = 0.1
+    durations: Durations = field(default_factory=Durations)
 
     @property
     def levels(self) -> Levels | None:
@@ -96,7 +119,7 @@ class World:
     def measure(self, commit: int, *, whole: bool) -> Reading | None:
         """The reading of a run of a commit; None when it cannot be tested."""
         self._build(commit, Kernel.COMMIT, commit)
-        self.minutes += SETUP_MIN
+        self.minutes += self.conditions.durations.setup_min
         if self.untestable[commit]:
             return None
         is_new = bool(self.graph.ancestors(commit)[self.culprit])
@@ -108,7 +131,7 @@ class World:
         if kernel is Kernel.PICKED or self._no_undo[commit]:
             return None
         self._build(commit, kernel, self.graph.tip)
-        self.minutes += SETUP_MIN
+        self.minutes += self.conditions.durations.setup_min
         is_new = commit != self.culprit
         return self._run(commit, kernel, is_new is not bool(self._undone_mislead[commit]), whole=True)
 
@@ -120,8 +143,9 @@ class World:
             level = levels.new if shows_new else levels.old
             figure = level.centre + level.spread * float(self.rng.standard_t(4))
             shows_new = figure > (levels.old.centre + levels.new.centre) / 2
-        early = EARLY_NEW_MIN if shows_new else EARLY_OLD_MIN
-        self.minutes += WHOLE_RUN_MIN if whole else early
+        durations = self.conditions.durations
+        early = durations.early_new_min if shows_new else durations.early_old_min
+        self.minutes += durations.whole_run_min if whole else early
         return Reading(commit, kernel, Verdict.NEW if shows_new else Verdict.OLD, figure, whole)
 
     def _build(self, commit: int, kernel: Kernel, tree: int) -> None:
@@ -131,7 +155,8 @@ class World:
         self._built.add((commit, kernel))
         apart = int(np.count_nonzero(self.graph.ancestors(tree) ^ self.graph.ancestors(self._tree)))
         share: float = (apart / len(self.graph)) ** BUILD_GROWTH
-        self.minutes += BUILD_LEAST_MIN + (BUILD_MOST_MIN - BUILD_LEAST_MIN) * share
+        least, most = self.conditions.durations.build_least_min, self.conditions.durations.build_most_min
+        self.minutes += least + (most - least) * share
         self._tree = tree
 
 
@@ -140,6 +165,8 @@ def _untestable(graph: RangeGraph, share: float, rng: np.random.Generator) -> Ma
     count = len(graph)
     bad = np.zeros(count, dtype=np.bool_)
     wanted = share * count * SKIP_IN_RUNS_SHARE
+    if wanted < SKIP_RUN_COMMITS and rng.random() >= wanted / SKIP_RUN_COMMITS:
+        wanted = 0.0  # a short range seldom has a run at all; with one each time most of it would be untestable
     while np.count_nonzero(bad) < wanted:
         start = int(rng.integers(count))
         segment, place = graph.segment[start], graph.position[start]

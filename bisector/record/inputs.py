@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bisector import resources
 from bisector.errors import InfraError
-from bisector.settings import Settings
+from bisector.settings import KernelSettings, Settings
 
 INPUTS = "inputs"
 
@@ -36,6 +36,15 @@ def keep(settings: Settings, run_dir: Path) -> Settings:
         kernel=replace(kernel, base_config=base, fragments=fragments),
         workload=replace(workload, job=job),
     )
+
+
+def contents(kernel: KernelSettings) -> tuple[object, ...]:
+    """What kernels are made from, whatever the files are called: two runs with equal ones build equal kernels.
+
+    A file that is gone has no contents.
+    """
+    named = (kernel.base_config, *map(_fragment, kernel.fragments))
+    return (kernel.compilers, *(path.read_bytes() if path and path.is_file() else None for path in named))
 
 
 def _fragment(name: str) -> Path:

@@ -54,6 +54,12 @@ def test_rates_are_kept() -> None:
     assert np.mean(right) == pytest.approx(0.7, abs=0.1)
 
 
+def test_a_short_range_is_not_skipped_as_a_whole() -> None:
+    line = RangeGraph.of([(), *((number,) for number in range(39))])
+    worlds = [World(line, Conditions(skip=0.05), np.random.default_rng(seed)) for seed in range(400)]
+    assert 0.025 < np.mean([one.untestable.mean() for one in worlds]) < 0.06
+
+
 def test_runs_mislead_at_the_rates_of_their_side() -> None:
     made = world(Conditions(old_as_new=0.1, new_as_old=0.3))
     tip = [made.measure(made.graph.tip, whole=True) for _ in range(800)]

@@ -1,0 +1,89 @@
+"""``plan``: what a bisection would take here, before it is begun."""
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from bisector import options
+from bisector.commands.arguments import Verbs, add_json, add_repo, add_verb, count, seed
+from bisector.commands.output import note, write, write_json
+from bisector.experience import Experience, experience
+from bisector.fleet.local import kernel_builder
+from bisector.history.graphsource import graph_of_range
+from bisector.history.ranges import Range, check_range
+from bisector.history.repository import Repository
+from bisector.history.trees import Trees
+from bisector.kinship import Kinship
+from bisector.machine.host import host_id
+from bisector.model import Relevance
+from bisector.planning import Asked, forecast
+from bisector.record.index import Index
+from bisector.report.forecast import Forecast, forecast_lines, to_json
+from bisector.report.progress import print_lines
+from bisector.report.text import as_text
+from bisector.settings import Settings
+
+_EXAMPLES = """\
+examples:
+  bisector plan v4.11 v4.13-rc1              is it worth a night, and is a night enough?
+  bisector plan v4.11 v4.13-rc1 --json | jq .hours
+it takes times and noise from earlier runs on this host; what was not measured is assumed, and says so
+exit codes: 0 worth starting, 1 hopeless, else as `bisector --help` says
+"""
+_HOPELESS = 1
+_WIDTH = 120
+
+
+def add(verbs: Verbs) -> None:
+    """Register ``plan``."""
+    verb = add_verb(
+        verbs, "plan", plan, "what a bisection would take here: trials, hours, confidence", examples=_EXAMPLES
+    )
+    verb.add_argument("old", metavar="OLD", help="a commit on the old side (broken)")
+    verb.add_argument("new", metavar="NEW", help="a commit on the new side (fixed)")
+    verb.add_argument("paths", metavar="PATH", nargs="*", help="after --: only commits that touch these")
+    add_repo(verb)
+    verb.add_argument("--searches", type=count, default=30, metavar="N", help="simulated searches (default: 30)")
+    verb.add_argument("--seed", type=seed, default=1, metavar="N", help="of the simulation (default: 1)")
+    add_json(verb)
+    options.add_flags(verb)
+
+
+def plan(arguments: argparse.Namespace) -> int:
+    """Say what it would take."""
+    settings = options.load(options.flags_from(arguments), arguments.config).settings
+    known = experience(settings, host_id(), [Path(entry.run_dir) for entry in Index().entries()])
+    for text in known.unreadable:
+        note(f"bisector: passed over {text}")
+    with Repository.open(arguments.repo) as repository:
+        old, new = repository.resolve(arguments.old), repository.resolve(arguments.new)
+        wanted = Range(old, new, settings.bisect.first_parent, tuple(arguments.paths))
+        check_range(repository, wanted)
+        graph, _ = graph_of_range(repository, wanted)
+        relevance = _relevance(repository, wanted, settings, known)
+    made = forecast(Asked(wanted, graph, settings, searches=arguments.searches, seed=arguments.seed), known, relevance)
+    _show(made, as_json=arguments.json)
+    return _HOPELESS if made.hopeless else 0
+
+
+def _relevance(repository: Repository, wanted: Range, settings: Settings, known: Experience) -> Relevance | None:
+    """How many commits can matter, when both ends were built before and their builds are kept."""
+    kernels = [known.kernels.get(end.sha) for end in (wanted.old, wanted.new)]
+    if kernels[0] is None or kernels[1] is None:
+        return None
+    kin = Kinship(Trees(repository), kernel_builder(settings.kernel), wanted.first_parent)
+    return kin.relevance(wanted, kernels[0], kernels[1])
+
+
+def _show(made: Forecast, *, as_json: bool) -> None:
+    if as_json:
+        write_json(to_json(made))
+    elif sys.stdout.isatty():
+        console = Console()
+        print_lines(console, list(forecast_lines(made, console.width)))
+    else:
+        width = shutil.get_terminal_size((_WIDTH, 24)).columns
+        write(as_text(list(forecast_lines(made, width))))
