@@ -73,6 +73,13 @@ class Direction(StrEnum):
         return Verdict.NEW if above_threshold is (self is Direction.IMPROVEMENT) else Verdict.OLD
 
 
+class StopReason(StrEnum):
+    """What was clear of a run before its time."""
+
+    ABOVE = "above"
+    NOT_ABOVE = "not above"
+
+
 class State(StrEnum):
     """How a bisection stands, as scripts read it."""
 
@@ -276,11 +283,27 @@ class Contention:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlyStop:
+    """A run was ended ``at_s`` seconds after its start, because its side of ``threshold_iops`` was clear.
+
+    ``bound_iops`` is what every job's mean was above (ABOVE) or what one job's mean was below (NOT_ABOVE),
+    the margin for chance taken off or added: so the side holds for other thresholds, too, up to there.
+    """
+
+    reason: StopReason
+    at_s: float
+    bound_iops: float
+    threshold_iops: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One fio run: its jobs, the cache before and after it, the host meanwhile.
 
     ``clock_drift_s`` is guest elapsed time minus host elapsed time over the run. It and ``contention`` are None when
-    nobody looked, which only an imported run may be.
+    nobody looked, which only an imported run may be. The figures of a run that was ``stopped_early`` are not to be
+    compared with those of a whole one.
     """
 
     name: str
@@ -292,6 +315,7 @@ class Run:
     contention: Contention | None
     clock_drift_s: float | None
     disks: tuple[DiskFigures, ...] = ()
+    stopped_early: EarlyStop | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +390,11 @@ class Trial:
     artifacts: tuple[Artifact, ...]
     same_kernel_as: str | None = None
     origin: Origin | None = None
+
+    @property
+    def stopped_early(self) -> EarlyStop | None:
+        """How the last run, the one that counts, was ended before its time; None of a whole one."""
+        return self.runs[-1].stopped_early if self.runs else None
 
     @property
     def same_sources(self) -> bool:

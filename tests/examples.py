@@ -7,15 +7,18 @@ from bisector.model import (
     CacheStatus,
     Commit,
     Contention,
+    EarlyStop,
     Fault,
     JobFigures,
     Kernel,
     Run,
     Stage,
+    StopReason,
     Timings,
     Trial,
 )
 
+EARLY = EarlyStop(StopReason.ABOVE, 16.5, 3012.5, 1363.0, "every job was above 3,012 IOPS for 6 s")
 STARTED_AT = "2026-03-01T10:00:00+00:00"
 HOST = "box"
 QUIET = Contention(other_busy_cores=0.02, steal_share=0.0, psi_some_share=0.015)
@@ -40,9 +43,10 @@ def run(
     before: CacheStatus | None = None,
     after: CacheStatus | None = None,
     contention: Contention = QUIET,
+    stopped_early: EarlyStop | None = None,
 ) -> Run:
     jobs = tuple(job(f"job{n}", figure) for n, figure in enumerate(iops))
-    return Run(name, STARTED_AT, 40.2, jobs, before, after, contention, -0.04)
+    return Run(name, STARTED_AT, 40.2, jobs, before, after, contention, -0.04, stopped_early=stopped_early)
 
 
 def kernel(unmet: tuple[str, ...] = (), quirks: tuple[str, ...] = (), content: str = "c" * 64) -> Kernel:
