@@ -4,7 +4,7 @@ Column names are the fields of the records in :mod:`bisector.model`. A list of w
 """
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 6
+VERSION = 7
 _RELEVANCE = """CREATE TABLE relevance (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     commits INTEGER NOT NULL,
@@ -53,6 +53,14 @@ _ORIGINS = """CREATE TABLE origins (
     kernel TEXT NOT NULL,
     verdict TEXT
 ) STRICT"""
+_EARLY_STOPS = """CREATE TABLE early_stops (
+    run INTEGER PRIMARY KEY REFERENCES runs (id),
+    reason TEXT NOT NULL,
+    at_s REAL NOT NULL,
+    bound_iops REAL NOT NULL,
+    threshold_iops REAL NOT NULL,
+    why TEXT NOT NULL
+) STRICT"""
 _CPU_COLUMNS = {
     "user_percent": "REAL",
     "system_percent": "REAL",
@@ -100,6 +108,7 @@ UPGRADES = {
             _ORIGINS,
         )
     ),
+    6: _EARLY_STOPS,
 }
 
 TABLES = f"""
@@ -205,6 +214,8 @@ CREATE TABLE jobs (
     {", ".join(f"{name} {kind}" for name, kind in _CPU_COLUMNS.items())}
 ) STRICT;
 CREATE INDEX jobs_of_run ON jobs (run);
+
+{_EARLY_STOPS};
 
 CREATE TABLE caches (
     run INTEGER NOT NULL REFERENCES runs (id),

@@ -17,6 +17,7 @@ from bisector.model import (
     Contention,
     CpuUse,
     DiskFigures,
+    EarlyStop,
     Fault,
     JobFigures,
     Kernel,
@@ -118,9 +119,11 @@ class Store:
     def _runs(self) -> Mapping[int, list[Run]]:
         jobs, caches = self.database.grouped("jobs", "run"), self.database.grouped("caches", "run")
         latencies, disks = self.database.grouped("latencies", "job"), self.database.grouped("disks", "run")
+        stops = self.database.grouped("early_stops", "run")
         runs: defaultdict[int, list[Run]] = defaultdict(list)
         for row in self.database.select("runs", "id"):
             cache = {one["moment"]: build(CacheStatus, one) for one in caches[row["id"]]}
+            stop = next((build(EarlyStop, one) for one in stops[row["id"]]), None)
             run = build(
                 Run,
                 row,
@@ -129,6 +132,7 @@ class Store:
                 cache_after=cache.get("after"),
                 contention=None if row["other_busy_cores"] is None else build(Contention, row),
                 disks=tuple(build(DiskFigures, one) for one in disks[row["id"]]),
+                stopped_early=stop,
             )
             runs[row["trial"]].append(run)
         return runs
@@ -215,3 +219,5 @@ def _add_run(database: Database, n: int, run: Run) -> None:
             database.insert("caches", {"run": run_id, "moment": moment, **columns(status)})
     for disk in run.disks:
         database.insert("disks", {"run": run_id, **columns(disk)})
+    if run.stopped_early is not None:
+        database.insert("early_stops", {"run": run_id, **columns(run.stopped_early)})

@@ -201,4 +201,4 @@ def last_iops(runs: tuple[Run, ...]) -> str:
     last = figures(runs[-1]) if runs else None
     if last is None:
         return units.UNKNOWN
-    return units.iops(last.least) + (f" / {units.iops(last.most)}" if last.jobs > 1 else "")
+    return last.least_text + (f" / {units.iops(last.most)}" if last.jobs > 1 else "")

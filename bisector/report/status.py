@@ -44,6 +44,8 @@ Each trial:
 ``runs[].cache``         ``{before, after}``: dm-cache status each, or ``null``; ``full`` is among it
 ``runs[].contention``    ``{other_busy_cores, steal_share, psi_some_share}``, or ``null`` where nobody looked
 ``runs[].disks``         ``[{name, read_ios, write_ios, …, util_percent}]``, as fio tells them; may be empty
+``runs[].stopped_early`` ``{reason, at_s, bound_iops, threshold_iops, why}``, ``null`` of a whole run: ``reason`` is
+                         ``above`` or ``not above``; what the jobs did is not to be compared with whole runs
 ``build_s``, ``boot_s``  wall seconds of each part, with ``storage_s``, ``workload_s``, ``total_s``
                          and ``ours_s``, which is the rest
 ``kernel``               ``{release, config, image, toolchain, quirks, unmet, cached, …}`` or ``null``
@@ -225,6 +227,7 @@ def _run(run: Run) -> dict[str, object]:
         "contention": asdict(run.contention) if run.contention else None,
         "clock_drift_s": run.clock_drift_s,
         "disks": [asdict(disk) for disk in run.disks],
+        "stopped_early": asdict(run.stopped_early) if run.stopped_early else None,
     }
 
 

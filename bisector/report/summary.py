@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from bisector.model import Commit, State, Verdict
 from bisector.report import units
 from bisector.report.status import BisectionView
+from bisector.report.table import EARLY
 from bisector.report.text import Line, Role, Span, cells, clean, left, shorten, wrapped
 
 _LABEL_WIDTH = 13
@@ -63,8 +64,11 @@ def _threshold(view: BisectionView, width: int) -> list[Line]:
 
 
 def _figures(view: BisectionView, width: int) -> list[Line]:
-    shown = any(trial.trial.runs for trial in view.trials)
-    return _labelled("figures", ["mean IOPS of the slowest and of the fastest job of each run"] if shown else [], width)
+    runs = [run for trial in view.trials for run in trial.trial.runs]
+    texts = ["mean IOPS of the slowest and of the fastest job of each run"] if runs else []
+    if any(run.stopped_early for run in runs):
+        texts += _sentences(f"{EARLY} ended early, when its side was clear: not to be compared with a whole run", width)
+    return _labelled("figures", texts, width)
 
 
 def _evaluations(view: BisectionView, width: int) -> list[Line]:

@@ -15,6 +15,7 @@ from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, clean, 
 
 GAP = "  "
 TAIL_LINES = 6
+EARLY = "*"
 _WHY_LINES = 2
 _COMMIT_WIDTH = 12
 _DATE_WIDTH = 10
@@ -25,11 +26,17 @@ _TIME_TITLES = ("build", "boot", "storage", "fio", "ours", "total")
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The mean IOPS of the jobs of one run: the least, the most, and how many there are."""
+    """The mean IOPS of the jobs of one run: the least, the most, how many there are, and whether it was ended early."""
 
     least: float
     most: float
     jobs: int
+    early: bool = False
+
+    @property
+    def least_text(self) -> str:
+        """The least, with the mark of what is not to be compared with a whole run."""
+        return (EARLY if self.early else "") + units.iops(self.least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ def figures(run: Run) -> Figures | None:
     """The jobs' figures of a run, of the reads where it reads, else of the writes."""
     jobs: Sequence[JobFigures] = [job for job in run.jobs if job.direction == "read"] or run.jobs
     means = [job.iops_mean for job in jobs if math.isfinite(job.iops_mean)]
-    return Figures(min(means), max(means), len(means)) if means else None
+    return Figures(min(means), max(means), len(means), run.stopped_early is not None) if means else None
 
 
 def rows(trials: Sequence[TrialView], terms: Terms) -> tuple[Row, ...]:
@@ -157,7 +164,7 @@ def _layout(table: Sequence[Row], names: tuple[str, ...], width: int) -> _Layout
     number = max(2, *(len(str(row.n)) for row in table))
     verdict = max(len("verdict"), *(cells(row.verdict) for row in table))
     columns = [[row.figures[index] for row in table] for index in range(len(names))]
-    least = tuple(max((len(units.iops(f.least)) for f in column if f), default=1) for column in columns)
+    least = tuple(max((len(f.least_text) for f in column if f), default=1) for column in columns)
     most = tuple(max((len(_most(f)) for f in column if f), default=0) for column in columns)
     titles = tuple(f"IOPS {clean(name)}" for name in names)
     run_widths = [max(a + b, len(title)) for a, b, title in zip(least, most, titles, strict=True)]
@@ -210,7 +217,7 @@ def _figures_cell(run: Figures | None, layout: _Layout, index: int) -> str:
     width = _run_width(layout, index)
     if run is None:
         return right(units.UNKNOWN, width)
-    return right(units.iops(run.least).rjust(layout.least[index]) + _aligned_most(run, layout.most[index]), width)
+    return right(run.least_text.rjust(layout.least[index]) + _aligned_most(run, layout.most[index]), width)
 
 
 def _aligned_most(run: Figures, width: int) -> str:

@@ -18,7 +18,7 @@ from bisector.model import (
     Verdict,
 )
 from bisector.record.rows import BisectionRow
-from tests.examples import cache, commit, kernel, run, trial
+from tests.examples import EARLY, cache, commit, kernel, run, trial
 
 
 def bisection() -> BisectionRow:
@@ -68,6 +68,10 @@ def imported(number: int) -> Trial:
     full = replace(run("full"), jobs=(unknown,), contention=None, clock_drift_s=None, disks=(disk,))
     origin = Origin("fio-2.16", "4.12.0-rc1+", Verdict.OLD)
     return replace(trial(commit(number), full), kernel=None, origin=origin)
+
+
+def stopped(number: int) -> Trial:
+    return trial(commit(number), run("empty", 1002.25, after=cache()), run("full", 3818.5, stopped_early=EARLY))
 
 
 def faulty(number: int) -> Trial:

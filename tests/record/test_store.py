@@ -38,10 +38,13 @@ def test_bisection_comes_back(store: Store) -> None:
 
 
 def test_trials_come_back_in_order_of_measuring(store: Store) -> None:
-    added = (examples.measured(9), examples.faulty(3), examples.equal_kernel(5), examples.measured(9))
+    added = (
+        *(examples.measured(9), examples.faulty(3), examples.stopped(4)),
+        *(examples.equal_kernel(5), examples.measured(9)),
+    )
     assert store.next_n == 1
-    assert [store.add_trial(trial) for trial in added] == [1, 2, 3, 4]
-    assert store.next_n == 5
+    assert [store.add_trial(trial) for trial in added] == [1, 2, 3, 4, 5]
+    assert store.next_n == 6
     assert store.trials() == tuple(enumerate(added, start=1))
 
 
@@ -162,7 +165,7 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
         store.add_trial(trial)
     store.database.connection.execute("ALTER TABLE faults DROP COLUMN cached")
     _before_imports(store)
-    for later in ("relevance", "compilers", "build_tries"):
+    for later in ("relevance", "compilers", "build_tries", "early_stops"):
         store.database.connection.execute(f"DROP TABLE {later}")
     store.database.connection.execute("ALTER TABLE kernels DROP COLUMN modules")
     store.database.connection.execute("PRAGMA user_version = 1")
@@ -172,11 +175,12 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
         assert reader.relevance() is None
     known = replace(trials[1], fault=Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1: error: no", (), cached=True))
     with Store.open(store.path) as writer:
-        assert (writer.add_trial(known), writer.add_trial(measured)) == (3, 4)
-        assert writer.trials() == ((1, trials[0]), (2, trials[1]), (3, known), (4, measured))
+        added = (known, measured, examples.stopped(5))
+        assert [writer.add_trial(trial) for trial in added] == [3, 4, 5]
+        assert writer.trials() == tuple(enumerate((*trials, *added), 1))
         assert (writer.compilers(), writer.build_tries()) == ((), ())
-        assert writer.add_trial(examples.imported(4)) == 5
-        assert writer.trials()[4] == (5, examples.imported(4))
+        assert writer.add_trial(examples.imported(4)) == 6
+        assert writer.trials()[5] == (6, examples.imported(4))
         assert writer.database.connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
         assert writer.database.connection.execute("PRAGMA user_version").fetchone()[0] == schema.VERSION
 

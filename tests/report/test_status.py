@@ -74,6 +74,7 @@ RUN: dict[str, tuple[type, ...]] = {
     "contention": (dict,),
     "clock_drift_s": NUMBER,
     "disks": (list,),
+    "stopped_early": (dict, NONE),
 }
 JOB: dict[str, tuple[type, ...]] = {
     "name": TEXT,

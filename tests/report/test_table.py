@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from bisector.model import Commit, Relevance, State, Terms, Verdict
-from bisector.report.status import BisectionView, ConfigChanges, OptionChange, TrialView
+from bisector.report.status import BisectionView, ConfigChanges, OptionChange, TrialView, trial_to_json
 from bisector.report.summary import answer_lines, footer_lines
 from bisector.report.table import Figures, figures, report_lines, rows, run_names, time_lines, verdict_lines
 from bisector.report.text import Line, as_text, cells, line_text
@@ -201,6 +201,23 @@ def test_figures_by_number_of_jobs() -> None:
         trial = records.trial(examples.COMMITS[0], records.run("full", *means))
         shown.append(line_text(verdict_lines([TrialView(1, trial, Verdict.OLD, "")], Terms(), 80)[1]))
     assert [line.split("broken")[1].split("Linux")[0].strip() for line in shown] == ["5", "3 / 5", "3 … 5"]
+
+
+def test_what_was_stopped_early_is_marked_and_said() -> None:
+    full = records.run("full", 3818.0, 4006.0, stopped_early=records.EARLY)
+    view = TrialView(1, records.trial(examples.COMMITS[0], records.run("empty", 7.0), full), Verdict.NEW, "")
+    title, line, *_ = (line_text(one) for one in verdict_lines([view], Terms(), 120))
+    assert "  *3,818 / 4,006  " in line
+    assert "  7  " in line
+    assert line.index("4,006") + 5 == title.index("IOPS full") + len("IOPS full")
+    whole = examples.found()
+    stopped = replace(whole, trials=(*whole.trials, view))
+    assert "ended early" not in as_text(footer_lines(whole, 120))
+    assert "* ended early, when its side was clear" in as_text(footer_lines(stopped, 120))
+    assert trial_to_json(view, Terms())["runs"][1]["stopped_early"] == {  # type: ignore[index] # a list, as documented
+        **{"reason": "above", "at_s": 16.5, "bound_iops": 3012.5, "threshold_iops": 1363.0},
+        "why": "every job was above 3,012 IOPS for 6 s",
+    }
 
 
 def test_rows_are_data() -> None:
