@@ -123,6 +123,8 @@ OPTIONS: tuple[Option, ...] = (
            "2GiB", flag="--file-size", metavar="SIZE"),
     Option("workload.runtime", "workload.runtime_s", kinds.duration(1, whole=True), "40s",
            "length of a run, seconds", "15min", flag="--runtime", metavar="DURATION"),
+    Option("workload.full_runs", "workload.full_runs", kinds.boolean(), False,
+           "never end a run early, however clear its side is", flag="--full-runs", const="true"),
     Option("contention.max_other_cores", "contention.max_other_cores", kinds.number(0), 0.5,
            "foreign load in cores from which a run is no evidence"),
     Option("contention.max_steal_share", "contention.max_steal_share", kinds.number(0), 0.1,

@@ -139,6 +139,7 @@ class WorkloadSettings:
     job: Path
     file_bytes: int
     runtime_s: int
+    full_runs: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bisector.analysis.early_stop import StopRule
 from bisector.deadline import Deadline
 from bisector.errors import AttemptFailed, InfraError, KernelFault
 from bisector.events import Listener, StageStarted
@@ -34,12 +35,14 @@ class TrialRequest:
     """A commit to measure; ``measured_kernels`` gives the commit of each kernel content with figures.
 
     The first of ``compilers`` that builds it does; none means those of the settings, or the host's default.
+    ``stop`` says when the run that counts may end early; None is for whole runs.
     """
 
     n: int
     commit: Commit
     measured_kernels: Mapping[str, str]
     compilers: tuple[Compiler, ...] = ()
+    stop: StopRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,7 @@ class _Course:
             start_meter=lambda: ContentionMeter(machine.cpu_time_s).start(),
             on_sample=self.bench.tell,
             deadline_s=deadline.remaining_s,
+            stop=self.request.stop if name == RUN_NAMES[-1] else None,
         )
 
     def _enter(self, stage: Stage, detail: str = "") -> None:

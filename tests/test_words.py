@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from bisector import deadline, errors, events, model, process, resources
+from bisector import deadline, errors, events, model, process, resources, trial
+from bisector.analysis.early_stop import StopRule
 from bisector.errors import BisectorError, KernelFault
 from bisector.model import Direction, FaultKind, Stage, Terms, Verdict
 from tests import fakes
+from tests.examples import EARLY
 from tests.record import examples
 
 COMMIT = model.Commit("6" * 40, "7" * 40, "dm cache: x", "2017-05-14T21:54:33-04:00")
@@ -22,6 +24,7 @@ TRIALS = (
     fakes.trial(COMMIT, fault=fakes.BUILD_ERROR),
     fakes.trial(COMMIT, same_as="8" * 40),
     examples.imported(1),
+    fakes.trial(COMMIT, stopped=EARLY),
 )
 EVENTS = (
     events.Planned(1, COMMIT, "the broken end", 0, 0),
@@ -37,6 +40,7 @@ PLAIN = (
     model.Change("drivers/md/dm.c", added=True),
     model.Relevance(14565, 1012),
     model.Compiler("gcc", "gcc 12.2.0, GNU ld 2.40"),
+    trial.TrialRequest(3, COMMIT, {"c8": "8" * 40}, stop=StopRule(1_363.0, 40.0, 20.5)),
 )
 
 

@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -31,6 +31,8 @@ CONFIGURED = {
     "trimwrite": {"trim", "write"},
     "randtrimwrite": {"trim", "write"},
 }
+# fio's exit status after SIGINT, SIGTERM or SIGQUIT (backend.c, sig_int), without a failure of a job.
+INTERRUPTED = 128
 _P99 = 99.0
 SECOND_OUTPUT = "a second output of fio begins here: give each of them a file of its own"
 
@@ -86,6 +88,20 @@ def argv(job: str, output: str) -> tuple[str, ...]:
     ``--eta-newline`` they end in carriage returns only; with a whole second it misses every other one.
     """
     return ("fio", "--output-format=json", f"--output={output}", "--eta=always", "--eta-newline=500ms", job)
+
+
+def steered_argv(job: str, status_every_s: float) -> tuple[str, ...]:
+    """Run fio on a job file: JSON on standard output, the figures so far every so often and at last the whole.
+
+    In JSON mode the status takes the place of the status lines. fio 3.33 refuses an interval below a millisecond;
+    an interrupted fio (SIGINT) writes the last document and its logs, too, and exits :data:`INTERRUPTED`.
+    """
+    return ("fio", "--output-format=json", f"--status-interval={round(status_every_s * 1000)}ms", job)
+
+
+def last_document(output: str) -> str:
+    """What a steered fio wrote at last, without the status before; the whole output when it wrote no JSON."""
+    return output[output.rfind("\n{\n") + 1 :]
 
 
 def parse_only_argv(job: str) -> tuple[str, ...]:
@@ -144,6 +160,29 @@ def parse_output(text: str) -> Output:
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise OutputUnreadable(f"fio's JSON lacks what fio 3 writes: {error!r}") from error
+
+
+@dataclass(slots=True)
+class StatusReader:
+    """Takes the lines of a steered fio and gives the figures of each status, once it is complete."""
+
+    _lines: list[str] = field(default_factory=list)
+
+    def hear(self, line: str) -> tuple[JobFigures, ...] | None:
+        """The figures so far, cumulative, when this line ends a status.
+
+        One into which something else was written says nothing.
+        """
+        if line == "{":
+            self._lines = []
+        self._lines.append(line)
+        if line != "}":
+            return None
+        text, self._lines = "\n".join(self._lines), []
+        try:
+            return parse_json(text)
+        except OutputUnreadable:
+            return None
 
 
 def _document(text: str) -> _Json:

@@ -54,6 +54,11 @@ def jobs(text: str) -> tuple[Job, ...]:
     return tuple(Job(name, options) for name, options in found)
 
 
+def has_ramp(text: str) -> bool:
+    """Whether a job does I/O before it counts: fio's status has that, too, and its figures in the end have not."""
+    return any("ramp_time" in job.options for job in jobs(text))
+
+
 def objection(text: str) -> tuple[str, str] | None:
     """Why a job file cannot be measured with, and what to do about it; None when it can."""
     for line in _lines(text):

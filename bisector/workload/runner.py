@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from bisector import process
+from bisector.analysis.early_stop import StopRule
 from bisector.deadline import Deadline
 from bisector.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.events import IopsSample
-from bisector.model import CacheStatus, CommandResult, Contention, FaultKind, JobFigures, Run, Shell, Stage
+from bisector.model import CacheStatus, CommandResult, Contention, EarlyStop, FaultKind, JobFigures, Run, Shell, Stage
 from bisector.settings import WorkloadSettings
 from bisector.steps import FailedStep, Step, run_steps
-from bisector.workload import fio, jobfile
+from bisector.workload import fio, jobfile, steering
 
 _OUTPUTS = "/tmp/bisector"  # noqa: S108 -- the guest's, where nobody else is
 _JOB = "job.fio"
@@ -59,6 +60,7 @@ class _Watch:
 
     run: str
     on_sample: OnSample
+    steered: steering.Steering | None = None
     uptimes: list[tuple[float, float]] = field(default_factory=list)
     tail: list[str] = field(default_factory=list)
 
@@ -66,9 +68,19 @@ class _Watch:
         if line.startswith(_UPTIME):
             self.uptimes.append((time.monotonic(), float(line.removeprefix(_UPTIME))))
         elif (status := fio.parse_status_line(line)) is not None:
-            self.on_sample(IopsSample(self.run, status.iops, status.done_share))
+            self.sample(status.iops, status.done_share)
+        elif self.steered is not None and not line.startswith("fio: "):
+            self.steered.hear(line)
         elif line.strip():
             self.tail = [*self.tail, line.strip()][-_TAIL_LINES:]
+
+    def sample(self, iops: float, done_share: float) -> None:
+        self.on_sample(IopsSample(self.run, iops, done_share))
+
+    @property
+    def early_stop(self) -> EarlyStop | None:
+        """Why fio was told to end before its time."""
+        return self.steered.stop if self.steered is not None else None
 
     @property
     def host_and_guest_s(self) -> tuple[float, float]:
@@ -110,8 +122,11 @@ def run_once(
     start_meter: StartMeter,
     on_sample: OnSample,
     deadline_s: float,
+    stop: StopRule | None = None,
 ) -> Run:
     """Run the job once with cold page caches, in a directory of its own; JSON and IOPS logs go into ``logs``.
+
+    With ``stop`` it ends as soon as its side is clear, and the run says so; a job with a ramp_time is always whole.
 
     ``keep_files`` keeps the blocks of its files taken after the job has unlinked them. Without that ext4 gives the
     next run the very same blocks, which the cache has: it would measure a warm cache, not a full one.
@@ -120,15 +135,18 @@ def run_once(
     """
     deadline = Deadline(f"the end of the {name} run", deadline_s)
     logs.mkdir(parents=True, exist_ok=True)
-    _prepare(shell, settings, deadline)
+    job = settings.job.read_text(encoding="utf-8")
+    stop = None if jobfile.has_ramp(job) else stop
+    _prepare(shell, job, deadline)
     cache_before = stack.cache_status(shell)
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     watch = _Watch(name, on_sample)
+    if stop is not None:
+        watch.steered = steering.Steering(stop, lambda: steering.interrupt(shell, _OUTPUTS), watch.sample)
+    command = _command(settings, stack.mountpoint, name, keep_files, stop)
     meter = start_meter()
     try:
-        finished = shell.stream(
-            _command(settings, stack.mountpoint, name, keep_files), watch.hear, deadline.remaining_s
-        )
+        finished = shell.stream(command, watch.hear, deadline.remaining_s)
     finally:
         contention = meter.stop()
     jobs = _jobs(shell, finished, watch, settings, logs)
@@ -142,28 +160,35 @@ def run_once(
         cache_after=stack.cache_status(shell),
         contention=contention,
         clock_drift_s=guest_s - host_s,
+        # fio may have ended by itself while it was told to.
+        stopped_early=watch.early_stop if finished.exit_status else None,
     )
 
 
-def _prepare(shell: Shell, settings: WorkloadSettings, deadline: Deadline) -> None:
+def _prepare(shell: Shell, job: str, deadline: Deadline) -> None:
     """An empty directory for outputs, the job file in it, cold caches."""
     steps = (
         Step(f"rm -rf {_OUTPUTS} && mkdir {_OUTPUTS}", _guest_disk),
         Step("sync && echo 3 > /proc/sys/vm/drop_caches", _kernel_fault),
     )
     run_steps(shell, steps, deadline.remaining_s)
-    shell.put(settings.job.read_text(encoding="utf-8"), f"{_OUTPUTS}/{_JOB}")
+    shell.put(job, f"{_OUTPUTS}/{_JOB}")
 
 
-def _command(settings: WorkloadSettings, mountpoint: str, name: str, keep_files: bool) -> str:
+def _command(
+    settings: WorkloadSettings, mountpoint: str, name: str, keep_files: bool, stop: StopRule | None = None
+) -> str:
     """Fio between two readings of the guest's clock; standard output lists the files it left."""
     directory = f"{mountpoint}/{name}"
     # fio leaves its last status line without a line end.
     uptime = f'read -r up rest < /proc/uptime; printf "\n{_UPTIME}%s\n" "$up" >&2'
-    run = f"{_variables(settings, directory)} {shlex.join(fio.argv(_JOB, _JSON))} </dev/null >&2"
+    variables = _variables(settings, directory)
+    run = f"{variables} {shlex.join(fio.argv(_JOB, _JSON))} </dev/null >&2; status=$?"
+    if stop is not None:
+        run = steering.command(variables, fio.steered_argv(_JOB, stop.batch_s), _JSON)
     keeper, end = (_keeper(directory, f"{mountpoint}/.kept"), "kill $keeper; ") if keep_files else ("", "")
     made = f"mkdir -p {directory} && cd {_OUTPUTS} || exit"
-    return f"{made}; {keeper}{uptime}; {run}; status=$?; {uptime}; {end}ls -1; exit $status"
+    return f"{made}; {keeper}{uptime}; {run}; {uptime}; {end}ls -1; exit $status"
 
 
 def _keeper(directory: str, kept: str) -> str:
@@ -187,16 +212,20 @@ def _jobs(
         shell.get(f"{_OUTPUTS}/{name}", logs / name)
     # fio makes the file before it reads the job file: none or an empty one says the same.
     text = (logs / _JSON).read_text(encoding="utf-8", errors="replace") if _JSON in left else ""
+    if watch.steered is not None:
+        text = fio.last_document(text)
+        (logs / _JSON).write_text(text, encoding="utf-8")
+    well = (0, fio.INTERRUPTED) if watch.early_stop else (0,)
     try:
         jobs = fio.parse_json(text)
     except fio.OutputUnreadable as error:
-        if finished.exit_status != 0:
+        if finished.exit_status not in well:
             raise _not_finished(shell, finished, watch, settings) from error
         raise _unreadable(shell, error) from error
     for job in jobs:
         if job.error:
             raise _job_failed(job, watch, settings)
-    if finished.exit_status != 0:
+    if finished.exit_status not in well:
         raise _failed(finished, watch)
     return jobs
 

@@ -7,16 +7,18 @@ from pathlib import Path
 import pytest
 
 from bisector import process
+from bisector.analysis.early_stop import StopRule
 from bisector.errors import InfraError, KernelFault, UserError
 from bisector.events import IopsSample
-from bisector.model import CacheStatus, Contention, FaultKind, Run, Shell, Stage
+from bisector.model import CacheStatus, Contention, FaultKind, Run, Shell, Stage, StopReason
 from bisector.settings import WorkloadSettings
+from bisector.workload import fio, steering
 from bisector.workload.runner import check_job, run_once
 from tests.guestshell import Answer, FakeShell
 
 PROJECT = Path(__file__).parent.parent.parent
 DATA = Path(__file__).parent.parent / "data" / "fio"
-SETTINGS = WorkloadSettings(PROJECT / "fio" / "partial.fio", 32 << 20, 40)
+SETTINGS = WorkloadSettings(PROJECT / "fio" / "partial.fio", 32 << 20, 40, full_runs=False)
 QUIET = Contention(0.1, 0.0, 0.0)
 CACHE = CacheStatus("smq", "writeback", 1024, 1024, 0, 1, 2, 3, 4, 5, 6)
 FILES = {
@@ -52,20 +54,22 @@ class Stack:
 @dataclass
 class Bench:
     logs: Path
+    settings: WorkloadSettings = SETTINGS
     meter: Meter = field(default_factory=Meter)
     samples: list[IopsSample] = field(default_factory=list)
 
-    def run(self, shell: FakeShell, name: str = "full", keep_files: bool = False) -> Run:
+    def run(self, shell: FakeShell, name: str = "full", keep_files: bool = False, stop: StopRule | None = None) -> Run:
         return run_once(
             shell,
             Stack(),
-            SETTINGS,
+            self.settings,
             name=name,
             logs=self.logs,
             keep_files=keep_files,
             start_meter=lambda: self.meter,
             on_sample=self.samples.append,
             deadline_s=100,
+            stop=stop,
         )
 
 
@@ -222,3 +226,102 @@ def test_fio_on_this_machine_is_asked(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(process.CommandMissing):
         process.run(["fio"], deadline_s=1)
     check_job(SETTINGS)
+
+
+# fio 3.33 that reported once, after a quarter of a second, and was interrupted: with threshold 100 that was enough.
+STEERED = (DATA / "steered-3.33.txt").read_text(encoding="utf-8")
+INTERRUPTED = Answer("fio.json\njob.fio\n", f"\n@uptime 10.00\n{STEERED}\n@uptime 11.05\n", fio.INTERRUPTED)
+SO_FAR, LAST = STEERED[: STEERED.rindex("\n{\n")], STEERED[STEERED.rindex("\n{\n") :]
+CLEAR, UNCLEAR = StopRule(100.0, 40.0), StopRule(1e6, 40.0)
+
+
+def interrupts(shell: FakeShell) -> list[str]:
+    return [command for command in shell.commands if "kill -INT" in command]
+
+
+def test_a_run_whose_side_is_clear_is_interrupted_and_says_so(bench: Bench) -> None:
+    shell = FakeShell({FIO_RUNS: INTERRUPTED}, {"fio.json": STEERED})
+    run = bench.run(shell, stop=CLEAR)
+    assert run.stopped_early is not None
+    assert (run.stopped_early.reason, run.stopped_early.threshold_iops) == (StopReason.ABOVE, 100.0)
+    assert run.stopped_early.at_s < 0.5
+    assert interrupts(shell) == ["kill -INT $(cat /tmp/bisector/.pid)"]
+    (command,) = (one for one in shell.commands if FIO_RUNS in one)
+    assert "--status-interval=500ms" in command
+    last = fio.parse_json(LAST)
+    assert run.jobs == last != fio.parse_json(SO_FAR)
+    assert fio.parse_json((bench.logs / "fio.json").read_text(encoding="utf-8")) == last
+    (sample,) = bench.samples
+    assert sample.iops == pytest.approx(sum(job.total_ios * 1000 / job.runtime_ms for job in fio.parse_json(SO_FAR)))
+    assert sample.done_share == pytest.approx(run.stopped_early.at_s / 40)
+
+
+def test_a_run_that_was_over_before_the_interrupt_is_a_whole_one(bench: Bench) -> None:
+    shell = FakeShell({FIO_RUNS: replace(INTERRUPTED, exit_status=0)}, {"fio.json": STEERED})
+    assert bench.run(shell, stop=CLEAR).stopped_early is None
+    assert interrupts(shell)
+
+
+def test_a_run_that_is_not_clear_is_left_alone(bench: Bench) -> None:
+    shell = FakeShell({FIO_RUNS: replace(INTERRUPTED, exit_status=0)}, {"fio.json": STEERED})
+    assert bench.run(shell, stop=UNCLEAR).stopped_early is None
+    assert not interrupts(shell)
+    assert len(bench.samples) == 2
+
+
+@pytest.mark.parametrize(
+    ("stop", "status"),
+    [
+        pytest.param(UNCLEAR, fio.INTERRUPTED, id="interrupted, but not by us"),
+        pytest.param(CLEAR, 1, id="failed on its own"),
+        pytest.param(CLEAR, 137, id="killed"),
+        pytest.param(None, fio.INTERRUPTED, id="a whole run"),
+    ],
+)
+def test_a_failed_run_is_not_taken_for_one_that_was_stopped(bench: Bench, stop: StopRule | None, status: int) -> None:
+    answer = replace(INTERRUPTED, exit_status=status)
+    with pytest.raises(KernelFault, match=f"exit {status}"):
+        bench.run(FakeShell({FIO_RUNS: answer}, {"fio.json": STEERED}), stop=stop)
+
+
+def test_an_error_of_a_job_counts_in_a_run_that_was_stopped_too(bench: Bench) -> None:
+    failing = SO_FAR + LAST.replace('"error" : 0', '"error" : 5', 1)
+    with pytest.raises(KernelFault, match="EIO"):
+        bench.run(FakeShell({FIO_RUNS: INTERRUPTED}, {"fio.json": failing}), stop=CLEAR)
+
+
+def test_a_run_that_was_stopped_and_left_half_of_its_figures_is_no_kernels_fault(bench: Bench) -> None:
+    shell = FakeShell({FIO_RUNS: INTERRUPTED, "stat -f": Answer("77\n")}, {"fio.json": STEERED[:-2000]})
+    with pytest.raises(InfraError, match="cut off"):
+        bench.run(shell, stop=CLEAR)
+
+
+def test_a_status_with_something_else_in_it_says_nothing() -> None:
+    reader = fio.StatusReader()
+    lines = STEERED.splitlines()
+    lines.insert(40, "Jobs: 2 (f=2)")
+    heard = [figures for line in lines if (figures := reader.hear(line)) is not None]
+    assert heard == [fio.parse_json(LAST)]
+
+
+def test_the_command_of_a_steered_run_here(tmp_path: Path) -> None:
+    """Run by this machine's shell, with an fio that does as fio does when it is interrupted."""
+    made = tmp_path / "fio"
+    made.write_text("#!/bin/sh\ntrap 'echo last; exit 128' INT\necho $FILE_SIZE; while :; do sleep 0.02; done\n")
+    made.chmod(0o755)
+    command = steering.command("FILE_SIZE=77", (str(made), "a job.fio"), "fio.json")
+    kill = "for n in 1 2 3 4 5 6 7 8 9; do sleep 0.05; [ -s fio.json ] && kill -INT $(cat .pid) && break; done"
+    script = f"cd {tmp_path}; ({kill}) & {command}; echo status $status"
+    done = process.run(["sh", "-c", script], deadline_s=20)
+    assert (done.stdout, done.stderr.splitlines()) == ("status 128\n", ["77", "last"])
+    assert (tmp_path / "fio.json").read_text() == "77\nlast\n"
+
+
+def test_a_job_with_a_ramp_is_never_ended_early(bench: Bench, tmp_path: Path) -> None:
+    """During its ramp_time fio reports what it does not count in the end (seen with 3.33)."""
+    job = tmp_path / "ramp.fio"
+    job.write_text(SETTINGS.job.read_text(encoding="utf-8") + "ramp_time=5\n", encoding="utf-8")
+    bench.settings = replace(SETTINGS, job=job)
+    shell = FakeShell({FIO_RUNS: GOOD}, FILES)
+    assert bench.run(shell, stop=CLEAR).stopped_early is None
+    assert not any("--status-interval" in command for command in shell.commands)
