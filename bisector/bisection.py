@@ -27,6 +27,7 @@ from bisector.model import Commit, Compiler, Kernel, Relevance, State, Terms, Tr
 from bisector.record.rows import InfraFaultRow
 from bisector.record.store import Store
 from bisector.settings import Settings
+from bisector.stopping import stop_rule
 from bisector.trial import TrialRequest
 
 T = TypeVar("T")
@@ -99,7 +100,9 @@ class Bisection:
                     verdict = self._settle(step.commit, purpose, step.candidates_left, step.steps_left)
                     self._tell_git(step.commit, verdict)
                 case Found(commit=commit):
-                    return self._found(commit)
+                    if self._stands_on_whole_runs(commit):
+                        return self._found(commit)
+                    self._start_git()
                 case OnlySkippedLeft(candidates=left, skipped=skipped):
                     candidates = self.judging.possible(left, self.kin.parents)
                     return Outcome(State.NARROWED, candidates, skipped, _narrowed(candidates, skipped))
@@ -211,9 +214,35 @@ class Bisection:
             self._measure(commit)
         return judgement.verdict
 
-    def _measure(self, commit: Commit) -> None:
-        """One trial into the store."""
-        request = TrialRequest(self.store.next_n, commit, self.judging.measured_kernels, self.store.compilers())
+    def _stands_on_whole_runs(self, culprit: Commit) -> bool:
+        """Whether whole runs of the culprit and its parents say what those did that were stopped early.
+
+        What has not had one is measured; where that says otherwise, the search has to go on from the facts.
+        """
+        for sha in (culprit.sha, *self.kin.parents(culprit.sha)):
+            before = self.judging.judge(sha)
+            while (commit := self.judging.to_measure_whole(sha)) is not None:
+                self.tell(Planned(self.store.next_n, commit, "a whole run before the answer is given", 1, 1))
+                self._measure(commit, whole=True)
+            after = self.judging.judge(sha)
+            if before is not None and after is not None and before.verdict is not after.verdict:
+                word = self.settings.bisect.terms.word
+                text = f"a whole run says that {sha[:12]} is {word(after.verdict)}, not {word(before.verdict)}"
+                self.tell(Note(f"{text}, as one that was stopped early had said; the search goes on"))
+                return False
+        return True
+
+    def _measure(self, commit: Commit, *, whole: bool = False) -> None:
+        """One trial into the store; ``whole``: by runs of full length, as the ends are."""
+        judging = self.judging
+        whole = whole or commit.sha in (self.wanted.old.sha, self.wanted.new.sha)
+        request = TrialRequest(
+            self.store.next_n,
+            commit,
+            judging.whole_kernels if whole else judging.measured_kernels,
+            self.store.compilers(),
+            None if whole else stop_rule(judging, self.run_dir),
+        )
         trial = self._retried(partial(self.engine.measure, request), commit)
         n = self.store.add_trial(trial)
         judgement = next(judgement for number, _, judgement in self.judging.judged_trials() if number == n)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from bisector.analysis import threshold
-from bisector.analysis.classify import Judgement, classify, least_job_iops
+from bisector.analysis.classify import Judgement, classify, least_job_iops, unclear
+from bisector.analysis.early_stop import holds
 from bisector.analysis.quality import Limits, weaknesses
-from bisector.analysis.settle import Again, Evidence, Measured, Settlement, Untestable, settle
+from bisector.analysis.settle import Again, Evidence, Measured, Settlement, Untestable, lacks_whole_run, settle
 from bisector.analysis.threshold import Ends, Threshold
 from bisector.errors import EndsDoNotReproduce
 from bisector.model import Commit, Trial, Verdict
@@ -39,6 +40,24 @@ class Judging:
                 return self.settlement(trial.same_kernel_as)
         return settle([self._evidence(trial) for trial in mine], self.settings.bisect.max_repeats)
 
+    def to_measure_whole(self, sha: str) -> Commit | None:
+        """The commit that needs a whole run, when what is known of this one rests on a run that was stopped early.
+
+        Another one, when that has an equal kernel and was measured. None when there is nothing (more) to try.
+        """
+        mine = [trial for _, trial in self.trials if trial.commit.sha == sha]
+        for trial in mine:
+            if trial.same_kernel_as is not None:
+                return self.to_measure_whole(trial.same_kernel_as)
+        evidence = [self._evidence(trial) for trial in mine]
+        return mine[0].commit if lacks_whole_run(evidence, self.settings.bisect.max_repeats) else None
+
+    @property
+    def fast_end_trials(self) -> tuple[Trial, ...]:
+        """The sound trials of the end that has the larger figure."""
+        fast = self.new if self.settings.bisect.direction.verdict(above_threshold=True) is Verdict.NEW else self.old
+        return tuple(t for _, t in self.trials if t.commit.sha == fast and t.runs and self._evidence(t).sound)
+
     @property
     def measured_kernels(self) -> dict[str, str]:
         """Content of each kernel that has figures that count, or surely is at fault itself, and the commit it is of."""
@@ -46,6 +65,16 @@ class Judging:
             trial.kernel.content_sha256: trial.commit.sha
             for _, trial in self.trials
             if trial.kernel is not None and self._tells_of_equals(trial)
+        }
+
+    @property
+    def whole_kernels(self) -> dict[str, str]:
+        """Those of them about which something is known that no run that was stopped early has said."""
+        early = {trial.commit.sha for _, trial in self.trials if trial.stopped_early is not None}
+        return {
+            content: sha
+            for content, sha in self.measured_kernels.items()
+            if sha not in early or self.to_measure_whole(sha) is None
         }
 
     def _tells_of_equals(self, trial: Trial) -> bool:
@@ -140,4 +169,15 @@ class Judging:
     def _evidence(self, trial: Trial) -> Evidence:
         wishes = self.settings.contention
         limits = Limits(wishes.max_other_cores, wishes.max_steal_share, float(self.settings.workload.runtime_s))
-        return Evidence(trial, weaknesses(trial, limits))
+        return Evidence(trial, (*weaknesses(trial, limits), *self._stopped_too_early(trial)))
+
+    def _stopped_too_early(self, trial: Trial) -> Iterator[str]:
+        """The threshold comes from the ends, so they need whole runs; and a run may have been held against another."""
+        stop = trial.stopped_early
+        if stop is None:
+            return
+        line = None if trial.commit.sha in (self.old, self.new) else self.threshold_iops
+        if line is None:
+            yield "stopped early, where a whole run is needed"
+        elif holds(stop, line) is None:
+            yield unclear(line)

@@ -4,10 +4,23 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from bisector.analysis.early_stop import StopRule
 from bisector.errors import AttemptFailed
 from bisector.history.ranges import Range
 from bisector.history.repository import Repository
-from bisector.model import Commit, Compiler, Contention, Fault, FaultKind, Kernel, Relevance, Stage, Trial
+from bisector.model import (
+    Commit,
+    Compiler,
+    Contention,
+    EarlyStop,
+    Fault,
+    FaultKind,
+    Kernel,
+    Relevance,
+    Stage,
+    StopReason,
+    Trial,
+)
 from bisector.trial import TrialRequest
 from tests import examples
 from tests.examples import BUSY, QUIET
@@ -31,6 +44,7 @@ def trial(
     contention: Contention = QUIET,
     content: str = "",
     same_as: str | None = None,
+    stopped: EarlyStop | None = None,
 ) -> Trial:
     """What a trial of this commit says, its slowest job of the second run doing ``least``."""
     measured = fault is None and same_as is None
@@ -38,8 +52,8 @@ def trial(
     return examples.trial(
         commit,
         *(
-            examples.run(name, slowest, 8_000.0, before=full, after=full, contention=contention)
-            for name, slowest in (("empty", 2_000.0), ("full", least))
+            examples.run(name, slowest, 8_000.0, before=full, after=full, contention=contention, stopped_early=stop)
+            for name, slowest, stop in (("empty", 2_000.0, None), ("full", least, stopped))
             if measured
         ),
         fault=fault,
@@ -60,6 +74,7 @@ class FakeEngine:
     first attempts at a commit fail by our fault, or on a contended host. ``content`` gives equal
     kernels the same text. At the trial number ``kill_at`` the process dies, or at a build that is
     only tried; ``does_not_build`` says what those end with, ``built_by`` which compilers were given.
+    With ``stops_early`` it ends the runs that may be; those of the ``misleading`` on the wrong side.
     """
 
     is_new: Callable[[str], bool]
@@ -73,6 +88,9 @@ class FakeEngine:
     does_not_build: Mapping[tuple[str, str], Fault] = field(default_factory=dict)
     tried: list[tuple[str, str]] = field(default_factory=list)
     built_by: dict[str, tuple[Compiler, ...]] = field(default_factory=dict)
+    stops_early: bool = False
+    misleading: frozenset[str] = frozenset()
+    rules: list[tuple[str, StopRule | None]] = field(default_factory=list)
     slow_iops: float = SLOW_IOPS
     fast_iops: float = FAST_IOPS
     measured: list[str] = field(default_factory=list)
@@ -104,7 +122,15 @@ class FakeEngine:
             return trial(commit, fault=fault, content=content)
         contention = BUSY if attempt <= self.busy.get(commit.sha, 0) else QUIET
         least = self.fast_iops if self.is_new(commit.sha) else self.slow_iops
-        return trial(commit, least, contention=contention, content=content)
+        self.rules.append((commit.sha, request.stop))
+        stopped = self._stopped(commit.sha, request.stop) if request.stop is not None and self.stops_early else None
+        return trial(commit, least, contention=contention, content=content, stopped=stopped)
+
+    def _stopped(self, sha: str, rule: StopRule) -> EarlyStop:
+        fast = (self.fast_iops if self.is_new(sha) else self.slow_iops) > rule.threshold_iops
+        if fast is not (sha in self.misleading):
+            return EarlyStop(StopReason.ABOVE, 12.0, rule.threshold_iops * 1.2, rule.threshold_iops, "above")
+        return EarlyStop(StopReason.NOT_ABOVE, 26.0, rule.threshold_iops / 2, rule.threshold_iops, "below")
 
 
 @dataclass

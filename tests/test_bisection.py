@@ -19,7 +19,9 @@ from bisector.record.rows import BisectionRow
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
 from bisector.settings import Settings
+from bisector.trial import TrialRequest
 from tests import fakes
+from tests.examples import BUSY
 from tests.history import histories
 from tests.history.histories import Node
 
@@ -319,3 +321,79 @@ def test_unjudgeable_first_run_of_a_fault_is_a_fact(line: Lab) -> None:
     hang = Fault(Stage.WORKLOAD, FaultKind.HANG, "fio never ended")
     line.bisect(line.engine("c7", faults={"c8": hang}))
     assert [trial.fault for trial in line.trials() if trial.commit.sha == line.shas["c8"]] == [hang, hang]
+
+
+def test_ends_are_whole_and_the_answer_rests_on_whole_runs(line: Lab) -> None:
+    engine = line.engine("c7")
+    engine.stops_early = True
+    assert line.found(line.bisect(engine)) == "c7"
+    whole = [line.names[sha] for sha, rule in engine.rules if rule is None]
+    early = [line.names[sha] for sha, rule in engine.rules if rule is not None]
+    assert whole == ["c0", "c16", "c7", "c6"]
+    assert {"c6", "c7"} <= set(early)
+    assert len(early) == len(set(early)) == 4
+    assert [rule.threshold_iops for _, rule in engine.rules if rule is not None] == [pytest.approx(2_000.0)] * 4
+    stopped = [line.names[trial.commit.sha] for trial in line.trials() if trial.stopped_early]
+    assert stopped == early
+
+
+def test_full_runs_are_never_ended(line: Lab) -> None:
+    line.settings = replace(DEFAULTS, workload=replace(DEFAULTS.workload, full_runs=True))
+    engine = line.engine("c7")
+    engine.stops_early = True
+    assert line.found(line.bisect(engine)) == "c7"
+    assert {rule for _, rule in engine.rules} == {None}
+    assert len(engine.measured) == len(set(engine.measured))
+
+
+@pytest.mark.parametrize("misleading", ["c8", "c4", "c6"])
+def test_a_whole_run_wins_over_one_that_was_stopped_and_the_search_goes_on(line: Lab, misleading: str) -> None:
+    engine = line.engine("c7")
+    engine.stops_early, engine.misleading = True, frozenset({line.shas[misleading]})
+    outcome = line.bisect(engine)
+    assert line.found(outcome) == "c7"
+    notes = [event.text for event in line.events if isinstance(event, Note)]
+    assert any(f"a whole run says that {line.shas[misleading][:12]} is " in note for note in notes)
+    assert f"# first fixed commit: [{line.shas['c7']}]" in line.log
+    assert line.shown(outcome) == ["c7"]
+
+
+def test_killed_before_the_whole_runs_it_makes_them_then(line: Lab) -> None:
+    engine = line.engine("c7")
+    engine.stops_early, engine.kill_at = True, 8
+    with pytest.raises(fakes.Killed):
+        line.bisect(engine)
+    engine.kill_at = None
+    assert line.found(line.bisect(engine)) == "c7"
+    assert [line.names[sha] for sha, rule in engine.rules if rule is None] == ["c0", "c16", "c7", "c6"]
+
+
+def test_whole_runs_that_stay_weak_are_not_made_for_ever(line: Lab) -> None:
+    engine = line.engine("c7")
+    engine.stops_early = True
+    busy = engine.measure
+
+    def measure(request: TrialRequest) -> Trial:
+        trial = busy(request)
+        weak = request.stop is None and request.commit.sha == line.shas["c7"]
+        return replace(trial, runs=tuple(replace(run, contention=BUSY) for run in trial.runs)) if weak else trial
+
+    engine.measure = measure  # type: ignore[method-assign]
+    assert line.found(line.bisect(engine)) == "c7"
+    whole = [line.names[sha] for sha, rule in engine.rules if rule is None]
+    assert whole.count("c7") == DEFAULTS.bisect.max_repeats + 1
+
+
+def test_an_equal_kernel_measured_whole_answers_for_the_culprit(line: Lab) -> None:
+    engine = line.engine("c7", content={"c7": "same", "c8": "same"})
+    engine.stops_early = True
+    assert line.found(line.bisect(engine)) == "c7"
+    assert [line.names[sha] for sha, rule in engine.rules if rule is None] == ["c0", "c16", "c8", "c6"]
+
+
+def test_a_regression_is_held_against_the_same_rule(line: Lab) -> None:
+    line.settings = options.load({"bisect.direction": "regression"}, directory=Path("/")).settings
+    engine = line.engine("c7")
+    engine.stops_early = True
+    engine.slow_iops, engine.fast_iops = engine.fast_iops, engine.slow_iops
+    assert line.found(line.bisect(engine)) == "c7"

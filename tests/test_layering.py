@@ -65,7 +65,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.workload",
         "bisector.report",
     ),
-    ("bisector.trial", "bisector.judging", "bisector.kinship"),
+    ("bisector.trial", "bisector.judging", "bisector.stopping", "bisector.kinship"),
     (
         "bisector.record",
         "bisector.fleet",
@@ -119,6 +119,7 @@ TOGETHER = (
         "bisector.planning",
     },
     {"bisector.preflight", "bisector.room"},
+    {"bisector.judging", "bisector.stopping"},
     {"bisector.cli", "bisector.commands", "bisector.__main__"},
 )
 

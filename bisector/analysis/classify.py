@@ -4,8 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bisector.analysis.early_stop import holds
 from bisector.errors import InfraError, UserError
-from bisector.model import Direction, JobFigures, Trial, Verdict
+from bisector.model import Direction, EarlyStop, JobFigures, Trial, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +29,33 @@ def least_job_iops(trial: Trial) -> float:
 def classify(trial: Trial, threshold_iops: float, direction: Direction, weaknesses: Sequence[str]) -> Judgement:
     """Which side of the change a trial is on; a fault skips, a weakness asks for another trial.
 
-    A figure equal to the threshold is not above it. Raises what :func:`least_job_iops` raises.
+    A figure equal to the threshold is not above it. Of a run that was stopped early the rule that stopped it
+    tells the side, not its mean. Raises what :func:`least_job_iops` raises.
     """
     if trial.fault is not None:
         return Judgement(Verdict.SKIP, f"{trial.fault.kind} at {trial.fault.stage}: {trial.fault.reason}")
     least = _least_job(trial)
-    above = least.iops_mean > threshold_iops
+    stop = trial.stopped_early
+    above = least.iops_mean > threshold_iops if stop is None else holds(stop, threshold_iops)
+    if above is None:
+        return Judgement(Verdict.WEAK, "; ".join((*weaknesses, unclear(threshold_iops))))
+    found = f"slowest job {least.name}: {least.iops_mean:,.0f} IOPS" if stop is None else _early(stop)
     figures = (
-        f"slowest job {least.name}: {least.iops_mean:,.0f} IOPS in the {trial.runs[-1].name} run, "
+        f"{found} in the {trial.runs[-1].name} run, "
         f"{'above' if above else 'not above'} the threshold of {threshold_iops:,.0f}"
     )
     if weaknesses:
         return Judgement(Verdict.WEAK, "; ".join((*weaknesses, figures)))
     return Judgement(direction.verdict(above), figures)
+
+
+def unclear(threshold_iops: float) -> str:
+    """Why a run that was stopped early tells nothing, when :func:`bisector.analysis.early_stop.holds` does not know."""
+    return f"stopped early, before it was clear of a threshold of {threshold_iops:,.0f}"
+
+
+def _early(stop: EarlyStop) -> str:
+    return f"stopped after {stop.at_s:.0f} s: {stop.why},"
 
 
 def _least_job(trial: Trial) -> JobFigures:

@@ -3,6 +3,7 @@
 A fault of the kernel's own is believed at once where it cannot be chance (it does not compile),
 and on the second time where it can (a hang, a panic, a command that failed): a loaded host can make
 a deadline expire. Weak evidence is measured again up to a limit, then the commit is skipped.
+A whole run counts before one that was stopped early, whatever that said.
 """
 
 from collections.abc import Sequence
@@ -53,7 +54,7 @@ Settlement = Measured | Untestable | Again
 
 def settle(evidence: Sequence[Evidence], max_repeats: int) -> Settlement:
     """What all trials of one commit, in the order of measuring, amount to."""
-    for one in evidence:
+    for one in sorted(evidence, key=lambda one: one.trial.stopped_early is not None):
         if one.sound:
             return Measured(one.trial)
     faults = [one.trial.fault for one in evidence if one.trial.fault is not None]
@@ -66,3 +67,13 @@ def settle(evidence: Sequence[Evidence], max_repeats: int) -> Settlement:
         return Again("not measured yet")
     last = evidence[-1]
     return Again(f"{last.trial.fault.kind}, once" if last.trial.fault else last.weaknesses[0])
+
+
+def lacks_whole_run(evidence: Sequence[Evidence], max_repeats: int) -> bool:
+    """Whether what is known of a commit rests on a run that was stopped early, and a whole one is still to be tried.
+
+    One that ends weak or with a fault is tried again as often as any.
+    """
+    counts = settle(evidence, max_repeats)
+    whole = sum(one.trial.stopped_early is None for one in evidence)
+    return isinstance(counts, Measured) and counts.trial.stopped_early is not None and whole <= max_repeats

@@ -1,10 +1,11 @@
 import math
+from dataclasses import replace
 
 import pytest
 
 from bisector.analysis.classify import classify, least_job_iops
 from bisector.errors import InfraError, UserError
-from bisector.model import Direction, Fault, FaultKind, Stage, Verdict
+from bisector.model import Direction, EarlyStop, Fault, FaultKind, Stage, StopReason, Verdict
 from tests.analysis.recorded import job, run, trial
 
 UP, DOWN = Direction.IMPROVEMENT, Direction.REGRESSION
@@ -64,3 +65,33 @@ def test_a_workload_without_reads_cannot_be_judged() -> None:
 def test_a_trial_without_runs_cannot_be_judged() -> None:
     with pytest.raises(InfraError, match="neither a fault nor a run"):
         least_job_iops(trial())
+
+
+ABOVE = EarlyStop(StopReason.ABOVE, 12.2, 3_000.0, 2_000.0, "every job was above 3,000 IOPS for 6 s")
+NOT_ABOVE = EarlyStop(StopReason.NOT_ABOVE, 26.0, 510.0, 2_000.0, "job partial/1 was below 510 IOPS for 9 s")
+
+
+@pytest.mark.parametrize(
+    ("stop", "direction", "verdict"),
+    [
+        (ABOVE, UP, Verdict.NEW),
+        (ABOVE, DOWN, Verdict.OLD),
+        (NOT_ABOVE, UP, Verdict.OLD),
+        (NOT_ABOVE, DOWN, Verdict.NEW),
+    ],
+)
+@pytest.mark.parametrize("mean", [100.0, 9_000.0])
+def test_of_a_run_that_was_stopped_the_rule_says_the_side_and_not_its_mean(
+    stop: EarlyStop, direction: Direction, verdict: Verdict, mean: float
+) -> None:
+    judgement = classify(trial(replace(run(job(mean)), stopped_early=stop)), 2000, direction, ())
+    assert judgement.verdict is verdict
+    assert judgement.why.startswith(f"stopped after {stop.at_s:.0f} s: {stop.why}, in the full run, ")
+    assert ("not above the threshold" in judgement.why) is (stop is NOT_ABOVE)
+
+
+@pytest.mark.parametrize(("stop", "line"), [(ABOVE, 3_000.0), (NOT_ABOVE, 700.0)])
+def test_a_run_that_was_stopped_tells_nothing_of_a_threshold_it_was_not_clear_of(stop: EarlyStop, line: float) -> None:
+    judgement = classify(trial(replace(run(job(2_500)), stopped_early=stop)), line, UP, ())
+    assert judgement.verdict is Verdict.WEAK
+    assert "before it was clear" in judgement.why

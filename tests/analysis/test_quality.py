@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from bisector.analysis.quality import Limits, weaknesses
-from bisector.model import Fault, FaultKind, Origin, Run, Stage
+from bisector.model import EarlyStop, Fault, FaultKind, Origin, Run, Stage, StopReason
 from tests.analysis.recorded import FULL, QUIET, job, run, trial
 
 LIMITS = Limits(max_other_cores=0.5, max_steal_share=0.05, asked_runtime_s=40)
@@ -93,3 +93,18 @@ def test_what_is_known_of_others_runs_can_still_be_weak() -> None:
     assert "the cache was not full" in weaknesses(replace(trial(EMPTY, half), origin=OTHERS), LIMITS)[0]
     busy = replace(GOOD, contention=replace(QUIET, other_busy_cores=2.0))
     assert "busy" in weaknesses(replace(trial(EMPTY, busy), origin=OTHERS), LIMITS)[0]
+
+
+def test_a_run_that_was_stopped_early_need_not_be_long_but_everything_else() -> None:
+    short = run(job(4000, runtime_ms=12_000), job(7000, "partial/2", runtime_ms=12_000))
+    stop = EarlyStop(StopReason.ABOVE, 12.0, 3_000.0, 2_000.0, "")
+    early = replace(short, stopped_early=stop)
+    assert len(weaknesses(trial(EMPTY, short), LIMITS)) == 2
+    assert weaknesses(trial(EMPTY, early), LIMITS) == ()
+    weak = replace(
+        early,
+        contention=replace(QUIET, other_busy_cores=1.2),
+        clock_drift_s=2.1,
+        cache_before=replace(FULL, used_blocks=900),
+    )
+    assert len(weaknesses(trial(EMPTY, weak), LIMITS)) == 3
