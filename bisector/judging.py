@@ -14,7 +14,7 @@ from bisector.analysis.quality import Limits, weaknesses
 from bisector.analysis.settle import Again, Evidence, Measured, Settlement, Untestable, lacks_whole_run, settle
 from bisector.analysis.threshold import Ends, Threshold
 from bisector.errors import EndsDoNotReproduce
-from bisector.model import Commit, Trial, Verdict
+from bisector.model import Commit, StopReason, Trial, Verdict
 from bisector.settings import Settings
 
 Numbered = tuple[int, Trial]
@@ -57,6 +57,12 @@ class Judging:
         """The sound trials of the end that has the larger figure."""
         fast = self.new if self.settings.bisect.direction.verdict(above_threshold=True) is Verdict.NEW else self.old
         return tuple(t for _, t in self.trials if t.commit.sha == fast and t.runs and self._evidence(t).sound)
+
+    @property
+    def above_after_s(self) -> tuple[float, ...]:
+        """After how many seconds each sound run that was stopped early was clearly above the threshold."""
+        stops = (trial.stopped_early for _, trial in self.trials if self._evidence(trial).sound)
+        return tuple(stop.at_s for stop in stops if stop is not None and stop.reason is StopReason.ABOVE)
 
     @property
     def measured_kernels(self) -> dict[str, str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bisector.analysis.early_stop import Floats, StopRule, batch_s, guard_s
+from bisector.analysis.early_stop import Floats, StopRule, batch_s, became_fast_s, guard_s
 from bisector.judging import Judging
 from bisector.model import Run, Trial
 from bisector.workload.series import LogUnreadable, Series, parse_iops_log, resample
@@ -22,8 +22,9 @@ def stop_rule(judging: Judging, run_dir: Path) -> StopRule | None:
     if line is None or workload.full_runs:
         return None
     runtime_s = float(workload.runtime_s)
-    runs = [_batches(trial, run_dir, runtime_s) for trial in judging.fast_end_trials]
-    return StopRule(line.iops, runtime_s, guard_s(runs, runtime_s, line.iops) if all(runs) else None)
+    curves = [_batches(trial, run_dir, runtime_s) for trial in judging.fast_end_trials]
+    fast_after_s = [became_fast_s(jobs, runtime_s, line.iops) for jobs in curves]
+    return StopRule(line.iops, runtime_s, guard_s((*fast_after_s, *judging.above_after_s), runtime_s))
 
 
 def _batches(trial: Trial, run_dir: Path, runtime_s: float) -> tuple[Floats, ...]:

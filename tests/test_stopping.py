@@ -9,7 +9,7 @@ import pytest
 from bisector import options, stopping
 from bisector.analysis.early_stop import StopRule
 from bisector.judging import Judging
-from bisector.model import Artifact, Commit, Direction, Trial
+from bisector.model import Artifact, Commit, Direction, StopReason, Trial
 from bisector.settings import Settings
 from tests import fakes
 from tests.examples import BUSY, EARLY
@@ -66,16 +66,26 @@ def test_guard_is_from_the_slower_job_of_the_fast_end(record: Record, slow: Tria
     assert rule.threshold_iops == pytest.approx(2_000)
     assert rule.runtime_s == 40.0
     # 8,000 IOPS in the half second before second 12: two batches of six bring the mean of a window above the line
-    assert rule.guard_s == pytest.approx(1.3 * 12.5)
+    assert rule.guard_s == pytest.approx(2 * 12.5)
 
 
 def test_every_sound_run_of_the_fast_end_counts(record: Record, slow: Trial, fast: Trial) -> None:
     later = record.end(FAST, fakes.FAST_IOPS, (8, 20), n=2)
     both = record.rule(slow, fast, later)
     assert both is not None
-    assert both.guard_s == pytest.approx(1.3 * 20.5)
+    assert both.guard_s == pytest.approx(1.5 * 20.5)
     weak = replace(later, runs=tuple(replace(run, contention=BUSY) for run in later.runs))
     assert record.rule(slow, fast, weak) == record.rule(slow, fast)
+
+
+def test_a_run_that_was_stopped_as_fast_counts_too(record: Record, slow: Trial, fast: Trial) -> None:
+    other = fakes.trial(replace(FAST, sha="8" * 40), stopped=replace(EARLY, at_s=21.0, bound_iops=3_000.0))
+    rule = record.rule(slow, fast, other)
+    assert rule is not None
+    assert rule.guard_s == pytest.approx(1.5 * 21.0)
+    unclear = fakes.trial(other.commit, stopped=replace(EARLY, at_s=21.0, bound_iops=1_999.0))
+    below = fakes.trial(other.commit, stopped=replace(EARLY, reason=StopReason.NOT_ABOVE, bound_iops=400.0))
+    assert record.rule(slow, fast, unclear, below) == record.rule(slow, fast)
 
 
 def test_of_a_regression_the_old_end_is_the_fast_one(record: Record, slow: Trial, fast: Trial) -> None:
@@ -83,7 +93,7 @@ def test_of_a_regression_the_old_end_is_the_fast_one(record: Record, slow: Trial
     assert record.settings.bisect.direction is Direction.REGRESSION
     rule = record.rule(fast, slow, old=FAST, new=SLOW)
     assert rule is not None
-    assert rule.guard_s == pytest.approx(1.3 * 12.5)
+    assert rule.guard_s == pytest.approx(2 * 12.5)
 
 
 @pytest.mark.parametrize("lost", ["a job has no log", "no log", "it is gone", "it is damaged", "no IOPS log"])

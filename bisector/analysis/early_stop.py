@@ -3,7 +3,7 @@
 The rule (trailing windows of six batches, four standard errors) was chosen for few errors on ramps, late jumps and
 stalls of the host, not for speed. What keeps it safe is the *guard*: a kernel that takes its time to become fast looks
 like a slow one until then, so no run is called slow before the fast end's own whole runs had become fast, and
-a third of that time more. Nor is any when there is no such curve.
+some time more; see :func:`guard_s`. Nor is any when there is no such curve.
 
 All times follow from the length of the run: a batch is a ninetieth of it, but at least half a second, which is
 what fio's log averages over and a guest reports in time; a window is six batches. For 15 min that is 10 s and 1 min,
@@ -11,7 +11,7 @@ for 40 s it is 0.5 s and 3 s.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -168,14 +168,22 @@ def reached_s(iops: Floats, runtime_s: float, threshold_iops: float) -> float | 
     return (first + _BATCHES) * batch_s(runtime_s) if first < means.size else None
 
 
-def guard_s(runs: Iterable[Sequence[Floats]], runtime_s: float, threshold_iops: float) -> float | None:
-    """From when on a run may be called slow: the fast end's slowest job of all its whole runs, and a third more.
-
-    Each run is the batches of its reading jobs. None without a curve, or with one that never becomes fast.
-    """
-    times = [reached_s(job, runtime_s, threshold_iops) for run in runs for job in run]
+def became_fast_s(jobs: Sequence[Floats], runtime_s: float, threshold_iops: float) -> float | None:
+    """The same of a run, whose slowest job counts; None unless each was above in the end."""
+    times = [reached_s(job, runtime_s, threshold_iops) for job in jobs]
     known = [one for one in times if one is not None]
-    if not known or len(known) < len(times):
+    return max(known) if known and len(known) == len(times) else None
+
+
+def guard_s(fast_after_s: Sequence[float | None], runtime_s: float) -> float | None:
+    """From when on a run may be called slow, by when fast ones had become it.
+
+    The slowest of n, times 1 + 1/n, and at least 1.3: that factor was found for the slowest of three, and the slowest
+    of one may be a quick one. None without any, and when one of them never became fast, or too late.
+    """
+    known = [one for one in fast_after_s if one is not None]
+    if not known or len(known) < len(fast_after_s):
         return None
-    guard = max(_GUARD_SPARE * max(known), _WINDOWS_BELOW * _BATCHES * batch_s(runtime_s))
+    spare = max(_GUARD_SPARE, 1 + 1 / len(known))
+    guard = max(spare * max(known), _WINDOWS_BELOW * _BATCHES * batch_s(runtime_s))
     return guard if guard < runtime_s else None

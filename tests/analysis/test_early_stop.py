@@ -2,12 +2,26 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bisector.analysis.early_stop import Floats, Progress, StopRule, batch_s, decide, guard_s, holds, reached_s
+from bisector.analysis.early_stop import (
+    Floats,
+    Progress,
+    StopRule,
+    batch_s,
+    became_fast_s,
+    decide,
+    guard_s,
+    holds,
+    reached_s,
+)
 from bisector.model import EarlyStop, StopReason
+from bisector.workload.series import parse_iops_log, resample
+
+DATA = Path(__file__).parent.parent / "data" / "fio"
 
 LINE = 12_000.0
 LENGTHS_S = (900.0, 40.0)
@@ -56,7 +70,7 @@ class World:
     def guard(self, runs: Runs) -> float | None:
         """What three whole runs of the fast end give."""
         batches = runs[:3].reshape(3, 2, -1, 20).mean(-1)
-        return guard_s(list(batches), self.length_s, LINE)
+        return guard_s([became_fast_s(list(run), self.length_s, LINE) for run in batches], self.length_s)
 
     def progress(self, runs: Runs) -> tuple[Floats, Floats]:
         """Second and I/Os at the end of each batch."""
@@ -93,6 +107,37 @@ def world(request: pytest.FixtureRequest) -> World:
 
 def concave(at: Floats) -> Floats:
     return 22_000.0 - 20_000.0 * np.exp(-at / 0.15)
+
+
+def recorded(kernel: str) -> tuple[list[Floats], list[Progress]]:
+    """The full-cache run of either end of the demonstration, 40 s in emulation: batches, and what fio would report."""
+    texts = [(DATA / f"{kernel}-full_iops.{job}.log").read_text(encoding="utf-8") for job in (1, 2)]
+    jobs = [resample(parse_iops_log(text), 500.0, 39_500.0) for text in texts]
+    at_s = np.arange(1.0, 80.0) * 0.5
+    return jobs, [Progress(f"partial/{n}", at_s, np.cumsum(iops) * 0.5) for n, iops in enumerate(jobs, 1)]
+
+
+def recorded_stop(kernel: str, guard: float | None) -> EarlyStop | None:
+    _, jobs = recorded(kernel)
+    return stop_of(StopRule(1_363.0, 40.0, guard), jobs[0].at_s, np.array([job.total_ios for job in jobs]))
+
+
+def test_recorded_runs_of_both_ends() -> None:
+    """smq looks at the whole cache once a minute: the mended kernel is fast from one moment on, late in this run."""
+    jobs, _ = recorded("fixed")
+    fast_after_s = became_fast_s(jobs, 40.0, 1_363.0)
+    assert fast_after_s == 16.5
+    assert became_fast_s(recorded("broken")[0], 40.0, 1_363.0) is None
+    guard = guard_s([fast_after_s], 40.0)
+    fixed, broken = recorded_stop("fixed", guard), recorded_stop("broken", guard)
+    assert fixed is not None
+    assert broken is not None
+    assert (fixed.reason, fixed.at_s) == (StopReason.ABOVE, 21.5)
+    assert (broken.reason, broken.at_s) == (StopReason.NOT_ABOVE, 33.0)
+    assert broken.bound_iops < 550
+    unguarded = recorded_stop("fixed", 9.0)
+    assert unguarded is not None
+    assert unguarded.reason is StopReason.NOT_ABOVE
 
 
 RAMPS: dict[str, Callable[[Floats], Floats]] = {
@@ -211,30 +256,43 @@ def test_the_slow_job_is_the_same_in_all_windows() -> None:
     assert stop_of(StopRule(LINE, 40.0, 9.0), at_s, ios) is None
 
 
-def test_guard_is_the_slowest_job_of_the_slowest_run_and_a_third_more() -> None:
-    jump = [np.where(np.arange(80) < batch, 0.0, 2.5 * LINE) for batch in (10, 20, 30, 24)]
+def test_a_run_is_fast_when_its_slowest_job_is() -> None:
+    jump = [np.where(np.arange(80) < batch, 0.0, 2.5 * LINE) for batch in (10, 20, 30)]
     # 2 of 6 batches at 2.5 times the line are not above it, 3 are
-    assert [reached_s(job, 40.0, LINE) for job in jump] == [6.5, 11.5, 16.5, 13.5]
-    assert guard_s([jump[:2], jump[2:]], 40.0, LINE) == pytest.approx(1.3 * 16.5)
-    assert guard_s([jump[:1]], 40.0, LINE) == 9.0  # the floor: three windows
+    assert [reached_s(job, 40.0, LINE) for job in jump] == [6.5, 11.5, 16.5]
+    assert became_fast_s(jump[:2], 40.0, LINE) == 11.5
 
 
-def test_guard_counts_from_when_it_stays_fast() -> None:
+@pytest.mark.parametrize(
+    ("fast_after_s", "guard"),
+    [
+        ((10.0,), 20.0),
+        ((10.0, 8.0), 15.0),
+        ((8.0, 10.0, 9.0, 9.5), 13.0),
+        ((10.0,) * 9, 13.0),
+        ((3.0,), 9.0),  # the floor: three windows
+        ((20.0,), None),  # the end of the run
+        ((10.0, None), None),
+        ((), None),
+    ],
+)
+def test_guard_is_the_slowest_and_the_more_the_fewer_there_are(
+    fast_after_s: tuple[float | None, ...], guard: float | None
+) -> None:
+    assert guard_s(fast_after_s, 40.0) == (None if guard is None else pytest.approx(guard))
+
+
+def test_it_counts_from_when_it_stays_fast() -> None:
     dips = np.where((np.arange(80) > 10) & (np.arange(80) < 40), 0.0, 2.5 * LINE)
     assert reached_s(dips, 40.0, LINE) == 21.5
 
 
 @pytest.mark.parametrize("never", [np.zeros(80), np.r_[np.full(70, 2 * LINE), np.zeros(10)], np.zeros(0)])
-def test_without_a_curve_that_becomes_fast_there_is_no_guard(never: Floats) -> None:
+def test_a_job_that_is_slow_in_the_end_never_became_fast(never: Floats) -> None:
     fast = np.full(80, 2 * LINE)
-    assert guard_s([(fast, fast)], 40.0, LINE) is not None
-    assert guard_s([(fast, never)], 40.0, LINE) is None
-    assert guard_s([], 40.0, LINE) is None
-
-
-def test_a_guard_past_the_end_is_none() -> None:
-    late = np.where(np.arange(80) < 70, 0.0, 2.5 * LINE)
-    assert guard_s([(late,)], 40.0, LINE) is None
+    assert became_fast_s((fast, fast), 40.0, LINE) is not None
+    assert became_fast_s((fast, never), 40.0, LINE) is None
+    assert became_fast_s((), 40.0, LINE) is None
 
 
 @pytest.mark.parametrize(
