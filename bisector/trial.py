@@ -4,6 +4,7 @@ Nothing is decided here. A fault of the kernel ends the path and is one of the f
 ours is raised as :class:`bisector.errors.AttemptFailed`, so that it never becomes one.
 """
 
+import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -116,6 +117,7 @@ class _Course:
         bench, settings = self.bench, self.bench.settings
         deadline = Deadline(f"the end of trial {self.request.n}", settings.machine.trial_deadline_s)
         with bench.machines.prepared(f"{self.request.n}", kernel, self.logs) as machine:
+            (self.logs / "host.json").write_text(json.dumps(machine.facts(), indent=1) + "\n", encoding="utf-8")
             self._enter(Stage.BOOT)
             with self._part("boot_s"):
                 machine.boot()

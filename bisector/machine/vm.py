@@ -7,6 +7,7 @@ here console, domain and connection are seen together.
 import dataclasses
 import hashlib
 import os
+import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,7 +25,7 @@ from bisector.machine.console import ALIVE_LINE, Console
 from bisector.machine.definition import DomainSpec, command_line
 from bisector.machine.domain import Domain
 from bisector.machine.guest import Guest, GuestError, GuestLost, GuestTimeout
-from bisector.machine.host import free_port
+from bisector.machine.host import free_port, host_facts
 from bisector.machine.hypervisor import Hypervisor
 from bisector.machine.image import GuestImage, build_image, overlay, own_image
 from bisector.model import Fault, FaultKind, Kernel, Stage
@@ -103,6 +104,17 @@ class VirtualMachine:
     def cpu_time_s(self) -> float:
         """Host CPU seconds that QEMU has used."""
         return self._domain.cpu_time_s() if self._domain is not None else 0.0
+
+    def facts(self) -> dict[str, str]:
+        """What bounds the figures of this guest, for the record: names and values for people."""
+        host, spec = host_facts(), self._spec
+        return {
+            "CPU": f"{host.cpu_model}, {host.cores} cores",
+            "memory": f"{host.memory_bytes / (1 << 30):.1f} GiB",
+            "host kernel": platform.release(),
+            "accelerator": f"{spec.accelerator}, QEMU {self._hypervisor.qemu_version}",
+            "guest": f"{spec.vcpus} CPUs, {spec.memory_bytes >> 20} MiB",
+        }
 
     def boot(self) -> None:
         """Start, wait for the guest's own word, log in, and check that it is our kernel that runs.
