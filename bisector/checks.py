@@ -7,7 +7,7 @@ from pathlib import Path
 from bisector import resources
 from bisector.errors import UserError
 from bisector.kinds import duration_text, size_text
-from bisector.settings import EMBEDDED, STACKS, DiskSettings, Settings, usable_bytes
+from bisector.settings import EMBEDDED, STACKS, DiskSettings, Security, Settings, usable_bytes
 
 RUNS_PER_TRIAL = 2  # empty cache, then full
 LVM_EXTENT_BYTES = 4 << 20  # vgcreate(8): the default physical extent size, to which LVs are rounded up
@@ -148,6 +148,14 @@ def _deadlines_leave_time(settings: Settings) -> Iterator[Problem]:
         )
 
 
+def mail_is_private(settings: Settings) -> Iterator[Problem]:
+    """Whether a letter and a login go over a network unencrypted."""
+    mail = settings.mail
+    if mail.security is Security.NONE and mail.host not in ("", "localhost", "127.0.0.1", "::1"):
+        sentence = "an unencrypted connection is for a server on this host alone"
+        yield Problem(("mail.security", "mail.host"), sentence, "mail.security = starttls or tls")
+
+
 _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _own_image_has_keys,
     _files_exist,
@@ -157,6 +165,7 @@ _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _cache_fits_ssd,
     _files_fit,
     _deadlines_leave_time,
+    mail_is_private,
 )
 
 

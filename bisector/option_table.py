@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bisector import kinds, resources
 from bisector.kinds import AUTO, Kind
 from bisector.model import Direction
-from bisector.settings import BARE_FRAGMENT, BASE_FRAGMENT, STACKS, Accelerator, CacheMode
+from bisector.settings import BARE_FRAGMENT, BASE_FRAGMENT, STACKS, Accelerator, CacheMode, Security
 
 PROFILES = ("quick", "article")
 
@@ -129,6 +129,16 @@ OPTIONS: tuple[Option, ...] = (
            "foreign load in cores from which a run is no evidence"),
     Option("contention.max_steal_share", "contention.max_steal_share", kinds.number(0), 0.1,
            "share of stolen CPU time from which a run is no evidence"),
+    Option("mail.host", "mail.host", kinds.text("the name of a mail server", empty=True), "",
+           "mail server for `bisector mail --send`"),
+    Option("mail.port", "mail.port", kinds.optional(kinds.integer(1), AUTO, "587, or 465 with tls"), AUTO,
+           "its port"),
+    Option("mail.security", "mail.security", kinds.choice(Security), "starttls",
+           "encryption of the connection; none is for a server on this host"),
+    Option("mail.from", "mail.sender", kinds.optional(kinds.text("an address as Name <user@host>"), AUTO,
+           "git's user.name and user.email"), AUTO, "whom reports are from"),
+    Option("mail.login_file", "mail.login_file", kinds.optional(kinds.file(), "", "none"), "",
+           "file of mode 600 with username=… and password=…; or BISECTOR_SMTP_USERNAME and BISECTOR_SMTP_PASSWORD"),
 )
 # fmt: on
 BY_KEY: Mapping[str, Option] = {option.key: option for option in OPTIONS}

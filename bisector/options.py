@@ -25,6 +25,10 @@ from bisector.settings import BARE_FRAGMENT, BASE_FRAGMENT, STACKS, Settings
 CONFIG_FILE = "bisector.toml"
 _TRIAL_SPARE_S = 900.0  # boot, storage and laying out the files twice, on a slow host
 _DEFAULT_TERMS = {Direction.IMPROVEMENT: Terms("broken", "fixed"), Direction.REGRESSION: Terms("good", "bad")}
+# What :func:`_resolved` makes other settings follow from.
+_LEADING = ("bisect.direction", "kernel.base_config", "mail.security", "storage.stack", "workload.runtime_s")
+# What people write for a login that is not to be in a file of settings.
+_SECRETS = frozenset(f"mail.{name}" for name in ("password", "passwd", "pass", "username", "user", "login"))
 _DEST = "setting "  # no other argument's destination begins like this
 
 T = TypeVar("T")
@@ -80,7 +84,7 @@ def load(flags: Flags | None = None, config: Path | None = None, *, directory: P
     values = {option.field: _parse(option, given[option.key]) for option in OPTIONS}
     settings = _assemble(Settings, _resolved(values))
     effective = Effective(settings, {option.key: given[option.key].origin for option in OPTIONS})
-    _check(effective)
+    _refuse(effective, checks.first_problem(settings))
     return effective
 
 
@@ -112,6 +116,11 @@ def _from_flags(flags: Flags, directory: Path) -> dict[str, Given]:
 
 
 def _refuse_key(key: str, origin: str) -> None:
+    if key in _SECRETS:
+        raise UserError(
+            f"{origin}: {key} does not belong into settings, which are shown, recorded and passed on",
+            "set BISECTOR_SMTP_USERNAME and BISECTOR_SMTP_PASSWORD, or name a file of mode 600 with mail.login_file",
+        )
     if any(known.startswith(key + ".") for known in BY_KEY):
         raise UserError(f"{origin}: {key} is a table of settings, not a setting")
     near = difflib.get_close_matches(key, BY_KEY, n=1, cutoff=0.5)
@@ -144,6 +153,7 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
         "bisect.terms": values["bisect.terms"] or _DEFAULT_TERMS[values["bisect.direction"]],
         "kernel.fragments": tuple(one for name in names for one in (auto if name == AUTO else (name,))),
         "kernel.jobs": values["kernel.jobs"] or len(os.sched_getaffinity(0)),
+        "mail.port": values["mail.port"] or values["mail.security"].usual_port,
         "machine.trial_deadline_s": values["machine.trial_deadline_s"] or runs_s + _TRIAL_SPARE_S,
     }
 
@@ -160,8 +170,7 @@ def _assemble(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
     )
 
 
-def _check(effective: Effective) -> None:
-    problem = checks.first_problem(effective.settings)
+def _refuse(effective: Effective, problem: checks.Problem | None) -> None:
     if problem is None:
         return
     written = {row.key: row for row in describe(effective)}
@@ -169,21 +178,52 @@ def _check(effective: Effective) -> None:
     raise UserError(f"{named}: {problem.sentence}", problem.hint)
 
 
+def overlaid(recorded: Settings, prefix: str, flags: Flags | None = None, config: Path | None = None) -> Settings:
+    """Recorded settings, with those under ``prefix`` as flags and the file of today have them.
+
+    Only those are looked at: what else the file says may be of another machine. Raises :class:`UserError`.
+    """
+    directory = Path.cwd()
+    today = {**_from_file(config, directory), **_from_flags(flags or {}, directory)}
+    written = written_values(recorded).items()
+    given = {key: Given(value, "recorded settings") for key, value in written}
+    given |= {key: one for key, one in today.items() if key.startswith(prefix)}
+    if "mail.security" in today and "mail.port" not in today:
+        given["mail.port"] = Given(AUTO, "recorded settings")  # the recorded one followed from what was recorded
+    settings = _assemble(Settings, _resolved({option.field: _parse(option, given[option.key]) for option in OPTIONS}))
+    origins = {key: one.origin for key, one in given.items()}
+    _refuse(Effective(settings, origins), next(checks.mail_is_private(settings), None))
+    return settings
+
+
 def written_values(settings: Settings) -> dict[str, object]:
     """Every setting by key, as TOML would hold it."""
     return {option.key: option.kind.write(operator.attrgetter(option.field)(settings)) for option in OPTIONS}
+
+
+def usual(settings: Settings) -> dict[str, object]:
+    """What each setting would be if nobody had said anything of it, as TOML would hold it.
+
+    Where a default follows from other settings, from those that ``settings`` has.
+    """
+    defaults = {option.field: _parse(option, Given(option.in_profile(settings.profile), "")) for option in OPTIONS}
+    leading = {name: operator.attrgetter(name)(settings) for name in _LEADING}
+    followed = _assemble(Settings, _resolved({**defaults, **leading}))
+    own = {option.key: option.kind.write(defaults[option.field]) for option in OPTIONS if option.field in leading}
+    return written_values(followed) | own
 
 
 def describe(effective: Effective) -> list[Row]:
     """The rows of ``bisector settings``, in the order of the table."""
     written = written_values(effective.settings)
     return [
-        Row(option.key, _shown(written[option.key]), effective.origins.get(option.key, ""), option.help)
+        Row(option.key, shown(written[option.key]), effective.origins.get(option.key, ""), option.help)
         for option in OPTIONS
     ]
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value as TOML would hold it, as a person would read it."""
     match value:
         case bool():
             return str(value).lower()

@@ -150,6 +150,30 @@ class ContentionSettings:
     max_steal_share: float
 
 
+class Security(StrEnum):
+    """How a connection to a mail server is encrypted; NONE is for a server on this host alone."""
+
+    STARTTLS = "starttls"
+    TLS = "tls"
+    NONE = "none"
+
+    @property
+    def usual_port(self) -> int:
+        """RFC 6409 (submission), RFC 8314 (submission over TLS), RFC 5321."""
+        return {Security.STARTTLS: 587, Security.TLS: 465, Security.NONE: 25}[self]
+
+
+@dataclass(frozen=True, slots=True)
+class MailSettings:
+    """Who a letter is from and which server takes it; without ``host`` nothing can be sent."""
+
+    host: str
+    port: int
+    security: Security
+    sender: str | None
+    login_file: Path | None
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything a bisection wants, complete and consistent."""
@@ -161,3 +185,4 @@ class Settings:
     storage: StorageSettings
     workload: WorkloadSettings
     contention: ContentionSettings
+    mail: MailSettings
