@@ -4,7 +4,7 @@ Column names are the fields of the records in :mod:`bisector.model`. A list of w
 """
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 7
+VERSION = 8
 _RELEVANCE = """CREATE TABLE relevance (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     commits INTEGER NOT NULL,
@@ -91,6 +91,23 @@ def _added(table: str, columns: dict[str, str]) -> str:
     return "; ".join(f"ALTER TABLE {table} ADD COLUMN {name} {kind}" for name, kind in columns.items())
 
 
+# A letter is recorded before it is tried, and what became of each attempt after it.
+_MAILS = """CREATE TABLE mails (
+    id INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    message_id TEXT NOT NULL,
+    claim TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    refs TEXT NOT NULL
+) STRICT"""
+_MAIL_EVENTS = """CREATE TABLE mail_events (
+    id INTEGER PRIMARY KEY,
+    mail INTEGER NOT NULL REFERENCES mails (id),
+    at TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    recipients TEXT NOT NULL,
+    detail TEXT NOT NULL
+) STRICT"""
 # From a version to the next one. Columns and tables are only ever added: what has no value reads as the record's
 # default, and a table that is not there as one without rows.
 UPGRADES = {
@@ -109,6 +126,7 @@ UPGRADES = {
         )
     ),
     6: _EARLY_STOPS,
+    7: f"{_MAILS}; {_MAIL_EVENTS}",
 }
 
 TABLES = f"""
@@ -123,6 +141,10 @@ TABLES = f"""
 {_DISKS};
 
 {_ORIGINS};
+
+{_MAILS};
+
+{_MAIL_EVENTS};
 
 CREATE TABLE bisection (
     id INTEGER PRIMARY KEY CHECK (id = 1),

@@ -20,6 +20,7 @@ from bisector.errors import InfraError, UserError
 from bisector.model import Compiler, Fault, FaultKind, JobFigures, Relevance, Run, Stage, State
 from bisector.record import schema
 from bisector.record.database import DATABASE
+from bisector.record.mails import Mail, Mails, Outcome
 from bisector.record.rows import InfraFaultRow
 from bisector.record.store import Store
 from tests.examples import run
@@ -165,7 +166,7 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
         store.add_trial(trial)
     store.database.connection.execute("ALTER TABLE faults DROP COLUMN cached")
     _before_imports(store)
-    for later in ("relevance", "compilers", "build_tries", "early_stops"):
+    for later in ("mail_events", "mails", "relevance", "compilers", "build_tries", "early_stops"):
         store.database.connection.execute(f"DROP TABLE {later}")
     store.database.connection.execute("ALTER TABLE kernels DROP COLUMN modules")
     store.database.connection.execute("PRAGMA user_version = 1")
@@ -173,6 +174,7 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
     with Store.open(store.path, readonly=True) as reader:
         assert reader.trials() == ((1, trials[0]), (2, trials[1]))
         assert reader.relevance() is None
+        assert Mails(reader.database).all() == ()
     known = replace(trials[1], fault=Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1: error: no", (), cached=True))
     with Store.open(store.path) as writer:
         added = (known, measured, examples.stopped(5))
@@ -207,6 +209,23 @@ def _before_imports(store: Store) -> None:
 def test_facts_of_others_come_back_with_what_is_not_known(store: Store) -> None:
     assert store.add_trials((examples.imported(1), examples.measured(2))) == (1, 2)
     assert store.trials() == ((1, examples.imported(1)), (2, examples.measured(2)))
+
+
+def test_letters_come_back_with_what_became_of_them(store: Store) -> None:
+    mails = Mails(store.database)
+    first, second = (Mail("2026-01-01T00:00:00+00:00", f"<{n}@x>", "found a", f"s{n}", ("<0@x>",)) for n in (1, 2))
+    numbers = [mails.add(mail) for mail in (first, second)]
+    assert (mails.all()[0].sent, mails.all()[0].uncertain) == (False, False)
+    told = ((Outcome.SENDING, True, False), (Outcome.REFUSED, False, False), (Outcome.SENDING, True, False),
+            (Outcome.UNKNOWN, True, False), (Outcome.SENDING, True, False), (Outcome.SENT, False, True),
+            (Outcome.SENDING, True, True))  # fmt: skip
+    for outcome, uncertain, sent in told:
+        mails.note(numbers[1], outcome, ("a@x", "b@x"), "said \udce9")
+        mail = mails.all()[1]
+        assert (mail.uncertain, mail.sent) == (uncertain, sent)
+        assert (mail.events[-1].recipients, mail.events[-1].detail) == (("a@x", "b@x"), "said ?")
+    assert replace(mails.all()[1], number=0, events=()) == second
+    assert mails.all()[0].events == ()
 
 
 def test_compilers_and_what_was_tried_to_find_them_come_back_in_order(store: Store) -> None:
@@ -251,6 +270,7 @@ def test_damaged_in_the_middle(store: Store) -> None:
 WRITER = """
 import sys
 from pathlib import Path
+from bisector.record.mails import Mail, Mails, Outcome
 from bisector.record.store import Store
 from tests.record import examples
 with Store.open(Path(sys.argv[1])) as store:
@@ -263,6 +283,7 @@ with Store.open(Path(sys.argv[1])) as store:
 KILLED_AT_EACH_STATEMENT = """
 import os, signal, sys
 from pathlib import Path
+from bisector.record.mails import Mail, Mails, Outcome
 from bisector.record.store import Store
 from tests.record import examples
 path = Path(sys.argv[1])
