@@ -180,7 +180,7 @@ def to_json(view: BisectionView) -> dict[str, object]:
         "log": view.log or None,
         "resume_command": view.resume_command or None,
     }
-    return {key: _plain(value) for key, value in whole.items()}
+    return {key: plain(value) for key, value in whole.items()}
 
 
 def trial_to_json(view: TrialView, terms: Terms) -> dict[str, object]:
@@ -205,7 +205,7 @@ def trial_to_json(view: TrialView, terms: Terms) -> dict[str, object]:
         "started_at": trial.started_at,
         "origin": asdict(trial.origin) if trial.origin else None,
     }
-    return {key: _plain(value) for key, value in whole.items()}
+    return {key: plain(value) for key, value in whole.items()}
 
 
 def _commit(commit: Commit) -> dict[str, str]:
@@ -235,13 +235,13 @@ def _cache(cache: CacheStatus | None) -> dict[str, object] | None:
     return {**asdict(cache), "full": cache.full} if cache else None
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
     """JSON's own types only; what JSON cannot say (NaN, infinity) is null."""
     match value:
         case dict():
-            return {str(key): _plain(item) for key, item in value.items()}
+            return {str(key): plain(item) for key, item in value.items()}
         case list() | tuple():
-            return [_plain(item) for item in value]
+            return [plain(item) for item in value]
         case float() if not math.isfinite(value):
             return None
         case str() | Path():  # StrEnums and paths become the plain string

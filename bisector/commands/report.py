@@ -1,0 +1,46 @@
+"""``report``: all that is known of a run, as text, Markdown, JSON or a letter."""
+
+import argparse
+from pathlib import Path
+
+from bisector import options, posting
+from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
+from bisector.commands.output import write
+from bisector.errors import UserError
+from bisector.record.store import Store
+from bisector.report.formats import RENDERERS, Format
+
+_EXAMPLES = """\
+examples:
+  bisector report                            the newest run, also while it runs
+  bisector report --format markdown -o report.md
+  bisector report --format json | jq -r '.rows[] | "\\(.place) \\(.sha[:12]) \\(.verdict)"'
+  bisector report --format mail              the letter that `bisector mail` drafts, to look at
+"""
+
+
+def add(verbs: Verbs) -> None:
+    """Register ``report``."""
+    verb = add_verb(verbs, "report", report, "the whole report of a run, as text, mail, markdown or json",
+                    examples=_EXAMPLES)  # fmt: skip
+    verb.add_argument("--format", type=Format, choices=tuple(Format), default=Format.TEXT, help="default: text")
+    verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="write it there")
+    add_run_dir(verb)
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """Render the record."""
+    run = run_directory(arguments)
+    with Store.open(run.database, readonly=True) as store:
+        mail = options.from_json(store.bisection().settings).mail
+        text = RENDERERS[arguments.format](posting.Post(run, store, mail).report())
+    if arguments.output is None:
+        write(text)
+        return 0
+    try:
+        arguments.output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"cannot write {arguments.output}: {error.strerror}", "name another file with -o FILE"
+        ) from error
+    return 0

@@ -1,0 +1,171 @@
+"""The report of a bisection as one document of facts, whatever form it is read in.
+
+Made from the record by :mod:`bisector.reporting`; what is said of it, and in which order, is
+:mod:`bisector.report.sections`, and each format is a renderer of those sections.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bisector.model import Commit, Contention, Run, State, Trial, Verdict
+from bisector.report.status import BisectionView, TrialView
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A trial at its place in history: ``place`` counts commits from the old end (0), None where git is not asked."""
+
+    place: int | None
+    shown: TrialView
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a person typed: revisions, limits, and the command that would ask for the same again."""
+
+    old_rev: str
+    new_rev: str
+    paths: tuple[str, ...]
+    skips: tuple[str, ...]
+    first_parent: bool
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the commits come from: a tree's name as kernel robots give it, a branch, an address; or empty."""
+
+    tree: str
+    branch: str = ""
+    url: str = ""
+
+    @property
+    def name(self) -> str:
+        """``linus:master``."""
+        return ":".join(filter(None, (self.tree, self.branch)))
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host of trials: its facts where they are on record, and the foreign load on the runs it measured."""
+
+    name: str
+    trials: int
+    facts: tuple[tuple[str, str], ...]
+    contention: tuple[Contention, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The job file as it was used, and the variables that it was given."""
+
+    name: str
+    text: str
+    variables: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A commit and the trials whose figures stand for it."""
+
+    commit: Commit
+    trials: tuple[Trial, ...]
+
+    @property
+    def judged(self) -> tuple[Run, ...]:
+        """The run of each trial that decides."""
+        return tuple(trial.runs[-1] for trial in self.trials)
+
+
+class Basis(StrEnum):
+    """What stands on the left of a comparison: a parent, the nearest commit before it that was measured, or the end."""
+
+    PARENT = "parent"
+    NEAREST = "nearest"
+    ENDS = "ends"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Before and after the change."""
+
+    before: Side
+    after: Side
+    basis: Basis
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """The letter that carries a report: addresses as ``Name <user@host>``, Message-IDs with their brackets.
+
+    ``date`` is RFC 5322's. ``references`` are the earlier letters of the thread, the first one first;
+    ``subject`` is that thread's, ``follows`` says what this one means for what they said.
+    """
+
+    sender: str
+    message_id: str
+    date: str
+    to: tuple[str, ...] = ()
+    cc: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
+    subject: str = ""
+    follows: str = ""
+    regzbot: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that is told of a bisection, finished, stopped or running; ``rows`` are in history order."""
+
+    bisection: BisectionView
+    rows: tuple[Row, ...]
+    asked: Asked
+    origin: Origin
+    workload: Workload
+    storage: tuple[str, ...]
+    kernel: tuple[tuple[str, str], ...]
+    hosts: tuple[Host, ...]
+    bisect_log: str
+    tool_version: str
+    parents: tuple[Commit, ...] = ()
+    baselines: tuple[tuple[str, str], ...] = ()
+    envelope: Envelope | None = None
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The answer against what was before it, the ends of a narrowed range; None where figures are missing."""
+        view = self.bisection
+        if view.state is State.NARROWED:
+            old, new = self._side(view.old), self._side(view.new)
+            return Comparison(old, new, Basis.ENDS) if old is not None and new is not None else None
+        after = self._side(view.first_fixed) if view.first_fixed is not None else None
+        if after is None:
+            return None
+        for parent in self.parents:
+            if (side := self._side(parent)) is not None:
+                return Comparison(side, after, Basis.PARENT)
+        nearest = self._nearest_before(after.commit)
+        return Comparison(nearest, after, Basis.NEAREST) if nearest is not None else None
+
+    def _side(self, commit: Commit) -> Side | None:
+        """The trials that count for a commit: its own, or those of the commit that has its kernel; whole runs alone."""
+        mine = [row.shown for row in self.rows if row.shown.trial.commit.sha == commit.sha]
+        same = {shown.trial.same_kernel_as for shown in mine}
+        shas = {commit.sha, *filter(None, same)}
+        trials = tuple(
+            shown.trial
+            for shown in sorted((row.shown for row in self.rows), key=lambda shown: shown.n)
+            if shown.trial.commit.sha in shas
+            and shown.trial.runs
+            and shown.trial.stopped_early is None
+            and shown.verdict in (Verdict.OLD, Verdict.NEW)
+        )
+        return Side(commit, trials) if trials else None
+
+    def _nearest_before(self, commit: Commit) -> Side | None:
+        """The last commit on the old side before another one, in history order, that was measured."""
+        places = [index for index, row in enumerate(self.rows) if row.shown.trial.commit.sha == commit.sha]
+        for row in reversed(self.rows[: places[0]] if places else ()):
+            if row.shown.verdict is Verdict.OLD and (side := self._side(row.shown.trial.commit)) is not None:
+                return side
+        return None

@@ -1,0 +1,179 @@
+"""What a report says as a letter to kernel people: its subject line and its text.
+
+The order is that of the 0-day robot's letters, and what tags there are stand as quoted suggestions
+(Documentation/process/submitting-patches.rst, handling-regressions.rst). Prose is filled at 72;
+tables, listings and addresses are as wide as they are.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+
+from bisector.model import Direction, State
+from bisector.report import compare
+from bisector.report.as_text import block_lines, fill, section_lines
+from bisector.report.blocks import Listing
+from bisector.report.document import Comparison, Envelope, Report
+from bisector.report.sections import (
+    answer_sentence,
+    comparison_axes,
+    comparison_note,
+    quoted,
+    sections,
+    terms_sentence,
+    title,
+)
+from bisector.report.text import clean
+
+ARCHIVE = "https://lore.kernel.org/r/"
+LONGEST_LINE_BYTES = 990  # RFC 5322, 2.1.1: 998 without the line end
+_SUBSYSTEM = re.compile(r"(?!Merge |Revert )([^\s:](?:[^:]{0,38}[^\s:])?):\s")
+_BELOW = ("trials", "range", "config", "compiler", "job", "storage", "host", "baselines", "log", "reproduce")
+
+
+def subject(report: Report) -> str:
+    """``[linus:master] [dm cache policy smq] 6cf4cc8f8b3b: fio.read_iops 21.4x improvement``."""
+    comparison, first = report.comparison, report.bisection.first_fixed
+    tags = [f"[{report.origin.name}]"] if report.origin.name else []
+    if comparison is None:
+        return clean(" ".join([*tags, title(report)]))
+    change = f"{compare.METRIC} {compare.change_of(comparison)}"
+    if first is None:
+        span = f"{report.asked.old_rev}..{report.asked.new_rev}"
+        return clean(" ".join([*tags, f"{span}: {change} by one of {len(report.bisection.candidates)} commits"]))
+    found = _SUBSYSTEM.match(first.subject)
+    tags += [f"[{found[1]}]"] if found else []
+    return clean(" ".join([*tags, f"{first.short}: {change}"]))
+
+
+def body(report: Report, envelope: Envelope) -> str:
+    """The whole text, without a line that is too long for a mail server."""
+    parts = [part for write in _PARTS if (part := list(write(report, envelope)))]
+    lines = [line for part in parts for line in (*part, "")]
+    signature = ("-- ", f"bisector {clean(report.tool_version)}")  # RFC 3676, 4.3: with the space
+    return "".join(f"{_bounded(line)}\n" for line in (*lines, *signature))
+
+
+def _bounded(line: str) -> str:
+    """A line of a log may be of any length; of what is too long the beginning is kept."""
+    written = line.encode()
+    if len(written) <= LONGEST_LINE_BYTES:
+        return line
+    return written[: LONGEST_LINE_BYTES - 3].decode(errors="ignore") + "…"
+
+
+def _follows(report: Report, envelope: Envelope) -> Iterator[str]:
+    yield from fill(envelope.follows)
+
+
+def _banner(report: Report, envelope: Envelope) -> Iterator[str]:
+    yield from fill(
+        "This is the report of a program; what it names was measured and bisected by it, and the cause may still lie"
+        " elsewhere."
+    )
+
+
+def _noticed(report: Report, envelope: Envelope) -> Iterator[str]:
+    comparison, first = report.comparison, report.bisection.first_fixed
+    if comparison is None:
+        yield from fill(answer_sentence(report))
+        return
+    noticed = f"bisector noticed {compare.change_of(comparison).with_article} of {compare.METRIC}"
+    if first is None:
+        yield from fill(f"{noticed}. {answer_sentence(report)}")
+        return
+    yield from fill(f"{noticed} on:")
+    yield ""
+    yield f'commit: {first.sha} ("{clean(first.subject)}")'
+    place = " ".join(filter(None, (report.origin.url, report.origin.branch)))
+    if place:
+        yield clean(place)
+
+
+def _candidates(report: Report, envelope: Envelope) -> Iterator[str]:
+    view = report.bisection
+    if view.state is State.NARROWED:
+        yield from block_lines(Listing(tuple(quoted(commit) for commit in view.candidates)))
+        if view.skips_in_the_way:
+            yield from ("", *fill("These could not be tested and stand in the way:"), "")
+            yield from block_lines(Listing(tuple(quoted(commit) for commit in view.skips_in_the_way)))
+
+
+def _terms(report: Report, envelope: Envelope) -> Iterator[str]:
+    if report.bisection.trials:
+        yield from fill(terms_sentence(report))
+
+
+def _keys(report: Report, envelope: Envelope) -> Iterator[str]:
+    """What a robot's letter has between its first sentences and its figures."""
+    kernels = [row.shown.trial.kernel for row in report.rows if row.shown.trial.kernel is not None]
+    yield "testcase: fio"
+    yield from (f"{name}: {clean(text)}" for name, text in (("job", report.workload.name), *report.kernel))
+    yield from (f"compiler: {clean(text)}" for text in dict.fromkeys(kernel.toolchain for kernel in kernels))
+    yield from (f"test machine: {clean(host.name)}, a virtual machine on it" for host in report.hosts)
+
+
+def _tags(report: Report, envelope: Envelope) -> Iterator[str]:
+    """Suggestions, quoted so that no program takes them for this letter's own tags."""
+    view = report.bisection
+    if view.first_fixed is None:
+        return
+    link = ARCHIVE + envelope.message_id.strip("<>")
+    if view.direction is Direction.IMPROVEMENT:
+        yield from fill("If this helps to decide on a backport, it can be referred to as")
+        yield f"| Link: {link}"
+        return
+    yield from fill(
+        "If you fix this in a separate commit (not just in a new version of the same patch), kindly add these tags"
+    )
+    yield f"| Fixes: {quoted(view.first_fixed)}"
+    yield f"| Reported-by: {envelope.sender}"
+    yield f"| Closes: {link}"
+
+
+def _regzbot(report: Report, envelope: Envelope) -> Iterator[str]:
+    """A paragraph of its own, as regzbot wants it."""
+    if envelope.regzbot:
+        first = report.bisection.first_fixed
+        ends = f"{report.bisection.old.sha[:12]}..{report.bisection.new.sha[:12]}"
+        yield f"#regzbot introduced: {first.short if first else ends}"
+
+
+def _comparison(report: Report, envelope: Envelope) -> Iterator[str]:
+    comparison: Comparison | None = report.comparison
+    if comparison is not None:
+        yield from fill("Details are as below:")
+        yield ""
+        yield from (clean(line) for line in compare.lines(comparison, comparison_axes(report)))
+        yield ""
+        yield from fill(comparison_note(report))
+
+
+def _details(report: Report, envelope: Envelope) -> Iterator[str]:
+    shown = [section for section in sections(report) if section.name in _BELOW]
+    for number, section in enumerate(shown):
+        yield from ([""] if number else [])
+        yield f"{section.title}:"
+        yield ""
+        yield from section_lines(section)
+
+
+def _disclaimer(report: Report, envelope: Envelope) -> Iterator[str]:
+    yield from fill(
+        "Figures are of one machine, one configuration and one workload, and are given for information; on other"
+        " hardware or software they will differ."
+    )
+
+
+_PARTS: tuple[Callable[[Report, Envelope], Iterator[str]], ...] = (
+    _follows,
+    _noticed,
+    _candidates,
+    _terms,
+    _banner,
+    _keys,
+    _tags,
+    _regzbot,
+    _comparison,
+    _details,
+    _disclaimer,
+)

@@ -1,0 +1,262 @@
+"""What a report says, in which order: every section is a function from the document to blocks, or to nothing."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from bisector.model import Commit, Direction, Kernel, State, Verdict
+from bisector.report import compare, units
+from bisector.report.blocks import Block, Facts, Listing, Paragraph, Section
+from bisector.report.document import Basis, Host, Report
+from bisector.report.table import EARLY
+from bisector.report.text import clean
+from bisector.report.trials import trial_table
+
+_LISTED = 20
+
+
+def title(report: Report) -> str:
+    """One line that says what this is about."""
+    return f"Bisection of {report.asked.old_rev}..{report.asked.new_rev}: {_outcome(report)}"
+
+
+def sections(report: Report) -> tuple[Section, ...]:
+    """All there is to say; a section without content is left out."""
+    made = ((name, heading, tuple(filter(_says, say(report)))) for name, heading, say in _SECTIONS)
+    return tuple(Section(name, heading, blocks) for name, heading, blocks in made if blocks)
+
+
+def _says(block: Block) -> bool:
+    return not isinstance(block, Facts) or bool(block.items)
+
+
+def quoted(commit: Commit) -> str:
+    """A commit as kernel people cite it."""
+    return f'{commit.short} ("{clean(commit.subject)}")'
+
+
+def answer_sentence(report: Report) -> str:
+    """The outcome in one sentence."""
+    view = report.bisection
+    if view.first_fixed is not None:
+        return f"The first {view.terms.new} commit is {quoted(view.first_fixed)}."
+    if view.state is State.NARROWED:
+        return f"The first {view.terms.new} commit is one of {units.plural(len(view.candidates), 'commit')}."
+    left = f", {units.plural(len(view.candidates), 'candidate')} left" if view.candidates else ""
+    why = f": {clean(view.message)}" if view.message else ""
+    return f"The bisection is {_STANDING[view.state]}{left}{why}."
+
+
+def terms_sentence(report: Report) -> str:
+    """What the two words mean here."""
+    view = report.bisection
+    last = view.trials[-1].trial.runs[-1].name if view.trials and view.trials[-1].trial.runs else "full"
+    above, below = view.terms.new, view.terms.old
+    if view.direction is Direction.REGRESSION:
+        above, below = below, above
+    line = f"{units.iops(view.threshold_iops)} IOPS" if view.threshold_iops is not None else "the threshold"
+    origin = f" ({view.threshold_origin})" if view.threshold_origin else ""
+    return (
+        f'Below, "{above}" means that every job of the {last} run read at more than {line}{origin},'
+        f' and "{below}" that at least one did not.'
+    )
+
+
+_STANDING = {
+    State.RUNNING: "still running",
+    State.STOPPED: "stopped",
+    State.FAILED: "without an answer",
+    State.FOUND: "finished",
+    State.NARROWED: "finished",
+}
+
+
+def _outcome(report: Report) -> str:
+    view = report.bisection
+    if view.first_fixed is not None:
+        return f"{view.first_fixed.short} is the first {view.terms.new} commit"
+    if view.state is State.NARROWED:
+        return f"narrowed to {units.plural(len(view.candidates), 'commit')}"
+    return _STANDING[view.state]
+
+
+def _answer(report: Report) -> Iterator[Block]:
+    view = report.bisection
+    yield Paragraph(answer_sentence(report))
+    if view.first_fixed is None and view.state is State.NARROWED:
+        yield Listing(tuple(quoted(commit) for commit in view.candidates[:_LISTED]) + _more(view.candidates))
+    if view.skips_in_the_way:
+        yield Paragraph("These could not be tested and stand in the way:")
+        yield Listing(tuple(quoted(commit) for commit in view.skips_in_the_way[:_LISTED]))
+    if view.trials:
+        yield Paragraph(terms_sentence(report))
+
+
+def _more(commits: Sequence[Commit]) -> tuple[str, ...]:
+    return (f"and {len(commits) - _LISTED} more",) if len(commits) > _LISTED else ()
+
+
+def _trials(report: Report) -> Iterator[Block]:
+    if report.rows:
+        yield trial_table(report)
+        yield Paragraph(_evaluations(report))
+
+
+def _evaluations(report: Report) -> str:
+    view = report.bisection
+    parts = [
+        units.plural(len(view.trials), "trial"),
+        *([f"{view.count(Verdict.SKIP)} skipped"] if view.count(Verdict.SKIP) else []),
+        *([f"{view.count(Verdict.WEAK)} too weak to count"] if view.count(Verdict.WEAK) else []),
+        *([f"{view.reused} not measured because the kernel was the same"] if view.reused else []),
+        units.duration(view.trials_s),
+    ]
+    early = any(run.stopped_early for trial in view.trials for run in trial.trial.runs)
+    return (
+        f"{', '.join(parts)}. Rows are in the order of history, n is the order of measuring, place counts commits from"
+        " the old end; figures are the mean IOPS of each job."
+        + (f" A run with {EARLY} was ended early, when its side was clear; the others are whole." if early else "")
+    )
+
+
+def comparison_axes(report: Report) -> list[tuple[str, str]]:
+    """What both sides of a comparison had in common."""
+    settings = [("testcase", "fio"), ("job", report.workload.name), *report.workload.variables]
+    return [(name, clean(value)) for name, value in settings]
+
+
+def comparison_note(report: Report) -> str:
+    """How many measurements stand on either side, and of which commits."""
+    comparison = report.comparison
+    if comparison is None:
+        return ""
+    before, after = comparison.before, comparison.after
+    counts = f"{units.plural(len(before.trials), 'trial')} before and {len(after.trials)} after"
+    note = (
+        f"{compare.METRIC} is that of the slowest job of the {after.judged[0].name} run. Means of {counts} the change;"
+    )
+    note += " %stddev is between trials."
+    return note + _BASIS[comparison.basis].format(before=before.commit.short, after=after.commit.short)
+
+
+_BASIS = {
+    Basis.PARENT: "",
+    Basis.NEAREST: " The parent was not measured; {before} is the nearest commit before it that was.",
+    Basis.ENDS: " These are the ends of the range.",
+}
+
+
+def _comparison(report: Report) -> Iterator[Block]:
+    comparison = report.comparison
+    if comparison is not None:
+        yield Listing(tuple(compare.lines(comparison, comparison_axes(report))))
+        yield Paragraph(comparison_note(report))
+
+
+def _range(report: Report) -> Iterator[Block]:
+    view, asked = report.bisection, report.asked
+    facts = [
+        (f"{view.terms.old} end", f"{asked.old_rev}, {quoted(view.old)}"),
+        (f"{view.terms.new} end", f"{asked.new_rev}, {quoted(view.new)}"),
+        ("size", view.relevance.sentence if view.relevance else ""),
+        ("repository", " ".join(filter(None, (report.origin.name, report.origin.url)))),
+        ("paths", " ".join(asked.paths)),
+        ("history", "first parents only" if asked.first_parent else ""),
+        ("known to be untestable", ", ".join(sha[:12] for sha in asked.skips[:_LISTED])),
+        ("started, ended", f"{view.started_at}, {view.ended_at or 'not yet'}"),
+    ]
+    yield _facts(facts)
+
+
+def _config(report: Report) -> Iterator[Block]:
+    unmet = _per_kernel(report, lambda kernel: kernel.unmet)
+    yield _facts([*report.kernel, ("asked for and not obtained", "; ".join(unmet))])
+    for changes in report.bisection.config_changes:
+        parent = changes.parent.short
+        if not changes.options:
+            yield Paragraph(f"The effective .config is the same as that of the parent {parent}.")
+            continue
+        count = units.plural(len(changes.options), "option")
+        yield Paragraph(f"Against the parent {parent} the effective .config differs in {count}:")
+        yield Listing(tuple(f"{one.option}: {one.parent} -> {one.child}" for one in changes.options))
+
+
+def _compiler(report: Report) -> Iterator[Block]:
+    toolchains = _per_kernel(report, lambda kernel: (kernel.toolchain,))
+    quirks = _per_kernel(report, lambda kernel: kernel.quirks)
+    yield _facts([("compiler", "; ".join(toolchains)), ("done for old trees", "; ".join(quirks))])
+
+
+def _per_kernel(report: Report, of: Callable[[Kernel], Iterable[str]]) -> list[str]:
+    kernels = [row.shown.trial.kernel for row in report.rows if row.shown.trial.kernel is not None]
+    counts = Counter(item for kernel in kernels for item in dict.fromkeys(of(kernel)))
+    return [item if n == len(kernels) else f"{item} ({n} of {len(kernels)} kernels)" for item, n in counts.items()]
+
+
+def _workload(report: Report) -> Iterator[Block]:
+    values = " ".join(f"{name}={value}" for name, value in report.workload.variables)
+    yield Paragraph(f"{report.workload.name}, with {values}:")
+    yield Listing(tuple(report.workload.text.splitlines()))
+
+
+def _storage(report: Report) -> Iterator[Block]:
+    if report.storage:
+        yield Listing(report.storage)
+
+
+def _hosts(report: Report) -> Iterator[Block]:
+    for host in report.hosts:
+        yield _facts([("host", f"{host.name}, {units.plural(host.trials, 'trial')}"), *host.facts, *_contention(host)])
+
+
+def _contention(host: Host) -> list[tuple[str, str]]:
+    loads = host.contention
+    if not loads:
+        return []
+    cores, steal, psi = (
+        sorted(figures)
+        for figures in (
+            [one.other_busy_cores for one in loads],
+            [one.steal_share for one in loads],
+            [one.psi_some_share for one in loads],
+        )
+    )
+    words = (
+        f"{cores[0]:.2f} to {cores[-1]:.2f} cores of other work, {steal[0]:.1%} to {steal[-1]:.1%} of CPU time stolen,"
+        f" somebody waited for a CPU {psi[0]:.1%} to {psi[-1]:.1%} of the time"
+    )
+    return [("during the runs", words)]
+
+
+def _baselines(report: Report) -> Iterator[Block]:
+    if report.baselines:
+        yield Facts(report.baselines)
+
+
+def _log(report: Report) -> Iterator[Block]:
+    if report.bisect_log:
+        yield Listing(tuple(report.bisect_log.splitlines()))
+
+
+def _reproduce(report: Report) -> Iterator[Block]:
+    yield Listing((report.asked.command,))
+    yield Paragraph(f"bisector {report.tool_version}, in a clone of the tree above; the job file is printed above.")
+
+
+def _facts(items: Iterable[tuple[str, str]]) -> Facts:
+    return Facts(tuple((name, clean(text)) for name, text in items if text))
+
+
+_SECTIONS: tuple[tuple[str, str, Callable[[Report], Iterator[Block]]], ...] = (
+    ("answer", "Answer", _answer),
+    ("trials", "Verdicts", _trials),
+    ("comparison", "Before and after", _comparison),
+    ("range", "Range", _range),
+    ("config", "Kernel configuration", _config),
+    ("compiler", "Compiler", _compiler),
+    ("job", "fio job", _workload),
+    ("storage", "Storage", _storage),
+    ("host", "Host", _hosts),
+    ("baselines", "Baselines", _baselines),
+    ("log", "git bisect log", _log),
+    ("reproduce", "To reproduce", _reproduce),
+)

@@ -1,0 +1,62 @@
+"""The verdict table of a report: a row per trial in history order, each job of each run with its figure."""
+
+from collections.abc import Sequence
+
+from bisector.model import JobFigures, Run, Verdict
+from bisector.report import units
+from bisector.report.blocks import Column, Table
+from bisector.report.document import Report, Row
+from bisector.report.table import EARLY, run_names
+from bisector.report.text import clean
+
+_DATE_WIDTH = 10
+
+
+def trial_table(report: Report) -> Table:
+    """All trials, the figures of several jobs of a run beside each other."""
+    names = run_names([row.shown for row in report.rows])
+    columns = (
+        Column("place", figures=True),
+        Column("n", figures=True),
+        Column("commit"),
+        Column("date"),
+        Column("verdict"),
+        *(Column(f"IOPS {clean(name)}", figures=True) for name in names),
+        Column("subject"),
+    )
+    return Table(
+        columns,
+        tuple(_cells(row, names, report) for row in report.rows),
+        tuple(_remark(row) for row in report.rows),
+        remark_title="why",
+    )
+
+
+def _cells(row: Row, names: Sequence[str], report: Report) -> tuple[str, ...]:
+    commit = row.shown.trial.commit
+    by_name = {run.name: run for run in row.shown.trial.runs}
+    return (
+        units.UNKNOWN if row.place is None else str(row.place),
+        str(row.shown.n),
+        clean(commit.short),
+        clean(commit.committed_at[:_DATE_WIDTH]),
+        report.bisection.terms.word(row.shown.verdict),
+        *(_figures(by_name.get(name)) for name in names),
+        clean(commit.subject),
+    )
+
+
+def _figures(run: Run | None) -> str:
+    if run is None:
+        return units.UNKNOWN
+    jobs: Sequence[JobFigures] = [job for job in run.jobs if job.direction == "read"] or run.jobs
+    return (EARLY if run.stopped_early else "") + " / ".join(units.iops(job.iops_mean) for job in jobs)
+
+
+def _remark(row: Row) -> str:
+    """The reason of the verdict; beside it, why nothing was measured."""
+    shown = row.shown
+    if shown.trial.same_kernel_as is not None:
+        return f"{shown.trial.sameness}, not {'built and not ' if shown.trial.same_sources else ''}measured again"
+    prefix = "skipped: " if shown.verdict is Verdict.SKIP else ""
+    return clean(prefix + shown.why)

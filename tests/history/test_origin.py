@@ -1,0 +1,44 @@
+"""Trees by the names that robots give them."""
+
+from pathlib import Path
+
+import pytest
+
+from bisector.history.origin import origin, tree_name
+from bisector.history.repository import Repository
+from tests.history import histories
+
+
+@pytest.mark.parametrize(
+    ("url", "remote", "name"),
+    [
+        ("https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git", "origin", "linus"),
+        ("git@github.com:torvalds/linux", "upstream", "linus"),
+        ("git://git.kernel.org/pub/scm/linux/kernel/git/next/linux-next.git/", "origin", "linux-next"),
+        ("https://git.kernel.org/pub/scm/linux/kernel/git/davem/net.git", "origin", "davem-net"),
+        ("https://example.org/axboe/linux.git", "origin", "axboe"),
+        ("https://git.kernel.org/pub/scm/linux/kernel/git/davem/net.git", "net", "net"),
+        ("linux.git", "origin", "origin"),
+    ],
+)
+def test_tree_name(url: str, remote: str, name: str) -> None:
+    assert tree_name(url, remote) == name
+
+
+def test_no_remote_is_the_directory(tmp_path: Path) -> None:
+    shas = histories.build(tmp_path / "my-linux.git", histories.linear(2), bare=True)
+    with Repository.open(tmp_path / "my-linux.git") as repository:
+        assert origin(repository, shas["c1"]) == ("my-linux", "", "")
+
+
+def test_the_best_known_branch_that_has_the_commit(tmp_path: Path) -> None:
+    path = tmp_path / "linux"
+    shas = histories.build(path, histories.linear(4))
+    urls = {"a": "https://example.org/dm/dm.git", "b": "https://me:secret@example.org/torvalds/linux.git"}
+    for name, url in urls.items():
+        histories.git(path, "config", f"remote.{name}.url", url)
+    for ref, at in (("a/for-next", "c3"), ("a/master", "c3"), ("b/HEAD", "c1"), ("b/topic", "c1"), ("b/master", "c1")):
+        histories.git(path, "update-ref", f"refs/remotes/{ref}", shas[at])
+    with Repository.open(path) as repository:
+        assert origin(repository, shas["c1"]) == ("linus", "master", "https://example.org/torvalds/linux.git")
+        assert origin(repository, shas["c2"]) == ("a", "master", "https://example.org/dm/dm.git")

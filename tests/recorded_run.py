@@ -1,0 +1,123 @@
+"""A whole run directory without a bisection: real git, a store, and fio's JSON with the figures of each trial."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bisector import options
+from bisector.bisection import GIT_LOG
+from bisector.history.repository import Repository
+from bisector.model import Artifact, Commit, Direction, Fault, Run, State, Terms, Trial
+from bisector.record import inputs
+from bisector.record.rows import BisectionRow
+from bisector.record.rundir import RunDirectory
+from bisector.record.store import Store
+from bisector.settings import Settings
+from bisector.workload import fio
+from tests import examples, fakes
+from tests.history import histories
+from tests.history.histories import Node
+
+HOST = {"CPU": "Example CPU, 4 cores", "memory": "8.0 GiB", "accelerator": "tcg, QEMU 7.2.22"}
+SLOW, FAST = (1002.3, 8046.0), (4006.0, 7363.0)
+
+
+def fio_json(*iops: float) -> str:
+    """What fio 3 writes of jobs that read, as far as it is read."""
+
+    def job(figure: float) -> dict[str, object]:
+        read = {
+            "iops": figure, "iops_stddev": 12.5, "bw": figure * 4, "total_ios": round(figure * 40), "runtime": 40_001,
+            "clat_ns": {"min": 1, "max": 9e7, "mean": 8e9 / figure, "stddev": 1.5, "percentile": {"99.000000": 9.9e6}},
+        }  # fmt: skip
+        return {"jobname": "partial", "error": 0, "job options": {"rw": "randread"}, "read": read}
+
+    return json.dumps({"fio version": "fio-3.33", "jobs": [job(figure) for figure in iops]}, indent=1)
+
+
+@dataclass
+class RecordedRun:
+    """Trials are added by the name of their commit; the repository's history is given."""
+
+    path: Path
+    nodes: Sequence[Node]
+    flags: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.repository = self.path / "linux"
+        self.shas = histories.build(self.repository, self.nodes)
+        self.run = RunDirectory(self.path / "run")
+        self.run.path.mkdir()
+        self.settings = self._settings()
+        with Store.create(self.run.database, self._row()):
+            pass
+
+    def _settings(self) -> Settings:
+        return inputs.keep(options.load(self.flags, directory=self.path).settings, self.run.path)
+
+    def _row(self) -> BisectionRow:
+        old, new = self.nodes[0].name, self.nodes[-1].name
+        terms: Terms = self.settings.bisect.terms
+        direction: Direction = self.settings.bisect.direction
+        return BisectionRow(
+            self.repository, old, self.shas[old], new, self.shas[new], terms.old, terms.new, direction, (), False, (),
+            options.to_json(self.settings), "0.1.0", "2026-03-01T10:00:00+00:00",
+        )  # fmt: skip
+
+    def commit(self, name: str) -> Commit:
+        with Repository.open(self.repository) as repository:
+            return repository.commits([self.shas[name]])[0]
+
+    def add(self, name: str, full: tuple[float, ...] = (), *, fault: Fault | None = None) -> Trial:
+        """One more trial with figures, or with a fault."""
+        with Store.open(self.run.database) as store:
+            directory = f"trials/{store.next_n:04d}-{self.shas[name][:12]}"
+            runs = [self._run(directory, "empty", (2000.0, 8000.0)), self._run(directory, "full", full)] if full else []
+            files = [artifact for _, artifact in runs]
+            if full:
+                files.append(self._file(directory, "host.json", json.dumps(HOST)))
+                files.append(self._file(directory, "storage.txt", "pvcreate /dev/vdb\nmkfs.ext4 /dev/vg/data\n"))
+            trial = examples.trial(self.commit(name), *(run for run, _ in runs), fault=fault,
+                                   built=examples.kernel(content=self.shas[name]))  # fmt: skip
+            trial = replace(trial, artifacts=tuple(files))
+            store.add_trial(trial)
+        return trial
+
+    def _run(self, directory: str, name: str, iops: tuple[float, ...]) -> tuple[Run, Artifact]:
+        text = fio_json(*iops)
+        full = examples.cache()
+        run = replace(examples.run(name, before=full, after=full), jobs=fio.parse_json(text))
+        return run, self._file(directory, f"{name}/fio.json", text)
+
+    def _file(self, directory: str, name: str, text: str) -> Artifact:
+        path = self.run.path / directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return Artifact(name, f"{directory}/{name}", digest, len(text))
+
+    def log(self, *told: tuple[str, str]) -> None:
+        """What git was told, as ``(term, name)``."""
+        lines = ["git bisect start '--no-checkout'", *(f"git bisect {term} {self.shas[name]}" for term, name in told)]
+        (self.run.path / GIT_LOG).write_text("".join(f"{line}\n" for line in lines))
+
+    def end(self, state: State = State.FOUND, message: str = "") -> None:
+        with Store.open(self.run.database) as store:
+            store.set_state(state, message)
+
+
+def found(path: Path, flags: Mapping[str, str] | None = None, nodes: Sequence[Node] | None = None) -> RecordedRun:
+    """Five commits, ``c3`` the first fixed one, ``c1`` without a kernel."""
+    run = RecordedRun(path, nodes or histories.linear(5), flags or {})
+    slow, fast = (FAST, SLOW) if run.settings.bisect.direction is Direction.REGRESSION else (SLOW, FAST)
+    run.add("c0", slow)
+    run.add("c4", fast)
+    run.add("c2", slow)
+    run.add("c1", fault=fakes.BUILD_ERROR)
+    run.add("c3", fast)
+    terms = run.settings.bisect.terms
+    run.log((terms.new, "c4"), (terms.old, "c0"), (terms.old, "c2"), ("skip", "c1"), (terms.new, "c3"))
+    run.end()
+    return run

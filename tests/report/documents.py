@@ -1,0 +1,128 @@
+"""Reports of invented bisections; ``python -m tests.report.documents`` writes the golden files anew."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from bisector.model import Commit, Contention, Verdict
+from bisector.report.document import Asked, Envelope, Host, Origin, Report, Row, Workload
+from bisector.report.formats import RENDERERS, Format
+from bisector.report.status import BisectionView, TrialView
+from tests.analysis.recorded import RECORDED, fio_2_run
+from tests.examples import trial as made_trial
+from tests.report import examples
+
+GOLDEN = Path(__file__).parent.parent / "data" / "report"
+SUFFIXES = {Format.TEXT: "txt", Format.MAIL: "eml", Format.MARKDOWN: "md", Format.JSON: "json"}
+LOG = """\
+git bisect start '--no-checkout' '--term-old' 'broken' '--term-new' 'fixed'
+# fixed: [5a5b3c7d9e1f] Linux 5.1-rc1
+git bisect fixed 5a5b3c7d9e1f5a5b3c7d9e1f5a5b3c7d9e1f0000
+"""
+ENVELOPE = Envelope(
+    sender="Günter Tester <tester@example.org>",
+    message_id="<0123456789abcdef01234567@example.org>",
+    date="Sun, 01 Mar 2026 11:00:00 +0000",
+    to=("A U Thor <author@example.com>",),
+    cc=("dm-devel@lists.example.org",),
+)
+
+
+def document(view: BisectionView, parents: tuple[Commit, ...] = ()) -> Report:
+    places = {commit.sha: place for place, commit in enumerate(examples.COMMITS)}
+    rows = sorted((Row(places[shown.trial.commit.sha], shown) for shown in view.trials), key=lambda row: row.place or 0)
+    return Report(
+        bisection=view,
+        rows=tuple(rows),
+        asked=Asked("v5.0", "v5.1-rc1", (), (), False, "bisector start v5.0 v5.1-rc1 --threshold 2003.1"),
+        origin=Origin("linus", "master", "https://git.example.org/torvalds/linux.git"),
+        workload=Workload("partial.fio", "[partial]\nnumjobs=2\nrw=randread\n", (("RUNTIME", "40"),)),
+        storage=("vgcreate test /dev/vdb /dev/vdc", "lvconvert --type cache test/data"),
+        kernel=(("kconfig", "everything off, then tiny, vm"),),
+        hosts=(
+            Host(
+                "box (Example CPU)",
+                len(rows),
+                (("CPU", "Example CPU, 4 cores"), ("accelerator", "tcg, QEMU 7.2.22")),
+                (Contention(0.02, 0.0, 0.015), Contention(0.11, 0.003, 0.04)),
+            ),
+        ),
+        bisect_log=LOG,
+        tool_version="0.1.0",
+        parents=parents,
+        envelope=ENVELOPE,
+    )
+
+
+def found() -> Report:
+    again = examples.judged(5, examples.COMMITS[3], Verdict.NEW, (3980.0, 6941.0), (4400.0, 7001.0))
+    whole = examples.found()
+    return document(replace(whole, trials=(*whole.trials, again)), (examples.COMMITS[2],))
+
+
+def narrowed() -> Report:
+    return document(examples.narrowed())
+
+
+def regression() -> Report:
+    made = document(examples.regression(), (examples.COMMITS[2],))
+    thread = ("<first@example.org>", "<second@example.org>")
+    envelope = replace(
+        ENVELOPE, regzbot=True, references=thread, subject="[linus:master] an earlier one", follows="This withdraws it."
+    )
+    return replace(made, envelope=envelope)
+
+
+def running() -> Report:
+    return document(examples.empty())
+
+
+def recorded() -> Report:
+    """The end of the bisect by hand of 2017: what was published of it, and nothing that was not."""
+    shown = []
+    for n, sha, date, verdict in (
+        (12, "701e03e4e180", "2017-05-14", Verdict.NEW),
+        (13, "78c45607b909", "2017-05-14", Verdict.OLD),
+        (14, "6cf4cc8f8b3b", "2017-05-14", Verdict.NEW),
+        (15, "4d44ec5ab751", "2017-05-14", Verdict.OLD),
+        (16, "2ea659a9ef48", "2017-05-13", Verdict.OLD),
+    ):
+        kernel = f"4.12.0-rc1+{sha}"
+        files = (RECORDED / "lvmcache-bisect-2017" / f"{n}-{kernel}-{run}.txt" for run in ("empty", "full"))
+        runs = tuple(fio_2_run(file, name) for file, name in zip(files, ("empty", "full"), strict=True))
+        bare = replace(made_trial(Commit(sha, "", kernel, date), *runs), kernel=None)
+        word = "above" if verdict is Verdict.NEW else "not above"
+        least = min(job.iops_mean for job in runs[-1].jobs)
+        why = f"slowest job {least:,.0f} IOPS in the full run, {word} the threshold of 20,000"
+        shown.append(TrialView(n, bare, verdict, why))
+    order = ("2ea659a9ef48", "78c45607b909", "4d44ec5ab751", "6cf4cc8f8b3b", "701e03e4e180")
+    rows = sorted((Row(None, one) for one in shown), key=lambda row: order.index(row.shown.trial.commit.sha))
+    commits = {one.trial.commit.sha: one.trial.commit for one in shown}
+    first = commits["6cf4cc8f8b3b"]
+    view = replace(
+        examples.view(*shown), threshold_iops=20_000, threshold_origin="as given", old=commits[order[0]],
+        new=commits[order[-1]], first_fixed=first, candidates=(first,),
+    )  # fmt: skip
+    made = replace(found(), bisection=view, rows=tuple(rows), parents=(commits["4d44ec5ab751"],), hosts=())
+    return replace(made, bisect_log="", storage=(), asked=Asked(order[0], order[-1], (), (), False, "bisector import"))
+
+
+DOCUMENTS = {"found": found, "narrowed": narrowed, "regression": regression, "running": running, "recorded": recorded}
+# Each format at least once, the forms in which they differ where they do.
+FILES = (
+    *(("found", form) for form in Format),
+    ("narrowed", Format.TEXT),
+    ("narrowed", Format.MAIL),
+    ("regression", Format.MAIL),
+    ("running", Format.TEXT),
+    ("recorded", Format.MAIL),
+)
+
+
+def path(name: str, form: Format) -> Path:
+    return GOLDEN / f"{name}.{SUFFIXES[form]}"
+
+
+if __name__ == "__main__":
+    GOLDEN.mkdir(exist_ok=True)
+    for name_, form_ in FILES:
+        path(name_, form_).write_text(RENDERERS[form_](DOCUMENTS[name_]()), encoding="utf-8")

@@ -1,0 +1,248 @@
+"""A letter as mail programs and servers read it, whatever a commit's author wrote."""
+
+import email
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from email import policy
+from email.message import EmailMessage
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bisector.errors import UserError
+from bisector.report import as_text, letter, mail
+from bisector.report.addresses import parse, usable
+from bisector.report.blocks import Facts, Paragraph
+from bisector.report.document import Report
+from bisector.report.sections import sections
+from tests.report import documents, examples
+
+GIT = shutil.which("git") or "git"
+SEND_EMAIL = Path(subprocess.run([GIT, "--exec-path"], capture_output=True, text=True, check=True).stdout.strip(),
+                  "git-send-email")  # fmt: skip
+HEADERS = {"From", "To", "Cc", "Subject", "Date", "Message-ID", "Content-Type", "Content-Transfer-Encoding",
+           "MIME-Version"}  # fmt: skip
+HOSTILE = (
+    "x\r\nBcc: victim@example.com\r\n\r\nbody",
+    "x\nBcc: victim@example.com",
+    "x\rBcc: victim@example.com",
+    "x\u2028Bcc: victim@example.com\x85Bcc: y@example.com\x0bBcc: z@example.com",
+    "=?utf-8?q?x=0D=0ABcc:_victim@example.com?=",
+    "=?utf-8?b?QmNjOiB2aWN0aW0=?= dm: 中文 \U0001f4a3" + "é" * 200,
+    "lone \udce9 surrogate, \x00 and \x1b[31m",
+    "x" * 3000,
+    "",
+)
+
+
+def parsed(made: Report) -> EmailMessage:
+    message = email.message_from_bytes(letter.message(made).as_bytes(), policy=policy.default)
+    assert isinstance(message, EmailMessage)
+    return message
+
+
+def with_subject(subject: str) -> Report:
+    commit = replace(examples.COMMITS[3], subject=subject)
+    whole = examples.found()
+    trials = tuple(replace(one, trial=replace(one.trial, commit=commit)) if one.trial.commit == examples.COMMITS[3]
+                   else one for one in whole.trials)  # fmt: skip
+    return documents.document(replace(whole, trials=trials, first_fixed=commit), (examples.COMMITS[2],))
+
+
+def check_harmless(made: Report, subject: str) -> None:
+    """The headers are ours and nobody else's, and each is one that servers take."""
+    message = parsed(made)
+    assert set(message.keys()) == HEADERS
+    assert not message.defects
+    assert message["Subject"].split() == subject.split()
+    assert [address.addr_spec for address in message["To"].addresses] == ["author@example.com"]
+    head, _, body = letter.message(made).as_bytes().partition(b"\n\n")
+    assert b"\r" not in head
+    assert all(re.match(rb"[A-Za-z-]+: ?|[ \t]", line) for line in head.split(b"\n"))
+    assert all(byte < 128 for byte in head)
+    assert all(len(line) <= 998 for line in body.split(b"\n"))
+
+
+@pytest.mark.parametrize("subject", HOSTILE, ids=range(len(HOSTILE)))
+def test_subject_of_a_commit_forges_no_header(subject: str) -> None:
+    made = with_subject(subject)
+    check_harmless(made, letter.subject(made))
+    assert "=?" not in letter.subject(made)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(st.sampled_from('a :=?_\r\n\t\x0b\x85\u2028é中<>@,;"\\()[]qQbB'), max_size=60))
+def test_no_subject_forges_a_header(subject: str) -> None:
+    made = with_subject(subject)
+    check_harmless(made, letter.subject(made))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(st.sampled_from('a :=?_\r\n\t\x0b\x85\u2028é中<>@,;"\\()[]qQbB.'), max_size=60))
+def test_no_name_forges_a_header(name: str) -> None:
+    """Names are an author's to choose; what is no address after all is left out."""
+    to = tuple(usable([f"{name} <author@example.com>"]))
+    made = documents.found()
+    envelope = replace(documents.ENVELOPE, to=("author@example.com",), cc=to)
+    message = parsed(replace(made, envelope=envelope))
+    assert set(message.keys()) <= HEADERS
+    assert not message.defects
+    asked = {address.addr_spec for text in to for address in parse([text])}
+    assert {address.addr_spec for address in message["Cc"].addresses if message["Cc"]} == asked if to else True
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nobody",
+        "a@",
+        "@b",
+        "a b@c",
+        "a@b@c",
+        "a@b>\r\nBcc: <c@d",
+        "a@-b",
+        ".a@b",
+        "a..b@c",
+        "ä@example.org",
+        "a@[1.2.3.4]",
+    ],
+)
+def test_what_is_no_address_is_refused_by_its_name(text: str) -> None:
+    with pytest.raises(UserError, match="is no mail address"):
+        parse([text])
+
+
+def test_addresses_of_a_list() -> None:
+    found = parse(['Jörg <j@x.org>, "B, C" <bc@x.org>', "J@X.org", "plain@x.org"])
+    assert [(one.display_name, one.addr_spec) for one in found] == [
+        ("Jörg", "j@x.org"),
+        ("B, C", "bc@x.org"),
+        ("", "plain@x.org"),
+    ]
+
+
+@pytest.mark.parametrize("name", documents.DOCUMENTS)
+def test_read_back(name: str) -> None:
+    made = documents.DOCUMENTS[name]()
+    assert made.envelope is not None
+    message = parsed(made)
+    assert message.get_content_type() == "text/plain"
+    assert message.get_content_charset() == "utf-8"
+    assert "format" not in message["Content-Type"].params
+    assert message["Message-ID"] == made.envelope.message_id
+    assert str(message["From"]) == "Günter Tester <tester@example.org>"
+    assert message.get_content() == mail.body(made, made.envelope)
+
+
+def test_quoted_printable_says_the_same_in_seven_bits() -> None:
+    made = documents.found()
+    written = letter.message(made, eight_bit=False).as_bytes()
+    assert all(byte < 128 for byte in written)
+    message = email.message_from_bytes(written, policy=policy.default)
+    assert isinstance(message, EmailMessage)
+    assert message.get_content() == parsed(made).get_content()
+
+
+def test_long_threads_keep_their_message_ids_whole() -> None:
+    ids = tuple(f"<{number:024x}@mail-relay-with-a-long-name.example>" for number in range(12))
+    envelope = replace(documents.ENVELOPE, references=ids, subject="[x] y", message_id=ids[0])
+    text = letter.render(replace(documents.found(), envelope=envelope))
+    head = text.partition("\n\n")[0]
+    assert "=?utf-8?" not in head.partition("References:")[2].partition("\nContent")[0]
+    message = email.message_from_string(text, policy=policy.default)
+    assert message["References"].split() == list(ids)
+    assert message["In-Reply-To"].strip() == ids[-1]
+
+
+@pytest.mark.parametrize("name", documents.DOCUMENTS)
+def test_prose_is_filled_and_tables_are_whole(name: str) -> None:
+    made = documents.DOCUMENTS[name]()
+    assert made.envelope is not None
+    written = mail.body(made, made.envelope).splitlines()
+    for section in sections(made):
+        for block in section.blocks:
+            lines = as_text.block_lines(block)
+            if isinstance(block, Paragraph | Facts):
+                assert all(len(line) <= 72 for line in lines)
+            if section.name not in ("answer", "comparison"):
+                assert lines == written[written.index(lines[0]) :][: len(lines)]
+    quoted = {line for line in written if line.startswith(("| ", "commit: ", "http", "  ")) or line[:1].isspace()}
+    table = {line for line in written if re.match(r"(place| +\d)", line)}
+    assert not [line for line in written if len(line) > 72 and line not in quoted | table]
+
+
+def test_line_that_no_server_takes_is_cut() -> None:
+    made = replace(documents.found(), bisect_log=f"# {'é' * 2000}\nlast")
+    assert made.envelope is not None
+    lines = mail.body(made, made.envelope).encode().split(b"\n")
+    assert max(map(len, lines)) == 989
+    assert b"    last" in lines
+
+
+def regzbot_lines(made: Report) -> list[str]:
+    assert made.envelope is not None
+    text = mail.body(made, made.envelope)
+    return [part for part in text.split("\n\n") if part.startswith("#regzbot")]
+
+
+def test_regzbot_is_off_unless_asked_for() -> None:
+    made = documents.regression()
+    assert regzbot_lines(made) == ["#regzbot introduced: 3a5b3c7d9e1f"]
+    assert made.envelope is not None
+    quiet = replace(made, envelope=replace(made.envelope, regzbot=False))
+    assert regzbot_lines(quiet) == []
+
+
+def test_tags_are_suggestions_and_none_is_our_own() -> None:
+    made = documents.regression()
+    assert made.envelope is not None
+    text = mail.body(made, made.envelope)
+    link = made.envelope.message_id.strip("<>")
+    assert f"| Closes: https://lore.kernel.org/r/{link}\n" in text
+    assert '| Fixes: 3a5b3c7d9e1f ("dm cache policy smq: demote when the cache is full")\n' in text
+    assert not re.search(r"^(Fixes|Reported-by|Closes|Link):", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("subject", "tag"),
+    [
+        ("dm cache policy smq: demote", "[dm cache policy smq] "),
+        ("drm/i915: gem: do this", "[drm/i915] "),
+        ("Merge tag 'x' of git://y: z", ""),
+        ("Linux 5.1-rc1", ""),
+        (f"{'long ' * 12}: x", ""),
+        (": x", ""),
+    ],
+)
+def test_subsystem_in_the_subject(subject: str, tag: str) -> None:
+    assert mail.subject(with_subject(subject)) == f"[linus:master] {tag}3a5b3c7d9e1f: fio.read_iops 4.0x improvement"
+
+
+def test_subject_of_a_range() -> None:
+    assert mail.subject(documents.narrowed()) == (
+        "[linus:master] v5.0..v5.1-rc1: fio.read_iops 4.0x improvement by one of 2 commits"
+    )
+
+
+@pytest.mark.skipif(not SEND_EMAIL.exists(), reason="git send-email is not installed (Debian: git-email)")
+def test_git_send_email_takes_the_draft(tmp_path: Path) -> None:
+    draft = tmp_path / "report.eml"
+    draft.write_text(letter.render(with_subject(HOSTILE[0])), encoding="utf-8")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "EMAIL": "tester@example.org"}
+    words: list[str | Path] = [GIT, "-C", tmp_path, "send-email", "--dry-run", "--confirm=never",
+             "--suppress-cc=all", "--smtp-server=localhost", "--to=someone@example.org", draft]  # fmt: skip
+    seen = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=30)
+    assert seen.returncode == 0, seen.stderr
+    assert "someone@example.org" in seen.stdout
+    assert "victim" not in seen.stdout
+
+
+def test_letter_without_an_envelope_is_a_bug() -> None:
+    with pytest.raises(ValueError, match="envelope"):
+        letter.render(replace(documents.found(), envelope=None))

@@ -1,0 +1,181 @@
+"""The report in each of its forms: golden files, and what no golden file shows."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from bisector.model import Direction, EarlyStop, State, StopReason, Verdict
+from bisector.report import as_markdown, as_text, compare
+from bisector.report.blocks import Column, Listing, Table
+from bisector.report.compare import Metric, change, metric_line
+from bisector.report.document import Basis
+from bisector.report.formats import RENDERERS, Format
+from bisector.report.sections import sections
+from bisector.report.status import TrialView
+from tests.report import documents, examples
+
+
+@pytest.mark.parametrize(("name", "form"), documents.FILES)
+def test_golden(name: str, form: Format) -> None:
+    """``python -m tests.report.documents`` writes them anew; read the difference before it is committed."""
+    assert RENDERERS[form](documents.DOCUMENTS[name]()) == documents.path(name, form).read_text(encoding="utf-8")
+
+
+def test_readme_shows_what_is_written() -> None:
+    golden = documents.path("recorded", Format.MAIL).read_text(encoding="utf-8").splitlines()
+    blocks = (documents.GOLDEN.parents[2] / "README.md").read_text(encoding="utf-8").split("```")[1::2]
+    shown = [block.splitlines()[1:] for block in blocks if block.startswith(("\nplace ", "\nSubject: "))]
+    assert [len(lines) > 5 for lines in shown] == [True, True]
+    assert [line for lines in shown for line in lines if line not in (*golden, "…")] == []
+
+
+@pytest.mark.parametrize("name", documents.DOCUMENTS)
+@pytest.mark.parametrize("form", Format)
+def test_every_document_has_every_form(name: str, form: Format) -> None:
+    assert RENDERERS[form](documents.DOCUMENTS[name]())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (1000, 21_400, "a 21.4x improvement"),
+        (1000, 8_100, "an 8.1x improvement"),
+        (1000, 11_000, "an 11.0x improvement"),
+        (1000, 2_000, "a 2.0x improvement"),
+        (1000, 1_935, "a 93.5% improvement"),
+        (1000, 1_180, "an 18.0% improvement"),
+        (1000, 935, "a 6.5% regression"),
+        (1000, 501, "a 49.9% regression"),
+        (1000, 500, "a 2.0x regression"),
+        (4006, 1001.5, "a 4.0x regression"),
+    ],
+)
+def test_a_magnitude_and_a_word(before: float, after: float, text: str) -> None:
+    assert change(before, after).with_article == text
+
+
+# The forms of lkp-tests' show_perf_change: two decimals below 1,000, whole numbers, four digits above 10^8.
+@pytest.mark.parametrize(
+    ("metric", "line"),
+    [
+        (Metric("m", (36509.9,), (27079.0,)), "     36509           -25.8%      27079        m"),
+        (
+            Metric("m", (7_000_000.0, 7_634_620.0), (5_600_000.0, 6_907_596.0)),
+            "   7317310 ±  6%     -14.5%    6253798 ± 15%  m",
+        ),
+        (Metric("m", (999.994,), (0.0,)), "    999.99          -100.0%       0.00        m"),
+        (Metric("m", (1e9,), (2e9,)), "     1e+09          +100.0%      2e+09        m"),
+        (Metric("m", (1.0,), (5e6,)), "      1.00          +5e+08%    5000000        m"),
+        (Metric("m", (100.0, 101.0), (100.0, 101.0)), "    100.50            +0.0%     100.50        m"),
+    ],
+)
+def test_layout_of_a_metric(metric: Metric, line: str) -> None:
+    assert metric_line(metric) == line
+
+
+def test_rows_are_in_history_order_and_the_order_of_measuring_is_told() -> None:
+    (table,) = [
+        block for section in sections(documents.found()) for block in section.blocks if isinstance(block, Table)
+    ]
+    titles = [column.title for column in table.columns]
+    assert [row[titles.index("place")] for row in table.rows] == ["0", "2", "3", "3", "5"]
+    assert [row[titles.index("n")] for row in table.rows] == ["1", "3", "4", "5", "2"]
+
+
+def test_each_job_has_its_figure_in_the_order_of_the_jobs() -> None:
+    shown = examples.judged(1, examples.COMMITS[0], Verdict.OLD, (9.0, 1.0, 5.0), (2.0, 3.0, 4.0))  # type: ignore[arg-type]
+    made = documents.document(examples.view(shown))
+    assert "9 / 1 / 5  2 / 3 / 4" in as_text.render(made)
+
+
+def test_parent_that_was_not_measured_is_not_claimed() -> None:
+    made = replace(documents.found(), parents=(examples.COMMITS[1],))
+    comparison = made.comparison
+    assert comparison is not None
+    assert (comparison.basis, comparison.before.commit) == (Basis.NEAREST, examples.COMMITS[2])
+    assert f"{examples.COMMITS[2].short} is the nearest commit before it that was" in " ".join(
+        as_text.render(made).split()
+    )
+
+
+def test_weak_and_skipped_trials_have_no_part_in_the_comparison() -> None:
+    whole = examples.found()
+    weak = replace(examples.judged(6, examples.COMMITS[2], Verdict.WEAK, (1.0, 1.0), (1.0, 1.0)))
+    made = documents.document(replace(whole, trials=(*whole.trials, weak)), (examples.COMMITS[2],))
+    assert made.comparison is not None
+    assert [trial.runs[-1].jobs[0].iops_mean for trial in made.comparison.before.trials] == [1002.0]
+
+
+def test_run_that_was_ended_early_is_marked_and_never_compared() -> None:
+    stop = EarlyStop(StopReason.ABOVE, 12.0, 3000.0, 2003.1, "every job above")
+    whole = examples.found()
+    made = documents.document(replace(whole, trials=(*whole.trials, early(whole.trials[3], stop))))
+    table = as_text.render(made)
+    assert "*3,980 / 6,941" not in table
+    assert "*4,012 / 7,363" in table
+    assert "A run with * was ended early" in " ".join(table.split())
+    assert made.comparison is not None
+    assert len(made.comparison.after.trials) == 1
+    alone = documents.document(replace(whole, trials=(*whole.trials[:3], early(whole.trials[3], stop))))
+    assert alone.comparison is None
+    assert "was ended early" not in " ".join(as_text.render(documents.found()).split())
+
+
+def early(shown: TrialView, stop: EarlyStop) -> TrialView:
+    *first, last = shown.trial.runs
+    return replace(shown, n=6, trial=replace(shown.trial, runs=(*first, replace(last, stopped_early=stop))))
+
+
+def test_culprit_with_the_kernel_of_another_commit_has_its_figures() -> None:
+    view = replace(examples.narrowed(), state=State.FOUND, first_fixed=examples.COMMITS[4])
+    made = documents.document(view, (examples.COMMITS[2],))
+    assert made.comparison is not None
+    assert made.comparison.after.commit == examples.COMMITS[4]
+    assert compare.least_iops(made.comparison.after.trials[0]) == 4011.5
+
+
+def test_json_is_plain_and_holds_the_status() -> None:
+    whole = json.loads(RENDERERS[Format.JSON](documents.found()))
+    assert whole["schema"] == 1
+    assert whole["status"]["first_fixed"]["sha"] == examples.COMMITS[3].sha
+    assert [row["n"] for row in whole["rows"]] == [1, 3, 4, 5, 2]
+    assert whole["comparison"]["basis"] == "parent"
+    assert whole["comparison"]["metrics"][0] == {"name": "fio.read_iops", "before": [1002.0], "after": [4011.5, 4400.0]}
+
+
+def test_no_subject_becomes_markup() -> None:
+    evil = "a | b `c` <img src=x> [l](http://x) *b* _i_ @someone #1 ``` \x1b[31m"
+    commit = replace(examples.COMMITS[3], subject=evil)
+    whole = examples.found()
+    trials = tuple(replace(one, trial=replace(one.trial, commit=commit)) if one.trial.commit == examples.COMMITS[3]
+                   else one for one in whole.trials)  # fmt: skip
+    text = as_markdown.render(documents.document(replace(whole, trials=trials, first_fixed=commit)))
+    outside = "".join(part for index, part in enumerate(text.split("```")) if index == 0)
+    assert r"a \| b \`c\` &#60;img src=x&#62; \[l\](http://x) \*b\* \_i\_ &#64;someone \#1" in outside
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert {line.replace(r"\|", "").count("|") for line in rows} == {rows[0].count("|")}
+
+
+def test_listing_cannot_end_its_own_fence() -> None:
+    made = replace(documents.found(), bisect_log="```\n# injected\n````")
+    assert "`````\n```\n# injected\n````\n`````" in as_markdown.render(made)
+
+
+def test_tables_and_listings_are_never_wrapped() -> None:
+    wide = "x" * 300
+    table = Table((Column("a"), Column("b", figures=True)), ((wide, "1"), ("y", "22")), ("", "why " * 60))
+    lines = as_text.table_lines(table)
+    assert lines[1] == f"{wide}   1"
+    assert lines[2] == f"y{' ' * 299}  22"
+    assert all(len(line) <= 72 for line in lines[3:])
+    assert as_text.block_lines(Listing((wide,))) == [f"    {wide}"]
+
+
+def test_words_for_the_sides_are_told_the_right_way_round() -> None:
+    assert '"fixed" means that every job of the full run read at more than' in " ".join(
+        as_text.render(documents.found()).split()
+    )
+    slower = documents.regression()
+    assert slower.bisection.direction is Direction.REGRESSION
+    assert '"fast" means that every job of the full run read at more than' in " ".join(as_text.render(slower).split())
