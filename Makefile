@@ -11,6 +11,7 @@ PACKAGES := \
 	libvirt-daemon libvirt-daemon-driver-qemu qemu-system-x86 qemu-utils \
 	mmdebstrap uidmap e2fsprogs openssh-client debian-archive-keyring \
 	make bc bison flex libelf-dev libssl-dev kmod cpio xz-utils ccache \
+	git-email libmailtools-perl \
 	linux-source
 
 .PHONY: help setup packages demo test lint unit vm bench calibrate clean

@@ -8,7 +8,20 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from types import FrameType
 
-from bisector.commands import bisect, cache, doctor, kernel, measure, plan, settings, show, simulate, upkeep
+from bisector.commands import (
+    bisect,
+    cache,
+    doctor,
+    kernel,
+    measure,
+    plan,
+    post,
+    report,
+    settings,
+    show,
+    simulate,
+    upkeep,
+)
 from bisector.errors import BisectorError, Interrupted
 
 _EXIT_CODES = """\
@@ -24,7 +37,7 @@ and classify commit after commit, unattended.
 
 # What `bisector --help` lists, in the order in which a person meets it.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "a bisection": ("start", "resume", "status", "table", "log", "reset"),
+    "a bisection": ("start", "resume", "status", "table", "log", "report", "mail", "reset"),
     "beforehand": ("plan", "simulate"),
     "a single commit": ("test", "kernel"),
     "this machine": ("doctor", "settings", "image", "cache"),
@@ -45,7 +58,7 @@ examples:
   bisector resume                            go on after an interruption, a crash or a reboot
 """
 
-_COMMANDS = (bisect, show, measure, plan, simulate, kernel, settings, doctor, upkeep, cache)
+_COMMANDS = (bisect, show, report, post, measure, plan, simulate, kernel, settings, doctor, upkeep, cache)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -20,6 +20,7 @@ from bisector.kernel import probes as kernel
 from bisector.machine import places
 from bisector.machine import probes as machine
 from bisector.packages import merged
+from bisector.post import probes as post
 from bisector.room import check_build_room, check_disk, check_room
 from bisector.settings import Settings
 from bisector.workload.runner import check_job
@@ -106,7 +107,8 @@ PROBES: tuple[Probe, ...] = (
     Probe("hdd disk", Need.RUN, lambda asked: _disk(asked, "hdd")),
     Probe("fio job", Need.RUN, _job),
     Probe("host load", Need.NOTHING, lambda asked: places.contention(asked.settings.contention)),
-    Probe("mail", Need.NOTHING, lambda asked: history.mail(Path.home())),
+    Probe("mail", Need.NOTHING, lambda asked: post.server(asked.settings.mail)),
+    Probe("git send-email", Need.NOTHING, lambda asked: history.mail(Path.home())),
 )
 # fmt: on
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from bisector import options, preflight, process, standing
+from bisector import options, posting, preflight, process, standing
 from bisector.bisection import Bisection, Kin, Outcome
 from bisector.errors import BisectorError, EndsDoNotReproduce, Interrupted
 from bisector.events import Listener
@@ -141,6 +141,7 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here) 
             outcome = Bisection(wanted, asked.skips, settings, run.path, store, bisect, engine, tell, kin).run()
         store.set_state(outcome.state, outcome.message)
     shutil.rmtree(run.path / "build", ignore_errors=True)
+    posting.leave_draft(run, store, tell)
     return outcome
 
 

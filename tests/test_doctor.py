@@ -16,6 +16,7 @@ from bisector.findings import Finding, Grade
 from bisector.machine import image, probes
 from bisector.machine.hypervisor import Hypervisor
 from bisector.packages import install
+from bisector.post.probes import server as mail_server
 from bisector.preflight import PROBES, Asked, Need, Probe
 from bisector.settings import Settings
 
@@ -346,14 +347,32 @@ def test_a_header_that_this_configuration_does_without_is_told(machine: Machine)
     assert (rows["OpenSSL headers"].state, rows["OpenSSL headers"].remedy) == (Grade.INFO, install("libssl-dev"))
 
 
-def test_mail_tells_the_server_and_nothing_else(machine: Machine) -> None:
+def test_send_email_tells_the_server_and_nothing_else(machine: Machine) -> None:
     config = machine.run_dir.parent / "gitconfig"
     config.write_text("")
     machine.patch.setenv("GIT_CONFIG_GLOBAL", str(config))
-    assert "not set" in machine.rows("mail")[0].what
+    assert "not set" in machine.rows("git send-email")[0].what
     config.write_text("[sendemail]\nsmtpServer = mail.example.org\nsmtpPass = secret\n")
-    (row,) = machine.rows("mail")
+    (row,) = machine.rows("git send-email")
     assert (row.state, "mail.example.org" in row.what, "secret" in row.what) == (Grade.INFO, True, False)
+
+
+@pytest.mark.parametrize(
+    ("mail", "state", "words"),
+    [
+        ({}, Grade.INFO, "mail.host is not set"),
+        ({"mail.host": "mail.example.org"}, Grade.OK, "mail.example.org:587, starttls, without a login"),
+        ({"mail.host": "mail.example.org", "mail.security": "tls"}, Grade.OK, "mail.example.org:465, tls"),
+        ({"mail.host": "mail.example.org", "mail.login_file": "closed"}, Grade.OK, "login as me"),
+        ({"mail.host": "mail.example.org", "mail.login_file": "open"}, Grade.WARN, "others may read"),
+    ],
+)
+def test_mail_is_read_from_the_settings(tmp_path: Path, mail: dict[str, str], state: Grade, words: str) -> None:
+    for name, mode in (("closed", 0o600), ("open", 0o644)):
+        (tmp_path / name).write_text("username=me\npassword=hunter2\n")
+        (tmp_path / name).chmod(mode)
+    row = mail_server(options.load(mail, directory=tmp_path).settings.mail)
+    assert (row.state, words in row.what, "hunter2" in row.what) == (state, True, False)
 
 
 @dataclass

@@ -55,6 +55,18 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.report.course",
         "bisector.report.checkup",
         "bisector.report.forecast",
+        "bisector.report.document",
+        "bisector.report.blocks",
+        "bisector.report.compare",
+        "bisector.report.trials",
+        "bisector.report.sections",
+        "bisector.report.as_text",
+        "bisector.report.as_markdown",
+        "bisector.report.as_json",
+        "bisector.report.addresses",
+        "bisector.report.mail",
+        "bisector.report.letter",
+        "bisector.report.formats",
     ),
     ("bisector.settings", "bisector.options", "bisector.option_table", "bisector.checks"),
     (
@@ -64,6 +76,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.storage",
         "bisector.workload",
         "bisector.report",
+        "bisector.post",
     ),
     ("bisector.trial", "bisector.judging", "bisector.stopping", "bisector.kinship"),
     (
@@ -76,6 +89,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.room",
         "bisector.experience",
         "bisector.planning",
+        "bisector.recheck",
+        "bisector.reproducing",
+        "bisector.reporting",
+        "bisector.posting",
     ),
     ("bisector.running",),
     ("bisector.cli", "bisector.commands", "bisector.__main__"),
@@ -104,10 +121,7 @@ TOGETHER = (
             "bounds",
         )
     },
-    {
-        f"bisector.report.{name}"
-        for name in ("table", "status", "units", "text", "summary", "course", "checkup", "forecast")
-    },
+    {name for name in LAYERS[1] if name.startswith("bisector.report.")},
     {
         "bisector.record",
         "bisector.fleet",
@@ -117,6 +131,10 @@ TOGETHER = (
         "bisector.preflight",
         "bisector.experience",
         "bisector.planning",
+        "bisector.recheck",
+        "bisector.reproducing",
+        "bisector.reporting",
+        "bisector.posting",
     },
     {"bisector.preflight", "bisector.room"},
     {"bisector.judging", "bisector.stopping"},
@@ -145,6 +163,8 @@ OWNERS = {
         "bisector.commands.plan",
     },
     "dask": {"bisector.fleet.cluster"},
+    "smtplib": {"bisector.post.smtp"},
+    "email": {"bisector.report.addresses", "bisector.report.letter", "bisector.posting", "bisector.post.smtp"},
 }
 
 

@@ -43,7 +43,7 @@ def mail(directory: Path) -> Finding:
     door.close()
     server = answer.stdout.strip()
     state = f"git's sendemail.smtpServer is {server}" if server else "git's sendemail.smtpServer is not set"
-    return Finding("mail", Grade.INFO, f"{state}; this tool sends nothing")
+    return Finding("git send-email", Grade.INFO, state)
 
 
 def _goes_on_after_skip(door: Door, directory: Path) -> bool:

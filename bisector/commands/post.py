@@ -1,0 +1,90 @@
+"""``mail``: a report as a letter, drafted always, sent only with --send."""
+
+import argparse
+import shlex
+from pathlib import Path
+
+from bisector import options, posting
+from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
+from bisector.commands.output import write
+from bisector.errors import BisectorError
+from bisector.history.maintainers import Proposal, propose
+from bisector.history.repository import Repository
+from bisector.post import login
+from bisector.record.rundir import RunDirectory
+from bisector.record.store import Store
+from bisector.report import letter
+from bisector.report.addresses import parse
+from bisector.report.document import Report
+
+_EXAMPLES = """\
+examples:
+  bisector mail                              write report.eml into the run directory, propose recipients
+  bisector mail --send --to dm-devel@lists.linux.dev,snitzer@kernel.org
+  bisector mail --send --proposed            to those that it proposed
+  bisector mail --send --to LIST --follows RUN_DIR   in the thread of another run's report
+settings: [mail] of bisector.toml; the login is BISECTOR_SMTP_USERNAME and BISECTOR_SMTP_PASSWORD, or mail.login_file
+"""
+
+
+def add(verbs: Verbs) -> None:
+    """Register ``mail``."""
+    verb = add_verb(verbs, "mail", mail, "a letter with the report: a draft, sent only with --send", examples=_EXAMPLES)
+    add_run_dir(verb)
+    verb.add_argument("--to", action="append", default=[], metavar="LIST", help="recipients, by commas; repeatable")
+    verb.add_argument("--cc", action="append", default=[], metavar="LIST", help="who gets a copy")
+    verb.add_argument("--proposed", action="store_true",
+                      help="also those that scripts/get_maintainer.pl and the commit name")  # fmt: skip
+    verb.add_argument("--send", action="store_true", help="send it; each report once")
+    verb.add_argument("--again", action="store_true", help="with --send: even if it was sent, or may have been")
+    verb.add_argument("--follows", type=Path, metavar="RUN_DIR", help="answer the report that was sent of another run")
+    verb.add_argument("--regzbot", action="store_true", help="have the kernel's regression bot track it")
+    verb.add_argument("--config", type=Path, metavar="FILE", help="settings file, of which [mail] is read")
+    verb.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="mail.host=… and so on")
+
+
+def mail(arguments: argparse.Namespace) -> int:
+    """Draft, propose, and with --send send."""
+    run = run_directory(arguments)
+    with run.lock(), Store.open(run.database) as store:
+        recorded = options.from_json(store.bisection().settings)
+        settings = options.overlaid(recorded, "mail.", options.flags_from(arguments), arguments.config)
+        proposal = _proposal(store, posting.Post(run, store, settings.mail).report())
+        post = posting.Post(run, store, settings.mail, _wishes(arguments, proposal))
+        if arguments.send:
+            said = post.send(login.find(settings.mail.login_file))
+            write(f"sent to {', '.join((*post.wishes.to, *post.wishes.cc))}: {said}\n")
+            return 0
+        path, report = post.draft()
+    _show(path, report, proposal)
+    return 0
+
+
+def _wishes(arguments: argparse.Namespace, proposal: Proposal) -> posting.Wishes:
+    to, cc = (tuple(map(str, parse(texts))) for texts in (arguments.to, arguments.cc))
+    if arguments.proposed:
+        to, cc = (*to, *proposal.to), (*cc, *proposal.cc)
+    follows = RunDirectory.open(arguments.follows) if arguments.follows else None
+    return posting.Wishes(to, cc, arguments.regzbot, arguments.again, follows)
+
+
+def _proposal(store: Store, report: Report) -> Proposal:
+    """Who would want to know of the answer; nobody without one."""
+    first, where = report.bisection.first_fixed, store.bisection().repository
+    if first is None or where is None:
+        return Proposal((), ())
+    try:
+        with Repository.open(where) as repository:
+            return propose(repository, first.sha)
+    except BisectorError as error:
+        return Proposal((), (), (f"nobody proposed: {error}",))
+
+
+def _show(path: Path, report: Report, proposal: Proposal) -> None:
+    rows = [("draft", str(path)), ("subject", letter.subject(report))]
+    rows += [("proposed", f"To: {address}") for address in proposal.to]
+    rows += [("proposed", f"Cc: {address}") for address in proposal.cc]
+    rows += [("note", note) for note in proposal.notes]
+    rows += [("next", "bisector mail --send --to LIST, or with --proposed to those above")]
+    rows += [("", f"git send-email --to=LIST {shlex.quote(str(path))}")]
+    write("".join(f"{name:10}{text}\n" for name, text in rows))

@@ -1,0 +1,1 @@
+"""Letters to people: whom they are for, and the way to a mail server."""

@@ -1,0 +1,139 @@
+"""``report`` and ``mail`` as they are typed."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bisector.cli import main
+from bisector.model import State
+from bisector.post import login
+from bisector.record.mails import Mails
+from bisector.record.store import Store
+from tests.post.servers import Post, Server, serving
+from tests.recorded_run import RecordedRun, found
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordedRun:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in (login.USERNAME, login.PASSWORD):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / ".gitconfig").write_text("[user]\nname = Günter Tester\nemail = tester@example.org\n")
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    return found(tmp_path)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving(Post()) as made:
+        yield made
+
+
+def run(record: RecordedRun, *words: str) -> int:
+    return main([words[0], "--run-dir", str(record.run.path), *words[1:]])
+
+
+def refused(record: RecordedRun, output: pytest.CaptureFixture[str], *words: str) -> str:
+    assert run(record, *words) == 2
+    said = output.readouterr().err
+    assert said.startswith("bisector: ")
+    assert "Traceback" not in said
+    return said
+
+
+@pytest.mark.parametrize("form", ["text", "mail", "markdown", "json"])
+@pytest.mark.parametrize("state", [State.FOUND, State.STOPPED, State.FAILED, State.NARROWED])
+def test_each_format_of_each_state(
+    record: RecordedRun, capsys: pytest.CaptureFixture[str], form: str, state: State
+) -> None:
+    record.end(state)
+    assert run(record, "report", "--format", form) == 0
+    assert record.shas["c2"][:12] in capsys.readouterr().out
+    with Store.open(record.run.database) as store:
+        assert Mails(store.database).all() == ()
+
+
+def test_facts_that_only_files_and_git_know(record: RecordedRun, capsys: pytest.CaptureFixture[str]) -> None:
+    run(record, "report", "--format", "json")
+    whole = json.loads(capsys.readouterr().out)
+    assert [(row["place"], row["n"], row["verdict"]) for row in whole["rows"]] == [
+        (0, 1, "broken"), (1, 4, "skip"), (2, 3, "broken"), (3, 5, "fixed"), (4, 2, "fixed"),
+    ]  # fmt: skip
+    assert whole["hosts"][0]["facts"]["CPU"] == "Example CPU, 4 cores"
+    assert whole["storage"] == ["pvcreate /dev/vdb", "mkfs.ext4 /dev/vg/data"]
+    assert whole["comparison"]["basis"] == "parent"
+    assert whole["origin"] == {"tree": "linux", "branch": "", "url": ""}
+    assert whole["workload"]["text"].startswith("; Two jobs")
+    assert f"git bisect skip {record.shas['c1']}" in whole["bisect_log"]
+
+
+def test_report_of_a_repository_that_is_gone(record: RecordedRun, capsys: pytest.CaptureFixture[str]) -> None:
+    record.repository.rename(record.repository.with_name("moved"))
+    assert run(record, "report") == 0
+    said = capsys.readouterr().out
+    assert "Verdicts" in said
+    assert record.shas["c3"][:12] in said
+
+
+def test_report_into_a_file(record: RecordedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(record, "report", "-o", str(tmp_path / "report.txt")) == 0
+    assert (tmp_path / "report.txt").read_text().startswith("Bisection of c0..c4: ")
+    assert "cannot write" in refused(record, capsys, "report", "-o", str(tmp_path))
+
+
+def test_draft_and_who_would_want_it(record: RecordedRun, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(record, "mail") == 0
+    said = capsys.readouterr().out
+    assert f"draft     {record.run.path}/report.eml" in said
+    assert "proposed  To: A U Thor <author@example.com>" in said
+    assert "has no scripts/get_maintainer.pl" in said
+    letter = (record.run.path / "report.eml").read_text()
+    assert "\nTo:" not in letter
+    assert "Tester <tester@example.org>" in letter
+
+
+def test_send_with_the_settings_of_today(
+    record: RecordedRun, server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("bisector.toml").write_text(
+        f"[mail]\nhost = 'localhost'\nport = {server.port}\nsecurity = 'none'\nfrom = 'Me <me@example.org>'\n"
+        "[storage.hdd]\npath = '/of/another/machine'\n"
+    )
+    assert run(record, "mail", "--send", "--to", "a@example.org,B <b@example.org>", "--proposed") == 0
+    assert "sent to a@example.org, B <b@example.org>, A U Thor <author@example.com>" in capsys.readouterr().out
+    (letter,) = server.post.letters
+    assert letter.mail_from == "me@example.org"
+    assert letter.rcpt_tos == ["a@example.org", "b@example.org", "author@example.com"]
+    assert "was sent" in refused(record, capsys, "mail", "--send", "--to", "a@example.org")
+
+
+def test_proposed_recipients_are_used_only_when_told_to(
+    record: RecordedRun, server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("mail", "--send", "--set", "mail.host=localhost", "--set", f"mail.port={server.port}")
+    assert "nobody to send to" in refused(record, capsys, *words, "--set", "mail.security=none")
+    assert server.post.letters == []
+
+
+@pytest.mark.parametrize("key", ["password", "username", "login"])
+def test_password_in_settings_is_refused(record: RecordedRun, capsys: pytest.CaptureFixture[str], key: str) -> None:
+    Path("bisector.toml").write_text(f"[mail]\nhost = 'localhost'\n{key} = 'hunter2'\n")
+    said = refused(record, capsys, "mail")
+    assert f"bisector.toml:3: mail.{key}" in said
+    assert "mail.login_file" in said
+    assert "hunter2" not in said
+
+
+def test_unencrypted_is_for_this_host_alone(record: RecordedRun, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(record, capsys, "mail", "--set", "mail.host=mail.example.org", "--set", "mail.security=none")
+    assert "mail.security = none (--set)" in said
+
+
+@pytest.mark.parametrize("to", ["nobody", "a@example.org,b", "a@b\nBcc: c@d.org"])
+def test_address_that_is_none(record: RecordedRun, capsys: pytest.CaptureFixture[str], to: str) -> None:
+    assert "is no mail address" in refused(record, capsys, "mail", "--to", to)
