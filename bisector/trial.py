@@ -147,6 +147,9 @@ class _Course:
             start_meter=lambda: ContentionMeter(machine.cpu_time_s).start(),
             on_sample=self.bench.tell,
             deadline_s=deadline.remaining_s,
+            # The first run is always whole: the second shows how long the cache has been there. smq looks it over once
+            # a minute; after a first run of 20 s instead of 40 s, the demonstration's mended kernel became fast in
+            # second 36 of the second run, not in second 16, and its mean was 880 IOPS, not 3,200: below the threshold.
             stop=self.request.stop if name == RUN_NAMES[-1] else None,
         )
 
