@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from bisector.analysis import threshold
 from bisector.analysis.classify import Judgement, classify, least_job_iops, unclear
 from bisector.analysis.early_stop import holds
+from bisector.analysis.levels import Level, levels, other_gaps
 from bisector.analysis.quality import Limits, weaknesses
 from bisector.analysis.settle import Again, Evidence, Measured, Settlement, Untestable, lacks_whole_run, settle
 from bisector.analysis.threshold import Ends, Threshold
@@ -123,12 +124,27 @@ class Judging:
 
     @property
     def figures(self) -> dict[str, list[float]]:
-        """IOPS of the slowest job of every sound trial, by the commit's hash."""
+        """IOPS of the slowest job of every sound trial of whole runs, by the commit's hash."""
         found: defaultdict[str, list[float]] = defaultdict(list)
         for _, trial in self.trials:
-            if trial.same_kernel_as is None and trial.runs and self._evidence(trial).sound:
+            whole = trial.same_kernel_as is None and trial.runs and trial.stopped_early is None
+            if whole and self._evidence(trial).sound:
                 found[trial.commit.sha].append(least_job_iops(trial))
         return dict(found)
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """On which levels the readings lie, slowest first; two when there is one change and a little noise."""
+        return levels(self.figures)
+
+    @property
+    def other_lines_iops(self) -> tuple[float, ...]:
+        """The lines of the other steps between the ends, the widest first; empty while there is but one."""
+        try:
+            found = self.threshold()
+        except EndsDoNotReproduce:
+            return ()
+        return other_gaps(found.iops, found.old_iops, found.new_iops, self.levels) if found is not None else ()
 
     @property
     def threshold_iops(self) -> float | None:

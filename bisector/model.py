@@ -372,6 +372,14 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """Where a trial comes from that was taken over: the directory of the run that measured it, its number there."""
+
+    run_dir: str
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """The facts of one trial of one commit; a verdict of ours is derived from them, never stored.
 

@@ -20,14 +20,23 @@ from bisector.history.repository import Repository
 from bisector.history.terms import check_terms
 from bisector.history.trees import Trees
 from bisector.kinship import Kinship
-from bisector.model import State
+from bisector.model import Compiler, State, Taken, Trial
 from bisector.record import inputs
-from bisector.record.artifacts import remove_unfinished
+from bisector.record.artifacts import adopt, remove_unfinished
 from bisector.record.index import Index, IndexEntry
 from bisector.record.rows import BisectionRow
 from bisector.record.rundir import RunDirectory, run_name
 from bisector.record.store import Store
 from bisector.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """What another run has measured and this one takes over: its directory, its trials, what built them."""
+
+    run_dir: Path
+    trials: tuple[tuple[int, Trial], ...]
+    compilers: tuple[Compiler, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,7 @@ class Asked:
     settings: Settings
     paths: tuple[str, ...] = ()
     skips: tuple[str, ...] = ()
+    inherited: Inherited | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +85,20 @@ def begun(asked: Asked, run_dir: Path | None = None) -> Iterator[tuple[RunDirect
         preflight.check(asked.settings, run.path)
         settings = inputs.keep(asked.settings, run.path)
         row = _row(asked, repository.top, wanted, skips, settings)
-        with Store.create(run.database, row) as store:
+        with _recorded(run, row, asked.inherited) as store:
             Index().add(IndexEntry(str(run.path), str(repository.top), asked.old, asked.new, row.created_at))
             yield run, store
+
+
+def _recorded(run: RunDirectory, row: BisectionRow, inherited: Inherited | None) -> Store:
+    """The store of a new run, with what it takes over from another one."""
+    if inherited is None:
+        return Store.create(run.database, row)
+    source = inherited.run_dir
+    trials = [adopt(source, trial, run.path, n) for n, (_, trial) in enumerate(inherited.trials, 1)]
+    store = Store.create(run.database, row, trials, [Taken(str(source), n) for n, _ in inherited.trials])
+    store.set_compilers(inherited.compilers)
+    return store
 
 
 def _wanted(repository: Repository, asked: Asked) -> Range:

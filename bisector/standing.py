@@ -1,6 +1,7 @@
 """How a bisection stands, from its record alone: what ``status`` and ``table`` show."""
 
 import shlex
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from bisector.model import Commit, State, Verdict
 from bisector.record.rows import BisectionRow
 from bisector.record.rundir import RunDirectory, state_of
 from bisector.record.store import Store
-from bisector.report.status import BisectionView, InfraFaultView, TrialView
+from bisector.report.status import BisectionView, InfraFaultView, LevelView, TrialView
 
 _ENDED = (State.FOUND, State.NARROWED, State.FAILED)
 
@@ -31,10 +32,11 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
     skipped = set(asked.skips) | {t.commit.sha for _, t, j in judging.judged_trials() if j.verdict is Verdict.SKIP}
     first = candidates[0] if state is State.FOUND and candidates else None
     trials = [trial for _, trial in judging.trials]
-    log = run.path / GIT_LOG
+    log, taken = run.path / GIT_LOG, store.taken()
+    others = judging.other_lines_iops
     return BisectionView(
         state=state,
-        message=message,
+        message=message + (_more_steps(others) if state in _ENDED else ""),
         repository=str(asked.repository or ""),
         terms=settings.bisect.terms,
         direction=settings.bisect.direction,
@@ -50,7 +52,8 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
         candidates=candidates,
         skips_in_the_way=tuple(commit for commit in candidates if state is State.NARROWED and commit.sha in skipped),
         trials=tuple(
-            TrialView(n, trial, judgement.verdict, judgement.why) for n, trial, judgement in judging.judged_trials()
+            TrialView(n, trial, judgement.verdict, judgement.why, taken.get(n))
+            for n, trial, judgement in judging.judged_trials()
         ),
         infra_faults=tuple(InfraFaultView(one.at, one.sha, one.host, one.message) for one in store.infra_faults()),
         started_at=asked.created_at,
@@ -58,12 +61,28 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
         run_dir=str(run.path),
         resume_command="" if state in _ENDED else resume_command(run.path),
         log=str(log) if log.is_file() else "",
+        levels=tuple(LevelView(one.from_iops, one.to_iops, one.trials) for one in judging.levels),
+        other_steps_iops=others,
+        next_step_command=next_step_command(run.path) if others and state in _ENDED else "",
     )
 
 
 def resume_command(run_dir: Path) -> str:
     """What to type to go on with a run."""
     return f"bisector resume --run-dir {shlex.quote(str(run_dir))}"
+
+
+def next_step_command(run_dir: Path) -> str:
+    """What to type to look for the step that a run did not look for."""
+    return f"bisector next-step --run-dir {shlex.quote(str(run_dir))}"
+
+
+def _more_steps(others_iops: Sequence[float]) -> str:
+    """What there is to say when the readings lie on three levels or more."""
+    if not others_iops:
+        return ""
+    lines = " and ".join(f"{iops:,.0f}" for iops in others_iops)
+    return f"; the readings lie on more than two levels, so there is another step, at {lines} IOPS"
 
 
 def _candidates(asked: BisectionRow, judging: Judging, *, narrowed: bool) -> tuple[Commit, ...]:

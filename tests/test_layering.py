@@ -95,6 +95,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.posting",
     ),
     ("bisector.running",),
+    ("bisector.next_step",),
     ("bisector.cli", "bisector.commands", "bisector.__main__"),
 )
 

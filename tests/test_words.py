@@ -39,6 +39,7 @@ PLAIN = (
     model.CommandResult("true", 0, "", ""),
     model.Change("drivers/md/dm.c", added=True),
     model.Relevance(14565, 1012),
+    model.Taken("/runs/one", 3),
     model.Compiler("gcc", "gcc 12.2.0, GNU ld 2.40"),
     trial.TrialRequest(3, COMMIT, {"c8": "8" * 40}, stop=StopRule(1_363.0, 40.0, 20.5)),
 )

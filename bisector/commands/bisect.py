@@ -43,7 +43,7 @@ def start(arguments: argparse.Namespace) -> int:
     ends = arguments.old, arguments.new
     asked = running.Asked(arguments.repo, *ends, settings, tuple(arguments.paths), tuple(arguments.skip))
     with running.begun(asked, arguments.run_dir) as (run, store):
-        return _bisect(run, store, quiet=arguments.quiet)
+        return conclude(run, store, quiet=arguments.quiet)
 
 
 def resume(arguments: argparse.Namespace) -> int:
@@ -55,10 +55,11 @@ def resume(arguments: argparse.Namespace) -> int:
         last = store.state()
         if last is not None and last.state in _EXIT_CODES:
             return _show_end(run, store, arguments.quiet)
-        return _bisect(run, store, quiet=arguments.quiet)
+        return conclude(run, store, quiet=arguments.quiet)
 
 
-def _bisect(run: RunDirectory, store: Store, *, quiet: bool) -> int:
+def conclude(run: RunDirectory, store: Store, *, quiet: bool) -> int:
+    """Go on with a run that is ours to its end, and show it; the exit code."""
     terms = options.from_json(store.bisection().settings).bisect.terms
     with display_for(sys.stdout, terms, quiet=quiet) as display:
         outcome = running.go_on(run, store, display)

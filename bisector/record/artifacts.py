@@ -1,14 +1,16 @@
 """Files beside the record: one directory for each trial, each file known by its SHA-256."""
 
+import errno
 import hashlib
 import os
 import re
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from bisector.errors import InfraError
-from bisector.model import Artifact, Commit
+from bisector.model import Artifact, Commit, Trial
 
 TRIALS = "trials"
 _DIRECTORY_NAME = re.compile(r"\d{4,}-[0-9a-f]{12}")
@@ -36,6 +38,36 @@ def collect(directory: Path, run_dir: Path) -> tuple[Artifact, ...]:
         return tuple(_artifact(path, directory, run_dir) for path in files)
     except OSError as error:
         raise InfraError(f"cannot read {error.filename}: {error.strerror}") from error
+
+
+def adopt(source: Path, trial: Trial, run_dir: Path, n: int) -> Trial:
+    """A trial of the run in ``source`` as number ``n`` of another one, with its files.
+
+    Raises :class:`InfraError` when a file is gone or cannot be copied.
+    """
+    if not trial.artifacts:
+        return trial
+    directory = trial_directory(run_dir, n, trial.commit)
+    try:
+        for artifact in trial.artifacts:
+            target = directory / artifact.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _link(source / artifact.path, target)
+    except OSError as error:
+        raise InfraError(f"cannot take over {error.filename}: {error.strerror}", f"ls -l {source / TRIALS}") from error
+    paths = (directory.relative_to(run_dir) / artifact.name for artifact in trial.artifacts)
+    moved = (replace(artifact, path=path.as_posix()) for artifact, path in zip(trial.artifacts, paths, strict=True))
+    return replace(trial, artifacts=tuple(moved))
+
+
+def _link(source: Path, target: Path) -> None:
+    """A second name of the file, whose content never changes; a copy on another file system."""
+    try:
+        target.hardlink_to(source)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK):
+            raise
+        shutil.copyfile(source, target)
 
 
 def _artifact(path: Path, directory: Path, run_dir: Path) -> Artifact:

@@ -14,13 +14,14 @@ from typing import Self, TextIO
 from bisector.deadline import Deadline, DeadlineExpired
 from bisector.errors import InfraError, UserError
 from bisector.model import State
+from bisector.record.artifacts import TRIALS
 from bisector.record.database import DATABASE, UNFINISHED
 from bisector.record.inputs import INPUTS
 from bisector.record.store import Store
 
 LOCK = "lock"
 # What a start that was killed before its first fact leaves; "libvirt" is the embedded driver's link.
-_OF_A_START = UNFINISHED | {LOCK, INPUTS, "libvirt"}
+_OF_A_START = UNFINISHED | {LOCK, INPUTS, TRIALS, "libvirt"}
 _LOCK_WAIT_S = 1.0  # longer than anybody's look at who holds it
 _NAME_LENGTH = 120  # NAME_MAX is 255 bytes (limits.h); it is also the tail of longer paths
 

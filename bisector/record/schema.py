@@ -4,7 +4,7 @@ Column names are the fields of the records in :mod:`bisector.model`. A list of w
 """
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 8
+VERSION = 9
 _RELEVANCE = """CREATE TABLE relevance (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     commits INTEGER NOT NULL,
@@ -60,6 +60,11 @@ _EARLY_STOPS = """CREATE TABLE early_stops (
     bound_iops REAL NOT NULL,
     threshold_iops REAL NOT NULL,
     why TEXT NOT NULL
+) STRICT"""
+_TAKEN = """CREATE TABLE taken (
+    trial INTEGER PRIMARY KEY REFERENCES trials (n),
+    run_dir TEXT NOT NULL,
+    n INTEGER NOT NULL
 ) STRICT"""
 _CPU_COLUMNS = {
     "user_percent": "REAL",
@@ -127,6 +132,7 @@ UPGRADES = {
     ),
     6: _EARLY_STOPS,
     7: f"{_MAILS}; {_MAIL_EVENTS}",
+    8: _TAKEN,
 }
 
 TABLES = f"""
@@ -145,6 +151,8 @@ TABLES = f"""
 {_MAILS};
 
 {_MAIL_EVENTS};
+
+{_TAKEN};
 
 CREATE TABLE bisection (
     id INTEGER PRIMARY KEY CHECK (id = 1),

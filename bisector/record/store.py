@@ -26,6 +26,7 @@ from bisector.model import (
     Relevance,
     Run,
     State,
+    Taken,
     Timings,
     Trial,
 )
@@ -41,16 +42,20 @@ class Store:
         self.path = database.path
 
     @classmethod
-    def create(cls, path: Path, bisection: BisectionRow, trials: Iterable[Trial] = ()) -> Self:
+    def create(
+        cls, path: Path, bisection: BisectionRow, trials: Iterable[Trial] = (), taken: Iterable[Taken] = ()
+    ) -> Self:
         """Make a database that holds ``bisection``, and no trials yet but those that are known before.
 
-        It appears under its name when it is complete. Raises :class:`UserError` when there is one
-        already, :class:`InfraError` when it cannot be written.
+        ``taken`` tells of the first of them where they were taken over from. It appears under its name when it is
+        complete. Raises :class:`UserError` when there is one already, :class:`InfraError` when it cannot be written.
         """
         with Database.create(path) as new:
             new.insert("bisection", {"id": 1, **columns(bisection)})
             for trial in trials:
                 _add_trial(new, trial)
+            for n, origin in enumerate(taken, 1):
+                new.insert("taken", {"trial": n, **columns(origin)})
         return cls.open(path)
 
     @classmethod
@@ -115,6 +120,11 @@ class Store:
             )
             for row in trials
         )
+
+    def taken(self) -> dict[int, Taken]:
+        """Where trials were taken over from, by their number here."""
+        rows = self.database.select("taken", "trial") if self.database.has("taken") else []
+        return {row["trial"]: build(Taken, row) for row in rows}
 
     def _runs(self) -> Mapping[int, list[Run]]:
         jobs, caches = self.database.grouped("jobs", "run"), self.database.grouped("caches", "run")

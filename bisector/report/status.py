@@ -22,6 +22,9 @@ with zone. Strings are as git, the kernel and fio gave them (not cleaned for a t
 ``skips_in_the_way``   ``[sha]``: skipped commits that keep the candidates apart
 ``relevance``          ``{commits, can_matter}``: the size of the range, and how many of its commits touch what
                        the kernels of its ends were built from; ``null`` before both ends are built
+``levels``             ``[{from_iops, to_iops, trials}]``, slowest first: on which the sound readings lie, two
+                       when there is one change; ``other_steps_iops`` are the lines of the steps that this
+                       run did not look for, and ``next_step_command`` does (``null`` when there is none)
 ``evaluations``        number of trials; ``skipped``, ``weak`` and ``reused`` are those among them
 ``trials``             in the order of measuring, see below
 ``infra_faults``       ``[{at, sha, host, message}]``: trouble of ours, never a verdict
@@ -51,6 +54,7 @@ Each trial:
 ``kernel``               ``{release, config, image, toolchain, quirks, unmet, cached, …}`` or ``null``
 ``same_kernel_as``       sha of the commit whose equal kernel was measured instead, or ``null``
 ``same_sources``         whether nothing was even built, because no build input differs from that of another commit
+``taken_from``           ``{run_dir, n}`` of the run that measured it, or ``null``: it was this one
 ``artifacts``            ``[{name, path, sha256, size_bytes}]``; paths are relative to ``run_dir``
 ``host``, ``started_at`` where and when
 ``origin``               ``null``, or of an imported trial ``{tool, kernel, verdict}``: with what and on what kernel
@@ -62,7 +66,19 @@ import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bisector.model import CacheStatus, Commit, Direction, Relevance, Run, State, Terms, Timings, Trial, Verdict
+from bisector.model import (
+    CacheStatus,
+    Commit,
+    Direction,
+    Relevance,
+    Run,
+    State,
+    Taken,
+    Terms,
+    Timings,
+    Trial,
+    Verdict,
+)
 
 SCHEMA = 1
 
@@ -75,6 +91,16 @@ class TrialView:
     trial: Trial
     verdict: Verdict
     why: str
+    taken_from: Taken | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LevelView:
+    """Readings that lie together, and how many trials they are of."""
+
+    from_iops: float
+    to_iops: float
+    trials: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +155,14 @@ class BisectionView:
     log: str = ""
     relevance: Relevance | None = None
     config_changes: tuple[ConfigChanges, ...] = ()
+    levels: tuple[LevelView, ...] = ()
+    other_steps_iops: tuple[float, ...] = ()
+    next_step_command: str = ""
+
+    @property
+    def taken_over(self) -> int:
+        """How many trials another run has measured."""
+        return sum(trial.taken_from is not None for trial in self.trials)
 
     def count(self, verdict: Verdict) -> int:
         """How many trials ended in this verdict."""
@@ -168,6 +202,9 @@ def to_json(view: BisectionView) -> dict[str, object]:
         "candidates": [commit.sha for commit in view.candidates],
         "skips_in_the_way": [commit.sha for commit in view.skips_in_the_way],
         "relevance": asdict(view.relevance) if view.relevance else None,
+        "levels": [asdict(level) for level in view.levels],
+        "other_steps_iops": view.other_steps_iops,
+        "next_step_command": view.next_step_command or None,
         "evaluations": len(view.trials),
         "skipped": view.count(Verdict.SKIP),
         "weak": view.count(Verdict.WEAK),
@@ -203,6 +240,7 @@ def trial_to_json(view: TrialView, terms: Terms) -> dict[str, object]:
         "artifacts": [asdict(artifact) for artifact in trial.artifacts],
         "host": trial.host,
         "started_at": trial.started_at,
+        "taken_from": asdict(view.taken_from) if view.taken_from else None,
         "origin": asdict(trial.origin) if trial.origin else None,
     }
     return {key: plain(value) for key, value in whole.items()}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from bisector.model import Commit, State, Verdict
 from bisector.report import units
-from bisector.report.status import BisectionView
+from bisector.report.status import BisectionView, LevelView
 from bisector.report.table import EARLY
 from bisector.report.text import Line, Role, Span, cells, clean, left, shorten, wrapped
 
@@ -22,7 +22,7 @@ def footer_lines(view: BisectionView, width: int) -> list[Line]:
 
 def answer_lines(view: BisectionView, width: int) -> list[Line]:
     """The outcome alone: the commit, or the set and what stands in the way, and what to type next."""
-    return [*_ANSWERS[view.state](view, width), *_next(view)]
+    return [*_ANSWERS[view.state](view, width), *_next(view), *_other_step(view, width)]
 
 
 def _labelled(label: str, texts: Iterable[str], width: int, role: Role = Role.PLAIN) -> list[Line]:
@@ -63,6 +63,19 @@ def _threshold(view: BisectionView, width: int) -> list[Line]:
     return _labelled("threshold", _sentences(f"{units.iops(view.threshold_iops)} IOPS{origin}", width), width)
 
 
+def _levels(view: BisectionView, width: int) -> list[Line]:
+    """Where the readings lie, when that is on more than two levels."""
+    if not view.other_steps_iops:
+        return []
+    texts = [_level(level) for level in view.levels]
+    return _labelled("levels", wrapped(_joined(texts), width - _LABEL_WIDTH), width, Role.WEAK)
+
+
+def _level(level: LevelView) -> str:
+    least, most = units.iops(level.from_iops), units.iops(level.to_iops)
+    return f"{least if least == most else f'{least} to {most}'} IOPS ({units.plural(level.trials, 'trial')})"
+
+
 def _figures(view: BisectionView, width: int) -> list[Line]:
     runs = [run for trial in view.trials for run in trial.trial.runs]
     texts = ["mean IOPS of the slowest and of the fastest job of each run"] if runs else []
@@ -77,6 +90,7 @@ def _evaluations(view: BisectionView, width: int) -> list[Line]:
         *([f"{view.count(Verdict.SKIP)} skipped"] if view.count(Verdict.SKIP) else []),
         *([f"{view.count(Verdict.WEAK)} too weak to count"] if view.count(Verdict.WEAK) else []),
         *([f"{view.reused} not measured because the kernel was the same"] if view.reused else []),
+        *([f"{view.taken_over} taken over from another run"] if view.taken_over else []),
         *([units.duration(view.trials_s)] if view.trials else []),
     ]
     return _labelled("evaluations", wrapped(_joined(parts), width - _LABEL_WIDTH), width)
@@ -137,6 +151,7 @@ _CIRCUMSTANCES = (
     _range,
     _figures,
     _threshold,
+    _levels,
     _evaluations,
     _unmet,
     _compilers,
@@ -185,6 +200,18 @@ _ANSWERS: dict[State, Callable[[BisectionView, int], list[Line]]] = {
     State.STOPPED: _standing,
     State.FAILED: _failed,
 }
+
+
+def _other_step(view: BisectionView, width: int) -> list[Line]:
+    """That there is another one, and the command that looks for it, with the readings already there."""
+    if not view.next_step_command:
+        return []
+    at = units.iops(view.other_steps_iops[0])
+    text = f"the readings lie on {len(view.levels)} levels; another commit brought them above, or below, {at} IOPS:"
+    return [
+        *_labelled("another step", _sentences(text, width), width, Role.WEAK),
+        (Span(left("", _LABEL_WIDTH)), Span(view.next_step_command, Role.COMMAND)),
+    ]
 
 
 def _next(view: BisectionView) -> list[Line]:

@@ -166,7 +166,7 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
         store.add_trial(trial)
     store.database.connection.execute("ALTER TABLE faults DROP COLUMN cached")
     _before_imports(store)
-    for later in ("mail_events", "mails", "relevance", "compilers", "build_tries", "early_stops"):
+    for later in ("mail_events", "mails", "relevance", "compilers", "build_tries", "early_stops", "taken"):
         store.database.connection.execute(f"DROP TABLE {later}")
     store.database.connection.execute("ALTER TABLE kernels DROP COLUMN modules")
     store.database.connection.execute("PRAGMA user_version = 1")
@@ -175,6 +175,7 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
         assert reader.trials() == ((1, trials[0]), (2, trials[1]))
         assert reader.relevance() is None
         assert Mails(reader.database).all() == ()
+        assert reader.taken() == {}
     known = replace(trials[1], fault=Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1: error: no", (), cached=True))
     with Store.open(store.path) as writer:
         added = (known, measured, examples.stopped(5))

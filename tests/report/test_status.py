@@ -30,6 +30,9 @@ TOP: dict[str, tuple[type, ...]] = {
     "candidates": (list,),
     "skips_in_the_way": (list,),
     "relevance": (dict, NONE),
+    "levels": (list,),
+    "other_steps_iops": (list,),
+    "next_step_command": (str, NONE),
     "evaluations": (int,),
     "skipped": (int,),
     "weak": (int,),
@@ -63,6 +66,7 @@ TRIAL: dict[str, tuple[type, ...]] = {
     "artifacts": (list,),
     "host": TEXT,
     "started_at": TEXT,
+    "taken_from": (dict, NONE),
     "origin": (dict, NONE),
 }
 RUN: dict[str, tuple[type, ...]] = {

@@ -1,0 +1,38 @@
+"""``next-step``: when the readings of a run lie on three levels, the bisection of the step it did not look for."""
+
+import argparse
+from pathlib import Path
+
+from bisector import running
+from bisector.commands.arguments import Verbs, add_quiet, add_run_dir, add_verb, run_directory
+from bisector.commands.bisect import conclude
+from bisector.commands.output import note
+from bisector.next_step import next_step
+from bisector.record.store import Store
+
+_EXAMPLES = """\
+examples:
+  bisector next-step                         the other step in the newest run's readings
+  bisector next-step --run-dir RUN --to DIR  of an older one, kept in DIR
+the new run takes over all trials of the old one; what it lacks it measures
+"""
+
+
+def add(verbs: Verbs) -> None:
+    """Register ``next-step``."""
+    verb = add_verb(verbs, "next-step", step, "bisect the other step that a run's readings show", examples=_EXAMPLES)
+    add_run_dir(verb)
+    verb.add_argument("--to", type=Path, metavar="DIR", help="where the new run is kept (default: under XDG state)")
+    add_quiet(verb)
+
+
+def step(arguments: argparse.Namespace) -> int:
+    """Take over what is known, and bisect."""
+    run = run_directory(arguments)
+    with Store.open(run.database, readonly=True) as store:
+        asked = next_step(run, store)
+    if not arguments.quiet:
+        line = asked.settings.bisect.threshold_iops
+        note(f"bisector: the step at {line:,.0f} IOPS, between {asked.old[:12]} and {asked.new[:12]}")
+    with running.begun(asked, arguments.to) as (new, new_store):
+        return conclude(new, new_store, quiet=arguments.quiet)
