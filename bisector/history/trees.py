@@ -1,8 +1,12 @@
 """What differs between trees, as git tells it: paths, without looking for renames, which read whole files."""
 
+import math
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 from bisector.history.ranges import Range
 from bisector.history.repository import Repository
@@ -10,6 +14,7 @@ from bisector.model import Change
 
 _DIFF = ("diff-tree", "-r", "-z", "--name-status", "--no-renames", "--no-ext-diff")
 _ADDED = "A"
+_LEAST_SHARE = 1000  # commits for each git: fewer take less time than its start
 _LONGEST_STATUS = 4  # a letter and a score; what is longer in its place is a commit's hash
 
 
@@ -49,16 +54,26 @@ class Trees:
     def along(self, wanted: Range) -> tuple[int, Iterator[tuple[str, Change]]] | None:
         """How many commits a range has, and their changes against their first parents, with the commit's hash each.
 
-        None when trees are not there. One git does it all. A merge that differs from its first parent in
-        nothing that matters is that parent again; one that does may still be its other parent again, which
-        would take a walk of its own.
+        None when trees are not there. Several gits do it at a time: one alone takes as long as all other planning of
+        a range of a kernel's size. A merge that differs from its first parent in nothing that matters is that parent
+        again; one that does may still be its other parent again, which would take a walk of its own.
         """
         if not self.at_hand:
             return None
         words = ("log", "--no-show-signature", "--format=%H %P", *wanted.limits(wanted.new.sha, (wanted.old.sha,)))
         pairs = [line.split()[:2] for line in self.repository.ask(*words).lines]
+        return len(pairs), self._changes_of(pairs)
+
+    def _changes_of(self, pairs: Sequence[Sequence[str]]) -> Iterator[tuple[str, Change]]:
+        """The changes of commits against their first parents, each pair given by hash, in that order."""
+        share = max(_LEAST_SHARE, math.ceil(len(pairs) / (os.cpu_count() or 1)))
+        parts = (pairs[start : start + share] for start in range(0, len(pairs), share))
+        with ThreadPoolExecutor() as gits:
+            yield from chain.from_iterable(map(_read, gits.map(self._diff, parts)))
+
+    def _diff(self, pairs: Sequence[Sequence[str]]) -> str:
         asked = "".join(f"{' '.join(pair)}\n" for pair in pairs)
-        return len(pairs), _read(self.repository.ask(*_DIFF, "--stdin", stdin=asked).stdout)
+        return self.repository.ask(*_DIFF, "--stdin", stdin=asked).stdout
 
 
 def _read(output: str) -> Iterator[tuple[str, Change]]:

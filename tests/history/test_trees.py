@@ -1,3 +1,5 @@
+import pytest
+
 from bisector.history.ranges import Range
 from bisector.history.trees import Trees
 from bisector.model import Change
@@ -68,6 +70,20 @@ def test_a_clone_without_trees_does_not_fetch_them(make: Make) -> None:
     assert trees.alike_at(names["c0"], [names["c0"]], ("Makefile",)) == ()
     old, new = repository.commits((names["c0"], names["c2"]))
     assert trees.along(Range(old, new)) is None
+
+
+def test_several_gits_tell_what_one_does(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository, shas = make(old_base_merge())
+    wanted = Range(repository.resolve(shas["c0"]), repository.resolve(shas["c5"]))
+    walks = []
+    for least_share in (1000, 1):
+        monkeypatch.setattr("bisector.history.trees._LEAST_SHARE", least_share)
+        monkeypatch.setattr("os.cpu_count", lambda: 8)
+        walk = Trees(repository).along(wanted)
+        assert walk is not None
+        walks.append((walk[0], list(walk[1])))
+    assert walks[0] == walks[1]
+    assert len({sha for sha, _ in walks[0][1]}) == 9
 
 
 def changes_along(make: Make, nodes: tuple[Node, ...], old: str, new: str, **limits: object) -> dict[str, set[str]]:
