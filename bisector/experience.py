@@ -9,7 +9,7 @@ from pathlib import Path
 from bisector import options
 from bisector.errors import BisectorError
 from bisector.judging import Judging
-from bisector.model import Kernel, Trial
+from bisector.model import Kernel, StopReason, Trial
 from bisector.record.inputs import contents
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
@@ -29,13 +29,16 @@ class Spread:
 class Experience:
     """Seconds of each part of the trials of comparable runs, what their kernels read, and the kernels.
 
-    Builds are comparable when the configuration is the same; the rest when guest, storage and workload are, too.
-    ``figures`` are the IOPS of all sound whole trials by commit, ``kernels`` what was built of a commit.
+    ``above_s`` and ``below_s`` are the runs of trials that were stopped early, by what was clear then. Builds are
+    comparable when the configuration is the same; the rest when guest, storage and workload are, too. ``figures`` are
+    the IOPS of all sound whole trials by commit, ``kernels`` what was built of a commit.
     """
 
     builds_s: tuple[float, ...] = ()
     setups_s: tuple[float, ...] = ()
     workloads_s: tuple[float, ...] = ()
+    above_s: tuple[float, ...] = ()
+    below_s: tuple[float, ...] = ()
     figures: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
     unreadable: tuple[str, ...] = ()
@@ -69,6 +72,8 @@ class _Collected:
     builds_s: list[float] = field(default_factory=list)
     setups_s: list[float] = field(default_factory=list)
     workloads_s: list[float] = field(default_factory=list)
+    above_s: list[float] = field(default_factory=list)
+    below_s: list[float] = field(default_factory=list)
     figures: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     kernels: dict[str, Kernel] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
@@ -85,15 +90,23 @@ class _Collected:
             return
         for _, trial in _ran(here):
             self.setups_s.append(trial.timings.boot_s + trial.timings.storage_s)
-            self.workloads_s.append(trial.timings.workload_s)
+            self._runs_of(trial).append(trial.timings.workload_s)
         for sha, figures in Judging(theirs, here).figures.items():
             self.figures[sha] += figures
+
+    def _runs_of(self, trial: Trial) -> list[float]:
+        stop = trial.stopped_early
+        if stop is None:
+            return self.workloads_s
+        return self.above_s if stop.reason is StopReason.ABOVE else self.below_s
 
     def whole(self) -> Experience:
         return Experience(
             tuple(self.builds_s),
             tuple(self.setups_s),
             tuple(self.workloads_s),
+            tuple(self.above_s),
+            tuple(self.below_s),
             {sha: tuple(figures) for sha, figures in self.figures.items()},
             self.kernels,
             tuple(self.unreadable),
@@ -114,5 +127,5 @@ def _measured_with(settings: Settings) -> tuple[object, ...]:
     return (
         (machine.accelerator, machine.vcpus, machine.memory_bytes, machine.image, machine.append),
         storage,
-        (replace(workload, job=Path()), workload.job.read_bytes() if workload.job.is_file() else b""),
+        (replace(workload, job=Path(), full_runs=True), workload.job.read_bytes() if workload.job.is_file() else b""),
     )

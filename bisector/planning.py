@@ -23,6 +23,7 @@ _MIN_S = 60.0
 _SMALL_BUILD_S = (17.0, 280.0)
 _SPREAD = 0.10  # what a reading is believed to repeat within, as long as nothing was repeated
 _RUNS_PER_TRIAL = 2
+_EARLY_SHARE = 2 / 3  # the first run fills the cache, the second one is clear after a third of its time
 # Searches find the factor that the bound gives to this share of their runs in 99 of 100 cases, and in 8 of 10 the one
 # that it gives to all of them (tests/test_planning.py).
 _SHARE_OF_RUNS = 0.6
@@ -54,7 +55,7 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
         sticky=noise.sticky,
         skip=0.03,
         relevant=min(1.0, max(1, matter) / len(asked.graph)),
-        early_stop=False,
+        early_stop=not asked.settings.workload.full_runs,
         effect=max(inputs.factor.value, 1.0001),
         spread=spread,
         durations=_durations(inputs),
@@ -135,8 +136,8 @@ def _durations(inputs: Inputs) -> Durations:
         build_most_min=inputs.build_most_s.value / _MIN_S,
         setup_min=inputs.setup_s.value / _MIN_S,
         whole_run_min=runs_min,
-        early_old_min=runs_min,
-        early_new_min=runs_min,
+        early_old_min=inputs.early_old_s.value / _MIN_S,
+        early_new_min=inputs.early_new_s.value / _MIN_S,
     )
 
 
@@ -149,13 +150,20 @@ def _inputs(asked: Asked, known: Experience) -> Inputs:
     least_s, most_s = _SMALL_BUILD_S
     if settings.kernel.base_config is not None:
         least_s, most_s = BUILD_LEAST_MIN * _MIN_S, BUILD_MOST_MIN * _MIN_S
+    runs_s = _measured(
+        known.workloads_s, fmean, float(_RUNS_PER_TRIAL * settings.workload.runtime_s), "trial", "as asked for"
+    )
+    early_s = runs_s.value * _EARLY_SHARE
+    old_s, new_s = known.below_s, known.above_s
+    if settings.bisect.direction is Direction.REGRESSION:
+        old_s, new_s = new_s, old_s
     return Inputs(
         build_least_s=_measured(known.builds_s, min, least_s, "build"),
         build_most_s=_measured(known.builds_s, max, most_s, "build"),
         setup_s=_measured(known.setups_s, median, SETUP_MIN * _MIN_S, "trial"),
-        runs_s=_measured(
-            known.workloads_s, fmean, float(_RUNS_PER_TRIAL * settings.workload.runtime_s), "trial", "as asked for"
-        ),
+        runs_s=runs_s,
+        early_old_s=runs_s if settings.workload.full_runs else _measured(old_s, fmean, early_s, "trial"),
+        early_new_s=runs_s if settings.workload.full_runs else _measured(new_s, fmean, early_s, "trial"),
         spread=_spread(known),
         factor=_factor(asked, known),
     )

@@ -11,7 +11,7 @@ from bisector import options
 from bisector.cli import main
 from bisector.experience import experience
 from bisector.machine.host import host_id
-from bisector.model import Commit, Direction, Timings, Trial
+from bisector.model import Commit, Direction, EarlyStop, StopReason, Timings, Trial
 from bisector.record.index import Index, IndexEntry
 from bisector.record.rows import BisectionRow
 from bisector.record.store import Store
@@ -95,9 +95,24 @@ def test_earlier_runs_tell_times_noise_and_factor(place: Place) -> None:
     assert found["first_answer_right"] == 1.0
 
 
+def test_runs_that_were_stopped_early_are_no_figures_and_have_times_of_their_own(place: Place) -> None:
+    whole = [place.trial("c0", 1000), place.trial("c16", 4000)]
+    stopped = [
+        _stopped(place.trial("c3", 3000), StopReason.ABOVE, 50.0),
+        _stopped(place.trial("c4", 500), StopReason.NOT_ABOVE, 40.0),
+    ]
+    run_dir = place.run("one", *whole, *stopped)
+    found = place.json()
+    assert [found[key]["value"] for key in ("runs_s", "early_old_s", "early_new_s")] == [90, 40, 50]  # type: ignore[index]
+    assert "stopped early 40 s on the old side, 50 s on the new one" in place.plan()
+    assert place.json("--full-runs")["early_new_s"] == found["runs_s"]
+    assert "stopped early" not in place.plan("--full-runs")
+    assert set(experience(DEFAULTS, host_id(), [run_dir]).figures) == {place.shas["c0"], place.shas["c16"]}
+
+
 def test_hours_are_those_of_the_trials(place: Place) -> None:
     place.run("one", place.trial("c0", 1000), place.trial("c16", 4000))
-    found = place.json()
+    found = place.json("--full-runs")
     trials, hours = found["trials"], found["hours"]
     assert isinstance(trials, float)
     assert 6 <= trials <= 12  # both ends, four halvings of 16 commits, and the confirmation
@@ -117,7 +132,7 @@ def test_a_regression_has_its_factor_the_other_way_round(place: Place) -> None:
 
 
 def test_noise_that_swallows_the_effect_is_hopeless(place: Place) -> None:
-    wild = [place.trial("c3", iops) for iops in (300, 3000, 30_000, 900, 9000)]
+    wild = [place.trial("c3", iops) for iops in (10, 1000, 100_000, 30, 30_000)]
     place.run("one", place.trial("c0", 1000), place.trial("c16", 2100), *wild)
     found = place.json(code=1)
     assert any("hopeless: with this noise" in str(text) for text in _list(found["warnings"]))
@@ -167,6 +182,12 @@ def test_bad_input(place: Place, words: Sequence[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["plan", place.shas["c0"], place.shas["c16"], *words])
     assert ended.value.code == 2
+
+
+def _stopped(trial: Trial, reason: StopReason, workload_s: float) -> Trial:
+    stop = EarlyStop(reason, 10.0, 2_500.0, 2_000.0, "clear")
+    runs = (*trial.runs[:-1], replace(trial.runs[-1], stopped_early=stop))
+    return replace(trial, runs=runs, timings=replace(trial.timings, workload_s=workload_s))
 
 
 def _list(value: object) -> list[object]:

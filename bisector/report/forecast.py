@@ -12,7 +12,7 @@
 ``first_answer_right`` share of the simulated searches; ``claimed`` is the mean probability that they state
 ``least_factor``       the smallest factor between the ends that is surely found
 ``factor``             that of the ends, and what else was put in: ``build_least_s``, ``build_most_s``, ``setup_s``,
-                       ``runs_s``, ``spread``; each ``{value, source, measured}``
+                       ``runs_s``, ``early_old_s``, ``early_new_s``, ``spread``; each ``{value, source, measured}``
 ``searches``, ``seed`` of the simulation
 ``warnings``           ``[sentence]``; ``hopeless`` says that it is not worth starting (exit code 1)
 =====================  ============================================================================
@@ -27,7 +27,7 @@ from bisector.report import units
 from bisector.report.text import Line, Role, Span, left, wrapped
 
 SCHEMA = 1
-_LABEL_WIDTH = 13
+_LABEL_WIDTH = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,8 @@ class Inputs:
     build_most_s: Quantity
     setup_s: Quantity
     runs_s: Quantity
+    early_old_s: Quantity
+    early_new_s: Quantity
     spread: Quantity
     factor: Quantity
 
@@ -112,6 +114,9 @@ def _rows(forecast: Forecast) -> Iterator[tuple[str, str, Role]]:
     before = f"{units.duration(given.setup_s.value)} ({given.setup_s.source})"
     yield "before runs", before, _role(given.setup_s)
     yield "the runs", f"{units.duration(given.runs_s.value)} ({given.runs_s.source})", _role(given.runs_s)
+    if given.early_new_s.value < given.runs_s.value:
+        early = f"{units.duration(given.early_old_s.value)} on the old side, {units.duration(given.early_new_s.value)}"
+        yield "stopped early", f"{early} on the new one ({given.early_new_s.source})", _role(given.early_new_s)
     yield "noise", f"{math.expm1(given.spread.value):.1%} ({given.spread.source})", _role(given.spread)
     yield "the ends", f"{given.factor.value:.2f} times apart ({given.factor.source})", _role(given.factor)
     found = f"what is at least {one.least_factor:.2f} times apart" if math.isfinite(one.least_factor) else "nothing"
