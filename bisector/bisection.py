@@ -233,9 +233,8 @@ class Bisection:
         return True
 
     def _measure(self, commit: Commit, *, whole: bool = False) -> None:
-        """One trial into the store; ``whole``: by runs of full length, as the ends are."""
+        """One trial into the store; ``whole``: by runs of full length, as the ends are, before there is a threshold."""
         judging = self.judging
-        whole = whole or commit.sha in (self.wanted.old.sha, self.wanted.new.sha)
         request = TrialRequest(
             self.store.next_n,
             commit,

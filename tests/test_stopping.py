@@ -31,8 +31,8 @@ class Record:
         trial = fakes.trial(commit, least)
         names = {job: self.log_of.format(run="full", job=job) for job in range(1, len(jumps_s) + 1)}
         kept = [Artifact(name, f"{n}-{commit.short}/{name}", "", 0) for name in names.values()]
-        kept.append(Artifact("empty/partial_iops.1.log", "nowhere", "", 0))
-        for artifact, jump_s in zip(kept, jumps_s, strict=False):
+        kept.append(Artifact("empty/partial_iops.1.log", f"{n}-{commit.short}/empty/partial_iops.1.log", "", 0))
+        for artifact, jump_s in zip(kept, (*jumps_s, 0), strict=True):
             lines = [
                 f"{ms}, {2 * least if ms > jump_s * 1000 else 10:.0f}, 0, 4096, 0" for ms in range(501, 40_502, 500)
             ]
