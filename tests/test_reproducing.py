@@ -29,6 +29,19 @@ def test_defaults_need_no_flag(tmp_path: Path) -> None:
     assert command(kept(tmp_path, {})) == "bisector start v4.11 v4.13-rc1"
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"bisect.direction": "regression"}, "--regression"),
+        ({"storage.stack": "ssd"}, "--stack ssd"),
+        ({"workload.runtime": "90s"}, "--runtime 90s"),
+        ({"mail.host": "smtp.example.org"}, ""),
+    ],
+)
+def test_what_follows_from_a_setting_is_not_said(tmp_path: Path, flags: dict[str, str], words: str) -> None:
+    assert command(kept(tmp_path, {**flags})) == f"bisector start v4.11 v4.13-rc1 {words}".rstrip()
+
+
 def test_branches_move_and_hashes_do_not(tmp_path: Path) -> None:
     assert command(kept(tmp_path, {}), "HEAD~3", "master") == f"bisector start {SHA_A} {SHA_B}"
 

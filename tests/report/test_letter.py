@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from bisector.errors import UserError
 from bisector.report import as_text, letter, mail
-from bisector.report.addresses import parse, usable
+from bisector.report.addresses import header, parse, usable
 from bisector.report.blocks import Facts, Paragraph
 from bisector.report.document import Report
 from bisector.report.sections import sections
@@ -116,6 +116,12 @@ def test_no_name_forges_a_header(name: str) -> None:
 def test_what_is_no_address_is_refused_by_its_name(text: str) -> None:
     with pytest.raises(UserError, match="is no mail address"):
         parse([text])
+
+
+@pytest.mark.parametrize("text", HOSTILE[:6], ids=range(6))
+def test_text_for_a_header_is_one_plain_line(text: str) -> None:
+    assert header(text).isprintable()
+    assert "=?" not in header(text)
 
 
 def test_addresses_of_a_list() -> None:

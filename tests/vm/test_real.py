@@ -72,7 +72,7 @@ def test_facts_of_a_trial(tool: Tool, demo: History) -> None:
     assert len(full["jobs"]) == 2
     assert all(job["iops_mean"] > 0 and job["error"] == 0 for job in full["jobs"])
     kept = {artifact["name"] for artifact in trial["artifacts"]}
-    assert {"console.log", "kernel.config", "full/fio.json"} <= kept
+    assert {"console.log", "kernel.config", "full/fio.json", "host.json", "storage.txt"} <= kept
     assert any(name.startswith("full/") and "iops" in name for name in kept)
     for artifact in trial["artifacts"]:
         assert (Path(trial["run_dir"]) / artifact["path"]).stat().st_size == artifact["size_bytes"]
