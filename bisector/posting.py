@@ -2,6 +2,7 @@
 
 import getpass
 import hashlib
+import os
 import re
 import socket
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from tenacity.wait import wait_base
 
 from bisector import options, recheck, reporting
-from bisector.errors import BisectorError, UserError
+from bisector.errors import BisectorError, InfraError, UserError
 from bisector.events import Listener, Note
 from bisector.history.repository import Repository
 from bisector.judging import Judging
@@ -26,7 +27,7 @@ from bisector.record.mails import Mail, Mails, Outcome
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
 from bisector.report import letter
-from bisector.report.addresses import parse
+from bisector.report.addresses import parse, usable
 from bisector.report.document import Envelope, Report
 from bisector.settings import MailSettings
 
@@ -34,6 +35,7 @@ DRAFT = "report.eml"
 _ATTEMPTS = 4
 _BETWEEN_ATTEMPTS: wait_base = wait_exponential(multiplier=15, max=120)
 _TELLING = (State.FOUND, State.NARROWED)
+_NOBODY = "bisector@localhost"
 _ID_DOMAIN_MOST = 36  # a header of one Message-ID has to fit into a line of 78, or it is folded to pieces
 
 
@@ -77,8 +79,11 @@ class Post:
         self._recorded(made)
         path = self.run.path / DRAFT
         new = path.with_name(f"{DRAFT}.new")
-        new.write_text(letter.render(made), encoding="utf-8")
-        new.replace(path)
+        try:
+            new.write_text(letter.render(made), encoding="utf-8")
+            new.replace(path)
+        except OSError as error:
+            raise InfraError(f"cannot write {path}: {error.strerror}", f"df {path.parent}") from error
         return path, made
 
     def send(self, login: Login | None) -> str:
@@ -202,7 +207,10 @@ class Post:
     def _sender(self) -> str:
         """``mail.from``, else who git says we are, else who the system says."""
         if self.mail.sender:
-            return str(parse([self.mail.sender])[0])
+            try:
+                return str(parse([self.mail.sender])[0])
+            except UserError as error:
+                raise UserError(f"mail.from: {error}", error.hint) from error
         # Anywhere will do where the record has no repository: who we are is mostly said for all of them.
         where = self.store.bisection().repository or Path()
         with suppress(BisectorError), Repository.open(where) as repository:
@@ -210,7 +218,7 @@ class Post:
             found = re.match(r"(.*>) \d+ [+-]\d{4}$", ident.stdout.strip())
             if ident.status == 0 and found:
                 return str(parse([found[1]])[0])
-        return f"{getpass.getuser()}@{socket.gethostname()}"
+        return next(usable((f"{_user()}@{socket.gethostname()}",)), _NOBODY)
 
 
 def write_draft(run: RunDirectory, store: Store) -> Path:
@@ -246,6 +254,14 @@ def _follows(earlier: str, now: str) -> str:
     if set(now.split()[1:]) & set(earlier.split()[1:]):
         return f"This corrects the earlier report, which named {named}; what is said below takes its place."
     return f"This withdraws the earlier report: {named} is not what made the change. What is known now stands below."
+
+
+def _user() -> str:
+    """The user's name, or its number in a container that has no names."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # the latter since Python 3.13
+        return f"uid{os.getuid()}"
 
 
 def _domain(name: str) -> str:

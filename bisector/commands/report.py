@@ -3,11 +3,13 @@
 import argparse
 from pathlib import Path
 
-from bisector import options, posting
+from bisector import options, posting, reporting
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
 from bisector.commands.output import write
 from bisector.errors import UserError
+from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
+from bisector.report.document import Report
 from bisector.report.formats import RENDERERS, Format
 
 _EXAMPLES = """\
@@ -32,8 +34,7 @@ def report(arguments: argparse.Namespace) -> int:
     """Render the record."""
     run = run_directory(arguments)
     with Store.open(run.database, readonly=True) as store:
-        mail = options.from_json(store.bisection().settings).mail
-        text = RENDERERS[arguments.format](posting.Post(run, store, mail).report())
+        text = RENDERERS[arguments.format](_document(run, store, arguments.format))
     if arguments.output is None:
         write(text)
         return 0
@@ -44,3 +45,10 @@ def report(arguments: argparse.Namespace) -> int:
             f"cannot write {arguments.output}: {error.strerror}", "name another file with -o FILE"
         ) from error
     return 0
+
+
+def _document(run: RunDirectory, store: Store, form: Format) -> Report:
+    """A letter alone needs to know whom it is from."""
+    if form is not Format.MAIL:
+        return reporting.report(run, store)
+    return posting.Post(run, store, options.from_json(store.bisection().settings).mail).report()

@@ -23,6 +23,7 @@ from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
 from bisector.settings import MailSettings, Security
 from tests import fakes
+from tests.history import histories
 from tests.post import servers
 from tests.post.servers import serving
 from tests.recorded_run import FAST, RecordedRun, found
@@ -105,6 +106,34 @@ def test_end_of_a_bisection_leaves_a_draft_or_says_why_not(record: RecordedRun, 
     assert isinstance(note, Note)
     assert note.text.startswith("draft of" if sound else "no draft of a report by mail: the record cannot be confirmed")
     assert (record.run.path / DRAFT).exists() is sound
+
+
+def test_disk_that_takes_no_draft_is_said(record: RecordedRun) -> None:
+    (record.run.path / f"{DRAFT}.new").mkdir()
+    with opened(record.run) as post, pytest.raises(InfraError, match=f"cannot write .*{DRAFT}: Is a directory"):
+        post.draft()
+
+
+def test_sender_that_is_none_is_named_by_its_key(record: RecordedRun) -> None:
+    with Store.open(record.run.database) as store, pytest.raises(UserError, match=r"mail\.from: 'nobody' is no mail"):
+        Post(record.run, store, replace(settings(), sender="nobody"), TO).draft()
+
+
+@pytest.mark.parametrize(("host", "sender"), [("build-7", "tester@build-7"), ("my_box", "bisector@localhost")])
+def test_sender_of_a_person_who_never_said_who_it_is(
+    record: RecordedRun, monkeypatch: pytest.MonkeyPatch, host: str, sender: str
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    monkeypatch.setenv("LOGNAME", "tester")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(record.path / "none"))
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
+    for name in ("EMAIL", "GIT_AUTHOR_EMAIL", "GIT_AUTHOR_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    histories.git(record.repository, "config", "user.useConfigOnly", "true")
+    with Store.open(record.run.database) as store:
+        made = Post(record.run, store, replace(settings(), sender=None), TO).report()
+    assert made.envelope is not None
+    assert made.envelope.sender == sender
 
 
 def test_sent_once(record: RecordedRun, server: servers.Server) -> None:
