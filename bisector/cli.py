@@ -12,6 +12,7 @@ from bisector.commands import (
     bisect,
     cache,
     doctor,
+    importing,
     kernel,
     measure,
     next_step,
@@ -38,7 +39,7 @@ and classify commit after commit, unattended.
 
 # What `bisector --help` lists, in the order in which a person meets it.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "a bisection": ("start", "resume", "next-step", "status", "table", "log", "report", "mail", "reset"),
+    "a bisection": ("start", "resume", "next-step", "status", "table", "log", "report", "mail", "import", "reset"),
     "beforehand": ("plan", "simulate"),
     "a single commit": ("test", "kernel"),
     "this machine": ("doctor", "settings", "image", "cache"),
@@ -59,7 +60,22 @@ examples:
   bisector resume                            go on after an interruption, a crash or a reboot
 """
 
-_COMMANDS = (bisect, show, report, post, next_step, measure, plan, simulate, kernel, settings, doctor, upkeep, cache)
+_COMMANDS = (
+    bisect,
+    show,
+    report,
+    post,
+    next_step,
+    importing,
+    measure,
+    plan,
+    simulate,
+    kernel,
+    settings,
+    doctor,
+    upkeep,
+    cache,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

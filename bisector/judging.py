@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from bisector.analysis import threshold
-from bisector.analysis.classify import Judgement, classify, least_job_iops, unclear
+from bisector.analysis.classify import Judgement, classify, least_job_iops, reads, unclear
 from bisector.analysis.early_stop import holds
 from bisector.analysis.levels import Level, levels, other_gaps
 from bisector.analysis.quality import Limits, weaknesses
@@ -116,6 +116,8 @@ class Judging:
         old, new = self.settlement(self.old), self.settlement(self.new)
         if not (isinstance(old, Measured) and isinstance(new, Measured)):
             return None
+        if _unread(old.trial) or _unread(new.trial):
+            return None
         wishes = self.settings.bisect
         ends = Ends(least_job_iops(old.trial), least_job_iops(new.trial), wishes.direction, wishes.terms)
         if wishes.threshold_iops is not None:
@@ -128,7 +130,7 @@ class Judging:
         found: defaultdict[str, list[float]] = defaultdict(list)
         for _, trial in self.trials:
             whole = trial.same_kernel_as is None and trial.runs and trial.stopped_early is None
-            if whole and self._evidence(trial).sound:
+            if whole and not _unread(trial) and self._evidence(trial).sound:
                 found[trial.commit.sha].append(least_job_iops(trial))
         return dict(found)
 
@@ -183,6 +185,8 @@ class Judging:
         return self._judge_sound(trial)
 
     def _judge_sound(self, trial: Trial) -> Judgement:
+        if _unread(trial):
+            return Judgement(Verdict.MEASURED, "no job of its last run reads, and verdicts are by read IOPS")
         line = self.threshold_iops
         if line is None:
             return Judgement(Verdict.MEASURED, f"slowest job {least_job_iops(trial):,.0f} IOPS, no threshold yet")
@@ -203,3 +207,8 @@ class Judging:
             yield "stopped early, where a whole run is needed"
         elif holds(stop, line) is None:
             yield unclear(line)
+
+
+def _unread(trial: Trial) -> bool:
+    """What others measured may only write; a workload of ours that does is refused."""
+    return trial.origin is not None and not reads(trial)

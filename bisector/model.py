@@ -81,13 +81,14 @@ class StopReason(StrEnum):
 
 
 class State(StrEnum):
-    """How a bisection stands, as scripts read it."""
+    """How a bisection stands, as scripts read it; IMPORTED has trials of others, and no answer."""
 
     RUNNING = "running"
     FOUND = "found"
     NARROWED = "narrowed"
     FAILED = "failed"
     STOPPED = "stopped"
+    IMPORTED = "imported"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import difflib
 import json
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -253,11 +253,11 @@ def from_json(text: str) -> Settings:
     return _assemble(Settings, _resolved(values))
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of the table, ``--config FILE`` and ``--set KEY=VALUE``."""
+def add_flags(parser: argparse.ArgumentParser, keys: Collection[str] = BY_KEY) -> None:
+    """The flags of the table, or of some of its ``keys``, ``--config FILE`` and ``--set KEY=VALUE``."""
     group = parser.add_argument_group("settings", f"over {CONFIG_FILE}; `bisector settings` shows all of them")
     group.add_argument("--config", type=Path, metavar="FILE", help=f"settings file (default: ./{CONFIG_FILE})")
-    for option in (option for option in OPTIONS if option.flag):
+    for option in (option for option in OPTIONS if option.flag and option.key in keys):
         how: dict[str, Any] = {"dest": _DEST + option.key, "help": option.help.replace("%", "%%")}
         if option.const:
             how |= {"action": "store_const", "const": option.const}

@@ -19,7 +19,7 @@ from bisector.options import from_json
 from bisector.record.rows import BisectionRow
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
-from bisector.report.document import Host, Origin, Report, Row, Workload
+from bisector.report.document import Asked, Host, Origin, Report, Row, Workload
 from bisector.report.status import BisectionView, TrialView
 from bisector.settings import Settings
 
@@ -34,16 +34,18 @@ def report(run: RunDirectory, store: Store) -> Report:
     view = standing.view(run, store)
     trials = [shown.trial for shown in view.trials]
     log = run.path / GIT_LOG
+    # Settings say how commits are measured here; how others measured theirs is not known.
+    measured_here = not asked.imported
     places, parents, where = _of_history(asked, view)
     return Report(
         bisection=view,
         rows=_rows(view.trials, places),
-        asked=reproducing.asked(asked, settings),
+        asked=reproducing.asked(asked, settings) if measured_here else _asked_of_others(view),
         origin=where,
-        workload=_workload(settings),
+        workload=_workload(settings) if measured_here else Workload("", "", ()),
         storage=_first_text(run.path, trials, STORAGE),
-        kernel=_kernel(settings),
-        hosts=_hosts(run.path, trials),
+        kernel=_kernel(settings) if measured_here else (),
+        hosts=_hosts(run.path, trials) if measured_here else (),
         bisect_log=log.read_text(encoding="utf-8", errors="replace") if log.is_file() else "",
         tool_version=asked.tool_version,
         parents=parents,
@@ -58,16 +60,22 @@ def _of_history(asked: BisectionRow, view: BisectionView) -> tuple[dict[str, int
     with suppress(BisectorError), Repository.open(asked.repository) as repository:
         parents = repository.commits(repository.parents(first.sha)) if first is not None else ()
         where = Origin(*origin(repository, (first or view.new).sha))
-        return _places(repository, asked), parents, where
+        return _places(repository, asked, view), parents, where
     return {}, (), Origin(asked.repository.name)
 
 
-def _places(repository: Repository, asked: BisectionRow) -> dict[str, int]:
+def _asked_of_others(view: BisectionView) -> Asked:
+    """An import has the ends that its people's words give, and no command measures it again."""
+    return Asked(view.old.short, view.new.short, (), (), first_parent=False, command="")
+
+
+def _places(repository: Repository, asked: BisectionRow, view: BisectionView) -> dict[str, int]:
     """How many commits from the old end each one of the range is, parents before children."""
     words = ("rev-list", "--topo-order", "--reverse", *(("--first-parent",) if asked.first_parent else ()))
-    lines = repository.ask(*words, asked.new_sha, "--not", asked.old_sha, "--", *asked.paths).lines
-    last = {asked.new_sha: len(lines) + 1} if asked.new_sha not in lines else {}
-    return {asked.old_sha: 0, **{sha: place for place, sha in enumerate(lines, 1)}, **last}
+    old, new = view.old.sha, view.new.sha
+    lines = repository.ask(*words, new, "--not", old, "--", *asked.paths).lines
+    last = {new: len(lines) + 1} if new not in lines else {}
+    return {old: 0, **{sha: place for place, sha in enumerate(lines, 1)}, **last}
 
 
 def _rows(trials: Iterable[TrialView], places: dict[str, int]) -> tuple[Row, ...]:

@@ -11,24 +11,30 @@ from bisector.configurations import config_changes
 from bisector.errors import BisectorError, UserError
 from bisector.history.ranges import Range
 from bisector.history.repository import Repository
+from bisector.imported import replay
 from bisector.judging import Judging
 from bisector.model import Commit, State, Verdict
-from bisector.record.rows import BisectionRow
+from bisector.record.rows import BisectionRow, StateRow
 from bisector.record.rundir import RunDirectory, state_of
 from bisector.record.store import Store
 from bisector.report.status import BisectionView, InfraFaultView, LevelView, TrialView
 
-_ENDED = (State.FOUND, State.NARROWED, State.FAILED)
+_ENDED = (State.FOUND, State.NARROWED, State.FAILED, State.IMPORTED)
 
 
 def view(run: RunDirectory, store: Store) -> BisectionView:
     """Everything there is to show of a run, whether its process is alive or not."""
     asked = store.bisection()
     settings = options.from_json(asked.settings)
-    judging = Judging(settings, store.trials(), asked.old_sha, asked.new_sha)
-    state, message = state_of(run, store)
+    trials_of_all = store.trials()
+    old, new = replay.ends(asked, trials_of_all) if asked.imported else (asked.old_sha, asked.new_sha)
+    judging = Judging(settings, trials_of_all, old, new)
     last = store.state()
-    candidates = _candidates(asked, judging, narrowed=state is State.NARROWED)
+    if asked.imported:
+        state, message, candidates = replay.outcome(asked, judging)
+    else:
+        state, message = state_of(run, store)
+        candidates = _candidates(asked, judging, narrowed=state is State.NARROWED)
     skipped = set(asked.skips) | {t.commit.sha for _, t, j in judging.judged_trials() if j.verdict is Verdict.SKIP}
     first = candidates[0] if state is State.FOUND and candidates else None
     trials = [trial for _, trial in judging.trials]
@@ -42,8 +48,8 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
         direction=settings.bisect.direction,
         threshold_iops=judging.threshold_iops,
         threshold_origin=_threshold_origin(judging),
-        old=_commit(asked, asked.old_sha, judging),
-        new=_commit(asked, asked.new_sha, judging),
+        old=_commit(asked, judging.old, judging),
+        new=_commit(asked, judging.new, judging),
         first_fixed=first,
         config_changes=(
             config_changes(asked.repository, asked.paths, run.path, trials, first) if first and asked.repository else ()
@@ -57,7 +63,7 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
         ),
         infra_faults=tuple(InfraFaultView(one.at, one.sha, one.host, one.message) for one in store.infra_faults()),
         started_at=asked.created_at,
-        ended_at=last.at if last is not None and state is not State.RUNNING else None,
+        ended_at=_ended_at(asked, state, last),
         run_dir=str(run.path),
         resume_command="" if state in _ENDED else resume_command(run.path),
         log=str(log) if log.is_file() else "",
@@ -65,6 +71,12 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
         other_steps_iops=others,
         next_step_command=next_step_command(run.path) if others and state in _ENDED else "",
     )
+
+
+def _ended_at(asked: BisectionRow, state: State, last: StateRow | None) -> str | None:
+    if asked.imported:
+        return asked.created_at
+    return last.at if last is not None and state is not State.RUNNING else None
 
 
 def resume_command(run_dir: Path) -> str:
@@ -114,7 +126,7 @@ def _commit(asked: BisectionRow, sha: str, judging: Judging) -> Commit:
     for _, trial in judging.trials:
         if trial.commit.sha == sha:
             return trial.commit
-    if asked.repository is None:
+    if asked.repository is None or not sha:
         return Commit(sha, "", "", "")
     try:
         with Repository.open(asked.repository) as repository:

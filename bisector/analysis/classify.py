@@ -17,6 +17,11 @@ class Judgement:
     why: str
 
 
+def reads(trial: Trial) -> bool:
+    """Whether a job of the last run reads; what others measured may only write."""
+    return any(job.direction == "read" for run in trial.runs[-1:] for job in run.jobs)
+
+
 def least_job_iops(trial: Trial) -> float:
     """Mean read IOPS of the slowest job of the last run, the one with a full cache.
 

@@ -3,6 +3,7 @@
 import argparse
 import shutil
 from contextlib import closing
+from pathlib import Path
 
 from bisector import keeping, options, process, resources
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
@@ -14,7 +15,9 @@ from bisector.machine.connection import open_hypervisor
 from bisector.machine.image import build_image
 from bisector.machine.vm import domain_prefix
 from bisector.model import State
+from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
+from bisector.settings import Settings
 
 
 def add(verbs: Verbs) -> None:
@@ -42,19 +45,23 @@ def reset(arguments: argparse.Namespace) -> int:
         process.reap(run.path)
         with closing(Store.open(run.database)) as store:
             asked = store.bisection()
-            settings = options.from_json(asked.settings)
             state = store.state()
-            if state is None or state.state is State.RUNNING:
+            if not asked.imported and (state is None or state.state is State.RUNNING):
                 store.set_state(State.STOPPED, "reset")
-        with open_hypervisor(settings.machine.connect, run.path) as hypervisor:
-            hypervisor.reap(domain_prefix(run.path))
-        if asked.repository is not None:
-            with Repository.open(asked.repository) as repository:
-                remove_leftovers(repository, run.path)
-        disks = leftovers(settings.storage, run.path, domain_prefix(run.path))
-        for leftover in (run.path / "build", *run.path.glob("*.qcow2"), *disks):
-            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)
+        if asked.repository is not None and not asked.imported:  # an import has nothing outside its record
+            _remove_all(run, asked.repository, options.from_json(asked.settings))
         if arguments.delete:
             shutil.rmtree(run.path)
     write(f"{run.path} {'removed' if arguments.delete else 'reset; its record stays'}\n")
     return 0
+
+
+def _remove_all(run: RunDirectory, repository: Path, settings: Settings) -> None:
+    """The guests, worktrees, disks and the build of a run."""
+    with open_hypervisor(settings.machine.connect, run.path) as hypervisor:
+        hypervisor.reap(domain_prefix(run.path))
+    with Repository.open(repository) as opened:
+        remove_leftovers(opened, run.path)
+    disks = leftovers(settings.storage, run.path, domain_prefix(run.path))
+    for leftover in (run.path / "build", *run.path.glob("*.qcow2"), *disks):
+        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)

@@ -113,6 +113,15 @@ class Repository:
         """The best common ancestors of ``one`` and a merge of ``others`` (git-merge-base(1)); maybe none."""
         return self.ask("merge-base", "--all", one, *others, ok=(0, 1)).lines
 
+    def between(self, olds: Iterable[str], news: Iterable[str]) -> tuple[Commit, ...]:
+        """The commits that can be the first new one: all of ``news`` come after them, none of ``olds`` does.
+
+        Newest first, as git lists them. The ancestors that some commits have in common are those of their best
+        common ancestors (git-merge-base(1), ``--octopus``).
+        """
+        bases = self.ask("merge-base", "--octopus", "--all", *news, ok=(0, 1)).lines
+        return self.commits(self.ask("rev-list", *bases, "--not", *olds).lines) if bases else ()
+
     def check_kernel_tree(self, commit: Commit) -> None:
         """Raise :class:`UserError` unless the commit's tree is a Linux source tree."""
         found = set(self.ask("ls-tree", "--name-only", commit.sha, "--", *_KERNEL_TREE).lines)

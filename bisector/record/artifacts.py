@@ -13,12 +13,13 @@ from bisector.errors import InfraError
 from bisector.model import Artifact, Commit, Trial
 
 TRIALS = "trials"
-_DIRECTORY_NAME = re.compile(r"\d{4,}-[0-9a-f]{12}")
+# A hash, or of an imported trial what its kernel was called.
+_DIRECTORY_NAME = re.compile(r"\d{4,}-[\w.+-]{1,12}")
 
 
 def trial_directory(run_dir: Path, n: int, commit: Commit) -> Path:
     """A new, empty directory for trial ``n``; what an attempt that failed left in it is gone."""
-    directory = run_dir / TRIALS / f"{n:04d}-{commit.short}"
+    directory = run_dir / TRIALS / f"{n:04d}-{file_name(commit.short)}"
     try:
         if directory.exists():
             shutil.rmtree(directory)
@@ -26,6 +27,11 @@ def trial_directory(run_dir: Path, n: int, commit: Commit) -> Path:
     except OSError as error:
         raise InfraError(f"cannot make {directory}: {error.strerror}", f"df {run_dir}; ls -ld {run_dir}") from error
     return directory
+
+
+def file_name(text: str) -> str:
+    """A text as the name of a file or a directory."""
+    return re.sub(r"[^\w.+-]", "-", text, flags=re.ASCII).lstrip(".") or "-"
 
 
 def collect(directory: Path, run_dir: Path) -> tuple[Artifact, ...]:

@@ -132,6 +132,11 @@ class Report:
     envelope: Envelope | None = None
 
     @property
+    def imported(self) -> bool:
+        """Whether others measured this."""
+        return any(row.shown.trial.origin is not None for row in self.rows)
+
+    @property
     def comparison(self) -> Comparison | None:
         """The answer against what was before it, the ends of a narrowed range; None where figures are missing."""
         view = self.bisection

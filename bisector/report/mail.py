@@ -27,7 +27,7 @@ from bisector.report.text import clean
 ARCHIVE = "https://lore.kernel.org/r/"
 LONGEST_LINE_BYTES = 990  # RFC 5322, 2.1.1: 998 without the line end
 _SUBSYSTEM = re.compile(r"(?!Merge |Revert )([^\s:](?:[^:]{0,38}[^\s:])?):\s")
-_BELOW = ("trials", "range", "config", "compiler", "job", "storage", "host", "baselines", "log", "reproduce")
+_BELOW = ("trials", "origin", "range", "config", "compiler", "job", "storage", "host", "baselines", "log", "reproduce")
 
 
 def subject(report: Report) -> str:
@@ -66,6 +66,9 @@ def _follows(report: Report, envelope: Envelope) -> Iterator[str]:
 
 
 def _banner(report: Report, envelope: Envelope) -> Iterator[str]:
+    if report.imported:
+        yield from fill("This is the report of a program, which concludes from what others measured; see below.")
+        return
     yield from fill(
         "This is the report of a program; what it names was measured and bisected by it, and the cause may still lie"
         " elsewhere."
@@ -107,7 +110,7 @@ def _keys(report: Report, envelope: Envelope) -> Iterator[str]:
     """What a robot's letter has between its first sentences and its figures."""
     kernels = [row.shown.trial.kernel for row in report.rows if row.shown.trial.kernel is not None]
     yield "testcase: fio"
-    yield from (f"{name}: {clean(text)}" for name, text in (("job", report.workload.name), *report.kernel))
+    yield from (f"{name}: {clean(text)}" for name, text in (("job", report.workload.name), *report.kernel) if text)
     yield from (f"compiler: {clean(text)}" for text in dict.fromkeys(kernel.toolchain for kernel in kernels))
     yield from (f"test machine: {clean(host.name)}, a virtual machine on it" for host in report.hosts)
 

@@ -16,6 +16,8 @@ _LISTED = 20
 
 def title(report: Report) -> str:
     """One line that says what this is about."""
+    if report.imported and not report.asked.old_rev:
+        return f"Results of others: {units.plural(len(report.rows), 'trial')}"
     return f"Bisection of {report.asked.old_rev}..{report.asked.new_rev}: {_outcome(report)}"
 
 
@@ -67,6 +69,7 @@ _STANDING = {
     State.FAILED: "without an answer",
     State.FOUND: "finished",
     State.NARROWED: "finished",
+    State.IMPORTED: "imported",
 }
 
 
@@ -121,7 +124,7 @@ def _evaluations(report: Report) -> str:
 def comparison_axes(report: Report) -> list[tuple[str, str]]:
     """What both sides of a comparison had in common."""
     settings = [("testcase", "fio"), ("job", report.workload.name), *report.workload.variables]
-    return [(name, clean(value)) for name, value in settings]
+    return [(name, clean(value)) for name, value in settings if value]
 
 
 def comparison_note(report: Report) -> str:
@@ -152,7 +155,20 @@ def _comparison(report: Report) -> Iterator[Block]:
         yield Paragraph(comparison_note(report))
 
 
+def _origin(report: Report) -> Iterator[Block]:
+    """What nobody knows of the facts of others is said, because the rest reads like facts of ours."""
+    if report.imported:
+        origins = [row.shown.trial.origin for row in report.rows if row.shown.trial.origin is not None]
+        tools = ", ".join(dict.fromkeys(origin.tool for origin in origins if origin.tool)) or "fio"
+        yield Paragraph(
+            f"Imported: others measured this, with {clean(tools)}. What their kernels were built from, and what else"
+            " their hosts did meanwhile, is not known."
+        )
+
+
 def _range(report: Report) -> Iterator[Block]:
+    if report.imported and not report.asked.old_rev:
+        return
     view, asked = report.bisection, report.asked
     facts = [
         (f"{view.terms.old} end", f"{asked.old_rev}, {quoted(view.old)}"),
@@ -193,6 +209,8 @@ def _per_kernel(report: Report, of: Callable[[Kernel], Iterable[str]]) -> list[s
 
 
 def _workload(report: Report) -> Iterator[Block]:
+    if not report.workload.name:
+        return
     values = " ".join(f"{name}={value}" for name, value in report.workload.variables)
     yield Paragraph(f"{report.workload.name}, with {values}:")
     yield Listing(tuple(report.workload.text.splitlines()))
@@ -238,6 +256,8 @@ def _log(report: Report) -> Iterator[Block]:
 
 
 def _reproduce(report: Report) -> Iterator[Block]:
+    if not report.asked.command:
+        return
     yield Listing((report.asked.command,))
     yield Paragraph(f"bisector {report.tool_version}, in a clone of the tree above; the job file is printed above.")
 
@@ -250,6 +270,7 @@ _SECTIONS: tuple[tuple[str, str, Callable[[Report], Iterator[Block]]], ...] = (
     ("answer", "Answer", _answer),
     ("trials", "Verdicts", _trials),
     ("comparison", "Before and after", _comparison),
+    ("origin", "Origin", _origin),
     ("range", "Range", _range),
     ("config", "Kernel configuration", _config),
     ("compiler", "Compiler", _compiler),

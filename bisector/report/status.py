@@ -7,9 +7,10 @@ with zone. Strings are as git, the kernel and fio gave them (not cleaned for a t
 
 =====================  ============================================================================
 ``schema``             1
-``state``              ``running``, ``found``, ``narrowed``, ``failed`` or ``stopped``
+``state``              ``running``, ``found``, ``narrowed``, ``failed``, ``stopped`` or, of facts of others without
+                       an answer, ``imported``
 ``message``            one sentence for a person
-``repository``         path of the kernel repository
+``repository``         path of the kernel repository; ``null`` when an import has none
 ``terms``              ``{old, new}``: the words for the two sides, ``broken`` and ``fixed`` at first
 ``direction``          ``improvement`` or ``regression``
 ``threshold_iops``     number, or ``null`` while it is not known; ``threshold_origin`` says whence
@@ -191,7 +192,7 @@ def to_json(view: BisectionView) -> dict[str, object]:
         "schema": SCHEMA,
         "state": view.state,
         "message": view.message,
-        "repository": view.repository,
+        "repository": view.repository or None,
         "terms": {"old": view.terms.old, "new": view.terms.new},
         "direction": view.direction,
         "threshold_iops": view.threshold_iops,

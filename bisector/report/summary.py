@@ -50,6 +50,8 @@ def _sentences(text: str, width: int) -> list[str]:
 
 
 def _range(view: BisectionView, width: int) -> list[Line]:
+    if not (view.old.sha or view.new.sha):  # an import whose people said nothing of its kernels
+        return []
     words = max(cells(clean(word)) for word in (view.terms.old, view.terms.new)) + 2
     texts = [left(f"{view.terms.old}:", words) + _quote(view.old), left(f"{view.terms.new}:", words) + _quote(view.new)]
     texts += [view.relevance.sentence] if view.relevance else []
@@ -134,8 +136,17 @@ def _config(view: BisectionView, width: int) -> list[Line]:
 
 
 def _host(view: BisectionView, width: int) -> list[Line]:
-    hosts = dict.fromkeys(trial.trial.host for trial in view.trials)
+    hosts = dict.fromkeys(trial.trial.host for trial in view.trials if trial.trial.host)
     return _labelled("host", wrapped(hosts, width - _LABEL_WIDTH), width)
+
+
+def _origin(view: BisectionView, width: int) -> list[Line]:
+    """Facts of others are not as good as ours: what nobody knows of them is said."""
+    tools = dict.fromkeys(trial.trial.origin.tool for trial in view.trials if trial.trial.origin is not None)
+    if not tools:
+        return []
+    by = f"imported, measured by others with {', '.join(filter(None, tools)) or 'fio'}"
+    return _labelled("origin", _sentences(f"{by}; what else their hosts did is not known", width), width, Role.WEAK)
 
 
 def _infra(view: BisectionView, width: int) -> list[Line]:
@@ -158,6 +169,7 @@ _CIRCUMSTANCES = (
     _quirks,
     _config,
     _host,
+    _origin,
     _infra,
     _directory,
 )
@@ -189,6 +201,10 @@ def _standing(view: BisectionView, width: int) -> list[Line]:
     return [*lines, *_labelled("", _sentences(view.message, width), width)]
 
 
+def _imported(view: BisectionView, width: int) -> list[Line]:
+    return _labelled(view.state.value, _sentences(view.message, width), width)
+
+
 def _failed(view: BisectionView, width: int) -> list[Line]:
     return _labelled(view.state.value, _sentences(view.message, width), width, Role.OLD)
 
@@ -199,6 +215,7 @@ _ANSWERS: dict[State, Callable[[BisectionView, int], list[Line]]] = {
     State.RUNNING: _standing,
     State.STOPPED: _standing,
     State.FAILED: _failed,
+    State.IMPORTED: _imported,
 }
 
 

@@ -86,7 +86,11 @@ def _row(view: TrialView, names: tuple[str, ...], terms: Terms, *, several_compi
         verdict=shorten(terms.word(view.verdict), _TERM_WIDTH),
         role=VERDICT_ROLES[view.verdict],
         figures=tuple(by_name.get(name) for name in names),
-        why=clean("; ".join(filter(None, (_why(view), _built_by(view) if several_compilers else "")))),
+        why=clean(
+            "; ".join(
+                filter(None, (_why(view), said_by_others(view, terms), _built_by(view) if several_compilers else ""))
+            )
+        ),
         tail=_tail(trial.fault) if trial.fault else (),
         times_s=(
             timings.build_s,
@@ -110,6 +114,14 @@ def _why(view: TrialView) -> str:
     if view.trial.same_kernel_as is not None:
         return f"{view.trial.sameness}, not {'built and not ' if view.trial.same_sources else ''}measured again"
     return "" if view.verdict in {Verdict.OLD, Verdict.NEW} else view.why
+
+
+def said_by_others(view: TrialView, terms: Terms) -> str:
+    """What the people who measured an imported trial said of it, where that is something else."""
+    origin = view.trial.origin
+    if origin is None or origin.verdict in (None, view.verdict):
+        return ""
+    return f"{terms.word(origin.verdict)} by the word of those who measured it"
 
 
 def _built_by(view: TrialView) -> str:
@@ -226,8 +238,11 @@ def _aligned_most(run: Figures, width: int) -> str:
 
 
 def time_lines(trials: Sequence[TrialView], terms: Terms) -> list[Line]:
-    """Where each trial's seconds went; "ours" is what is neither make, guest boot, storage nor fio."""
-    table = rows(trials, terms)
+    """Where each trial's seconds went; "ours" is what is neither make, guest boot, storage nor fio.
+
+    Of what others measured only fio's seconds are known.
+    """
+    table = rows([view for view in trials if view.trial.origin is None], terms)
     if not table:
         return []
     sums = tuple(math.fsum(row.times_s[index] for row in table) for index in range(len(_TIME_TITLES)))

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from bisector.model import JobFigures, Run, Verdict
+from bisector.model import JobFigures, Run, Terms, Verdict
 from bisector.report import units
 from bisector.report.blocks import Column, Table
 from bisector.report.document import Report, Row
-from bisector.report.table import EARLY, run_names
+from bisector.report.table import EARLY, run_names, said_by_others
 from bisector.report.text import clean
 
 _DATE_WIDTH = 10
@@ -27,7 +27,7 @@ def trial_table(report: Report) -> Table:
     return Table(
         columns,
         tuple(_cells(row, names, report) for row in report.rows),
-        tuple(_remark(row) for row in report.rows),
+        tuple(_remark(row, report.bisection.terms) for row in report.rows),
         remark_title="why",
     )
 
@@ -53,10 +53,10 @@ def _figures(run: Run | None) -> str:
     return (EARLY if run.stopped_early else "") + " / ".join(units.iops(job.iops_mean) for job in jobs)
 
 
-def _remark(row: Row) -> str:
+def _remark(row: Row, terms: Terms) -> str:
     """The reason of the verdict; beside it, why nothing was measured."""
     shown = row.shown
     if shown.trial.same_kernel_as is not None:
         return f"{shown.trial.sameness}, not {'built and not ' if shown.trial.same_sources else ''}measured again"
     prefix = "skipped: " if shown.verdict is Verdict.SKIP else ""
-    return clean(prefix + shown.why)
+    return clean("; ".join(filter(None, (prefix + shown.why, said_by_others(shown, terms)))))

@@ -57,6 +57,8 @@ class Lines:
             one.fullmatch(self.line) for one in (fiolines.VERSION, fiolines.OPTIONS, fiolines.STARTING, fiolines.JOB)
         ):
             return OutputUnreadable(SECOND_OUTPUT, self.number)
+        if self.at == len(self.lines) - 1:
+            return OutputUnreadable(f"fio's output is cut off in this line: {self.line.strip()!r}", self.number)
         what = f"; {lacking} has to be here" if lacking else ""
         return OutputUnreadable(f"not a whole line that fio writes here{what}: {self.line.strip()!r}", self.number)
 

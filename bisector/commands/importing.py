@@ -1,0 +1,210 @@
+"""``import``: facts that others measured, into a run directory of their own."""
+
+import argparse
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from bisector import options, standing
+from bisector.commands.arguments import Verbs, add_quiet, add_run_dir, add_verb
+from bisector.commands.output import write
+from bisector.errors import UserError
+from bisector.history.repository import Repository
+from bisector.history.terms import check_terms
+from bisector.imported import sheet, trials
+from bisector.imported.sheet import COLUMNS, Entry
+from bisector.imported.trials import Found
+from bisector.record.artifacts import remove_unfinished
+from bisector.record.index import Index, IndexEntry
+from bisector.record.rows import BisectionRow
+from bisector.record.rundir import RunDirectory, run_name
+from bisector.record.store import Store
+from bisector.report import units
+from bisector.report.summary import answer_lines
+from bisector.report.text import as_text
+from bisector.settings import Settings
+
+_EXAMPLES = f"""\
+examples:
+  bisector import --index index.csv --threshold 20000
+  bisector import --index index.csv --only-set lvmcache-bisect-2017 --verdicts verdicts.csv --repo ~/src/linux
+  bisector import empty.txt full.txt --run empty --run full --commit 6cf4cc8f8b3b --verdict fixed
+columns of an index (CSV, a row for each figure or for each file; only "file" has to be there):
+{"".join(f"  {name:12} {meaning}" + chr(10) for name, meaning in COLUMNS.items())}\
+A file is what fio 2.0 to 3.x printed, its JSON, or an IOPS log (NAME_iops.N.log) of the same run.
+"""
+_WIDTH = 120
+_SHORT = 7  # digits of a hash that git shows at least
+_LISTED = 4
+_SETTINGS = ("bisect.terms", "bisect.direction", "bisect.threshold")
+
+
+def add(verbs: Verbs) -> None:
+    """Register ``import``."""
+    verb = add_verb(verbs, "import", import_, "fio results of others, from an index or one by one", examples=_EXAMPLES)
+    verb.add_argument("files", metavar="FILE", nargs="*", type=Path, help="the files of one trial, the last run last")
+    verb.add_argument("--index", type=Path, metavar="CSV", help="instead: a table of files and what they are of")
+    verb.add_argument("--only-set", metavar="NAME", help="only this set of the index")
+    verb.add_argument("--verdicts", type=Path, metavar="CSV", help="a table with a verdict for each trial of the index")
+    verb.add_argument("--commit", default="", metavar="REV", help="the commit of the files")
+    verb.add_argument("--kernel", default="", metavar="NAME", help="what its kernel was called")
+    verb.add_argument("--run", action="append", default=[], metavar="NAME", help="which run each file is of, in order")
+    verb.add_argument("--verdict", default="", metavar="TERM", help="what was said of it")
+    verb.add_argument("--repo", type=Path, metavar="DIR", help="look the commits up here (default: nowhere)")
+    verb.add_argument("--old", default="", metavar="REV", help="old end (default: first on that side by its verdict)")
+    verb.add_argument("--new", default="", metavar="REV", help="new end (default: first on that side by its verdict)")
+    add_run_dir(verb, "a new directory, or one of an import, to add to (default: new, under XDG state)")
+    add_quiet(verb)
+    options.add_flags(verb, _SETTINGS)
+
+
+def import_(arguments: argparse.Namespace) -> int:
+    """Read all, then record all of it at once; what is on record already is left out."""
+    path: Path | None = arguments.run_dir
+    run = _known_run(path)
+    if run is None:
+        return _into_new(arguments)
+    with run.lock(), Store.open(run.database) as store:
+        return _add(arguments, run, store)
+
+
+def _known_run(path: Path | None) -> RunDirectory | None:
+    """The import that a directory holds; None when it holds nothing."""
+    if path is None or not RunDirectory(Path.cwd() / path).database.is_file():
+        return None
+    run = RunDirectory.open(path)
+    with Store.open(run.database, readonly=True) as store:
+        if not store.bisection().imported:
+            raise UserError(
+                f"{run.path} holds a bisection that was measured here, and facts of others do not belong to it",
+                "give the import a --run-dir of its own",
+            )
+    return run
+
+
+def _into_new(arguments: argparse.Namespace) -> int:
+    """Everything is read and checked before anything is made."""
+    settings = options.load(options.flags_from(arguments), arguments.config).settings
+    check_terms(settings.bisect.terms)
+    found = _found(arguments, arguments.repo, settings)
+    asked = _asked(arguments, found, settings)
+    name = run_name("import", arguments.only_set or (arguments.index or arguments.files[0]).stem)
+    run = RunDirectory.create(arguments.run_dir, name)
+    with run.lock(), Store.create(run.database, asked) as store:
+        _record(run, store, found)
+        Index().add(
+            IndexEntry(str(run.path), str(asked.repository or ""), asked.old_rev, asked.new_rev, asked.created_at)
+        )
+        return _show(arguments, run, store, len(found), 0)
+
+
+def _add(arguments: argparse.Namespace, run: RunDirectory, store: Store) -> int:
+    """More trials for an import; how it is judged stays as it is."""
+    asked = store.bisection()
+    if options.flags_from(arguments) or arguments.old or arguments.new:
+        raise UserError(
+            f"{run.path} was imported with terms, threshold and ends already", "import into another --run-dir"
+        )
+    if arguments.repo is not None and asked.repository != _top(arguments.repo):
+        raise UserError(f"{run.path} was imported with {asked.repository or 'no repository'}")
+    found = _found(arguments, asked.repository, options.from_json(asked.settings))
+    recorded = store.trials()
+    known = {artifact.sha256: f"trial {n}" for n, trial in recorded for artifact in trial.artifacts}
+    new = trials.unknown(found, known)
+    told = [(f"trial {n} of {run.path}", trial) for n, trial in recorded]
+    trials.check_verdicts([*told, *((one.where, one.trial) for one in new)])
+    _record(run, store, new)
+    return _show(arguments, run, store, len(new), len(found) - len(new))
+
+
+def _top(path: Path) -> Path:
+    with Repository.open(path) as repository:
+        return repository.top
+
+
+def _found(arguments: argparse.Namespace, place: Path | None, settings: Settings) -> tuple[Found, ...]:
+    """The trials that are told of."""
+    entries = _entries(arguments, settings)
+    if place is None:
+        return trials.find(entries, None)
+    with Repository.open(place) as repository:
+        return trials.find(entries, repository)
+
+
+def _entries(arguments: argparse.Namespace, settings: Settings) -> tuple[Entry, ...]:
+    """By the index, or by the flags; the two do not go together."""
+    terms = settings.bisect.terms
+    one_by_one = {name: getattr(arguments, name) for name in ("files", "commit", "kernel", "run", "verdict")}
+    of_an_index = {"--only-set": arguments.only_set, "--verdicts": arguments.verdicts}
+    if arguments.index is not None:
+        if given := [name for name, value in one_by_one.items() if value]:
+            what = "FILE" if given[0] == "files" else f"--{given[0]}"
+            raise UserError(
+                f"--index and {what} do not go together", "the index says which files there are, and of what"
+            )
+        return sheet.entries(arguments.index, terms, verdicts=arguments.verdicts, only=arguments.only_set)
+    if given := [name for name, value in of_an_index.items() if value is not None]:
+        raise UserError(f"{given[0]} goes with --index")
+    return (
+        sheet.entry(
+            arguments.files,
+            arguments.run,
+            commit=arguments.commit,
+            kernel=arguments.kernel,
+            verdict_=sheet.verdict(arguments.verdict, terms, "--verdict"),
+        ),
+    )
+
+
+def _asked(arguments: argparse.Namespace, found: Sequence[Found], settings: Settings) -> BisectionRow:
+    trials.check_verdicts((one.where, one.trial) for one in found)
+    repository = None if arguments.repo is None else _top(arguments.repo)
+    return BisectionRow(
+        repository=repository,
+        old_rev=arguments.old,
+        old_sha=_end(arguments.old, "--old", found, repository),
+        new_rev=arguments.new,
+        new_sha=_end(arguments.new, "--new", found, repository),
+        term_old=settings.bisect.terms.old,
+        term_new=settings.bisect.terms.new,
+        direction=settings.bisect.direction,
+        paths=(),
+        first_parent=False,
+        skips=(),
+        settings=options.to_json(settings),
+        tool_version=version("bisector"),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        imported=True,
+    )
+
+
+def _end(rev: str, flag: str, found: Sequence[Found], place: Path | None) -> str:
+    """The hash, or the name, of an end that was given; an end without figures tells no threshold."""
+    if not rev:
+        return ""
+    names = list(dict.fromkeys(one.trial.commit.sha for one in found))
+    if place is not None:
+        with Repository.open(place) as repository:
+            sha = repository.resolve(rev).sha
+    else:
+        sha = next((name for name in names if name == rev or (len(rev) >= _SHORT and name.startswith(rev))), rev)
+    if sha not in names:
+        raise UserError(f"{flag} {rev}: no trial is of this commit", f"trials are of {', '.join(names[:_LISTED])}, …")
+    return sha
+
+
+def _record(run: RunDirectory, store: Store, found: Sequence[Found]) -> None:
+    """Copies of the files, then all trials in one transaction; what a killed import left is removed."""
+    remove_unfinished(run.path, [artifact for _, trial in store.trials() for artifact in trial.artifacts])
+    first = store.next_n
+    store.add_trials([trials.keep(one, n, run.path) for n, one in enumerate(found, first)])
+
+
+def _show(arguments: argparse.Namespace, run: RunDirectory, store: Store, new: int, known: int) -> int:
+    view = standing.view(run, store)
+    if not arguments.quiet:
+        there = f", {units.plural(known, 'trial')} on record already" if known else ""
+        write(f"{units.plural(new, 'trial')} imported into {run.path}{there}\n\n")
+    write(as_text(answer_lines(view, _WIDTH)))
+    return 0

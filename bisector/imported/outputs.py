@@ -1,0 +1,102 @@
+"""The files of a record: fio's output in any of its formats, or an IOPS log."""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+from bisector.errors import UserError
+from bisector.workload.fio import Output, OutputUnreadable, parse_output
+from bisector.workload.fiotext import parse_text
+from bisector.workload.series import LogUnreadable, parse_iops_log
+
+_TEXT = re.compile(r"^fio-\d+\.", re.MULTILINE)
+_LOG_NAME = re.compile(r".*_iops(?:\.\d+)?\.log")
+_MOST_BYTES = 256 << 20
+_GREATEST = 2**63  # of an integer that the record holds
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A file with its content and, unless it is an IOPS log, what fio told."""
+
+    path: Path
+    data: bytes
+    output: Output | None
+
+    @property
+    def sha256(self) -> str:
+        """What tells it from other files."""
+        return hashlib.sha256(self.data).hexdigest()
+
+
+def content(path: Path) -> bytes:
+    """What a file holds; raises :class:`UserError` when it cannot be read."""
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise UserError(f"{path} has more than {_MOST_BYTES >> 20} MiB: it is no output of fio")
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise UserError(f"there is no file {path}") from error
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
+        raise UserError(f"cannot read {str(path)!r}: {error}") from error
+
+
+def text_of(data: bytes, path: Path) -> str:
+    """The content as text; raises :class:`UserError` with the line that is none."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}:{line}: not UTF-8 text") from error
+
+
+def is_log(path: Path) -> bool:
+    """Whether it is called as fio calls its IOPS logs."""
+    return _LOG_NAME.fullmatch(path.name) is not None
+
+
+def read(path: Path) -> Read:
+    """Read a file by what it looks like; raises :class:`UserError` with its line."""
+    data = content(path)
+    text = text_of(data, path)
+    if is_log(path):
+        _check_log(text, path)
+        return Read(path, data, None)
+    is_json = _TEXT.search(text) is None and "{" in text
+    try:
+        output = parse_output(text) if is_json else parse_text(text)
+    except OutputUnreadable as error:
+        raise UserError(f"{path}:{error.line}: {error}") from error
+    _check_size(output, path)
+    return Read(path, data, output)
+
+
+def _check_log(text: str, path: Path) -> None:
+    """A log that was cut in a line's last number still has lines of numbers."""
+    lines = text.splitlines()
+    try:
+        parse_iops_log(text)
+    except LogUnreadable as error:
+        raise UserError(f"{path}: {error}") from error
+    widths = {line.count(",") for line in lines}
+    if not lines or len(widths) > 1 or not text.endswith("\n"):
+        raise UserError(f"{path}:{max(len(lines), 1)}: the IOPS log is cut off or empty")
+
+
+def _check_size(output: Output, path: Path) -> None:
+    """What cannot be recorded was not measured, either."""
+    if not output.jobs:
+        raise UserError(f"{path}: no job did anything")
+    for figure in _figures(astuple(output)):
+        if not abs(figure) < _GREATEST:
+            raise UserError(f"{path}: {figure} is no figure of any machine")
+
+
+def _figures(value: object) -> Iterator[float]:
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _figures(item)
+    elif isinstance(value, int | float):
+        yield value

@@ -1,0 +1,278 @@
+"""An index of files: a CSV table with a row for each figure, or for each file, and what it is of."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from bisector.errors import UserError
+from bisector.imported.outputs import content, is_log, text_of
+from bisector.model import Terms, Verdict
+
+# In the order in which `bisector import --help` tells them.
+COLUMNS = {
+    "file": "path of fio's output, or of an IOPS log, from the index's directory",
+    "commit": "hash or other name of the commit",
+    "kernel": "what the kernel was called",
+    "run": "which run of the trial it is, the last one counts",
+    "verdict": "what was said of the kernel",
+    "order": "number of the trial",
+    "set": "which trials belong together",
+    "commit_date": "when the commit was made",
+    "job": "number of the job in the file, from 1",
+    "direction": "of the figure: read, write or trim",
+    "iops": "the figure, to be found in the file",
+    "runtime_ms": "the same of the run time",
+}
+# The name of a run that is called like its kernel, and so has none.
+_ONLY_RUN = "fio"
+_OF_A_TRIAL = ("commit", "commit_date", "kernel", "verdict")
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A figure that the index says to be in a file; None what it does not say."""
+
+    where: str
+    direction: str
+    iops: float | None
+    runtime_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of a trial, the run it is of, and where that is written."""
+
+    path: Path
+    run: str
+    where: str
+    expected: tuple[Expected, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A trial as its index tells it; ``where`` is its first row. Empty is what is not told."""
+
+    where: str
+    commit: str
+    commit_date: str
+    kernel: str
+    verdict: Verdict | None
+    files: tuple[File, ...]
+    name: str = ""
+    order: str = ""
+
+    @property
+    def label(self) -> str:
+        """What it is called: commit, kernel, or file."""
+        return self.commit or self.kernel or next(file for file in reversed(self.files) if not is_log(file.path)).run
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A line of a table; ``where`` is ``FILE:LINE``."""
+
+    where: str
+    values: Mapping[str, str]
+
+    def __getitem__(self, column: str) -> str:
+        return self.values.get(column, "")
+
+
+def entries(index: Path, terms: Terms, *, verdicts: Path | None = None, only: str | None = None) -> tuple[Entry, ...]:
+    """The trials of an index in the order of their numbers, or of its lines.
+
+    ``verdicts`` is a table with a verdict for each trial, by number, commit or kernel; ``only`` takes one set.
+    Raises :class:`UserError` with file and line.
+    """
+    rows = [row for row in _rows(index, required="file") if only in (None, row["set"])]
+    if not rows:
+        raise UserError(f"{index}: no row is of the set {only!r}" if only is not None else f"{index}: no rows")
+    trials: dict[tuple[str, ...], list[_Row]] = {}
+    for row in rows:
+        trials.setdefault(_key(row), []).append(row)
+    found = [_entry(of_one, index.parent, terms) for of_one in trials.values()]
+    if verdicts is not None:
+        found = _with_verdicts(found, verdicts, terms)
+    sets = list(dict.fromkeys(entry.name for entry in found))
+    return tuple(sorted(found, key=lambda entry: (sets.index(entry.name), _number(entry))))
+
+
+def entry(files: Sequence[Path], runs: Sequence[str], *, commit: str, kernel: str, verdict_: Verdict | None) -> Entry:
+    """One trial, of files named one by one; raises :class:`UserError`.
+
+    An IOPS log is of the run of the output before it. Without names, runs are called like their files.
+    """
+    if not files:
+        raise UserError("nothing to import", "name the files of a trial, or --index CSV")
+    outputs = [path for path in files if not is_log(path)]
+    if not outputs or is_log(files[0]):
+        raise UserError(f"{files[0]}: an IOPS log stands after the output of its run")
+    if runs and len(runs) != len(outputs):
+        raise UserError(
+            f"--run is given {len(runs)} times, for {len(outputs)} outputs of fio", "once for each, in order"
+        )
+    names = iter(runs or [path.stem for path in outputs])
+    named: list[File] = []
+    for path in files:
+        named.append(File(path, named[-1].run if is_log(path) else next(names), str(path)))
+    return Entry(str(files[0]), commit, "", kernel, verdict_, tuple(named))
+
+
+def _number(entry: Entry) -> int:
+    return int(entry.order) if entry.order else 0
+
+
+def _rows(path: Path, *, required: str) -> Iterator[_Row]:
+    text = text_of(content(path), path)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: list[str] = []
+    try:
+        for values in reader:
+            where = f"{path}:{reader.line_num}"
+            if not header:
+                header = _header(values, where, required)
+            elif values:
+                yield _row(values, header, where, required)
+    except csv.Error as error:
+        raise UserError(f"{path}:{reader.line_num}: not a line of a CSV table: {error}") from error
+
+
+def _header(values: list[str], where: str, required: str) -> list[str]:
+    names = [value.strip() for value in values]
+    if unknown := [name for name in names if name not in COLUMNS]:
+        raise UserError(f"{where}: unknown column {unknown[0]!r}", f"columns are {', '.join(COLUMNS)}")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"{where}: the column {twice[0]!r} is there twice")
+    if required not in names:
+        raise UserError(f"{where}: there is no column {required!r}", f"columns are {', '.join(COLUMNS)}")
+    return names
+
+
+def _row(values: list[str], header: list[str], where: str, required: str) -> _Row:
+    if len(values) != len(header):
+        raise UserError(f"{where}: {len(values)} values for {len(header)} columns")
+    row = _Row(where, {name: value.strip() for name, value in zip(header, values, strict=True)})
+    if not row[required]:
+        raise UserError(f"{where}: {required} is empty")
+    for name in ("order", "job"):
+        if row[name] and not (row[name].isascii() and row[name].isdecimal()):
+            raise UserError(f"{where}: {name} {row[name]!r} is not a number")
+    return row
+
+
+def _key(row: _Row) -> tuple[str, ...]:
+    """What rows of one trial have in common."""
+    own = next((name for name in ("order", "commit", "kernel", "file") if row[name]), "file")
+    return (row["set"], own, row[own])
+
+
+def _entry(rows: Sequence[_Row], directory: Path, terms: Terms) -> Entry:
+    first = rows[0]
+    for row in rows:
+        for name in _OF_A_TRIAL:
+            if row[name] != first[name]:
+                raise UserError(f"{row.where}: {name} is {row[name]!r}, and {first[name]!r} in {first.where}")
+    files = tuple(_files(rows, directory))
+    runs = {file.run for file in files}
+    called = first["kernel"] or (runs.pop() if len(runs) == 1 and not first["commit"] else "")
+    return Entry(
+        where=first.where,
+        commit=first["commit"],
+        commit_date=_date(first),
+        kernel=called,
+        verdict=verdict(first["verdict"], terms, first.where),
+        files=tuple(replace(file, run=_ONLY_RUN) if file.run == called else file for file in files),
+        name=first["set"],
+        order=first["order"],
+    )
+
+
+def _files(rows: Sequence[_Row], directory: Path) -> Iterator[File]:
+    """One for each file, in order of their first rows."""
+    by_file: dict[str, list[_Row]] = {}
+    for row in rows:
+        by_file.setdefault(row["file"], []).append(row)
+    for name, of_one in by_file.items():
+        runs = {row["run"] for row in of_one}
+        if len(runs) > 1:
+            raise UserError(f"{of_one[0].where}: {name} is of several runs: {', '.join(sorted(runs))}")
+        numbered = sorted(of_one, key=lambda row: int(row["job"] or 0))
+        expected = tuple(_expected(row) for row in numbered if row["iops"] or row["runtime_ms"] or row["direction"])
+        path = directory / name
+        yield File(path, of_one[0]["run"] or path.stem, of_one[0].where, expected)
+
+
+def _expected(row: _Row) -> Expected:
+    try:
+        iops = float(row["iops"]) if row["iops"] else None
+        runtime_ms = int(row["runtime_ms"]) if row["runtime_ms"] else None
+    except ValueError as error:
+        raise UserError(f"{row.where}: iops or runtime_ms is not a number: {error}") from error
+    return Expected(row.where, row["direction"], iops, runtime_ms)
+
+
+def _date(row: _Row) -> str:
+    """As git's ``%cI`` from its ``%ci`` or ``%cI``."""
+    text = row["commit_date"]
+    if not text:
+        return ""
+    for read in (datetime.fromisoformat, _git_date):
+        try:
+            return read(text).isoformat()
+        except ValueError:
+            continue
+    raise UserError(f"{row.where}: commit_date {text!r} is no date", "for example 2017-05-14 21:54:33 -0400")
+
+
+def _git_date(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%d %H:%M:%S %z")
+
+
+def verdict(word: str, terms: Terms, where: str) -> Verdict | None:
+    """A person's word as the side it stands for; None for none. Raises :class:`UserError`."""
+    known = {terms.old: Verdict.OLD, terms.new: Verdict.NEW, Verdict.SKIP.value: Verdict.SKIP}
+    if word and word not in known:
+        raise UserError(
+            f"{where}: the verdict {word!r} is neither {terms.old!r} nor {terms.new!r}, nor 'skip'",
+            f"name the two words, the old side's first: --terms {word}:WORD or --terms WORD:{word}",
+        )
+    return known.get(word)
+
+
+def _with_verdicts(found: Iterable[Entry], path: Path, terms: Terms) -> list[Entry]:
+    """The trials with the verdicts of another table, each of which has to be of one of them."""
+    told = {_key(row)[1:]: row for row in _verdict_rows(path)}
+    used = set()
+    result = []
+    for entry in found:
+        keys = (("order", entry.order), ("commit", entry.commit), ("kernel", entry.kernel))
+        row = next((told[key] for key in keys if key in told), None)
+        if row is None:
+            result.append(entry)
+            continue
+        used.add(row.where)
+        for name, known in (("commit", entry.commit), ("kernel", entry.kernel)):
+            if row[name] and known and row[name] != known:
+                raise UserError(f"{row.where}: {name} is {row[name]!r}, and {known!r} in {entry.where}")
+        said = verdict(row["verdict"], terms, row.where)
+        if entry.verdict not in (None, said):
+            raise UserError(f"{row.where}: the verdict contradicts that of {entry.where}")
+        result.append(replace(entry, verdict=said))
+    for row in told.values():
+        if row.where not in used:
+            raise UserError(f"{row.where}: the index has no such trial")
+    return result
+
+
+def _verdict_rows(path: Path) -> Iterator[_Row]:
+    seen: dict[tuple[str, ...], _Row] = {}
+    for row in _rows(path, required="verdict"):
+        if not any(row[name] for name in ("order", "commit", "kernel")):
+            raise UserError(f"{row.where}: neither order nor commit nor kernel says which trial the verdict is of")
+        other = seen.setdefault(_key(row)[1:], row)
+        if other["verdict"] != row["verdict"]:
+            raise UserError(f"{row.where}: the verdict {row['verdict']!r} contradicts that of {other.where}")
+        yield row

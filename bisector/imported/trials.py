@@ -1,0 +1,187 @@
+"""Files and what their index says of them, to the facts of trials."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from bisector.errors import UserError
+from bisector.history.repository import Repository
+from bisector.imported import outputs
+from bisector.imported.outputs import Read
+from bisector.imported.sheet import Entry, Expected, File
+from bisector.model import Commit, JobFigures, Origin, Run, Stage, Timings, Trial, Verdict
+from bisector.record import artifacts
+from bisector.workload.fio import Output, told_apart
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A trial with the files that it was read from, by the names that they get beside the record."""
+
+    trial: Trial
+    files: Mapping[str, Read]
+    where: str
+
+
+def find(entries: Sequence[Entry], repository: Repository | None) -> tuple[Found, ...]:
+    """Read every file and make the trials; commits are those of ``repository``, else as they are called.
+
+    Raises :class:`UserError` with the file and line of what cannot be used.
+    """
+    commits = _commits(entries, repository)
+    found = tuple(_trial(entry, commit) for entry, commit in zip(entries, commits, strict=True))
+    _check_files(found)
+    return found
+
+
+def _commits(entries: Sequence[Entry], repository: Repository | None) -> tuple[Commit, ...]:
+    """Kernels whose commits are not told are told apart by their names, so that no two of them are one."""
+    nameless = iter(told_apart([entry.label for entry in entries if not entry.commit]))
+    return tuple(_commit(entry, entry.commit or next(nameless), repository) for entry in entries)
+
+
+def _commit(entry: Entry, name: str, repository: Repository | None) -> Commit:
+    if repository is None or not entry.commit:
+        return Commit(name, "", entry.kernel or name, entry.commit_date)
+    try:
+        return repository.resolve(entry.commit)
+    except UserError as error:
+        raise UserError(f"{entry.where}: {error}", error.hint) from error
+
+
+def _trial(entry: Entry, commit: Commit) -> Found:
+    runs: list[Run] = []
+    files: dict[str, Read] = {}
+    tools: dict[str, None] = {}
+    for run, of_run in _by_run(entry.files).items():
+        read = [outputs.read(file.path) for file in of_run]
+        told = [(file, one.output) for file, one in zip(of_run, read, strict=True) if one.output is not None]
+        if len(told) != 1:
+            raise UserError(f"{of_run[0].where}: the {run} run has {len(told)} outputs of fio, and not one", _HOW_RUNS)
+        file, output = told[0]
+        _check_expected(file, output.jobs)
+        runs.append(_run(run, output))
+        tools[output.version] = None
+        files |= {f"{artifacts.file_name(run)}/{one.path.name}": one for one in read}
+    _check_judged(entry, runs[-1])
+    workload_s = sum(run.duration_s for run in runs)
+    trial = Trial(
+        commit=commit,
+        started_at=runs[0].started_at,
+        host="",
+        stage=Stage.DONE,
+        fault=None,
+        kernel=None,
+        runs=tuple(runs),
+        timings=Timings(workload_s=workload_s, total_s=workload_s),
+        artifacts=(),
+        origin=Origin(" and ".join(filter(None, tools)), entry.kernel, entry.verdict),
+    )
+    return Found(trial, files, entry.where)
+
+
+_HOW_RUNS = "the files of a run are one output, and the IOPS logs of its jobs"
+
+
+def _by_run(files: Iterable[File]) -> dict[str, list[File]]:
+    runs: dict[str, list[File]] = {}
+    for file in files:
+        runs.setdefault(file.run, []).append(file)
+    return runs
+
+
+def _run(name: str, output: Output) -> Run:
+    duration_s = max(job.runtime_ms for job in output.jobs) / 1000
+    started_at = ""
+    if output.ended_at:
+        start = datetime.fromisoformat(output.ended_at) - timedelta(seconds=duration_s)
+        started_at = start.isoformat(timespec="seconds")
+    return Run(
+        name=name,
+        started_at=started_at,
+        duration_s=duration_s,
+        jobs=output.jobs,
+        cache_before=None,
+        cache_after=None,
+        contention=None,
+        clock_drift_s=None,
+        disks=output.disks,
+    )
+
+
+def _check_expected(file: File, jobs: Sequence[JobFigures]) -> None:
+    """What the index says of a file is in it."""
+    if file.expected and len(file.expected) != len(jobs):
+        raise UserError(f"{file.where}: {file.path} has {len(jobs)} figures, and the index {len(file.expected)}")
+    for expected, job in zip(file.expected, jobs, strict=False):
+        for name, said, known in _pairs(expected, job):
+            if said != known:
+                raise UserError(f"{expected.where}: {name} is {said}, and {known} in {file.path}")
+
+
+def _pairs(expected: Expected, job: JobFigures) -> Iterator[tuple[str, object, object]]:
+    yield "direction", expected.direction or job.direction, job.direction
+    iops = job.iops_mean if expected.iops is None else expected.iops
+    # An index may have rounded, or have the figure of fio's JSON.
+    yield "iops", job.iops_mean if abs(iops - job.iops_mean) <= 1 else iops, job.iops_mean
+    yield "runtime_ms", job.runtime_ms if expected.runtime_ms is None else expected.runtime_ms, job.runtime_ms
+
+
+def _check_judged(entry: Entry, run: Run) -> None:
+    """A job that stood still must not pass for a slow one."""
+    for job in run.jobs:
+        if job.direction == "read" and not job.iops_mean > 0:
+            raise UserError(f"{entry.where}: job {job.name} of the {run.name} run has no IOPS: that is no measurement")
+
+
+def _check_files(found: Iterable[Found]) -> None:
+    seen: dict[str, Path] = {}
+    for one in found:
+        for read in one.files.values():
+            other = seen.setdefault(read.sha256, read.path)
+            if other is not read.path:
+                raise UserError(f"{one.where}: {read.path} and {other} have one content, and cannot be two runs")
+
+
+def check_verdicts(trials: Iterable[tuple[str, Trial]]) -> None:
+    """Raise :class:`UserError` when a commit is said to be on both sides; each trial comes with where it is told."""
+    said: dict[str, tuple[Verdict, str]] = {}
+    for where, trial in trials:
+        if trial.origin is None or trial.origin.verdict is None:
+            continue
+        verdict, first = said.setdefault(trial.commit.sha, (trial.origin.verdict, where))
+        if verdict is not trial.origin.verdict:
+            raise UserError(
+                f"{where}: the verdict on {trial.commit.short} contradicts that of {first}",
+                "leave out the verdict of one of them; the figures of both count",
+            )
+
+
+def unknown(found: Iterable[Found], known: Mapping[str, str]) -> tuple[Found, ...]:
+    """Those trials whose files are not on record yet; ``known`` has the SHA-256 of files and what they are of.
+
+    Raises :class:`UserError` for one that is there in part.
+    """
+    new = []
+    for one in found:
+        there = [read for read in one.files.values() if read.sha256 in known]
+        if not there:
+            new.append(one)
+        elif len(there) < len(one.files):
+            first = there[0]
+            raise UserError(
+                f"{one.where}: {first.path} is on record, in {known[first.sha256]}, and others of its trial are not",
+                "all files of a trial are imported together, into a new --run-dir",
+            )
+    return tuple(new)
+
+
+def keep(found: Found, n: int, run_dir: Path) -> Trial:
+    """The trial with copies of its files as artifacts; they are on the disk when this returns."""
+    directory = artifacts.trial_directory(run_dir, n, found.trial.commit)
+    for name, read in found.files.items():
+        target = directory / name
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(read.data)
+    return replace(found.trial, artifacts=artifacts.collect(directory, run_dir))

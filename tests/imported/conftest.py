@@ -1,0 +1,52 @@
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bisector import standing
+from bisector.cli import main
+from bisector.record.rundir import RunDirectory
+from bisector.record.store import Store
+from bisector.report.status import BisectionView
+
+
+@dataclass
+class Desk:
+    """A directory of a person's own, from which things are imported into ``run``."""
+
+    path: Path
+    output: pytest.CaptureFixture[str]
+
+    @property
+    def run(self) -> Path:
+        return self.path / "run"
+
+    def imports(self, *words: str | Path) -> str:
+        """What is said of an import that succeeds."""
+        assert main(["import", *map(str, words), "--run-dir", str(self.run)]) == 0
+        return self.output.readouterr().out
+
+    def refuses(self, *words: str | Path) -> str:
+        """What is said of one that is refused."""
+        self.output.readouterr()
+        assert main(["import", *map(str, words), "--run-dir", str(self.run)]) == 2
+        said = self.output.readouterr()
+        assert said.out == ""
+        assert said.err.startswith("bisector: ")
+        return said.err
+
+    def table(self) -> str:
+        assert main(["table", "--run-dir", str(self.run)]) == 0
+        return self.output.readouterr().out
+
+    @property
+    def view(self) -> BisectionView:
+        with Store.open(self.run / "record.sqlite", readonly=True) as store:
+            return standing.view(RunDirectory(self.run), store)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    return Desk(tmp_path, capsys)

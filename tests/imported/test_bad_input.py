@@ -1,0 +1,311 @@
+"""What cannot be imported: a sentence with file and line, and nothing is recorded."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bisector.errors import UserError
+from bisector.imported import sheet
+from bisector.model import State, Terms, Verdict
+from bisector.record.rundir import RunDirectory
+from bisector.record.store import Store
+from tests.analysis.recorded import RECORDED
+from tests.history import histories
+from tests.imported.conftest import Desk
+from tests.record import examples
+
+SET = RECORDED / "lvmcache-bisect-2017"
+FIO = RECORDED.parent / "fio"
+SLOW = tuple(SET / f"13-4.12.0-rc1+78c45607b909-{run}.txt" for run in ("empty", "full"))
+FAST = tuple(SET / f"14-4.12.0-rc1+6cf4cc8f8b3b-{run}.txt" for run in ("empty", "full"))
+
+
+def index(desk: Desk, *rows: str, header: str = "commit,run,verdict,file") -> tuple[str, Path]:
+    path = desk.path / "index.csv"
+    path.write_text("\n".join((header, *rows)) + "\n", encoding="utf-8")
+    return "--index", path
+
+
+def row(commit: str, file: Path, verdict: str = "", run: str = "full") -> str:
+    return f"{commit},{run},{verdict},{file}"
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "message"),
+    [
+        (
+            "commit,run,file,iops_mean",
+            ["a,b,c,1"],
+            "index.csv:1: unknown column 'iops_mean'\n  columns are file, commit",
+        ),
+        ("commit,run", ["a,b"], "index.csv:1: there is no column 'file'"),
+        ("file,file", ["a,b"], "index.csv:1: the column 'file' is there twice"),
+        ("commit,file", ["a,b", "a"], "index.csv:3: 1 values for 2 columns"),
+        ("commit,file", ["a,"], "index.csv:2: file is empty"),
+        ("commit,file", ["a,missing.txt"], "there is no file"),
+        ("commit,file", ["a,missing\0.txt"], "cannot read"),
+        ("commit,file", [], "no rows"),
+        ("order,file", ["one,x.txt"], "index.csv:2: order 'one' is not a number"),
+        ("iops,file", ["many,x.txt"], "index.csv:2: iops or runtime_ms is not a number"),
+        ("commit_date,file", ["May,x.txt"], "index.csv:2: commit_date 'May' is no date"),
+        ("verdict,file", ["good,x.txt"], "index.csv:2: the verdict 'good' is neither 'broken' nor 'fixed'"),
+        ("order,commit,file", ["1,a,x.txt", "1,b,y.txt"], "index.csv:3: commit is 'b', and 'a' in"),
+        ("commit,file", ['a,"x.txt'], "index.csv:2: not a line of a CSV table"),
+        ("run,file", ["empty,x.txt", "full,x.txt"], "index.csv:2: x.txt is of several runs: empty, full"),
+    ],
+)
+def test_an_index_with_an_error(desk: Desk, header: str, rows: list[str], message: str) -> None:
+    assert message in desk.refuses(*index(desk, *rows, header=header))
+    assert not desk.run.exists()
+
+
+def test_an_index_that_says_other_figures(desk: Desk) -> None:
+    header = "commit,run,job,iops,runtime_ms,file"
+    right, other = f"a,full,1,17398,900076,{SLOW[1]}", f"a,full,2,6940,900089,{SLOW[1]}"
+    assert "index.csv:3: iops is 6940.0, and 694.0 in" in desk.refuses(*index(desk, right, other, header=header))
+    assert "has 2 figures, and the index 1" in desk.refuses(*index(desk, right, header=header))
+    time = f"a,full,2,694,90008,{SLOW[1]}"
+    assert "index.csv:3: runtime_ms is 90008, and 900089 in" in desk.refuses(*index(desk, right, time, header=header))
+
+
+def test_a_file_that_is_damaged(desk: Desk) -> None:
+    cut = desk.path / "cut.txt"
+    cut.write_bytes(SLOW[0].read_bytes()[:1500])
+    assert f"{cut}:26: fio's output is cut off in this line: 'issued" in desk.refuses(*index(desk, row("a", cut)))
+    cut.write_bytes(SLOW[0].read_bytes() + SLOW[1].read_bytes())
+    assert "a second output of fio begins here" in desk.refuses(cut)
+    cut.write_bytes(b"fio-2.16\n\xff\n")
+    assert f"{cut}:2: not UTF-8 text" in desk.refuses(cut)
+    cut.write_text(SLOW[0].read_text().replace("fio-2.16", "fio-1.99"), encoding="utf-8")
+    assert f"{cut}:2: fio-1.99 is unknown here" in desk.refuses(cut)
+    cut.write_text((FIO / "partial-3.33.json").read_text()[:4000], encoding="utf-8")
+    assert "fio's JSON is cut off" in desk.refuses(cut)
+    cut.write_text((FIO / "partial-3.33.json").read_text().replace('"runtime" : 40001', '"runtime" : 1e999'))
+    assert "fio's JSON lacks" in desk.refuses(cut)
+    cut.write_text((FIO / "partial-3.33.json").read_text().replace('"majf" : 0', f'"majf" : {2**63}'))
+    assert "is no figure of any machine" in desk.refuses(cut)
+    assert not desk.run.exists()
+
+
+def test_a_log_that_is_cut(desk: Desk) -> None:
+    log = desk.path / "x_iops.1.log"
+    whole = (FIO / "partial_iops.1.log").read_text(encoding="utf-8")
+    for text in (whole[:-2], whole + "4000, 9", whole + "4000, 9\n", ""):
+        log.write_text(text, encoding="utf-8")
+        assert f"{log}" in desk.refuses(FIO / "partial-3.33.json", log)
+    log.write_text(whole, encoding="utf-8")
+    assert "stands after the output of its run" in desk.refuses(log, FIO / "partial-3.33.json")
+    desk.imports(FIO / "partial-3.33.json", log)
+    (trial,) = desk.view.trials
+    assert {artifact.name for artifact in trial.trial.artifacts} == {
+        "partial-3.33/partial-3.33.json",
+        "partial-3.33/x_iops.1.log",
+    }
+
+
+def test_one_trial_by_flags(desk: Desk) -> None:
+    said = ("--commit", "6cf4cc8f8b3b", "--kernel", "4.12.0-rc1+", "--verdict", "fixed", "--threshold", "20000")
+    desk.imports(*FAST, "--run", "empty", "--run", "full", *said)
+    (shown,) = desk.view.trials
+    assert (shown.trial.commit.sha, shown.trial.commit.subject) == ("6cf4cc8f8b3b", "4.12.0-rc1+")
+    assert ([run.name for run in shown.trial.runs], shown.verdict) == (["empty", "full"], Verdict.NEW)
+    assert shown.trial.origin is not None
+    assert shown.trial.origin.verdict is Verdict.NEW
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "nothing to import"),
+        ((FAST[0], "--run", "empty", "--run", "full"), "--run is given 2 times, for 1 outputs of fio"),
+        ((FAST[0], "--index", "x.csv"), "--index and FILE do not go together"),
+        (("--index", "x.csv", "--commit", "a"), "--index and --commit do not go together"),
+        ((FAST[0], "--only-set", "a"), "--only-set goes with --index"),
+        ((FAST[0], "--verdict", "good"), "--verdict: the verdict 'good' is neither 'broken' nor 'fixed'"),
+        (("--index", RECORDED / "index.csv", "--only-set", "none"), "no row is of the set 'none'"),
+        ((FAST[0], "--old", "v1"), "--old v1: no trial is of this commit"),
+        ((*FAST, "--run", "full", "--run", "full"), "the full run has 2 outputs of fio, and not one"),
+        ((FAST[0], FAST[0]), "the 14-4.12.0-rc1+6cf4cc8f8b3b-empty run has 2 outputs"),
+        ((FAST[0], "--repo", "nowhere"), "nowhere is not a directory"),
+        ((FAST[0], "--terms", "bad:good"), "'bad' cannot"),
+    ],
+)
+def test_flags_that_do_not_go_together(desk: Desk, words: tuple[str | Path, ...], message: str) -> None:
+    said = desk.refuses(*words)
+    assert message in said or "means the other end" in said
+    assert not desk.run.exists()
+
+
+def test_a_commit_with_two_verdicts(desk: Desk) -> None:
+    header = "order,commit,run,verdict,file"
+    rows = [f"1,a,full,broken,{SLOW[1]}", f"2,a,full,fixed,{FAST[1]}"]
+    said = desk.refuses(*index(desk, *rows, header=header))
+    assert "index.csv:3: the verdict on a contradicts that of" in said
+    assert not desk.run.exists()
+    # and when they come one after the other
+    desk.imports(*index(desk, rows[0], header=header))
+    assert "contradicts that of trial 1" in desk.refuses(*index(desk, rows[1], header=header))
+    assert len(desk.view.trials) == 1
+
+
+def test_a_commit_under_two_names_of_one_repository(desk: Desk) -> None:
+    shas = histories.build(desk.path / "linux", histories.linear(2))
+    rows = (row(shas["c1"][:12], SLOW[1], "broken"), row("main", FAST[1], "fixed"))
+    assert "contradicts that of" in desk.refuses(*index(desk, *rows), "--repo", desk.path / "linux")
+    assert "index.csv:2: unknown revision 'v9'" in desk.refuses(
+        *index(desk, row("v9", SLOW[1])), "--repo", desk.path / "linux"
+    )
+
+
+def test_verdicts_of_another_table(desk: Desk) -> None:
+    verdicts = desk.path / "verdicts.csv"
+
+    def refused(text: str) -> str:
+        verdicts.write_text(text, encoding="utf-8")
+        return desk.refuses(*index(desk, row("a", SLOW[1], "broken")), "--verdicts", verdicts)
+
+    assert "verdicts.csv:2: the index has no such trial" in refused("commit,verdict\nb,fixed\n")
+    assert "verdicts.csv:2: the verdict contradicts that of" in refused("commit,verdict\na,fixed\n")
+    assert "verdicts.csv:3: the verdict 'fixed' contradicts" in refused("commit,verdict\na,broken\na,fixed\n")
+    assert "says which trial the verdict is of" in refused("verdict\nbroken\n")
+    assert "verdicts.csv:2: verdict is empty" in refused("commit,verdict\na,\n")
+    verdicts.write_text("commit,verdict\na,broken\n", encoding="utf-8")
+    desk.imports(*index(desk, row("a", SLOW[1])), "--verdicts", verdicts)
+    assert desk.view.trials[0].trial.origin is not None
+    assert desk.view.trials[0].trial.origin.verdict is Verdict.OLD
+
+
+def test_the_same_files_again(desk: Desk) -> None:
+    first = index(desk, row("a", SLOW[0], run="empty"), row("a", SLOW[1]))
+    desk.imports(*first)
+    assert "0 trials imported into" in desk.imports(*first)
+    both = index(desk, row("a", SLOW[0], run="empty"), row("a", SLOW[1]), row("b", FAST[1]))
+    assert "1 trial imported into" in desk.imports(*both)
+    assert [trial.trial.commit.sha for trial in desk.view.trials] == ["a", "b"]
+    copy = desk.path / "copy.txt"
+    shutil.copy(SLOW[1], copy)
+    assert "0 trials imported" in desk.imports(copy)  # under another name and without its commit
+    new = desk.path / "new.txt"
+    new.write_text(SLOW[1].read_text().replace(" pid=", " pid=1"), encoding="utf-8")
+    assert "and others of its trial are not" in desk.refuses(*index(desk, row("c", copy, run="empty"), row("c", new)))
+    assert "have one content, and cannot be two runs" in desk.refuses(
+        *index(desk, row("d", new), row("e", Path(shutil.copy(new, desk.path / "other.txt"))))
+    )
+
+
+def test_what_was_settled_at_the_first_import_stays(desk: Desk) -> None:
+    desk.imports(SLOW[1])
+    assert "was imported with terms, threshold and ends already" in desk.refuses(FAST[1], "--threshold", "5")
+    histories.build(desk.path / "linux", histories.linear(2))
+    assert "was imported with no repository" in desk.refuses(FAST[1], "--repo", desk.path / "linux")
+
+
+def test_a_directory_of_something_else(desk: Desk) -> None:
+    desk.run.mkdir()
+    (desk.run / "letters.txt").write_text("Dear diary\n", encoding="utf-8")
+    assert "is not empty, and it is no run directory" in desk.refuses(SLOW[1])
+
+
+def test_a_bisection_of_ours_is_left_alone(desk: Desk) -> None:
+    run = RunDirectory.create(desk.run, "x")
+    with Store.create(run.database, examples.bisection()) as store:
+        store.add_trial(examples.measured(1))
+        with run.lock():
+            assert "holds a bisection that was measured here" in desk.refuses(SLOW[1])
+        store.set_state(State.STOPPED)
+        assert "holds a bisection that was measured here" in desk.refuses(SLOW[1])
+        assert len(store.trials()) == 1
+
+
+def test_an_import_beside_an_import(desk: Desk) -> None:
+    desk.imports(SLOW[1])
+    with RunDirectory(desk.run).lock():
+        assert "is in use by process" in desk.refuses(FAST[1])
+
+
+def test_a_job_that_stood_still_is_no_measurement(desk: Desk) -> None:
+    text = (FIO / "partial-3.33.json").read_text(encoding="utf-8")
+    still = desk.path / "still.json"
+    figure = text.index('"iops" : ')
+    still.write_text(text[:figure] + '"iops" : 0.0,' + text[text.index("\n", figure) :], encoding="utf-8")
+    assert "has no IOPS: that is no measurement" in desk.refuses(still)
+
+
+KILLED_AT_EACH_WRITE = """
+import os, shutil, signal, sys
+from pathlib import Path
+from bisector.cli import main
+from bisector.record.store import Store
+
+run = Path(sys.argv[-1])
+EVENTS = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "sqlite3.connect"}
+
+def trials():
+    with Store.open(run / "record.sqlite", readonly=True) as store:
+        return [trial.commit.sha for _, trial in store.trials()]
+
+def in_a_child(kill_at):
+    left = kill_at
+    def count(event, arguments):
+        nonlocal left
+        writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        left -= event in EVENTS or bool(writes)
+        if left == 0:
+            left = -1  # killing is an event, too
+            os.kill(os.getpid(), signal.SIGKILL)
+    child = os.fork()
+    if child == 0:
+        sys.addaudithook(count)
+        os._exit(main(sys.argv[1:]))
+    return os.waitpid(child, 0)[1]
+
+for moment in range(1, 1000):
+    shutil.rmtree(run, ignore_errors=True)
+    status = in_a_child(moment)
+    recorded = trials() if (run / "record.sqlite").is_file() else []
+    assert recorded in ([], ["a", "b"]), (moment, recorded)
+    if os.WIFEXITED(status):
+        assert status == 0, status
+        print("killed at", moment - 1)
+        break
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    assert in_a_child(-1) == 0
+    assert trials() == ["a", "b"], (moment, trials())
+    assert len(list((run / "trials").iterdir())) == 2, moment
+"""
+
+
+def test_kill_9_wherever_it_comes(desk: Desk) -> None:
+    """Nothing is recorded or all of it is, and the same command again makes it whole."""
+    words = map(str, index(desk, row("a", SLOW[1]), row("b", FAST[1])))
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED_AT_EACH_WRITE, "import", *words, "--quiet", "--run-dir", str(desk.run)],
+        env={**os.environ, "PYTHONPATH": os.fspath(Path(__file__).parent.parent.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    moments = int(ended.stdout.split("killed at ")[1])
+    assert moments > 10
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(max_size=200), st.sampled_from(["", "file,commit,order,verdict,iops,job,commit_date\n", "file\n"]))
+def test_any_text_is_an_index_or_an_error(tmp_path: Path, text: str, header: str) -> None:
+    path = tmp_path / "index.csv"
+    path.write_bytes((header + text).encode("utf-8", "surrogatepass"))
+    try:
+        found = sheet.entries(path, Terms())
+    except UserError as error:
+        caught = str(error)
+    else:
+        assert found
+        return
+    assert caught.startswith(str(path))

@@ -1,0 +1,198 @@
+"""The bisect by hand of 2017, imported: its verdicts, its answer, its table."""
+
+import csv
+import json
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from bisector.cli import main
+from bisector.model import State, Verdict
+from tests.analysis.recorded import RECORDED
+from tests.history import histories
+from tests.history.histories import Node
+from tests.imported.conftest import Desk
+
+SET = "lvmcache-bisect-2017"
+INDEX = ("--index", RECORDED / "index.csv")
+BISECT = (*INDEX, "--only-set", SET, "--verdicts", RECORDED / "expected-verdicts.csv")
+ARTICLE = ("--threshold", "20000")
+FIX, PARENT = "6cf4cc8f8b3b", "4d44ec5ab751"
+
+# The order of the kernels that were tried: the device mapper's branch off v4.12-rc1, merged after 243bfd2c052d. Of
+# what lies between them there is one commit here and there.
+_BRANCH = ("78c45607b909", "b1", PARENT, FIX, "b2", "701e03e4e180", "f98e0eb68008")
+_AFTER = ("d51aff16e821", "331da109ec20", "6ce478291137", "b870aa901f4b", "m1", "458bc30cec26", "5518b69b7668")
+_BASE, _MAINLINE, _MERGE = "2ea659a9ef48", "243bfd2c052d", "a58a260fd96b"
+
+
+def _node(name: str, *parents: str) -> Node:
+    """A commit with its real hash for a tag, so that it is found by it."""
+    files = histories.KERNEL_TREE if not parents else {}
+    return Node(name, parents, files, tags=(name,))
+
+
+def history() -> list[Node]:
+    nodes = [_node(_BASE)]
+    nodes += [_node(name, before) for before, name in zip((_BASE, *_BRANCH), _BRANCH, strict=False)]
+    nodes += [_node(_MAINLINE, _BASE), _node(_MERGE, _MAINLINE, _BRANCH[-1])]
+    return nodes + [_node(name, before) for before, name in zip((_MERGE, *_AFTER), _AFTER, strict=False)]
+
+
+@pytest.fixture(scope="module")
+def linux(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("history") / "linux"
+    histories.build(path, history())
+    return path
+
+
+def persons() -> list[str]:
+    with (RECORDED / "expected-verdicts.csv").open(encoding="utf-8", newline="") as file:
+        return [row["verdict"] for row in csv.DictReader(file)]
+
+
+def test_the_persons_sixteen_verdicts(desk: Desk) -> None:
+    assert "16 trials imported" in desk.imports(*BISECT, *ARTICLE)
+    view = desk.view
+    assert [view.terms.word(trial.verdict) for trial in view.trials] == persons()
+    origins = [trial.trial.origin for trial in view.trials]
+    assert [view.terms.word(origin.verdict) for origin in origins if origin and origin.verdict] == persons()
+    assert {origin.tool for origin in origins if origin} == {"fio-2.16"}
+    assert (view.state, view.first_fixed) == (State.IMPORTED, None)
+    assert "by the word of" not in desk.table()
+
+
+def test_the_line_between_the_ends_without_a_threshold(desk: Desk) -> None:
+    """The parent lies between both levels: where the rule puts it on the other side, that is shown, and both stay."""
+    desk.imports(*BISECT)
+    view = desk.view
+    assert view.threshold_iops is not None
+    differing = [
+        trial.trial.commit.sha
+        for trial in view.trials
+        if trial.trial.origin is not None and trial.verdict is not trial.trial.origin.verdict
+    ]
+    assert differing == ([PARENT] if view.threshold_iops < 6120 else [])
+    assert desk.table().count("broken by the word of those who measured it") == len(differing)
+
+
+def test_the_first_fixed_commit(desk: Desk, linux: Path) -> None:
+    assert f"{FIX}" in desk.imports(*BISECT, *ARTICLE, "--repo", linux)
+    view = desk.view
+    assert view.state is State.FOUND
+    assert view.first_fixed is not None
+    assert (view.first_fixed.subject, view.candidates) == (FIX, (view.first_fixed,))
+    assert view.first_fixed.sha == histories.git(linux, "rev-parse", f"{FIX}^{{commit}}")
+    assert (view.old.subject, view.new.subject) == ("243bfd2c052d", "5518b69b7668")
+
+
+def test_what_nobody_tried_stays_possible(desk: Desk, linux: Path) -> None:
+    desk.imports(*BISECT, "--threshold", "5000", "--repo", linux)
+    view = desk.view
+    assert (view.state, [commit.subject for commit in view.candidates]) == (State.NARROWED, [PARENT, "b1"])
+    table = desk.table()
+    assert "the first fixed commit is one of 2 commits" in table
+    assert "broken by the word of those who measured it" in table
+
+
+def test_the_order_of_measuring_does_not_matter(desk: Desk, linux: Path) -> None:
+    with (RECORDED / "index.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["set"] == SET]
+    for row in rows:
+        row["order"] = str(17 - int(row["order"]))
+        row["file"] = str(RECORDED / row["file"])
+    with (desk.path / "index.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    desk.imports("--index", "index.csv", *ARTICLE, "--repo", linux)
+    view = desk.view
+    assert view.first_fixed is not None
+    assert view.first_fixed.subject == FIX
+
+
+def test_a_table_worth_posting(desk: Desk) -> None:
+    desk.imports(*BISECT, *ARTICLE)
+    lines = desk.table().splitlines()
+    assert lines[:3] == [
+        " n  commit        date        verdict       IOPS empty        IOPS full  subject",
+        " 1  4.12.0-rc1+               broken    8,210 / 35,866     730 /  2,141  4.12.0-rc1+",
+        " 2  5518b69b7668  2017-07-05  fixed    48,444 / 50,808  20,077 / 23,228  4.12.0+5518b69b7668",
+    ]
+    assert lines[14:16] == [
+        "14  6cf4cc8f8b3b  2017-05-14  fixed    37,785 / 38,345  20,877 / 21,688  4.12.0-rc1+6cf4cc8f8b3b",
+        "15  4d44ec5ab751  2017-05-14  broken    7,006 / 10,090   6,120 /  7,911  4.12.0-rc1+4d44ec5ab751",
+    ]
+    assert not any("seconds" in line for line in lines)
+    assert "origin       imported, measured by others with fio-2.16" in "\n".join(lines)
+
+
+def test_all_sets_at_once(desk: Desk) -> None:
+    """What only writes is measured and not judged; each file is kept as it is, by its SHA-256."""
+    assert "56 trials imported" in desk.imports(*INDEX)
+    view = desk.view
+    assert {trial.verdict for trial in view.trials} == {Verdict.MEASURED}
+    assert len({trial.trial.commit.sha for trial in view.trials}) == 55  # of one commit there are two kernels
+    files = {artifact.sha256: desk.run / artifact.path for trial in view.trials for artifact in trial.trial.artifacts}
+    raw = [path.read_bytes() for path in RECORDED.rglob("*.txt")]
+    assert files.keys() == {sha256(content).hexdigest() for content in raw}
+    assert {path.read_bytes() for path in files.values()} == set(raw)
+    assert "no job of its last run reads" in desk.table()
+
+
+def test_json(desk: Desk) -> None:
+    desk.imports(*BISECT, *ARTICLE)
+    assert main(["status", "--json", "--run-dir", str(desk.run)]) == 0
+    whole = json.loads(desk.output.readouterr().out)
+    assert (whole["state"], whole["repository"], whole["resume_command"]) == ("imported", None, None)
+    first = whole["trials"][0]
+    assert first["origin"] == {"tool": "fio-2.16", "kernel": "4.12.0-rc1+", "verdict": "old"}
+    assert (first["kernel"], first["runs"][1]["contention"], first["runs"][1]["clock_drift_s"]) == (None, None, None)
+    assert first["runs"][1]["started_at"] == "2017-07-28T18:36:40"
+    job = first["runs"][1]["jobs"][0]
+    assert (job["iops_mean"], job["iops_stddev"], job["clat_p99_ns"]) == (2141, None, 100_864_000)
+    assert job["latencies"][0]["kind"] == "slat"
+    assert [disk["name"] for disk in first["runs"][1]["disks"]][:2] == ["dm-2", "dm-1"]
+
+
+def test_there_is_nothing_to_resume(desk: Desk) -> None:
+    desk.imports(*BISECT, *ARTICLE)
+    assert main(["resume", "--run-dir", str(desk.run)]) == 2
+    assert "was imported, and nothing is measured in it" in desk.output.readouterr().err
+
+
+def test_reset_of_an_import_needs_no_hypervisor(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bisector.commands.upkeep.open_hypervisor", None)
+    desk.imports(*BISECT, *ARTICLE)
+    assert main(["reset", "--run-dir", str(desk.run)]) == 0
+    assert len(desk.view.trials) == 16
+    assert main(["reset", "--delete", "--run-dir", str(desk.run)]) == 0
+    assert not desk.run.exists()
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "json", "mail"])
+@pytest.mark.parametrize("words", [BISECT, INDEX], ids=["bisect", "all"])
+def test_a_report_says_nothing_of_how_we_would_have_measured(
+    desk: Desk, linux: Path, form: str, words: tuple[str | Path, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{name}_NAME", "A U Thor")
+        monkeypatch.setenv(f"GIT_{name}_EMAIL", "author@example.com")
+    desk.imports(*words, *ARTICLE, *(("--repo", linux) if words is BISECT else ()))
+    desk.output.readouterr()
+    assert main(["report", "--format", form, "--run-dir", str(desk.run)]) == 0
+    said = desk.output.readouterr().out
+    assert "fio-2.16" in said
+    assert ("improvement" in said if form == "mail" else "The first fixed commit" in said) is (
+        words is BISECT and form != "json"
+    )
+    for ours in ("partial.fio", "kconfig", "virtual machine", "bisector start", "FILE_SIZE"):
+        assert ours not in said
+
+
+def test_a_report_has_the_word_of_those_who_measured(desk: Desk) -> None:
+    desk.imports(*BISECT, "--threshold", "5000")
+    desk.output.readouterr()
+    assert main(["report", "--run-dir", str(desk.run)]) == 0
+    assert "by the word of those who" in " ".join(desk.output.readouterr().out.split())
