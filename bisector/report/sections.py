@@ -114,9 +114,12 @@ def _evaluations(report: Report) -> str:
         units.duration(view.trials_s),
     ]
     early = any(run.stopped_early for trial in view.trials for run in trial.trial.runs)
+    order = "the order of history, place counts commits from the old end"
+    if all(row.place is None for row in report.rows):
+        order = "the order of their dates, for no repository tells that of history"
     return (
-        f"{', '.join(parts)}. Rows are in the order of history, n is the order of measuring, place counts commits from"
-        " the old end; figures are the mean IOPS of each job."
+        f"{', '.join(parts)}. Rows are in {order}; n is the order of measuring."
+        " Figures are the mean IOPS of each job."
         + (f" A run with {EARLY} was ended early, when its side was clear; the others are whole." if early else "")
     )
 
