@@ -96,7 +96,7 @@ def test_a_file_that_is_damaged(desk: Desk) -> None:
 def test_a_log_that_is_cut(desk: Desk) -> None:
     log = desk.path / "x_iops.1.log"
     whole = (FIO / "partial_iops.1.log").read_text(encoding="utf-8")
-    for text in (whole[:-2], whole + "4000, 9", whole + "4000, 9\n", ""):
+    for text in (whole[:-2], whole + "44000, 9, 0\n", whole + "4000, 9", whole + "4000, 9\n", ""):
         log.write_text(text, encoding="utf-8")
         assert f"{log}" in desk.refuses(FIO / "partial-3.33.json", log)
     log.write_text(whole, encoding="utf-8")
@@ -197,6 +197,17 @@ def test_the_same_files_again(desk: Desk) -> None:
     assert "have one content, and cannot be two runs" in desk.refuses(
         *index(desk, row("d", new), row("e", Path(shutil.copy(new, desk.path / "other.txt"))))
     )
+
+
+def test_what_a_killed_import_left_is_removed_by_the_next(desk: Desk) -> None:
+    desk.imports(SLOW[1], "--kernel", "a kernel/of mine")
+    (left,) = (desk.run / "trials").iterdir()
+    assert left.name == "0001-a-kernel-of-"
+    for name in ("0002-b", "letters"):
+        (desk.run / "trials" / name).mkdir()
+    desk.imports(FAST[1])
+    names = {path.name for path in (desk.run / "trials").iterdir()}
+    assert names == {left.name, "0002-14-4.12.0-rc", "letters"}
 
 
 def test_what_was_settled_at_the_first_import_stays(desk: Desk) -> None:

@@ -162,6 +162,13 @@ def refused(text: str) -> tuple[int, str]:
     [
         ("fio-2.16\n", "fio-1.59\n", 3, "fio-1.59 is unknown here; known are fio 2.0 to 3.x"),
         ("fio-2.16\n", "fio-4.0\n", 3, "fio-4.0 is unknown"),
+        ("fio-2.16\n", "fio-3.16\n", 9, "this is not how fio-3.16 writes: parts of two outputs?"),
+        ("avg= 7.84, stdev= 5.41", "avg= 7.84, stdev= 5.4", 10, "not a whole line"),
+        ("avg= 7.84, stdev= 5.41", "avg= 7.84, stdev= 5", 10, "not a whole line"),
+        ("partial: (groupid=0, jobs=1): err= 0: pid=1675: Fri Jul 28 18:51:41 2017\n", "", 30,
+         "figures of read that belong to no job"),
+        ("partial: (groupid=0, jobs=1): err= 0: pid=1675: Fri Jul 28 18:51:41 2017\n  read ", "  write", 30,
+         "figures of write that belong to no job"),
         ("fio-2.16\n", "", 7, "fio's version does not stand above this job"),
         ("iops=2141,", "iops=214,", 9, "214 IOPS for 900093 ms are not the 1927642 I/Os issued"),
         ("bw=8566.5KB/s", "bw=856.5KB/s", 9, "856.5KB/s for 900093 ms are not 7529.9MB"),
