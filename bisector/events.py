@@ -10,7 +10,8 @@ from bisector.model import Commit, Stage, Trial, Verdict
 class Planned:
     """The next trial: which commit, why, how many candidates and steps are left (0: unknown).
 
-    This trial is one of the steps that are left.
+    This trial is one of the steps that are left. Where commits have probabilities, ``probability`` is that of the
+    likeliest one, and the candidates have 99 % of it together.
     """
 
     n: int
@@ -18,6 +19,7 @@ class Planned:
     purpose: str
     candidates_left: int
     steps_left: int
+    probability: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

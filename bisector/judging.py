@@ -15,7 +15,7 @@ from bisector.analysis.quality import Limits, weaknesses
 from bisector.analysis.settle import Again, Evidence, Measured, Settlement, Untestable, lacks_whole_run, settle
 from bisector.analysis.threshold import Ends, Threshold
 from bisector.errors import EndsDoNotReproduce
-from bisector.model import Commit, StopReason, Trial, Verdict
+from bisector.model import Commit, Kernel, StopReason, Trial, Verdict
 from bisector.settings import Settings
 
 Numbered = tuple[int, Trial]
@@ -65,13 +65,44 @@ class Judging:
         stops = (trial.stopped_early for _, trial in self.trials if self._evidence(trial).sound)
         return tuple(stop.at_s for stop in stops if stop is not None and stop.reason is StopReason.ABOVE)
 
+    def since(self, sha: str) -> Settlement:
+        """What the trials of a commit amount to since its last sound one: whether another can be had.
+
+        The same as :meth:`settlement` for one that has none.
+        """
+        mine = [trial for _, trial in self.trials if trial.commit.sha == sha]
+        ended = [n for n, one in enumerate(mine, 1) if one.same_kernel_as is not None or self._evidence(one).sound]
+        rest = mine[ended[-1] :] if ended else mine
+        if not rest and mine:
+            return self.settlement(sha)
+        return settle([self._evidence(trial) for trial in rest], self.settings.bisect.max_repeats)
+
+    def sound(self, sha: str | None = None) -> tuple[tuple[Trial, Verdict], ...]:
+        """Every trial whose figures count, of one commit or of all, with the side it is on; MEASURED without a line."""
+        return tuple(
+            (trial, self._judge_sound(trial).verdict)
+            for _, trial in self.trials
+            if sha in (None, trial.commit.sha) and trial.same_kernel_as is None and self._evidence(trial).sound
+        )
+
+    def verdicts(self) -> Iterator[tuple[str, Verdict]]:
+        """The settled verdicts on commits as the history has them, in the order in which they were first tried."""
+        for sha in dict.fromkeys(trial.commit.sha for _, trial in self.trials if trial.is_of_commit):
+            if (judgement := self.judge(sha)) is not None:
+                yield sha, judgement.verdict
+
+    def kernel_of(self, sha: str) -> Kernel | None:
+        """The kernel that was built of a commit; None when none was."""
+        kernels = (trial.kernel for _, trial in self.trials if trial.commit.sha == sha)
+        return next(filter(None, kernels), None)
+
     @property
     def measured_kernels(self) -> dict[str, str]:
         """Content of each kernel that has figures that count, or surely is at fault itself, and the commit it is of."""
         return {
             trial.kernel.content_sha256: trial.commit.sha
             for _, trial in self.trials
-            if trial.kernel is not None and self._tells_of_equals(trial)
+            if trial.kernel is not None and trial.is_of_commit and self._tells_of_equals(trial)
         }
 
     @property

@@ -234,6 +234,24 @@ def names_or_paths() -> Kind:
     return Kind('a list such as ["vm", "./my.config"]', read, list, lambda typed: typed.split(",") if typed else [])
 
 
+def names(auto: str) -> Kind:
+    """A list of words, or the word ``auto``, which stands for None: whoever reads the settings knows which then."""
+
+    def read(raw: object, _base: Path | None) -> tuple[str, ...] | None:
+        words = (raw,) if isinstance(raw, str) else raw
+        if words in ((auto,), [auto]):
+            return None
+        if not isinstance(words, (list, tuple)):
+            raise Unfit
+        if not all(isinstance(word, str) and word.isprintable() and word.strip() and word != auto for word in words):
+            raise Unfit
+        return tuple(words)
+
+    return Kind(
+        f'"{auto}", or a list such as ["drivers/md"]', read, list, lambda typed: typed.split(",") if typed else []
+    )
+
+
 def commands(none: str) -> Kind:
     """A command or several, in order; the word ``none`` stands for no wish."""
 

@@ -8,7 +8,7 @@ from bisector.history.ranges import Range
 from bisector.history.trees import Trees
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.sources import Sources
-from bisector.model import Change, Commit, Kernel, Relevance
+from bisector.model import Change, Commit, Kernel, Mattering
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Kinship:
         """The hashes of a commit's parents, as far as the bisection follows them."""
         return self.trees.repository.parents(sha, first_only=self.first_parent)
 
-    def relevance(self, wanted: Range, old: Kernel, new: Kernel) -> Relevance | None:
-        """How many commits of a range can matter, as far as the builds of its ends say; None when they do not.
+    def mattering(self, wanted: Range, old: Kernel, new: Kernel) -> Mattering | None:
+        """Which commits of a range can matter, as far as the builds of its ends say; None when they do not.
 
         A commit counts when it touches what one of the two builds read or what always counts. It is a
         forecast: a file that only kernels in between read is in neither list.
@@ -45,8 +45,8 @@ class Kinship:
         return counted(*walk, reads) if walk is not None else None
 
 
-def counted(commits: int, changes: Iterable[tuple[str, Change]], reads: Sequence[Sources]) -> Relevance:
-    """How many of so many commits change, each by its hash, what counts for one of the builds that read so much."""
+def counted(commits: int, changes: Iterable[tuple[str, Change]], reads: Sequence[Sources]) -> Mattering:
+    """Which of so many commits change, each by its hash, what counts for one of the builds that read so much."""
 
     @cache  # most commits change files that others change, too
     def counts(change: Change) -> bool:
@@ -56,4 +56,4 @@ def counted(commits: int, changes: Iterable[tuple[str, Change]], reads: Sequence
     for sha, change in changes:
         if sha not in mattering and counts(change):
             mattering.add(sha)
-    return Relevance(commits, len(mattering))
+    return Mattering(commits, frozenset(mattering))

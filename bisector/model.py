@@ -41,6 +41,14 @@ class Stage(StrEnum):
     DONE = "done"
 
 
+class Kind(StrEnum):
+    """What was built: a commit itself, the new end without it, or the old end with it."""
+
+    COMMIT = "commit"
+    REVERTED = "reverted"
+    PICKED = "picked"
+
+
 class FaultKind(StrEnum):
     """The ways in which a kernel makes itself untestable."""
 
@@ -78,6 +86,13 @@ class StopReason(StrEnum):
 
     ABOVE = "above"
     NOT_ABOVE = "not above"
+
+
+class Strategy(StrEnum):
+    """Who chooses what to measure, and concludes: the posterior, or git bisect."""
+
+    BAYES = "bayes"
+    GIT = "git"
 
 
 class State(StrEnum):
@@ -137,6 +152,19 @@ class Relevance:
     def sentence(self) -> str:
         """For a person."""
         return f"{self.commits:,} commits, {self.can_matter:,} can matter to this kernel"
+
+
+@dataclass(frozen=True, slots=True)
+class Mattering:
+    """The size of a range, and the hashes of its commits that touch what the builds of its ends were made of."""
+
+    commits: int
+    shas: frozenset[str]
+
+    @property
+    def relevance(self) -> Relevance:
+        """The same in figures."""
+        return Relevance(self.commits, len(self.shas))
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,6 +414,8 @@ class Trial:
 
     ``same_kernel_as`` names the commit whose equal kernel was measured, when this one was not. Only an imported
     trial has an ``origin``; the ``sha`` of its commit is as much of it as was written down, or the kernel's name.
+    Of an end without a commit, or with it, ``kind`` says which, ``changed_by`` is the commit's hash, and ``commit``
+    is one of our own making that no branch has.
     """
 
     commit: Commit
@@ -399,6 +429,8 @@ class Trial:
     artifacts: tuple[Artifact, ...]
     same_kernel_as: str | None = None
     origin: Origin | None = None
+    kind: Kind = Kind.COMMIT
+    changed_by: str | None = None
 
     @property
     def stopped_early(self) -> EarlyStop | None:
@@ -411,10 +443,25 @@ class Trial:
         return self.kernel is not None and self.kernel.tree not in ("", self.commit.tree)
 
     @property
+    def is_of_commit(self) -> bool:
+        """Whether it tells of its commit as the history has it."""
+        return self.kind is Kind.COMMIT
+
+    @property
     def sameness(self) -> str:
         """What it has in common with the commit that was measured instead, for a person; empty without one."""
         what = "sources" if self.same_sources else "kernel"
         return f"same {what} as {self.same_kernel_as[:12]}" if self.same_kernel_as is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class NotChanged:
+    """An end that cannot be had without a commit, or with it: which kind, which commit, which end, and why."""
+
+    kind: Kind
+    sha: str
+    end_sha: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

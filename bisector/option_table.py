@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bisector import kinds, resources
 from bisector.kinds import AUTO, Kind
-from bisector.model import Direction
+from bisector.model import Direction, Strategy
 from bisector.settings import BARE_FRAGMENT, BASE_FRAGMENT, STACKS, Accelerator, CacheMode, Security
 
 PROFILES = ("quick", "article")
@@ -19,7 +19,8 @@ class Option:
     """One setting: its key in the file, its field in :class:`Settings`, its kind and its values.
 
     ``article`` is the value in that profile where it differs from ``quick``; ``const`` makes the
-    flag one without an argument; ``repeat`` lets it be given more than once, for a list.
+    flag one without an argument; ``repeat`` lets it be given more than once, for a list. ``before`` is what held
+    before there was such a setting, where that is not the profile's value.
     """
 
     key: str
@@ -32,6 +33,7 @@ class Option:
     metavar: str = ""
     const: str = ""
     repeat: bool = False
+    before: object = None
 
     def in_profile(self, profile: str) -> object:
         """The value in a profile, as written."""
@@ -76,6 +78,12 @@ OPTIONS: tuple[Option, ...] = (
            "least factor between the two ends' figures, else nothing is bisected"),
     Option("bisect.first_parent", "bisect.first_parent", kinds.boolean(), False,
            "follow only the first parent of merges", flag="--first-parent", const="true"),
+    Option("bisect.strategy", "bisect.strategy", kinds.choice(Strategy), "bayes",
+           "who says what to measure next: bayes weighs all readings and says how sure it is, git believes each",
+           flag="--strategy", metavar="NAME", before="git"),
+    Option("bisect.suspect", "bisect.suspects", kinds.names(AUTO), AUTO,
+           f'paths whose commits are likelier to be the one; "{AUTO}" is the drivers of the storage stack, [] nobody',
+           flag="--suspect", metavar="PATH", repeat=True),
     Option("bisect.max_repeats", "bisect.max_repeats", kinds.integer(0), 3,
            "how often a trial of weak evidence is measured again"),
     _path("kernel.base_config", "--base-config", "kernel .config to start from"),

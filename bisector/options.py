@@ -145,12 +145,14 @@ def _parse(option: Option, given: Given) -> Any:
 def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     """The values with every "auto" that follows from other settings filled in."""
     ground = BARE_FRAGMENT if values["kernel.base_config"] is None else BASE_FRAGMENT
-    auto = (ground, *STACKS[values["storage.stack"]].fragments)
+    traits = STACKS[values["storage.stack"]]
+    auto = (ground, *traits.fragments)
     names = values["kernel.fragments"]
     runs_s = checks.RUNS_PER_TRIAL * values["workload.runtime_s"]
     return {
         **values,
         "bisect.terms": values["bisect.terms"] or _DEFAULT_TERMS[values["bisect.direction"]],
+        "bisect.suspects": traits.suspects if values["bisect.suspects"] is None else values["bisect.suspects"],
         "kernel.fragments": tuple(one for name in names for one in (auto if name == AUTO else (name,))),
         "kernel.jobs": values["kernel.jobs"] or len(os.sched_getaffinity(0)),
         "mail.port": values["mail.port"] or values["mail.security"].usual_port,
@@ -245,12 +247,16 @@ def to_json(settings: Settings) -> str:
 
 
 def from_json(text: str) -> Settings:
-    """Recorded settings, not checked again; one that is newer than the record has its profile's value."""
+    """Recorded settings, not checked again; one that is newer than the record is as it was ``before``."""
     written: dict[str, object] = json.loads(text)
     profile = str(written["profile"])
-    raw = {option.key: written.get(option.key, option.in_profile(profile)) for option in OPTIONS}
+    raw = {option.key: written.get(option.key, _before(option, profile)) for option in OPTIONS}
     values = {option.field: _parse(option, Given(raw[option.key], "recorded settings")) for option in OPTIONS}
     return _assemble(Settings, _resolved(values))
+
+
+def _before(option: Option, profile: str) -> object:
+    return option.in_profile(profile) if option.before is None else option.before
 
 
 def add_flags(parser: argparse.ArgumentParser, keys: Collection[str] = BY_KEY) -> None:

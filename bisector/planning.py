@@ -11,9 +11,9 @@ from bisector.history.graph import RangeGraph
 from bisector.history.likelihood import Noise
 from bisector.history.ranges import Range
 from bisector.history.search import Rules
-from bisector.history.simulation import Strategy, Summary, search_for, simulate
+from bisector.history.simulation import Summary, search_for, simulate
 from bisector.history.world import BUILD_LEAST_MIN, BUILD_MOST_MIN, SETUP_MIN, Conditions, Durations
-from bisector.model import Direction, Relevance
+from bisector.model import Direction, Relevance, Strategy
 from bisector.report import units
 from bisector.report.forecast import Forecast, Inputs, Quantity
 from bisector.settings import Settings

@@ -9,12 +9,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bisector import options, posting, preflight, process, standing
-from bisector.bisection import Bisection, Kin, Outcome
+from bisector.bisection import Bisection
 from bisector.errors import BisectorError, EndsDoNotReproduce, Interrupted
 from bisector.events import Listener
 from bisector.fleet.engine import Engine
 from bisector.fleet.local import local_engine
 from bisector.history.bisect import Bisect
+from bisector.history.ground import check_suspects
 from bisector.history.ranges import Range, check_range
 from bisector.history.repository import Repository
 from bisector.history.terms import check_terms
@@ -28,6 +29,7 @@ from bisector.record.rows import BisectionRow
 from bisector.record.rundir import RunDirectory, run_name
 from bisector.record.store import Store
 from bisector.settings import Settings
+from bisector.strategy.steps import Kin, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ def _wanted(repository: Repository, asked: Asked) -> Range:
         repository.check_kernel_tree(end)
     wanted = Range(old, new, asked.settings.bisect.first_parent, asked.paths)
     check_range(repository, wanted)
+    check_suspects(repository, asked.settings.bisect.suspects, new)
     return wanted
 
 
@@ -159,7 +162,8 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here) 
             equipment = stack.enter_context(equip(settings, run.path, repository, tell))
             bisect = stack.enter_context(Bisect(repository, run.path, wanted, settings.bisect.terms))
             engine, kin = equipment.engine, equipment.kin
-            outcome = Bisection(wanted, asked.skips, settings, run.path, store, bisect, engine, tell, kin).run()
+            loop = Bisection(wanted, asked.skips, settings, run.path, store, repository, bisect, engine, tell, kin)
+            outcome = loop.run()
         store.set_state(outcome.state, outcome.message)
     shutil.rmtree(run.path / "build", ignore_errors=True)
     posting.leave_draft(run, store, tell)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from bisector.model import Direction, Terms
+from bisector.model import Direction, Strategy, Terms
 
 EMBEDDED = "qemu:///embed"
 
@@ -32,18 +32,21 @@ class CacheMode(StrEnum):
 class StackTraits:
     """What a storage stack needs and what it is made of.
 
-    ``files_on`` is the disk whose size bounds the file system: "ssd" or "hdd".
+    ``files_on`` is the disk whose size bounds the file system: "ssd" or "hdd". ``suspects`` are the paths of its
+    drivers in the kernel's tree.
     """
 
     fragments: tuple[str, ...]
     files_on: str
     cached: bool
+    suspects: tuple[str, ...]
 
 
+_PLAIN_SUSPECTS = ("block", "drivers/block", "fs/ext4")  # ext4 on a virtio disk, nothing between them
 STACKS = {
-    "lvmcache": StackTraits(("vm", "storage-lvmcache"), files_on="hdd", cached=True),
-    "ssd": StackTraits(("vm",), files_on="ssd", cached=False),
-    "hdd": StackTraits(("vm",), files_on="hdd", cached=False),
+    "lvmcache": StackTraits(("vm", "storage-lvmcache"), files_on="hdd", cached=True, suspects=("drivers/md",)),
+    "ssd": StackTraits(("vm",), files_on="ssd", cached=False, suspects=_PLAIN_SUSPECTS),
+    "hdd": StackTraits(("vm",), files_on="hdd", cached=False, suspects=_PLAIN_SUSPECTS),
 }
 
 
@@ -69,6 +72,8 @@ class BisectSettings:
     threshold_iops: float | None
     min_ends_ratio: float
     first_parent: bool
+    strategy: Strategy
+    suspects: tuple[str, ...]
     max_repeats: int
 
 

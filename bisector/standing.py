@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,15 +10,19 @@ from bisector import options
 from bisector.bisection import GIT_LOG
 from bisector.configurations import config_changes
 from bisector.errors import BisectorError, UserError
+from bisector.history.ground import Ground
 from bisector.history.ranges import Range
 from bisector.history.repository import Repository
 from bisector.imported import replay
 from bisector.judging import Judging
-from bisector.model import Commit, State, Verdict
+from bisector.model import Commit, State, Strategy, Verdict
 from bisector.record.rows import BisectionRow, StateRow
 from bisector.record.rundir import RunDirectory, state_of
 from bisector.record.store import Store
-from bisector.report.status import BisectionView, InfraFaultView, LevelView, TrialView
+from bisector.report.status import BeliefView, BisectionView, InfraFaultView, LevelView, Likely, TrialView
+from bisector.strategy.by_git import outside_paths
+from bisector.strategy.conclusion import Standing
+from bisector.strategy.evidence import Case, Known
 
 _ENDED = (State.FOUND, State.NARROWED, State.FAILED, State.IMPORTED)
 
@@ -30,11 +35,13 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
     old, new = replay.ends(asked, trials_of_all) if asked.imported else (asked.old_sha, asked.new_sha)
     judging = Judging(settings, trials_of_all, old, new)
     last = store.state()
+    belief = None
     if asked.imported:
         state, message, candidates = replay.outcome(asked, judging)
     else:
         state, message = state_of(run, store)
-        candidates = _candidates(asked, judging, narrowed=state is State.NARROWED)
+        belief = _belief(asked, judging, store)
+        candidates = _candidates(asked, judging, belief, state, message)
     skipped = set(asked.skips) | {t.commit.sha for _, t, j in judging.judged_trials() if j.verdict is Verdict.SKIP}
     first = candidates[0] if state is State.FOUND and candidates else None
     trials = [trial for _, trial in judging.trials]
@@ -56,6 +63,8 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
         ),
         relevance=store.relevance(),
         candidates=candidates,
+        strategy=settings.bisect.strategy,
+        belief=belief,
         skips_in_the_way=tuple(commit for commit in candidates if state is State.NARROWED and commit.sha in skipped),
         trials=tuple(
             TrialView(n, trial, judgement.verdict, judgement.why, taken.get(n))
@@ -97,25 +106,74 @@ def _more_steps(others_iops: Sequence[float]) -> str:
     return f"; the readings lie on more than two levels, so there is another step, at {lines} IOPS"
 
 
-def _candidates(asked: BisectionRow, judging: Judging, *, narrowed: bool) -> tuple[Commit, ...]:
-    """What the first new commit can still be, as git lists it; nothing when the repository is gone."""
+def _belief(asked: BisectionRow, judging: Judging, store: Store) -> BeliefView | None:
+    """What all readings say; None by git, before both ends are measured, and when the repository is gone."""
+    wishes = judging.settings.bisect
+    measured = judging.sound(asked.old_sha) and judging.sound(asked.new_sha)
+    if wishes.strategy is not Strategy.BAYES or not measured or asked.repository is None:
+        return None
+    try:
+        with Repository.open(asked.repository) as repository:
+            wanted = _range(repository, asked)
+            ground = Ground.of(repository, wanted, wishes.suspects)
+            bases = repository.merge_bases(asked.new_sha, asked.old_sha)
+            known = Known(asked.skips, store.mattering(), store.not_changed(), bases)
+            return _as_view(repository, Standing(Case(ground, judging, known)), wishes.suspects)
+    except BisectorError:
+        return None
+
+
+def _as_view(repository: Repository, standing: Standing, suspects: tuple[str, ...]) -> BeliefView:
+    other, its_probability = standing.without_suspects
+    shas, probabilities = zip(*standing.candidates, strict=True)
+    commits = repository.commits(shas)
+    return BeliefView(
+        likely=tuple(map(Likely, commits, probabilities)),
+        contradictions=standing.fit.contradictions,
+        expected_contradictions=standing.fit.expected,
+        one_change=standing.one_change,
+        confirmed=standing.confirmed,
+        without_suspects=Likely(repository.commits([other])[0], its_probability),
+        suspects=suspects,
+        trials_left=standing.trials_left,
+        probability_new=standing.probability_new,
+    )
+
+
+def _range(repository: Repository, asked: BisectionRow) -> Range:
+    old_end, new_end = repository.commits((asked.old_sha, asked.new_sha))
+    return Range(old_end, new_end, asked.first_parent, asked.paths)
+
+
+def _candidates(
+    asked: BisectionRow, judging: Judging, belief: BeliefView | None, state: State, message: str
+) -> tuple[Commit, ...]:
+    """What the first new commit can still be; nothing when the repository is gone."""
+    if belief is None:
+        return _as_git_lists(asked, judging, narrowed=state is State.NARROWED)
+    likely = tuple(one.commit for one in belief.likely)
+    if state is State.FOUND:
+        return likely[:1]
+    if message == outside_paths(asked.paths):
+        return _as_git_lists(replace(asked, paths=()), judging, narrowed=True)
+    return likely
+
+
+def _as_git_lists(asked: BisectionRow, judging: Judging, *, narrowed: bool) -> tuple[Commit, ...]:
     if asked.repository is None:
         return ()
     new, olds = asked.new_sha, [asked.old_sha]
-    for sha in dict.fromkeys(trial.commit.sha for _, trial in judging.trials):
-        judgement = judging.judge(sha)
-        if judgement is None or sha in (asked.old_sha, asked.new_sha):
+    for sha, verdict in judging.verdicts():
+        if sha in (asked.old_sha, asked.new_sha):
             continue
-        if judgement.verdict is Verdict.NEW:
+        if verdict is Verdict.NEW:
             new = sha
-        elif judgement.verdict is Verdict.OLD:
+        elif verdict is Verdict.OLD:
             olds.append(sha)
     try:
         with Repository.open(asked.repository) as repository:
-            old_end, new_end = repository.commits((asked.old_sha, asked.new_sha))
-            wanted = Range(old_end, new_end, asked.first_parent, asked.paths)
             parents = partial(repository.parents, first_only=asked.first_parent)
-            left = repository.commits(repository.ask("rev-list", *wanted.limits(new, olds)).lines)
+            left = repository.commits(repository.ask("rev-list", *_range(repository, asked).limits(new, olds)).lines)
             return judging.possible(left, parents) if narrowed else left
     except BisectorError:
         return ()

@@ -53,7 +53,7 @@ def main() -> None:
                 read = Sources(frozenset(("init/main.c", *(f"files/b/{number}" for number in range(3)))))
                 walk = Trees(repository).along(wanted)
                 assert walk is not None
-                relevance = counted(*walk, [read])
+                relevance = counted(*walk, [read]).relevance
             planning_s = time.monotonic() - before
             say(f"{'planning, all of it':<40}{planning_s:7.2f} s   (goal: {GOAL_S:g} s)")
             assert isinstance(step, Try)

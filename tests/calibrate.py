@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bisector.history.likelihood import Noise
-from bisector.history.simulation import Strategy, Summary, search_for, simulate, told
+from bisector.history.simulation import Summary, search_for, simulate, told
 from bisector.history.world import Conditions
+from bisector.model import Strategy
 
 from .history.graphs import recorded
 

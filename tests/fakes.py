@@ -1,5 +1,6 @@
 """A bench that answers from a table: what each commit would measure, and what goes wrong on the way."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from bisector.model import (
     Fault,
     FaultKind,
     Kernel,
-    Relevance,
+    Mattering,
     Stage,
     StopReason,
     Trial,
@@ -66,15 +67,21 @@ BUILD_ERROR = Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "drivers/md/dm.c:1:1: er
 PANIC = Fault(Stage.BOOT, FaultKind.PANIC, "Kernel panic - not syncing: test")
 
 
+# How an end without a commit, or with it, is called.
+_CHANGED = re.compile(r'(Revert|Pick) "(.*)"')
+
+
 @dataclass
 class FakeEngine:
-    """An engine whose commits are fast when ``is_new`` says so.
+    """An engine whose commits are fast when ``is_new`` says so, as are ends that have the commit called ``culprit``.
 
     ``faults`` are a kernel's own, at every trial of it; ``infra`` and ``busy`` say how many of the
     first attempts at a commit fail by our fault, or on a contended host. ``content`` gives equal
-    kernels the same text. At the trial number ``kill_at`` the process dies, or at a build that is
-    only tried; ``does_not_build`` says what those end with, ``built_by`` which compilers were given.
-    With ``stops_early`` it ends the runs that may be; those of the ``misleading`` on the wrong side.
+    kernels the same text. ``wrong`` says how many of the first measurements of a commit show the other side,
+    ``changed_fault`` what every end without a commit ends in. At the trial number ``kill_at`` the process
+    dies, or at a build that is only tried; ``does_not_build`` says what those end with, ``built_by``
+    which compilers were given. With ``stops_early`` it ends the runs that may be; those of the ``misleading``
+    on the wrong side.
     """
 
     is_new: Callable[[str], bool]
@@ -82,6 +89,9 @@ class FakeEngine:
     infra: Mapping[str, int] = field(default_factory=dict)
     busy: Mapping[str, int] = field(default_factory=dict)
     content: Mapping[str, str] = field(default_factory=dict)
+    culprit: str = ""
+    changed_fault: Fault | None = None
+    wrong: Mapping[str, int] = field(default_factory=dict)
     kill_at: int | None = None
     kill_at_try: int | None = None
     installed: tuple[Compiler, ...] = (GCC,)
@@ -118,19 +128,25 @@ class FakeEngine:
         if (other := request.measured_kernels.get(content)) is not None:
             return trial(commit, content=content, same_as=other)
         self.measured.append(commit.sha)
-        if (fault := self.faults.get(commit.sha)) is not None:
+        fault = self.changed_fault if _CHANGED.fullmatch(commit.subject) else self.faults.get(commit.sha)
+        if fault is not None:
             return trial(commit, fault=fault, content=content)
         contention = BUSY if attempt <= self.busy.get(commit.sha, 0) else QUIET
-        least = self.fast_iops if self.is_new(commit.sha) else self.slow_iops
+        shows_new = self._shows_new(commit)
+        least = self.fast_iops if shows_new else self.slow_iops
         self.rules.append((commit.sha, request.stop))
-        stopped = self._stopped(commit.sha, request.stop) if request.stop is not None and self.stops_early else None
+        stopped = self._stopped(commit.sha, least, request.stop) if request.stop and self.stops_early else None
         return trial(commit, least, contention=contention, content=content, stopped=stopped)
 
-    def _stopped(self, sha: str, rule: StopRule) -> EarlyStop:
-        fast = (self.fast_iops if self.is_new(sha) else self.slow_iops) > rule.threshold_iops
-        if fast is not (sha in self.misleading):
+    def _stopped(self, sha: str, least: float, rule: StopRule) -> EarlyStop:
+        if (least > rule.threshold_iops) is not (sha in self.misleading):
             return EarlyStop(StopReason.ABOVE, 12.0, rule.threshold_iops * 1.2, rule.threshold_iops, "above")
         return EarlyStop(StopReason.NOT_ABOVE, 26.0, rule.threshold_iops / 2, rule.threshold_iops, "below")
+
+    def _shows_new(self, commit: Commit) -> bool:
+        if changed := _CHANGED.fullmatch(commit.subject):
+            return (changed[2] == self.culprit) is (changed[1] == "Pick")
+        return self.is_new(commit.sha) is (self.measured.count(commit.sha) > self.wrong.get(commit.sha, 0))
 
 
 @dataclass
@@ -139,7 +155,7 @@ class FakeKin:
 
     repository: Repository
     twins: Mapping[str, str] = field(default_factory=dict)
-    known: Relevance | None = None
+    known: Mattering | None = None
 
     def parents(self, sha: str) -> tuple[str, ...]:
         return self.repository.parents(sha)
@@ -147,7 +163,7 @@ class FakeKin:
     def twin(self, commit: Commit, kernel: Kernel) -> Commit | None:
         return next(iter(self.repository.commits([self.twins[commit.sha]])), None) if commit.sha in self.twins else None
 
-    def relevance(self, wanted: Range, old: Kernel, new: Kernel) -> Relevance | None:
+    def mattering(self, wanted: Range, old: Kernel, new: Kernel) -> Mattering | None:
         return self.known
 
 

@@ -7,18 +7,20 @@ from pathlib import Path
 import pytest
 from tenacity import wait_none
 
-from bisector import bisection, options, standing
-from bisector.bisection import Bisection, Outcome
+from bisector import attempts, options, standing
+from bisector.bisection import Bisection
 from bisector.errors import EndsDoNotReproduce, InfraError
 from bisector.events import Event, Note, TrialJudged
 from bisector.history.bisect import Bisect
 from bisector.history.ranges import Range
 from bisector.history.repository import Repository
-from bisector.model import Direction, Fault, FaultKind, Relevance, Stage, State, Terms, Trial, Verdict
+from bisector.model import Direction, Fault, FaultKind, Mattering, Stage, State, Strategy, Terms, Trial, Verdict
 from bisector.record.rows import BisectionRow
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
+from bisector.report.status import BisectionView
 from bisector.settings import Settings
+from bisector.strategy.steps import Outcome
 from bisector.trial import TrialRequest
 from tests import fakes
 from tests.examples import BUSY
@@ -26,11 +28,12 @@ from tests.history import histories
 from tests.history.histories import Node
 
 DEFAULTS = options.load(directory=Path("/")).settings
+BY_GIT = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, strategy=Strategy.GIT))
 
 
 @pytest.fixture(autouse=True)
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bisection, "_BETWEEN_ATTEMPTS", wait_none())
+    monkeypatch.setattr(attempts, "_BETWEEN", wait_none())
 
 
 @dataclass
@@ -41,11 +44,11 @@ class Lab:
     nodes: Sequence[Node]
     old: str
     new: str
-    settings: Settings = DEFAULTS
+    settings: Settings = BY_GIT
     paths: tuple[str, ...] = ()
     skips: tuple[str, ...] = ()
     twins: Mapping[str, str] = field(default_factory=dict)
-    known: Relevance | None = None
+    known: Mattering | None = None
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -57,7 +60,7 @@ class Lab:
         """A bench on which every commit with ``culprit`` among its ancestors is new."""
         new = [self.shas[name] for name, above in self.above.items() if culprit in above]
         by_sha = {key: {self.shas[name]: value for name, value in row.items()} for key, row in table.items()}
-        return fakes.FakeEngine(fakes.among(new), **by_sha)  # type: ignore[arg-type] # rows of the right type each
+        return fakes.FakeEngine(fakes.among(new), culprit=culprit, **by_sha)  # type: ignore[arg-type] # rows of the right type each
 
     def bisect(self, engine: fakes.FakeEngine) -> Outcome:
         """One process's life: from the store's facts to an answer, or to its death."""
@@ -68,7 +71,8 @@ class Lab:
                 skips = tuple(self.shas[name] for name in self.skips)
                 kin = fakes.FakeKin(repository, {self.shas[a]: self.shas[b] for a, b in self.twins.items()}, self.known)
                 tell = self.events.append
-                loop = Bisection(wanted, skips, self.settings, self.path, store, bisect, engine, tell, kin)
+                settings = self.settings
+                loop = Bisection(wanted, skips, settings, self.path, store, repository, bisect, engine, tell, kin)
                 outcome = loop.run()
                 self.log = bisect.log()
         return outcome
@@ -83,16 +87,21 @@ class Lab:
             return Store.open(database)
         row = BisectionRow(
             self.path / "linux", self.old, self.shas[self.old], self.new, self.shas[self.new], "broken", "fixed",
-            Direction.IMPROVEMENT, self.paths, False, (), options.to_json(self.settings), "0", "2026-01-01T00:00:00Z",
+            Direction.IMPROVEMENT, self.paths, self.settings.bisect.first_parent, (), options.to_json(self.settings),
+            "0", "2026-01-01T00:00:00Z",
         )  # fmt: skip
         return Store.create(database, row)
 
     def shown(self, outcome: Outcome) -> list[str]:
         """The candidates that ``status`` shows of the record."""
+        return [self.names[commit.sha] for commit in self.view(outcome).candidates]
+
+    def view(self, outcome: Outcome | None = None) -> BisectionView:
+        """All that is shown of the record, once it has ended in some way."""
         with self._store() as store:
-            store.set_state(outcome.state, outcome.message)
-            view = standing.view(RunDirectory(self.path), store)
-        return [self.names[commit.sha] for commit in view.candidates]
+            if outcome is not None:
+                store.set_state(outcome.state, outcome.message)
+            return standing.view(RunDirectory(self.path), store)
 
     def found(self, outcome: Outcome) -> str:
         assert outcome.state is State.FOUND
@@ -229,14 +238,14 @@ def test_a_commit_with_its_parents_kernel_is_never_the_answer(line: Lab) -> None
 
 
 def test_how_much_can_matter_is_said_and_recorded_once(line: Lab) -> None:
-    line.known = Relevance(14_565, 1_012)
+    line.known = Mattering(14_565, frozenset(f"{n:040x}" for n in range(1_012)))
     line.bisect(line.engine("c7"))
     told = [event.text for event in line.events if isinstance(event, Note)]
     assert "14,565 commits, 1,012 can matter to this kernel" in told
     with line._store() as store:
-        assert store.relevance() == line.known
+        assert store.mattering() == line.known.shas
     line.events.clear()
-    line.known = Relevance(1, 1)
+    line.known = Mattering(1, frozenset())
     line.bisect(line.engine("c7"))
     assert "14,565 commits, 1,012 can matter to this kernel" in [e.text for e in line.events if isinstance(e, Note)]
 
@@ -290,13 +299,13 @@ def test_end_that_does_not_build_is_refused(line: Lab) -> None:
 
 
 def test_given_threshold_needs_both_ends_on_their_sides(line: Lab) -> None:
-    line.settings = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, threshold_iops=5_000.0))
+    line.settings = replace(BY_GIT, bisect=replace(BY_GIT.bisect, threshold_iops=5_000.0))
     with pytest.raises(EndsDoNotReproduce, match="fixed end is on the wrong side"):
         line.bisect(line.engine("c7"))
 
 
 def test_regression_uses_the_same_code(tmp_path: Path) -> None:
-    wishes = replace(DEFAULTS.bisect, direction=Direction.REGRESSION, terms=Terms("fast", "slow"))
+    wishes = replace(BY_GIT.bisect, direction=Direction.REGRESSION, terms=Terms("fast", "slow"))
     lab = Lab(tmp_path, histories.linear(9), "c0", "c8", replace(DEFAULTS, bisect=wishes))
     new = lab.engine("c5").is_new
     engine = fakes.FakeEngine(lambda sha: not new(sha))
@@ -338,7 +347,7 @@ def test_ends_are_whole_and_the_answer_rests_on_whole_runs(line: Lab) -> None:
 
 
 def test_full_runs_are_never_ended(line: Lab) -> None:
-    line.settings = replace(DEFAULTS, workload=replace(DEFAULTS.workload, full_runs=True))
+    line.settings = replace(BY_GIT, workload=replace(DEFAULTS.workload, full_runs=True))
     engine = line.engine("c7")
     engine.stops_early = True
     assert line.found(line.bisect(engine)) == "c7"
@@ -392,7 +401,8 @@ def test_an_equal_kernel_measured_whole_answers_for_the_culprit(line: Lab) -> No
 
 
 def test_a_regression_is_held_against_the_same_rule(line: Lab) -> None:
-    line.settings = options.load({"bisect.direction": "regression"}, directory=Path("/")).settings
+    wishes = {"bisect.direction": "regression", "bisect.strategy": "git"}
+    line.settings = options.load(wishes, directory=Path("/")).settings
     engine = line.engine("c7")
     engine.stops_early = True
     engine.slow_iops, engine.fast_iops = engine.fast_iops, engine.slow_iops

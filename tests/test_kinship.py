@@ -19,7 +19,7 @@ from bisector.kernel.cache import KernelCache
 from bisector.kernel.make import BuildPlaces
 from bisector.kinship import Kinship
 from bisector.machine.vm import VirtualMachines
-from bisector.model import Commit, Kernel, Relevance, Stage
+from bisector.model import Commit, Kernel, Mattering, Relevance, Stage
 from bisector.settings import KernelSettings
 from bisector.trial import Bench, TrialRequest, run_trial
 from tests.history.histories import Node, build
@@ -164,10 +164,12 @@ def test_a_trial_of_such_a_commit_neither_builds_nor_measures(world: World) -> N
 def test_how_many_commits_can_matter_is_counted(world: World) -> None:
     old, new = world.build("base"), world.build("makefile")
     wanted = Range(world.commits["base"], world.commits["makefile"])
-    assert world.kin.relevance(wanted, old, new) == Relevance(commits=6, can_matter=3)
+    mattering = Mattering(6, frozenset(world.commits[name].sha for name, _, other in STEPS[:6] if other))
+    assert world.kin.mattering(wanted, old, new) == mattering
+    assert mattering.relevance == Relevance(commits=6, can_matter=3)
     for kernel in (old, new):
         (kernel.image.parent / "sources.gz").unlink()
-    assert world.kin.relevance(wanted, old, new) is None
+    assert world.kin.mattering(wanted, old, new) is None
 
 
 def test_what_a_merge_brings_in_is_the_merges_where_only_first_parents_count(world: World) -> None:

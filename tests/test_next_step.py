@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from bisector import options, running, standing
-from bisector.bisection import Outcome
 from bisector.cli import main
 from bisector.errors import InfraError, UserError
 from bisector.events import Listener
@@ -24,6 +23,7 @@ from bisector.report.status import BisectionView, to_json
 from bisector.report.summary import footer_lines
 from bisector.report.text import as_text
 from bisector.settings import Settings
+from bisector.strategy.steps import Outcome
 from tests import fakes
 from tests.history.histories import Node, build, chain, linear
 
@@ -98,11 +98,11 @@ class Site:
     def equip(
         self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener
     ) -> Iterator[running.Equipment]:
-        iops = {self.shas[name]: figure for name, figure in SECOND.items()}
-        engine = fakes.FakeEngine(lambda sha: iops[sha] > 2_000, slow_iops=700.0, fast_iops=6_000.0)
+        iops = {self.shas[name]: figure for name, figure in {**READINGS, **SECOND}.items()}
+        engine = fakes.FakeEngine(lambda sha: iops[sha] > 2_000, culprit="x2", slow_iops=700.0, fast_iops=6_000.0)
         yield running.Equipment(engine, fakes.FakeKin(repository))
         names = {sha: name for name, sha in self.shas.items()}
-        self.measured += [names[sha] for sha in engine.measured]
+        self.measured += [names[sha] for sha in engine.measured if sha in names]  # not the ends without a commit
 
     def go_on(self, run: RunDirectory) -> tuple[Outcome, RunDirectory, BisectionView]:
         with Store.open(run.database, readonly=True) as store:

@@ -75,7 +75,8 @@ def _relevance(repository: Repository, wanted: Range, settings: Settings, known:
     if kernels[0] is None or kernels[1] is None:
         return None
     kin = Kinship(Trees(repository), kernel_builder(settings.kernel), wanted.first_parent)
-    return kin.relevance(wanted, kernels[0], kernels[1])
+    mattering = kin.mattering(wanted, kernels[0], kernels[1])
+    return mattering.relevance if mattering is not None else None
 
 
 def _show(made: Forecast, *, as_json: bool) -> None:

@@ -10,8 +10,9 @@ from bisector.history.graph import RangeGraph
 from bisector.history.graphsource import graph_of_range, read_graph
 from bisector.history.ranges import Range, check_range
 from bisector.history.repository import Repository
-from bisector.history.simulation import Strategy, Summary, search_for, simulate, told
+from bisector.history.simulation import Summary, search_for, simulate, told
 from bisector.history.world import Conditions
+from bisector.model import Strategy
 
 _EXAMPLES = """\
 examples:

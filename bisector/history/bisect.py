@@ -98,6 +98,15 @@ class Bisect:
         steps = expected_steps(left, self._new) + len(bases)
         return Try(commits([self._proposed])[0], len(left), steps, self._proposed in bases)
 
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """The hashes of the merge bases that have to be old for there to be something to bisect."""
+        return self._bases
+
+    def in_range(self) -> tuple[str, ...]:
+        """The hashes of the commits left, whatever paths they touch."""
+        return self._in_range()
+
     def candidates(self) -> tuple[str, ...]:
         """The hashes of the commits that may be the first new one, newest first."""
         return self._repository.ask("rev-list", *self._range.limits(self._new, self._olds)).lines

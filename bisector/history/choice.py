@@ -39,9 +39,11 @@ class Costs:
 class Prospects:
     """For each commit what a trial is expected to tell: ``gain_bits``, and ``worth``, bits for each expected minute.
 
-    That a commit may turn out to be untestable counts in both; one that did has no worth (-inf).
+    That a commit may turn out to be untestable counts in both, and not in ``sound_bits``; one that did has no worth
+    (-inf).
     """
 
+    sound_bits: Floats
     gain_bits: Floats
     worth: Floats
 
@@ -53,7 +55,15 @@ class Prospects:
     @property
     def best_gain_bits(self) -> float:
         """The most that any testable commit can tell; 0 when there is none."""
-        testable = self.gain_bits[np.isfinite(self.worth)]
+        return self._most(self.gain_bits)
+
+    @property
+    def best_sound_bits(self) -> float:
+        """The most that any commit can tell that is not known to be untestable, if it turns out to be testable."""
+        return self._most(self.sound_bits)
+
+    def _most(self, bits: Floats) -> float:
+        testable = bits[np.isfinite(self.worth)]
         return float(testable.max()) if len(testable) else 0.0
 
 
@@ -67,10 +77,11 @@ def prospects(graph: RangeGraph, belief: Posterior, facts: Facts, noise: Noise, 
     gain = np.maximum(gain, 0.0)
     skip = skip_probability(graph, facts, costs.skip_share)
     run = costs.build_min + costs.setup_min + mass * costs.new_run_min + (1 - mass) * costs.old_run_min
-    gain *= 1 - skip
+    sound = gain
+    gain = sound * (1 - skip)
     worth = gain / ((1 - skip) * run + skip * costs.skip_min)
-    worth[as_mask(len(graph), facts.untestable)] = -np.inf
-    return Prospects(gain, worth)
+    worth[as_mask(len(graph), facts.closed)] = -np.inf
+    return Prospects(sound, gain, worth)
 
 
 def undo_gain_bits(p: float, kernel: Kernel, so_far: Evidence, noise: Noise) -> float:
@@ -93,7 +104,7 @@ def skip_probability(graph: RangeGraph, facts: Facts, share: float) -> Floats:
     The nearest skip on either side counts, and between two of them both do. The doubt stays in its segment,
     and does not reach beyond a commit that works.
     """
-    works = {reading.commit for reading in facts.readings if reading.kernel is Kernel.COMMIT}
+    works = facts.measured
     sound = np.ones(len(graph))
     for older in (True, False):
         for near, doubt in _doubts(graph, facts.untestable, works, older=older):
@@ -104,7 +115,7 @@ def skip_probability(graph: RangeGraph, facts: Facts, share: float) -> Floats:
 
 
 def _doubts(
-    graph: RangeGraph, untestable: frozenset[int], works: set[int], *, older: bool
+    graph: RangeGraph, untestable: frozenset[int], works: frozenset[int], *, older: bool
 ) -> Iterator[tuple[Numbers, Floats]]:
     """For each skip the commits on one side of it, up to the next that was tried, and the doubt it casts on them."""
     for commit in sorted(untestable):

@@ -68,8 +68,8 @@ def missing_whole_runs(problem: Problem, facts: Facts, culprit: int, *, stand_in
     The old end stands for what is before the range. With ``stand_ins``, so does any commit for another when nothing
     between them can change the kernel.
     """
-    whole = {reading.commit for reading in facts.readings if reading.kernel is Kernel.COMMIT and reading.full}
-    wanted = [commit for commit in (*problem.graph.parents[culprit], culprit) if commit not in facts.untestable]
+    whole = facts.with_twins(r.commit for r in facts.readings if r.kernel is Kernel.COMMIT and r.full)
+    wanted = [commit for commit in (*problem.graph.parents[culprit], culprit) if commit not in facts.closed]
     return tuple(
         commit for commit in wanted if commit not in whole and not (stand_ins and _stood_for(problem, whole, commit))
     )
@@ -105,7 +105,7 @@ def undo_options(problem: Problem, facts: Facts, commit: int) -> tuple[Kernel, .
     return tuple(kernel for kernel in (Kernel.REVERTED, Kernel.PICKED) if (commit, kernel) not in facts.failed)
 
 
-def _stood_for(problem: Problem, whole: set[int], commit: int) -> bool:
+def _stood_for(problem: Problem, whole: frozenset[int], commit: int) -> bool:
     if problem.relevant is None:
         return False
     wanted = problem.graph.ancestors(commit) & problem.relevant

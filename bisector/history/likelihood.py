@@ -9,11 +9,11 @@ kind teaches nothing, so the trust in one kernel saturates however often it is m
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from typing import TypeAlias
 
 import numpy as np
 
-from bisector.model import Verdict
+from bisector.model import Kind, Verdict
 
 # Least width of a level, in natural log units: a reading is not believed to repeat within less than 10 %.
 _LEAST_SPREAD = 0.10
@@ -25,12 +25,7 @@ _STRAY_DENSITY = 1 / math.log(60_000 / 100)
 PICK_IN_VAIN = 0.30
 
 
-class Kernel(StrEnum):
-    """What was built: the commit itself, the new end without it, or the old end with it."""
-
-    COMMIT = "commit"
-    REVERTED = "reverted"
-    PICKED = "picked"
+Kernel: TypeAlias = Kind
 
 
 @dataclass(frozen=True, slots=True, order=True)

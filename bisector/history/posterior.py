@@ -5,7 +5,7 @@ posterior is made anew from the facts each time, so their order, and whether the
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,11 +24,19 @@ _SUSPECTS_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known: readings, commits that cannot be tested, and ends that a commit cannot be undone or done on."""
+    """What is known: readings, commits that cannot be tested, and ends that a commit cannot be undone or done on.
+
+    Of ``twins`` the first has the kernel of the second, so that the readings of the second are its own, too.
+    ``exhausted`` are commits that gave readings and give no more. ``in_vain`` counts the changed ends that were
+    built and gave none.
+    """
 
     readings: tuple[Reading, ...] = ()
     skips: tuple[int, ...] = ()
     failed: tuple[tuple[int, Kernel], ...] = ()
+    twins: tuple[tuple[int, int], ...] = ()
+    exhausted: tuple[int, ...] = ()
+    in_vain: int = 0
 
     def with_reading(self, reading: Reading) -> "Facts":
         """These and one more reading."""
@@ -44,8 +52,23 @@ class Facts:
 
     @property
     def untestable(self) -> frozenset[int]:
-        """Commits that were skipped and never gave a reading."""
-        return frozenset(self.skips) - {reading.commit for reading in self.readings if reading.kernel is Kernel.COMMIT}
+        """Commits that were skipped and whose kernel never gave a reading."""
+        return frozenset(self.skips) - self.measured
+
+    @property
+    def closed(self) -> frozenset[int]:
+        """Commits that no reading can be had of (any more)."""
+        return self.untestable | frozenset(self.exhausted)
+
+    def with_twins(self, commits: Iterable[int]) -> frozenset[int]:
+        """These commits, and all that have the kernel of one of them."""
+        known = frozenset(commits)
+        return known | {twin for twin, other in self.twins if other in known}
+
+    @property
+    def measured(self) -> frozenset[int]:
+        """Commits whose kernel gave a reading."""
+        return self.with_twins(reading.commit for reading in self.readings if reading.kernel is Kernel.COMMIT)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,9 +133,10 @@ def posterior(graph: RangeGraph, log_prior: Floats, facts: Facts, weighing: Weig
             case Kernel.PICKED:
                 log_p[commit] += hard.new - hard.old
     p = np.exp(log_p - log_p.max())
+    tested = {commit: raw for (commit, kernel), raw in evidence.items() if kernel is Kernel.COMMIT}
     return Posterior(
         p / p.sum(),
-        {commit: raw for (commit, kernel), raw in evidence.items() if kernel is Kernel.COMMIT},
+        tested | {twin: tested[other] for twin, other in facts.twins if other in tested},
         {key: raw for key, raw in evidence.items() if key[1] is not Kernel.COMMIT},
     )
 

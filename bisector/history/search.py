@@ -24,7 +24,9 @@ class Rules:
     tells more than another trial would; it is named at ``target``. Less than ``least_bits`` is not worth a trial.
     From the probability ``whole_from`` on that a commit or a child of it is the answer, a run is not stopped
     early, since it would have to be repeated. ``max_runs`` counts completed runs, ``max_undone`` kernels
-    built without a suspect or with it.
+    built without a commit or with it to find the suspect, and ``max_confirming`` as many more to confirm one.
+    Below the probability ``undo_from`` a commit is not undone while a trial tells anything. Among ``few``
+    candidates each is tried that would tell something if it worked.
     """
 
     suspect: float = 0.80
@@ -32,7 +34,10 @@ class Rules:
     whole_from: float = 0.20
     least_bits: float = 0.03
     max_runs: int = 60
+    undo_from: float = 0.10
     max_undone: int = 4
+    max_confirming: int = 2
+    few: int = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +114,11 @@ def decide_from(problem: Problem, facts: Facts, search: Search, belief: Posterio
             return step
         if top >= rules.target:
             return _answer(problem, facts, search, belief)
-    trial_gain = outlook.best_gain_bits
     undo, undo_gain, undo_worth = _best_undo(problem, facts, search, belief)
-    if trial_gain >= rules.least_bits and outlook.worth[outlook.best] >= undo_worth:
+    premature = undo is not None and belief.p[undo.commit] < rules.undo_from
+    is_few = len(belief.smallest_set(rules.target)) <= rules.few
+    trial_gain = outlook.best_sound_bits if is_few else outlook.best_gain_bits
+    if trial_gain >= rules.least_bits and (premature or outlook.worth[outlook.best] >= undo_worth):
         return Try(
             outlook.best, _runs_whole(problem, rules, belief, outlook.best), float(outlook.gain_bits[outlook.best])
         )
@@ -125,7 +132,8 @@ def _confirmation(
 ) -> Try | Undo | None:
     """What the suspect lacks: an end without it, or a whole run of it or of a parent."""
     suspect = belief.best
-    if not _is_undone(belief, suspect) and len(belief.undone) < search.rules.max_undone:
+    rules = search.rules
+    if not _is_undone(belief, suspect) and len(belief.undone) + facts.in_vain < rules.max_undone + rules.max_confirming:
         for kernel in undo_options(problem, facts, suspect):
             return Undo(suspect, kernel)
     # Only when the end without it speaks for the suspect, what is said of kernels that cannot differ is believed, too.
@@ -142,7 +150,7 @@ def _best_undo(problem: Problem, facts: Facts, search: Search, belief: Posterior
     for commit in belief.likeliest(_UNDO_AMONG):
         for kernel in undo_options(problem, facts, commit):
             so_far = belief.undone.get((commit, kernel))
-            if so_far is None and len(belief.undone) >= search.rules.max_undone:
+            if so_far is None and len(belief.undone) + facts.in_vain >= search.rules.max_undone:
                 continue
             gain = undo_gain_bits(
                 float(belief.p[commit]), kernel, so_far or Evidence(0.0, 0.0), search.weighing.expected

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TypeVar
 
 import numpy as np
@@ -16,19 +15,13 @@ from bisector.history.midpoint import Midpoint, next_commit
 from bisector.history.posterior import Facts, prior
 from bisector.history.search import Answer, Ending, Search, Try, Undo, decide
 from bisector.history.world import Conditions, World
+from bisector.model import Strategy
 
 T = TypeVar("T")
 
 # Nobody knows that an error never happens.
 _LEAST_FLIP = 0.001
 _LEAST_STICKY = 0.002
-
-
-class Strategy(StrEnum):
-    """Who chooses and concludes: the posterior, or git bisect."""
-
-    BAYES = "bayes"
-    GIT = "git"
 
 
 @dataclass(frozen=True, slots=True)

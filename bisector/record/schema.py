@@ -4,7 +4,7 @@ Column names are the fields of the records in :mod:`bisector.model`. A list of w
 """
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 9
+VERSION = 10
 _RELEVANCE = """CREATE TABLE relevance (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     commits INTEGER NOT NULL,
@@ -65,6 +65,16 @@ _TAKEN = """CREATE TABLE taken (
     trial INTEGER PRIMARY KEY REFERENCES trials (n),
     run_dir TEXT NOT NULL,
     n INTEGER NOT NULL
+) STRICT"""
+_MATTERING = """CREATE TABLE mattering (
+    sha TEXT PRIMARY KEY
+) STRICT"""
+_NOT_CHANGED = """CREATE TABLE not_changed (
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,
+    sha TEXT NOT NULL,
+    end_sha TEXT NOT NULL,
+    reason TEXT NOT NULL
 ) STRICT"""
 _CPU_COLUMNS = {
     "user_percent": "REAL",
@@ -133,6 +143,8 @@ UPGRADES = {
     6: _EARLY_STOPS,
     7: f"{_MAILS}; {_MAIL_EVENTS}",
     8: _TAKEN,
+    9: f"{_MATTERING}; {_NOT_CHANGED}; ALTER TABLE trials ADD COLUMN kind TEXT NOT NULL DEFAULT 'commit'; "
+    "ALTER TABLE trials ADD COLUMN changed_by TEXT",
 }
 
 TABLES = f"""
@@ -153,6 +165,10 @@ TABLES = f"""
 {_MAIL_EVENTS};
 
 {_TAKEN};
+
+{_MATTERING};
+
+{_NOT_CHANGED};
 
 CREATE TABLE bisection (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -187,7 +203,9 @@ CREATE TABLE trials (
     storage_s REAL NOT NULL,
     workload_s REAL NOT NULL,
     total_s REAL NOT NULL,
-    same_kernel_as TEXT
+    same_kernel_as TEXT,
+    kind TEXT NOT NULL DEFAULT 'commit',
+    changed_by TEXT
 ) STRICT;
 
 CREATE TABLE faults (

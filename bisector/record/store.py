@@ -22,6 +22,8 @@ from bisector.model import (
     JobFigures,
     Kernel,
     Latency,
+    Mattering,
+    NotChanged,
     Origin,
     Relevance,
     Run,
@@ -176,10 +178,30 @@ class Store:
         """Every attempt that failed by our fault, oldest first."""
         return tuple(build(InfraFaultRow, row) for row in self.database.select("infra_faults", "id"))
 
-    def set_relevance(self, relevance: Relevance) -> None:
-        """Record how many commits of the range can matter; once."""
+    def set_mattering(self, mattering: Mattering) -> None:
+        """Record which commits of the range can matter; once."""
         with self.database.transaction():
-            self.database.insert("relevance", {"id": 1, **columns(relevance)})
+            self.database.insert("relevance", {"id": 1, **columns(mattering.relevance)})
+            for sha in sorted(mattering.shas):
+                self.database.insert("mattering", {"sha": sha})
+
+    def mattering(self) -> frozenset[str] | None:
+        """The hashes of the commits that can matter; None while that is not known, or was only counted."""
+        with self.database.snapshot():
+            relevance = self.relevance()
+            rows = self.database.select("mattering") if self.database.has("mattering") else []
+        counted = relevance is not None and relevance.can_matter == len(rows)
+        return frozenset(row["sha"] for row in rows) if counted else None
+
+    def add_not_changed(self, one: NotChanged) -> None:
+        """Record that an end cannot be had without a commit, or with it."""
+        with self.database.transaction():
+            self.database.insert("not_changed", columns(one))
+
+    def not_changed(self) -> tuple[NotChanged, ...]:
+        """Every such end, oldest first."""
+        rows = self.database.select("not_changed", "id") if self.database.has("not_changed") else []
+        return tuple(build(NotChanged, row) for row in rows)
 
     def relevance(self) -> Relevance | None:
         """How many commits of the range can matter; None while that is not known."""

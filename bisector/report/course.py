@@ -84,9 +84,13 @@ class Course:
 
 def plan_text(plan: Planned) -> str:
     """Why this commit, and how much is left."""
+    if plan.probability is None:
+        left = units.plural(plan.candidates_left, "candidate") if plan.candidates_left else ""
+    else:
+        left = f"likeliest {units.share(plan.probability)}, 99 % in {units.plural(plan.candidates_left, 'commit')}"
     parts = [
         plan.purpose,
-        units.plural(plan.candidates_left, "candidate") if plan.candidates_left else "",
+        left,
         f"about {units.plural(plan.steps_left, 'step')} left" if plan.steps_left else "",
     ]
     return ", ".join(part for part in parts if part)

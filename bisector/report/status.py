@@ -19,7 +19,17 @@ with zone. Strings are as git, the kernel and fio gave them (not cleaned for a t
                        with ``config_changes``: ``[{parent, options: [{option, parent, child}]}]``,
                        what its effective .config has otherwise than that of each parent whose
                        .config is on record; every option that differs is there
-``candidates``         ``[sha]``: what the first new commit can still be; one when ``found``
+``candidates``         ``[sha]``: what the first new commit can still be; one when ``found``. By ``bayes``: the
+                       fewest that are it with 99 %, likeliest first
+``strategy``           ``bayes`` or ``git``; the keys down to ``confirmed`` are ``null`` by ``git``, and before
+                       both ends are measured
+``probability``        that the first of ``candidates`` is it, if there is one change
+``candidate_probabilities``  one number for each of ``candidates``
+``contradictions``     readings that contradict the likeliest commit; ``expected_contradictions``: how many would
+                       be usual; ``one_change``: whether the readings can be of a single change
+``without_suspects``   ``{sha, probability}``: the likeliest commit if no paths were suspected
+``confirmed``          ``["reverted"]``, ``["picked"]``, both or none: how the likeliest commit was confirmed
+``trials_left``        about how many trials are to be expected; 0 at the end
 ``skips_in_the_way``   ``[sha]``: skipped commits that keep the candidates apart
 ``relevance``          ``{commits, can_matter}``: the size of the range, and how many of its commits touch what
                        the kernels of its ends were built from; ``null`` before both ends are built
@@ -53,6 +63,9 @@ Each trial:
 ``build_s``, ``boot_s``  wall seconds of each part, with ``storage_s``, ``workload_s``, ``total_s``
                          and ``ours_s``, which is the rest
 ``kernel``               ``{release, config, image, toolchain, quirks, unmet, cached, …}`` or ``null``
+``kind``                 ``commit``, or ``reverted`` or ``picked``: an end without a commit, or with it, whose
+                         sha is ``changed_by``; ``sha`` is then of a commit that no branch has
+``probability``          that this kernel is on the new side, by all readings, or ``null``
 ``same_kernel_as``       sha of the commit whose equal kernel was measured instead, or ``null``
 ``same_sources``         whether nothing was even built, because no build input differs from that of another commit
 ``taken_from``           ``{run_dir, n}`` of the run that measured it, or ``null``: it was this one
@@ -64,6 +77,7 @@ Each trial:
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -71,9 +85,11 @@ from bisector.model import (
     CacheStatus,
     Commit,
     Direction,
+    Kind,
     Relevance,
     Run,
     State,
+    Strategy,
     Taken,
     Terms,
     Timings,
@@ -102,6 +118,38 @@ class LevelView:
     from_iops: float
     to_iops: float
     trials: int
+
+
+@dataclass(frozen=True, slots=True)
+class Likely:
+    """A commit and the probability that it is the first new one."""
+
+    commit: Commit
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class BeliefView:
+    """What all readings together say: the fewest commits that have 99 % of the probability, likeliest first.
+
+    ``confirmed`` says by which changed ends the likeliest was, ``without_suspects`` what it would be otherwise;
+    ``probability_new`` gives for each commit, by its hash, how likely its kernel is on the new side.
+    """
+
+    likely: tuple[Likely, ...]
+    contradictions: int
+    expected_contradictions: float
+    one_change: bool
+    confirmed: tuple[Kind, ...]
+    without_suspects: Likely
+    suspects: tuple[str, ...]
+    trials_left: int
+    probability_new: Mapping[str, float]
+
+    @property
+    def best(self) -> Likely:
+        """The likeliest commit."""
+        return self.likely[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +204,8 @@ class BisectionView:
     log: str = ""
     relevance: Relevance | None = None
     config_changes: tuple[ConfigChanges, ...] = ()
+    strategy: Strategy = Strategy.GIT
+    belief: BeliefView | None = None
     levels: tuple[LevelView, ...] = ()
     other_steps_iops: tuple[float, ...] = ()
     next_step_command: str = ""
@@ -201,6 +251,8 @@ def to_json(view: BisectionView) -> dict[str, object]:
         "new": _commit(view.new),
         "first_fixed": _first(view.first_fixed, view.config_changes) if view.first_fixed else None,
         "candidates": [commit.sha for commit in view.candidates],
+        "strategy": view.strategy,
+        **_belief(view.belief),
         "skips_in_the_way": [commit.sha for commit in view.skips_in_the_way],
         "relevance": asdict(view.relevance) if view.relevance else None,
         "levels": [asdict(level) for level in view.levels],
@@ -210,7 +262,7 @@ def to_json(view: BisectionView) -> dict[str, object]:
         "skipped": view.count(Verdict.SKIP),
         "weak": view.count(Verdict.WEAK),
         "reused": view.reused,
-        "trials": [trial_to_json(trial, view.terms) for trial in view.trials],
+        "trials": [trial_to_json(trial, view.terms, view.belief) for trial in view.trials],
         "infra_faults": [asdict(fault) for fault in view.infra_faults],
         "started_at": view.started_at,
         "ended_at": view.ended_at,
@@ -221,7 +273,35 @@ def to_json(view: BisectionView) -> dict[str, object]:
     return {key: plain(value) for key, value in whole.items()}
 
 
-def trial_to_json(view: TrialView, terms: Terms) -> dict[str, object]:
+def _belief(belief: BeliefView | None) -> dict[str, object]:
+    if belief is None:
+        return dict.fromkeys(_BELIEF)
+    shown: tuple[object, ...] = (
+        belief.best.probability,
+        [one.probability for one in belief.likely],
+        belief.contradictions,
+        belief.expected_contradictions,
+        belief.one_change,
+        {"sha": belief.without_suspects.commit.sha, "probability": belief.without_suspects.probability},
+        list(belief.confirmed),
+        belief.trials_left,
+    )
+    return dict(zip(_BELIEF, shown, strict=True))
+
+
+_BELIEF = (
+    "probability",
+    "candidate_probabilities",
+    "contradictions",
+    "expected_contradictions",
+    "one_change",
+    "without_suspects",
+    "confirmed",
+    "trials_left",
+)
+
+
+def trial_to_json(view: TrialView, terms: Terms, belief: BeliefView | None = None) -> dict[str, object]:
     """One element of ``trials``; ``bisector test --json`` prints it alone."""
     trial = view.trial
     whole = {
@@ -236,6 +316,9 @@ def trial_to_json(view: TrialView, terms: Terms) -> dict[str, object]:
         **asdict(trial.timings),
         "ours_s": ours_s(trial.timings),
         "kernel": asdict(trial.kernel) if trial.kernel else None,
+        "kind": trial.kind,
+        "changed_by": trial.changed_by,
+        "probability": belief.probability_new.get(trial.commit.sha) if belief else None,
         "same_kernel_as": trial.same_kernel_as,
         "same_sources": trial.same_sources,
         "artifacts": [asdict(artifact) for artifact in trial.artifacts],

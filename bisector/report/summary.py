@@ -4,7 +4,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from bisector.model import Commit, State, Verdict
+from bisector.model import Commit, Kind, State, Verdict
 from bisector.report import units
 from bisector.report.status import BisectionView, LevelView
 from bisector.report.table import EARLY
@@ -103,6 +103,31 @@ def _joined(parts: list[str]) -> list[str]:
     return ", ".join(parts).split()
 
 
+def _search(view: BisectionView, width: int) -> list[Line]:
+    """How sure all readings together are, and what that rests on."""
+    belief = view.belief
+    if belief is None:
+        return []
+    held = units.plural(len(belief.likely), "commit")
+    left = f", about {units.plural(belief.trials_left, 'more trial')}" if view.state is State.RUNNING else ""
+    texts = [f"{belief.best.commit.short} {units.share(belief.best.probability)}, 99 % in {held}{left}"]
+    texts.append(
+        f"{units.plural(belief.contradictions, 'contradiction')} ({belief.expected_contradictions:.1f} expected)"
+    )
+    texts += [_CONFIRMED[kind] for kind in belief.confirmed]
+    if belief.suspects:
+        other = belief.without_suspects
+        same = "" if other.commit == belief.best.commit else f"{other.commit.short} "
+        texts.append(f"without suspecting {' '.join(belief.suspects)}: {same}{units.share(other.probability)}")
+    return _labelled("search", wrapped("; ".join(texts).split(), width - _LABEL_WIDTH), width)
+
+
+_CONFIRMED = {
+    Kind.REVERTED: "the new end without it is as the old one",
+    Kind.PICKED: "the old end with it is as the new one",
+}
+
+
 def _unmet(view: BisectionView, width: int) -> list[Line]:
     return _per_kernel(view, width, "not obtained", lambda kernel: kernel.unmet)
 
@@ -164,6 +189,7 @@ _CIRCUMSTANCES = (
     _threshold,
     _levels,
     _evaluations,
+    _search,
     _unmet,
     _compilers,
     _quirks,
@@ -179,8 +205,9 @@ def _found(view: BisectionView, width: int) -> list[Line]:
     if view.first_fixed is None:
         return _standing(view, width)
     date = view.first_fixed.committed_at[:10]
+    sure = f", {units.share(view.belief.best.probability)}" if view.belief is not None else ""
     return [
-        *_labelled("answer", [f"{view.first_fixed.short} is the first {view.terms.new} commit"], width, Role.NEW),
+        *_labelled("answer", [f"{view.first_fixed.short} is the first {view.terms.new} commit{sure}"], width, Role.NEW),
         *_labelled("", [view.first_fixed.subject], width, Role.STRONG),
         *_labelled("", [date], width, Role.DIM),
     ]
@@ -188,9 +215,13 @@ def _found(view: BisectionView, width: int) -> list[Line]:
 
 def _narrowed(view: BisectionView, width: int) -> list[Line]:
     count = units.plural(len(view.candidates), "commit")
+    title = f"the first {view.terms.new} commit is one of {count}:"
+    if view.belief is not None and not view.belief.one_change:
+        title = f"not one change; if there were one, the first {view.terms.new} commit would be one of {count}:"
+    odds = {one.commit.sha: f"{units.share(one.probability)}  " for one in view.belief.likely} if view.belief else {}
     return [
-        *_labelled("answer", [f"the first {view.terms.new} commit is one of {count}:"], width, Role.WEAK),
-        *_labelled("", _listed(_quote(commit) for commit in view.candidates), width),
+        *_labelled("answer", [title], width, Role.WEAK),
+        *_labelled("", _listed(odds.get(commit.sha, "") + _quote(commit) for commit in view.candidates), width),
         *_labelled("in the way", _listed(f"skipped {_quote(one)}" for one in view.skips_in_the_way), width, Role.SKIP),
     ]
 

@@ -70,6 +70,13 @@ def seconds(figure: float) -> str:
     return f"{figure:,.1f}" if math.isfinite(figure) else UNKNOWN
 
 
+def share(probability: float) -> str:
+    """A probability in percent, never rounded to a certainty: ``99.4 %``, ``above 99.9 %``."""
+    if probability > 0.999:  # noqa: PLR2004 - what a tenth of a percent can say
+        return "above 99.9 %"
+    return f"{100 * probability:.1f} %" if probability >= 0.001 else "below 0.1 %"  # noqa: PLR2004 - the same
+
+
 def plural(count: int, one: str, many: str = "") -> str:
     """``1 trial``, ``9 trials``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

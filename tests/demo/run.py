@@ -17,7 +17,7 @@ from bisector.errors import BisectorError, UserError
 from bisector.record.database import DATABASE
 from bisector.record.rundir import state_home
 from bisector.resources import cache_home
-from tests.demo import history
+from tests.demo import compare, history
 from tests.demo.history import NEW_TAG, OLD_TAG, History
 
 _SOURCES = Path("/usr/src")
@@ -63,12 +63,14 @@ def demonstrate(tarball: Path, extra: Sequence[str]) -> int:
     if (run_dir / DATABASE).is_file():
         subprocess.run(bisector("reset", "--delete", "--run-dir", run_dir), check=False)
     start = bisector("start", OLD_TAG, NEW_TAG, "--repo", made.repo, "--run-dir", run_dir, *extra)
-    if status := _interruptible(start):
-        return status
+    if ended := _interruptible(start):
+        return ended
     report = subprocess.run(bisector("status", "--json", "--run-dir", run_dir), stdout=subprocess.PIPE, check=False)
     if report.returncode != 0:
         return report.returncode
-    right, sentence = verdict(made, json.loads(report.stdout))
+    status = json.loads(report.stdout)
+    right, sentence = verdict(made, status)
+    _say(compare.sentence(made, status))
     minutes, seconds = divmod(round(time.monotonic() - began), 60)
     _say(f"{sentence}; {minutes} min {seconds} s in all")
     return 0 if right else _WRONG_ANSWER

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from bisector.errors import UserError
+from bisector.history.graph import RangeGraph
+from tests.demo import compare
 from tests.demo.history import History, MadeCommit
 from tests.demo.run import newest_tarball, verdict
 
@@ -25,6 +27,42 @@ def test_only_the_culprit_is_right(first_fixed: dict[str, str] | None, right: bo
     assert answer is right
     assert sentence.startswith("RIGHT" if right else "WRONG")
     assert "c" * 12 in sentence
+
+
+def trial(total_s: float, *, stage: str = "", reused: bool = False) -> dict[str, object]:
+    fault = {"stage": stage} if stage else None
+    return {"total_s": total_s, "fault": fault, "same_kernel_as": "x" if reused else None}
+
+
+def a_line(*effects: str) -> History:
+    """Seven commits on an old end; the sixth is the one, and the fifth has the kernel of the third."""
+    kernels = ("k1", "k2", "k3", "k4", "k3", "k6", "end")
+    shas = [f"{n}" * 40 for n in range(1, 8)]
+    made = [MadeCommit(sha, "", effect, kernel) for sha, effect, kernel in zip(shas, effects, kernels, strict=True)]
+    old = MadeCommit("0" * 40, "", "code", "old")
+    return History("/linux", old.sha, shas[-1], made[5], (old, *made))
+
+
+@pytest.mark.parametrize(
+    ("effects", "trials", "seconds"),
+    [
+        # git tries the third, the fifth, which is known then, and the sixth.
+        pytest.param(("code",) * 7, 5, 360.0 + 40.0 + 1.0 + 40.0, id="reused"),
+        # The third is tried and skipped; the second, the fifth and the sixth follow.
+        pytest.param(("code", "code", "no-build", *("code",) * 4), 6, 360.0 + 5.0 + 3 * 40.0, id="skipped"),
+    ],
+)
+def test_gits_trials_are_those_of_its_midpoints_on_the_truth(
+    effects: tuple[str, ...], trials: int, seconds: float
+) -> None:
+    made = a_line(*effects)
+    graph = RangeGraph.of([(), *((n,) for n in range(6))])
+    of_a_run = [trial(300.0), trial(60.0), trial(5.0, stage="build"), trial(40.0), trial(1.0, reused=True)]
+    status = {"trials": of_a_run}
+    assert compare.taken(status) == compare.Taken(5, 406.0)
+    assert compare.by_git(graph, [commit.sha for commit in made.commits[1:]], made, status) == compare.Taken(
+        trials, seconds
+    )
 
 
 def test_the_newest_source_is_taken_by_number(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from bisector.history.bounds import error_rate, expected_runs, least_factor
 from bisector.history.likelihood import Noise
-from bisector.history.simulation import Strategy, Summary, search_for, simulate
+from bisector.history.simulation import Summary, search_for, simulate
 from bisector.history.world import Conditions
+from bisector.model import Strategy
 
 from .graphs import kernel_like
 

@@ -11,7 +11,7 @@ from bisector.history.graph import Floats, RangeGraph
 from bisector.history.likelihood import Kernel, Noise, Reading, Weighing
 from bisector.history.posterior import SUSPECT_WEIGHT, Facts, as_mask, posterior, prior
 from bisector.history.search import Ending
-from bisector.history.simulation import Result, Strategy, Summary, search_for, simulate, told
+from bisector.history.simulation import Result, Summary, search_for, simulate, told
 from bisector.history.world import (
     EARLY_NEW_MIN,
     EARLY_OLD_MIN,
@@ -21,7 +21,7 @@ from bisector.history.world import (
     Conditions,
     World,
 )
-from bisector.model import Verdict
+from bisector.model import Strategy, Verdict
 
 from .graphs import kernel_like, recorded
 

@@ -17,7 +17,19 @@ from hypothesis import strategies as st
 
 from bisector.compilers import BuildTry
 from bisector.errors import InfraError, UserError
-from bisector.model import Compiler, Fault, FaultKind, JobFigures, Relevance, Run, Stage, State
+from bisector.model import (
+    Compiler,
+    Fault,
+    FaultKind,
+    JobFigures,
+    Kind,
+    Mattering,
+    NotChanged,
+    Relevance,
+    Run,
+    Stage,
+    State,
+)
 from bisector.record import schema
 from bisector.record.database import DATABASE
 from bisector.record.mails import Mail, Mails, Outcome
@@ -93,8 +105,28 @@ def test_rows_of_no_trial_are_refused(store: Store) -> None:
 
 def test_how_much_can_matter_is_kept(store: Store) -> None:
     assert store.relevance() is None
-    store.set_relevance(Relevance(14_565, 1_012))
-    assert store.relevance() == Relevance(14_565, 1_012)
+    assert store.mattering() is None
+    store.set_mattering(Mattering(14_565, frozenset(("a" * 40, "b" * 40))))
+    assert store.relevance() == Relevance(14_565, 2)
+    assert store.mattering() == frozenset(("a" * 40, "b" * 40))
+    store.database.connection.execute("DELETE FROM mattering")  # as an earlier version left it
+    assert store.mattering() is None
+
+
+def test_ends_that_cannot_be_had_come_back_in_order(store: Store) -> None:
+    rows = (
+        NotChanged(Kind.REVERTED, "a" * 40, "b" * 40, "conflict in drivers/md/dm.c"),
+        NotChanged(Kind.PICKED, "a" * 40, "c" * 40, "it is a merge"),
+    )
+    for row in rows:
+        store.add_not_changed(row)
+    assert store.not_changed() == rows
+
+
+def test_a_trial_of_a_changed_end_says_so(store: Store) -> None:
+    made = replace(examples.measured(1), kind=Kind.REVERTED, changed_by="d" * 40)
+    store.add_trial(made)
+    assert store.trials() == ((1, made),)
 
 
 def test_infra_faults_and_states(store: Store) -> None:
@@ -166,14 +198,17 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
         store.add_trial(trial)
     store.database.connection.execute("ALTER TABLE faults DROP COLUMN cached")
     _before_imports(store)
-    for later in ("mail_events", "mails", "relevance", "compilers", "build_tries", "early_stops", "taken"):
+    later_tables = ("mail_events", "mails", "relevance", "compilers", "build_tries", "early_stops", "taken")
+    for later in (*later_tables, "mattering", "not_changed"):
         store.database.connection.execute(f"DROP TABLE {later}")
+    for column in ("kind", "changed_by"):
+        store.database.connection.execute(f"ALTER TABLE trials DROP COLUMN {column}")
     store.database.connection.execute("ALTER TABLE kernels DROP COLUMN modules")
     store.database.connection.execute("PRAGMA user_version = 1")
     store.close()
     with Store.open(store.path, readonly=True) as reader:
         assert reader.trials() == ((1, trials[0]), (2, trials[1]))
-        assert reader.relevance() is None
+        assert (reader.relevance(), reader.mattering(), reader.not_changed()) == (None, None, ())
         assert Mails(reader.database).all() == ()
         assert reader.taken() == {}
     known = replace(trials[1], fault=Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1: error: no", (), cached=True))

@@ -8,13 +8,23 @@ from bisector.model import (
     Direction,
     Fault,
     FaultKind,
+    Kind,
     Stage,
     State,
+    Strategy,
     Terms,
     Timings,
     Verdict,
 )
-from bisector.report.status import BisectionView, ConfigChanges, InfraFaultView, OptionChange, TrialView
+from bisector.report.status import (
+    BeliefView,
+    BisectionView,
+    ConfigChanges,
+    InfraFaultView,
+    Likely,
+    OptionChange,
+    TrialView,
+)
 from tests.examples import STARTED_AT, cache, run, trial
 
 SUBJECTS = (
@@ -99,6 +109,34 @@ CHANGES = ConfigChanges(
 
 def found() -> BisectionView:
     return replace(view(BROKEN, FIXED, MIDDLE, CULPRIT), config_changes=(CHANGES,))
+
+
+_MADE = Commit("e" * 40, "f" * 40, 'Revert "dm cache policy smq: demote"', STARTED_AT)
+_REVERTED = judged(5, _MADE, Verdict.OLD, (998.0, 7000.0), (1001.0, 8000.0))
+REVERTED = replace(_REVERTED, trial=replace(_REVERTED.trial, kind=Kind.REVERTED, changed_by=COMMITS[3].sha))
+BELIEF = BeliefView(
+    likely=(Likely(COMMITS[3], 0.9941),),
+    contradictions=1,
+    expected_contradictions=0.62,
+    one_change=True,
+    confirmed=(Kind.REVERTED,),
+    without_suspects=Likely(COMMITS[3], 0.981),
+    suspects=("drivers/md",),
+    trials_left=0,
+    probability_new={COMMITS[3].sha: 0.9999, COMMITS[2].sha: 0.001},
+)
+
+
+def believed() -> BisectionView:
+    whole = view(BROKEN, FIXED, MIDDLE, CULPRIT, REVERTED)
+    return replace(whole, strategy=Strategy.BAYES, belief=BELIEF)
+
+
+def two_changes() -> BisectionView:
+    likely = (Likely(COMMITS[3], 0.6), Likely(COMMITS[1], 0.395))
+    belief = replace(BELIEF, likely=likely, one_change=False, contradictions=5, confirmed=())
+    whole = view(BROKEN, FIXED, MIDDLE, CULPRIT, state=State.NARROWED)
+    return replace(whole, strategy=Strategy.BAYES, belief=belief, candidates=tuple(one.commit for one in likely))
 
 
 def narrowed() -> BisectionView:

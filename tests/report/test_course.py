@@ -5,7 +5,7 @@ import pytest
 
 from bisector.events import IopsSample, Note, Planned, StageStarted
 from bisector.model import Stage, Terms
-from bisector.report.course import Course, expectation, live_lines
+from bisector.report.course import Course, expectation, live_lines, plan_text
 from bisector.report.text import as_text, cells, line_text
 
 from . import examples
@@ -25,6 +25,11 @@ def course(*, steps_left: int = 2) -> Course:
     going = going.after(IopsSample("empty", 7000.0, 0.99), 160.0)
     going = going.after(StageStarted(commit, Stage.WORKLOAD, "run full"), 170.0)
     return going.after(IopsSample("full", 3980.4, 0.625), 179.0)
+
+
+def test_a_plan_with_odds_says_how_sure_it_is() -> None:
+    plan = Planned(3, examples.COMMITS[3], "", 12, 5, 0.4321)
+    assert plan_text(plan) == "likeliest 43.2 %, 99 % in 12 commits, about 5 steps left"
 
 
 GOLDEN = """\

@@ -28,6 +28,15 @@ TOP: dict[str, tuple[type, ...]] = {
     "new": (dict,),
     "first_fixed": (dict, NONE),
     "candidates": (list,),
+    "strategy": TEXT,
+    "probability": (float, NONE),
+    "candidate_probabilities": (list, NONE),
+    "contradictions": (int, NONE),
+    "expected_contradictions": (float, NONE),
+    "one_change": (bool, NONE),
+    "without_suspects": (dict, NONE),
+    "confirmed": (list, NONE),
+    "trials_left": (int, NONE),
     "skips_in_the_way": (list,),
     "relevance": (dict, NONE),
     "levels": (list,),
@@ -61,6 +70,9 @@ TRIAL: dict[str, tuple[type, ...]] = {
     "total_s": NUMBER,
     "ours_s": NUMBER,
     "kernel": (dict, NONE),
+    "kind": TEXT,
+    "changed_by": (str, NONE),
+    "probability": (float, NONE),
     "same_kernel_as": (str, NONE),
     "same_sources": (bool,),
     "artifacts": (list,),
@@ -126,7 +138,9 @@ def through_json(view: BisectionView) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    "view", [examples.found(), examples.narrowed(), examples.regression(), examples.empty()], ids=lambda v: v.state
+    "view",
+    [examples.found(), examples.believed(), examples.narrowed(), examples.regression(), examples.empty()],
+    ids=lambda v: v.state,
 )
 def test_contract(view: BisectionView) -> None:
     whole = through_json(view)
@@ -167,6 +181,23 @@ def test_values_of_a_found_one() -> None:
     }
     assert whole["candidates"] == [examples.COMMITS[3].sha]
     assert whole["threshold_iops"] == 2003.1
+
+
+def test_values_of_a_belief() -> None:
+    whole = through_json(examples.believed())
+    culprit = examples.COMMITS[3].sha
+    assert (whole["strategy"], whole["probability"], whole["candidate_probabilities"]) == ("bayes", 0.9941, [0.9941])
+    assert (whole["contradictions"], whole["expected_contradictions"], whole["one_change"]) == (1, 0.62, True)
+    assert (whole["confirmed"], whole["trials_left"]) == (["reverted"], 0)
+    assert whole["without_suspects"] == {"sha": culprit, "probability": 0.981}
+    trials = whole["trials"]
+    assert isinstance(trials, list)
+    assert [(one["kind"], one["changed_by"], one["probability"]) for one in trials[2:]] == [
+        ("commit", None, 0.001),
+        ("commit", None, 0.9999),
+        ("reverted", culprit, None),
+    ]
+    assert through_json(examples.found())["probability"] is None
 
 
 def test_values_of_a_trial() -> None:

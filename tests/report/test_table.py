@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.model import Commit, Relevance, State, Terms, Verdict
+from bisector.model import Commit, Kind, Relevance, State, Terms, Verdict
 from bisector.report.status import BisectionView, ConfigChanges, OptionChange, TrialView, trial_to_json
 from bisector.report.summary import answer_lines, footer_lines
 from bisector.report.table import Figures, figures, report_lines, rows, run_names, time_lines, verdict_lines
@@ -275,6 +275,28 @@ def test_a_commit_that_was_not_even_built_says_so() -> None:
     assert "same sources as 3a5b3c7d9e1f, not built and not measured again" in text
     own = replace(examples.REUSED, trial=replace(built, kernel=replace(kernel, key=f"family-{built.commit.tree}")))
     assert "same kernel as 3a5b3c7d9e1f, not measured again" in as_text(verdict_lines([own], Terms(), 120))
+
+
+def test_an_end_without_a_commit_is_not_taken_for_the_commit() -> None:
+    view = examples.believed()
+    text = as_text(verdict_lines(view.trials, view.terms, 120))
+    assert "no commit: the new end without 3a5b3c7d9e1f" in text.splitlines()[-1]
+    row = rows(view.trials, view.terms)[-1]
+    assert row.commit == "e" * 12
+    with_it = replace(examples.REVERTED, trial=replace(examples.REVERTED.trial, kind=Kind.PICKED))
+    assert rows([with_it], view.terms)[0].why == "no commit: the old end with 3a5b3c7d9e1f"
+
+
+def test_footer_says_how_sure_it_is() -> None:
+    text = " ".join(as_text(footer_lines(examples.believed(), 100)).split())
+    assert "search 3a5b3c7d9e1f 99.4 %, 99 % in 1 commit; 1 contradiction (0.6 expected);" in text
+    assert "the new end without it is as the old one; without suspecting drivers/md: 98.1 %" in text
+    assert "answer 3a5b3c7d9e1f is the first fixed commit, 99.4 %" in text
+
+
+def test_two_changes_are_said_to_be_no_single_one() -> None:
+    text = " ".join(as_text(answer_lines(examples.two_changes(), 100)).split())
+    assert "not one change; if there were one, the first fixed commit would be one of 2 commits: 60.0 % 3a5b" in text
 
 
 def test_footer_says_how_many_commits_can_matter() -> None:

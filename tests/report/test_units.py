@@ -103,3 +103,11 @@ def test_plural() -> None:
     assert units.plural(1, "trial") == "1 trial"
     assert units.plural(0, "trial") == "0 trials"
     assert units.plural(28_000, "entry", "entries") == "28,000 entries"
+
+
+@pytest.mark.parametrize(
+    ("probability", "text"),
+    [(1.0, "above 99.9 %"), (0.9991, "above 99.9 %"), (0.9938, "99.4 %"), (0.0, "below 0.1 %"), (0.001, "0.1 %")],
+)
+def test_share(probability: float, text: str) -> None:
+    assert units.share(probability) == text

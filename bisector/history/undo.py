@@ -1,0 +1,92 @@
+"""The new end without a commit, and the old end with it: what git's revert and cherry-pick would make of them.
+
+Both are three-way merges (git-revert(1), git-cherry-pick(1)), and git makes those of commits alone, without a
+checkout or an index (git-merge-tree(1), since 2.38). What comes of it is a commit that no branch and no reference
+has; git forgets it in time, and it can be made again, with the same hash.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from bisector.errors import InfraError
+from bisector.history.repository import Repository
+from bisector.model import Commit, Kind
+
+_CONFLICT = 1
+_NEEDED_GIT = (2, 38)
+_IDENTITY = "bisector <bisector@localhost>"
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """An end without a commit, or with it, as a commit of its own."""
+
+    commit: Commit
+
+
+@dataclass(frozen=True, slots=True)
+class CannotBeHad:
+    """Why there is no such thing: a conflict, a merge, nothing to change."""
+
+    reason: str
+
+
+def changed_end(
+    repository: Repository, kind: Kind, commit: Commit, end: Commit, *, first_parent: bool = False
+) -> Changed | CannotBeHad:
+    """``end`` with ``commit`` taken out (REVERTED) or added (PICKED).
+
+    With ``first_parent`` a merge stands for all that it brought. Raises :class:`InfraError` when git fails
+    otherwise than by a conflict.
+    """
+    parents = repository.parents(commit.sha)
+    if not parents:
+        return CannotBeHad("it has no parent")
+    if len(parents) > 1 and not first_parent:
+        return CannotBeHad("it is a merge")
+    (parent,) = repository.commits(parents[:1])
+    before, after = (commit, parent) if kind is Kind.REVERTED else (parent, commit)
+    tree = _merged(repository, base=before.tree, ours=end.tree, theirs=after.tree)
+    if isinstance(tree, CannotBeHad):
+        return tree
+    if tree == end.tree:
+        what = "has nothing of it any more" if kind is Kind.REVERTED else "has all of it already"
+        return CannotBeHad(f"{end.short} {what}")
+    return Changed(_made(repository, kind, commit, end, tree))
+
+
+def _merged(repository: Repository, *, base: str, ours: str, theirs: str) -> str | CannotBeHad:
+    """The tree of a three-way merge of trees."""
+    version = repository.git.version
+    if tuple(int(part) for part in version.split(".")[:2]) < _NEEDED_GIT:
+        return CannotBeHad(f"git {version} merges in a checkout only; 2.38 can do without")
+    # git 2.39 takes commits alone and finds the base itself: three commits that have it as their only one.
+    root = _written(repository, base, (), "1970-01-01T00:00:00+00:00", "base")
+    sides = (_written(repository, tree, (root,), "1970-01-01T00:00:00+00:00", "side") for tree in (ours, theirs))
+    answer = repository.ask("merge-tree", "--write-tree", "--name-only", "--no-messages", *sides, ok=(0, _CONFLICT))
+    tree, *files = answer.lines
+    if answer.status == _CONFLICT:
+        return CannotBeHad(f"conflict in {', '.join(dict.fromkeys(files))}")
+    return tree
+
+
+def _made(repository: Repository, kind: Kind, commit: Commit, end: Commit, tree: str) -> Commit:
+    verb, how = ("Revert", "without") if kind is Kind.REVERTED else ("Pick", "with")
+    subject = f'{verb} "{commit.subject}"'
+    message = f"{subject}\n\nMade by bisector to measure it: {end.sha} {how} {commit.sha}"
+    sha = _written(repository, tree, (end.sha,), end.committed_at, message)
+    (made,) = repository.commits([sha])
+    return made
+
+
+def _written(repository: Repository, tree: str, parents: Sequence[str], at: str, message: str) -> str:
+    """The hash of a commit object, the same for the same words; nothing of a person's configuration is in it."""
+    who = f"{_IDENTITY} {int(datetime.fromisoformat(at).timestamp())} +0000"
+    head = (f"tree {tree}", *(f"parent {parent}" for parent in parents), f"author {who}", f"committer {who}")
+    text = "\n".join((*head, "", message, ""))
+    answer = repository.ask("hash-object", "-t", "commit", "-w", "--stdin", stdin=text)
+    sha = answer.stdout.strip()
+    if not sha:
+        raise InfraError("git hash-object has not written a commit")
+    return sha

@@ -1,0 +1,100 @@
+"""What plain ``git bisect`` would have taken: its midpoints, replayed over the known truth of the history.
+
+The truth is what the history was made with; the seconds are means of the run that is compared with.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from bisector.history.graph import RangeGraph
+from bisector.history.graphsource import graph_of_range
+from bisector.history.likelihood import Kernel, Reading
+from bisector.history.midpoint import Midpoint, next_commit
+from bisector.history.posterior import Facts
+from bisector.history.ranges import Range
+from bisector.history.repository import Repository
+from bisector.model import Verdict
+from tests.demo.history import History, MadeCommit
+
+_ENDS = 2
+_UNTESTABLE = {"no-build": 1, "panic": 2}  # a panic is believed the second time
+_MEASURED = "measured"
+_REUSED = "reused"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Trials, and their seconds."""
+
+    trials: int
+    seconds: float
+
+
+def taken(status: Mapping[str, Any]) -> Taken:
+    """What a run took, from ``status --json``."""
+    return Taken(len(status["trials"]), sum(trial["total_s"] for trial in status["trials"]))
+
+
+def by_git(graph: RangeGraph, shas: Sequence[str], made: History, status: Mapping[str, Any]) -> Taken:
+    """What git's midpoints would have taken at this run's times."""
+    commits = {commit.sha: commit for commit in made.commits}
+    culprit = shas.index(made.culprit.sha)
+    costs = _costs(status["trials"])
+    known = {commits[made.old].kernel, commits[made.new].kernel}
+    facts, trials = Facts(), _ENDS
+    seconds = sum(trial["total_s"] for trial in status["trials"][:_ENDS])
+    while isinstance(step := next_commit(graph, facts, shas), Midpoint):
+        commit = commits[shas[step.commit]]
+        kind, times = _kind(commit, known)
+        trials += times
+        seconds += times * costs[kind]
+        if commit.effect in _UNTESTABLE:
+            facts = facts.with_skip(step.commit)
+        else:
+            known.add(commit.kernel)
+            verdict = Verdict.NEW if graph.ancestors(step.commit)[culprit] else Verdict.OLD
+            facts = facts.with_reading(Reading(step.commit, Kernel.COMMIT, verdict))
+    return Taken(trials, seconds)
+
+
+def sentence(made: History, status: Mapping[str, Any]) -> str:
+    """The run beside git's, with what was assumed."""
+    with Repository.open(Path(made.repo)) as repository:
+        old, new = repository.commits((made.old, made.new))
+        graph, shas = graph_of_range(repository, Range(old, new))
+    ours, its = taken(status), by_git(graph, shas, made, status)
+    return (
+        f"{status['strategy']} took {ours.trials} trials, {_minutes(ours.seconds)} min; git's midpoints, replayed over"
+        f" the known truth at this run's mean times, {its.trials} trials, {_minutes(its.seconds)} min: saved"
+        f" {its.trials - ours.trials} trials and {_minutes(its.seconds - ours.seconds)} min"
+    )
+
+
+def _kind(commit: MadeCommit, known: set[str]) -> tuple[str, int]:
+    if commit.effect in _UNTESTABLE:
+        return commit.effect, _UNTESTABLE[commit.effect]
+    return (_REUSED if commit.kernel in known else _MEASURED), 1
+
+
+def _costs(trials: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Mean seconds by what became of a trial after the ends, those of any of them where there was none of a kind."""
+    found: dict[str, list[float]] = {}
+    for trial in trials[_ENDS:]:
+        fault = trial["fault"]
+        if fault is not None:
+            kind = "no-build" if fault["stage"] == "build" else "panic"
+        else:
+            kind = _REUSED if trial["same_kernel_as"] else _MEASURED
+        found.setdefault(kind, []).append(trial["total_s"])
+    otherwise = fmean(trial["total_s"] for trial in trials)
+    return {
+        kind: fmean(found[kind]) if kind in found else 0.0 if kind == _REUSED else otherwise
+        for kind in (*_UNTESTABLE, _MEASURED, _REUSED)
+    }
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.1f}"
