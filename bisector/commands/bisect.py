@@ -16,6 +16,8 @@ examples:
   bisector start v4.11 v4.13-rc1
   bisector start v4.11 v4.13-rc1 --profile article --ssd /dev/nvme0n1p4 --hdd /dev/sdb1
   bisector start v6.1 v6.2 --regression --terms fast:slow
+  bisector start v4.11 v4.13-rc1 --suspect drivers/md --suspect block
+  bisector start v4.11 v4.13-rc1 --strategy git
   bisector start v4.11 v4.13-rc1 --skip 0123abcd --skip v4.12-rc1..4567cdef -- drivers/md
 """
 _EXIT_CODES = {State.FOUND: 0, State.NARROWED: 3}

@@ -171,6 +171,11 @@ class Report:
         """The last commit on the old side before another one, in history order, that was measured."""
         places = [index for index, row in enumerate(self.rows) if row.shown.trial.commit.sha == commit.sha]
         for row in reversed(self.rows[: places[0]] if places else ()):
-            if row.shown.verdict is Verdict.OLD and (side := self._side(row.shown.trial.commit)) is not None:
+            of_commit = row.shown.trial.is_of_commit
+            if (
+                of_commit
+                and row.shown.verdict is Verdict.OLD
+                and (side := self._side(row.shown.trial.commit)) is not None
+            ):
                 return side
         return None

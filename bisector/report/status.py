@@ -110,6 +110,12 @@ class TrialView:
     why: str
     taken_from: Taken | None = None
 
+    @property
+    def changed(self) -> str:
+        """Of what is no commit of the history: what it is; empty for a commit."""
+        how = {Kind.REVERTED: "the new end without", Kind.PICKED: "the old end with"}.get(self.trial.kind)
+        return f"no commit: {how} {(self.trial.changed_by or '')[:12]}" if how else ""
+
 
 @dataclass(frozen=True, slots=True)
 class LevelView:

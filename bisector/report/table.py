@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bisector.model import Fault, JobFigures, Kind, Run, Stage, Terms, Verdict
+from bisector.model import Fault, JobFigures, Run, Stage, Terms, Verdict
 from bisector.report import units
 from bisector.report.status import BisectionView, TrialView, ours_s
 from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, clean, left, right, shorten, wrapped
@@ -114,14 +114,7 @@ def _why(view: TrialView) -> str:
     why = "" if view.verdict in {Verdict.OLD, Verdict.NEW} else view.why
     if view.trial.same_kernel_as is not None:
         why = f"{view.trial.sameness}, not {'built and not ' if view.trial.same_sources else ''}measured again"
-    return "; ".join(filter(None, (_changed(view), why)))
-
-
-def _changed(view: TrialView) -> str:
-    """Of what is no commit of the history: what it is."""
-    how = {Kind.REVERTED: "without", Kind.PICKED: "with"}.get(view.trial.kind)
-    end = "new" if view.trial.kind is Kind.REVERTED else "old"
-    return f"no commit: the {end} end {how} {clean((view.trial.changed_by or '')[:_COMMIT_WIDTH])}" if how else ""
+    return "; ".join(filter(None, (clean(view.changed), why)))
 
 
 def said_by_others(view: TrialView, terms: Terms) -> str:

@@ -59,4 +59,4 @@ def _remark(row: Row, terms: Terms) -> str:
     if shown.trial.same_kernel_as is not None:
         return f"{shown.trial.sameness}, not {'built and not ' if shown.trial.same_sources else ''}measured again"
     prefix = "skipped: " if shown.verdict is Verdict.SKIP else ""
-    return clean("; ".join(filter(None, (prefix + shown.why, said_by_others(shown, terms)))))
+    return clean("; ".join(filter(None, (shown.changed, prefix + shown.why, said_by_others(shown, terms)))))
