@@ -105,7 +105,7 @@ class Bisection:
         line = self.judging.threshold()
         if line is None:
             raise RuntimeError("both ends are measured and there is no threshold")
-        origin = "given" if line.given else "geometric mean of the ends"
+        origin = "given" if line.given else "middle of the gap between the ends"
         self.tell(Note(f"threshold {line.iops:,.0f} IOPS ({origin}: {line.old_iops:,.0f} and {line.new_iops:,.0f})"))
         # When the old end was measured there was no threshold yet.
         self._tell_again(lambda trial: trial.commit.sha == self.wanted.old.sha)

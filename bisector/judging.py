@@ -5,12 +5,12 @@ The loop decides by it and ``status`` shows it, so both always say the same.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bisector.analysis import threshold
 from bisector.analysis.classify import Judgement, classify, least_job_iops, reads, unclear
 from bisector.analysis.early_stop import holds
-from bisector.analysis.levels import Level, levels, other_gaps
+from bisector.analysis.levels import Level, levels, line_between, other_gaps
 from bisector.analysis.quality import Limits, weaknesses
 from bisector.analysis.settle import Again, Evidence, Measured, Settlement, Untestable, lacks_whole_run, settle
 from bisector.analysis.threshold import Ends, Threshold
@@ -153,7 +153,8 @@ class Judging:
         ends = Ends(least_job_iops(old.trial), least_job_iops(new.trial), wishes.direction, wishes.terms)
         if wishes.threshold_iops is not None:
             return threshold.given(wishes.threshold_iops, ends)
-        return threshold.from_ends(ends, wishes.min_ends_ratio)
+        of_ends = threshold.from_ends(ends, wishes.min_ends_ratio)
+        return replace(of_ends, iops=line_between(ends.old_iops, ends.new_iops, self.figures))
 
     @property
     def figures(self) -> dict[str, list[float]]:
@@ -169,6 +170,12 @@ class Judging:
     def levels(self) -> tuple[Level, ...]:
         """On which levels the readings lie, slowest first; two when there is one change and a little noise."""
         return levels(self.figures)
+
+    def is_on_an_ends_level(self, trial: Trial) -> bool:
+        """Whether a sound whole trial lies where one of the ends does; any does while the ends are not told apart."""
+        ends = [figures for sha in (self.old, self.new) if (figures := self.figures.get(sha))]
+        homes = {level for level in self.levels if any(figures[0] in level for figures in ends)}
+        return len(homes) != len(("old", "new")) or any(least_job_iops(trial) in level for level in homes)
 
     @property
     def other_lines_iops(self) -> tuple[float, ...]:

@@ -196,4 +196,4 @@ def _commit(asked: BisectionRow, sha: str, judging: Judging) -> Commit:
 def _threshold_origin(judging: Judging) -> str:
     if judging.settings.bisect.threshold_iops is not None:
         return "as given"
-    return "geometric mean of the two ends" if judging.threshold_iops is not None else ""
+    return "middle of the gap between the two sides' readings" if judging.threshold_iops is not None else ""

@@ -81,7 +81,7 @@ class FakeEngine:
     ``changed_fault`` what every end without a commit ends in. At the trial number ``kill_at`` the process
     dies, or at a build that is only tried; ``does_not_build`` says what those end with, ``built_by``
     which compilers were given. With ``stops_early`` it ends the runs that may be; those of the ``misleading``
-    on the wrong side.
+    on the wrong side. ``iops`` are figures of their own.
     """
 
     is_new: Callable[[str], bool]
@@ -103,6 +103,7 @@ class FakeEngine:
     rules: list[tuple[str, StopRule | None]] = field(default_factory=list)
     slow_iops: float = SLOW_IOPS
     fast_iops: float = FAST_IOPS
+    iops: Mapping[str, float] = field(default_factory=dict)
     measured: list[str] = field(default_factory=list)
     attempts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -133,7 +134,7 @@ class FakeEngine:
             return trial(commit, fault=fault, content=content)
         contention = BUSY if attempt <= self.busy.get(commit.sha, 0) else QUIET
         shows_new = self._shows_new(commit)
-        least = self.fast_iops if shows_new else self.slow_iops
+        least = self.iops.get(commit.sha, self.fast_iops if shows_new else self.slow_iops)
         self.rules.append((commit.sha, request.stop))
         stopped = self._stopped(commit.sha, least, request.stop) if request.stop and self.stops_early else None
         return trial(commit, least, contention=contention, content=content, stopped=stopped)

@@ -175,6 +175,19 @@ def test_infra_fault_is_tried_again_and_recorded(line: Lab) -> None:
     assert any(isinstance(event, Note) and "network went away" in event.text for event in line.events)
 
 
+def test_a_reading_that_moves_the_line_turns_earlier_verdicts_round(line: Lab) -> None:
+    """Once c12 is read between them, c8 and c16 are no longer on two levels: git has to forget that c8 was old."""
+    steps = ((300.0, range(5)), (1_350.0, range(5, 9)), (2_670.0, range(9, 13)), (6_000.0, range(13, 17)))
+    iops = {f"c{number}": figure for figure, numbers in steps for number in numbers}
+    assert line.found(line.bisect(line.engine("c5", iops=iops))) == "c5"
+    c8 = next(e for e in line.events if isinstance(e, TrialJudged) and e.trial.commit.sha == line.shas["c8"])
+    assert c8.verdict is Verdict.OLD
+    assert f"git bisect fixed {line.shas['c8']}" in line.log
+    resumed = line.engine("c5", iops=iops)
+    assert line.found(line.bisect(resumed)) == "c5"
+    assert not resumed.measured
+
+
 def test_lasting_infra_fault_stops_and_says_nothing_of_the_commit(line: Lab) -> None:
     with pytest.raises(InfraError, match="network went away"):
         line.bisect(line.engine("c7", infra={"c8": 99}))

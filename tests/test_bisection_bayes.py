@@ -230,6 +230,15 @@ def test_two_changes_are_not_named_one(line: Lab) -> None:
     assert view.first_fixed is None
 
 
+def test_what_lies_between_the_levels_does_not_have_the_change_yet(line: Lab) -> None:
+    """As in the recorded bisect of 2017, where the fix's parent, alone of all, read 6,120 IOPS."""
+    iops = {f"c{number}": 2_000.0 for number in (5, 6, 7, 8)}
+    line_up = {f"c{number}": 300.0 for number in range(5)}
+    engine = line.engine("c9", iops=iops | line_up)
+    engine.slow_iops, engine.fast_iops = 2_000.0, 7_000.0
+    assert line.found(line.bisect(engine)) == "c9"
+
+
 def test_paths_limit_what_is_tried(tmp_path: Path) -> None:
     nodes = [
         replace(node, files={f"drivers/md/{node.name}.c": node.name}) if node.name in ("c3", "c6", "c9") else node

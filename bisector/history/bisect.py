@@ -107,6 +107,11 @@ class Bisect:
         """The hashes of the commits left, whatever paths they touch."""
         return self._in_range()
 
+    @property
+    def told(self) -> tuple[Told, ...]:
+        """What was of use of all that was told, in that order."""
+        return tuple(self._told)
+
     def candidates(self) -> tuple[str, ...]:
         """The hashes of the commits that may be the first new one, newest first."""
         return self._repository.ask("rev-list", *self._range.limits(self._new, self._olds)).lines

@@ -84,8 +84,17 @@ class ByGit:
         return Measure(commit, "a whole run before the answer is given", Outlook(1, 1), whole=True)
 
     def _has_turned(self) -> bool:
-        """Whether a whole run said otherwise than one that was stopped early: the search goes on from the facts."""
+        """Whether what was told does not hold any more: the search goes on from the facts.
+
+        A whole run said otherwise than one that was stopped early, or a reading moved the threshold.
+        """
         now = dict(self.now().verdicts())
+        for sha, before in self.bisect.told:
+            if (after := now.get(sha, before)) is not before and sha not in self._relied_on:
+                self.tell(
+                    Note(f"by all readings {sha[:12]} is {self.terms.word(after)}, not {self.terms.word(before)}")
+                )
+                return True
         for sha, before in self._relied_on.items():
             if (after := now.get(sha, before)) is not before:
                 text = f"a whole run says that {sha[:12]} is {self.terms.word(after)}, not {self.terms.word(before)}"

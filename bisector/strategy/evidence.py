@@ -27,6 +27,7 @@ from bisector.model import Direction, NotChanged, Trial, Verdict
 IMPOSSIBLE_WEIGHT = 1e-9
 # So many spreads from both levels a figure between them says nothing by itself.
 _BETWEEN_SPREADS = 3.0
+_LEAST_LEAN = 0.01  # natural log units
 _ENDS_ALWAYS_CUT = (Kernel.REVERTED, Kernel.PICKED)
 
 
@@ -142,7 +143,7 @@ class Case:
                 counts[kernel] = counts.get(kernel, 0) + 1
         for kernel, trial, verdict in found:
             if kernel is not None and verdict in (Verdict.OLD, Verdict.NEW):
-                figure = self._figure(trial, alone=counts[kernel] == 1)
+                figure = self._figure(trial, verdict, alone=counts[kernel] == 1)
                 yield Reading(*kernel, verdict, figure, full=is_whole(trial))
 
     def _kernel(self, trial: Trial) -> tuple[int, Kernel] | None:
@@ -157,7 +158,7 @@ class Case:
         number = self._representatives.get(sha)
         return None if number is None else (number, Kernel.COMMIT)
 
-    def _figure(self, trial: Trial, *, alone: bool) -> float | None:
+    def _figure(self, trial: Trial, verdict: Verdict, *, alone: bool) -> float | None:
         """The logarithm of the deciding figure; None where the verdict alone is to count.
 
         That is so when a person drew the line, which the levels know nothing of, and of a run that was stopped early,
@@ -169,7 +170,9 @@ class Case:
             return None
         figure = math.log(least_job_iops(trial))
         far = all(abs(figure - level.centre) > _BETWEEN_SPREADS * level.spread for level in (levels.old, levels.new))
-        return None if far and not alone else figure
+        if not far:
+            return figure
+        return _leaning(figure, levels, verdict) if alone else None
 
     @cached_property
     def _levels(self) -> Levels | None:
@@ -177,7 +180,7 @@ class Case:
             return None
         figures: dict[str, list[float]] = {self.judging.old: [], self.judging.new: [], "": []}
         for trial, _ in self.judging.sound():
-            if is_whole(trial):
+            if is_whole(trial) and self.judging.is_on_an_ends_level(trial):
                 figures.get(trial.commit.sha, figures[""]).append(math.log(least_job_iops(trial)))
         old, new = figures[self.judging.old], figures[self.judging.new]
         return Levels.learn(old, new, figures[""]) if old and new else None
@@ -243,6 +246,16 @@ class Case:
 def is_whole(trial: Trial) -> bool:
     """Whether the runs of a trial went their whole length."""
     return bool(trial.runs) and trial.stopped_early is None
+
+
+def _leaning(figure: float, levels: Levels, verdict: Verdict) -> float:
+    """A figure between the levels, where neither is, leans to its side of the line, however near the other level is."""
+    low, high = sorted((levels.old.centre, levels.new.centre))
+    middle = (low + high) / 2
+    on_low_side = (verdict is Verdict.OLD) is (levels.old.centre < levels.new.centre)
+    if not low < figure < high:
+        return figure
+    return min(figure, middle - _LEAST_LEAN) if on_low_side else max(figure, middle + _LEAST_LEAN)
 
 
 def _costs(sound: Iterable[tuple[Trial, Verdict]], judging: Judging) -> Costs:

@@ -54,7 +54,7 @@ def test_the_threshold_of_the_ends_is_told_apart_from_the_persons_by_one_kernel(
     """Between the ends lies a parent of the fix at 6,120 IOPS, neither as slow nor as fast as they.
 
     The geometric mean of the ends calls it fixed, the person's 20,000 did not: with several steps in a
-    range the threshold decides which of them is looked for.
+    range the threshold decides which of them is looked for. That is what :mod:`bisector.analysis.levels` is for.
     """
     old, new = measured(1, "4.12.0-rc1+"), measured(2, "4.12.0+5518b69b7668")
     ends = Ends(least_job_iops(old), least_job_iops(new), Direction.IMPROVEMENT, Terms())
