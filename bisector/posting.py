@@ -35,6 +35,7 @@ DRAFT = "report.eml"
 _ATTEMPTS = 4
 _BETWEEN_ATTEMPTS: wait_base = wait_exponential(multiplier=15, max=120)
 _TELLING = (State.FOUND, State.NARROWED)
+_CONFIRMED = "-confirmed"
 _NOBODY = "bisector@localhost"
 _ID_DOMAIN_MOST = 36  # a header of one Message-ID has to fit into a line of 78, or it is folded to pieces
 
@@ -238,7 +239,8 @@ def claim_of(report: Report) -> str:
     """What a letter says happened, as a word and the commits: two letters with one claim say the same."""
     view = report.bisection
     shas = [view.first_fixed.sha] if view.first_fixed else [commit.sha for commit in view.candidates]
-    return " ".join([view.state, *shas])
+    confirmed = _CONFIRMED if view.first_fixed and view.belief and view.belief.confirmed else ""
+    return " ".join([f"{view.state}{confirmed}", *shas])
 
 
 def _thread(before: Iterable[Mail]) -> tuple[str, ...]:
@@ -251,6 +253,8 @@ def _follows(earlier: str, now: str) -> str:
     named = ", ".join(sha[:12] for sha in earlier.split()[1:])
     if earlier == now:
         return f"This confirms the earlier report: another bisection names {named}, too."
+    if earlier.split() == now.replace(_CONFIRMED, "", 1).split():
+        return f"This confirms the earlier report, which named {named}; how is said below."
     if set(now.split()[1:]) & set(earlier.split()[1:]):
         return f"This corrects the earlier report, which named {named}; what is said below takes its place."
     return f"This withdraws the earlier report: {named} is not what made the change. What is known now stands below."

@@ -14,7 +14,7 @@ from pathlib import Path
 from bisector.bisection import GIT_LOG
 from bisector.errors import InfraError
 from bisector.judging import Judging, Numbered
-from bisector.model import Artifact, JobFigures, Run, Terms, Trial, Verdict
+from bisector.model import Artifact, JobFigures, Run, Strategy, Terms, Trial, Verdict
 from bisector.workload import fio, fiotext
 
 RAW = "fio.json"
@@ -83,9 +83,12 @@ def _content(run_dir: Path, artifact: Artifact, what: str) -> str:
 
 
 def _told(run_dir: Path, judging: Judging) -> Iterator[tuple[str, Verdict, Verdict]]:
-    """Each measured commit in git's log with its verdict, and the last one that git was told of it."""
+    """Each measured commit in git's log with its verdict, and the last one that git was told of it.
+
+    Where readings are weighed git is told what all of them together say, which one of them may contradict.
+    """
     log = run_dir / GIT_LOG
-    if not log.is_file():
+    if judging.settings.bisect.strategy is not Strategy.GIT or not log.is_file():
         return
     words = _verdicts(judging.settings.bisect.terms)
     told = {sha: words[word] for word, sha in _TOLD.findall(log.read_text(encoding="utf-8")) if word in words}

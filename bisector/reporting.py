@@ -81,12 +81,18 @@ def _places(repository: Repository, asked: BisectionRow, view: BisectionView) ->
 def _rows(trials: Iterable[TrialView], places: dict[str, int]) -> tuple[Row, ...]:
     """In history order; what is not in the range (a merge base) is older than it, and stands first."""
     rows = (Row(places.get(shown.trial.commit.sha), shown) for shown in trials)
+    return tuple(sorted(rows, key=_order))
 
-    def order(row: Row) -> tuple[int, str, int]:
-        known = row.place is not None
-        return (row.place if row.place is not None else -1), "" if known else _date(row), row.shown.n
 
-    return tuple(sorted(rows, key=order))
+def _order(row: Row) -> tuple[bool, int, str, int]:
+    """What is no commit of the history, an end without one or with one, stands last."""
+    place = row.place
+    return (
+        not row.shown.trial.is_of_commit,
+        -1 if place is None else place,
+        _date(row) if place is None else "",
+        row.shown.n,
+    )
 
 
 def _date(row: Row) -> str:

@@ -85,10 +85,17 @@ def test_run_without_a_file(record: RecordedRun) -> None:
     assert "there is no full/fio.json" in refusal(record, with_trial(of, 5, replace(trial, artifacts=without)))
 
 
-def test_what_git_was_told_is_compared(record: RecordedRun) -> None:
-    """The mirror once said the opposite of the measurements in somebody's letter, twice."""
+def test_what_git_was_told_is_compared(tmp_path: Path) -> None:
+    """A log once said the opposite of the measurements in a robot's letter, twice."""
+    record = found(tmp_path, {"bisect.strategy": "git"})
+    recheck.check(record.run.path, judging(record))
     record.log(("fixed", "c4"), ("broken", "c0"), ("fixed", "c2"))
     assert f"{record.shas['c2'][:12]} is old by its files, and git was told new" in refusal(record)
+
+
+def test_one_reading_may_contradict_what_all_say_together(record: RecordedRun) -> None:
+    record.log(("fixed", "c4"), ("broken", "c0"), ("fixed", "c2"))
+    recheck.check(record.run.path, judging(record))
 
 
 def test_skips_of_a_person_are_no_contradiction(record: RecordedRun) -> None:

@@ -9,14 +9,16 @@ import re
 from collections.abc import Callable, Iterator
 
 from bisector.model import Direction, State
-from bisector.report import compare
+from bisector.report import compare, units
 from bisector.report.as_text import block_lines, fill, section_lines
 from bisector.report.blocks import Listing
 from bisector.report.document import Comparison, Envelope, Report
 from bisector.report.sections import (
     answer_sentence,
+    candidate_lines,
     comparison_axes,
     comparison_note,
+    confirmation,
     quoted,
     sections,
     terms_sentence,
@@ -95,10 +97,16 @@ def _noticed(report: Report, envelope: Envelope) -> Iterator[str]:
 def _candidates(report: Report, envelope: Envelope) -> Iterator[str]:
     view = report.bisection
     if view.state is State.NARROWED:
-        yield from block_lines(Listing(tuple(quoted(commit) for commit in view.candidates)))
+        yield from block_lines(Listing(tuple(candidate_lines(report))))
         if view.skips_in_the_way:
             yield from ("", *fill("These could not be tested and stand in the way:"), "")
             yield from block_lines(Listing(tuple(quoted(commit) for commit in view.skips_in_the_way)))
+
+
+def _sure(report: Report, envelope: Envelope) -> Iterator[str]:
+    belief, first = report.bisection.belief, report.bisection.first_fixed
+    named = f"Its probability is {units.share(belief.best.probability)}. " if belief and first else ""
+    yield from fill(named + confirmation(report))
 
 
 def _terms(report: Report, envelope: Envelope) -> Iterator[str]:
@@ -171,6 +179,7 @@ _PARTS: tuple[Callable[[Report, Envelope], Iterator[str]], ...] = (
     _follows,
     _noticed,
     _candidates,
+    _sure,
     _terms,
     _banner,
     _keys,

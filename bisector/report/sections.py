@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from bisector.model import Commit, Direction, Kernel, State, Verdict
+from bisector.model import Commit, Direction, Kernel, Kind, State, Verdict
 from bisector.report import compare, units
 from bisector.report.blocks import Block, Facts, Listing, Paragraph, Section
 from bisector.report.document import Basis, Host, Report
@@ -40,12 +40,37 @@ def answer_sentence(report: Report) -> str:
     """The outcome in one sentence."""
     view = report.bisection
     if view.first_fixed is not None:
-        return f"The first {view.terms.new} commit is {quoted(view.first_fixed)}."
+        sure = f", with a probability of {units.share(view.belief.best.probability)}" if view.belief else ""
+        return f"The first {view.terms.new} commit is {quoted(view.first_fixed)}{sure}."
     if view.state is State.NARROWED:
-        return f"The first {view.terms.new} commit is one of {units.plural(len(view.candidates), 'commit')}."
+        count = units.plural(len(view.candidates), "commit")
+        if view.belief is not None and not view.belief.one_change:
+            return f"This is not one change; if it were, the first {view.terms.new} commit would be one of {count}."
+        return f"The first {view.terms.new} commit is one of {count}."
     left = f", {units.plural(len(view.candidates), 'candidate')} left" if view.candidates else ""
     why = f": {clean(view.message)}" if view.message else ""
     return f"The bisection is {_STANDING[view.state]}{left}{why}."
+
+
+def confirmation(report: Report) -> str:
+    """What the answer rests on beside the search; empty without an answer."""
+    view, belief = report.bisection, report.bisection.belief
+    if view.first_fixed is None:
+        return ""
+    if belief is None:
+        return "Verdicts are those of single measurements; no probability is given."
+    name = view.first_fixed.short
+    how = [
+        f"{end} {name} measured {word}"
+        for kind, end, word in (
+            (Kind.REVERTED, "the new end without", view.terms.old),
+            (Kind.PICKED, "the old end with", view.terms.new),
+        )
+        if kind in belief.confirmed
+    ]
+    made = f"It was confirmed: {' and '.join(how)}." if how else "It was not confirmed by taking it out, or adding it."
+    against = units.plural(belief.contradictions, "reading contradicts", "readings contradict")
+    return f"{made} {against} it ({belief.expected_contradictions:.1f} would be usual)."
 
 
 def terms_sentence(report: Report) -> str:
@@ -84,14 +109,21 @@ def _outcome(report: Report) -> str:
 
 def _answer(report: Report) -> Iterator[Block]:
     view = report.bisection
-    yield Paragraph(answer_sentence(report))
+    yield Paragraph(" ".join(filter(None, (answer_sentence(report), confirmation(report)))))
     if view.first_fixed is None and view.state is State.NARROWED:
-        yield Listing(tuple(quoted(commit) for commit in view.candidates[:_LISTED]) + _more(view.candidates))
+        yield Listing(tuple(candidate_lines(report))[:_LISTED] + _more(view.candidates))
     if view.skips_in_the_way:
         yield Paragraph("These could not be tested and stand in the way:")
         yield Listing(tuple(quoted(commit) for commit in view.skips_in_the_way[:_LISTED]))
     if view.trials:
         yield Paragraph(terms_sentence(report))
+
+
+def candidate_lines(report: Report) -> Iterator[str]:
+    """What the first new commit can still be, with the probability of each where there is one."""
+    belief = report.bisection.belief
+    odds = {one.commit.sha: f"{units.share(one.probability)}  " for one in belief.likely} if belief else {}
+    yield from (odds.get(commit.sha, "") + quoted(commit) for commit in report.bisection.candidates)
 
 
 def _more(commits: Sequence[Commit]) -> tuple[str, ...]:

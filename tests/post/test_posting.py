@@ -17,7 +17,7 @@ from bisector.errors import InfraError, UserError
 from bisector.events import Event, Note
 from bisector.model import Direction, State
 from bisector.post import smtp
-from bisector.posting import DRAFT, Post, Wishes
+from bisector.posting import DRAFT, Post, Wishes, claim_of
 from bisector.record.mails import Mail, Mails, Outcome
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
@@ -27,6 +27,8 @@ from tests.history import histories
 from tests.post import servers
 from tests.post.servers import serving
 from tests.recorded_run import FAST, RecordedRun, found
+from tests.report import documents
+from tests.report.examples import BELIEF, COMMITS
 
 TO = Wishes(to=("Reader <reader@example.org>",))
 
@@ -231,6 +233,27 @@ def test_withdrawal_goes_into_the_thread(record: RecordedRun, server: servers.Se
     third = taken(server)[2]
     assert third["References"].split() == [first["Message-ID"], second["Message-ID"]]
     assert len({letter["Message-ID"] for letter in taken(server)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("earlier", "now", "words"),
+    [
+        ("found a1", "found-confirmed a1", "This confirms the earlier report, which named a1"),
+        ("found a1", "found a1", "another bisection names a1, too"),
+        ("found-confirmed a1", "found a1", "This corrects"),
+        ("found-confirmed a1", "narrowed b2 a1", "This corrects"),
+        ("found a1", "found-confirmed b2", "This withdraws the earlier report: a1 is not"),
+        ("narrowed a1 b2", "found-confirmed b2", "This corrects the earlier report, which named a1, b2"),
+    ],
+)
+def test_what_a_later_letter_means_for_the_one_before(earlier: str, now: str, words: str) -> None:
+    assert words in posting._follows(earlier, now)
+
+
+def test_confirmed_answer_is_another_claim() -> None:
+    claims = {claim_of(replace(documents.believed(), bisection=replace(documents.believed().bisection, belief=belief)))
+              for belief in (None, BELIEF, replace(BELIEF, confirmed=()))}  # fmt: skip
+    assert claims == {f"found {COMMITS[3].sha}", f"found-confirmed {COMMITS[3].sha}"}
 
 
 @pytest.mark.parametrize(("culprit", "words"), [("c3", "This confirms"), ("c4", "This withdraws")])

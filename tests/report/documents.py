@@ -29,7 +29,7 @@ ENVELOPE = Envelope(
 
 def document(view: BisectionView, parents: tuple[Commit, ...] = ()) -> Report:
     places = {commit.sha: place for place, commit in enumerate(examples.COMMITS)}
-    rows = sorted((Row(places[shown.trial.commit.sha], shown) for shown in view.trials), key=lambda row: row.place or 0)
+    rows = sorted((Row(places.get(shown.trial.commit.sha), shown) for shown in view.trials), key=_order)
     return Report(
         bisection=view,
         rows=tuple(rows),
@@ -53,6 +53,10 @@ def document(view: BisectionView, parents: tuple[Commit, ...] = ()) -> Report:
     )
 
 
+def _order(row: Row) -> int:
+    return len(examples.COMMITS) if row.place is None else row.place
+
+
 def found() -> Report:
     again = examples.judged(5, examples.COMMITS[3], Verdict.NEW, (3980.0, 6941.0), (4400.0, 7001.0))
     whole = examples.found()
@@ -74,6 +78,14 @@ def regression() -> Report:
 
 def running() -> Report:
     return document(examples.empty())
+
+
+def believed() -> Report:
+    return document(examples.believed(), (examples.COMMITS[2],))
+
+
+def two_changes() -> Report:
+    return document(examples.two_changes())
 
 
 def recorded() -> Report:
@@ -106,7 +118,7 @@ def recorded() -> Report:
     return replace(made, bisect_log="", storage=(), asked=Asked(order[0], order[-1], (), (), False, "bisector import"))
 
 
-DOCUMENTS = {"found": found, "narrowed": narrowed, "regression": regression, "running": running, "recorded": recorded}
+DOCUMENTS = {one.__name__: one for one in (found, narrowed, regression, running, believed, two_changes, recorded)}
 # Each format at least once, the forms in which they differ where they do.
 FILES = (
     *(("found", form) for form in Format),
@@ -114,6 +126,8 @@ FILES = (
     ("narrowed", Format.MAIL),
     ("regression", Format.MAIL),
     ("running", Format.TEXT),
+    ("believed", Format.MAIL),
+    ("two_changes", Format.TEXT),
     ("recorded", Format.MAIL),
 )
 

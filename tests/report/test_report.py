@@ -172,6 +172,22 @@ def test_tables_and_listings_are_never_wrapped() -> None:
     assert as_text.block_lines(Listing((wide,))) == [f"    {wide}"]
 
 
+def test_how_sure_it_is_and_how_it_was_confirmed() -> None:
+    said = " ".join(as_text.render(documents.believed()).split())
+    assert "with a probability of 99.4 %. It was confirmed: the new end without 3a5b3c7d9e1f measured broken." in said
+    assert "1 reading contradicts it (0.6 would be usual)." in said
+    assert "with a probability" not in " ".join(as_text.render(documents.found()).split())
+
+
+def test_ends_without_a_commit_are_no_part_of_history_and_no_side() -> None:
+    made = documents.believed()
+    (table,) = [block for section in sections(made) for block in section.blocks if isinstance(block, Table)]
+    assert table.rows[-1][0] == "–"  # noqa: RUF001 - the mark for no figure
+    assert "no commit: the new end without 3a5b3c7d9e1f" in table.remarks[-1]
+    assert made.comparison is not None
+    assert made.comparison.before.commit == examples.COMMITS[2]
+
+
 def test_words_for_the_sides_are_told_the_right_way_round() -> None:
     assert '"fixed" means that every job of the full run read at more than' in " ".join(
         as_text.render(documents.found()).split()
