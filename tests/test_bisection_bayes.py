@@ -78,6 +78,8 @@ def test_a_merge_cannot_be_taken_out_and_is_sure_when_its_neighbours_are_not_it(
     assert lab.found(outcome) == "m"
     assert "m" not in {name for _, name in kinds(lab)}
     assert {"c3", "b3", "m"} <= set(tried(lab))
+    assert len(tried(lab)) > len(set(tried(lab)))  # one of them twice, and not said to be its own equal
+    assert not [trial for trial in lab.trials() if trial.same_kernel_as]
     view = lab.view(outcome)
     assert view.belief is not None
     assert view.belief.confirmed == ()
@@ -151,6 +153,15 @@ def test_known_bad_commits_are_never_measured(line: Lab) -> None:
     engine = line.engine("c3")
     assert line.found(line.bisect(engine)) == "c3"
     assert line.shas["c8"] not in engine.measured
+
+
+def test_an_untestable_parent_does_not_keep_git_from_naming_what_is_sure(line: Lab) -> None:
+    line.skips = ("c6",)
+    engine = line.engine("c7")
+    assert line.found(line.bisect(engine)) == "c7"
+    assert line.shas["c6"] not in engine.measured
+    assert {(Kind.REVERTED, "c7"), (Kind.REVERTED, "c6")} <= set(kinds(line))
+    assert f"# first fixed commit: [{line.shas['c7']}]" in line.log
 
 
 def test_a_weak_trial_is_no_reading(line: Lab) -> None:

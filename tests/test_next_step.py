@@ -13,7 +13,7 @@ from bisector.cli import main
 from bisector.errors import InfraError, UserError
 from bisector.events import Listener
 from bisector.history.repository import Repository
-from bisector.model import Artifact, Commit, Direction, State, Trial
+from bisector.model import Artifact, Commit, Direction, Kind, State, Trial
 from bisector.next_step import next_step
 from bisector.record.artifacts import collect, trial_directory
 from bisector.record.rows import BisectionRow
@@ -168,6 +168,18 @@ def test_trials_come_with_their_files_and_say_where_from(site: Site) -> None:
     assert document["trials"][0]["taken_from"] == {"run_dir": str(run.path), "n": 1}
     assert document["trials"][-1]["taken_from"] is None
     assert "9 taken over from another run" in as_text(footer_lines(view, 200))
+
+
+def test_an_end_without_a_commit_stays_with_its_run(site: Site) -> None:
+    run = site.first_run()
+    made = fakes.trial(Commit("e" * 40, "f" * 40, 'Revert "x2"', "2017-05-14T21:54:33-04:00"), 6_500.0)
+    with Store.open(run.database) as store:
+        store.add_trial(replace(made, kind=Kind.REVERTED, changed_by=site.shas["x2"]))
+    with Store.open(run.database, readonly=True) as store:
+        asked = next_step(run, store)
+    assert asked.inherited is not None
+    assert len(asked.inherited.trials) == len(READINGS)
+    assert site.range(run) == ("78c45607b909", "4d44ec5ab751")
 
 
 def test_the_end_of_a_run_says_that_there_is_another_step(site: Site) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import json
 import os
 import pickle
 import tomllib
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from bisector import checks, configfile, options, resources
 from bisector.errors import InfraError, UserError
 from bisector.kinds import Unfit, duration_s, duration_text, size_bytes, size_text
-from bisector.model import Direction, Terms
+from bisector.model import Direction, Strategy, Terms
 from bisector.option_table import BY_KEY, OPTIONS, Option
 from bisector.settings import STACKS, Accelerator, Settings
 
@@ -474,3 +475,18 @@ def test_incomplete_installation(monkeypatch: pytest.MonkeyPatch, directory: Pat
     monkeypatch.setattr(resources, "ROOT", directory)
     with pytest.raises(InfraError, match=r"the installation is incomplete: .*kconfigs is missing"):
         resources.kconfigs()
+
+
+def test_a_record_from_before_there_were_strategies_is_gits() -> None:
+    written = json.loads(options.to_json(options.load().settings))
+    assert options.from_json(json.dumps(written)).bisect.strategy is Strategy.BAYES
+    del written["bisect.strategy"], written["bisect.suspect"]
+    again = options.from_json(json.dumps(written)).bisect
+    assert (again.strategy, again.suspects) == (Strategy.GIT, ("drivers/md",))
+
+
+def test_who_is_suspected_follows_from_the_stack_or_the_person() -> None:
+    assert from_argv().settings.bisect.suspects == ("drivers/md",)
+    assert "fs/ext4" in from_argv("--stack", "ssd").settings.bisect.suspects
+    assert from_argv("--suspect", "lib", "--suspect", "mm").settings.bisect.suspects == ("lib", "mm")
+    assert from_argv("--set", "bisect.suspect=").settings.bisect.suspects == ()

@@ -22,7 +22,9 @@ class Mirror:
     def show(self, sides: Mapping[str, Verdict]) -> None:
         """Tell git of each commit, by hash, what it was not told yet; from the start, when something is taken back."""
         if not self._began or any(sides.get(sha) is not verdict for sha, verdict in self._told.items()):
-            self.bisect.start(self.skips, sides.items())
+            # An untestable commit may be known from what was measured around it; git takes no verdict on a skip.
+            skips = [sha for sha in self.skips if sides.get(sha, Verdict.SKIP) is Verdict.SKIP]
+            self.bisect.start(skips, sides.items())
         else:
             for sha, verdict in sides.items():
                 if sha not in self._told:
