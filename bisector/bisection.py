@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from bisector.analysis.settle import Again, Measured
+from bisector.analysis.settle import Again, Measured, Untestable
 from bisector.attempts import Attempts
 from bisector.errors import EndsDoNotReproduce
 from bisector.events import Listener, Note, Planned, TrialJudged
@@ -65,11 +65,7 @@ class Bisection:
         Raises :class:`EndsDoNotReproduce` when there is nothing to bisect, :class:`InfraError`
         when our own side keeps failing. Everything measured is in the store either way.
         """
-        self._tell_again(lambda trial: True)
-        wished = bool(self.settings.kernel.compilers)
-        CompilerChoice(wished, self.engine, self.store, self._attempts, self.tell).settle(self._ends)
-        self._measure_ends()
-        self._count_what_matters()
+        self.prepare()
         searcher = _SEARCHERS[self.settings.bisect.strategy](self)
         searcher.begin()
         while not isinstance(step := self._next(searcher), Outcome):
@@ -79,6 +75,18 @@ class Bisection:
                 case MeasureChanged():
                     self._measure_changed(step)
         return step
+
+    def prepare(self) -> None:
+        """What comes before the search: a compiler, the ends, as often as wished, and what can matter between them.
+
+        Raises what :meth:`run` does.
+        """
+        self._tell_again(lambda trial: True)
+        wished = bool(self.settings.kernel.compilers)
+        CompilerChoice(wished, self.engine, self.store, self._attempts, self.tell).settle(self._ends)
+        self._measure_ends()
+        self._repeat_ends()
+        self._count_what_matters()
 
     @property
     def _ends(self) -> tuple[Commit, Commit]:
@@ -109,6 +117,17 @@ class Bisection:
         self.tell(Note(f"threshold {line.iops:,.0f} IOPS ({origin}: {line.old_iops:,.0f} and {line.new_iops:,.0f})"))
         # When the old end was measured there was no threshold yet.
         self._tell_again(lambda trial: trial.commit.sha == self.wanted.old.sha)
+
+    def _repeat_ends(self) -> None:
+        """The ends in turn, until each has as many sound readings as wished, or can have no more."""
+        terms, wished = self.settings.bisect.terms, self.settings.bisect.calibrate
+        for number in range(2, wished + 1):
+            for commit, word in zip(self._ends, (terms.old, terms.new), strict=True):
+                while len(self.judging.sound(commit.sha)) < number and self._can_be_measured(commit):
+                    self._measure(commit, f"the {word} end, {number} of {wished}", Outlook(), whole=True)
+
+    def _can_be_measured(self, commit: Commit) -> bool:
+        return not isinstance(self.judging.since(commit.sha), Untestable)
 
     def _count_what_matters(self) -> None:
         """Say and record once which commits can matter, which the ends' builds tell."""

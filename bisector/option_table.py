@@ -84,6 +84,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("bisect.suspect", "bisect.suspects", kinds.names(AUTO), AUTO,
            f'paths whose commits are likelier to be the one; "{AUTO}" is the drivers of the storage stack, [] nobody',
            flag="--suspect", metavar="PATH", repeat=True),
+    Option("bisect.calibrate", "bisect.calibrate", kinds.integer(1), 1,
+           "how often each end is measured before the search, which tells the noise", flag="--calibrate", metavar="N"),
     Option("bisect.max_repeats", "bisect.max_repeats", kinds.integer(0), 3,
            "how often a trial of weak evidence is measured again"),
     _path("kernel.base_config", "--base-config", "kernel .config to start from"),

@@ -143,7 +143,19 @@ def _row(asked: Asked, repository: Path, wanted: Range, skips: tuple[str, ...], 
     )
 
 
-def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here) -> Outcome:
+def calibrated(loop: Bisection) -> Outcome:
+    """The ends alone, measured as often as wished."""
+    loop.prepare()
+    return Outcome(State.STOPPED, (), (), "both ends are measured; the search is still to be done")
+
+
+def go_on(
+    run: RunDirectory,
+    store: Store,
+    tell: Listener,
+    equip: Equip = here,
+    work: Callable[[Bisection], Outcome] = Bisection.run,
+) -> Outcome:
     """Clean up after a killed process of this run, then go on to an end of some kind, and record which.
 
     Raises what ended it otherwise; a :class:`KeyboardInterrupt` as :class:`Interrupted`.
@@ -163,10 +175,11 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here) 
             bisect = stack.enter_context(Bisect(repository, run.path, wanted, settings.bisect.terms))
             engine, kin = equipment.engine, equipment.kin
             loop = Bisection(wanted, asked.skips, settings, run.path, store, repository, bisect, engine, tell, kin)
-            outcome = loop.run()
+            outcome = work(loop)
         store.set_state(outcome.state, outcome.message)
     shutil.rmtree(run.path / "build", ignore_errors=True)
-    posting.leave_draft(run, store, tell)
+    if outcome.state is not State.STOPPED:
+        posting.leave_draft(run, store, tell)
     return outcome
 
 

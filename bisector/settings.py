@@ -74,6 +74,7 @@ class BisectSettings:
     first_parent: bool
     strategy: Strategy
     suspects: tuple[str, ...]
+    calibrate: int
     max_repeats: int
 
 

@@ -175,6 +175,31 @@ def test_infra_fault_is_tried_again_and_recorded(line: Lab) -> None:
     assert any(isinstance(event, Note) and "network went away" in event.text for event in line.events)
 
 
+def calibrating(lab: Lab, times: int, *, killed_at: int, **table: Mapping[str, object]) -> None:
+    """The ends are to be measured so often, and the process dies at a trial on the way."""
+    lab.settings = replace(lab.settings, bisect=replace(lab.settings.bisect, calibrate=times))
+    engine = lab.engine("c7", **table)
+    engine.kill_at = killed_at
+    with pytest.raises(fakes.Killed):
+        lab.bisect(engine)
+
+
+def test_ends_are_measured_in_turn_as_often_as_wished(line: Lab) -> None:
+    ends = line.shas["c0"], line.shas["c16"]
+    calibrating(line, 3, killed_at=5, busy={"c16": 1})
+    assert line.found(line.bisect(line.engine("c7"))) == "c7"
+    measured = [trial.commit.sha for trial in line.trials()]
+    assert measured[:7] == [ends[0], ends[1], ends[1], *ends, *ends]  # the second one was on a busy host
+    assert not set(ends) & set(measured[7:])
+
+
+def test_an_end_that_cannot_be_measured_again_stops_nothing(line: Lab) -> None:
+    calibrating(line, 2, killed_at=3)
+    assert line.found(line.bisect(line.engine("c7", busy={"c0": 99}))) == "c7"
+    tried = [trial.commit.sha for trial in line.trials()].count(line.shas["c0"])
+    assert tried == 1 + 1 + DEFAULTS.bisect.max_repeats
+
+
 def test_a_reading_that_moves_the_line_turns_earlier_verdicts_round(line: Lab) -> None:
     """Once c12 is read between them, c8 and c16 are no longer on two levels: git has to forget that c8 was old."""
     steps = ((300.0, range(5)), (1_350.0, range(5, 9)), (2_670.0, range(9, 13)), (6_000.0, range(13, 17)))

@@ -13,6 +13,7 @@ from bisector.cli import main
 from bisector.errors import InfraError, UserError
 from bisector.events import Listener
 from bisector.history.repository import Repository
+from bisector.judging import Judging
 from bisector.model import Artifact, Commit, Direction, Kind, State, Trial
 from bisector.next_step import next_step
 from bisector.record.artifacts import collect, trial_directory
@@ -200,6 +201,16 @@ def test_the_end_of_a_run_says_that_there_is_another_step(site: Site) -> None:
     assert text.rstrip().endswith(f"bisector next-step --run-dir {run.path}")
 
 
+def test_only_what_lies_between_the_ends_levels_is_on_neither(site: Site) -> None:
+    run = site.first_run()
+    with Store.open(run.database, readonly=True) as store:
+        judging = Judging(DEFAULTS, store.trials(), site.shas["c0"], site.shas["5518b69b7668"])
+    aside = [trial.commit.subject for _, trial in judging.trials if not judging.is_on_an_ends_level(trial)]
+    assert aside == ["4d44ec5ab751"]
+    alone = replace(judging, new=site.shas["243bfd2c052d"])  # both ends on one level: no reading is on neither
+    assert all(alone.is_on_an_ends_level(trial) for _, trial in alone.trials)
+
+
 def test_two_levels_have_no_next_step(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.readings = {name: iops for name, iops in READINGS.items() if iops != 6_120}
     run = site.first_run()
@@ -225,6 +236,22 @@ def test_a_file_that_is_gone_is_said_and_nothing_is_begun(site: Site) -> None:
     with pytest.raises(InfraError, match="cannot take over"):
         site.go_on(run)
     assert not (site.home / "second").exists()
+
+
+def test_ends_that_were_calibrated_are_not_measured_again(site: Site) -> None:
+    """What ``plan --calibrate`` does, and ``resume`` after it."""
+    settings = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, calibrate=2))
+    asked = running.Asked(site.home / "linux", site.shas["x1"], site.shas["x3"], settings)
+    with running.begun(asked, site.home / "calibrated") as (run, store):
+        outcome = running.go_on(run, store, lambda event: None, site.equip, running.calibrated)
+        assert outcome.state is State.STOPPED
+        assert site.measured == ["x1", "x3", "x1", "x3"]
+        assert standing.view(run, store).resume_command
+        site.measured.clear()
+        outcome = running.go_on(run, store, lambda event: None, site.equip)
+        assert [commit.subject for commit in outcome.candidates] == ["x2"]
+        assert "x1" not in site.measured[:1]
+        assert site.measured.count("x3") == 0
 
 
 def test_an_only_reading_above_leaves_the_end_of_the_run(site: Site) -> None:

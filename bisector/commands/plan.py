@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bisector import options
-from bisector.commands.arguments import Verbs, add_json, add_repo, add_verb, count, seed
+from bisector import options, running, standing
+from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_verb, count, seed
 from bisector.commands.output import note, write, write_json
 from bisector.experience import Experience, experience
 from bisector.fleet.local import kernel_builder
@@ -21,6 +21,7 @@ from bisector.machine.host import host_id
 from bisector.model import Relevance
 from bisector.planning import Asked, forecast
 from bisector.record.index import Index
+from bisector.report.display import display_for
 from bisector.report.forecast import Forecast, forecast_lines, to_json
 from bisector.report.progress import print_lines
 from bisector.report.text import as_text
@@ -29,6 +30,7 @@ from bisector.settings import Settings
 _EXAMPLES = """\
 examples:
   bisector plan v4.11 v4.13-rc1              is it worth a night, and is a night enough?
+  bisector plan v4.11 v4.13-rc1 --calibrate 3   measure each end three times first; `bisector resume` then searches
   bisector plan v4.11 v4.13-rc1 --json | jq .hours
 it takes times and noise from earlier runs on this host; what was not measured is assumed, and says so
 exit codes: 0 worth starting, 1 hopeless, else as `bisector --help` says
@@ -48,6 +50,7 @@ def add(verbs: Verbs) -> None:
     add_repo(verb)
     verb.add_argument("--searches", type=count, default=30, metavar="N", help="simulated searches (default: 30)")
     verb.add_argument("--seed", type=seed, default=1, metavar="N", help="of the simulation (default: 1)")
+    add_run_dir(verb, "where a run is kept that --calibrate makes (default: under XDG state)")
     add_json(verb)
     options.add_flags(verb)
 
@@ -55,6 +58,8 @@ def add(verbs: Verbs) -> None:
 def plan(arguments: argparse.Namespace) -> int:
     """Say what it would take."""
     settings = options.load(options.flags_from(arguments), arguments.config).settings
+    if "bisect.calibrate" in options.flags_from(arguments):
+        _calibrate(arguments, settings)
     known = experience(settings, host_id(), [Path(entry.run_dir) for entry in Index().entries()])
     for text in known.unreadable:
         note(f"bisector: passed over {text}")
@@ -64,9 +69,22 @@ def plan(arguments: argparse.Namespace) -> int:
         check_range(repository, wanted)
         graph, _ = graph_of_range(repository, wanted)
         relevance = _relevance(repository, wanted, settings, known)
-    made = forecast(Asked(wanted, graph, settings, searches=arguments.searches, seed=arguments.seed), known, relevance)
+    made = forecast(
+        Asked(wanted, graph, settings, settings.bisect.strategy, arguments.searches, arguments.seed), known, relevance
+    )
     _show(made, as_json=arguments.json)
     return _HOPELESS if made.hopeless else 0
+
+
+def _calibrate(arguments: argparse.Namespace, settings: Settings) -> None:
+    """Measure both ends, in a run that can be gone on with."""
+    asked = running.Asked(arguments.repo, arguments.old, arguments.new, settings, tuple(arguments.paths))
+    with (
+        running.begun(asked, arguments.run_dir) as (run, store),
+        display_for(sys.stderr, settings.bisect.terms, quiet=False) as display,
+    ):
+        running.go_on(run, store, display, work=running.calibrated)
+        note(f"bisector: to search with these readings: {standing.resume_command(run.path)}")
 
 
 def _relevance(repository: Repository, wanted: Range, settings: Settings, known: Experience) -> Relevance | None:
