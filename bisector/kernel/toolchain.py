@@ -1,5 +1,6 @@
 """The compiler and what else a kernel build needs of its host."""
 
+import itertools
 import os
 import platform
 import re
@@ -59,7 +60,7 @@ _COMPRESSORS_FOR_OPTION = {
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """``cc`` is what make gets as CC; ``identity`` is the versions that shape the code."""
+    """``cc`` is what make gets as CC; ``identity`` is the versions and options that shape the code."""
 
     cc: str
     host_cc: str
@@ -133,7 +134,10 @@ def detect(compiler: str) -> Toolchain:
     _require_architecture()
     chosen = compiler or _COMPILER
     words = chosen.split()
-    versions = [_first_line([*words, "--version"], chosen), _first_line(["ld", "--version"], "ld")]
+    # Options in the command make other code; ccache before it does not.
+    options = tuple(itertools.dropwhile(lambda word: not word.startswith("-"), words))
+    compiler_version = " ".join((_first_line([*words, "--version"], chosen), *options))
+    versions = [compiler_version, _first_line(["ld", "--version"], "ld")]
     if (trouble := _compiles(words)) is not None:
         raise UserError(
             f"compiler {chosen}: does not compile an empty file: {trouble}",

@@ -61,6 +61,14 @@ def test_identity_names_compiler_and_linker() -> None:
     assert os.linesep not in identity
 
 
+def test_options_in_the_command_are_part_of_the_identity_and_ccache_is_not() -> None:
+    """Another option makes another kernel: one that was kept without it is not taken for it."""
+    plain = toolchain.detect("gcc").identity
+    assert toolchain.detect("gcc -O1 -g").identity == plain.replace(", GNU ld", " -O1 -g, GNU ld")
+    if shutil.which("ccache"):
+        assert toolchain.detect("ccache gcc").identity == plain
+
+
 def stand_in(directory: Path, name: str, says: str, compiles: bool = True) -> Path:
     """A program that answers --version, and compiles or not."""
     body = 'exec /usr/bin/gcc "$@"' if compiles else "echo cc1: cannot find the back end >&2; exit 1"
