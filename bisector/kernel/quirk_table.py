@@ -56,9 +56,10 @@ _COMPILER = (
         symptom=(
             "gcc 10 with CONFIG_STACKPROTECTOR: panic, stack-protector: Kernel stack is corrupted in: start_secondary"
         ),
-        evidence=Evidence.LITERATURE,
+        evidence=Evidence.TRIED,
         gcc=10,
     ),
+    # Which function ends in a jump is the compiler's choice: gcc 12's v4.19 boots without this one.
     Quirk(
         name="start-kernel-canary",
         signs=(Sign("include/linux/compiler.h", lacks="prevent_tail_call_optimization"),),
@@ -104,7 +105,7 @@ _COMPILER = (
         edits=(Edit("arch/x86/boot/compressed/kaslr_64.c", "\nunsigned long __force_order;\n", "\n"),),
         cure=Cure("df6d4f9db79c", "x86/boot/compressed: Don't declare __force_order in kaslr_64.c", "v5.6"),
         symptom="gcc 10 with CONFIG_RANDOMIZE_BASE: multiple definition of `__force_order'",
-        evidence=Evidence.LITERATURE,
+        evidence=Evidence.TRIED,
         gcc=10,
     ),
     Quirk(
