@@ -1,4 +1,4 @@
-"""A run's SQLite file: made, opened, checked, and its troubles named; the only module that knows ``sqlite3``.
+"""A SQLite file of ours: made, opened, checked, and its troubles named; the only module that knows ``sqlite3``.
 
 One process writes, any number read meanwhile (write-ahead log). Every transaction is synchronised to the
 disk before it is used: whatever moment the writer is killed at, it is there whole or not at all.
@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from bisector.errors import BisectorError, InfraError, UserError
-from bisector.record import schema
 from bisector.record.rows import Value
+from bisector.record.schema import RUN, Schema
 
 DATABASE = "record.sqlite"
 _NEW = ".new"
 _COMPANIONS = ("", "-journal", "-wal", "-shm")  # the files SQLite makes for one database
 UNFINISHED = frozenset(DATABASE + _NEW + suffix for suffix in _COMPANIONS)
 _BUSY_S = 10.0
-_WHERE_RUNS_ARE = "--run-dir names a directory that `bisector start` made"
 
 Row = dict[str, Any]
 
@@ -34,7 +33,7 @@ class Database:
 
     @classmethod
     @contextmanager
-    def create(cls, path: Path) -> Iterator[Self]:
+    def create(cls, path: Path, schema: Schema = RUN) -> Iterator[Self]:
         """A new database with empty tables, to be filled in the ``with`` block; it appears under its name at the end.
 
         Raises :class:`UserError` when there is one already, :class:`InfraError` when it cannot be written.
@@ -46,29 +45,29 @@ class Database:
             for suffix in _COMPANIONS:
                 new.with_name(new.name + suffix).unlink(missing_ok=True)
             with closing(sqlite3.connect(new, isolation_level=None)) as connection:
-                connection.executescript(f"BEGIN; {schema.TABLES}")
+                connection.executescript(f"BEGIN; {schema.tables}")
                 yield cls(connection, path)
-                connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {schema.VERSION}")
+                connection.execute(f"PRAGMA application_id = {schema.application_id}")
+                connection.execute(f"PRAGMA user_version = {schema.version}")
                 connection.execute("COMMIT")
                 connection.execute("PRAGMA journal_mode = WAL")  # kept in the file's header
             new.replace(path)
 
     @classmethod
-    def open(cls, path: Path, readonly: bool = False) -> Self:
+    def open(cls, path: Path, readonly: bool = False, schema: Schema = RUN) -> Self:
         """Open a database, for reading only beside a process that writes.
 
         Raises :class:`UserError` when it is not ours or of another version, :class:`InfraError`
         when it is damaged or locked.
         """
         if not path.is_file():
-            raise UserError(f"{path.parent} is no run directory: it has no {path.name}", _WHERE_RUNS_ARE)
+            raise UserError(f"{path.parent} is no run directory: it has no {path.name}", schema.named_by)
         with _translated(path):
             connection = _connect(path, readonly)
             try:
-                _check(connection, path)
+                _check(connection, path, schema)
                 if not readonly:
-                    _upgrade(connection)
+                    _upgrade(connection, schema)
             except BaseException:
                 connection.close()
                 raise
@@ -159,29 +158,29 @@ def _open(uri: str) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_S)
 
 
-def _check(connection: sqlite3.Connection, path: Path) -> None:
+def _check(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if application != schema.APPLICATION_ID:
-        raise UserError(f"{path} is a database of something else", _WHERE_RUNS_ARE)
-    if version != schema.VERSION and version not in schema.UPGRADES:
-        age = "a newer" if version > schema.VERSION else "an older"
+    if application != schema.application_id:
+        raise UserError(f"{path} is a database of something else", schema.named_by)
+    if version != schema.version and version not in schema.upgrades:
+        age = "a newer" if version > schema.version else "an older"
         raise UserError(
-            f"{path} was written by {age} bisector: its schema is version {version}, this one reads {schema.VERSION}",
-            "update bisector" if version > schema.VERSION else "use the bisector that wrote it",
+            f"{path} was written by {age} bisector: its schema is version {version}, this one reads {schema.version}",
+            "update bisector" if version > schema.version else "use the bisector that wrote it",
         )
     (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if answer != "ok":
         raise _damaged(path, answer)
 
 
-def _upgrade(connection: sqlite3.Connection) -> None:
+def _upgrade(connection: sqlite3.Connection, schema: Schema) -> None:
     """Bring an older database to our schema, in one transaction; whoever reads it meanwhile sees one of the two."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version == schema.VERSION:
+    if version == schema.version:
         return
-    steps = "; ".join(schema.UPGRADES[step] for step in range(version, schema.VERSION))
-    connection.executescript(f"BEGIN IMMEDIATE; {steps}; PRAGMA user_version = {schema.VERSION}; COMMIT")
+    steps = "; ".join(schema.upgrades[step] for step in range(version, schema.version))
+    connection.executescript(f"BEGIN IMMEDIATE; {steps}; PRAGMA user_version = {schema.version}; COMMIT")
 
 
 def _damaged(path: Path, why: str) -> BisectorError:

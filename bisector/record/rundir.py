@@ -1,28 +1,25 @@
 """The directory of one bisection: its database, the files of its trials, the lock of its process."""
 
-import fcntl
-import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self, TextIO
+from typing import Self
 
-from bisector.deadline import Deadline, DeadlineExpired
-from bisector.errors import InfraError, UserError
+from bisector.errors import UserError
 from bisector.model import State
 from bisector.record.artifacts import TRIALS
 from bisector.record.database import DATABASE, UNFINISHED
 from bisector.record.inputs import INPUTS
+from bisector.record.lock import Held, Holder, held, holder_of
 from bisector.record.store import Store
 
 LOCK = "lock"
 # What a start that was killed before its first fact leaves; "libvirt" is the embedded driver's link.
 _OF_A_START = UNFINISHED | {LOCK, INPUTS, TRIALS, "libvirt"}
-_LOCK_WAIT_S = 1.0  # longer than anybody's look at who holds it
 _NAME_LENGTH = 120  # NAME_MAX is 255 bytes (limits.h); it is also the tail of longer paths
 
 
@@ -38,17 +35,6 @@ def run_name(old: str, new: str, now: datetime | None = None) -> str:
     """A name that is safe in any file system, such as ``20261121-033012-v4.11..v4.13-rc1`` (UTC)."""
     ends = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{old}..{new}")
     return f"{(now or datetime.now(UTC)).strftime('%Y%m%d-%H%M%S')}-{ends}"[:_NAME_LENGTH]
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """The process that works in a run directory, and since when (ISO 8601)."""
-
-    pid: int
-    since: str
-
-    def __str__(self) -> str:
-        return f"process {self.pid} since {self.since}" if self.pid else "another process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,33 +92,21 @@ class RunDirectory:
         The kernel gives the lock back whatever way the process ends (flock(2)).
         """
         try:
-            file = (self.path / LOCK).open("a+", encoding="utf-8")
+            lock = ExitStack()
+            lock.enter_context(held(self.path / LOCK))
         except OSError as error:
             hint = f"ls -ld {self.path}"
             raise UserError(f"run directory {self.path} is not writable: {error.strerror}", hint) from error
-        with file:
-            try:
-                Deadline("lock", _LOCK_WAIT_S).poll(lambda: _try_lock(file))
-            except DeadlineExpired as error:
-                raise UserError(
-                    f"run directory {self.path} is in use by {_written_holder(file)}", "bisector status shows it"
-                ) from error
-            file.truncate(0)
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            json.dump({"pid": os.getpid(), "since": now}, file)
-            file.flush()
+        except Held as error:
+            raise UserError(
+                f"run directory {self.path} is in use by {error.holder}", "bisector status shows it"
+            ) from error
+        with lock:
             yield
 
     def holder(self) -> Holder | None:
         """The process that works here now; None when there is none, also after it was killed."""
-        try:
-            file = (self.path / LOCK).open(encoding="utf-8")
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise InfraError(f"cannot read {self.path / LOCK}: {error.strerror}", f"ls -l {self.path}") from error
-        with file:
-            return None if _try_lock(file, fcntl.LOCK_SH) else _written_holder(file)
+        return holder_of(self.path / LOCK)
 
 
 def state_of(run: RunDirectory, store: Store) -> tuple[State, str]:
@@ -154,20 +128,3 @@ def _unused(parent: Path, name: str) -> Path:
     """Two starts in one second get two names; the lock decides in the rare case of a race."""
     candidates = [name, *(f"{name}-{number}" for number in range(2, 100))]
     return parent / next((one for one in candidates if not (parent / one).exists()), name)
-
-
-def _try_lock(file: TextIO, how: int = fcntl.LOCK_EX) -> bool | None:
-    """True when the lock is ours now, None when somebody else has it."""
-    with suppress(BlockingIOError):
-        fcntl.flock(file, how | fcntl.LOCK_NB)
-        return True
-    return None
-
-
-def _written_holder(file: TextIO) -> Holder:
-    file.seek(0)
-    try:
-        found = json.loads(file.read())
-        return Holder(int(found["pid"]), str(found["since"]))
-    except (ValueError, KeyError, TypeError):  # it has the lock and has not written yet
-        return Holder(0, "")

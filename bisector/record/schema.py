@@ -3,6 +3,24 @@
 Column names are the fields of the records in :mod:`bisector.model`. A list of words is JSON.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What tells one kind of database from others: its number, its version, its tables, the way from older versions.
+
+    ``named_by`` is what a person types to name such a file.
+    """
+
+    application_id: int
+    version: int
+    tables: str
+    upgrades: Mapping[int, str]
+    named_by: str
+
+
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
 VERSION = 10
 _RELEVANCE = """CREATE TABLE relevance (
@@ -309,3 +327,5 @@ CREATE TABLE states (
     pid INTEGER NOT NULL
 ) STRICT;
 """
+
+RUN = Schema(APPLICATION_ID, VERSION, TABLES, UPGRADES, "--run-dir names a directory that `bisector start` made")
