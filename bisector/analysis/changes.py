@@ -1,0 +1,140 @@
+"""Where a series of figures changed its level, by a test whose rate of false alarms is stated.
+
+Circular binary segmentation (Olshen, Venkatraman, Lucito, Wigler, Biostatistics 2004, 5:557) on ranks: of all
+stretches of a series, the one whose ranks differ most from the rest's (the Wilcoxon statistic, standardised) is
+held against the same maximum over random orders of the series. The share of orders that reach it is the p-value,
+exact for any distribution of the noise, outliers and ties included, since without a change all orders are equally
+likely. So a history without a change shows one with probability ALPHA at most, each time it is looked at. A
+stretch that begins or ends inside gives two changes, a dip that was mended; each is tested again between its own
+neighbours, and the parts are searched in turn.
+
+Why not a library: ruptures, the field's, finds the best segmentation for a penalty that the caller has to choose
+for the noise, which a job has not told anyone, and gives no probability; and it needs SciPy.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+ALPHA = 0.01
+LEAST = 3  # figures that make a level; two in a row are not rare among many
+_ORDERS = 999
+_SEED = 20170727  # the same history always shows the same changes
+
+
+@dataclass(frozen=True, slots=True)
+class LevelChange:
+    """The first figure of a new level, by its place from 0; medians before and after it, and the p-value."""
+
+    at: int
+    before: float
+    after: float
+    p: float
+
+    @property
+    def factor(self) -> float:
+        """After over before."""
+        return self.after / self.before
+
+
+def changes(figures: Floats) -> tuple[LevelChange, ...]:
+    """Every change of level in a series, oldest first; figures are positive."""
+    series = np.asarray(figures, dtype=np.float64)
+    found = _search(series, 0, np.random.default_rng(_SEED))
+    places = sorted(found)
+    while places:
+        pairs = _neighbours(series, places)
+        p, worst = max((_two_sample_p(*pair), place) for place, pair in zip(places, pairs, strict=True))
+        if p <= ALPHA:
+            break
+        places.remove(worst)
+    placed = {_best_split(series, start, end): found[place] for place, start, end in _windows(series, places)}
+    pairs = _neighbours(series, list(placed))
+    return tuple(
+        LevelChange(place, float(np.median(before)), float(np.median(after)), p)
+        for (place, p), (before, after) in zip(placed.items(), pairs, strict=True)
+    )
+
+
+def _windows(series: Floats, places: list[int]) -> Iterator[tuple[int, int, int]]:
+    """Each place with the places before and after it."""
+    edges = [0, *places, len(series)]
+    yield from zip(places, edges, edges[2:], strict=False)
+
+
+def _neighbours(series: Floats, places: list[int]) -> list[tuple[Floats, Floats]]:
+    """The levels before and after each place."""
+    return [(series[start:place], series[place:end]) for place, start, end in _windows(series, places)]
+
+
+def _best_split(series: Floats, start: int, end: int) -> int:
+    """Where one change divides a stretch best; the first search has looked for the two ends of a level at once."""
+    ranks = _ranks(series[start:end])
+    lengths = np.arange(LEAST, len(ranks) - LEAST + 1)
+    sums = np.cumsum(ranks - ranks.mean())[lengths - 1]
+    return start + int(lengths[np.argmax(np.abs(sums) / np.sqrt(lengths * (len(ranks) - lengths)))])
+
+
+def _search(series: Floats, offset: int, random: np.random.Generator) -> dict[int, float]:
+    """The places where levels begin, with their p-values, in a series and in its parts."""
+    if len(series) < 2 * LEAST:
+        return {}
+    ranks = _ranks(series)
+    statistic, start, end = _largest(ranks)
+    p = _p_value(ranks, statistic, random)
+    if p > ALPHA:
+        return {}
+    places = [place for place in (start, end) if 0 < place < len(series)]
+    edges = [0, *places, len(series)]
+    parts = [_search(series[a:b], offset + a, random) for a, b in pairwise(edges)]
+    return {offset + place: p for place in places} | {place: one for part in parts for place, one in part.items()}
+
+
+def _p_value(ranks: Floats, statistic: float, random: np.random.Generator) -> float:
+    """The share of random orders that reach the statistic, the given one included; given up early above ALPHA."""
+    reached = 1
+    for _ in range(_ORDERS):
+        reached += _largest(random.permutation(ranks))[0] >= statistic
+        if reached > ALPHA * (_ORDERS + 1):
+            return 1.0
+    return reached / (_ORDERS + 1)
+
+
+def _largest(ranks: Floats) -> tuple[float, int, int]:
+    """The largest standardised deviation of a stretch's ranks from the rest's, and the stretch [start, end)."""
+    count = len(ranks)
+    sums = np.concatenate(([0.0], np.cumsum(ranks - ranks.mean())))
+    deviation = np.abs(sums[None, :] - sums[:, None])
+    place = np.arange(count + 1)
+    length = place[None, :] - place[:, None]
+    allowed = (length >= LEAST) & (length <= count - LEAST)
+    # A level has to be long enough on either side of the stretch, too, unless there is none.
+    allowed &= ((place == 0) | (place >= LEAST))[:, None] & ((place == count) | (place <= count - LEAST))[None, :]
+    variance = np.where(allowed, length * (count - length), 1) / count * ranks.var(ddof=1)
+    standardised = np.where(allowed, deviation / np.sqrt(np.maximum(variance, 1e-12)), 0.0)
+    best = int(standardised.argmax())
+    start, end = divmod(best, count + 1)
+    return float(standardised.flat[best]), start, end
+
+
+def _two_sample_p(one: Floats, other: Floats) -> float:
+    """The Mann-Whitney test of two neighbours, two-sided, by random orders."""
+    ranks = _ranks(np.concatenate((one, other)))
+    centred = ranks - ranks.mean()
+    seen = abs(centred[: len(one)].sum())
+    random = np.random.default_rng(_SEED)
+    orders = random.permuted(np.tile(centred, (_ORDERS, 1)), axis=1)[:, : len(one)]
+    return float((1 + np.count_nonzero(np.abs(orders.sum(axis=1)) >= seen - 1e-9)) / (_ORDERS + 1))
+
+
+def _ranks(series: Floats) -> Floats:
+    """Ranks from 1; equal figures share their mean rank."""
+    _, inverse, counts = np.unique(series, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    ranks: Floats = (last - (counts - 1) / 2.0)[inverse]
+    return ranks
