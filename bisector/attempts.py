@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 from tenacity.wait import wait_base
@@ -12,7 +12,6 @@ from bisector.errors import AttemptFailed
 from bisector.events import Listener, Note
 from bisector.model import Commit
 from bisector.record.rows import InfraFaultRow
-from bisector.record.store import Store
 
 T = TypeVar("T")
 
@@ -20,11 +19,19 @@ _MOST = 3
 _BETWEEN: wait_base = wait_exponential(multiplier=2, max=30)
 
 
+class FaultLog(Protocol):
+    """Where trouble of ours is recorded: the store of a run, or the history of nights."""
+
+    def add_infra_fault(self, fault: InfraFaultRow) -> None:
+        """Record an attempt that says nothing about its commit."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """Attempts on behalf of commits, recorded in a store."""
+    """Attempts on behalf of commits, those that fail recorded in ``log``."""
 
-    store: Store
+    log: FaultLog
     tell: Listener
 
     def at(self, commit: Commit, attempt: Callable[[], T]) -> T:
@@ -49,5 +56,5 @@ class Attempts:
             return attempt()
         except AttemptFailed as error:
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            self.store.add_infra_fault(InfraFaultRow(now, commit.sha, error.stage, error.host, str(error)))
+            self.log.add_infra_fault(InfraFaultRow(now, commit.sha, error.stage, error.host, str(error)))
             raise

@@ -75,7 +75,15 @@ def load(flags: Flags | None = None, config: Path | None = None, *, directory: P
     there. Raises :class:`UserError`.
     """
     directory = directory or Path.cwd()
-    given = {**_from_file(config, directory), **_from_flags(flags or {}, directory)}
+    return from_given({**_from_file(config, directory), **_from_flags(flags or {}, directory)})
+
+
+def from_given(given: Mapping[str, Given]) -> Effective:
+    """What is given (by key) over a profile, checked; raises :class:`UserError`."""
+    given = dict(given)
+    for key, one in given.items():
+        if key not in BY_KEY:
+            _refuse_key(key, one.origin)
     profile = given.get("profile", Given("quick", "profile quick"))
     given["profile"] = profile
     name = _parse(BY_KEY["profile"], profile)

@@ -98,7 +98,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.reporting",
         "bisector.posting",
     ),
-    ("bisector.running",),
+    ("bisector.running", "bisector.measuring"),
+    ("bisector.nightly",),
     ("bisector.next_step",),
     ("bisector.cli", "bisector.commands", "bisector.__main__"),
 )
@@ -172,7 +173,13 @@ OWNERS = {
     },
     "dask": {"bisector.fleet.cluster"},
     "smtplib": {"bisector.post.smtp"},
-    "email": {"bisector.report.addresses", "bisector.report.letter", "bisector.posting", "bisector.post.smtp"},
+    "email": {
+        "bisector.report.addresses",
+        "bisector.report.letter",
+        "bisector.posting",
+        "bisector.nightly.postman",
+        "bisector.post.smtp",
+    },
 }
 
 

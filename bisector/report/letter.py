@@ -41,6 +41,19 @@ def message(report: Report, *, eight_bit: bool = True) -> EmailMessage:
     return letter
 
 
+def notice(envelope: Envelope, title: str, text: str) -> EmailMessage:
+    """A few lines of our own, about what failed; the same form as a report's."""
+    letter = EmailMessage(policy=_POLICY)
+    letter["From"] = parse([envelope.sender])
+    if envelope.to:
+        letter["To"] = parse(envelope.to)
+    letter["Subject"] = header(title)
+    letter["Date"] = envelope.date
+    letter["Message-ID"] = envelope.message_id
+    letter.set_content(text, charset="utf-8", cte="8bit")
+    return letter
+
+
 def render(report: Report) -> str:
     """The letter as a file: what a mail program opens and ``git send-email`` sends."""
     return message(report).as_bytes().decode()

@@ -1,0 +1,82 @@
+"""One night: every job has its turn, in the hours that they have together."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bisector.deadline import Deadline
+from bisector.errors import InfraError, Interrupted
+from bisector.events import Note
+from bisector.nightly.budget import NightOver
+from bisector.nightly.plan import Job, Plan
+from bisector.nightly.replay import Story, replay
+from bisector.nightly.turn import Means, Turn
+from bisector.record.lock import Held, held
+from bisector.record.nights import Begun, Ending, Event
+
+LOCK = "lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A job in the order of a night, and how it stands."""
+
+    job: Job
+    story: Story
+
+
+@contextmanager
+def only_one(home: Path) -> Iterator[None]:
+    """Be the one night of this user; raises :class:`InfraError` that names the other."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with held(home / LOCK):
+            yield
+    except Held as error:
+        raise InfraError(
+            f"another night is under way: {error.holder}", "nights never overlap; bisector history shows what it does"
+        ) from error
+    except OSError as error:
+        raise InfraError(f"cannot write {error.filename}: {error.strerror}", f"ls -ld {home}") from error
+
+
+def order(plan: Plan, events: Sequence[Event]) -> tuple[Place, ...]:
+    """Whose bisection is not finished comes first, then who has waited longest: no job starves."""
+    begun = {event.job: event.id for event in events if isinstance(event.fact, Begun)}
+    stories = {job.name: replay(event for event in events if event.job == job.name) for job in plan.jobs}
+    jobs = sorted(plan.jobs, key=lambda job: (stories[job.name].open is None, begun.get(job.name, 0)))
+    return tuple(Place(job, stories[job.name]) for job in jobs)
+
+
+def run(plan: Plan, means: Means) -> tuple[int, Ending]:
+    """The night's number and how it ended; the lock is the caller's.
+
+    A :class:`KeyboardInterrupt` is recorded and raised as :class:`Interrupted`.
+    """
+    n = means.record.begin(plan.path, plan.budget_s)
+    deadline = Deadline("the end of the night", plan.budget_s)
+    ending = Ending.DONE
+    try:
+        for place in order(plan, means.record.events()):
+            if _too_late(place, deadline):
+                ending = Ending.OUT_OF_TIME
+                means.tell(Note(f"{place.job.name}: not in the time that is left; it has its turn the next night"))
+                continue
+            Turn(n, place.job, means, deadline).take()
+    except NightOver:
+        ending = Ending.OUT_OF_TIME
+        means.tell(Note(f"the {plan.budget_hours:g} h of this night are over; the next one goes on from here"))
+    except (KeyboardInterrupt, Interrupted) as error:
+        means.record.end(n, Ending.INTERRUPTED)
+        raise Interrupted("interrupted; the next night goes on from here") from error
+    means.record.end(n, ending)
+    return n, ending
+
+
+def _too_late(place: Place, deadline: Deadline) -> bool:
+    """Whether what is left is shorter than the job's last trial, which would be lost; a whole night never is."""
+    last = place.story.last
+    if deadline.expired:
+        return True
+    return deadline.elapsed_s > 0.5 * deadline.seconds and last is not None and last.total_s > deadline.remaining_s

@@ -1,0 +1,215 @@
+"""From a job's events to how it stands: what the tip is compared with, what class each night had, what is still to do.
+
+Pure, and the whole memory of a job: a night that was killed at any step leaves events, and the next
+night goes on from what they say.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from bisector.model import Direction, State
+from bisector.nightly.plan import Wanted
+from bisector.record.nights import (
+    BisectionBegun,
+    Concluded,
+    Done,
+    Event,
+    Letter,
+    Measurement,
+    Role,
+    Tip,
+    Trouble,
+)
+
+_TELLING = (State.FOUND, State.NARROWED)
+
+
+class Class(StrEnum):
+    """What a tip is, beside what it is compared with."""
+
+    FIRST = "first"
+    SAME = "same"
+    FASTER = "faster"
+    SLOWER = "slower"
+    UNTESTABLE = "untestable"
+
+    @property
+    def direction(self) -> Direction | None:
+        """The way the figure changed; None when it did not, or nobody knows."""
+        return {Class.FASTER: Direction.IMPROVEMENT, Class.SLOWER: Direction.REGRESSION}.get(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The commit that tips are compared with, its figure (IOPS of the slowest job) and how that was got."""
+
+    sha: str
+    rev: str
+    iops: float
+    conditions: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A tip that is not what its reference is, in a direction that is wanted."""
+
+    direction: Direction
+    old: Reference
+    new: Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class JobNight:
+    """What became of a job in one night; ``measured`` is its tip, ``measurements`` has tags, too."""
+
+    night: int
+    at: str
+    tip: Tip | None = None
+    measured: Measurement | None = None
+    measurements: tuple[Measurement, ...] = ()
+    klass: Class | None = None
+    reference: Reference | None = None
+    begun: BisectionBegun | None = None
+    concluded: tuple[Concluded, ...] = ()
+    trouble: Trouble | None = None
+    letters: tuple[Letter, ...] = ()
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """All nights of a job, and what follows from them.
+
+    ``last`` and ``tag`` are the tip and the tag measured last. ``change`` is one that is not bisected
+    yet, ``open`` a bisection without a conclusion, ``untold`` what was found and not told.
+    """
+
+    nights: tuple[JobNight, ...] = ()
+    reference: Reference | None = None
+    last: Measurement | None = None
+    tag: Measurement | None = None
+    klass: Class | None = None
+    open: BisectionBegun | None = None
+    untold: tuple[Concluded, ...] = ()
+    change: Change | None = None
+
+    def knows(self, sha: str, conditions: str) -> bool:
+        """Whether this tip was measured last, and there is nothing to gain from doing it again."""
+        return _settles(self.last, sha, conditions)
+
+    def knows_tag(self, sha: str, conditions: str) -> bool:
+        """The same of a tag."""
+        return _settles(self.tag, sha, conditions)
+
+    @property
+    def trials(self) -> int:
+        """How many trials of tips and tags there were, which are numbered."""
+        return sum(one.trials for night in self.nights for one in night.measurements)
+
+    @property
+    def told(self) -> frozenset[str]:
+        """What was told of the trouble that has lasted since the job was done for the last time."""
+        told: set[str] = set()
+        for night in self.nights:
+            told = set() if night.done else told | {letter.about for letter in night.letters}
+        return frozenset(told)
+
+
+def replay(events: Iterable[Event]) -> Story:
+    """How a job stands after its events, given in their order."""
+    story = Story()
+    for event in events:
+        nights = story.nights
+        if not nights or nights[-1].night != event.night:
+            nights = (*nights, JobNight(event.night, event.at))
+        story = _after(replace(story, nights=nights), event)
+    return story
+
+
+def _after(story: Story, event: Event) -> Story:
+    night = story.nights[-1]
+    match event.fact:
+        case Tip() as tip:
+            night = replace(night, tip=tip)
+        case Measurement(role=Role.TAG) as measured:
+            night = replace(night, measurements=(*night.measurements, measured))
+            story = replace(story, tag=measured, reference=_reference(measured) or story.reference, change=None)
+        case Measurement() as measured:
+            before, story = story.reference, _tip_measured(story, measured, night.tip)
+            compared = None if story.klass in (Class.FIRST, Class.UNTESTABLE) else before
+            measurements = (*night.measurements, measured)
+            night = replace(night, measured=measured, measurements=measurements, klass=story.klass, reference=compared)
+        case BisectionBegun() as begun:
+            story = replace(story, open=begun)
+            night = replace(night, begun=begun)
+        case Concluded() as concluded:
+            story = _concluded(story, concluded)
+            night = replace(night, concluded=(*night.concluded, concluded))
+        case Trouble() as trouble:
+            night = replace(night, trouble=trouble)
+        case Letter() as letter:
+            untold = tuple(one for one in story.untold if str(one.run_dir) != letter.about)
+            story = replace(story, untold=untold)
+            night = replace(night, letters=(*night.letters, letter))
+        case Done():
+            night = replace(night, done=True)
+        case _:
+            pass
+    return replace(story, nights=(*story.nights[:-1], night))
+
+
+def _tip_measured(story: Story, measured: Measurement, tip: Tip | None) -> Story:
+    """The class of a tip, and what it changes: a change that nobody wants bisected is believed the second time."""
+    reference, klass = story.reference, classify(measured, story.reference)
+    seen_before = klass is story.klass and story.last is not None and story.last.sha != measured.sha
+    story = replace(story, last=measured, klass=klass, change=None)
+    if klass is Class.FIRST:
+        return replace(story, reference=_reference(measured))
+    direction = klass.direction
+    if direction is None or reference is None:
+        return story
+    if tip is not None and direction in Wanted(tip.wanted).directions:
+        return replace(story, change=Change(direction, reference, measured))
+    return replace(story, reference=_reference(measured)) if seen_before else story
+
+
+def classify(measured: Measurement, reference: Reference | None) -> Class:
+    """A figure beside its reference: the other side of the threshold, or without one further off than the factor.
+
+    Figures got otherwise, or on another host, are not comparable.
+    """
+    if measured.least_iops is None:
+        return Class.UNTESTABLE
+    if reference is None or (reference.conditions, reference.host) != (measured.conditions, measured.host):
+        return Class.FIRST
+    now, then, line = measured.least_iops, reference.iops, measured.threshold_iops
+    if line is not None:
+        return Class.SAME if (now > line) is (then > line) else Class.FASTER if now > line else Class.SLOWER
+    if max(now / then, then / now) < measured.min_ratio:
+        return Class.SAME
+    return Class.FASTER if now > then else Class.SLOWER
+
+
+def _settles(measured: Measurement | None, sha: str, conditions: str) -> bool:
+    """A figure does, and a fault of the kernel; weak evidence does not."""
+    if measured is None or (measured.sha, measured.conditions) != (sha, conditions):
+        return False
+    return measured.least_iops is not None or bool(measured.fault)
+
+
+def _concluded(story: Story, concluded: Concluded) -> Story:
+    """An answer, or ends that did not measure as claimed: either way its new end is what comes is compared with."""
+    found = (concluded,) if concluded.state in _TELLING else ()
+    story = replace(story, open=None, change=None, untold=(*story.untold, *found))
+    old = story.reference
+    if concluded.new_iops is None or old is None:
+        return story
+    return replace(story, reference=replace(old, sha=concluded.new_sha, rev=concluded.new_sha, iops=concluded.new_iops))
+
+
+def _reference(measured: Measurement) -> Reference | None:
+    if measured.least_iops is None:
+        return None
+    return Reference(measured.sha, measured.rev, measured.least_iops, measured.conditions, measured.host)

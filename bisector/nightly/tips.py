@@ -1,0 +1,102 @@
+"""The trials of a night's tip, and of the tag that it is compared with, in a directory of the job's own."""
+
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bisector import preflight, running
+from bisector.analysis.classify import least_job_iops
+from bisector.analysis.settle import Measured
+from bisector.attempts import Attempts
+from bisector.events import Listener
+from bisector.history.repository import Repository
+from bisector.measuring import Settled, settle
+from bisector.model import Commit, Trial
+from bisector.nightly.plan import Job
+from bisector.record import inputs
+from bisector.record.artifacts import TRIALS
+from bisector.record.nights import Fact, Figure, Measurement, Role
+from bisector.record.rows import InfraFaultRow
+from bisector.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A commit to measure, as what, and how a person calls it."""
+
+    commit: Commit
+    role: Role
+    rev: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """The history of nights, for attempts that fail."""
+
+    record: Callable[[Fact], None]
+
+    def add_infra_fault(self, fault: InfraFaultRow) -> None:
+        self.record(fault)
+
+
+@dataclass(frozen=True, slots=True)
+class TipBench:
+    """Measures for one job; its trials are numbered through all nights."""
+
+    job: Job
+    directory: Path
+    tell: Listener
+    equip: running.Equip
+
+    def measure(
+        self, repository: Repository, wishes: Iterable[Wish], before: int, record: Callable[[Fact], None]
+    ) -> None:
+        """One measurement after the other, each recorded; ``before`` trials are on record already.
+
+        Raises :class:`bisector.errors.UserError` for a machine that lacks something, :class:`InfraError` for
+        trouble of ours that stays.
+        """
+        preflight.check(self.job.measuring, self.directory)
+        settings = inputs.keep(self.job.measuring, self.directory)
+        self._remove_unfinished(before)
+        attempts = Attempts(_Log(record), self.tell)
+        with self.equip(settings, self.directory, repository, self.tell) as equipment:
+            for wish in wishes:
+                purpose = f"{self.job.name}: {wish.role} {wish.rev}"
+                settled = settle(equipment.engine, settings, wish.commit, attempts, purpose=purpose, first=before + 1)
+                before += len(settled.trials)
+                record(self._measurement(wish, settled, settings))
+        shutil.rmtree(self.directory / "build", ignore_errors=True)
+
+    def _remove_unfinished(self, before: int) -> None:
+        """What a night that was killed left of trials without a record."""
+        for left in (self.directory / TRIALS).glob("*"):
+            if int(left.name.partition("-")[0]) > before:
+                shutil.rmtree(left)
+
+    def _measurement(self, wish: Wish, settled: Settled, settings: Settings) -> Measurement:
+        n, trial = settled.trials[-1]
+        sound = settled.settlement.trial if isinstance(settled.settlement, Measured) else None
+        why = "" if isinstance(settled.settlement, Measured) else settled.settlement.why
+        return Measurement(
+            role=wish.role,
+            rev=wish.rev,
+            sha=wish.commit.sha,
+            conditions=self.job.conditions,
+            threshold_iops=settings.bisect.threshold_iops,
+            min_ratio=settings.bisect.min_ends_ratio,
+            host=trial.host,
+            toolchain=trial.kernel.toolchain if trial.kernel else "",
+            least_iops=least_job_iops(sound) if sound else None,
+            why=why,
+            fault=why if any(one.fault for _, one in settled.trials) else "",
+            trials=len(settled.trials),
+            total_s=sum(one.timings.total_s for _, one in settled.trials),
+            directory=self.directory / TRIALS / f"{n:04d}-{wish.commit.short}",
+            figures=_figures(sound) if sound else (),
+        )
+
+
+def _figures(trial: Trial) -> tuple[Figure, ...]:
+    return tuple(Figure(run.name, job.name, job.direction, job.iops_mean) for run in trial.runs for job in run.jobs)

@@ -1,0 +1,263 @@
+"""A job's turn in a night: what is left of earlier nights, the fetch, the tip, and what follows from it.
+
+Each step ends with a fact in the history, and each begins by asking the history what is left to do.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bisector import process, running, standing
+from bisector.analysis.classify import least_job_iops
+from bisector.analysis.settle import Measured
+from bisector.deadline import Deadline
+from bisector.errors import BisectorError, EndsDoNotReproduce, InfraError, Interrupted, UserError
+from bisector.events import Listener, Note
+from bisector.history.fetching import Branch
+from bisector.history.ranges import Range, check_range
+from bisector.history.repository import Repository
+from bisector.judging import Judging
+from bisector.model import Commit, State
+from bisector.nightly.budget import until
+from bisector.nightly.plan import Job, Rule
+from bisector.nightly.postman import Postman
+from bisector.nightly.replay import Change, Class, Story, replay
+from bisector.nightly.tips import TipBench, Wish
+from bisector.record.nights import (
+    Begun,
+    BisectionBegun,
+    Concluded,
+    Done,
+    Fact,
+    Letter,
+    NightRecord,
+    Role,
+    Tip,
+    Trouble,
+)
+from bisector.record.rundir import RunDirectory, run_name, state_home
+from bisector.record.store import Store
+
+_PATIENCE = 3  # nights in which a bisection may fail by our side before it is given up
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a night works with; ``home`` keeps the files of its jobs."""
+
+    record: NightRecord
+    postman: Postman
+    tell: Listener
+    home: Path
+    equip: running.Equip
+
+
+class Failed(Exception):
+    """A step of a job that could not be done, and why."""
+
+    def __init__(self, step: str, error: BisectorError) -> None:
+        super().__init__(step, error)
+        self.step = step
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One job in one night; raises :class:`bisector.nightly.budget.NightOver` when that is over."""
+
+    night: int
+    job: Job
+    means: Means
+    deadline: Deadline
+
+    def take(self) -> None:
+        """Do all that is to be done; what fails is recorded, and told once."""
+        self._add(Begun())
+        try:
+            self._work()
+        except Failed as failed:
+            self._trouble(failed)
+        else:
+            self._add(Done())
+
+    def _work(self) -> None:
+        if (left := self._story().open) is not None:
+            self._say(f"going on with the bisection of an earlier night, {left.run_dir}")
+            self._bisect(left)
+        with self._step("fetch"), Repository.open(self.job.repository, run_marker=self._directory) as repository:
+            tip, branch = self._fetch(repository)
+            if self._story().knows(tip.sha, self.job.conditions):
+                self._say(f"the tip is {tip.short}, which was measured already")
+            else:
+                self._measure(repository, branch, tip)
+        story = self._story()
+        if story.klass is Class.UNTESTABLE and story.last is not None:
+            raise Failed("tip", UserError(f"the tip {story.last.sha[:12]} cannot be judged: {story.last.why}"))
+        if story.change is not None:
+            self._bisect(self._begin(story.change))
+        self._report()
+
+    # The steps
+
+    def _fetch(self, repository: Repository) -> tuple[Commit, Branch]:
+        """The tip, recorded; commits that a rebased branch would lose are held before it moves."""
+        job, story = self.job, self._story()
+        process.reap(self._directory)
+        branch = Branch(repository, job.name, job.remote, job.branch)
+        self._say(f"fetching {job.branch} from {job.remote}")
+        with until(self.deadline):
+            if story.reference is not None:
+                branch.keep({"reference": story.reference.sha})
+            tip = branch.fetch(tags=job.rule is Rule.NEWEST_TAG)
+        repository.check_kernel_tree(tip)
+        facts = (tip.sha, tip.subject, tip.committed_at, job.rule.value, job.wanted.value)
+        self._add(Tip(repository.top, f"{job.remote} {job.branch}", *facts))
+        return tip, branch
+
+    def _measure(self, repository: Repository, branch: Branch, tip: Commit) -> None:
+        """The tip, and before it the tag that it is compared with, if that is a new one."""
+        wanted = [Wish(tip, Role.TIP, self.job.branch)]
+        if self.job.rule is Rule.NEWEST_TAG:
+            tag = branch.newest_tag(self.job.tags, tip)
+            if not self._story().knows_tag(tag.commit.sha, self.job.conditions):
+                wanted.insert(0, Wish(tag.commit, Role.TAG, tag.name))
+        with self._step("measure"), until(self.deadline):
+            bench = TipBench(self.job, self._directory, self._tell, self.means.equip)
+            bench.measure(repository, wanted, self._story().trials, self._add)
+
+    def _begin(self, change: Change) -> BisectionBegun:
+        """A bisection of the difference, recorded before anything of it exists."""
+        old, new = change.old.sha, change.new.sha
+        run_dir = state_home() / "runs" / run_name(change.old.rev[:40], f"{self.job.name}-{new[:12]}")
+        begun = BisectionBegun(run_dir, change.direction, old, new)
+        first_parent = self.job.measuring.bisect.first_parent
+        with self._step("range"), Repository.open(self.job.repository) as repository:
+            old_end, new_end = repository.commits((old, new))
+            try:
+                check_range(repository, Range(old_end, new_end, first_parent, self.job.paths))
+            except UserError as error:  # a branch that was reset, say: from here on the tip is what counts
+                self._add(Concluded(run_dir, State.FAILED, error.message, "", new, change.new.least_iops))
+                raise
+        self._add(begun)
+        self._say(f"{change.direction}, {change.old.iops:,.0f} to {change.new.least_iops:,.0f} IOPS: bisecting")
+        return begun
+
+    def _bisect(self, begun: BisectionBegun) -> None:
+        """Begin a bisection or go on with it; how it ended is recorded, whatever way it ended but in time."""
+        with self._step("bisection", begun):
+            try:
+                with until(self.deadline), self._run(begun) as (run, store):
+                    # Also where it ended and this night was killed before it knew: from all facts, the same end.
+                    running.go_on(run, store, self._tell, self.means.equip)
+            except EndsDoNotReproduce:
+                self._conclude(begun)
+                raise
+            self._conclude(begun)
+
+    @contextmanager
+    def _run(self, begun: BisectionBegun) -> Iterator[tuple[RunDirectory, Store]]:
+        if (run := RunDirectory(begun.run_dir)).database.exists():
+            with run.lock(), Store.open(run.database) as store:
+                yield run, store
+            return
+        job = self.job
+        asked = running.Asked(job.repository, begun.old_sha, begun.new_sha, job.settings[begun.direction], job.paths)
+        with running.begun(asked, begun.run_dir) as both:
+            yield both
+
+    def _conclude(self, begun: BisectionBegun) -> None:
+        run = RunDirectory.open(begun.run_dir)
+        with Store.open(run.database, readonly=True) as store:
+            view = standing.view(run, store)
+            settled = Judging(self.job.measuring, store.trials()).settlement(begun.new_sha)
+        iops = least_job_iops(settled.trial) if isinstance(settled, Measured) else None
+        first = view.first_fixed.sha if view.first_fixed else ""
+        self._add(Concluded(run.path, view.state, view.message, first, begun.new_sha, iops))
+        self._say(view.message)
+
+    def _report(self) -> None:
+        for concluded in self._story().untold:
+            run = RunDirectory(concluded.run_dir)
+            outcome = "not told: its record is gone"
+            if run.database.exists():
+                with self._step("report"), run.lock(), Store.open(run.database) as store:
+                    outcome = self.means.postman.report(self.job, run, store)
+            self._add(Letter(str(run.path), outcome))
+            self._say(f"report: {outcome}")
+
+    # What fails
+
+    @contextmanager
+    def _step(self, name: str, begun: BisectionBegun | None = None) -> Iterator[None]:
+        try:
+            yield
+        except Interrupted:
+            raise
+        except BisectorError as error:
+            if begun is not None and not isinstance(error, EndsDoNotReproduce):
+                self._lose_patience(begun, error)
+            raise Failed(name, error) from error
+
+    def _lose_patience(self, begun: BisectionBegun, error: BisectorError) -> None:
+        """A bisection that fails every night must not keep the job from everything else for ever."""
+        story = self._story()
+        failed = [one for one in story.nights if one.trouble is not None and one.trouble.step == "bisection"]
+        since = [one for one in failed if one.night >= self._night_of(begun)]
+        if len(since) + 1 >= _PATIENCE:
+            iops = story.last.least_iops if story.last else None
+            message = f"given up after {_PATIENCE} nights: {error.message}"
+            self._add(Concluded(begun.run_dir, State.FAILED, message, "", begun.new_sha, iops))
+
+    def _night_of(self, begun: BisectionBegun) -> int:
+        return next((one.night for one in self._story().nights if one.begun == begun), self.night)
+
+    def _trouble(self, failed: Failed) -> None:
+        error, story = failed.error, self._story()
+        self._add(Trouble(failed.step, error.message, error.hint))
+        self._say(f"failed: {error.message}")
+        about = fingerprint(failed.step, error.message)
+        if about in story.told:
+            return
+        subject = f"bisector nightly: {self.job.name}: {failed.step} failed"
+        text = "\n\n".join(
+            filter(None, (error.message, error.hint, "This is said once, as long as it stays the same."))
+        )
+        try:
+            outcome = self.means.postman.notice(self.job, subject, text)
+        except BisectorError as silent:
+            self._say(f"nobody could be told: {silent}")
+        else:
+            self._add(Letter(about, outcome))
+
+    # What is known, and who is told
+
+    @property
+    def _directory(self) -> Path:
+        directory = self.means.home / "jobs" / self.job.name
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InfraError(f"cannot make {directory}: {error.strerror}", f"df {self.means.home}") from error
+        return directory
+
+    def _story(self) -> Story:
+        return replay(event for event in self.means.record.events() if event.job == self.job.name)
+
+    def _add(self, fact: Fact) -> None:
+        self.means.record.add(self.night, self.job.name, fact)
+
+    @property
+    def _tell(self) -> Listener:
+        return self.means.tell
+
+    def _say(self, text: str) -> None:
+        self.means.tell(Note(f"{self.job.name}: {text}"))
+
+
+def fingerprint(step: str, message: str) -> str:
+    """The same for two troubles that differ in nothing but hashes and numbers: commits, lines, times."""
+    plain = re.sub(r"\b[0-9a-f]{7,40}\b|\d+", "#", message)
+    return hashlib.sha256(f"{step}: {plain}".encode()).hexdigest()[:16]

@@ -1,0 +1,201 @@
+"""Nights on real git remotes and a bench that answers from a table."""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tenacity import wait_none
+
+from bisector import attempts, preflight, running
+from bisector.errors import InfraError
+from bisector.events import Event as Told
+from bisector.events import Listener, Note
+from bisector.history import fetching
+from bisector.history.repository import Repository
+from bisector.nightly import night, plan
+from bisector.nightly.plan import Job
+from bisector.nightly.replay import Story, replay
+from bisector.nightly.turn import Means
+from bisector.record.nights import HISTORY, Ending, Event, Fact, NightRecord, nights_home
+from bisector.record.rundir import RunDirectory
+from bisector.record.store import Store
+from bisector.settings import Settings
+from tests import fakes
+from tests.history import histories
+from tests.history.conftest import unconfigured as unconfigured  # noqa: PLC0414 - a fixture of this room, too
+
+LENGTH = 12  # commits c0 to c11
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A bare repository with all the commits there will be, and their names."""
+
+    path: Path
+    shas: dict[str, str]
+
+    @property
+    def names(self) -> dict[str, str]:
+        return {sha: name for name, sha in self.shas.items()}
+
+
+def _empty_clone(git_dir: Path, remote: str) -> None:
+    (git_dir / "refs" / "heads" / "main").unlink()
+    (git_dir / "objects" / "info").mkdir(parents=True)
+    (git_dir / "objects" / "pack").mkdir()
+    config = f'[core]\n\trepositoryformatversion = 0\n\tbare = false\n[remote "origin"]\n\turl = {remote}\n'
+    config += "\tfetch = +refs/heads/*:refs/remotes/origin/*\n[fetch]\n\tprune = true\n\tpruneTags = true\n"
+    (git_dir / "config").write_text(config, encoding="utf-8")
+
+
+@dataclass
+class Letters:
+    """A postman who keeps everything; ``mute`` lets him fail."""
+
+    reports: list[tuple[str, Path]] = field(default_factory=list)
+    notices: list[tuple[str, str, str]] = field(default_factory=list)
+    mute: bool = False
+
+    def report(self, job: Job, run: RunDirectory, store: Store) -> str:
+        self._speak()
+        self.reports.append((job.name, run.path))
+        return "drafted"
+
+    def notice(self, job: Job, subject: str, text: str) -> str:
+        self._speak()
+        self.notices.append((job.name, subject, text))
+        return "drafted"
+
+    def _speak(self) -> None:
+        if self.mute:
+            raise InfraError("no mail server answers")
+
+
+class Record(NightRecord):
+    """A history whose process is killed when it is about to record a fact of this kind for this job."""
+
+    dies: tuple[str, type[Fact]] | None = None
+
+    def add(self, night: int, job: str, fact: Fact) -> None:
+        if (job, type(fact)) == self.dies:
+            raise fakes.Killed
+        super().add(night, job, fact)
+
+
+@dataclass
+class World:
+    """Remotes with their clones, by job; ``slow_from`` says from which commit on each is slow."""
+
+    path: Path
+    truth: "Truth"
+    names: tuple[str, ...] = ("cache",)
+    extra: Mapping[str, str] = field(default_factory=dict)
+    slow_from: dict[str, str] = field(default_factory=dict)
+    engines: dict[str, fakes.FakeEngine] = field(default_factory=dict)
+    letters: Letters = field(default_factory=Letters)
+    told: list[str] = field(default_factory=list)
+    budget_hours: float = 8.0
+    top: str = ""
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            shutil.copytree(self.truth.path, self.path / f"{name}.git")
+            shutil.copytree(self.truth.path, self.path / name / ".git", ignore=shutil.ignore_patterns("objects"))
+            _empty_clone(self.path / name / ".git", f"../{name}.git")
+            self.push(name, "c2")
+            self.engines[name] = self._engine(name)
+
+    def _engine(self, name: str) -> fakes.FakeEngine:
+        """A bench on which the new side is the slow one."""
+        slow, fast = fakes.FAST_IOPS, fakes.SLOW_IOPS
+        return fakes.FakeEngine(lambda sha: not self.fast(name, sha), slow_iops=slow, fast_iops=fast)
+
+    @property
+    def shas(self) -> dict[str, str]:
+        return self.truth.shas
+
+    def name_of(self, sha: str) -> str:
+        return self.truth.names[sha]
+
+    def fast(self, job: str, sha: str) -> bool:
+        return int(self.name_of(sha)[1:]) < int(self.slow_from.get(job, "c99")[1:])
+
+    def push(self, job: str, tip: str) -> str:
+        """The remote's branch is at this commit now."""
+        histories.git(self.path / f"{job}.git", "update-ref", "refs/heads/main", self.shas[tip])
+        return self.shas[tip]
+
+    def config(self) -> Path:
+        text = f"budget_hours = {self.budget_hours}\n{self.top}\n"
+        for name in self.names:
+            text += f'[[job]]\nname = "{name}"\nrepository = "{name}"\nbranch = "main"\n{self.extra.get(name, "")}\n'
+        path = self.path / "nightly.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def night(self, dies: tuple[str, type[Fact]] | None = None) -> Ending:
+        """One process's night, or its death."""
+        with night.only_one(nights_home()), Record.open(nights_home() / HISTORY) as record:
+            record.dies = dies
+            means = Means(record, self.letters, self._tell, nights_home(), self.equip)
+            return night.run(plan.load(self.config()), means)[1]
+
+    def _tell(self, event: Told) -> None:
+        if isinstance(event, Note):
+            self.told.append(event.text)
+
+    @contextmanager
+    def equip(
+        self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener
+    ) -> Iterator[running.Equipment]:
+        job = repository.top.name
+        self.engines[job].culprit = self.slow_from.get(job, "")
+        yield running.Equipment(self.engines[job], fakes.FakeKin(repository))
+
+    def events(self) -> tuple[Event, ...]:
+        with NightRecord.open(nights_home() / HISTORY, readonly=True) as record:
+            return record.events()
+
+    def story(self, job: str = "cache") -> Story:
+        return replay(event for event in self.events() if event.job == job)
+
+    def measured(self, job: str = "cache") -> list[str]:
+        """The names of the commits that were measured, in their order."""
+        return [self.truth.names.get(sha, "changed") for sha in self.engines[job].measured]
+
+    def classes(self, job: str = "cache") -> list[str]:
+        return [str(one.klass) if one.klass else "-" for one in self.story(job).nights]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(preflight, "check", lambda settings, run_dir: None)
+    monkeypatch.setattr(fetching, "_BETWEEN_ATTEMPTS", wait_none())
+    monkeypatch.setattr(attempts, "_BETWEEN", wait_none())
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+
+
+@pytest.fixture(scope="session")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> Truth:
+    path = tmp_path_factory.mktemp("truth") / "linux.git"
+    return Truth(path, histories.build(path, histories.linear(LENGTH), bare=True))
+
+
+Make = Callable[..., World]
+
+
+@pytest.fixture
+def make_world(tmp_path: Path, truth: Truth) -> Make:
+    """Makes the world of some jobs."""
+    return partial(World, tmp_path, truth)
+
+
+@pytest.fixture
+def world(make_world: Make) -> World:
+    """One job."""
+    return make_world()

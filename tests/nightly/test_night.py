@@ -1,0 +1,443 @@
+"""Whole nights: what is measured, what is bisected, what is told, and what a kill leaves to the next night."""
+
+import signal
+import time
+
+import pytest
+
+from bisector.deadline import Deadline
+from bisector.errors import InfraError, Interrupted
+from bisector.model import State, Trial
+from bisector.nightly import night
+from bisector.nightly.budget import NightOver, until
+from bisector.nightly.replay import Class
+from bisector.record.nights import (
+    HISTORY,
+    Begun,
+    BisectionBegun,
+    Concluded,
+    Done,
+    Ending,
+    Fact,
+    Letter,
+    Measurement,
+    NightRecord,
+    Tip,
+    nights_home,
+)
+from bisector.trial import TrialRequest
+from tests import fakes
+from tests.history import histories
+from tests.nightly.conftest import Make, World
+
+
+def test_first_night_measures_the_tip_once(world: World) -> None:
+    assert world.night() is Ending.DONE
+    assert world.measured() == ["c2"]
+    assert world.classes() == ["first"]
+
+
+def test_nothing_new_costs_one_fetch_and_one_trial(world: World) -> None:
+    world.night()
+    world.push("cache", "c5")
+    world.night()
+    assert world.measured() == ["c2", "c5"]
+    assert world.classes() == ["first", "same"]
+
+
+def test_same_tip_costs_no_trial(world: World) -> None:
+    world.night()
+    assert world.night() is Ending.DONE
+    assert world.measured() == ["c2"]
+    assert world.story().nights[-1].done
+
+
+def test_change_is_bisected_and_told(world: World) -> None:
+    world.night()
+    world.slow_from["cache"] = "c6"
+    world.push("cache", "c9")
+    assert world.night() is Ending.DONE
+    ((_, run_dir),) = world.letters.reports
+    concluded = world.story().nights[-1].concluded[0]
+    assert (concluded.state, world.name_of(concluded.first_sha)) == (State.FOUND, "c6")
+    assert (concluded.run_dir, concluded.new_iops) == (run_dir, fakes.SLOW_IOPS)
+    # From here on slow is what is usual.
+    world.push("cache", "c10")
+    world.night()
+    assert world.classes() == ["first", "slower", "same"]
+    assert len(world.letters.reports) == 1
+
+
+def test_recovery_is_not_bisected_where_regressions_are_wanted(world: World) -> None:
+    world.slow_from["cache"] = "c0"
+    world.night()
+    world.slow_from.clear()
+    for tip in ("c3", "c4", "c5"):
+        world.push("cache", tip)
+        world.night()
+    assert world.measured() == ["c2", "c3", "c4", "c5"]
+    assert world.classes() == ["first", "faster", "faster", "same"]
+
+
+def test_recovery_is_bisected_where_both_are_wanted(world: World) -> None:
+    world.extra = {"cache": 'direction = "both"'}
+    engine = world.engines["cache"]
+    engine.slow_iops, engine.fast_iops = fakes.SLOW_IOPS, fakes.FAST_IOPS
+    world.slow_from["cache"] = "c4"  # fast from there on
+    world.night()
+    world.push("cache", "c5")
+    world.night()
+    concluded = world.story().nights[-1].concluded[0]
+    assert world.name_of(concluded.first_sha) == "c4"
+
+
+def test_threshold_of_the_settings_draws_the_line(world: World) -> None:
+    world.top = "[settings]\nbisect.threshold = 3900\n"
+    world.engines["cache"].fast_iops = 3_800.0
+    world.night()
+    world.slow_from["cache"] = "c5"
+    world.push("cache", "c8")
+    world.night()
+    assert world.classes() == ["first", "slower"]
+
+
+def test_change_that_is_not_seen_again_is_no_answer(world: World) -> None:
+    world.night()
+    engine = world.engines["cache"]
+    once = world.push("cache", "c9")
+    engine.is_new = lambda sha: sha == once and engine.measured.count(sha) == 1
+    assert world.night() is Ending.DONE
+    story = world.story()
+    assert world.classes() == ["first", "slower"]
+    assert [one.state for one in story.nights[-1].concluded] == [State.FAILED]
+    assert story.reference is not None
+    assert story.reference.iops == fakes.FAST_IOPS
+    assert [job for job, _, _ in world.letters.notices] == ["cache"]
+    assert not world.letters.reports
+
+
+def test_killed_before_it_knew_that_the_ends_do_not_reproduce(world: World) -> None:
+    world.night()
+    engine = world.engines["cache"]
+    once = world.push("cache", "c9")
+    engine.is_new = lambda sha: sha == once and engine.measured.count(sha) == 1
+    with pytest.raises(fakes.Killed):
+        world.night(("cache", Concluded))
+    world.night()
+    assert [job for job, _, _ in world.letters.notices] == ["cache"]
+    assert world.measured() == ["c2", "c9", "c2", "c9"]
+
+
+def test_newest_tag_is_measured_once_and_compared_with(make_world: Make) -> None:
+    world = make_world(extra={"cache": 'range = "newest-tag"'})
+    for tag, name in (("v1", "c0"), ("v2", "c1"), ("other", "c2")):
+        histories.git(world.path / "cache.git", "tag", tag, world.shas[name])
+    world.slow_from["cache"] = "c2"
+    world.night()
+    assert world.measured()[:2] == ["c1", "c2"]
+    concluded = world.story().nights[-1].concluded[0]
+    assert world.name_of(concluded.first_sha) == "c2"
+    world.push("cache", "c3")
+    histories.git(world.path / "cache.git", "tag", "v3", world.shas["c3"])  # the tip is not compared with itself
+    before = len(world.measured())
+    world.night()
+    assert world.measured()[before:] == ["c3"]
+    assert histories.git(world.path / "cache", "tag") == ""
+
+
+def test_nothing_of_the_persons_clone_is_touched(world: World) -> None:
+    clone = world.path / "cache"
+    for reference in ("tags/mine", "heads/mine", "remotes/origin/gone"):
+        histories.git(clone, "fetch", "-q", "--no-tags", "origin", f"main:refs/{reference}")
+    (clone / ".git" / "FETCH_HEAD").unlink()
+    world.extra = {"cache": 'range = "newest-tag"'}
+    histories.git(world.path / "cache.git", "tag", "v1", world.shas["c1"])
+    before = histories.git(clone, "for-each-ref", "refs/heads", "refs/remotes", "refs/tags")
+    world.push("cache", "c5")
+    histories.git(world.path / "cache.git", "tag", "v9", world.shas["c4"])
+    world.night()
+    assert histories.git(clone, "for-each-ref", "refs/heads", "refs/remotes", "refs/tags") == before
+    assert histories.git(clone, "status", "--porcelain") == ""
+    assert not (clone / ".git" / "FETCH_HEAD").exists()
+    assert histories.git(clone, "rev-parse", "refs/bisector/nightly/cache/tip") == world.shas["c5"]
+
+
+def test_reference_outlives_a_rebase_and_garbage_collection(world: World) -> None:
+    world.push("cache", "c5")
+    world.night()
+    world.push("cache", "c6")
+    world.night()
+    keep = histories.git(world.path / "cache", "rev-parse", "refs/bisector/nightly/cache/reference")
+    assert keep == world.shas["c5"]
+
+
+# What fails
+
+
+def test_job_that_fails_stops_no_other_and_is_told_once(make_world: Make) -> None:
+    world = make_world(("gone", "cache"))
+    (world.path / "gone.git").rename(world.path / "away.git")
+    for _ in range(2):
+        assert world.night() is Ending.DONE
+    assert world.measured() == ["c2"]
+    ((job, subject, text),) = world.letters.notices
+    assert (job, subject) == ("gone", "bisector nightly: gone: fetch failed")
+    assert "does not answer" in text
+    (world.path / "away.git").rename(world.path / "gone.git")
+    world.night()
+    (world.path / "gone.git").rename(world.path / "away.git")
+    world.night()
+    assert len(world.letters.notices) == 2
+
+
+def test_what_nobody_could_be_told_is_told_the_next_night(world: World) -> None:
+    world.letters.mute = True
+    world.extra = {"cache": 'remote = "nowhere"'}
+    world.night()
+    world.letters.mute = False
+    for _ in range(2):
+        world.night()
+    assert len(world.letters.notices) == 1
+
+
+def test_tip_that_does_not_build_is_told_once_and_compared_with_nothing(world: World) -> None:
+    world.night()
+    engine = world.engines["cache"]
+    for tip in ("c4", "c5"):
+        engine.faults = {**engine.faults, world.push("cache", tip): fakes.BUILD_ERROR}
+        world.night()
+    assert world.classes() == ["first", "untestable", "untestable"]
+    assert len(world.letters.notices) == 1
+    world.night()
+    assert world.measured() == ["c2", "c4", "c5"]
+
+
+def test_weak_evidence_is_measured_again(world: World) -> None:
+    world.engines["cache"].busy = {world.shas["c2"]: 2}
+    world.night()
+    assert world.measured() == ["c2"] * 3
+    assert world.classes() == ["first"]
+
+
+def test_trouble_of_ours_is_tried_again(world: World) -> None:
+    world.engines["cache"].infra = {world.shas["c2"]: 2}
+    world.night()
+    assert world.classes() == ["first"]
+    assert not world.letters.notices
+
+
+def test_branch_that_was_reset_is_told_and_gone_on_from(world: World) -> None:
+    world.push("cache", "c9")
+    world.night()
+    world.slow_from["cache"] = "c1"
+    world.push("cache", "c4")
+    world.night()
+    ((_, _, text),) = world.letters.notices
+    assert "swapped" in text
+    world.push("cache", "c5")
+    world.night()
+    assert world.classes() == ["first", "slower", "same"]
+
+
+def test_bisection_that_fails_each_night_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.night()
+    world.slow_from["cache"] = "c6"
+    world.push("cache", "c9")
+
+    def fails(*_: object) -> None:
+        raise InfraError("no room on the disk")
+
+    monkeypatch.setattr("bisector.running.go_on", fails)
+    for _ in range(3):
+        world.night()
+    assert world.story().open is None
+    assert len(world.letters.notices) == 1
+    world.push("cache", "c10")
+    world.night()
+    assert world.classes()[-1] == "same"
+
+
+def test_report_that_fails_is_tried_the_next_night(world: World) -> None:
+    world.night()
+    world.slow_from["cache"] = "c6"
+    world.push("cache", "c9")
+    world.letters.mute = True
+    world.night()
+    assert not world.story().nights[-1].done
+    world.letters.mute = False
+    world.night()
+    world.night()
+    assert len(world.letters.reports) == 1
+
+
+# Two nights, time, and kills
+
+
+def test_two_nights_never_overlap(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bisector.record.lock._WAIT_S", 0.05)
+    with night.only_one(nights_home()), pytest.raises(InfraError, match=r"another night is under way: process \d+"):
+        world.night()
+
+
+def test_stopped_in_time_and_gone_on_with_first(make_world: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make_world(("first", "cache"))
+    world.night()
+    world.slow_from["cache"] = "c6"
+    world.push("cache", "c9")
+    engine = world.engines["cache"]
+
+    def rings(sha: str) -> bool:
+        if len(engine.measured) == 5:
+            signal.raise_signal(signal.SIGALRM)
+        return not world.fast("cache", sha)
+
+    engine.is_new = rings
+    assert world.night() is Ending.OUT_OF_TIME
+    assert world.story().open is not None
+    engine.is_new = lambda sha: not world.fast("cache", sha)
+    world.told.clear()
+    assert world.night() is Ending.DONE
+    assert world.told[0].startswith("cache: going on with the bisection")
+    (concluded,) = (event.fact for event in world.events() if isinstance(event.fact, Concluded))
+    assert world.name_of(concluded.first_sha) == "c6"
+
+
+def test_alarm_is_given_in_time() -> None:
+    deadline = Deadline("the end", 0.05)
+    with pytest.raises(NightOver), until(deadline):
+        time.sleep(10)
+    assert deadline.elapsed_s < 5
+    with pytest.raises(NightOver), until(deadline):
+        pytest.fail("there is no time left")
+    with until(Deadline("the end", 60)):
+        pass
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
+def test_ctrl_c_is_not_the_end_of_the_night() -> None:
+    with pytest.raises(KeyboardInterrupt), until(Deadline("the end", 60)):
+        raise KeyboardInterrupt
+
+
+def test_trial_that_is_longer_than_the_time_left_is_not_begun(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.night()
+    last = world.story().last
+    assert last is not None
+    # Half of the night is gone, and what is left is shorter than the last trial was.
+    world.budget_hours = 1.8 * last.total_s / 3600
+    late = property(lambda self: 0.6 * self.seconds)
+    monkeypatch.setattr(Deadline, "elapsed_s", late)
+    world.push("cache", "c5")
+    assert world.night() is Ending.OUT_OF_TIME
+    assert world.measured() == ["c2"]
+    world.budget_hours *= 10
+    assert world.night() is Ending.DONE
+    assert world.measured() == ["c2", "c5"]
+
+
+def test_job_that_was_not_reached_comes_first(make_world: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make_world(("one", "two"))
+    world.budget_hours = 1e-9
+    assert world.night() is Ending.OUT_OF_TIME
+    assert not world.events()
+    world.budget_hours = 8.0
+    with pytest.raises(fakes.Killed):
+        world.night(("one", Tip))
+    world.told.clear()
+    world.night()
+    assert world.told[0].startswith("two: ")
+
+
+def test_interruption_is_recorded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(request: TrialRequest) -> Trial:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(world.engines["cache"], "measure", interrupted)
+    with pytest.raises(Interrupted):
+        world.night()
+    with NightRecord.open(nights_home() / HISTORY, readonly=True) as record:
+        assert [one.ending for one in record.nights()] == [Ending.INTERRUPTED]
+
+
+def test_killed_at_each_step(make_world: Make) -> None:
+    """Three jobs, of which one changed: whatever is not recorded any more, the next nights come to the same."""
+    world = make_world(("one", "cache", "two"))
+    world.night()
+    world.slow_from["cache"] = "c6"
+    for name in world.names:
+        world.push(name, "c9")
+    steps: tuple[type[Fact], ...] = (Begun, Tip, Measurement, BisectionBegun, Concluded, Letter, Done)
+    for step in steps:
+        with pytest.raises(fakes.Killed):
+            world.night(("cache", step))
+    world.night()
+    # Told, and killed before that was recorded: a draft is written anew, and who sends keeps a record of his own.
+    assert [name for name, _ in world.letters.reports] == ["cache"] * 2
+    (concluded,) = (event.fact for event in world.events() if isinstance(event.fact, Concluded))
+    assert world.name_of(concluded.first_sha) == "c6"
+    assert world.measured("one") == ["c2", "c9"]
+    assert [world.story(name).klass for name in world.names] == [Class.SAME, Class.SLOWER, Class.SAME]
+    assert all(world.story(name).nights[-1].done for name in world.names)
+
+
+def test_killed_in_each_trial(make_world: Make) -> None:
+    """What was measured is not measured again: it all comes to the trials of a night that nobody killed."""
+    world = make_world(("cache", "unharmed"))
+    world.night()
+    for name in world.names:
+        world.slow_from[name] = "c6"
+        world.push(name, "c9")
+    engine = world.engines["cache"]
+    deaths = iter(range(2, 7))
+    dies_at = next(deaths)
+
+    def dies(sha: str) -> bool:
+        if len(engine.measured) == dies_at:
+            raise fakes.Killed
+        return not world.fast("cache", sha)
+
+    engine.is_new = dies
+    while dies_at:
+        with pytest.raises(fakes.Killed):
+            world.night()
+        engine.measured.pop()
+        dies_at = next(deaths, 0)
+    world.night()
+    concluded = [event.fact for event in world.events() if isinstance(event.fact, Concluded)]
+    assert [world.name_of(one.first_sha) for one in concluded] == ["c6", "c6"]
+    assert world.measured("cache") == world.measured("unharmed")
+
+
+def test_files_of_trials_without_a_record_go(world: World) -> None:
+    world.night()
+    trials = nights_home() / "jobs" / "cache" / "trials"
+    for name in ("0001-0123456789ab", "0002-0123456789ab"):
+        (trials / name).mkdir(parents=True)
+    world.push("cache", "c5")
+    world.night()
+    assert [path.name for path in trials.iterdir()] == ["0001-0123456789ab"]
+
+
+def test_killed_before_a_run_has_its_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.night()
+    world.slow_from["cache"] = "c6"
+    world.push("cache", "c9")
+
+    def killed(*_: object) -> None:
+        raise fakes.Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bisector.running.Store.create", killed)
+        with pytest.raises(fakes.Killed):
+            world.night()
+    world.night()
+    assert [world.name_of(one.first_sha) for one in world.story().nights[-1].concluded] == ["c6"]
+
+
+def test_lock_of_a_killed_fetch_is_removed(world: World) -> None:
+    lock = world.path / "cache" / ".git" / "refs" / "bisector" / "nightly" / "cache" / "tip.lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    world.night()
+    assert world.measured() == ["c2"]

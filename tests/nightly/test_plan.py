@@ -1,0 +1,118 @@
+"""The file of the nights: what comes out, and what is refused by file, line and key."""
+
+from pathlib import Path
+
+import pytest
+
+from bisector.errors import UserError
+from bisector.model import Direction
+from bisector.nightly import plan
+from bisector.nightly.plan import Rule, Send, Wanted
+
+TWO_JOBS = """\
+budget_hours = 6.5
+notify = "me@example.org"
+
+[settings]
+profile = "quick"
+mail.host = "mail.example.org"
+
+[[job]]
+name = "dm-cache"
+repository = "linux"
+branch = "master"
+
+[job.settings]
+bisect.threshold = 2000
+
+[[job]]   # the second
+name = "hdd"
+repository = "/srv/linux"
+remote = "next"
+branch = "main"
+range = "newest-tag"
+tags = "v6.*"
+direction = "both"
+paths = "drivers/md"
+report = "send"
+to = ["dm-devel@example.org"]
+
+[job.settings.storage]
+stack = "hdd"
+"""
+
+
+def load(tmp_path: Path, text: str) -> plan.Plan:
+    path = tmp_path / "nightly.toml"
+    path.write_text(text, encoding="utf-8")
+    return plan.load(path)
+
+
+def test_what_comes_out(tmp_path: Path) -> None:
+    found = load(tmp_path, TWO_JOBS)
+    cache, hdd = found.jobs
+    assert (found.budget_s, found.path) == (6.5 * 3600, tmp_path / "nightly.toml")
+    assert (cache.repository, cache.remote, cache.rule) == (tmp_path / "linux", "origin", Rule.LAST_GOOD)
+    assert (cache.wanted, cache.report, cache.notify) == (Wanted.REGRESSION, Send.DRAFT, ("me@example.org",))
+    assert cache.measuring.bisect.threshold_iops == 2000
+    assert cache.measuring.storage.stack == "lvmcache"
+    assert (hdd.rule, hdd.tags, hdd.paths, hdd.to) == (
+        Rule.NEWEST_TAG,
+        "v6.*",
+        ("drivers/md",),
+        ("dm-devel@example.org",),
+    )
+    assert set(hdd.settings) == set(Direction)
+    assert all(settings.storage.stack == "hdd" for settings in hdd.settings.values())
+    assert [settings.bisect.direction for settings in hdd.settings.values()] == list(hdd.settings)
+    assert hdd.measuring.bisect.threshold_iops is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("budget_hours = 6.5", "budget_hours = 0", ("nightly.toml:1", "budget_hours = 0", "more than 0")),
+        ("budget_hours = 6.5", "budget = 6", ("nightly.toml:1", "no key budget", "budget_hours")),
+        ('branch = "master"\n', "", ("nightly.toml:8", "a job needs branch")),
+        ('range = "newest-tag"', 'range = "yesterday"', ("nightly.toml:21", "range", "last-good, newest-tag")),
+        ('remote = "next"', 'remot = "next"', ("nightly.toml:19", "no key remot")),
+        ('remote = "next"', 'remote = "--upload-pack=rm"', ("nightly.toml:19", "a name as git knows it")),
+        ('name = "hdd"', 'name = "dm-cache"', ("nightly.toml:17", "a job dm-cache already")),
+        ('name = "hdd"', 'name = "../hdd"', ("nightly.toml:17", "a short name")),
+        ('stack = "hdd"', 'stack = "floppy"', ("nightly.toml:29", "storage.stack", "lvmcache")),
+        ('stack = "hdd"', 'stak = "hdd"', ("nightly.toml:29", "no setting storage.stak", "storage.stack")),
+        ("bisect.threshold = 2000", 'bisect.terms = "a:b"', ("nightly.toml:14", "bisect.terms", "direction")),
+        ('profile = "quick"', 'profile = "slow"', ("nightly.toml:5", "profile", "article")),
+        ('to = ["dm-devel@example.org"]\n', "", ("nightly.toml:25", "to whom")),
+        ('to = ["dm-devel@example.org"]', 'to = ["dm-devel"]', ("nightly.toml:26", "to:", "no mail address")),
+        ('mail.host = "mail.example.org"', "", ("nightly.toml", "no mail server")),
+        ("[[job]]   # the second", "[[job", ("nightly.toml", "line 16")),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, old: str, new: str, words: tuple[str, ...]) -> None:
+    assert old in TWO_JOBS
+    with pytest.raises(UserError) as caught:
+        load(tmp_path, TWO_JOBS.replace(old, new))
+    said = f"{caught.value.message}\n{caught.value.hint}"
+    assert all(word in said for word in words), said
+
+
+def test_no_job_at_all(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no job in it"):
+        load(tmp_path, "budget_hours = 1\n")
+
+
+def test_figures_are_comparable_as_long_as_nothing_they_depend_on_changes(tmp_path: Path) -> None:
+    (tmp_path / "mine.fio").write_text("[mine]\ndirectory=${DIRECTORY}\n")
+    base = TWO_JOBS.replace('stack = "hdd"', 'stack = "hdd"\n[job.settings.workload]\njob = "./mine.fio"')
+
+    def of(text: str) -> str:
+        return load(tmp_path, text).jobs[1].conditions
+
+    first = of(base)
+    assert of(base.replace("budget_hours = 6.5", "budget_hours = 1")) == first
+    assert of(base.replace('direction = "both"', 'direction = "regression"')) == first
+    assert of(base + "[job.settings.contention]\nmax_other_cores = 1.5\n") == first
+    assert of(base + 'runtime = "41s"\n') != first
+    (tmp_path / "mine.fio").write_text("[mine]\ndirectory=${DIRECTORY}\niodepth=8\n")
+    assert of(base) != first
