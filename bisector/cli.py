@@ -16,6 +16,7 @@ from bisector.commands import (
     kernel,
     measure,
     next_step,
+    nightly,
     plan,
     post,
     report,
@@ -40,6 +41,7 @@ and classify commit after commit, unattended.
 # What `bisector --help` lists, in the order in which a person meets it.
 GROUPS: dict[str, tuple[str, ...]] = {
     "a bisection": ("start", "resume", "next-step", "status", "table", "log", "report", "mail", "import", "reset"),
+    "every night": ("nightly", "history"),
     "beforehand": ("plan", "simulate"),
     "a single commit": ("test", "kernel"),
     "this machine": ("doctor", "settings", "image", "cache"),
@@ -67,6 +69,7 @@ _COMMANDS = (
     post,
     next_step,
     importing,
+    nightly,
     measure,
     plan,
     simulate,

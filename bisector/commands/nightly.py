@@ -1,0 +1,159 @@
+"""``nightly`` and ``history``: nights without anyone watching, and what they have seen."""
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from bisector import running
+from bisector.commands.arguments import Verbs, add_json, add_quiet, add_verb
+from bisector.commands.output import note, write, write_json
+from bisector.errors import UserError
+from bisector.model import Terms
+from bisector.nightly import night, plan, timer
+from bisector.nightly.ahead import Intent, intents
+from bisector.nightly.plan import Plan
+from bisector.nightly.postman import ByMail
+from bisector.nightly.shown import SCHEMA, history_json, night_json, trend_lines
+from bisector.nightly.timer import Timer
+from bisector.nightly.trend import trends
+from bisector.nightly.turn import Means
+from bisector.record.nights import HISTORY, Event, Night, NightRecord, Trouble, nights_home
+from bisector.report.display import display_for
+from bisector.report.text import as_text
+
+_EXAMPLES = """\
+examples:
+  bisector nightly --config nightly.toml --check       is the file right?
+  bisector nightly --config nightly.toml --dry-run     what would be done now, and in which order?
+  bisector nightly --config nightly.toml               one night, now
+  bisector nightly --config nightly.toml --install-timer --at 01:30
+exit codes: 0 every job had what it needed, or time was over; 1 a job failed (and was told); else as `bisector --help`
+"""
+_HISTORY_EXAMPLES = """\
+examples:
+  bisector history --job dm-cache
+  bisector history --json | jq -r '.jobs[].nights[] | select(.level_change).tip.sha'
+"""
+_A_JOB_FAILED = 1
+_WIDTH = 120
+
+
+def add(verbs: Verbs) -> None:
+    """Register ``nightly`` and ``history``."""
+    verb = add_verb(verbs, "nightly", nightly, "measure tips, bisect what changed; for timers", examples=_EXAMPLES)
+    verb.add_argument("--config", type=Path, metavar="FILE", help="the jobs of a night; README.md has an example")
+    how = verb.add_mutually_exclusive_group()
+    how.add_argument("--check", action="store_true", help="only look whether the file is right")
+    how.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    how.add_argument("--install-timer", action="store_true", help="have systemd begin a night every day")
+    how.add_argument("--remove-timer", action="store_true", help="undo that")
+    verb.add_argument("--system", action="store_true", help="a timer of the system, not of this user")
+    verb.add_argument("--at", default="01:30", metavar="HH:MM", help="when the timer begins (default: %(default)s)")
+    add_json(verb)
+    add_quiet(verb)
+    shown = add_verb(verbs, "history", history, "what the nights have seen", examples=_HISTORY_EXAMPLES)
+    shown.add_argument("--job", metavar="NAME", help="of one job alone")
+    add_json(shown)
+
+
+def nightly(arguments: argparse.Namespace) -> int:
+    """One night, or what belongs to nights."""
+    if arguments.remove_timer:
+        return _remove_timer(system=arguments.system)
+    if arguments.config is None:
+        raise UserError("nightly needs --config FILE", "bisector nightly --help shows examples, README.md such a file")
+    wanted = plan.load(arguments.config)
+    if arguments.check:
+        write(f"{wanted.path}: right; {len(wanted.jobs)} jobs, {wanted.budget_hours:g} h a night\n")
+        return 0
+    if arguments.install_timer:
+        return _install_timer(Timer(wanted, arguments.at, arguments.system))
+    if arguments.dry_run:
+        return _dry_run(wanted, json=arguments.json)
+    return _night(wanted, json=arguments.json, quiet=arguments.quiet)
+
+
+def _night(wanted: Plan, *, json: bool, quiet: bool) -> int:
+    home = nights_home()
+    display = display_for(sys.stderr if json else sys.stdout, _terms(wanted), quiet=quiet)
+    with night.only_one(home), NightRecord.open(home / HISTORY) as record, display:
+        n, _ = night.run(wanted, Means(record, ByMail(home / "letters"), display, home, running.here))
+        events, nights = record.events(), record.nights()
+    if json:
+        write_json(night_json(trends(events), nights[n - 1]))
+    failed = any(event.night == n and isinstance(event.fact, Trouble) for event in events)
+    return _A_JOB_FAILED if failed else 0
+
+
+def _terms(wanted: Plan) -> Terms:
+    """The words of all jobs, where they have the same."""
+    found = {settings.bisect.terms for job in wanted.jobs for settings in job.settings.values()}
+    return found.pop() if len(found) == 1 else Terms("old", "new")
+
+
+def _dry_run(wanted: Plan, *, json: bool) -> int:
+    found = list(intents(night.order(wanted, _read()[0])))
+    if json:
+        jobs = [{"name": one.job, "steps": list(one.steps), "problem": one.problem or None} for one in found]
+        write_json({"schema": SCHEMA, "budget_s": wanted.budget_s, "jobs": jobs})
+    else:
+        write("".join(_intent_text(one) for one in found))
+    return _A_JOB_FAILED if any(one.problem for one in found) else 0
+
+
+def _intent_text(intent: Intent) -> str:
+    lines = intent.steps if not intent.problem else (f"cannot be done: {intent.problem}",)
+    return "".join(f"{intent.job}: {line}\n" for line in lines)
+
+
+def _read() -> tuple[tuple[Event, ...], tuple[Night, ...]]:
+    """All there is, also while a night lasts; nothing before the first one."""
+    path = nights_home() / HISTORY
+    if not path.exists():
+        return (), ()
+    with NightRecord.open(path, readonly=True) as record:
+        return record.events(), record.nights()
+
+
+def history(arguments: argparse.Namespace) -> int:
+    """The trend of each job."""
+    events, nights = _read()
+    if not nights:
+        raise UserError("there was no night yet", "bisector nightly --config FILE")
+    names = sorted({event.job for event in events})
+    if arguments.job is not None and arguments.job not in names:
+        raise UserError(f"no night had a job {arguments.job}", f"there are: {', '.join(names)}")
+    shown = trends(events, arguments.job)
+    if arguments.json:
+        write_json(history_json(shown, nights))
+    else:
+        write(as_text(trend_lines(shown, nights, shutil.get_terminal_size((_WIDTH, 24)).columns)))
+    return 0
+
+
+def _install_timer(wanted: Timer) -> int:
+    if not timer.systemd_runs():
+        note("systemd does not run here; this is the line for cron (crontab -e):")
+        write(f"{wanted.crontab()}\n")
+        return 0
+    for path in timer.write(wanted, timer.directory(system=wanted.system)):
+        write(f"{path}\n")
+    timer.systemctl("daemon-reload", system=wanted.system)
+    timer.systemctl("enable", "--now", f"{timer.NAME}.timer", system=wanted.system)
+    if not wanted.system:
+        note("nights begin only while you are logged in, unless: loginctl enable-linger")
+    return 0
+
+
+def _remove_timer(*, system: bool) -> int:
+    where = timer.directory(system=system)
+    if not any((where / f"{timer.NAME}.{kind}").exists() for kind in ("timer", "service")):
+        raise UserError(f"there is no timer of ours in {where}", "with --system: that of the system")
+    if timer.systemd_runs():
+        timer.systemctl("disable", "--now", f"{timer.NAME}.timer", system=system)
+    for path in timer.remove(where):
+        write(f"removed {path}\n")
+    if timer.systemd_runs():
+        timer.systemctl("daemon-reload", system=system)
+    return 0

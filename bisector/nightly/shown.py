@@ -1,0 +1,153 @@
+"""The history of nights as lines for a person and as documents for scripts."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from bisector.analysis.changes import ALPHA
+from bisector.model import State
+from bisector.nightly.replay import Class, JobNight
+from bisector.nightly.trend import Point, Trend
+from bisector.record.nights import Measurement, Night
+from bisector.report import units
+from bisector.report.text import Line, Role, Span, cells, clean, left, right, shorten
+
+SCHEMA = 1
+TEST = "circular binary segmentation on ranks; p from random orders"
+_HEAD = ("night", "tip", "IOPS", "class", "")
+_ROLES = {Class.SLOWER: Role.OLD, Class.FASTER: Role.NEW, Class.UNTESTABLE: Role.SKIP}
+_GAP = "  "
+
+
+def trend_lines(shown: Iterable[Trend], nights: Sequence[Night], width: int) -> list[Line]:
+    """A table for each job, and below it the changes of level in words."""
+    started = _started(nights)
+    lines: list[Line] = []
+    for trend in shown:
+        tip = next((point.night.tip for point in reversed(trend.points) if point.night.tip), None)
+        where = f"{_GAP}{tip.rev} of {tip.repository}, {tip.rule}, {tip.wanted}" if tip else ""
+        title = (Span(trend.job, Role.STRONG), Span(shorten(where, max(0, width - len(trend.job))), Role.DIM))
+        changed = [(Span(shorten(_words(point, started), width), Role.WEAK),) for point in trend.changed]
+        lines += [(), title, *_table([_row(point, started) for point in trend.points], width), *changed]
+    return lines[1:]
+
+
+def _row(point: Point, started: Mapping[int, str]) -> tuple[str, str, str, str, str]:
+    night = point.night
+    return (
+        started.get(night.night, night.at),
+        night.tip.sha[:12] if night.tip else units.UNKNOWN,
+        (_figures(night.measured) if night.measured else units.UNKNOWN) + ("*" if point.change else " "),
+        str(night.klass or ("as before" if night.done else "")),
+        _event(night),
+    )
+
+
+def _figures(measured: Measurement) -> str:
+    """The slowest and the fastest reading job of the last run."""
+    last = measured.figures[-1].run if measured.figures else ""
+    figures = [one.iops_mean for one in measured.figures if one.run == last and one.direction == "read"]
+    return f"{units.iops(min(figures))} / {units.iops(max(figures))}" if figures else units.UNKNOWN
+
+
+def _event(night: JobNight) -> str:
+    """What there is to say of a night, in a few words."""
+    if night.trouble is not None:
+        return f"{night.trouble.step} failed: {night.trouble.message}"
+    for concluded in night.concluded:
+        return concluded.message
+    if night.begun is not None:
+        return f"bisection begun: {night.begun.run_dir}"
+    return "" if night.done else "not ended"
+
+
+def _table(rows: Sequence[tuple[str, ...]], width: int) -> Iterator[Line]:
+    widths = [max(cells(row[column]) for row in (_HEAD, *rows)) for column in range(len(_HEAD) - 1)]
+    room = max(0, width - sum(widths) - len(_GAP) * len(widths))
+    yield (Span(_GAP.join(left(text, room) for text, room in zip(_HEAD, widths, strict=False)), Role.HEAD),)
+    for row in rows:
+        night, tip, figure, klass, event = row
+        role = _ROLES.get(Class(klass), Role.PLAIN) if klass in set(Class) else Role.DIM
+        plain = _GAP.join((left(night, widths[0]), left(tip, widths[1]), right(figure, widths[2])))
+        yield (Span(plain + _GAP), Span(left(klass, widths[3]), role), Span(_GAP + shorten(event, room)))
+
+
+def _words(point: Point, started: Mapping[int, str]) -> str:
+    if (change := point.change) is None:
+        return ""
+    before, after = units.iops(change.before), units.iops(change.after)
+    when = started.get(point.night.night, point.night.at)
+    return f"* from {when} on {after} IOPS instead of {before} (slowest job, medians), p = {change.p:.3f}"
+
+
+def _started(nights: Sequence[Night]) -> dict[int, str]:
+    return {night.n: night.started_at[:16].replace("T", " ") for night in nights}
+
+
+# For scripts; documented in README.md
+
+
+def history_json(shown: Iterable[Trend], nights: Sequence[Night]) -> dict[str, object]:
+    """Of ``bisector history --json``."""
+    by_n = {night.n: night for night in nights}
+    return {
+        "schema": SCHEMA,
+        "test": {"name": TEST, "false_alarm_rate": ALPHA},
+        "jobs": [
+            {"name": trend.job, "nights": [_night_json(point, by_n[point.night.night]) for point in trend.points]}
+            for trend in shown
+        ],
+    }
+
+
+def night_json(shown: Iterable[Trend], night: Night) -> dict[str, object]:
+    """Of ``bisector nightly --json``: one night."""
+    jobs = [
+        {"name": trend.job, **_night_json(point, night)}
+        for trend in shown
+        for point in trend.points
+        if point.night.night == night.n
+    ]
+    return {
+        "schema": SCHEMA,
+        "night": night.n,
+        "started_at": night.started_at,
+        "ended_at": night.ended_at,
+        "ending": str(night.ending) if night.ending else None,
+        "budget_s": night.budget_s,
+        "jobs": jobs,
+    }
+
+
+def _night_json(point: Point, night: Night) -> dict[str, Any]:
+    one, change = point.night, point.change
+    measured, reference = one.measured, one.reference
+    return {
+        "night": night.n,
+        "started_at": night.started_at,
+        "tip": one.tip
+        and {"sha": one.tip.sha, "subject": clean(one.tip.subject), "committed_at": one.tip.committed_at},
+        "iops": measured and measured.least_iops,
+        "jobs": [_figure_json(figure) for figure in measured.figures] if measured else [],
+        "host": measured and measured.host,
+        "class": str(one.klass) if one.klass else None,
+        "compared_with": reference and {"sha": reference.sha, "rev": reference.rev, "iops": reference.iops},
+        "level_change": change and {"from_iops": change.before, "to_iops": change.after, "p": change.p},
+        "bisection": _bisection_json(one),
+        "trouble": one.trouble and {"step": one.trouble.step, "message": one.trouble.message, "hint": one.trouble.hint},
+        "told": [letter.outcome for letter in one.letters],
+        "done": one.done,
+    }
+
+
+def _figure_json(figure: Any) -> dict[str, object]:
+    return {"run": figure.run, "name": figure.name, "direction": figure.direction, "iops_mean": figure.iops_mean}
+
+
+def _bisection_json(one: JobNight) -> dict[str, object] | None:
+    if one.concluded:
+        last = one.concluded[-1]
+        answer = {"state": str(last.state), "message": last.message, "first_new": last.first_sha or None}
+        return {"run_dir": str(last.run_dir), **answer}
+    if one.begun:
+        return {"run_dir": str(one.begun.run_dir), "state": str(State.STOPPED), "message": "", "first_new": None}
+    return None

@@ -1,0 +1,87 @@
+"""The units of systemd: as its own checker likes them, and with the command that they are for."""
+
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from bisector import process
+from bisector.errors import UserError
+from bisector.nightly import plan, timer
+from bisector.nightly.timer import Timer
+
+
+@pytest.fixture
+def wanted(tmp_path: Path) -> plan.Plan:
+    path = tmp_path / "my 100% $nights.toml"
+    path.write_text('[[job]]\nname = "one"\nrepository = "linux"\nbranch = "main"\n')
+    return plan.load(path)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("system", [True, False])
+def test_systemd_finds_no_fault(wanted: plan.Plan, tmp_path: Path, system: bool) -> None:
+    paths = timer.write(Timer(wanted, "01:30", system), tmp_path / "units")
+    assert [path.name for path in paths] == ["bisector-nightly.service", "bisector-nightly.timer"]
+    words: list[str | Path] = ["systemd-analyze", "--man=no", *([] if system else ["--user"]), "verify", *paths]
+    found = process.run(words, deadline_s=60, env={"XDG_RUNTIME_DIR": str(tmp_path)}, check=False)
+    ours = [line for line in found.stderr.splitlines() if "bisector" in line or str(tmp_path) in line]
+    assert not ours
+
+
+def test_words_reach_the_command_as_they_are(wanted: plan.Plan) -> None:
+    service = Timer(wanted, "01:30", system=True).files()["bisector-nightly.service"]
+    (line,) = [line for line in service.splitlines() if line.startswith("ExecStart=")]
+    assert line.endswith(f'-m bisector nightly --config "{wanted.path.parent}/my 100%% $$nights.toml"')
+
+
+def test_missed_nights_are_made_up_for(wanted: plan.Plan) -> None:
+    text = Timer(wanted, "23:05", system=False).files()["bisector-nightly.timer"]
+    assert "OnCalendar=*-*-* 23:05:00\n" in text
+    assert "Persistent=yes\n" in text
+
+
+def test_a_daemon_sees_our_temporary_files(wanted: plan.Plan) -> None:
+    def private_tmp() -> str:
+        text = Timer(plan.load(wanted.path), "01:30", system=True).files()["bisector-nightly.service"]
+        return next(line for line in text.splitlines() if line.startswith("PrivateTmp="))
+
+    assert private_tmp() == "PrivateTmp=yes"
+    with wanted.path.open("a") as file:
+        file.write('[job.settings]\nmachine.connect = "qemu:///system"\n')
+    assert private_tmp() == "PrivateTmp=no"
+
+
+def test_crontab(wanted: plan.Plan) -> None:
+    line = Timer(wanted, "01:05", system=False).crontab()
+    assert line.startswith("5 1 * * * ")
+    assert line.endswith(r"my 100\% $nights.toml'")
+
+
+@pytest.mark.parametrize("at", ["24:00", "1:30", "noon"])
+def test_no_time_of_day(wanted: plan.Plan, at: str) -> None:
+    with pytest.raises(UserError, match=f"--at {at}"):
+        Timer(wanted, at, system=False)
+
+
+def test_units_of_another_file_stay(wanted: plan.Plan, tmp_path: Path) -> None:
+    timer.write(Timer(wanted, "01:30", system=False), tmp_path / "units")
+    timer.write(Timer(wanted, "02:30", system=False), tmp_path / "units")
+    other = tmp_path / "other.toml"
+    shutil.copy(wanted.path, other)
+    with pytest.raises(UserError, match="for the nights of another file"):
+        timer.write(Timer(plan.load(other), "01:30", system=False), tmp_path / "units")
+    assert len(timer.remove(tmp_path / "units")) == 2
+    assert not list((tmp_path / "units").iterdir())
+
+
+def test_example_of_the_readme_is_right(tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (example,) = [
+        block.partition("```")[0] for block in readme.split("```toml\n")[1:] if "[[job]]" in block.partition("```")[0]
+    ]
+    assert tomllib.loads(example)["job"]
+    path = tmp_path / "nightly.toml"
+    path.write_text(example, encoding="utf-8")
+    assert plan.load(path).jobs
