@@ -100,6 +100,7 @@ class World:
     told: list[str] = field(default_factory=list)
     budget_hours: float = 8.0
     top: str = ""
+    settings: str = 'bisect.strategy = "git"'  # fewer trials
 
     def __post_init__(self) -> None:
         for name in self.names:
@@ -130,7 +131,7 @@ class World:
         return self.shas[tip]
 
     def config(self) -> Path:
-        text = f"budget_hours = {self.budget_hours}\n{self.top}\n"
+        text = f"budget_hours = {self.budget_hours}\n{self.top}\n[settings]\n{self.settings}\n"
         for name in self.names:
             text += f'[[job]]\nname = "{name}"\nrepository = "{name}"\nbranch = "main"\n{self.extra.get(name, "")}\n'
         path = self.path / "nightly.toml"
