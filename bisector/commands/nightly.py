@@ -19,6 +19,7 @@ from bisector.nightly.timer import Timer
 from bisector.nightly.trend import trends
 from bisector.nightly.turn import Means
 from bisector.record.nights import HISTORY, Event, Night, NightRecord, Trouble, nights_home
+from bisector.report import units
 from bisector.report.display import display_for
 from bisector.report.text import as_text
 
@@ -65,7 +66,7 @@ def nightly(arguments: argparse.Namespace) -> int:
         raise UserError("nightly needs --config FILE", "bisector nightly --help shows examples, README.md such a file")
     wanted = plan.load(arguments.config)
     if arguments.check:
-        write(f"{wanted.path}: right; {len(wanted.jobs)} jobs, {wanted.budget_hours:g} h a night\n")
+        write(f"{wanted.path}: right; {units.plural(len(wanted.jobs), 'job')}, {wanted.budget_hours:g} h a night\n")
         return 0
     if arguments.install_timer:
         return _install_timer(Timer(wanted, arguments.at, arguments.system))

@@ -104,6 +104,7 @@ ProtectSystem=full
 NoNewPrivileges=yes
 # Modules are built, never loaded: they are the guest's.
 ProtectKernelModules=yes
+# Nothing here reads the host kernel's log, renames the host or asks for real-time scheduling.
 ProtectKernelLogs=yes
 ProtectHostname=yes
 RestrictRealtime=yes

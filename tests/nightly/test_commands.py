@@ -70,7 +70,7 @@ def test_a_job_that_fails_is_the_exit_code(console: Console) -> None:
 
 
 def test_check(console: Console) -> None:
-    assert "1 jobs" in console.nightly("--check")
+    assert "1 job, 8 h" in console.nightly("--check")
     console.world.top = "bugdet_hours = 3"
     assert "nightly.toml:2: there is no key bugdet_hours here" in console.nightly("--check", code=2)
 
