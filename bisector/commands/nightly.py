@@ -3,12 +3,13 @@
 import argparse
 import shutil
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 from bisector import running
 from bisector.commands.arguments import Verbs, add_json, add_quiet, add_verb
 from bisector.commands.output import note, write, write_json
-from bisector.errors import UserError
+from bisector.errors import BisectorError, UserError
 from bisector.model import Terms
 from bisector.nightly import night, plan, timer
 from bisector.nightly.ahead import Intent, intents
@@ -78,8 +79,17 @@ def nightly(arguments: argparse.Namespace) -> int:
 def _night(wanted: Plan, *, json: bool, quiet: bool) -> int:
     home = nights_home()
     display = display_for(sys.stderr if json else sys.stdout, _terms(wanted), quiet=quiet)
-    with night.only_one(home), NightRecord.open(home / HISTORY) as record, display:
-        n, _ = night.run(wanted, Means(record, ByMail(home / "letters"), display, home, running.here))
+    postman = ByMail(home / "letters")
+    with night.only_one(home), ExitStack() as stack:
+        try:
+            record = stack.enter_context(NightRecord.open(home / HISTORY))
+        except BisectorError as error:
+            if said := night.tell_of_no_night(wanted, postman, home, error):
+                note(said)
+            raise
+        night.began(home)
+        stack.enter_context(display)
+        n, _ = night.run(wanted, Means(record, postman, display, home, running.here))
         events, nights = record.events(), record.nights()
     if json:
         write_json(night_json(trends(events), nights[n - 1]))

@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bisector.deadline import Deadline
-from bisector.errors import InfraError, Interrupted
+from bisector.errors import BisectorError, InfraError, Interrupted
 from bisector.events import Note
 from bisector.nightly.budget import NightOver
 from bisector.nightly.plan import Job, Plan
+from bisector.nightly.postman import Postman
 from bisector.nightly.replay import Story, replay
-from bisector.nightly.turn import Means, Turn
+from bisector.nightly.turn import Means, Turn, fingerprint
 from bisector.record.lock import Held, held
 from bisector.record.nights import Begun, Ending, Event
 
 LOCK = "lock"
+_TOLD = "no-night"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ def run(plan: Plan, means: Means) -> tuple[int, Ending]:
 
     A :class:`KeyboardInterrupt` is recorded and raised as :class:`Interrupted`.
     """
+    _tell_of_a_killed_night(plan, means)
     n = means.record.begin(plan.path, plan.budget_s)
     deadline = Deadline("the end of the night", plan.budget_s)
     ending = Ending.DONE
@@ -72,6 +75,41 @@ def run(plan: Plan, means: Means) -> tuple[int, Ending]:
         raise Interrupted("interrupted; the next night goes on from here") from error
     means.record.end(n, ending)
     return n, ending
+
+
+def _tell_of_a_killed_night(plan: Plan, means: Means) -> None:
+    """A crash, a bug of ours, a reboot: what could not be told then is told by the next night."""
+    last = next(reversed(means.record.nights()), None)
+    if last is None or last.ending is not None:
+        return
+    subject = "bisector nightly: the last night ended without a word"
+    text = f"The night of {last.started_at} (process {last.pid}) was killed, or crashed; this one goes on from there."
+    try:
+        said = means.postman.notice(plan.jobs[0], subject, f"{text}\n\njournalctl -u bisector-nightly")
+    except BisectorError as error:
+        said = f"nobody could be told: {error}"
+    means.tell(Note(f"{text} {said}"))
+
+
+def tell_of_no_night(plan: Plan, postman: Postman, home: Path, error: BisectorError) -> str:
+    """A night that could not even begin (its history is damaged, the disk is full) is told once while that lasts.
+
+    What became of it, for a person; empty when it was told before. A night that begins calls :func:`began`.
+    """
+    about, told = fingerprint("night", error.message), home / _TOLD
+    if told.exists() and told.read_text(encoding="utf-8") == about:
+        return ""
+    try:
+        said = postman.notice(plan.jobs[0], "bisector nightly: no night", f"{error.message}\n\n{error.hint}")
+        told.write_text(about, encoding="utf-8")
+    except (BisectorError, OSError) as silent:
+        return f"nobody could be told: {silent}"
+    return f"notice: {said}"
+
+
+def began(home: Path) -> None:
+    """A night begins: the next trouble that keeps one from it is a new one."""
+    (home / _TOLD).unlink(missing_ok=True)
 
 
 def _too_late(place: Place, deadline: Deadline) -> bool:

@@ -13,7 +13,7 @@ from bisector.report.text import Line, Role, Span, cells, clean, left, right, sh
 
 SCHEMA = 1
 TEST = "circular binary segmentation on ranks; p from random orders"
-_HEAD = ("night", "tip", "IOPS", "class", "")
+_HEAD = ("night", "tip", "IOPS ", "class", "")
 _ROLES = {Class.SLOWER: Role.OLD, Class.FASTER: Role.NEW, Class.UNTESTABLE: Role.SKIP}
 _GAP = "  "
 
@@ -63,7 +63,8 @@ def _event(night: JobNight) -> str:
 def _table(rows: Sequence[tuple[str, ...]], width: int) -> Iterator[Line]:
     widths = [max(cells(row[column]) for row in (_HEAD, *rows)) for column in range(len(_HEAD) - 1)]
     room = max(0, width - sum(widths) - len(_GAP) * len(widths))
-    yield (Span(_GAP.join(left(text, room) for text, room in zip(_HEAD, widths, strict=False)), Role.HEAD),)
+    head = (left(_HEAD[0], widths[0]), left(_HEAD[1], widths[1]), right(_HEAD[2], widths[2]), _HEAD[3])
+    yield (Span(_GAP.join(head), Role.HEAD),)
     for row in rows:
         night, tip, figure, klass, event = row
         role = _ROLES.get(Class(klass), Role.PLAIN) if klass in set(Class) else Role.DIM

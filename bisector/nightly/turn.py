@@ -95,7 +95,8 @@ class Turn:
                 self._measure(repository, branch, tip)
         story = self._story()
         if story.klass is Class.UNTESTABLE and story.last is not None:
-            raise Failed("tip", UserError(f"the tip {story.last.sha[:12]} cannot be judged: {story.last.why}"))
+            message = f"the tip {story.last.sha[:12]} cannot be judged: {story.last.why}"
+            raise Failed("tip", UserError(message, f"its files: {story.last.directory}"))
         if story.change is not None:
             self._bisect(self._begin(story.change))
         self._report()
@@ -231,6 +232,7 @@ class Turn:
             self._say(f"nobody could be told: {silent}")
         else:
             self._add(Letter(about, outcome))
+            self._say(f"notice: {outcome}")
 
     # What is known, and who is told
 

@@ -186,7 +186,7 @@ def _upgrade(connection: sqlite3.Connection, schema: Schema) -> None:
 def _damaged(path: Path, why: str) -> BisectorError:
     return InfraError(
         f"{path} is damaged: {why}",
-        f"what is left of it: sqlite3 {path} .recover; the files of each trial are in {path.parent}/trials",
+        f"what is left of it: sqlite3 {path} .recover; the files of each trial are below {path.parent}",
     )
 
 

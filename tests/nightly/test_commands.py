@@ -10,7 +10,7 @@ import pytest
 from bisector import running
 from bisector.cli import main
 from bisector.nightly import timer
-from bisector.record.nights import Concluded, nights_home
+from bisector.record.nights import HISTORY, Concluded, nights_home
 from tests import fakes
 from tests.nightly.conftest import World
 
@@ -67,6 +67,26 @@ def test_a_job_that_fails_is_the_exit_code(console: Console) -> None:
     letter = message_from_bytes(path.read_bytes())
     assert letter["Subject"] == "bisector nightly: cache: fetch failed"
     assert "nowhere does not answer" in str(letter.get_payload())
+
+
+def test_night_that_cannot_begin_is_told_once(console: Console) -> None:
+    def notices() -> list[str]:
+        return [path.name for path in (nights_home() / "letters").glob("*")]
+
+    console.nightly()
+    history = nights_home() / HISTORY
+    sound = history.read_bytes()
+    history.write_bytes(b"no database" * 100)
+    console.nightly(code=4)
+    (letter,) = notices()
+    (nights_home() / "letters" / letter).unlink()
+    console.nightly(code=4)
+    assert not notices()
+    history.write_bytes(sound)
+    console.nightly()
+    history.write_bytes(b"no database" * 100)
+    console.nightly(code=4)
+    assert notices() == [letter]
 
 
 def test_check(console: Console) -> None:

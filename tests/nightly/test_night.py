@@ -30,6 +30,8 @@ from tests import fakes
 from tests.history import histories
 from tests.nightly.conftest import Make, World
 
+_KILLED = "bisector nightly: the last night ended without a word"
+
 
 def test_first_night_measures_the_tip_once(world: World) -> None:
     assert world.night() is Ending.DONE
@@ -125,7 +127,8 @@ def test_killed_before_it_knew_that_the_ends_do_not_reproduce(world: World) -> N
     with pytest.raises(fakes.Killed):
         world.night(("cache", Concluded))
     world.night()
-    assert [job for job, _, _ in world.letters.notices] == ["cache"]
+    subjects = [subject for _, subject, _ in world.letters.notices]
+    assert subjects == [_KILLED, "bisector nightly: cache: bisection failed"]
     assert world.measured() == ["c2", "c9", "c2", "c9"]
 
 
@@ -347,7 +350,8 @@ def test_job_that_was_not_reached_comes_first(make_world: Make, monkeypatch: pyt
         world.night(("one", Tip))
     world.told.clear()
     world.night()
-    assert world.told[0].startswith("two: ")
+    assert world.told[0].startswith("The night of ")
+    assert world.told[1].startswith("two: ")
 
 
 def test_interruption_is_recorded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -406,6 +410,14 @@ def test_killed_in_each_trial(world: World) -> None:
     assert world.name_of(concluded.first_sha) == "c6"
     # Nothing is measured twice but the ends, of which one was this night's tip and one an earlier one's.
     assert world.measured() == ["c2", "c9", "c2", "c9", "c5", "c7", "c6"]
+
+
+def test_killed_night_is_told_by_the_next_one_once(world: World) -> None:
+    with pytest.raises(fakes.Killed):
+        world.night(("cache", Tip))
+    for _ in range(2):
+        world.night()
+    assert [subject for _, subject, _ in world.letters.notices] == [_KILLED]
 
 
 def test_files_of_trials_without_a_record_go(world: World) -> None:
