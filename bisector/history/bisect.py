@@ -39,6 +39,7 @@ class Bisect:
         self._range = wanted
         self._terms = terms
         self._worktree: Worktree | None = None
+        self._log: str | None = None  # as git has it now; None when that has to be asked
         bases = repository.merge_bases(wanted.new.sha, wanted.old.sha)
         self._bases = tuple(sha for sha in bases if sha != wanted.old.sha)
         self._forget()
@@ -118,7 +119,9 @@ class Bisect:
 
     def log(self) -> str:
         """``git bisect log``: it can be replayed, and ends with the answer when there is one."""
-        return self._bisect("log").stdout
+        if self._log is None:
+            self._log = self._bisect("log").stdout
+        return self._log
 
     # What we know, as git should.
 
@@ -192,6 +195,7 @@ class Bisect:
         return self._worktree
 
     def _bisect(self, *words: str) -> Answer:
+        self._log = None
         return self._home.git("bisect", *words, ok=None)
 
     def _replay(self) -> Answer:
