@@ -5,9 +5,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from bisector.machine.hypervisor import Hypervisor
+
+# The same examples each time, however slow the machine: a run says something of the change, not of the day.
+# New ones are looked for with --hypothesis-profile=default.
+hypothesis.settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
+hypothesis.settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session", autouse=True)
