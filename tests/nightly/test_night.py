@@ -2,11 +2,13 @@
 
 import signal
 import time
+from typing import Any
 
 import pytest
 
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, Interrupted
+from bisector.history.door import Answer, Door
 from bisector.model import State, Trial
 from bisector.nightly import night
 from bisector.nightly.budget import NightOver, until
@@ -39,11 +41,21 @@ def test_first_night_measures_the_tip_once(world: World) -> None:
     assert world.classes() == ["first"]
 
 
-def test_nothing_new_costs_one_fetch_and_one_trial(world: World) -> None:
+def test_nothing_new_costs_one_fetch_and_one_trial(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    door = Door.__call__
+
+    def listening(self: Door, *words: str, **how: Any) -> Answer:
+        asked.append(words[0])
+        return door(self, *words, **how)
+
     world.night()
     world.push("cache", "c5")
+    monkeypatch.setattr(Door, "__call__", listening)
     world.night()
     assert world.measured() == ["c2", "c5"]
+    assert asked.count("fetch") == 1
+    assert "ls-remote" not in asked
     assert world.classes() == ["first", "same"]
 
 
