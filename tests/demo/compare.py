@@ -67,9 +67,10 @@ def sentence(made: History, status: Mapping[str, Any]) -> str:
         graph, shas = graph_of_range(repository, Range(old, new))
     ours, its = taken(status), by_git(graph, shas, made, status)
     return (
-        f"{status['strategy']} took {ours.trials} trials, {_minutes(ours.seconds)} min; git's midpoints, replayed over"
-        f" the known truth at this run's mean times, {its.trials} trials, {_minutes(its.seconds)} min: saved"
-        f" {its.trials - ours.trials} trials and {_minutes(its.seconds - ours.seconds)} min"
+        f"{status['strategy']} took {ours.trials} trials, {_minutes(ours.seconds)} min, the confirmation among them;"
+        " git's midpoints, replayed over the known truth at this run's mean times and believed at once, would take"
+        f" {its.trials} trials, {_minutes(its.seconds)} min: {_saved(its.trials - ours.trials, 'trial')} and"
+        f" {_saved(round((its.seconds - ours.seconds) / 60, 1), 'min')}"
     )
 
 
@@ -94,6 +95,12 @@ def _costs(trials: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         kind: fmean(found[kind]) if kind in found else 0.0 if kind == _REUSED else otherwise
         for kind in (*_UNTESTABLE, _MEASURED, _REUSED)
     }
+
+
+def _saved(figure: float, unit: str) -> str:
+    """A saving, or what was paid."""
+    many = "s" if unit == "trial" and abs(figure) != 1 else ""
+    return f"{abs(figure):g} {unit}{many} {'saved' if figure >= 0 else 'more'}"
 
 
 def _minutes(seconds: float) -> str:

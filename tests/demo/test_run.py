@@ -74,3 +74,16 @@ def test_the_newest_source_is_taken_by_number(tmp_path: Path) -> None:
 def test_no_source_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no linux-source"):
         newest_tarball(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("figure", "unit", "text"),
+    [
+        (1, "trial", "1 trial saved"),
+        (-2, "trial", "2 trials more"),
+        (-1.7, "min", "1.7 min more"),
+        (0, "trial", "0 trials saved"),
+    ],
+)
+def test_what_was_paid_is_no_saving(figure: float, unit: str, text: str) -> None:
+    assert compare._saved(figure, unit) == text
