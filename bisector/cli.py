@@ -18,6 +18,7 @@ from bisector.commands import (
     next_step,
     nightly,
     plan,
+    plot,
     post,
     report,
     settings,
@@ -40,7 +41,19 @@ and classify commit after commit, unattended.
 
 # What `bisector --help` lists, in the order in which a person meets it.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "a bisection": ("start", "resume", "next-step", "status", "table", "log", "report", "mail", "import", "reset"),
+    "a bisection": (
+        "start",
+        "resume",
+        "next-step",
+        "status",
+        "table",
+        "log",
+        "report",
+        "plot",
+        "mail",
+        "import",
+        "reset",
+    ),
     "every night": ("nightly", "history"),
     "beforehand": ("plan", "simulate"),
     "a single commit": ("test", "kernel"),
@@ -66,6 +79,7 @@ _COMMANDS = (
     bisect,
     show,
     report,
+    plot,
     post,
     next_step,
     importing,

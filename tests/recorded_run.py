@@ -70,8 +70,15 @@ class RecordedRun:
         with Repository.open(self.repository) as repository:
             return repository.commits([self.shas[name]])[0]
 
-    def add(self, name: str, full: tuple[float, ...] = (), *, fault: Fault | None = None) -> Trial:
-        """One more trial with figures, or with a fault."""
+    def add(
+        self,
+        name: str,
+        full: tuple[float, ...] = (),
+        *,
+        fault: Fault | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> Trial:
+        """One more trial with figures, or with a fault; ``more`` files are kept beside the others."""
         with Store.open(self.run.database) as store:
             directory = f"trials/{store.next_n:04d}-{self.shas[name][:12]}"
             runs = [self._run(directory, "empty", (2000.0, 8000.0)), self._run(directory, "full", full)] if full else []
@@ -79,6 +86,7 @@ class RecordedRun:
             if full:
                 files.append(self._file(directory, "host.json", json.dumps(HOST)))
                 files.append(self._file(directory, "storage.txt", "pvcreate /dev/vdb\nmkfs.ext4 /dev/vg/data\n"))
+            files += [self._file(directory, extra, text) for extra, text in (more or {}).items()]
             trial = examples.trial(self.commit(name), *(run for run, _ in runs), fault=fault,
                                    built=examples.kernel(content=self.shas[name]))  # fmt: skip
             trial = replace(trial, artifacts=tuple(files))

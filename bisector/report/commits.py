@@ -1,0 +1,132 @@
+"""The figure of each commit in the order of history, as it is drawn: levels, the line between the sides, the step."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bisector.analysis.classify import least_job_iops
+from bisector.analysis.levels import Level, levels
+from bisector.model import Kind, Verdict
+from bisector.report.document import Report, Row
+from bisector.report.text import clean
+
+_SIDES = (Verdict.OLD, Verdict.NEW)
+
+
+_CHANGED = {Kind.REVERTED: "new end without", Kind.PICKED: "old end with", Kind.COMMIT: ""}
+
+
+class How(StrEnum):
+    """How a commit came to its figure."""
+
+    WHOLE = "measured"
+    EARLY = "ended early"
+    SAME = "same kernel as another commit"
+    NONE = "not measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A trial: ``place`` is that of its commit among those drawn, ``iops`` that of the slowest job of the last run."""
+
+    place: int
+    n: int
+    verdict: Verdict
+    how: How
+    iops: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """Marks over ``names`` (one for each place), with the words for verdicts.
+
+    ``levels`` are those of whole runs. The step is between two places, the last commit on the old side and the first on
+    the new one; None while there is no answer.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    marks: tuple[Mark, ...]
+    levels: tuple[Level, ...]
+    threshold_iops: float | None
+    step: tuple[int, int] | None
+    words: tuple[tuple[Verdict, str], ...]
+
+
+def commits(report: Report) -> Commits | None:
+    """All trials of a report, in its rows' order, changed ends last; None before there is a figure."""
+    ordered = sorted(report.rows, key=lambda row: not row.shown.trial.is_of_commit)
+    shas = list(dict.fromkeys(row.shown.trial.commit.sha for row in ordered))
+    figures = _figures(report.rows)
+    if not figures:
+        return None
+    terms = report.bisection.terms
+    names = {row.shown.trial.commit.sha: _name(row) for row in report.rows}
+    return Commits(
+        title=f"{clean(report.asked.old_rev)}..{clean(report.asked.new_rev)}, commits in the order of history",
+        names=tuple(names[sha] for sha in shas),
+        marks=tuple(_mark(row, shas, figures) for row in report.rows),
+        levels=levels(_whole(report.rows)),
+        threshold_iops=report.bisection.threshold_iops,
+        step=_step(report, shas),
+        words=tuple((verdict, terms.word(verdict)) for verdict in Verdict),
+    )
+
+
+def _name(row: Row) -> str:
+    trial = row.shown.trial
+    if trial.changed_by is not None:
+        return f"{_CHANGED[trial.kind]} {clean(trial.changed_by[:12])}"
+    place = "" if row.place is None else f"{row.place:,}: "
+    return f"{place}{clean(trial.commit.short)}"
+
+
+def _measured(row: Row) -> bool:
+    """Whether a trial has a figure of its own that is one."""
+    trial = row.shown.trial
+    if trial.fault is not None or not trial.runs:
+        return False
+    reads = [job.iops_mean for job in trial.runs[-1].jobs if job.direction == "read"]
+    return bool(reads) and all(math.isfinite(iops) and iops > 0 for iops in reads)
+
+
+def _figures(rows: Sequence[Row]) -> dict[str, float]:
+    """The last figure of each commit that has one."""
+    return {row.shown.trial.commit.sha: least_job_iops(row.shown.trial) for row in rows if _measured(row)}
+
+
+def _whole(rows: Sequence[Row]) -> dict[str, list[float]]:
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        if _measured(row) and row.shown.verdict in _SIDES and row.shown.trial.stopped_early is None:
+            found[row.shown.trial.commit.sha].append(least_job_iops(row.shown.trial))
+    return dict(found)
+
+
+def _mark(row: Row, shas: Sequence[str], figures: dict[str, float]) -> Mark:
+    trial = row.shown.trial
+    how, iops = How.NONE, None
+    if trial.same_kernel_as is not None:
+        iops = figures.get(trial.same_kernel_as)
+        how = How.SAME if iops is not None else How.NONE
+    elif _measured(row):
+        iops = least_job_iops(trial)
+        how = How.WHOLE if trial.stopped_early is None else How.EARLY
+    return Mark(shas.index(trial.commit.sha), row.shown.n, row.shown.verdict, how, iops)
+
+
+def _step(report: Report, shas: Sequence[str]) -> tuple[int, int] | None:
+    """Between the answer and the nearest commit on the old side that stands before it."""
+    first = report.bisection.first_fixed
+    if first is None or first.sha not in shas:
+        return None
+    new = shas.index(first.sha)
+    olds = [place for place, verdict in _sides(report.rows, shas) if verdict is Verdict.OLD and place < new]
+    return (max(olds), new) if olds else None
+
+
+def _sides(rows: Sequence[Row], shas: Sequence[str]) -> Iterator[tuple[int, Verdict]]:
+    for row in rows:
+        yield shas.index(row.shown.trial.commit.sha), row.shown.verdict

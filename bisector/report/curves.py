@@ -1,0 +1,210 @@
+"""IOPS over time as it is drawn: the jobs' logs on one grid, each and together, kernel beside kernel.
+
+Values, not pictures: a test compares them, :mod:`bisector.report.drawing` draws them.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from bisector.model import Run
+from bisector.workload.series import Floats, Series, resample
+
+TOGETHER = 0
+# The runs that measure a disk alone: what a cache can reach, and what it is better than.
+BASELINE_RUNS = ("ssd", "hdd")
+# More points than that in one curve are no more to see, and too many to keep in a page.
+_MOST_POINTS = 240
+# The smooth curve is a Gaussian mean; its deviation is a share of the whole curve, three points at least.
+_SMOOTHED_SHARE = 1 / 40
+_SMOOTHED_POINTS = 1.5
+# From this factor between the least and the largest figure on, equal lengths are equal ratios.
+_LOGARITHMIC_FROM = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """IOPS over time of one job of one kernel; ``job`` counts from 1 and is TOGETHER for all of them.
+
+    ``iops`` are the means of equal intervals, ``at_s`` the middles of those; ``smooth_iops`` goes through them.
+    """
+
+    kernel: int
+    job: int
+    at_s: tuple[float, ...]
+    iops: tuple[float, ...]
+    smooth_iops: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Where the run of a kernel was ended before its time, in seconds."""
+
+    kernel: int
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """The figures of a disk alone, measured on the same host: from the slowest to the fastest."""
+
+    name: str
+    from_iops: float
+    to_iops: float
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One set of axes; the threshold is None where it does not apply."""
+
+    title: str
+    lines: tuple[Line, ...]
+    stops: tuple[Stop, ...] = ()
+    bands: tuple[Band, ...] = ()
+    threshold_iops: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Panels in rows, over one scale of time and one of IOPS; ``kernels`` are the names of the lines' kernels."""
+
+    title: str
+    kernels: tuple[str, ...]
+    rows: tuple[tuple[Panel, ...], ...]
+    interval_s: float
+    direction: str = "read"
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """All of them."""
+        return tuple(line for row in self.rows for panel in row for line in panel.lines)
+
+    @property
+    def logarithmic(self) -> bool:
+        """Whether the levels differ so much that a linear scale would hide the lower one."""
+        seen = [iops for line in self.lines for iops in line.smooth_iops if iops > 0]
+        return bool(seen) and max(seen) >= _LOGARITHMIC_FROM * min(seen)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Logged:
+    """A run with the IOPS logs of its jobs, in the order of the jobs; fewer where some are missing."""
+
+    run: Run
+    logs: tuple[Series, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A kernel by the name it is shown with, and its runs."""
+
+    name: str
+    runs: tuple[Logged, ...]
+
+
+def curves(
+    title: str, kernels: Sequence[Measured], threshold_iops: float | None, baselines: Iterable[Run] = ()
+) -> Curves | None:
+    """The runs of the kernels, one panel each; several kernels have their jobs and their sums in rows of their own.
+
+    None when there is no log to draw. The threshold is for each job of the last run.
+    """
+    runs = [logged for kernel in kernels for logged in kernel.runs if any(log.end_ms.size for log in logged.logs)]
+    if not runs:
+        return None
+    step_ms = _step_ms(runs)
+    names = tuple(dict.fromkeys(logged.run.name for logged in runs))
+    drawn = [_panel(name, kernels, step_ms) for name in names]
+    disks = list(baselines)
+    apart = len(kernels) > 1
+    rows = []
+    for together in (False, True) if apart else (False,):
+        panels = []
+        for panel in drawn:
+            lines = tuple(line for line in panel.lines if not apart or (line.job == TOGETHER) is together)
+            panels.append(
+                Panel(
+                    title=f"{panel.title} run"
+                    + ("" if not apart else ", all jobs together" if together else ", each job"),
+                    lines=lines,
+                    stops=panel.stops,
+                    bands=tuple(_bands(disks, together=together)),
+                    threshold_iops=threshold_iops if panel.title == names[-1] and not together else None,
+                )
+            )
+        rows.append(tuple(panels))
+    return Curves(title, tuple(kernel.name for kernel in kernels), tuple(rows), step_ms / 1000, direction(runs[0].run))
+
+
+def direction(run: Run) -> str:
+    """What counts of a run: the reads where it reads."""
+    directions = [job.direction for job in run.jobs]
+    return "read" if "read" in directions or not directions else directions[0]
+
+
+def smooth(iops: Floats) -> Floats:
+    """A mean weighted by a Gaussian; at the ends the weights that are left are made whole."""
+    deviation = max(iops.size * _SMOOTHED_SHARE, _SMOOTHED_POINTS)
+    reach = math.ceil(3 * deviation)
+    weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / deviation) ** 2)
+    there = np.convolve(np.ones_like(iops), weights, mode="full")[reach : reach + iops.size]
+    return np.asarray(np.convolve(iops, weights, mode="full")[reach : reach + iops.size] / there, dtype=np.float64)
+
+
+def _step_ms(runs: Iterable[Logged]) -> float:
+    """The logs' own interval, or as many of them as leave no more points than can be seen."""
+    logs = [log for logged in runs for log in logged.logs if log.end_ms.size]
+    own_ms = max(1.0, *(float(np.median(np.diff(log.end_ms, prepend=0.0))) for log in logs))
+    # fio is late by a few ms in each interval.
+    own_ms = 100.0 * max(1, round(own_ms / 100)) if own_ms > 100 else own_ms  # noqa: PLR2004 - as the line says
+    return own_ms * max(1, math.ceil(max(float(log.end_ms[-1]) for log in logs) / own_ms / _MOST_POINTS))
+
+
+def _panel(name: str, kernels: Sequence[Measured], step_ms: float) -> Panel:
+    lines: list[Line] = []
+    stops = []
+    for index, kernel in enumerate(kernels):
+        for logged in kernel.runs:
+            if logged.run.name == name and logged.logs:
+                lines += _lines(index, logged, step_ms)
+                if logged.run.stopped_early is not None:
+                    stops.append(Stop(index, logged.run.stopped_early.at_s))
+    return Panel(name, tuple(lines), tuple(stops))
+
+
+def _lines(kernel: int, logged: Logged, step_ms: float) -> Iterator[Line]:
+    each = [_resampled(log, step_ms) for log in logged.logs]
+    for job, iops in enumerate(each, 1):
+        yield _line(kernel, job, iops, step_ms)
+    of_direction = sum(job.direction == direction(logged.run) for job in logged.run.jobs)
+    if len(each) > 1 and len(each) == of_direction:  # a sum that lacks a job would be none
+        both = min(iops.size for iops in each)
+        yield _line(kernel, TOGETHER, np.sum([iops[:both] for iops in each], axis=0), step_ms)
+
+
+def _resampled(log: Series, step_ms: float) -> Floats:
+    """Whole intervals only: fio logs no last one that is not."""
+    end_ms = float(log.end_ms[-1]) if log.end_ms.size else 0.0
+    return resample(log, step_ms, math.floor(end_ms / step_ms) * step_ms)
+
+
+def _line(kernel: int, job: int, iops: Floats, step_ms: float) -> Line:
+    at_s = (np.arange(iops.size) + 0.5) * step_ms / 1000
+    return Line(kernel, job, _values(at_s, 3), _values(iops, 1), _values(smooth(iops), 1))
+
+
+def _values(values: Floats, digits: int) -> tuple[float, ...]:
+    return tuple(np.round(values, digits).tolist())
+
+
+def _bands(runs: Iterable[Run], *, together: bool) -> Iterator[Band]:
+    for name in BASELINE_RUNS:
+        of_disk = [
+            [job.iops_mean for job in run.jobs if job.direction == direction(run)] for run in runs if run.name == name
+        ]
+        figures = [sum(run) for run in of_disk] if together else list(chain.from_iterable(of_disk))
+        if figures:
+            yield Band(f"{name.upper()} alone", min(figures), max(figures))

@@ -1,0 +1,100 @@
+"""Figures by commit as values."""
+
+from dataclasses import replace
+
+from bisector.analysis.levels import Level
+from bisector.model import Kind, Verdict
+from bisector.report.commits import How, Mark, commits
+from bisector.report.document import Report, Row
+from bisector.report.status import TrialView
+from tests import examples as records
+from tests.report import documents, examples
+from tests.report.curve_examples import STOP
+
+
+def test_found() -> None:
+    plot = commits(documents.found())
+    assert plot is not None
+    assert plot.names == tuple(f"{place}: {examples.COMMITS[place].short}" for place in (0, 2, 3, 5))
+    assert plot.marks == (
+        Mark(0, 1, Verdict.OLD, How.WHOLE, 1001.6),
+        Mark(1, 3, Verdict.OLD, How.WHOLE, 1002.0),
+        Mark(2, 4, Verdict.NEW, How.WHOLE, 4011.5),
+        Mark(2, 5, Verdict.NEW, How.WHOLE, 4400.0),
+        Mark(3, 2, Verdict.NEW, How.WHOLE, 4006.0),
+    )
+    assert plot.levels == (Level(1001.6, 1002.0, 2), Level(4006.0, 4400.0, 3))
+    assert (plot.threshold_iops, plot.step) == (2003.1, (1, 2))
+    assert dict(plot.words)[Verdict.NEW] == "fixed"
+
+
+def test_skipped_and_equal_kernels() -> None:
+    plot = commits(documents.narrowed())
+    assert plot is not None
+    marks = {mark.n: mark for mark in plot.marks}
+    assert marks[3] == Mark(1, 3, Verdict.SKIP, How.NONE, None)
+    assert marks[5] == Mark(3, 5, Verdict.NEW, How.SAME, 4011.5)
+    assert plot.step is None
+
+
+def _with(verdict: Verdict, *, early: bool) -> Report:
+    run = records.run("full", 2000.0, 9000.0)
+    trial = records.trial(examples.COMMITS[1], replace(run, stopped_early=STOP if early else None))
+    shown = replace(examples.BROKEN, n=9, trial=trial, verdict=verdict)
+    whole = examples.found()
+    return documents.document(replace(whole, trials=(*whole.trials, shown)))
+
+
+def test_early_figures_are_shown_and_make_no_level() -> None:
+    plot = commits(_with(Verdict.OLD, early=True))
+    assert plot is not None
+    assert plot.marks[1] == Mark(1, 9, Verdict.OLD, How.EARLY, 2000.0)
+    assert sum(level.trials for level in plot.levels) == 4
+
+
+def test_weak_figures_are_shown_and_make_no_level() -> None:
+    plot = commits(_with(Verdict.WEAK, early=False))
+    assert plot is not None
+    assert plot.marks[1] == Mark(1, 9, Verdict.WEAK, How.WHOLE, 2000.0)
+    assert sum(level.trials for level in plot.levels) == 4
+
+
+def test_step_is_from_the_last_old_commit_before_the_answer() -> None:
+    made = documents.found()
+    rows = tuple(row for row in made.rows if row.shown.n != 3)
+    plot = commits(replace(made, rows=rows))
+    assert plot is not None
+    assert plot.step == (0, 1)
+
+
+def test_step_is_not_at_an_old_commit_on_another_branch_after_it() -> None:
+    whole = examples.found()
+    later = examples.judged(6, examples.COMMITS[4], Verdict.OLD, (1002.0, 7701.0), (1002.0, 12701.0))
+    plot = commits(documents.document(replace(whole, trials=(*whole.trials, later))))
+    assert plot is not None
+    assert plot.step == (1, 2)
+
+
+def test_ends_without_the_commit_and_with_it_stand_last() -> None:
+    """They are in no history, and what they measure is no step of it."""
+    whole = examples.found()
+    slow = records.run("full", 1002.0, 9000.0)
+    added = [
+        TrialView(n, replace(records.trial(records.commit(n), slow), kind=kind, changed_by=examples.COMMITS[3].sha),
+                  verdict, "")
+        for n, kind, verdict in ((6, Kind.REVERTED, Verdict.OLD), (7, Kind.PICKED, Verdict.NEW))
+    ]  # fmt: skip
+    rows = tuple(Row(None, shown) for shown in added)
+    made = documents.found()
+    plot = commits(replace(made, bisection=whole, rows=(*rows, *made.rows)))
+    assert plot is not None
+    assert plot.names[-2:] == ("new end without 3a5b3c7d9e1f", "old end with 3a5b3c7d9e1f")
+    assert plot.names[0] == "0: 0a5b3c7d9e1f"
+    assert plot.marks[0] == Mark(4, 6, Verdict.OLD, How.WHOLE, 1002.0)
+    assert plot.step == (1, 2)
+    assert sum(level.trials for level in plot.levels) == 7
+
+
+def test_nothing_measured_yet() -> None:
+    assert commits(documents.running()) is None
+    assert commits(documents.document(examples.view(examples.SKIPPED))) is None

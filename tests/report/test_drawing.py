@@ -1,0 +1,92 @@
+"""What matplotlib makes of the plots' values: whole files, the same each time, told apart without colours."""
+
+import struct
+import subprocess
+import sys
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from bisector import resources
+from bisector.report import commits, curves, drawing
+from bisector.report.commits import Commits
+from bisector.report.curves import Curves, Measured
+from bisector.report.drawing import Picture, draw
+from tests.report import documents, examples
+from tests.report.curve_examples import STOP, both_sides, disk, steady
+
+
+def over_time() -> Curves:
+    disks = [disk("ssd", 17_000.0, 16_000.0), disk("hdd", 90.0, 110.0)]
+    kernels = (*both_sides(), Measured("cccccccccccc (weak)", (steady(700.0, 800.0, stop=STOP),)))
+    made = curves.curves("$x^{2}$ and a_b", kernels, 1363.0, disks)
+    assert made is not None
+    return made
+
+
+def by_commit() -> Commits:
+    made = commits.commits(documents.found())
+    assert made is not None
+    return made
+
+
+PLOTS = [pytest.param(over_time(), id="curves"), pytest.param(by_commit(), id="commits")]
+
+
+@pytest.mark.parametrize("plot", PLOTS)
+def test_svg_is_whole_and_says_what_its_axes_are(plot: Curves | Commits) -> None:
+    svg = draw(plot, Picture.SVG)
+    words = "".join(ET.fromstring(svg).itertext())
+    assert "IOPS" in words
+    assert plot.title in words  # as it is, never as a formula
+    assert "threshold" in words
+    assert ("(s)" if isinstance(plot, Curves) else "commit") in words
+    assert b"http://" not in svg.replace(b"http://www.w3.org/", b"")
+    assert draw(plot, Picture.SVG) == svg
+
+
+def test_png() -> None:
+    png = draw(by_commit(), Picture.PNG)
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", png[16:24])
+    assert width > height > 300
+    assert draw(by_commit(), Picture.PNG) == png
+
+
+def test_curves_differ_in_more_than_colour() -> None:
+    with drawing._styled():
+        figure = drawing._figure(over_time())
+        full = figure.axes[1]
+        named = [line for line in full.get_lines() if not str(line.get_label()).startswith("_")]
+        looks = {(str(line.get_linestyle()), line._unscaled_dash_pattern, line.get_marker()) for line in named}  # type: ignore[attr-defined]
+    assert len(named) == len(looks) == 8  # three kernels of two jobs, the threshold, an early stop
+
+
+def test_marks_and_bands_differ_in_more_than_colour() -> None:
+    markers = [ink.marker for ink in drawing._MARKS.values()]
+    assert len(set(markers)) == len(markers)
+    assert len(set(drawing._FILLS.values())) == 3
+    assert len(set(drawing._HATCHES)) == 2
+
+
+def test_a_persons_style_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    import matplotlib  # noqa: PLC0415 - as in the module
+
+    before = draw(by_commit(), Picture.SVG)
+    monkeypatch.setitem(matplotlib.rcParams, "axes.linewidth", 9.0)
+    assert draw(by_commit(), Picture.SVG) == before
+    assert matplotlib.rcParams["axes.linewidth"] == 9.0
+
+
+def test_commits_of_a_single_trial() -> None:
+    made = commits.commits(documents.document(examples.view(examples.BROKEN)))
+    assert made is not None
+    assert draw(made, Picture.PNG)
+
+
+def test_other_commands_do_not_load_it() -> None:
+    loaded = "import sys, bisector.cli; print(sorted({'matplotlib', 'jinja2'} & set(sys.modules)))"
+    said = subprocess.run(
+        [sys.executable, "-c", loaded], cwd=resources.ROOT, capture_output=True, text=True, check=True
+    )
+    assert said.stdout == "[]\n"
