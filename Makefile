@@ -13,13 +13,15 @@ PACKAGES := \
 	make bc bison flex libelf-dev libssl-dev kmod cpio xz-utils ccache \
 	git-email libmailtools-perl \
 	linux-source
+# What only the tests of the page need.
+BROWSER := chromium chromium-driver
 
-.PHONY: help setup packages demo test lint unit vm bench calibrate clean
+.PHONY: help setup packages demo test lint unit browser vm bench calibrate clean
 
 help:
 	@echo 'make demo   find the commit that mended dm-cache in a history made from the distribution'"'"'s kernel source'
-	@echo 'make test   linters, unit tests, and the real thing in a virtual machine'
-	@echo 'make lint | unit | vm   each part of make test'
+	@echo 'make test   linters, unit tests, a page in a browser, and the real thing in a virtual machine'
+	@echo 'make lint | unit | browser | vm   each part of make test'
 	@echo 'make bench  what the tool itself costs'
 	@echo 'make calibrate   whether the search is as good as it says, in some thousand made-up worlds (minutes)'
 	@echo 'make clean  forget the virtual environment (caches of kernels and images stay: bisector reset --help)'
@@ -54,7 +56,7 @@ $(VENV)/installed: pyproject.toml | packages
 demo: setup
 	$(BIN)/python -m tests.demo.run
 
-test: lint unit vm
+test: lint unit browser vm
 
 lint: setup
 	$(BIN)/ruff format --check
@@ -63,13 +65,18 @@ lint: setup
 
 # Two workers for each core: a third of the time the tests wait for the disk (git and SQLite sync).
 unit: setup
-	$(BIN)/pytest -n $$((2 * $$(nproc))) -m 'not vm'
+	$(BIN)/pytest -n $$((2 * $$(nproc))) -m 'not vm and not browser'
+
+browser: setup
+	@$(MAKE) --no-print-directory packages PACKAGES='$(BROWSER)'
+	$(BIN)/pytest -m browser
 
 vm: setup
 	$(BIN)/pytest -m vm
 
 bench: setup
 	$(BIN)/python -m tests.bench_planning
+	$(BIN)/python -m tests.bench_report
 
 calibrate: setup
 	$(BIN)/python -m tests.calibrate

@@ -40,19 +40,19 @@ class Plotted:
     complaints: tuple[str, ...] = ()
 
 
-def curves_of(shown: Sequence[TrialView], source: Source) -> Plotted:
-    """The curves of one trial, or of several beside each other."""
+def curves_of(shown: Sequence[TrialView], source: Source) -> tuple[Curves | None, tuple[str, ...]]:
+    """The curves of one trial, or of several beside each other, and what was wrong with their logs."""
     view = source.report.bisection
     found = [traced(one.trial, source.run_dir) for one in shown]
     kernels = [Measured(_name(one, view.terms), of.runs) for one, of in zip(shown, found, strict=True)]
     title = f"IOPS over time, {' and '.join(kernel.name for kernel in kernels)}"
     made = curves.curves(title, kernels, view.threshold_iops, _baselines(source.report))
-    return Plotted(made, tuple(complaint for of in found for complaint in of.complaints))
+    return made, tuple(complaint for of in found for complaint in of.complaints)
 
 
 def _compared(source: Source) -> Plotted:
     """Of the trials asked for, else of the two sides of the answer."""
-    return curves_of(_asked(source) if source.trials else _both_sides(source.report), source)
+    return Plotted(*curves_of(_asked(source) if source.trials else _both_sides(source.report), source))
 
 
 def _commits(source: Source) -> Plotted:

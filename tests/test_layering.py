@@ -66,7 +66,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.report.addresses",
         "bisector.report.mail",
         "bisector.report.letter",
-        "bisector.report.formats",
     ),
     ("bisector.settings", "bisector.options", "bisector.option_table", "bisector.checks"),
     (
@@ -99,6 +98,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bisector.posting",
         "bisector.tracing",
         "bisector.plotting",
+        "bisector.paging",
     ),
     ("bisector.running", "bisector.measuring"),
     ("bisector.nightly",),
@@ -148,6 +148,7 @@ TOGETHER = (
         "bisector.posting",
         "bisector.tracing",
         "bisector.plotting",
+        "bisector.paging",
     },
     {"bisector.preflight", "bisector.room"},
     {"bisector.judging", "bisector.stopping"},
@@ -176,6 +177,7 @@ OWNERS = {
         "bisector.commands.plan",
     },
     "dask": {"bisector.fleet.cluster"},
+    "jinja2": {"bisector.report.as_html"},
     "matplotlib": {"bisector.report.drawing"},
     "smtplib": {"bisector.post.smtp"},
     "email": {
@@ -256,3 +258,17 @@ def test_every_room_is_in_the_package() -> None:
     rooms = {".".join(path.parent.relative_to(PACKAGE.parent).parts) for path in PACKAGE.rglob("__init__.py")}
     packaged = set(project["tool"]["setuptools"]["packages"])
     assert {name for name in packaged if not name.startswith("bisector._")} == rooms
+
+
+def test_every_data_file_is_in_the_package() -> None:
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    globs = project["tool"]["setuptools"]["package-data"]
+    carried = {
+        path
+        for package, patterns in globs.items()
+        for pattern in patterns
+        for path in (PACKAGE.parent / package.replace(".", "/")).glob(pattern)
+    }
+    data = {path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert {path.name for path in data} >= {"page.html", "page.css", "page.js"}
+    assert data <= carried

@@ -1,12 +1,13 @@
-"""``report``: all that is known of a run, as text, Markdown, JSON or a letter."""
+"""``report``: all that is known of a run, as text, Markdown, JSON, HTML or a letter."""
 
 import argparse
 from pathlib import Path
 
-from bisector import options, posting, reporting
+from bisector import options, paging, posting, reporting
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
 from bisector.commands.output import write
 from bisector.errors import UserError
+from bisector.plotting import Source
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
 from bisector.report.document import Report
@@ -16,6 +17,7 @@ _EXAMPLES = """\
 examples:
   bisector report                            the newest run, also while it runs
   bisector report --format markdown -o report.md
+  bisector report --format html -o report.html   one file: sortable, with curves and consoles behind each row
   bisector report --format json | jq -r '.rows[] | "\\(.place) \\(.sha[:12]) \\(.verdict)"'
   bisector report --format mail              the letter that `bisector mail` drafts, to look at
 """
@@ -23,7 +25,7 @@ examples:
 
 def add(verbs: Verbs) -> None:
     """Register ``report``."""
-    verb = add_verb(verbs, "report", report, "the whole report of a run, as text, mail, markdown or json",
+    verb = add_verb(verbs, "report", report, "the whole report of a run, as text, mail, markdown, json or html",
                     examples=_EXAMPLES)  # fmt: skip
     verb.add_argument("--format", type=Format, choices=tuple(Format), default=Format.TEXT, help="default: text")
     verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="write it there")
@@ -34,7 +36,7 @@ def report(arguments: argparse.Namespace) -> int:
     """Render the record."""
     run = run_directory(arguments)
     with Store.open(run.database, readonly=True) as store:
-        text = RENDERERS[arguments.format](_document(run, store, arguments.format))
+        text = _text(run, store, arguments.format)
     if arguments.output is None:
         write(text)
         return 0
@@ -45,6 +47,12 @@ def report(arguments: argparse.Namespace) -> int:
             f"cannot write {arguments.output}: {error.strerror}", "name another file with -o FILE"
         ) from error
     return 0
+
+
+def _text(run: RunDirectory, store: Store, form: Format) -> str:
+    """A page alone has more of the run than the document."""
+    made = _document(run, store, form)
+    return paging.page(Source(made, run.path)) if form is Format.HTML else RENDERERS[form](made)
 
 
 def _document(run: RunDirectory, store: Store, form: Format) -> Report:

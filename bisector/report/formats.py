@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
-from bisector.report import as_json, as_markdown, as_text, letter
+from bisector.report import as_html, as_json, as_markdown, as_text, letter
 from bisector.report.document import Report
 
 
@@ -14,6 +14,7 @@ class Format(StrEnum):
     MAIL = "mail"
     MARKDOWN = "markdown"
     JSON = "json"
+    HTML = "html"
 
 
 RENDERERS: Mapping[Format, Callable[[Report], str]] = {
@@ -21,4 +22,5 @@ RENDERERS: Mapping[Format, Callable[[Report], str]] = {
     Format.MAIL: letter.render,
     Format.MARKDOWN: as_markdown.render,
     Format.JSON: as_json.render,
+    Format.HTML: as_html.render,
 }

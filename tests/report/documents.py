@@ -12,7 +12,7 @@ from tests.examples import trial as made_trial
 from tests.report import examples
 
 GOLDEN = Path(__file__).parent.parent / "data" / "report"
-SUFFIXES = {Format.TEXT: "txt", Format.MAIL: "eml", Format.MARKDOWN: "md", Format.JSON: "json"}
+SUFFIXES = {Format.TEXT: "txt", Format.MAIL: "eml", Format.MARKDOWN: "md", Format.JSON: "json", Format.HTML: "html"}
 LOG = """\
 git bisect start '--no-checkout' '--term-old' 'broken' '--term-new' 'fixed'
 # fixed: [5a5b3c7d9e1f] Linux 5.1-rc1

@@ -1,0 +1,155 @@
+"""The page by what is in it; a browser looks at it in tests/browser."""
+
+import base64
+import hashlib
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from bisector.model import Terms, Verdict
+from bisector.report import as_html
+from bisector.report.as_html import Shown
+from bisector.report.curves import Measured, curves
+from bisector.report.details import Detail
+from bisector.report.document import Report
+from bisector.report.status import OptionChange
+from bisector.report.text import clean
+from tests.report import documents, examples
+from tests.report.curve_examples import both_sides
+
+_VOID = {"meta", "img", "br", "link", "input", "hr"}
+HOSTILE = (
+    """</pre></script><script>parent.hacked=1</script><img src=x onerror=hacked=1> "'{{ 7*7 }}{% raw %}&amp;\x1b[31m"""
+)
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and that they are closed in order."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.found if name == tag]
+
+
+def details(report: Report, lines: tuple[str, ...] = ("one", "two")) -> list[Detail]:
+    drawn = curves("t", both_sides()[1:], 1363.0)
+    options = (OptionChange("CONFIG_HZ", "250", "1000"),)
+    return [Detail(row.shown.n, drawn, lines, lines, lines, examples.COMMITS[0], options) for row in report.rows]
+
+
+def whole(report: Report) -> Page:
+    return Page(as_html.render(report, details(report), [Shown(b"<svg/>", "a picture")]))
+
+
+@pytest.mark.parametrize("name", documents.DOCUMENTS)
+def test_every_document_is_well_formed_with_and_without_details(name: str) -> None:
+    report = documents.DOCUMENTS[name]()
+    assert Page(as_html.render(report)).all("details") == []
+    assert len(whole(report).all("details")) == len(report.rows)
+
+
+def test_table_has_what_the_other_formats_have() -> None:
+    page = whole(documents.found())
+    assert [cell["scope"] for cell in page.all("th")] == ["col"] * 8 + ["row"] * 5
+    assert len(page.all("tbody")) == 5
+    assert [body["class"] for body in page.all("tbody")] == ["old", "old", "new", "new", "new"]
+    assert "1,002 / 9,104" in page.text
+    assert "Trial 4: curves, console, configuration" in page.text
+    assert "CONFIG_HZ: 250 -> 1000" in page.text
+    assert "The effective .config differs from that of 0a5b3c7d9e1f" in page.text
+
+
+def test_details_are_those_of_the_row() -> None:
+    report = documents.found()
+    html = as_html.render(report, [Detail(n, console=(f"console of {n}",)) for n in (5, 4, 3, 2, 1)])
+    shown = re.findall(r"Trial (\d+): curves|console of (\d+)\n", html)
+    assert [a or b for a, b in shown] == ["1", "1", "3", "3", "4", "4", "5", "5", "2", "2"]
+
+
+def test_nothing_is_loaded_and_no_other_script_runs() -> None:
+    report = documents.found()
+    html = as_html.render(report, details(report), [Shown(b"<svg/>", "a picture")])
+    page = Page(html)
+    assert [image["src"] for image in page.all("img")] == ["data:image/svg+xml;base64,PHN2Zy8+"]
+    loading = [
+        (tag, name)
+        for tag, attributes in page.found
+        for name in attributes
+        if name in {"src", "href", "srcset", "action", "data", "style"} or name.startswith("on")
+    ]
+    assert loading == [("img", "src")]
+    assert page.all("link") == []
+    assert not re.search(r"@import|url\(", html)
+    (policy,) = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; ")
+    for tag, directive in (("script", "script-src"), ("style", "style-src")):
+        (content,) = re.findall(f"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{directive} 'sha256-{digest}'" in policy
+
+
+def _hostile() -> Page:
+    whole_of = examples.found()
+    commit = replace(examples.COMMITS[3], subject=HOSTILE, sha=HOSTILE, committed_at=HOSTILE)
+    trials = tuple(
+        replace(one, why=HOSTILE, trial=replace(one.trial, commit=commit, host=HOSTILE)) for one in whole_of.trials
+    )
+    view = replace(whole_of, trials=trials, first_fixed=commit, terms=Terms(HOSTILE, HOSTILE), message=HOSTILE)
+    made = documents.found()
+    rows = tuple(replace(row, shown=shown) for row, shown in zip(made.rows, trials, strict=False))
+    asked = replace(made.asked, old_rev=HOSTILE, command=HOSTILE)
+    report = replace(
+        made, bisection=view, rows=rows, asked=asked, bisect_log=HOSTILE, tool_version=HOSTILE, storage=(HOSTILE,)
+    )
+    drawn = curves(HOSTILE, [Measured(HOSTILE, both_sides()[1].runs)], 1.0)
+    option = OptionChange(HOSTILE, HOSTILE, HOSTILE)
+    detail = [Detail(row.shown.n, drawn, (HOSTILE,), (HOSTILE,), (HOSTILE,), commit, (option,)) for row in rows]
+    return Page(as_html.render(report, detail, [Shown(HOSTILE.encode(), HOSTILE)]))
+
+
+def test_hostile_text_stays_text() -> None:
+    page = _hostile()
+    assert len(page.all("script")) == 1
+    assert len(page.all("img")) == 1
+    assert not any(name.startswith("on") for _, attributes in page.found for name in attributes)
+    assert "{{ 7*7 }}" in page.text
+    assert "\x1b" not in page.text
+    assert page.all("img")[0]["alt"] == clean(HOSTILE)
+
+
+def test_identifiers_are_used_once() -> None:
+    page = whole(documents.narrowed())
+    identifiers = [attributes["id"] for _, attributes in page.found if "id" in attributes]
+    assert len(set(identifiers)) == len(identifiers)
+    assert {attributes["aria-labelledby"] for attributes in page.all("section")} == set(identifiers)
+
+
+def test_verdicts_are_words_and_not_colours_alone() -> None:
+    page = whole(documents.narrowed())
+    for word in ("broken", "fixed", Verdict.SKIP.value):
+        assert re.search(rf"\b{word}\b", page.text)
