@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from bisector import replaying, reporting
 from bisector.errors import UserError
 from bisector.model import Run, Terms
+from bisector.record.rundir import RunDirectory
+from bisector.record.store import Store
 from bisector.report import commits, curves
-from bisector.report.commits import Commits
 from bisector.report.curves import Curves, Measured
 from bisector.report.document import Report
+from bisector.report.drawing import Plot
+from bisector.report.narrowing import Narrowing
 from bisector.report.status import TrialView
 from bisector.report.text import clean
 from bisector.tracing import traced
@@ -21,22 +25,33 @@ class Kind(StrEnum):
 
     CURVES = "curves"
     COMMITS = "commits"
+    POSTERIOR = "posterior"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What plots are made from; ``trials`` are the numbers of those to compare, none of them means before and after."""
+    """What plots are made from.
+
+    ``trials`` are the numbers of those to compare, none of them means before and after; ``narrowed`` is None of a run
+    whose readings were not weighed.
+    """
 
     report: Report
     run_dir: Path
     trials: tuple[int, ...] = ()
+    narrowed: Narrowing | None = None
+
+
+def source(run: RunDirectory, store: Store, trials: tuple[int, ...] = ()) -> Source:
+    """All there is to plot of a run."""
+    return Source(reporting.report(run, store), run.path, trials, replaying.narrowed(store))
 
 
 @dataclass(frozen=True, slots=True)
 class Plotted:
     """A plot, None where there is nothing to draw, and a sentence for each file that could not be used."""
 
-    plot: Curves | Commits | None
+    plot: Plot | None
     complaints: tuple[str, ...] = ()
 
 
@@ -59,7 +74,15 @@ def _commits(source: Source) -> Plotted:
     return Plotted(commits.commits(source.report))
 
 
-_MAKERS: Mapping[Kind, Callable[[Source], Plotted]] = {Kind.CURVES: _compared, Kind.COMMITS: _commits}
+def _posterior(source: Source) -> Plotted:
+    return Plotted(source.narrowed)
+
+
+_MAKERS: Mapping[Kind, Callable[[Source], Plotted]] = {
+    Kind.CURVES: _compared,
+    Kind.COMMITS: _commits,
+    Kind.POSTERIOR: _posterior,
+}
 
 
 def plotted(kind: Kind, source: Source) -> Plotted:

@@ -106,19 +106,27 @@ def _more_steps(others_iops: Sequence[float]) -> str:
     return f"; the readings lie on more than two levels, so there is another step, at {lines} IOPS"
 
 
+def believes(asked: BisectionRow, judging: Judging) -> bool:
+    """Whether readings are weighed, and there is something to weigh: both ends are measured."""
+    measured = judging.sound(asked.old_sha) and judging.sound(asked.new_sha)
+    return judging.settings.bisect.strategy is Strategy.BAYES and bool(measured) and asked.repository is not None
+
+
+def case(repository: Repository, asked: BisectionRow, judging: Judging, store: Store) -> Case:
+    """All that is known of a bisection, as the search weighs it."""
+    ground = Ground.of(repository, _range(repository, asked), judging.settings.bisect.suspects)
+    bases = repository.merge_bases(asked.new_sha, asked.old_sha)
+    return Case(ground, judging, Known(asked.skips, store.mattering(), store.not_changed(), bases))
+
+
 def _belief(asked: BisectionRow, judging: Judging, store: Store) -> BeliefView | None:
     """What all readings say; None by git, before both ends are measured, and when the repository is gone."""
-    wishes = judging.settings.bisect
-    measured = judging.sound(asked.old_sha) and judging.sound(asked.new_sha)
-    if wishes.strategy is not Strategy.BAYES or not measured or asked.repository is None:
+    if not believes(asked, judging) or asked.repository is None:
         return None
     try:
         with Repository.open(asked.repository) as repository:
-            wanted = _range(repository, asked)
-            ground = Ground.of(repository, wanted, wishes.suspects)
-            bases = repository.merge_bases(asked.new_sha, asked.old_sha)
-            known = Known(asked.skips, store.mattering(), store.not_changed(), bases)
-            return _as_view(repository, Standing(Case(ground, judging, known)), wishes.suspects)
+            whole = case(repository, asked, judging, store)
+            return _as_view(repository, Standing(whole), judging.settings.bisect.suspects)
     except BisectorError:
         return None
 

@@ -3,11 +3,11 @@
 import argparse
 from pathlib import Path
 
-from bisector import plotting, reporting
+from bisector import plotting
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, count, run_directory
 from bisector.commands.output import note, write
 from bisector.errors import UserError
-from bisector.plotting import Kind, Source
+from bisector.plotting import Kind
 from bisector.record.store import Store
 from bisector.report.drawing import Picture, draw
 
@@ -18,14 +18,21 @@ examples:
   bisector plot --kind curves -o before-and-after.svg
   bisector plot --kind curves --trial 4 --trial 7 -o curves.png
 kinds:
-  curves   IOPS over time: each job and their sum, a panel for each run, before and after the change
-  commits  the slowest job's IOPS of each commit in the order of history, with levels and the step
+  curves     IOPS over time: each job and their sum, a panel for each run, before and after the change
+  commits    the slowest job's IOPS of each commit in the order of history, with levels and the step
+  posterior  where in the range the change was believed to be after each trial
 """
 
 
 def add(verbs: Verbs) -> None:
     """Register ``plot``."""
-    verb = add_verb(verbs, "plot", plot, "pictures of a run: IOPS over time, figures by commit", examples=_EXAMPLES)
+    verb = add_verb(
+        verbs,
+        "plot",
+        plot,
+        "pictures of a run: IOPS over time, figures by commit, how the range narrowed",
+        examples=_EXAMPLES,
+    )
     verb.add_argument("--kind", type=Kind, choices=tuple(Kind), action="append", default=[],
                       help="which plots; repeatable (default: all there are)")  # fmt: skip
     verb.add_argument("--trial", type=count, action="append", default=[], metavar="N",
@@ -42,7 +49,7 @@ def plot(arguments: argparse.Namespace) -> int:
     kinds = tuple(dict.fromkeys(arguments.kind)) or ((Kind.CURVES,) if arguments.trial else tuple(Kind))
     paths = _paths(kinds, arguments.output or run.path / _PLOTS, arguments.format)
     with Store.open(run.database, readonly=True) as store:
-        source = Source(reporting.report(run, store), run.path, tuple(dict.fromkeys(arguments.trial)))
+        source = plotting.source(run, store, tuple(dict.fromkeys(arguments.trial)))
     made = {kind: plotting.plotted(kind, source) for kind in kinds}
     for complaint in (text for one in made.values() for text in one.complaints):
         note(f"bisector: not drawn: {complaint}")
@@ -62,6 +69,7 @@ def plot(arguments: argparse.Namespace) -> int:
 _NOTHING = {
     Kind.CURVES: "no curves: no IOPS log of these trials is beside the record",
     Kind.COMMITS: "no figures by commit: nothing is measured yet",
+    Kind.POSTERIOR: "no posterior: both ends are measured first, and readings are weighed by the strategy bayes alone",
 }
 
 

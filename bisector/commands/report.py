@@ -3,11 +3,10 @@
 import argparse
 from pathlib import Path
 
-from bisector import options, paging, posting, reporting
+from bisector import options, paging, plotting, posting, reporting
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
 from bisector.commands.output import write
 from bisector.errors import UserError
-from bisector.plotting import Source
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
 from bisector.report.document import Report
@@ -51,8 +50,9 @@ def report(arguments: argparse.Namespace) -> int:
 
 def _text(run: RunDirectory, store: Store, form: Format) -> str:
     """A page alone has more of the run than the document."""
-    made = _document(run, store, form)
-    return paging.page(Source(made, run.path)) if form is Format.HTML else RENDERERS[form](made)
+    if form is Format.HTML:
+        return paging.page(plotting.source(run, store))
+    return RENDERERS[form](_document(run, store, form))
 
 
 def _document(run: RunDirectory, store: Store, form: Format) -> Report:

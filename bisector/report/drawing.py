@@ -8,15 +8,19 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from bisector.model import Verdict
 from bisector.report.commits import Commits, How, Mark
 from bisector.report.curves import TOGETHER, Curves, Line, Panel
+from bisector.report.narrowing import After, Narrowing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+Plot: TypeAlias = Curves | Commits | Narrowing
 
 
 class Picture(StrEnum):
@@ -49,7 +53,7 @@ _MARKS = {
     Verdict.OLD: _Ink("#0072B2", "v"),
     Verdict.NEW: _Ink("#D55E00", "^"),
     Verdict.WEAK: _Ink(_GREY, "d"),
-    Verdict.SKIP: _Ink("#000000", "x"),
+    Verdict.SKIP: _Ink("#000000", "X"),
     Verdict.MEASURED: _Ink("#000000", "o"),
 }
 # How a mark is filled says how its figure came about; with "none" only its edge is drawn.
@@ -61,7 +65,7 @@ _WIDEST_INCHES = 20.0
 _DPI = 110
 
 
-def draw(plot: Curves | Commits, picture: Picture) -> bytes:
+def draw(plot: Plot, picture: Picture) -> bytes:
     """The file of a plot; equal plots give equal files."""
     with _styled():
         figure = _figure(plot)
@@ -104,12 +108,14 @@ def _styled() -> Iterator[None]:
         yield
 
 
-def _figure(plot: Curves | Commits) -> "Figure":
+def _figure(plot: Plot) -> "Figure":
     match plot:
         case Curves():
             return _curves(plot)
         case Commits():
             return _commits(plot)
+        case Narrowing():
+            return _narrowing(plot)
 
 
 def _empty(width: float, height: float) -> "Figure":
@@ -251,3 +257,58 @@ def _step(axes: "Axes", step: tuple[int, int]) -> None:
     if new - old > 1:
         axes.axvspan(old, new, facecolor="none", edgecolor="#999999", hatch="xx", linewidth=0, alpha=0.5)
     axes.axvline(math.fsum(step) / 2, color="#000000", linewidth=1.2, linestyle="-", label="the step")
+
+
+def _narrowing(plot: Narrowing) -> "Figure":
+    figure = _empty(9.5, max(3.2, 0.19 * len(plot.steps) + 2.0))
+    range_, sizes = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
+    rows = range(len(plot.steps))
+    _mass(figure, range_, plot)
+    for verdict, word in plot.words:
+        _tested(range_, [(row, step) for row, step in zip(rows, plot.steps, strict=True) if step.verdict is verdict],
+                _MARKS[verdict], word)  # fmt: skip
+    sizes.plot([step.likely for step in plot.steps], rows, "o-", color="#000000", markersize=3.5, linewidth=1)
+    _log_counts(sizes)
+    sizes.set_xlim(0.8, max(2.0, plot.commits * 1.3))
+    sizes.set_xlabel(f"commits that have\n{plot.target:.0%} together")
+    range_.set_yticks(rows, [str(step.n) for step in plot.steps])
+    range_.set_ylim(len(plot.steps) - 0.5, -0.5)
+    range_.set_xlabel("commit of the range (number, old end to new end)")
+    range_.set_ylabel("after trial")
+    range_.set_title(plot.title)
+    _legend(figure)
+    return figure
+
+
+def _log_counts(axes: "Axes") -> None:
+    from matplotlib.ticker import FuncFormatter, NullLocator  # noqa: PLC0415 - see above
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _mass(figure: "Figure", axes: "Axes", plot: Narrowing) -> None:
+    """Darker is likelier; so much has a part of the range."""
+    from matplotlib.colors import LogNorm  # noqa: PLC0415 - see above
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415
+
+    mass = [[max(p, _LEAST_SHOWN) for p in step.mass] for step in plot.steps]
+    lines = [row - 0.5 for row in range(len(plot.steps) + 1)]
+    greys = axes.pcolormesh(plot.edges, lines, mass, cmap="Greys", norm=LogNorm(_LEAST_SHOWN, 1.0), rasterized=True)
+    axes.grid(visible=False)
+    each = plot.commits / (len(plot.edges) - 1)
+    part = "of a commit" if each == 1 else f"of each {each:,.0f} commits"
+    figure.colorbar(greys, ax=axes, label=f"probability {part}", location="bottom", aspect=60, pad=0.02,
+                    format=FuncFormatter(lambda p, _: f"{p:g}"))  # fmt: skip
+
+
+_LEAST_SHOWN = 1e-4
+
+
+def _tested(axes: "Axes", rows: list[tuple[int, After]], ink: _Ink, word: str) -> None:
+    there = [(step.tested + 0.5, row) for row, step in rows if step.tested is not None]
+    if there:
+        across, down = zip(*there, strict=True)
+        axes.plot(across, down, ink.marker, color=ink.colour, markersize=6, markeredgecolor="white",
+                  label=f"tested: {word}")  # fmt: skip

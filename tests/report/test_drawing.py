@@ -8,12 +8,15 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from bisector import resources
+from bisector.model import Verdict
 from bisector.report import commits, curves, drawing
 from bisector.report.commits import Commits
 from bisector.report.curves import Curves, Measured
-from bisector.report.drawing import Picture, draw
+from bisector.report.drawing import Picture, Plot, draw
+from bisector.report.narrowing import Narrowing, narrowing
 from tests.report import documents, examples
 from tests.report.curve_examples import STOP, both_sides, disk, steady
+from tests.report.test_narrowing import belief
 
 
 def over_time() -> Curves:
@@ -30,17 +33,33 @@ def by_commit() -> Commits:
     return made
 
 
-PLOTS = [pytest.param(over_time(), id="curves"), pytest.param(by_commit(), id="commits")]
+def narrowed() -> Narrowing:
+    words = tuple((verdict, f"{verdict} it is") for verdict in Verdict)
+    made = narrowing("v1..v2: 5 $", [belief(n, verdict) for n, verdict in enumerate(Verdict, 1)], 0.99, words)
+    assert made is not None
+    return made
+
+
+PLOTS = [
+    pytest.param(over_time(), id="curves"),
+    pytest.param(by_commit(), id="commits"),
+    pytest.param(narrowed(), id="posterior"),
+]
+
+
+_SAID: dict[type, tuple[str, ...]] = {
+    Curves: ("threshold", "read IOPS", "(s)", "10,000", "SSD alone", "ended early"),
+    Commits: ("threshold", "read IOPS", "commit", "the step", "level of 2 whole runs"),
+    Narrowing: ("after trial", "probability", "0.01", "99% together", "tested: skip it is"),
+}
 
 
 @pytest.mark.parametrize("plot", PLOTS)
-def test_svg_is_whole_and_says_what_its_axes_are(plot: Curves | Commits) -> None:
+def test_svg_is_whole_and_says_what_its_axes_are(plot: Plot) -> None:
     svg = draw(plot, Picture.SVG)
     words = "".join(ET.fromstring(svg).itertext())
-    assert "IOPS" in words
     assert plot.title in words  # as it is, never as a formula
-    assert "threshold" in words
-    assert ("(s)" if isinstance(plot, Curves) else "commit") in words
+    assert all(word in words for word in _SAID[type(plot)]), words
     assert b"http://" not in svg.replace(b"http://www.w3.org/", b"")
     assert draw(plot, Picture.SVG) == svg
 
