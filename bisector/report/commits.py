@@ -15,6 +15,8 @@ from bisector.report.text import clean
 _SIDES = (Verdict.OLD, Verdict.NEW)
 
 
+# Without a repository the dates are all there is (bisector.reporting).
+_ORDERS = {True: "in the order of history", False: "by date"}
 _CHANGED = {Kind.REVERTED: "new end without", Kind.PICKED: "old end with", Kind.COMMIT: ""}
 
 
@@ -47,6 +49,7 @@ class Commits:
     """
 
     title: str
+    axis: str
     names: tuple[str, ...]
     marks: tuple[Mark, ...]
     levels: tuple[Level, ...]
@@ -63,9 +66,11 @@ def commits(report: Report) -> Commits | None:
     if not figures:
         return None
     terms = report.bisection.terms
+    placed = all(row.place is not None for row in ordered if row.shown.trial.is_of_commit)
     names = {row.shown.trial.commit.sha: _name(row) for row in report.rows}
     return Commits(
-        title=f"{clean(report.asked.old_rev)}..{clean(report.asked.new_rev)}, commits in the order of history",
+        title=f"{clean(report.asked.old_rev)}..{clean(report.asked.new_rev)}, commits {_ORDERS[placed]}",
+        axis="commit (place counted from the old end: hash)" if placed else "commit",
         names=tuple(names[sha] for sha in shas),
         marks=tuple(_mark(row, shas, figures) for row in report.rows),
         levels=levels(_whole(report.rows)),

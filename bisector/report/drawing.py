@@ -216,7 +216,7 @@ def _commits(plot: Commits) -> "Figure":
         _step(axes, plot.step)
     axes.set_xticks(range(len(plot.names)), plot.names, rotation=90, family="monospace", fontsize=7)
     axes.set_xlim(-0.7, len(plot.names) - 0.3)
-    axes.set_xlabel("commit (place counted from the old end: hash)")
+    axes.set_xlabel(plot.axis)
     axes.set_ylabel("read IOPS of the slowest job")
     axes.set_title(plot.title)
     _legend(figure)

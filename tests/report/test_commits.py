@@ -28,6 +28,17 @@ def test_found() -> None:
     assert dict(plot.words)[Verdict.NEW] == "fixed"
 
 
+def test_order_is_called_what_it_is() -> None:
+    by_place, by_date = commits(documents.found()), commits(documents.recorded())
+    assert by_place is not None
+    assert by_date is not None
+    assert (by_place.title, by_place.axis) == (
+        "v5.0..v5.1-rc1, commits in the order of history",
+        "commit (place counted from the old end: hash)",
+    )
+    assert (by_date.title, by_date.axis) == ("2ea659a9ef48..701e03e4e180, commits by date", "commit")
+
+
 def test_skipped_and_equal_kernels() -> None:
     plot = commits(documents.narrowed())
     assert plot is not None
