@@ -5,7 +5,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from bisector import checks, resources
+from bisector import resources
 from bisector.errors import UserError
 from bisector.machine.attach import existing
 from bisector.machine.connection import open_hypervisor
@@ -13,7 +13,7 @@ from bisector.machine.host import disk_room_bytes
 from bisector.machine.places import nearest
 from bisector.machine.testdisk import BlockDevice, ExistingDisk
 from bisector.report.units import size
-from bisector.settings import STACKS, KernelSettings, Settings, usable_bytes
+from bisector.settings import STACKS, KernelSettings, Settings, checks, usable_bytes
 
 # Measured on Linux 6.1 with the fragments of this tree: 1.5 GiB of sources, 0.2 GiB of build; a
 # distribution's configuration builds to 10 GiB and more, which `kernel.base_config` brings.

@@ -17,12 +17,13 @@ from bisector.analysis.early_stop import StopRule
 from bisector.deadline import Deadline
 from bisector.errors import AttemptFailed, InfraError, KernelFault
 from bisector.events import Listener, StageStarted
+from bisector.figures import Run
 from bisector.history.worktrees import SourceTree
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.make import BuildPlaces
 from bisector.machine.host import ContentionMeter, host_id
 from bisector.machine.vm import VirtualMachine, VirtualMachines
-from bisector.model import Commit, Compiler, Fault, Kernel, Run, Stage, Timings, Trial
+from bisector.model import Commit, Compiler, Fault, Kernel, Stage, Timings, Trial
 from bisector.settings import STACKS, Settings
 from bisector.storage import stacks
 from bisector.workload import runner

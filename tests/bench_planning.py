@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from bisector.bisection.kinship import counted
 from bisector.history.bisect import Bisect
 from bisector.history.ranges import Range, check_range
 from bisector.history.repository import Repository
 from bisector.history.steps import Try
 from bisector.history.trees import Trees
 from bisector.kernel.sources import Sources
-from bisector.kinship import counted
 from bisector.model import Terms, Verdict
 from tests.history.histories import build, subsystems
 

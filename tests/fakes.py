@@ -7,21 +7,10 @@ from dataclasses import dataclass, field
 
 from bisector.analysis.early_stop import StopRule
 from bisector.errors import AttemptFailed
+from bisector.figures import Contention, EarlyStop, StopReason
 from bisector.history.ranges import Range
 from bisector.history.repository import Repository
-from bisector.model import (
-    Commit,
-    Compiler,
-    Contention,
-    EarlyStop,
-    Fault,
-    FaultKind,
-    Kernel,
-    Mattering,
-    Stage,
-    StopReason,
-    Trial,
-)
+from bisector.model import Commit, Compiler, Fault, FaultKind, Kernel, Mattering, Stage, Trial
 from bisector.trial import TrialRequest
 from tests import examples
 from tests.examples import BUSY, QUIET

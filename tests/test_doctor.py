@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector import options, preflight
+from bisector import preflight
 from bisector.cli import main
 from bisector.errors import InfraError, UserError
 from bisector.findings import Finding, Grade
@@ -18,7 +18,7 @@ from bisector.machine.hypervisor import Hypervisor
 from bisector.packages import install
 from bisector.post.probes import server as mail_server
 from bisector.preflight import PROBES, Asked, Need, Probe
-from bisector.settings import Settings
+from bisector.settings import Settings, options
 
 PROGRAMS = (
     *("git", "make", "flex", "bison", "bc", "perl", "ld", "objcopy", "readelf", "gcc", "as", "ccache"),

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from bisector.cli import main
+from bisector.publishing.tracing import traced
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
-from bisector.tracing import traced
 from tests import recorded_run
 from tests.history import histories
 from tests.recorded_run import FAST, SLOW, RecordedRun

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bisector import options
 from bisector.errors import UserError
 from bisector.room import check_room
+from bisector.settings import options
 from tests.loopdevice import command
 
 GIB = 1 << 30

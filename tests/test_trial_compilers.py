@@ -9,7 +9,6 @@ from typing import cast
 
 import pytest
 
-from bisector import options
 from bisector.errors import KernelFault, UserError
 from bisector.fleet.local import LocalEngine
 from bisector.history.repository import Repository
@@ -19,6 +18,7 @@ from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
 from bisector.machine.vm import VirtualMachines
 from bisector.model import Commit, Compiler, FaultKind
+from bisector.settings import options
 from bisector.trial import Bench, TrialRequest, _Course
 from tests.kernel.fake_tree import FRAGMENT, copy_to
 

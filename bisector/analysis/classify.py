@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from bisector.analysis.early_stop import holds
 from bisector.errors import InfraError, UserError
-from bisector.model import Direction, EarlyStop, JobFigures, Trial, Verdict
+from bisector.figures import EarlyStop, JobFigures
+from bisector.model import Direction, Trial, Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from bisector.model import Run, Trial
+from bisector.figures import Run
+from bisector.model import Trial
 
 
 @dataclass(frozen=True, slots=True)

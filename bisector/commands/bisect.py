@@ -3,13 +3,14 @@
 import argparse
 import sys
 
-from bisector import options, running, standing
+from bisector.bisection import running, standing
 from bisector.commands.arguments import Verbs, add_quiet, add_repo, add_run_dir, add_verb, run_directory
 from bisector.errors import UserError
 from bisector.model import State
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
 from bisector.report.display import display_for
+from bisector.settings import options
 
 _START_EXAMPLES = """\
 examples:

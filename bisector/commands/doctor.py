@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bisector import options, preflight
+from bisector import preflight
 from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_verb
 from bisector.commands.output import write, write_json
 from bisector.errors import UserError
@@ -18,7 +18,7 @@ from bisector.record.rundir import state_home
 from bisector.report.checkup import finding_lines, ready, to_json
 from bisector.report.progress import print_lines
 from bisector.report.text import as_text
-from bisector.settings import Settings
+from bisector.settings import Settings, options
 
 _EXAMPLES = """\
 examples:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from bisector import options, standing
+from bisector.bisection import standing
 from bisector.commands.arguments import Verbs, add_quiet, add_run_dir, add_verb
 from bisector.commands.output import write
 from bisector.errors import UserError
@@ -23,7 +23,7 @@ from bisector.record.store import Store
 from bisector.report import units
 from bisector.report.summary import answer_lines
 from bisector.report.text import as_text
-from bisector.settings import Settings
+from bisector.settings import Settings, options
 
 _EXAMPLES = f"""\
 examples:

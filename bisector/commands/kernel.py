@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from bisector import keeping, options, preflight, process, resources
+from bisector import keeping, preflight, process, resources
 from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_verb
 from bisector.commands.measure import test_directory
 from bisector.commands.output import note, write, write_json
@@ -22,6 +22,7 @@ from bisector.kernel.build import KernelBuilder
 from bisector.kernel.make import BuildPlaces
 from bisector.model import Commit, Kernel
 from bisector.report.text import clean
+from bisector.settings import options
 
 _CONFIG_EXAMPLES = """\
 examples:

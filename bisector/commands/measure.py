@@ -7,19 +7,19 @@ import shutil
 import sys
 from pathlib import Path
 
-from bisector import options, preflight, process
+from bisector import preflight, process
+from bisector.bisection.judging import Judging
 from bisector.commands.arguments import Verbs, add_json, add_quiet, add_repo, add_run_dir, add_verb
 from bisector.commands.output import write_json
 from bisector.errors import UserError
 from bisector.events import Planned, TrialJudged
 from bisector.fleet.local import local_engine
 from bisector.history.repository import Repository
-from bisector.judging import Judging
 from bisector.model import Commit, Verdict
 from bisector.record.rundir import RunDirectory, state_home
 from bisector.report.display import Display, display_for
 from bisector.report.status import TrialView, trial_to_json
-from bisector.settings import Settings
+from bisector.settings import Settings, options
 from bisector.trial import TrialRequest
 
 _EXAMPLES = """\

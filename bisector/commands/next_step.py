@@ -3,11 +3,11 @@
 import argparse
 from pathlib import Path
 
-from bisector import running
+from bisector.bisection import running
+from bisector.bisection.next_step import next_step
 from bisector.commands.arguments import Verbs, add_quiet, add_run_dir, add_verb, run_directory
 from bisector.commands.bisect import conclude
 from bisector.commands.output import note
-from bisector.next_step import next_step
 from bisector.record.store import Store
 
 _EXAMPLES = """\

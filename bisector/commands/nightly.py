@@ -6,7 +6,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from bisector import running
+from bisector.bisection import running
 from bisector.commands.arguments import Verbs, add_json, add_quiet, add_verb
 from bisector.commands.output import note, write, write_json
 from bisector.errors import BisectorError, UserError

@@ -7,25 +7,25 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bisector import options, running, standing
+from bisector.bisection import running, standing
+from bisector.bisection.kinship import Kinship
 from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_verb, count, seed
 from bisector.commands.output import note, write, write_json
-from bisector.experience import Experience, experience
 from bisector.fleet.local import kernel_builder
 from bisector.history.graphsource import graph_of_range
 from bisector.history.ranges import Range, check_range
 from bisector.history.repository import Repository
 from bisector.history.trees import Trees
-from bisector.kinship import Kinship
 from bisector.machine.host import host_id
 from bisector.model import Relevance
-from bisector.planning import Asked, forecast
+from bisector.planning.experience import Experience, experience
+from bisector.planning.plan import Asked, forecast
 from bisector.record.index import Index
 from bisector.report.display import display_for
 from bisector.report.forecast import Forecast, forecast_lines, to_json
 from bisector.report.progress import print_lines
 from bisector.report.text import as_text
-from bisector.settings import Settings
+from bisector.settings import Settings, options
 
 _EXAMPLES = """\
 examples:

@@ -3,11 +3,11 @@
 import argparse
 from pathlib import Path
 
-from bisector import plotting
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, count, run_directory
 from bisector.commands.output import note, write
 from bisector.errors import UserError
-from bisector.plotting import Kind
+from bisector.publishing import plotting
+from bisector.publishing.plotting import Kind
 from bisector.record.store import Store
 from bisector.report.drawing import Picture, draw
 

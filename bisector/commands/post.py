@@ -4,18 +4,19 @@ import argparse
 import shlex
 from pathlib import Path
 
-from bisector import options, posting
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
 from bisector.commands.output import write
 from bisector.errors import BisectorError
 from bisector.history.maintainers import Proposal, propose
 from bisector.history.repository import Repository
 from bisector.post import login
+from bisector.publishing import posting
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
 from bisector.report import letter
 from bisector.report.addresses import parse
 from bisector.report.document import Report
+from bisector.settings import options
 
 _EXAMPLES = """\
 examples:

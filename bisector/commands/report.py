@@ -3,14 +3,15 @@
 import argparse
 from pathlib import Path
 
-from bisector import options, paging, plotting, posting, reporting
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
 from bisector.commands.output import write
 from bisector.errors import UserError
+from bisector.publishing import paging, plotting, posting, reporting
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
 from bisector.report.document import Report
 from bisector.report.formats import RENDERERS, Format
+from bisector.settings import options
 
 _EXAMPLES = """\
 examples:

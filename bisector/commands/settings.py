@@ -2,9 +2,9 @@
 
 import argparse
 
-from bisector import options
 from bisector.commands.arguments import Verbs, add_verb
 from bisector.commands.output import write
+from bisector.settings import options
 
 _EXAMPLES = """\
 examples:

@@ -6,8 +6,8 @@ import sys
 
 from rich.console import Console
 
-from bisector import standing
-from bisector.bisection import GIT_LOG
+from bisector.bisection import standing
+from bisector.bisection.loop import GIT_LOG
 from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_verb, run_directory
 from bisector.commands.output import write, write_json
 from bisector.errors import UserError

@@ -5,7 +5,7 @@ import shutil
 from contextlib import closing
 from pathlib import Path
 
-from bisector import keeping, options, process, resources
+from bisector import keeping, process, resources
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
 from bisector.commands.output import write
 from bisector.history.repository import Repository
@@ -17,7 +17,7 @@ from bisector.machine.vm import domain_prefix
 from bisector.model import State
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
-from bisector.settings import Settings
+from bisector.settings import Settings, options
 
 
 def add(verbs: Verbs) -> None:

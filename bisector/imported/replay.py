@@ -1,8 +1,8 @@
 """What the verdicts on imported trials amount to, in the history of a repository."""
 
+from bisector.bisection.judging import Judging, Numbered
 from bisector.errors import BisectorError
 from bisector.history.repository import Repository
-from bisector.judging import Judging, Numbered
 from bisector.model import Commit, State, Terms, Verdict
 from bisector.record.rows import BisectionRow
 

@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from bisector.errors import UserError
+from bisector.figures import JobFigures, Run
 from bisector.history.repository import Repository
 from bisector.imported import outputs
 from bisector.imported.outputs import Read
 from bisector.imported.sheet import Entry, Expected, File
-from bisector.model import Commit, JobFigures, Origin, Run, Stage, Timings, Trial, Verdict
+from bisector.model import Commit, Origin, Stage, Timings, Trial, Verdict
 from bisector.record import artifacts
 from bisector.workload.fio import Output, told_apart
 

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol, Self
 
-from bisector.compilers import check_unchanged
+from bisector.bisection.compilers import check_unchanged
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, KernelFault
 from bisector.kernel import edits, elf, entries, kconfig, modules, quirks, signature, sources, toolchain

@@ -10,14 +10,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bisector import configfile, kinds, options, resources
+from bisector import resources
 from bisector.errors import UserError
-from bisector.kinds import Kind, Unfit
 from bisector.model import Direction
-from bisector.option_table import BY_KEY
-from bisector.options import Given
 from bisector.report.addresses import parse
-from bisector.settings import Settings
+from bisector.settings import Settings, configfile, kinds, options
+from bisector.settings.kinds import Kind, Unfit
+from bisector.settings.option_table import BY_KEY
+from bisector.settings.options import Given
 
 _JOB_HEADER = re.compile(r"\s*\[\[\s*job\s*\]\]\s*(?:#.*)?")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?")

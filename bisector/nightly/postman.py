@@ -8,10 +8,10 @@ from email.utils import formatdate, make_msgid
 from pathlib import Path
 from typing import Protocol
 
-from bisector import posting
 from bisector.errors import InfraError
 from bisector.nightly.plan import Job, Send
 from bisector.post import login, smtp
+from bisector.publishing import posting
 from bisector.record.mails import Mails
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store

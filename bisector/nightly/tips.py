@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bisector import preflight, running
+from bisector import preflight
 from bisector.analysis.classify import least_job_iops
 from bisector.analysis.settle import Measured
-from bisector.attempts import Attempts
+from bisector.bisection import running
+from bisector.bisection.attempts import Attempts
+from bisector.bisection.measuring import Settled, settle
 from bisector.events import Listener
 from bisector.history.repository import Repository
-from bisector.measuring import Settled, settle
 from bisector.model import Commit, Trial
 from bisector.nightly.plan import Job
 from bisector.record import inputs

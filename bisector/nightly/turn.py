@@ -10,16 +10,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bisector import process, running, standing
+from bisector import process
 from bisector.analysis.classify import least_job_iops
 from bisector.analysis.settle import Measured
+from bisector.bisection import running, standing
+from bisector.bisection.judging import Judging
 from bisector.deadline import Deadline
 from bisector.errors import BisectorError, EndsDoNotReproduce, InfraError, Interrupted, UserError
 from bisector.events import Listener, Note
 from bisector.history.fetching import Branch
 from bisector.history.ranges import Range, check_range
 from bisector.history.repository import Repository
-from bisector.judging import Judging
 from bisector.model import Commit, State
 from bisector.nightly.budget import until
 from bisector.nightly.plan import Job, Rule

@@ -8,25 +8,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bisector.compilers import BuildTry
+from bisector.bisection.compilers import BuildTry
+from bisector.figures import CacheStatus, Contention, CpuUse, DiskFigures, EarlyStop, JobFigures, Latency, Run
 from bisector.model import (
     Artifact,
-    CacheStatus,
     Commit,
     Compiler,
-    Contention,
-    CpuUse,
-    DiskFigures,
-    EarlyStop,
     Fault,
-    JobFigures,
     Kernel,
-    Latency,
     Mattering,
     NotChanged,
     Origin,
     Relevance,
-    Run,
     State,
     Taken,
     Timings,

@@ -15,7 +15,7 @@ from bisector.report.text import clean
 _SIDES = (Verdict.OLD, Verdict.NEW)
 
 
-# Without a repository the dates are all there is (bisector.reporting).
+# Without a repository the dates are all there is (bisector.publishing.reporting).
 _ORDERS = {True: "in the order of history", False: "by date"}
 _CHANGED = {Kind.REVERTED: "new end without", Kind.PICKED: "old end with", Kind.COMMIT: ""}
 

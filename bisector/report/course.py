@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from bisector.events import Event, IopsSample, Note, Planned, StageStarted, TrialJudged
-from bisector.model import Run, Stage, Terms
+from bisector.figures import Run
+from bisector.model import Stage, Terms
 from bisector.report import units
 from bisector.report.table import figures
 from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, cut, left, right, shorten

@@ -10,7 +10,7 @@ from itertools import chain
 
 import numpy as np
 
-from bisector.model import Run
+from bisector.figures import Run
 from bisector.workload.series import Floats, Series, resample
 
 TOGETHER = 0

@@ -1,13 +1,14 @@
 """The report of a bisection as one document of facts, whatever form it is read in.
 
-Made from the record by :mod:`bisector.reporting`; what is said of it, and in which order, is
+Made from the record by :mod:`bisector.publishing.reporting`; what is said of it, and in which order, is
 :mod:`bisector.report.sections`, and each format is a renderer of those sections.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bisector.model import Commit, Contention, Run, State, Trial, Verdict
+from bisector.figures import Contention, Run
+from bisector.model import Commit, State, Trial, Verdict
 from bisector.report.status import BisectionView, TrialView
 
 

@@ -81,21 +81,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bisector.model import (
-    CacheStatus,
-    Commit,
-    Direction,
-    Kind,
-    Relevance,
-    Run,
-    State,
-    Strategy,
-    Taken,
-    Terms,
-    Timings,
-    Trial,
-    Verdict,
-)
+from bisector.figures import CacheStatus, Run
+from bisector.model import Commit, Direction, Kind, Relevance, State, Strategy, Taken, Terms, Timings, Trial, Verdict
 
 SCHEMA = 1
 

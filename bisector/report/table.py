@@ -8,7 +8,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bisector.model import Fault, JobFigures, Run, Stage, Terms, Verdict
+from bisector.figures import JobFigures, Run
+from bisector.model import Fault, Stage, Terms, Verdict
 from bisector.report import units
 from bisector.report.status import BisectionView, TrialView, ours_s
 from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, clean, left, right, shorten, wrapped

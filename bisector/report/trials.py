@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from bisector.model import JobFigures, Run, Terms, Verdict
+from bisector.figures import JobFigures, Run
+from bisector.model import Terms, Verdict
 from bisector.report import units
 from bisector.report.blocks import Column, Table
 from bisector.report.document import Report, Row

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bisector.model import CacheStatus
+from bisector.figures import CacheStatus
 
 _MODES = ("writeback", "writethrough", "passthrough")
 _DEVICE_NUMBER = re.compile(r"\((\d+),\s*(\d+)\)")

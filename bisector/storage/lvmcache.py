@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from bisector.errors import BisectorError, InfraError, KernelFault, UserError
-from bisector.model import CacheStatus, FaultKind, Shell, Stage
+from bisector.figures import CacheStatus
+from bisector.model import FaultKind, Shell, Stage
 from bisector.settings import StorageSettings
 from bisector.steps import FailedStep, Step, run_steps
 from bisector.storage import disks, dmcache, ext4

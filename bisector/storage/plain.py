@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from bisector.model import CacheStatus, Shell
+from bisector.figures import CacheStatus
+from bisector.model import Shell
 from bisector.settings import StorageSettings
 from bisector.steps import Step, run_steps
 from bisector.storage import disks, ext4

@@ -5,7 +5,8 @@ from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 from bisector.errors import UserError
-from bisector.model import CacheStatus, Shell
+from bisector.figures import CacheStatus
+from bisector.model import Shell
 from bisector.settings import StorageSettings
 from bisector.storage import lvmcache, plain
 

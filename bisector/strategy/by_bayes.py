@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from bisector.analysis.settle import Again
+from bisector.bisection.judging import Judging
 from bisector.history.bisect import Bisect
 from bisector.history.ground import Ground
 from bisector.history.posterior import Facts
@@ -15,7 +16,6 @@ from bisector.history.ranges import Range
 from bisector.history.repository import Repository
 from bisector.history.search import Answer, Ending, Try, Undo
 from bisector.history.steps import MergeBaseIsNew
-from bisector.judging import Judging
 from bisector.model import Commit, Kind, State, Terms, Verdict
 from bisector.report.units import share
 from bisector.strategy.by_git import merge_base_is_new, outside_paths

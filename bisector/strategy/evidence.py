@@ -13,6 +13,7 @@ import numpy as np
 
 from bisector.analysis.classify import least_job_iops
 from bisector.analysis.settle import Measured, Untestable
+from bisector.bisection.judging import Judging
 from bisector.history.choice import Costs
 from bisector.history.confirm import Problem
 from bisector.history.graph import Floats, Mask
@@ -20,7 +21,6 @@ from bisector.history.ground import Ground
 from bisector.history.likelihood import Kernel, Levels, Noise, Reading, Weighing
 from bisector.history.posterior import Facts, as_mask, prior
 from bisector.history.search import Search
-from bisector.judging import Judging
 from bisector.model import Direction, NotChanged, Trial, Verdict
 
 # A commit between two with equal kernels: no evidence makes up for this, short of hashes that collide.

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from bisector.bisection.judging import Judging
 from bisector.history.ranges import Range
-from bisector.judging import Judging
 from bisector.model import Commit, Kernel, Kind, Mattering, State
 
 

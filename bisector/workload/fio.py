@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from bisector.model import CpuUse, DiskFigures, JobFigures, Latency, LatencyKind
+from bisector.figures import CpuUse, DiskFigures, JobFigures, Latency, LatencyKind
 
 # fio's JSON has no types of its own; nothing of it leaves this module untyped.
 _Json: TypeAlias = Mapping[str, Any]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
-from bisector.model import CpuUse, Latency
+from bisector.figures import CpuUse, Latency
 from bisector.workload import fiounits
 from bisector.workload.fio import DIRECTIONS, OutputUnreadable
 from bisector.workload.fiounits import KIB, Printed

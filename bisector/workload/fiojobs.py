@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from bisector.model import CpuUse, Latency, LatencyKind
+from bisector.figures import CpuUse, Latency, LatencyKind
 from bisector.workload import fiolines, fiounits
 from bisector.workload.fio import DIRECTIONS, SECOND_OUTPUT, OutputUnreadable
 from bisector.workload.fioblocks import Block, Direction

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from bisector.model import DiskFigures, JobFigures, LatencyKind
+from bisector.figures import DiskFigures, JobFigures, LatencyKind
 from bisector.workload import fioblocks, fiolines
 from bisector.workload.fio import DIRECTIONS, SECOND_OUTPUT, Output, OutputUnreadable, told_apart
 from bisector.workload.fioblocks import Block, Direction, Total

@@ -15,7 +15,8 @@ from bisector.analysis.early_stop import StopRule
 from bisector.deadline import Deadline
 from bisector.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.events import IopsSample
-from bisector.model import CacheStatus, CommandResult, Contention, EarlyStop, FaultKind, JobFigures, Run, Shell, Stage
+from bisector.figures import CacheStatus, Contention, EarlyStop, JobFigures, Run
+from bisector.model import CommandResult, FaultKind, Shell, Stage
 from bisector.settings import WorkloadSettings
 from bisector.steps import FailedStep, Step, run_steps
 from bisector.workload import fio, jobfile, steering

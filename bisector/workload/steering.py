@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bisector.analysis.early_stop import Progress, StopRule, decide
-from bisector.model import EarlyStop, JobFigures, Shell
+from bisector.figures import EarlyStop, JobFigures
+from bisector.model import Shell
 from bisector.workload import fio
 
 OnStatus = Callable[[float, float], None]

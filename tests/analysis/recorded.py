@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from bisector.model import CacheStatus, Commit, Contention, Fault, JobFigures, Run, Stage, Timings, Trial
+from bisector.figures import CacheStatus, Contention, JobFigures, Run
+from bisector.model import Commit, Fault, Stage, Timings, Trial
 from bisector.workload.fiotext import parse_text
 
 RECORDED = Path(__file__).parent.parent / "data" / "recorded-runs"

@@ -5,7 +5,8 @@ import pytest
 
 from bisector.analysis.classify import classify, least_job_iops
 from bisector.errors import InfraError, UserError
-from bisector.model import Direction, EarlyStop, Fault, FaultKind, Stage, StopReason, Verdict
+from bisector.figures import EarlyStop, StopReason
+from bisector.model import Direction, Fault, FaultKind, Stage, Verdict
 from tests.analysis.recorded import job, run, trial
 
 UP, DOWN = Direction.IMPROVEMENT, Direction.REGRESSION

@@ -18,7 +18,7 @@ from bisector.analysis.early_stop import (
     holds,
     reached_s,
 )
-from bisector.model import EarlyStop, StopReason
+from bisector.figures import EarlyStop, StopReason
 from bisector.workload.series import parse_iops_log, resample
 
 DATA = Path(__file__).parent.parent / "data" / "fio"

@@ -4,7 +4,8 @@ from dataclasses import replace
 import pytest
 
 from bisector.analysis.quality import Limits, weaknesses
-from bisector.model import EarlyStop, Fault, FaultKind, Origin, Run, Stage, StopReason
+from bisector.figures import EarlyStop, Run, StopReason
+from bisector.model import Fault, FaultKind, Origin, Stage
 from tests.analysis.recorded import FULL, QUIET, job, run, trial
 
 LIMITS = Limits(max_other_cores=0.5, max_steal_share=0.05, asked_runtime_s=40)

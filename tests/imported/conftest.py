@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector import standing
+from bisector.bisection import standing
 from bisector.cli import main
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bisector import options
 from bisector.errors import InfraError, UserError
 from bisector.machine.attach import attached, leftovers
 from bisector.machine.testdisk import ExistingDisk
-from bisector.settings import DiskSettings
+from bisector.settings import DiskSettings, options
 
 SIZE_BYTES = 1 << 20
 

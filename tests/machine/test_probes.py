@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from bisector import options
 from bisector.errors import UserError
+from bisector.figures import Contention
 from bisector.findings import Grade
 from bisector.machine import accelerator, places, probes
 from bisector.machine.definition import DomainSpec
 from bisector.machine.host import ContentionMeter
 from bisector.machine.hypervisor import Hypervisor
-from bisector.model import Contention
-from bisector.settings import Accelerator, ContentionSettings, MachineSettings
+from bisector.settings import Accelerator, ContentionSettings, MachineSettings, options
 from tests.machine.test_accelerator import Offering
 
 KVM, TCG = Accelerator.KVM, Accelerator.TCG

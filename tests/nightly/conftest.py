@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from tenacity import wait_none
 
-from bisector import attempts, preflight, running
+from bisector import preflight
+from bisector.bisection import attempts, running
 from bisector.errors import InfraError
 from bisector.events import Event as Told
 from bisector.events import Listener, Note

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bisector import running
+from bisector.bisection import running
 from bisector.cli import main
 from bisector.nightly import timer
 from bisector.record.nights import HISTORY, Concluded, nights_home

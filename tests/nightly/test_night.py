@@ -263,7 +263,7 @@ def test_bisection_that_fails_each_night_is_given_up(world: World, monkeypatch: 
     def fails(*_: object) -> None:
         raise InfraError("no room on the disk")
 
-    monkeypatch.setattr("bisector.running.go_on", fails)
+    monkeypatch.setattr("bisector.bisection.running.go_on", fails)
     for _ in range(3):
         world.night()
     assert world.story().open is None
@@ -451,7 +451,7 @@ def test_killed_before_a_run_has_its_record(world: World, monkeypatch: pytest.Mo
         raise fakes.Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("bisector.running.Store.create", killed)
+        patch.setattr("bisector.bisection.running.Store.create", killed)
         with pytest.raises(fakes.Killed):
             world.night()
     world.night()

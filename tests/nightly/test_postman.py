@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from tenacity import wait_none
 
-from bisector import posting
 from bisector.errors import InfraError
 from bisector.nightly import plan
 from bisector.nightly.plan import Job
 from bisector.nightly.postman import ByMail
+from bisector.publishing import posting
 from bisector.record.store import Store
 from tests.post import servers
 from tests.post.servers import serving

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from tenacity import wait_none
 
-from bisector import posting
 from bisector.errors import InfraError, UserError
 from bisector.events import Event, Note
 from bisector.model import Direction, State
 from bisector.post import smtp
-from bisector.posting import DRAFT, Post, Wishes, claim_of
+from bisector.publishing import posting
+from bisector.publishing.posting import DRAFT, Post, Wishes, claim_of
 from bisector.record.mails import Mail, Mails, Outcome
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store

@@ -3,20 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.model import (
-    CpuUse,
-    Direction,
-    DiskFigures,
-    Fault,
-    FaultKind,
-    Latency,
-    LatencyKind,
-    Origin,
-    Stage,
-    Timings,
-    Trial,
-    Verdict,
-)
+from bisector.figures import CpuUse, DiskFigures, Latency, LatencyKind
+from bisector.model import Direction, Fault, FaultKind, Origin, Stage, Timings, Trial, Verdict
 from bisector.record.rows import BisectionRow
 from tests.examples import EARLY, cache, commit, kernel, run, trial
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from bisector import options
 from bisector.record import inputs
+from bisector.settings import options
 
 
 def test_a_later_edit_of_an_input_changes_nothing(tmp_path: Path) -> None:

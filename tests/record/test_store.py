@@ -15,21 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bisector.compilers import BuildTry
+from bisector.bisection.compilers import BuildTry
 from bisector.errors import InfraError, UserError
-from bisector.model import (
-    Compiler,
-    Fault,
-    FaultKind,
-    JobFigures,
-    Kind,
-    Mattering,
-    NotChanged,
-    Relevance,
-    Run,
-    Stage,
-    State,
-)
+from bisector.figures import JobFigures, Run
+from bisector.model import Compiler, Fault, FaultKind, Kind, Mattering, NotChanged, Relevance, Stage, State
 from bisector.record import schema
 from bisector.record.database import DATABASE
 from bisector.record.mails import Mail, Mails, Outcome

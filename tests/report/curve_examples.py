@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bisector.model import EarlyStop, Run, StopReason
+from bisector.figures import EarlyStop, Run, StopReason
 from bisector.report.curves import Logged, Measured
 from bisector.workload.series import Series, parse_iops_log
 from tests import examples

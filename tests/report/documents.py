@@ -3,7 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.model import Commit, Contention, Verdict
+from bisector.figures import Contention
+from bisector.model import Commit, Verdict
 from bisector.report.document import Asked, Envelope, Host, Origin, Report, Row, Workload
 from bisector.report.formats import RENDERERS, Format
 from bisector.report.status import BisectionView, TrialView

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bisector import reporting
 from bisector.history.posterior import Posterior
 from bisector.model import Verdict
+from bisector.publishing import reporting
+from bisector.publishing.replaying import narrowed
 from bisector.record.store import Store
-from bisector.replaying import narrowed
 from bisector.report.narrowing import After, Belief, narrowing
 from tests import recorded_run
 from tests.history import histories

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.model import Direction, EarlyStop, State, StopReason, Verdict
+from bisector.figures import EarlyStop, StopReason
+from bisector.model import Direction, State, Verdict
 from bisector.report import as_markdown, as_text, compare
 from bisector.report.blocks import Column, Listing, Table
 from bisector.report.compare import Metric, change, metric_line

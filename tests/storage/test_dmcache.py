@@ -2,7 +2,7 @@
 
 import pytest
 
-from bisector.model import CacheStatus
+from bisector.figures import CacheStatus
 from bisector.storage.dmcache import (
     CacheDevices,
     CacheUnusable,

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bisector import options
+from bisector.bisection.judging import Judging
+from bisector.figures import EarlyStop, StopReason
 from bisector.history.graph import RangeGraph
 from bisector.history.ground import Ground
 from bisector.history.likelihood import Kernel
-from bisector.judging import Judging
-from bisector.model import Commit, Direction, EarlyStop, Kind, NotChanged, StopReason, Trial, Verdict
-from bisector.settings import Settings
+from bisector.model import Commit, Direction, Kind, NotChanged, Trial, Verdict
+from bisector.settings import Settings, options
 from bisector.strategy.conclusion import Standing
 from bisector.strategy.evidence import Case, Known
 from tests import fakes

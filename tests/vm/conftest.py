@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from bisector import options
 from bisector.deadline import Deadline
 from bisector.fleet.local import kernel_builder
 from bisector.resources import cache_home
+from bisector.settings import options
 from tests.demo import history
 from tests.demo.run import newest_tarball
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from bisector import options
 from bisector.analysis.early_stop import StopRule
+from bisector.figures import StopReason
 from bisector.fleet.local import local_engine
 from bisector.history.repository import Repository
-from bisector.model import StopReason
+from bisector.settings import options
 from bisector.trial import TrialRequest
 from bisector.workload import fio
 from bisector.workload.series import parse_iops_log

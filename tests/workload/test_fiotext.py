@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bisector.model import CpuUse, JobFigures, Latency, LatencyKind
+from bisector.figures import CpuUse, JobFigures, Latency, LatencyKind
 from bisector.workload import fio
 from bisector.workload.fio import Output, OutputUnreadable
 from bisector.workload.fiotext import parse_text

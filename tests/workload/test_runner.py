@@ -10,7 +10,8 @@ from bisector import process
 from bisector.analysis.early_stop import StopRule
 from bisector.errors import InfraError, KernelFault, UserError
 from bisector.events import IopsSample
-from bisector.model import CacheStatus, Contention, FaultKind, Run, Shell, Stage, StopReason
+from bisector.figures import CacheStatus, Contention, Run, StopReason
+from bisector.model import FaultKind, Shell, Stage
 from bisector.settings import WorkloadSettings
 from bisector.workload import fio, steering
 from bisector.workload.runner import check_job, run_once

@@ -1,0 +1,222 @@
+"""The loop over commits: both ends, then whatever the strategy asks for, until it has an answer.
+
+One thread owns the state, and the state is the store's facts: after every trial everything is
+derived again from them. Killed at any moment, the next process does the same with the same facts.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from bisector.analysis.settle import Again, Measured, Untestable
+from bisector.bisection.attempts import Attempts
+from bisector.bisection.judging import Judging
+from bisector.bisection.settling import CompilerChoice
+from bisector.bisection.stopping import stop_rule
+from bisector.errors import EndsDoNotReproduce
+from bisector.events import Listener, Note, Planned, TrialJudged
+from bisector.fleet.engine import Engine
+from bisector.history.bisect import Bisect
+from bisector.history.ground import Ground
+from bisector.history.ranges import Range
+from bisector.history.repository import Repository
+from bisector.history.undo import CannotBeHad, changed_end
+from bisector.model import Commit, Kind, NotChanged, Strategy, Trial, Verdict
+from bisector.record.store import Store
+from bisector.settings import Settings
+from bisector.strategy.by_bayes import ByBayes
+from bisector.strategy.by_git import ByGit
+from bisector.strategy.evidence import Known
+from bisector.strategy.mirror import Mirror
+from bisector.strategy.steps import Kin, Measure, MeasureChanged, Outcome, Outlook, Searcher
+from bisector.trial import TrialRequest
+
+GIT_LOG = "bisect.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Bisection:
+    """A bisection in progress; ``skips`` are the hashes a person knows to be untestable."""
+
+    wanted: Range
+    skips: tuple[str, ...]
+    settings: Settings
+    run_dir: Path
+    store: Store
+    repository: Repository
+    bisect: Bisect
+    engine: Engine
+    tell: Listener
+    kin: Kin
+
+    @property
+    def judging(self) -> Judging:
+        """All verdicts, from all facts so far."""
+        return Judging(self.settings, self.store.trials(), self.wanted.old.sha, self.wanted.new.sha)
+
+    @property
+    def _attempts(self) -> Attempts:
+        return Attempts(self.store, self.tell)
+
+    def run(self) -> Outcome:
+        """Go on until there is an answer.
+
+        Raises :class:`EndsDoNotReproduce` when there is nothing to bisect, :class:`InfraError`
+        when our own side keeps failing. Everything measured is in the store either way.
+        """
+        self.prepare()
+        searcher = _SEARCHERS[self.settings.bisect.strategy](self)
+        searcher.begin()
+        while not isinstance(step := self._next(searcher), Outcome):
+            match step:
+                case Measure(commit=commit, purpose=purpose, outlook=outlook, whole=whole):
+                    self._measure(commit, purpose, outlook, whole=whole)
+                case MeasureChanged():
+                    self._measure_changed(step)
+        return step
+
+    def prepare(self) -> None:
+        """What comes before the search: a compiler, the ends, as often as wished, and what can matter between them.
+
+        Raises what :meth:`run` does.
+        """
+        self._tell_again(lambda trial: True)
+        wished = bool(self.settings.kernel.compilers)
+        CompilerChoice(wished, self.engine, self.store, self._attempts, self.tell).settle(self._ends)
+        self._measure_ends()
+        self._repeat_ends()
+        self._count_what_matters()
+
+    @property
+    def _ends(self) -> tuple[Commit, Commit]:
+        return self.wanted.old, self.wanted.new
+
+    def _next(self, searcher: Searcher) -> Measure | MeasureChanged | Outcome:
+        """What comes next; what git was told on the way is written down beside the record."""
+        step = searcher.next()
+        new = self.run_dir / f"{GIT_LOG}.new"
+        new.write_text(searcher.log(), encoding="utf-8")
+        new.replace(self.run_dir / GIT_LOG)
+        return step
+
+    def _measure_ends(self) -> None:
+        terms = self.settings.bisect.terms
+        for commit, word in zip(self._ends, (terms.old, terms.new), strict=True):
+            while (judgement := self.judging.judge(commit.sha)) is None:
+                self._measure(commit, f"the {word} end", Outlook(), whole=True)
+            if judgement.verdict is Verdict.SKIP:
+                raise EndsDoNotReproduce(
+                    f"the {word} end {commit.short} cannot be judged: {judgement.why}",
+                    "choose an end that builds, boots and survives the workload",
+                )
+        line = self.judging.threshold()
+        if line is None:
+            raise RuntimeError("both ends are measured and there is no threshold")
+        origin = "given" if line.given else "middle of the gap between the ends"
+        self.tell(Note(f"threshold {line.iops:,.0f} IOPS ({origin}: {line.old_iops:,.0f} and {line.new_iops:,.0f})"))
+        # When the old end was measured there was no threshold yet.
+        self._tell_again(lambda trial: trial.commit.sha == self.wanted.old.sha)
+
+    def _repeat_ends(self) -> None:
+        """The ends in turn, until each has as many sound readings as wished, or can have no more."""
+        terms, wished = self.settings.bisect.terms, self.settings.bisect.calibrate
+        for number in range(2, wished + 1):
+            for commit, word in zip(self._ends, (terms.old, terms.new), strict=True):
+                while len(self.judging.sound(commit.sha)) < number and self._can_be_measured(commit):
+                    self._measure(commit, f"the {word} end, {number} of {wished}", Outlook(), whole=True)
+
+    def _can_be_measured(self, commit: Commit) -> bool:
+        return not isinstance(self.judging.since(commit.sha), Untestable)
+
+    def _count_what_matters(self) -> None:
+        """Say and record once which commits can matter, which the ends' builds tell."""
+        relevance = self.store.relevance()
+        if relevance is None:
+            old, new = (self.judging.settlement(end.sha) for end in self._ends)
+            if not (isinstance(old, Measured) and isinstance(new, Measured) and old.trial.kernel and new.trial.kernel):
+                return
+            mattering = self.kin.mattering(self.wanted, old.trial.kernel, new.trial.kernel)
+            if mattering is None:
+                return
+            self.store.set_mattering(mattering)
+            relevance = mattering.relevance
+        self.tell(Note(relevance.sentence))
+
+    def _tell_again(self, which: Callable[[Trial], bool]) -> None:
+        """Tell what is known of some trials: a resumed run's, or an end's with the threshold."""
+        for n, trial, judgement in self.judging.judged_trials():
+            if which(trial):
+                self.tell(TrialJudged(n, trial, judgement.verdict, judgement.why))
+
+    def _measure_changed(self, step: MeasureChanged) -> None:
+        """One trial of an end without a commit, or with it; where that cannot be had, this is the fact."""
+        first_parent = self.wanted.first_parent
+        made = changed_end(self.repository, step.kind, step.commit, step.end, first_parent=first_parent)
+        how = "without" if step.kind is Kind.REVERTED else "with"
+        what = f"{step.end.short} {how} {step.commit.short}"
+        if isinstance(made, CannotBeHad):
+            self.store.add_not_changed(NotChanged(step.kind, step.commit.sha, step.end.sha, made.reason))
+            self.tell(Note(f"there is no {what}: {made.reason}"))
+            return
+        self._measure(made.commit, what, step.outlook, whole=True, kind=step.kind, changed_by=step.commit.sha)
+
+    def _measure(
+        self,
+        commit: Commit,
+        purpose: str,
+        outlook: Outlook,
+        *,
+        whole: bool,
+        kind: Kind = Kind.COMMIT,
+        changed_by: str | None = None,
+    ) -> None:
+        """One trial into the store; ``whole``: its runs are not stopped early."""
+        judging = self.judging
+        whole = whole or commit in self._ends  # the threshold comes from their whole runs
+        self._plan(judging, commit, purpose, outlook)
+        # A kernel that has its figures and is asked for again is not to be told that it has them.
+        known = isinstance(judging.settlement(commit.sha), Measured)
+        others = judging.whole_kernels if whole else judging.measured_kernels
+        stop = None if whole else stop_rule(judging, self.run_dir)
+        request = TrialRequest(self.store.next_n, commit, {} if known else others, self.store.compilers(), stop)
+        trial = self._attempts.at(commit, partial(self.engine.measure, request))
+        n = self.store.add_trial(replace(trial, kind=kind, changed_by=changed_by))
+        judged = next(one for one in self.judging.judged_trials() if one[0] == n)
+        self.tell(TrialJudged(n, judged[1], judged[2].verdict, judged[2].why))
+
+    def _plan(self, judging: Judging, commit: Commit, purpose: str, outlook: Outlook) -> None:
+        again = judging.since(commit.sha)
+        tried = any(trial.commit.sha == commit.sha for _, trial in judging.trials)
+        why = ""
+        if tried:
+            why = f"again: {again.why}" if isinstance(again, Again) else "once more"
+        text = ", ".join(filter(None, (purpose, why)))
+        planned = Planned(self.store.next_n, commit, text, outlook.candidates, outlook.trials_left, outlook.probability)
+        self.tell(planned)
+
+    def known(self) -> Known:
+        """What is on record beside the trials."""
+        return Known(self.skips, self.store.mattering(), self.store.not_changed(), self.bisect.bases)
+
+
+def _by_bayes(loop: Bisection) -> Searcher:
+    return ByBayes(
+        wanted=loop.wanted,
+        terms=loop.settings.bisect.terms,
+        repository=loop.repository,
+        bisect=loop.bisect,
+        kin=loop.kin,
+        ground=Ground.of(loop.repository, loop.wanted, loop.settings.bisect.suspects),
+        now=lambda: loop.judging,
+        known=loop.known,
+        mirror=Mirror(loop.bisect, loop.skips),
+    )
+
+
+def _by_git(loop: Bisection) -> Searcher:
+    terms = loop.settings.bisect.terms
+    return ByGit(loop.wanted, loop.skips, terms, loop.bisect, loop.kin, lambda: loop.judging, loop.tell)
+
+
+_SEARCHERS: dict[Strategy, Callable[[Bisection], Searcher]] = {Strategy.BAYES: _by_bayes, Strategy.GIT: _by_git}

@@ -1,0 +1,203 @@
+"""A run from what was asked to its end of some kind: what ``start``, ``resume`` and a night have in common."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from bisector import preflight, process
+from bisector.bisection import standing
+from bisector.bisection.kinship import Kinship
+from bisector.bisection.loop import Bisection
+from bisector.errors import BisectorError, EndsDoNotReproduce, Interrupted
+from bisector.events import Listener
+from bisector.fleet.engine import Engine
+from bisector.fleet.local import local_engine
+from bisector.history.bisect import Bisect
+from bisector.history.ground import check_suspects
+from bisector.history.ranges import Range, check_range
+from bisector.history.repository import Repository
+from bisector.history.terms import check_terms
+from bisector.history.trees import Trees
+from bisector.model import Compiler, State, Taken, Trial
+from bisector.publishing import posting
+from bisector.record import inputs
+from bisector.record.artifacts import adopt, remove_unfinished
+from bisector.record.index import Index, IndexEntry
+from bisector.record.rows import BisectionRow
+from bisector.record.rundir import RunDirectory, run_name
+from bisector.record.store import Store
+from bisector.settings import Settings, options
+from bisector.strategy.steps import Kin, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """What another run has measured and this one takes over: its directory, its trials, what built them."""
+
+    run_dir: Path
+    trials: tuple[tuple[int, Trial], ...]
+    compilers: tuple[Compiler, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a person, or a night, wants bisected; revisions and skips as typed, ``paths`` limit the range."""
+
+    repository: Path
+    old: str
+    new: str
+    settings: Settings
+    paths: tuple[str, ...] = ()
+    skips: tuple[str, ...] = ()
+    inherited: Inherited | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What measures commits, and what knows of kernels without building them."""
+
+    engine: Engine
+    kin: Kin
+
+
+Equip = Callable[[Settings, Path, Repository, Listener], AbstractContextManager[Equipment]]
+
+
+@contextmanager
+def here(settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[Equipment]:
+    """The equipment of this host, for as long as the bisection lasts."""
+    with local_engine(settings, run_dir, repository, tell) as engine:
+        yield Equipment(engine, Kinship(Trees(repository), engine.bench.builder, settings.bisect.first_parent))
+
+
+@contextmanager
+def begun(asked: Asked, run_dir: Path | None = None) -> Iterator[tuple[RunDirectory, Store]]:
+    """A new run, checked in every way that needs nothing built, recorded, and ours while the block lasts.
+
+    Raises :class:`UserError` for what cannot work; nothing is left of such a run.
+    """
+    check_terms(asked.settings.bisect.terms)
+    with Repository.open(asked.repository) as repository:
+        wanted = _wanted(repository, asked)
+        skips = tuple(sha for expression in asked.skips for sha in repository.expand(expression))
+    run = RunDirectory.create(run_dir, run_name(asked.old, asked.new))
+    with run.lock(), _gone_if_nothing_began(run):
+        preflight.check(asked.settings, run.path)
+        settings = inputs.keep(asked.settings, run.path)
+        row = _row(asked, repository.top, wanted, skips, settings)
+        with _recorded(run, row, asked.inherited) as store:
+            Index().add(IndexEntry(str(run.path), str(repository.top), asked.old, asked.new, row.created_at))
+            yield run, store
+
+
+def _recorded(run: RunDirectory, row: BisectionRow, inherited: Inherited | None) -> Store:
+    """The store of a new run, with what it takes over from another one."""
+    if inherited is None:
+        return Store.create(run.database, row)
+    source = inherited.run_dir
+    trials = [adopt(source, trial, run.path, n) for n, (_, trial) in enumerate(inherited.trials, 1)]
+    store = Store.create(run.database, row, trials, [Taken(str(source), n) for n, _ in inherited.trials])
+    store.set_compilers(inherited.compilers)
+    return store
+
+
+def _wanted(repository: Repository, asked: Asked) -> Range:
+    old, new = repository.resolve(asked.old), repository.resolve(asked.new)
+    for end in (old, new):
+        repository.check_kernel_tree(end)
+    wanted = Range(old, new, asked.settings.bisect.first_parent, asked.paths)
+    check_range(repository, wanted)
+    check_suspects(repository, asked.settings.bisect.suspects, new)
+    return wanted
+
+
+@contextmanager
+def _gone_if_nothing_began(run: RunDirectory) -> Iterator[None]:
+    """A start that is refused leaves no empty run directory behind."""
+    try:
+        yield
+    except BisectorError:
+        if not run.database.exists():
+            shutil.rmtree(run.path, ignore_errors=True)
+        raise
+
+
+def _row(asked: Asked, repository: Path, wanted: Range, skips: tuple[str, ...], settings: Settings) -> BisectionRow:
+    return BisectionRow(
+        repository=repository,
+        old_rev=asked.old,
+        old_sha=wanted.old.sha,
+        new_rev=asked.new,
+        new_sha=wanted.new.sha,
+        term_old=settings.bisect.terms.old,
+        term_new=settings.bisect.terms.new,
+        direction=settings.bisect.direction,
+        paths=wanted.paths,
+        first_parent=wanted.first_parent,
+        skips=skips,
+        settings=options.to_json(settings),
+        tool_version=version("bisector"),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def calibrated(loop: Bisection) -> Outcome:
+    """The ends alone, measured as often as wished."""
+    loop.prepare()
+    return Outcome(State.STOPPED, (), (), "both ends are measured; the search is still to be done")
+
+
+def go_on(
+    run: RunDirectory,
+    store: Store,
+    tell: Listener,
+    equip: Equip = here,
+    work: Callable[[Bisection], Outcome] = Bisection.run,
+) -> Outcome:
+    """Clean up after a killed process of this run, then go on to an end of some kind, and record which.
+
+    Raises what ended it otherwise; a :class:`KeyboardInterrupt` as :class:`Interrupted`.
+    """
+    asked = store.bisection()
+    if asked.repository is None:
+        raise RuntimeError("a bisection without a repository")
+    settings = options.from_json(asked.settings)
+    process.reap(run.path)
+    remove_unfinished(run.path, [artifact for _, trial in store.trials() for artifact in trial.artifacts])
+    store.set_state(State.RUNNING)
+    with _ends_recorded(run, store), Repository.open(asked.repository, run_marker=run.path) as repository:
+        old, new = repository.resolve(asked.old_sha), repository.resolve(asked.new_sha)
+        wanted = Range(old, new, asked.first_parent, asked.paths)
+        with ExitStack() as stack:
+            equipment = stack.enter_context(equip(settings, run.path, repository, tell))
+            bisect = stack.enter_context(Bisect(repository, run.path, wanted, settings.bisect.terms))
+            engine, kin = equipment.engine, equipment.kin
+            loop = Bisection(wanted, asked.skips, settings, run.path, store, repository, bisect, engine, tell, kin)
+            outcome = work(loop)
+        store.set_state(outcome.state, outcome.message)
+    shutil.rmtree(run.path / "build", ignore_errors=True)
+    if outcome.state is not State.STOPPED:
+        posting.leave_draft(run, store, tell)
+    return outcome
+
+
+@contextmanager
+def _ends_recorded(run: RunDirectory, store: Store) -> Iterator[None]:
+    """Whatever stops a bisection is written down, and the person is told how to go on."""
+    resume_line = f"go on with: {standing.resume_command(run.path)}"
+    try:
+        yield
+    except EndsDoNotReproduce as error:
+        store.set_state(State.FAILED, str(error))
+        raise
+    except KeyboardInterrupt as error:
+        store.set_state(State.STOPPED, "interrupted")
+        raise Interrupted("interrupted; everything measured is kept", resume_line) from error
+    except BisectorError as error:
+        store.set_state(State.STOPPED, str(error))
+        error.hint = "\n  ".join(filter(None, (error.hint, resume_line)))
+        raise

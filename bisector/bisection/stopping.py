@@ -1,0 +1,55 @@
+"""From a bisection's facts to the rule by which its next run may end early; reads the ends' IOPS logs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from bisector.analysis.early_stop import Floats, StopRule, batch_s, became_fast_s, guard_s
+from bisector.bisection.judging import Judging
+from bisector.figures import Run
+from bisector.model import Trial
+from bisector.workload.series import LogUnreadable, Series, parse_iops_log, resample
+
+_LOG = "*_iops*.log"
+
+
+def stop_rule(judging: Judging, run_dir: Path) -> StopRule | None:
+    """When a run may end early; None while there is no threshold, and where whole runs are wished for.
+
+    The ends are never to be measured by it: it comes from their whole runs.
+    """
+    line, workload = judging.threshold(), judging.settings.workload
+    if line is None or workload.full_runs:
+        return None
+    runtime_s = float(workload.runtime_s)
+    curves = [_batches(trial, run_dir, runtime_s) for trial in judging.fast_end_trials]
+    fast_after_s = [became_fast_s(jobs, runtime_s, line.iops) for jobs in curves]
+    return StopRule(line.iops, runtime_s, guard_s((*fast_after_s, *judging.above_after_s), runtime_s))
+
+
+def _batches(trial: Trial, run_dir: Path, runtime_s: float) -> tuple[Floats, ...]:
+    """Each reading job of the run that counts, in batches, by its log; nothing unless there is one for every job."""
+    run = trial.runs[-1]
+    found = tuple(_resampled(series, runtime_s) for series in _logs(trial, run, run_dir))
+    return found if len(found) == sum(job.direction == "read" for job in run.jobs) else ()
+
+
+def _logs(trial: Trial, run: Run, run_dir: Path) -> Iterator[Series]:
+    for artifact in trial.artifacts:
+        path = Path(artifact.name)
+        if path.parent.name != run.name or not path.match(_LOG):
+            continue
+        try:
+            series = parse_iops_log((run_dir / artifact.path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, LogUnreadable):
+            continue  # then there are fewer logs than jobs, and no curve
+        if series.end_ms.size:
+            yield series
+
+
+def _resampled(series: Series, runtime_s: float) -> Floats:
+    """To the last whole batch there is: fio logs no last interval that is not whole."""
+    step_ms = batch_s(runtime_s) * 1000
+    until_ms = np.floor(min(float(series.end_ms[-1]), runtime_s * 1000) / step_ms) * step_ms
+    return resample(series, step_ms, until_ms)

@@ -1,0 +1,151 @@
+"""What is read off one run: frozen records of figures; units are in the names. Nothing here concludes."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class StopReason(StrEnum):
+    """What was clear of a run before its time."""
+
+    ABOVE = "above"
+    NOT_ABOVE = "not above"
+
+
+class LatencyKind(StrEnum):
+    """What fio times: until an I/O is submitted, from then until it completes, and both together (fio(1))."""
+
+    SUBMISSION = "slat"
+    COMPLETION = "clat"
+    TOTAL = "lat"
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """The distribution of one kind of latency; ``percentiles_ns`` holds pairs of percent and nanoseconds."""
+
+    kind: LatencyKind
+    min_ns: float
+    max_ns: float
+    mean_ns: float
+    stddev_ns: float
+    percentiles_ns: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CpuUse:
+    """What a job took of a CPU over its run time; it is the same in each direction of the job."""
+
+    user_percent: float
+    system_percent: float
+    context_switches: int
+    major_faults: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobFigures:
+    """One fio job in one direction, as fio reported it (fio HOWTO, "Interpreting the output").
+
+    None is what was not reported: old versions of fio have no deviation of the IOPS, and a job can be told to
+    compute no percentiles.
+    """
+
+    name: str
+    direction: str
+    iops_mean: float
+    iops_stddev: float | None
+    bw_kib_s: float
+    clat_mean_ns: float | None
+    clat_p99_ns: float | None
+    total_ios: int
+    runtime_ms: int
+    error: int
+    latencies: tuple[Latency, ...] = ()
+    cpu: CpuUse | None = None
+    depths_percent: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFigures:
+    """What a block device did during an fio run, as in Documentation/admin-guide/iostats.rst."""
+
+    name: str
+    read_ios: int
+    write_ios: int
+    read_merges: int
+    write_merges: int
+    read_ticks_ms: int
+    write_ticks_ms: int
+    in_queue_ms: int
+    util_percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStatus:
+    """``dmsetup status`` of a dm-cache device (Documentation/admin-guide/device-mapper/cache.rst)."""
+
+    policy: str
+    mode: str
+    used_blocks: int
+    total_blocks: int
+    dirty_blocks: int
+    read_hits: int
+    read_misses: int
+    write_hits: int
+    write_misses: int
+    demotions: int
+    promotions: int
+
+    @property
+    def full(self) -> bool:
+        """Every cache block is in use, so the next promotion has to demote."""
+        return self.total_blocks > 0 and self.used_blocks >= self.total_blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """What the host did besides our guest while a run lasted.
+
+    ``other_busy_cores`` is CPU time of everything but the guest, in cores; ``steal_share`` is the
+    share of CPU time the hypervisor above took; ``psi_some_share`` is the ``some`` line of
+    /proc/pressure/cpu over the run (Documentation/accounting/psi.rst).
+    """
+
+    other_busy_cores: float
+    steal_share: float
+    psi_some_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyStop:
+    """A run was ended ``at_s`` seconds after its start, because its side of ``threshold_iops`` was clear.
+
+    ``bound_iops`` is what every job's mean was above (ABOVE) or what one job's mean was below (NOT_ABOVE),
+    the margin for chance taken off or added: so the side holds for other thresholds, too, up to there.
+    """
+
+    reason: StopReason
+    at_s: float
+    bound_iops: float
+    threshold_iops: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One fio run: its jobs, the cache before and after it, the host meanwhile.
+
+    ``clock_drift_s`` is guest elapsed time minus host elapsed time over the run. It and ``contention`` are None when
+    nobody looked, which only an imported run may be. The figures of a run that was ``stopped_early`` are not to be
+    compared with those of a whole one.
+    """
+
+    name: str
+    started_at: str
+    duration_s: float
+    jobs: tuple[JobFigures, ...]
+    cache_before: CacheStatus | None
+    cache_after: CacheStatus | None
+    contention: Contention | None
+    clock_drift_s: float | None
+    disks: tuple[DiskFigures, ...] = ()
+    stopped_early: EarlyStop | None = None

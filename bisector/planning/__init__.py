@@ -1,0 +1,1 @@
+"""What a bisection would take, from what earlier ones took."""
