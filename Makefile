@@ -63,9 +63,9 @@ lint: setup
 	$(BIN)/ruff check
 	$(BIN)/mypy
 
-# Two workers for each core: a third of the time the tests wait for the disk (git and SQLite sync).
+# A worker a core: more of them only load the same modules again. Who is done takes from who is not.
 unit: setup
-	$(BIN)/pytest -n $$((2 * $$(nproc))) -m 'not vm and not browser'
+	$(BIN)/pytest -n $$(nproc) --dist worksteal -m 'not vm and not browser'
 
 browser: setup
 	@$(MAKE) --no-print-directory packages PACKAGES='$(BROWSER)'

@@ -146,7 +146,8 @@ class Relevance:
     @property
     def sentence(self) -> str:
         """For a person."""
-        return f"{self.commits:,} commits, {self.can_matter:,} can matter to this kernel"
+        commits = "1 commit" if self.commits == 1 else f"{self.commits:,} commits"
+        return f"{commits}, {self.can_matter:,} can matter to this kernel"
 
 
 @dataclass(frozen=True, slots=True)

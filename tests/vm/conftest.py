@@ -82,14 +82,17 @@ class Tool:
         document: dict[str, Any] = json.loads(shown.stdout)
         return document
 
-    def wait_for(self, what: str, run_dir: Path, seen: Callable[[], bool]) -> None:
-        """Poll until ``seen``; the run is over too early when its process has ended."""
+    def wait_for(self, what: str, run_dir: Path, seen: Callable[[], bool], every_s: float = 0.2) -> None:
+        """Poll until ``seen``; the run is over too early when its process has ended.
+
+        Where ``seen`` starts a process it is to be asked seldom, or it is the other work that makes runs weak.
+        """
 
         def probe() -> bool | None:
             assert self.children[-1].poll() is None, self.children[-1].communicate()[0]
             return seen() or None
 
-        Deadline(what, TRIAL_DEADLINE_S).poll(probe, every_s=0.2)
+        Deadline(what, TRIAL_DEADLINE_S).poll(probe, every_s)
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ def worktrees(repo: Path) -> str:
 
 
 def test_killed_bisection_goes_on_where_its_facts_end(tool: Tool, demo: History, tmp_path: Path) -> None:
-    """The mending commit and its parent as the ends: one answer, two trials, a kill -9 in the second."""
+    """The mending commit and its parent as the ends: one answer, two measurements, a kill -9 in the second."""
     run_dir = tmp_path / "run"
     before = worktrees(tool.repo)
     culprit = demo.culprit.sha
@@ -36,7 +36,7 @@ def test_killed_bisection_goes_on_where_its_facts_end(tool: Tool, demo: History,
         record = (run_dir / "record.sqlite").exists() and tool.status(run_dir)
         return bool(record and record["evaluations"] == 1 and guests_of(prefix))
 
-    tool.wait_for("the guest of the second trial", run_dir, second_trial_has_its_guest)
+    tool.wait_for("the guest of the second trial", run_dir, second_trial_has_its_guest, every_s=5.0)
     child.send_signal(signal.SIGKILL)
     child.wait()
     killed = tool.status(run_dir)
@@ -48,7 +48,10 @@ def test_killed_bisection_goes_on_where_its_facts_end(tool: Tool, demo: History,
     assert status["first_fixed"]["sha"] == culprit
     assert status["candidates"] == [culprit]
     assert status["trials"][0] == killed["trials"][0]
-    assert [trial["verdict"] for trial in status["trials"] if trial["verdict"] != "weak"] == ["broken", "fixed"]
+    counted = [trial for trial in status["trials"] if trial["verdict"] != "weak"]
+    assert [(trial["kind"], trial["verdict"]) for trial in counted][:2] == [("commit", "broken"), ("commit", "fixed")]
+    # The ends without the commit, and with it, are kernels that are known: nothing is built or measured for them.
+    assert all(trial["kind"] != "commit" and trial["same_kernel_as"] for trial in counted[2:])
     assert not guests_of(prefix)
     assert not list(run_dir.glob("*.img")) + list(run_dir.glob("*.qcow2"))
     assert worktrees(tool.repo) == before
