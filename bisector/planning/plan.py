@@ -24,8 +24,8 @@ _SMALL_BUILD_S = (17.0, 280.0)
 _SPREAD = 0.10  # what a reading is believed to repeat within, as long as nothing was repeated
 _RUNS_PER_TRIAL = 2
 _EARLY_SHARE = 2 / 3  # the first run fills the cache, the second one is clear after a third of its time
-# Searches find the factor that the bound gives to this share of their runs in 99 of 100 cases, and in 8 of 10 the one
-# that it gives to all of them (tests/test_planning.py).
+# At the factor that the bound gives to this share of their runs at least 9 of 10 searches are right, at its root at
+# most 8 of 10 (tests/history/test_bounds.py, 20 searches a spread).
 _SHARE_OF_RUNS = 0.6
 _HOPELESS_BELOW = 0.5
 
