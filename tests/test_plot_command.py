@@ -1,5 +1,6 @@
 """``bisector plot`` on a record with real logs, and what it says when there is nothing to draw."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,8 @@ def test_logs_are_in_the_order_of_the_jobs(tmp_path: Path) -> None:
     found = traced(trial, run.run.path)
     assert [[log.iops.tolist() for log in logged.logs] for logged in found.runs] == [[], [[3.0], [2.0], [1.0]]]
     assert found.complaints == ()
+    unusual = replace(trial, runs=tuple(replace(one, name=f".{one.name}") for one in trial.runs))
+    assert [len(logged.logs) for logged in traced(unusual, run.run.path).runs] == [0, 3]
     (run.run.path / trial.artifacts[-1].path).unlink()
     for artifact in trial.artifacts:
         (run.run.path / artifact.path).unlink(missing_ok=True)

@@ -64,7 +64,7 @@ def _trial(entry: Entry, commit: Commit) -> Found:
         _check_expected(file, output.jobs)
         runs.append(_run(run, output))
         tools[output.version] = None
-        files |= {f"{artifacts.file_name(run)}/{one.path.name}": one for one in read}
+        _add(files, run, read, of_run)
     _check_judged(entry, runs[-1])
     workload_s = sum(run.duration_s for run in runs)
     trial = Trial(
@@ -80,6 +80,17 @@ def _trial(entry: Entry, commit: Commit) -> Found:
         origin=Origin(" and ".join(filter(None, tools)), entry.kernel, entry.verdict),
     )
     return Found(trial, files, entry.where)
+
+
+def _add(files: dict[str, Read], run: str, read: Iterable[Read], of_run: Iterable[File]) -> None:
+    """Each by the name it gets; runs or files whose names cannot be told apart there would lose one of them."""
+    for one, file in zip(read, of_run, strict=True):
+        name = f"{artifacts.file_name(run)}/{one.path.name}"
+        if (other := files.setdefault(name, one)) is not one:
+            raise UserError(
+                f"{file.where}: {one.path} and {other.path} would both be kept as {name}",
+                "give one of them another name",
+            )
 
 
 _HOW_RUNS = "the files of a run are one output, and the IOPS logs of its jobs"

@@ -16,6 +16,7 @@ from bisector.bisection.loop import GIT_LOG
 from bisector.errors import InfraError
 from bisector.figures import JobFigures, Run
 from bisector.model import Artifact, Strategy, Terms, Trial, Verdict
+from bisector.record import artifacts
 from bisector.workload import fio, fiotext
 
 RAW = "fio.json"
@@ -56,10 +57,11 @@ def _run(run_dir: Path, n: int, trial: Trial, run: Run) -> Run:
 
 def _raw(trial: Trial, run: Run) -> Artifact | None:
     """What fio wrote of a run; of an imported trial it has the name that others gave it."""
-    own = [one for one in trial.artifacts if one.name == f"{run.name}/{RAW}"]
+    files = artifacts.of_run(trial.artifacts, run.name)
+    own = [one for one in files if one.name.endswith(f"/{RAW}")]
     if own or trial.origin is None:
         return next(iter(own), None)
-    theirs = [one for one in trial.artifacts if one.name.startswith(f"{run.name}/") and not one.name.endswith(_SERIES)]
+    theirs = [one for one in files if not one.name.endswith(_SERIES)]
     return theirs[0] if len(theirs) == 1 else None
 
 

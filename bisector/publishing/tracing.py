@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bisector.figures import Run
 from bisector.model import Trial
+from bisector.record import artifacts
 from bisector.report.curves import Logged, direction
 from bisector.workload.series import LogUnreadable, Series, parse_iops_log
 
@@ -43,6 +44,6 @@ def _logs(trial: Trial, run: Run, run_dir: Path, complaints: list[str]) -> Itera
 
 def _paths(trial: Trial, run: Run) -> list[str]:
     """In the order of the jobs, whose numbers are in the names (fio(1), per_job_logs): 2 comes before 10."""
-    named = ((Path(artifact.name), artifact.path) for artifact in trial.artifacts)
-    mine = [(name.name, path) for name, path in named if name.parent.name == run.name and name.match(_LOG)]
+    named = ((Path(one.name), one.path) for one in artifacts.of_run(trial.artifacts, run.name))
+    mine = [(name.name, path) for name, path in named if name.match(_LOG)]
     return [path for _, path in sorted(mine, key=lambda one: [int(number) for number in re.findall(r"\d+", one[0])])]

@@ -34,6 +34,11 @@ def file_name(text: str) -> str:
     return re.sub(r"[^\w.+-]", "-", text, flags=re.ASCII).lstrip(".") or "-"
 
 
+def of_run(artifacts: Iterable[Artifact], run: str) -> tuple[Artifact, ...]:
+    """What a run left: the files in its own directory of the trial, which has the run's name as a file may have it."""
+    return tuple(one for one in artifacts if one.name.rpartition("/")[0] == file_name(run))
+
+
 def collect(directory: Path, run_dir: Path) -> tuple[Artifact, ...]:
     """Every regular file in a trial's directory, by path; they are on the disk when this returns.
 

@@ -109,6 +109,15 @@ def test_a_log_that_is_cut(desk: Desk) -> None:
     }
 
 
+def test_files_that_would_be_kept_under_one_name(desk: Desk) -> None:
+    for n in (0, 1):
+        (desk.path / f"{n}").mkdir()
+        (desk.path / f"{n}" / "out.txt").write_text(SLOW[n].read_text())
+    rows = [row("a", desk.path / f"{n}" / "out.txt", run=name) for n, name in enumerate(("a b", "a-b"))]
+    assert "would both be kept as a-b/out.txt" in desk.refuses(*index(desk, *rows))
+    assert not desk.run.exists()
+
+
 def test_one_trial_by_flags(desk: Desk) -> None:
     said = ("--commit", "6cf4cc8f8b3b", "--kernel", "4.12.0-rc1+", "--verdict", "fixed", "--threshold", "20000")
     desk.imports(*FAST, "--run", "empty", "--run", "full", *said)

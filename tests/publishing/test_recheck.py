@@ -133,4 +133,14 @@ def test_output_of_others_is_read_again_too(record: RecordedRun) -> None:
     assert "other figures" in refusal(record, imported(record, "full/theirs.txt", other))
 
 
+def test_run_whose_name_no_directory_can_have(record: RecordedRun) -> None:
+    of = imported(record, "warm-second-run/theirs.txt", _TEXT.read_text())
+    (run,) = dict(of.trials)[5].runs
+    named = with_trial(of, 5, replace(dict(of.trials)[5], runs=(replace(run, name="warm, second run"),)))
+    with pytest.raises(InfraError, match=r"there is no warm, second run/fio\.json"):
+        recheck.check(record.run.path, named)
+    spaced = with_trial(of, 5, replace(dict(of.trials)[5], runs=(replace(run, name="warm second/run"),)))
+    recheck.check(record.run.path, spaced)
+
+
 _TEXT = RECORDED / "lvmcache-bisect-2017" / "14-4.12.0-rc1+6cf4cc8f8b3b-full.txt"
