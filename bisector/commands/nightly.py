@@ -3,25 +3,28 @@
 import argparse
 import shutil
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from bisector.bisection import running
 from bisector.commands.arguments import Verbs, add_json, add_quiet, add_verb
-from bisector.commands.output import note, write, write_json
+from bisector.commands.output import note, save, write, write_json
 from bisector.errors import BisectorError, UserError
 from bisector.model import Terms
 from bisector.nightly import night, plan, timer
 from bisector.nightly.ahead import Intent, intents
+from bisector.nightly.picture import nights_plot
 from bisector.nightly.plan import Plan
 from bisector.nightly.postman import ByMail
 from bisector.nightly.shown import SCHEMA, history_json, night_json, trend_lines
 from bisector.nightly.timer import Timer
-from bisector.nightly.trend import trends
+from bisector.nightly.trend import Trend, trends
 from bisector.nightly.turn import Means
 from bisector.record.nights import HISTORY, Event, Night, NightRecord, Trouble, nights_home
 from bisector.report import units
 from bisector.report.display import display_for
+from bisector.report.drawing import Picture, draw
 from bisector.report.text import as_text
 
 _EXAMPLES = """\
@@ -35,6 +38,7 @@ exit codes: 0 every job had what it needed, or time was over; 1 a job failed (an
 _HISTORY_EXAMPLES = """\
 examples:
   bisector history --job dm-cache
+  bisector history --plot nights.svg                   also as a picture: figures, classes, what was bisected
   bisector history --json | jq -r '.jobs[].nights[] | select(.level_change).tip.sha'
 """
 _A_JOB_FAILED = 1
@@ -56,6 +60,7 @@ def add(verbs: Verbs) -> None:
     add_quiet(verb)
     shown = add_verb(verbs, "history", history, "what the nights have seen", examples=_HISTORY_EXAMPLES)
     shown.add_argument("--job", metavar="NAME", help="of one job alone")
+    shown.add_argument("--plot", type=Path, metavar="FILE", help="draw it, too, as PNG or SVG, as the file's name ends")
     add_json(shown)
 
 
@@ -130,17 +135,28 @@ def _read() -> tuple[tuple[Event, ...], tuple[Night, ...]]:
 def history(arguments: argparse.Namespace) -> int:
     """The trend of each job."""
     events, nights = _read()
-    if not nights:
+    if not events:
         raise UserError("there was no night yet", "bisector nightly --config FILE")
     names = sorted({event.job for event in events})
     if arguments.job is not None and arguments.job not in names:
         raise UserError(f"no night had a job {arguments.job}", f"there are: {', '.join(names)}")
     shown = trends(events, arguments.job)
+    if arguments.plot is not None:
+        _draw(shown, nights, arguments.plot)
     if arguments.json:
         write_json(history_json(shown, nights))
     else:
         write(as_text(trend_lines(shown, nights, shutil.get_terminal_size((_WIDTH, 24)).columns)))
     return 0
+
+
+def _draw(shown: Sequence[Trend], nights: Sequence[Night], path: Path) -> None:
+    """The picture, and where it is, beside what else is written."""
+    ending = path.suffix.removeprefix(".").lower()
+    if ending not in tuple(Picture):
+        raise UserError(f"--plot {path}: a picture ends in {' or '.join(f'.{one}' for one in Picture)}")
+    save(path, draw(nights_plot(shown, nights), Picture(ending)))
+    note(f"plot: {path}")
 
 
 def _install_timer(wanted: Timer) -> int:

@@ -2,6 +2,9 @@
 
 import json
 import sys
+from pathlib import Path
+
+from bisector.errors import UserError
 
 
 def write(text: str) -> None:
@@ -18,3 +21,12 @@ def note(text: str) -> None:
 def write_json(document: object) -> None:
     """One document for scripts."""
     write(json.dumps(document, indent=2) + "\n")
+
+
+def save(path: Path, content: bytes) -> None:
+    """Write a file that a person named, and the directories it is in. Raises :class:`UserError`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}", "name another place") from error

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, count, run_directory
-from bisector.commands.output import note, write
+from bisector.commands.output import note, save, write
 from bisector.errors import UserError
 from bisector.publishing import plotting
 from bisector.publishing.plotting import Kind
@@ -61,7 +61,7 @@ def plot(arguments: argparse.Namespace) -> int:
             note(f"bisector: {_NOTHING[kind]}")
             continue
         path, picture = paths[kind]
-        _save(path, draw(one.plot, picture))
+        save(path, draw(one.plot, picture))
         write(f"{path}\n")
     return 0
 
@@ -84,11 +84,3 @@ def _paths(kinds: tuple[Kind, ...], output: Path, wanted: Picture | None) -> dic
     if wanted not in (None, Picture(ending)):
         raise UserError(f"{output} ends like another format than --format {wanted}", "leave out --format")
     return {kind: (output, Picture(ending)) for kind in kinds}
-
-
-def _save(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}", "name another place with -o FILE|DIR") from error

@@ -8,19 +8,34 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from bisector.model import Verdict
 from bisector.report.commits import Commits, How, Mark
 from bisector.report.curves import TOGETHER, Curves, Line, Panel
+from bisector.report.drawn_nights import nights_figure
 from bisector.report.narrowing import After, Narrowing
+from bisector.report.nights import Nights
+from bisector.report.strokes import (
+    BOTTOM,
+    GREY,
+    HATCHES,
+    INKS,
+    LEGEND_INCHES,
+    Ink,
+    band,
+    empty,
+    legend,
+    scale,
+    threshold,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-Plot: TypeAlias = Curves | Commits | Narrowing
+Plot: TypeAlias = Curves | Commits | Narrowing | Nights
 
 
 class Picture(StrEnum):
@@ -30,14 +45,6 @@ class Picture(StrEnum):
     SVG = "svg"
 
 
-class _Ink(NamedTuple):
-    """What a kernel is drawn with: a colour of Okabe and Ito's, told apart by all, and a marker."""
-
-    colour: str
-    marker: str
-
-
-_INKS = (_Ink("#0072B2", "o"), _Ink("#D55E00", "^"), _Ink("#000000", "s"), _Ink("#009E73", "D"))
 # The first is that of all jobs together.
 _DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
     "-.",
@@ -47,19 +54,16 @@ _DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
     (0, (1, 1)),
     (0, (8, 2, 1, 2)),
 )
-_HATCHES = ("///", "...")
-_GREY = "#555555"
 _MARKS = {
-    Verdict.OLD: _Ink("#0072B2", "v"),
-    Verdict.NEW: _Ink("#D55E00", "^"),
-    Verdict.WEAK: _Ink(_GREY, "d"),
-    Verdict.SKIP: _Ink("#000000", "X"),
-    Verdict.MEASURED: _Ink("#000000", "o"),
+    Verdict.OLD: Ink("#0072B2", "v"),
+    Verdict.NEW: Ink("#D55E00", "^"),
+    Verdict.WEAK: Ink(GREY, "d"),
+    Verdict.SKIP: Ink("#000000", "X"),
+    Verdict.MEASURED: Ink("#000000", "o"),
 }
 # How a mark is filled says how its figure came about; with "none" only its edge is drawn.
 _FILLS = {How.WHOLE: "full", How.EARLY: "bottom", How.SAME: "none", How.NONE: "none"}
 _PANEL_INCHES = (4.6, 2.7)
-_LEGEND_INCHES = 2.4
 _COMMIT_INCHES = 0.28
 _WIDEST_INCHES = 20.0
 _DPI = 110
@@ -103,6 +107,7 @@ def _styled() -> Iterator[None]:
                 "legend.framealpha": 0.9,
                 "legend.handlelength": 3.5,
                 "text.parse_math": False,
+                "date.converter": "concise",
             }
         )
         yield
@@ -116,18 +121,13 @@ def _figure(plot: Plot) -> "Figure":
             return _commits(plot)
         case Narrowing():
             return _narrowing(plot)
-
-
-def _empty(width: float, height: float) -> "Figure":
-    """A figure of that size in inches, drawn by Agg or as SVG: no window, no state that is shared."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - see above
-
-    return Figure(figsize=(width, height), layout="constrained")
+        case Nights():
+            return nights_figure(plot)
 
 
 def _curves(plot: Curves) -> "Figure":
     across, down = max(map(len, plot.rows)), len(plot.rows)
-    figure = _empty(_PANEL_INCHES[0] * across + _LEGEND_INCHES, _PANEL_INCHES[1] * down + 0.5)
+    figure = empty(_PANEL_INCHES[0] * across + LEGEND_INCHES, _PANEL_INCHES[1] * down + 0.5)
     axes = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
     for row, of_row in zip(plot.rows, axes, strict=True):
         for panel, one in zip(row, of_row, strict=True):
@@ -137,37 +137,30 @@ def _curves(plot: Curves) -> "Figure":
     each = f"points: means of {plot.interval_s:g} s"
     for of_row in axes:
         of_row[0].set_ylabel(f"{plot.direction} IOPS ({each})")
-    _scale(axes[0][0], logarithmic=plot.logarithmic)
+    scale(axes[0][0], logarithmic=plot.logarithmic)
     axes[0][0].set_xlim(left=0)
     figure.suptitle(plot.title)
-    _legend(figure)
+    legend(figure)
     return figure
 
 
-def _legend(figure: "Figure") -> None:
-    """One for all panels, beside them, where it hides nothing."""
-    of_panels = [axes.get_legend_handles_labels() for axes in figure.axes]
-    by_label = {label: handle for handles, labels in of_panels for handle, label in zip(handles, labels, strict=True)}
-    figure.legend(list(by_label.values()), list(by_label), fontsize=7, loc="outside right upper")
-
-
 def _panel(axes: "Axes", panel: Panel, plot: Curves) -> None:
-    for band, hatch in zip(panel.bands, _HATCHES, strict=False):
-        _band(axes, band.from_iops, band.to_iops, band.name, hatch)
+    for disk, hatch in zip(panel.bands, HATCHES, strict=False):
+        band(axes, disk.from_iops, disk.to_iops, disk.name, hatch)
     for line in panel.lines:
         _line(axes, line, plot.kernels[line.kernel])
     for stop in panel.stops:
-        ink = _INKS[stop.kernel % len(_INKS)]
+        ink = INKS[stop.kernel % len(INKS)]
         axes.axvline(stop.at_s, color=ink.colour, linestyle=(0, (1, 2)), linewidth=1.2)
         axes.plot(stop.at_s, 0.03, marker=ink.marker, color=ink.colour, linestyle="none", markersize=6,
                   transform=axes.get_xaxis_transform(), label=f"{plot.kernels[stop.kernel]}, ended early")  # fmt: skip
     if panel.threshold_iops is not None:
-        _threshold(axes, panel.threshold_iops)
+        threshold(axes, panel.threshold_iops)
     axes.set_title(panel.title)
 
 
 def _line(axes: "Axes", line: Line, kernel: str) -> None:
-    ink, dashes = _INKS[line.kernel % len(_INKS)], _DASHES[line.job % len(_DASHES)]
+    ink, dashes = INKS[line.kernel % len(INKS)], _DASHES[line.job % len(_DASHES)]
     what = "all jobs" if line.job == TOGETHER else f"job {line.job}"
     every = max(1, len(line.at_s) // 6)
     axes.plot(line.at_s, line.iops, ink.marker, color=ink.colour, alpha=0.25, markersize=2.5, markeredgewidth=0)
@@ -176,42 +169,19 @@ def _line(axes: "Axes", line: Line, kernel: str) -> None:
               label=f"{kernel}, {what}")  # fmt: skip
 
 
-def _band(axes: "Axes", low: float, high: float, label: str, hatch: str) -> None:
-    """A band that can be seen even when it has no width."""
-    axes.axhspan(low, high, facecolor="#f2f2f2", edgecolor="#999999", hatch=hatch, linewidth=0.8, label=label, zorder=0)
-
-
-def _threshold(axes: "Axes", iops: float) -> None:
-    axes.axhline(iops, color="#000000", linestyle=(0, (8, 3)), linewidth=0.9, label=f"threshold {iops:,.0f} IOPS")
-
-
-def _scale(axes: "Axes", *, logarithmic: bool) -> None:
-    """Plain figures on the axis of IOPS, whichever scale it has; a linear one begins at nothing."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator  # noqa: PLC0415 - see above
-
-    if logarithmic:
-        axes.set_yscale("log", nonpositive="clip")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_minor_formatter(NullFormatter())
-    else:
-        axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda iops, _: f"{iops:,.0f}" if iops >= 1 else f"{iops:g}"))
-
-
 def _commits(plot: Commits) -> "Figure":
-    width = min(_WIDEST_INCHES, max(6.0, _COMMIT_INCHES * len(plot.names) + _LEGEND_INCHES))
-    figure = _empty(width, 4.6)
+    width = min(_WIDEST_INCHES, max(6.0, _COMMIT_INCHES * len(plot.names) + LEGEND_INCHES))
+    figure = empty(width, 4.6)
     axes = figure.subplots()
     for index, level in enumerate(plot.levels):
         numbered = f"level of {level.trials} whole {'run' if level.trials == 1 else 'runs'}"
-        _band(axes, level.from_iops / _MARGIN, level.to_iops * _MARGIN, numbered, _HATCHES[index % len(_HATCHES)])
-    _scale(axes, logarithmic=True)
+        band(axes, level.from_iops / _MARGIN, level.to_iops * _MARGIN, numbered, HATCHES[index % len(HATCHES)])
+    scale(axes, logarithmic=True)
     figures = [mark.iops for mark in plot.marks if mark.iops is not None]
     axes.set_ylim(min(figures) / 2, max(figures) * 2)
     _marks(axes, plot)
     if plot.threshold_iops is not None:
-        _threshold(axes, plot.threshold_iops)
+        threshold(axes, plot.threshold_iops)
     if plot.step is not None:
         _step(axes, plot.step)
     axes.set_xticks(range(len(plot.names)), plot.names, rotation=90, family="monospace", fontsize=7)
@@ -219,7 +189,7 @@ def _commits(plot: Commits) -> "Figure":
     axes.set_xlabel(plot.axis)
     axes.set_ylabel("read IOPS of the slowest job")
     axes.set_title(plot.title)
-    _legend(figure)
+    legend(figure)
     return figure
 
 
@@ -237,7 +207,7 @@ def _marks(axes: "Axes", plot: Commits) -> None:
         nowhere = how is How.NONE
         axes.plot(
             [mark.place for mark in marks],
-            [_BOTTOM if mark.iops is None else mark.iops for mark in marks],
+            [BOTTOM if mark.iops is None else mark.iops for mark in marks],
             ink.marker,
             color=ink.colour,
             fillstyle=_FILLS[how],
@@ -246,9 +216,6 @@ def _marks(axes: "Axes", plot: Commits) -> None:
             label=label,
             transform=axes.get_xaxis_transform() if nowhere else axes.transData,
         )
-
-
-_BOTTOM = 0.03  # of the height of the axes: what has no figure stands below those that have one
 
 
 def _step(axes: "Axes", step: tuple[int, int]) -> None:
@@ -260,7 +227,7 @@ def _step(axes: "Axes", step: tuple[int, int]) -> None:
 
 
 def _narrowing(plot: Narrowing) -> "Figure":
-    figure = _empty(9.5, max(3.2, 0.19 * len(plot.steps) + 2.0))
+    figure = empty(9.5, max(3.2, 0.19 * len(plot.steps) + 2.0))
     range_, sizes = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
     rows = range(len(plot.steps))
     _mass(figure, range_, plot)
@@ -276,7 +243,7 @@ def _narrowing(plot: Narrowing) -> "Figure":
     range_.set_xlabel("commit of the range (number, old end to new end)")
     range_.set_ylabel("after trial")
     range_.set_title(plot.title)
-    _legend(figure)
+    legend(figure)
     return figure
 
 
@@ -306,7 +273,7 @@ def _mass(figure: "Figure", axes: "Axes", plot: Narrowing) -> None:
 _LEAST_SHOWN = 1e-4
 
 
-def _tested(axes: "Axes", rows: list[tuple[int, After]], ink: _Ink, word: str) -> None:
+def _tested(axes: "Axes", rows: list[tuple[int, After]], ink: Ink, word: str) -> None:
     there = [(step.tested + 0.5, row) for row, step in rows if step.tested is not None]
     if there:
         across, down = zip(*there, strict=True)

@@ -133,6 +133,17 @@ def test_history(console: Console) -> None:
     assert (found["state"], found["first_new"]) == ("found", console.world.shas["c6"])
 
 
+def test_history_as_a_picture(console: Console, tmp_path: Path) -> None:
+    console.nightly()
+    picture = tmp_path / "new" / "nights.png"
+    assert "4,000 / 8,000" in console("history", "--plot", str(picture))
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    console("history", "--json", "--plot", str(tmp_path / "nights.SVG"))
+    assert console.world.path.name in (tmp_path / "nights.SVG").read_text()
+    assert "a picture ends in .png or .svg" in console("history", "--plot", "nights.pdf", code=2)
+    assert "cannot write" in console("history", "--plot", str(picture / "a.png"), code=2)
+
+
 def test_no_config(console: Console) -> None:
     assert "nightly needs --config FILE" in console("nightly", code=2)
 

@@ -3,17 +3,20 @@
 import struct
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import UTC, datetime
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from bisector import resources
 from bisector.model import Verdict
-from bisector.report import commits, curves, drawing
+from bisector.report import commits, curves, drawing, drawn_nights, strokes
 from bisector.report.commits import Commits
 from bisector.report.curves import Curves, Measured
 from bisector.report.drawing import Picture, Plot, draw
 from bisector.report.narrowing import Narrowing, narrowing
+from bisector.report.nights import Change, Mark, Nights, Panel, Seen, Stretch
 from tests.report import documents, examples
 from tests.report.curve_examples import STOP, both_sides, disk, steady
 from tests.report.test_narrowing import belief
@@ -40,16 +43,29 @@ def narrowed() -> Narrowing:
     return made
 
 
+def by_night() -> Nights:
+    at = [datetime(2026, 11, day, 1, 30, tzinfo=UTC) for day in range(1, len(Seen) + 2)]
+    marks = [Mark(day, seen, 1000.0 if n < 5 else None) for n, (day, seen) in enumerate(zip(at, Seen, strict=False))]
+    whole = Stretch(at[0], at[-1], 500.0, 2000.0)
+    line = replace(whole, to_iops=500.0)
+    changes = (Change(at[2], "from 0123456789ab on", ""), Change(at[3], "", "4,000 to 1,000, p = 0.001"))
+    lines = (tuple((day, 1000.0) for day in at[:3]),)
+    panel = Panel("a_b: $x^{2}$", tuple(marks), lines, (line,), (whole,), (line,), changes, (at[4],))
+    return Nights("night $x$ by night", (panel, replace(panel, title="another", changes=changes[:1])))
+
+
 PLOTS = [
     pytest.param(over_time(), id="curves"),
     pytest.param(by_commit(), id="commits"),
     pytest.param(narrowed(), id="posterior"),
+    pytest.param(by_night(), id="nights"),
 ]
 
 
 _SAID: dict[type, tuple[str, ...]] = {
     Curves: ("threshold", "read IOPS", "(s)", "10,000", "SSD alone", "ended early"),
     Commits: ("threshold", "read IOPS", "commit", "the step", "level of 2 whole runs"),
+    Nights: ("threshold 500", "(UTC)", "Nov", "1: 2026-11-03, from 0123456789ab on", "2: 2026-11-04, 4,000 to", "3: "),
     Narrowing: ("after trial", "probability", "0.01", "99% together", "tested: skip it is"),
 }
 
@@ -85,7 +101,16 @@ def test_marks_and_bands_differ_in_more_than_colour() -> None:
     markers = [ink.marker for ink in drawing._MARKS.values()]
     assert len(set(markers)) == len(markers)
     assert len(set(drawing._FILLS.values())) == 3
-    assert len(set(drawing._HATCHES)) == 2
+    assert len(set(strokes.HATCHES)) == 2
+
+
+def test_nights_differ_in_more_than_colour() -> None:
+    looks = [(look.marker, look.filled) for look in drawn_nights._LOOKS.values()]
+    assert len(set(looks)) == len(looks) == len(Seen)
+    with drawing._styled():
+        figure = drawing._figure(by_night())
+    (words,) = figure.legends
+    assert {str(seen) for seen in Seen} < {text.get_text() for text in words.get_texts()}
 
 
 def test_a_persons_style_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:

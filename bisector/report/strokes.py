@@ -1,0 +1,62 @@
+"""What all pictures have in common: inks that are told apart without colours, figures, axes of IOPS, a legend.
+
+matplotlib is loaded when something is drawn (:mod:`bisector.report.drawing`).
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class Ink(NamedTuple):
+    """What a thing is drawn with: a colour of Okabe and Ito's, told apart by all, and a marker."""
+
+    colour: str
+    marker: str
+
+
+INKS = (Ink("#0072B2", "o"), Ink("#D55E00", "^"), Ink("#000000", "s"), Ink("#009E73", "D"))
+HATCHES = ("///", "...")
+GREY = "#555555"
+LEGEND_INCHES = 2.4
+BOTTOM = 0.03  # of the height of the axes: what has no figure stands below those that have one
+
+
+def empty(width: float, height: float) -> "Figure":
+    """A figure of that size in inches, drawn by Agg or as SVG: no window, no state that is shared."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - see above
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def legend(figure: "Figure") -> None:
+    """One for all panels, beside them, where it hides nothing."""
+    of_panels = [axes.get_legend_handles_labels() for axes in figure.axes]
+    by_label = {label: handle for handles, labels in of_panels for handle, label in zip(handles, labels, strict=True)}
+    figure.legend(list(by_label.values()), list(by_label), fontsize=7, loc="outside right upper")
+
+
+def band(axes: "Axes", low: float, high: float, label: str, hatch: str) -> None:
+    """A band that can be seen even when it has no width."""
+    axes.axhspan(low, high, facecolor="#f2f2f2", edgecolor="#999999", hatch=hatch, linewidth=0.8, label=label, zorder=0)
+
+
+def threshold(axes: "Axes", iops: float) -> None:
+    """The line between the two sides."""
+    axes.axhline(iops, color="#000000", linestyle=(0, (8, 3)), linewidth=0.9, label=f"threshold {iops:,.0f} IOPS")
+
+
+def scale(axes: "Axes", *, logarithmic: bool) -> None:
+    """Plain figures on the axis of IOPS, whichever scale it has; a linear one begins at nothing."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator  # noqa: PLC0415 - see above
+
+    if logarithmic:
+        axes.set_yscale("log", nonpositive="clip")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda iops, _: f"{iops:,.0f}" if iops >= 1 else f"{iops:g}"))
