@@ -11,7 +11,7 @@ from bisector.workload.fio import Output, OutputUnreadable, parse_output
 from bisector.workload.fiotext import parse_text
 from bisector.workload.series import LogUnreadable, parse_iops_log
 
-_TEXT = re.compile(r"^fio-\d+\.", re.MULTILINE)
+_TEXT = re.compile(r"^(?:fio[- ])?\d+\.\d", re.MULTILINE)
 _LOG_NAME = re.compile(r".*_iops(?:\.\d+)?\.log")
 _MOST_BYTES = 256 << 20
 _GREATEST = 2**63  # of an integer that the record holds

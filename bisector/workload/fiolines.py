@@ -21,7 +21,8 @@ def _levels(*depths: int) -> str:
     return "".join(f"{depth}={_REAL}%, " for depth in depths) + f">=64={_REAL}%"
 
 
-VERSION = re.compile(r"fio-(?P<major>\d+)\.(?P<minor>\d+)[\w.-]*")
+# Up to 2.0.7 it is "fio 2.0.7", and of 2.0.8 as Debian has it the number alone.
+VERSION = re.compile(r"(?:fio[- ]|(?=\d+\.\d+\.\d+$))(?P<number>(?P<major>\d+)\.(?P<minor>\d+)[\w.-]*)")
 OPTIONS = re.compile(
     r"(?P<name>.*): \(g=\d+\): rw=\w+, bs(?P<by_order>\(seq/rand\))?=(?P<bs>.+), ioengine=[^ ,]+, iodepth=\d+"
 )
@@ -63,13 +64,13 @@ OLD_ISSUED = re.compile(
     r"(?:, drop=r=\d+/w=\d+/[dt]=\d+)?"
 )
 ISSUED = re.compile(
-    r" +issued rwts?: total=(?P<read>\d+),(?P<write>\d+),(?P<trim>\d+)(?:,\d+)? short=\d+,\d+,\d+(?:,\d+)?"
+    r" +issued rwts?: total=(?P<read>\d+),(?P<write>\d+),(?P<trim>\d+)(?:,\d+)?,? short=\d+,\d+,\d+(?:,\d+)?,?"
     r" dropped=\d+,\d+,\d+(?:,\d+)?"
 )
 # Written and not read; what is wrong with them is not looked for.
 UNREAD = (
     re.compile(r"  Description  : \[.*\]"),
-    re.compile(rf" +bw \( *[A-Za-z]+/s *\) *: min= *\d+, max= *\d+, per={_SHARE}, avg= *{_REAL}, stdev= *{_REAL}.*"),
+    re.compile(rf" +bw \( *[A-Za-z]+ */s *\) *: min= *\d+, max= *\d+, per={_SHARE}, avg= *{_REAL}, stdev= *{_REAL}.*"),
     re.compile(rf" +lat \([num]sec\) *: {_DISTRIBUTION}"),
     re.compile(r" +errors    : total=.*"),
     re.compile(r" +latency   : target=.*"),

@@ -92,7 +92,7 @@ def _note_version(lines: Lines, head: _Head, found: re.Match[str]) -> None:
         raise OutputUnreadable(SECOND_OUTPUT, lines.at)
     if found["major"] not in _MAJORS:
         raise OutputUnreadable(f"{found[0]} is unknown here; known are fio 2.0 to 3.x", lines.at)
-    head.version = found[0]
+    head.version = f"fio-{found['number']}"
     head.release = (int(found["major"]), int(found["minor"]))
 
 

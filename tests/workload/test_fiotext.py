@@ -1,4 +1,4 @@
-"""What fio printed, in every version there is a text of: 72 published files, and one of fio 3.33 beside its JSON."""
+"""What fio printed: 72 published files of 2.0.8 to 3.x, one of fio 3.33 beside its JSON, and forms of other versions."""
 
 import csv
 import re
@@ -149,6 +149,28 @@ def test_thousands_or_1024s() -> None:
 def test_suffixes() -> None:
     text = text_of(BISECT).replace("iops=2141", "iops=2.1K")
     assert parse_text(text).jobs[0].iops_mean == pytest.approx(1927642 / 900.093)
+
+
+@pytest.mark.parametrize("said", ["fio 2.0.7", "2.0.8", "fio-2.0.8"])
+def test_versions_before_2_0_9_say_so_in_other_words(said: str) -> None:
+    text = text_of(SUBMIT)
+    (found,) = re.findall(r"^fio-2\S+$", text, re.MULTILINE)
+    output = parse_text(text.replace(found, said))
+    assert output.version == f"fio-{said.rpartition(' ')[2].removeprefix('fio-')}"
+    assert output.jobs == output_of(SUBMIT).jobs
+
+
+def test_lines_as_2_2_and_3_1_write_them() -> None:
+    old = re.sub(r"bw \(KB/s\)  :", "bw (KB  /s):", text_of(SUBMIT))
+    assert old.count("bw (KB  /s): min=") == 2
+    assert parse_text(old).jobs == output_of(SUBMIT).jobs
+    new, count = re.subn(
+        r"issued rwts?: total=(\d+,\d+,\d+),\d+ short=(\d+,\d+,\d+),\d+ dropped=(\d+,\d+,\d+),\d+",
+        r"issued rwt: total=\1, short=\2, dropped=\3",
+        text_of(CLOUD),
+    )
+    assert count == 1
+    assert parse_text(new).jobs == output_of(CLOUD).jobs
 
 
 def refused(text: str) -> tuple[int, str]:
