@@ -40,6 +40,6 @@ def _steps(place: Place) -> Iterator[str]:
         if story.reference is not None:
             yield f"compare it with {story.reference.sha[:12]} at {story.reference.iops:,.0f} IOPS"
     if story.change is not None:
-        yield f"bisect {story.change.old.sha[:12]}..{story.change.new.sha[:12]}, a {story.change.direction}"
+        yield f"bisect {story.change.old.sha[:12]}..{story.change.new.sha[:12]}: {story.change.direction}"
     if story.untold:
         yield "report what was found and not told"

@@ -142,7 +142,7 @@ def _after(story: Story, event: Event) -> Story:
             measurements = (*night.measurements, measured)
             night = replace(night, measured=measured, measurements=measurements, klass=story.klass, reference=compared)
         case BisectionBegun() as begun:
-            story = replace(story, open=begun)
+            story = replace(story, open=begun, change=None)
             night = replace(night, begun=begun)
         case Concluded() as concluded:
             story = _concluded(story, concluded)

@@ -47,6 +47,8 @@ class Timer:
         return _SERVICE.format(
             config=str(self.plan.path).replace("%", "%%"),
             network=_NETWORK if self.system else "",
+            # Of root's own manager, and where journals are not split, `journalctl --user -u` finds nothing.
+            journal="-u" if self.system else "--user-unit",
             command=_command(self.command),
             environment=environment,
             longest_s=int(self.plan.budget_s) + 3600,
@@ -67,7 +69,9 @@ class Timer:
         return line.replace("%", r"\%")  # an unescaped one is a new line there
 
 
-# No line of these sandboxes was seen at work but by `systemd-analyze verify`; each is there, or is not, for its reason.
+# Each line is there, or is not, for its reason. With all of them, systemd 252 as the init of a container has started
+# nights of root by the timer: fetches, a whole trial in emulation by libvirt's embedded driver, a kernel's build, and
+# a stop in the middle. Not seen: KVM, a libvirt daemon, an SELinux policy, and the guest image made within it.
 _SERVICE = """\
 # Made by `bisector nightly --install-timer`; `--remove-timer` removes it.
 [Unit]
@@ -83,7 +87,7 @@ TimeoutStopSec=10min
 SuccessExitStatus=130
 # The night ends itself; this is for one that hangs.
 RuntimeMaxSec={longest_s}
-# Plain lines, for the journal: journalctl -u bisector-nightly
+# Plain lines, for the journal: journalctl {journal} bisector-nightly
 StandardOutput=journal
 StandardError=journal
 SyslogIdentifier=bisector

@@ -16,7 +16,7 @@ _INCHES = (8.6, 3.0)
 _LEGEND_INCHES = 3.4
 _LINE_INCHES = 0.19
 _TOP = 0.93  # of the height of the axes
-_MARGIN = timedelta(hours=1)
+_MARGIN = timedelta(minutes=10)
 # From this factor between the least and the largest figure on, equal lengths are equal ratios.
 _LOGARITHMIC_FROM = 3.0
 

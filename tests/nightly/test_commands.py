@@ -113,7 +113,9 @@ def test_dry_run_names_the_bisection_that_is_open(console: Console) -> None:
     world.push("cache", "c9")
     with pytest.raises(fakes.Killed):
         world.night(("cache", Concluded))
-    assert "cache: go on with the bisection in " in console.nightly("--dry-run")
+    said = console.nightly("--dry-run")
+    assert "cache: go on with the bisection in " in said
+    assert "cache: bisect " not in said
 
 
 def test_history(console: Console) -> None:
