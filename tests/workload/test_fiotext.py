@@ -1,4 +1,4 @@
-"""What fio printed: 72 published files of 2.0.8 to 3.x, one of fio 3.33 beside its JSON, and forms of other versions."""
+"""What fio printed: 72 published files of 2.0.8 to 3.x, one of 3.33 beside its JSON, and forms of other versions."""
 
 import csv
 import re
