@@ -9,7 +9,6 @@ import smtplib
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from email import policy
 from email.message import EmailMessage
 
 from bisector.errors import InfraError, UserError
@@ -17,6 +16,7 @@ from bisector.post.login import Login
 from bisector.settings import MailSettings, Security
 
 _TIMEOUT_S = 60.0
+_CRLF = "\r\n"
 _OK, _DATA_TAKEN, _WILL_FORWARD = 250, 250, 251
 _TEMPORARY, _PERMANENT = 400, 500
 
@@ -49,7 +49,7 @@ def send(
         if not eight_bit:
             letter = _without_eight_bit(letter)
         try:
-            code, answer = client.data(letter.as_bytes(policy=policy.SMTP))
+            code, answer = client.data(letter.as_bytes(policy=letter.policy.clone(linesep=_CRLF)))
         except smtplib.SMTPDataError as error:  # refused before a byte of it was sent
             _check(error.smtp_code, _bytes(error.smtp_error), "the letter")
             raise

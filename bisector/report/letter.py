@@ -4,15 +4,50 @@ Plain text in UTF-8, not flowed, nothing wrapped by a mail program. No text of a
 header but through :func:`bisector.report.addresses.header`, and the email package folds and encodes.
 """
 
-from email import policy
 from email.message import EmailMessage
+from email.policy import EmailPolicy
 
 from bisector.report import mail
 from bisector.report.addresses import header, parse
 from bisector.report.document import Envelope, Report
 
-# Lines end as this system's files do; smtplib makes them the network's.
-_POLICY = policy.SMTP.clone(linesep="\n")
+_LINE = 78  # RFC 5322, 2.1.1
+
+
+class _Policy(EmailPolicy):
+    """Folds so that a header's first line has a word of its value.
+
+    Python's own puts a value that fits into one line, but not beside the name, below the name, which is allowed;
+    ``git send-email`` reads line by line and then misses the subject.
+    """
+
+    def fold(self, name: str, value: str) -> str:
+        """As the base class says."""
+        return _begun(super().fold(name, value), self.linesep)
+
+    def fold_binary(self, name: str, value: str) -> bytes:
+        """As the base class says."""
+        folded = super().fold_binary(name, value).decode("ascii", "surrogateescape")
+        return _begun(folded, self.linesep).encode("ascii", "surrogateescape")
+
+
+def _begun(folded: str, linesep: str) -> str:
+    """A folded header anew, if its first line is the name alone: broken at the blanks it has."""
+    name, _, rest = folded.partition(f":{linesep} ")
+    if not rest or ":" in name:
+        return folded
+    line, *words = f"{name}: {rest.removesuffix(linesep).replace(f'{linesep} ', ' ')}".split(" ")
+    lines = []
+    for word in words:
+        if word and line != f"{name}:" and len(line) + 1 + len(word) > _LINE:
+            lines.append(line)
+            line = ""
+        line = f"{line} {word}"
+    return "".join(f"{one}{linesep}" for one in (*lines, line))
+
+
+# Lines end as this system's files do; the way to a mail server makes them the network's.
+_POLICY = _Policy(linesep="\n")
 
 
 def subject(report: Report) -> str:

@@ -63,7 +63,7 @@ def check_harmless(made: Report, subject: str) -> None:
     assert [address.addr_spec for address in message["To"].addresses] == ["author@example.com"]
     head, _, body = letter.message(made).as_bytes().partition(b"\n\n")
     assert b"\r" not in head
-    assert all(re.match(rb"[A-Za-z-]+: ?|[ \t]", line) for line in head.split(b"\n"))
+    assert all(re.match(rb"[A-Za-z-]+: \S|[ \t]+\S", line) for line in head.split(b"\n"))
     assert all(byte < 128 for byte in head)
     assert all(len(line) <= 998 for line in body.split(b"\n"))
 
@@ -236,10 +236,25 @@ def test_subject_of_a_range() -> None:
     )
 
 
+def test_long_headers_begin_beside_their_names() -> None:
+    """Below its name, where Python puts it, git send-email does not find a subject."""
+    made = with_subject("dm cache smq: a subject of 75 characters")
+    assert made.envelope is not None
+    long = replace(made.envelope, sender=f"{'A Tester of Kernels ' * 3} <tester@{'long.' * 4}example.org>")
+    head = letter.render(replace(made, envelope=long)).partition("\n\n")[0]
+    assert "Subject: [linus:master] [dm cache smq] 3a5b3c7d9e1f: fio.read_iops 4.0x\n improvement\n" in head
+    assert re.search(r"^From: A Tester .*\n .*<tester@", head, re.MULTILINE)
+    assert max(map(len, head.split("\n"))) <= 78
+    sent = letter.message(made)
+    wire = sent.as_bytes(policy=sent.policy.clone(linesep="\r\n"))
+    assert b"fio.read_iops 4.0x\r\n improvement\r\n" in wire
+
+
 @pytest.mark.skipif(not SEND_EMAIL.exists(), reason="git send-email is not installed (Debian: git-email)")
-def test_git_send_email_takes_the_draft(tmp_path: Path) -> None:
+@pytest.mark.parametrize("subject", [HOSTILE[0], "dm cache smq: a subject of 75 characters"])
+def test_git_send_email_takes_the_draft(tmp_path: Path, subject: str) -> None:
     draft = tmp_path / "report.eml"
-    draft.write_text(letter.render(with_subject(HOSTILE[0])), encoding="utf-8")
+    draft.write_text(letter.render(with_subject(subject)), encoding="utf-8")
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "EMAIL": "tester@example.org"}
     words: list[str | Path] = [GIT, "-C", tmp_path, "send-email", "--dry-run", "--confirm=never",
              "--suppress-cc=all", "--smtp-server=localhost", "--to=someone@example.org", draft]  # fmt: skip
