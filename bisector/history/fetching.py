@@ -17,6 +17,7 @@ from bisector.history.repository import Repository
 from bisector.model import Commit
 
 NAMESPACE = "refs/bisector/nightly"
+_SOURCE = "source"
 _FETCH_S = 3600.0  # a first fetch of a whole tree
 _ASK_S = 60.0
 _ATTEMPTS = 3
@@ -65,6 +66,7 @@ class Branch:
             reraise=True,
         )
         attempts(self._attempt, words)
+        self._note_source()
         return self.repository.resolve(f"{self._references}/tip")
 
     def _attempt(self, words: tuple[str, ...]) -> None:
@@ -74,6 +76,13 @@ class Branch:
             raise InfraError(
                 f"git could not fetch {self.branch} from {self.remote}", f"git -C {top} fetch {self.remote}"
             )
+
+    def _note_source(self) -> None:
+        """Where the branch is from, as a blob beside its tip: for reports, which say whose tree a commit is of."""
+        url = self.repository.ask("config", "--get", f"remote.{self.remote}.url", ok=(0, 1)).stdout.strip()
+        told = "\n".join((self.remote if url else "origin", url or self.remote, self.branch))
+        blob = self.repository.ask("hash-object", "-w", "--stdin", stdin=told).stdout.strip()
+        self.repository.ask("update-ref", f"{self._references}/{_SOURCE}", blob)
 
     def remote_tip(self) -> str:
         """The hash of the branch's tip at the remote, nothing fetched. Raises as :meth:`fetch`, without attempts."""
@@ -114,3 +123,11 @@ class Branch:
 
     def _locks(self) -> Iterator[Path]:
         yield from (self.repository.common_dir / self._references).rglob("*.lock")
+
+
+def source(repository: Repository, references: str) -> tuple[str, str, str] | None:
+    """Remote, address and branch of what was fetched below these references; None where nobody wrote it down."""
+    answer = repository.ask("cat-file", "blob", f"{references}/{_SOURCE}", ok=None)
+    remote, _, rest = answer.stdout.partition("\n")
+    url, _, branch = rest.partition("\n")
+    return (remote, url, branch) if answer.status == 0 and branch else None

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from bisector.history.fetching import Branch
 from bisector.history.origin import origin, tree_name
 from bisector.history.repository import Repository
 from tests.history import histories
@@ -19,6 +20,7 @@ from tests.history import histories
         ("https://example.org/axboe/linux.git", "origin", "axboe"),
         ("https://git.kernel.org/pub/scm/linux/kernel/git/davem/net.git", "net", "net"),
         ("linux.git", "origin", "origin"),
+        ("../linux.git", "origin", "origin"),
     ],
 )
 def test_tree_name(url: str, remote: str, name: str) -> None:
@@ -42,3 +44,18 @@ def test_the_best_known_branch_that_has_the_commit(tmp_path: Path) -> None:
     with Repository.open(path) as repository:
         assert origin(repository, shas["c1"]) == ("linus", "master", "https://example.org/torvalds/linux.git")
         assert origin(repository, shas["c2"]) == ("a", "master", "https://example.org/dm/dm.git")
+
+
+@pytest.mark.parametrize("remote", ["korg", "https://me:secret@example.org/torvalds/linux.git"])
+def test_what_a_night_fetched_is_in_no_remote_tracking_branch(tmp_path: Path, remote: str) -> None:
+    """A configured remote or an address; git is told to go to a directory instead."""
+    url, here = "https://me:secret@example.org/torvalds/linux.git", tmp_path / "clone"
+    shas = histories.build(tmp_path / "remote.git", histories.linear(3), bare=True)
+    histories.build(here, histories.linear(1))
+    histories.git(here, "config", "remote.korg.url", url)
+    histories.git(here, "config", f"url.{tmp_path}/remote.git.insteadOf", url)
+    with Repository.open(here) as repository:
+        Branch(repository, "cache", remote, "main").fetch()
+        assert origin(repository, shas["c2"]) == ("linus", "main", "https://example.org/torvalds/linux.git")
+        histories.git(here, "update-ref", "-d", "refs/bisector/nightly/cache/source")
+        assert origin(repository, shas["c2"]) == ("clone", "", "")
