@@ -39,7 +39,6 @@ class Bisect:
         self._range = wanted
         self._terms = terms
         self._worktree: Worktree | None = None
-        self._log: str | None = None  # as git has it now; None when that has to be asked
         bases = repository.merge_bases(wanted.new.sha, wanted.old.sha)
         self._bases = tuple(sha for sha in bases if sha != wanted.old.sha)
         self._forget()
@@ -118,10 +117,13 @@ class Bisect:
         return self._repository.ask("rev-list", *self._range.limits(self._new, self._olds)).lines
 
     def log(self) -> str:
-        """``git bisect log``: it can be replayed, and ends with the answer when there is one."""
-        if self._log is None:
-            self._log = self._bisect("log").stdout
-        return self._log
+        """What ``git bisect log`` prints: it can be replayed, and ends with the answer when there is one.
+
+        Empty when somebody ended the bisection by hand.
+        """
+        # The command copies this file; up to git 2.39 by a shell script, which takes longer than a step of the search.
+        log = self._home.admin / "BISECT_LOG"
+        return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
 
     # What we know, as git should.
 
@@ -168,9 +170,10 @@ class Bisect:
         above_old = bool(repository.ask("rev-list", "--max-count=1", sha, "--not", *self._olds).lines)
         if verdict is Verdict.NEW and not above_old:
             raise Contradiction(sha, verdict, next(old for old in self._olds if repository.is_ancestor(sha, old)))
-        if verdict is Verdict.OLD and repository.is_ancestor(self._new, sha):
+        below_new = sha != self._new and repository.is_ancestor(sha, self._new)
+        if verdict is Verdict.OLD and not below_new and repository.is_ancestor(self._new, sha):
             raise Contradiction(sha, verdict, self._new)
-        return above_old and sha != self._new and sha not in self._skips and repository.is_ancestor(sha, self._new)
+        return above_old and below_new and sha not in self._skips
 
     def _in_range(self) -> tuple[str, ...]:
         """The commits left, whatever paths they touch."""
@@ -195,7 +198,6 @@ class Bisect:
         return self._worktree
 
     def _bisect(self, *words: str) -> Answer:
-        self._log = None
         return self._home.git("bisect", *words, ok=None)
 
     def _replay(self) -> Answer:
@@ -216,15 +218,23 @@ class Bisect:
 
     def _holds(self) -> bool:
         """Whether git's state is what we noted, under the terms we gave; what it proposes is noted."""
-        listed = self._home.git("for-each-ref", "--format=%(refname) %(objectname)", "refs/bisect/", ok=None).lines
-        head = self._home.git("rev-parse", "--verify", "--quiet", "BISECT_HEAD", ok=None).stdout.strip()
-        expected = {f"refs/bisect/{self._terms.new} {self._new}"}
-        expected |= {f"refs/bisect/{self._terms.old}-{sha} {sha}" for sha in self._olds}
-        expected |= {f"refs/bisect/skip-{sha} {sha}" for sha in self._skips}
-        settled = {self._new, *self._olds, *self._skips}
-        self._proposed = head if self._status == 0 and head not in settled else ""
+        refs, head = self._refs_and_head()
+        expected = {f"refs/bisect/{self._terms.new}": self._new}
+        expected |= {f"refs/bisect/{self._terms.old}-{sha}": sha for sha in self._olds}
+        expected |= {f"refs/bisect/skip-{sha}": sha for sha in self._skips}
+        self._proposed = head if self._status == 0 and head not in expected.values() else ""
         # When it is over git says so by 3, or by 1 if it had not asked for just this merge base.
-        return (self._status in _STATUSES or self._over) and set(listed) == expected
+        return (self._status in _STATUSES or self._over) and refs == expected
+
+    def _refs_and_head(self) -> tuple[dict[str, str], str]:
+        """The hash of each reference of git's bisection, and of BISECT_HEAD, which every state of ours has.
+
+        By one command: the hashes, that of BISECT_HEAD, and the references' names in the same order.
+        """
+        every = "--glob=refs/bisect/"
+        lines = self._home.git("rev-parse", every, "BISECT_HEAD", "--symbolic-full-name", every, ok=None).lines
+        middle = len(lines) // 2
+        return dict(zip(lines[middle + 1 :], lines[:middle], strict=False)), "".join(lines[middle : middle + 1])
 
 
 def _quoted(word: str) -> str:

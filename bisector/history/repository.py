@@ -33,6 +33,7 @@ class Repository:
         self.top = top
         self.common_dir = common_dir
         self.shallow = shallow
+        self._commits: dict[str, Commit] = {}  # those that were asked for; what a hash names does not change
 
     @classmethod
     def open(cls, path: Path, run_marker: Path | None = None) -> Self:
@@ -84,13 +85,13 @@ class Repository:
     def commits(self, shas: Iterable[str]) -> tuple[Commit, ...]:
         """The commits of full hashes, in their order."""
         wanted = tuple(shas)
-        if not wanted:
-            return ()
-        stdin = "".join(f"{sha}\n" for sha in wanted)
-        words = ("log", "--no-walk=unsorted", "--no-show-signature", "--encoding=UTF-8", "--no-notes", "--stdin")
-        lines = self.ask(*words, _COMMIT_FORMAT, stdin=stdin).stdout.split("\n")
-        known = {commit.sha: commit for commit in map(_commit, filter(None, lines))}
-        return tuple(known[sha] for sha in wanted)
+        unknown = [sha for sha in wanted if sha not in self._commits]
+        if unknown:
+            stdin = "".join(f"{sha}\n" for sha in unknown)
+            words = ("log", "--no-walk=unsorted", "--no-show-signature", "--encoding=UTF-8", "--no-notes", "--stdin")
+            lines = self.ask(*words, _COMMIT_FORMAT, stdin=stdin).stdout.split("\n")
+            self._commits.update((commit.sha, commit) for commit in map(_commit, filter(None, lines)))
+        return tuple(self._commits[sha] for sha in wanted)
 
     def expand(self, expression: str) -> tuple[str, ...]:
         """The hashes that ``REV`` or a range such as ``A..B`` stands for, as ``git bisect skip`` takes them."""

@@ -90,6 +90,8 @@ def test_log_is_gits_own_and_can_be_replayed(begin: Begin, tmp_path: Path) -> No
     search.to("c7", nodes, "c4")
     log = search.bisect.log()
     assert log.splitlines()[-1] == f"# first fast commit: [{search.shas['c7']}] c7"
+    home = next((tmp_path / "run/worktrees").iterdir())
+    assert log.rstrip() == git(home, "bisect", "log")
     (tmp_path / "log").write_text(log)
     git(tmp_path, "clone", "-q", str(search.repository.top), "again")
     said = git(tmp_path / "again", "bisect", "replay", str(tmp_path / "log"))
