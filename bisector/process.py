@@ -13,10 +13,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
+Text = TypeVar("Text", str, bytes)
 RUN_MARKER = "BISECTOR_RUN"
 _GRACE_S = 2.0
 _KEPT_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "CCACHE_DIR")
+
+
+class Child(Protocol[Text]):
+    """A started command, as of ``subprocess.Popen``."""
+
+    @property
+    def pid(self) -> int:
+        """Its process, and its group."""
+        ...
+
+    @property
+    def returncode(self) -> int | Any:
+        """How it ended; None before."""
+        ...
+
+    def communicate(self, input: Text | None = None, timeout: float | None = None) -> tuple[Text, Text]:
+        """Give it its input, and take all that it writes."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +129,27 @@ def run(
             if cwd is not None and not (cwd.is_dir() and os.access(cwd, os.X_OK)):
                 raise
             raise CommandMissing(words[0]) from error
-        try:
-            stdout, stderr = child.communicate(stdin, timeout=deadline_s)
-        except subprocess.TimeoutExpired as error:
-            raise CommandTimeout(words, deadline_s) from error
-        finally:
-            if child.returncode is None:
-                _end_group(child)
+        stdout, stderr = to_its_end(child, words, deadline_s, stdin)
     finished = Finished(words, child.returncode, stdout or "", stderr or "")
     if check and finished.exit_status != 0:
         raise CommandFailed(finished)
     return finished
+
+
+def to_its_end(
+    child: Child[Text], argv: Sequence[str], deadline_s: float, stdin: Text | None = None
+) -> tuple[Text, Text]:
+    """Wait for a child that leads a process group; what it wrote.
+
+    Raises :class:`CommandTimeout`. However the wait ends, nothing of the group is left.
+    """
+    try:
+        return child.communicate(stdin, timeout=deadline_s)
+    except subprocess.TimeoutExpired as error:
+        raise CommandTimeout(tuple(argv), deadline_s) from error
+    finally:
+        if child.returncode is None:
+            _end_group(child)
 
 
 def reap(run_marker: Path) -> int:
@@ -151,7 +181,7 @@ def _output(log: Path | None) -> Iterator[int | None]:
         yield file.fileno()
 
 
-def _end_group(child: "subprocess.Popen[str]") -> None:
+def _end_group(child: Child[Any]) -> None:
     """SIGTERM, a moment, SIGKILL, to the whole process group: a child may end and leave a stubborn one of its own."""
     _signal_group(child, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
@@ -161,6 +191,6 @@ def _end_group(child: "subprocess.Popen[str]") -> None:
         child.communicate(timeout=_GRACE_S)
 
 
-def _signal_group(child: "subprocess.Popen[str]", signum: signal.Signals) -> None:
+def _signal_group(child: Child[Any], signum: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signum)

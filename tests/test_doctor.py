@@ -28,7 +28,6 @@ PROGRAMS = (
         "mke2fs",
         "ssh-keygen",
         "unshare",
-        "timeout",
         "env",
         "sh",
         "true",

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bisector.deadline import Deadline, DeadlineExpired
+from bisector.deadline import DeadlineExpired
 from bisector.errors import InfraError
 from bisector.packages import not_installed
-from bisector.process import RUN_MARKER
+from bisector.process import RUN_MARKER, CommandTimeout, to_its_end
 
 # GitPython looks for git when it is imported, and ImportError is no sentence for a person: we look when we need it.
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
@@ -102,31 +102,28 @@ class Door:
         Raises :class:`InfraError` for an exit status not in ``ok`` (None: any will do) and for a
         command that does not end in time.
         """
-        command = [*_shield(deadline_s), "git", "-C", os.fspath(at), *where]
+        command = [*_shield(), "git", "-C", os.fspath(at), *where]
         command += [word for entry in _CONFIGURATION for word in ("-c", entry)]
-        deadline = Deadline(f"the end of git {words[0]}", deadline_s)
-        status, stdout, stderr = self._run([*command, *words], stdin)
-        if status != 0 and deadline.expired:
-            raise InfraError(str(DeadlineExpired(deadline.what, deadline.seconds)))
+        try:
+            status, stdout, stderr = self._run([*command, *words], stdin, deadline_s)
+        except CommandTimeout as error:
+            raise InfraError(str(DeadlineExpired(f"the end of git {words[0]}", error.seconds))) from error
         if ok is not None and status not in ok:
             last = (stderr.strip().splitlines() or ["no message"])[-1]
             raise InfraError(f"git {words[0]} failed with status {status}: {last}")
         return Answer(status, stdout, stderr)
 
-    def _run(self, command: list[str], stdin: str) -> tuple[int, str, str]:
+    def _run(self, command: list[str], stdin: str, deadline_s: float) -> tuple[int, str, str]:
         with tempfile.TemporaryFile() as file:
             file.write(stdin.encode())
             file.seek(0)
             # Not GitPython's kill_after_timeout: its timer outlives an exception raised meanwhile (Ctrl-C) and
             # holds the interpreter until it fires. Not its cwd either: it falls back to the directory the
-            # person is in when ours is gone, hence -C.
-            process = self._git.execute(command, as_process=True, istream=file, env=self._environment)
-            try:
-                stdout, stderr = process.communicate()
-            finally:
-                if process.poll() is None:
-                    process.terminate()  # timeout(1) hands it on to git and all of git's children
-                    process.communicate()
+            # person is in when ours is gone, hence -C. A session of its own: Ctrl-C is for us alone.
+            process = self._git.execute(
+                command, as_process=True, istream=file, env=self._environment, start_new_session=True
+            )
+            stdout, stderr = to_its_end(process, command, deadline_s)
         # Kernel history has Latin-1 names in commits that do not say so; figures and hashes are ASCII.
         return process.returncode, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace")
 
@@ -152,7 +149,7 @@ def enclosing_repository(path: Path) -> tuple[Path, Path] | None:
         return None
 
 
-def _shield(deadline_s: float) -> tuple[str, ...]:
-    """Before every git: its own process group (Ctrl-C is for us alone), a time limit, no foreign variables."""
+def _shield() -> tuple[str, ...]:
+    """Before every git: what keeps variables of a git around us from it."""
     foreign = tuple(f"--unset={name}" for name in _FOREIGN if name in os.environ)
-    return ("timeout", "--kill-after=5", f"{deadline_s:g}", *(("env", *foreign) if foreign else ()))
+    return ("env", *foreign) if foreign else ()

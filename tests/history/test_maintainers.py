@@ -71,7 +71,7 @@ def test_without_an_answer_the_trailers_and_a_note(tmp_path: Path, script: str |
 def test_without_perl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
-    for name in ("git", "timeout", "env"):
+    for name in ("git", "env"):
         (tools / name).symlink_to(f"/usr/bin/{name}")
     commit(tmp_path)
     monkeypatch.setenv("PATH", str(tools))
