@@ -6,6 +6,7 @@ The loop decides by it and ``status`` shows it, so both always say the same.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from bisector.analysis import threshold
 from bisector.analysis.classify import Judgement, classify, least_job_iops, reads, unclear
@@ -22,11 +23,12 @@ from bisector.settings import Settings
 Numbered = tuple[int, Trial]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Judging:
     """The trials of one bisection, seen under its settings; ``old`` and ``new`` are the ends' hashes.
 
-    Without ends (a single trial) there is no threshold but the one the settings give.
+    Without ends (a single trial) there is no threshold but the one the settings give. What all trials amount to
+    together is found once: each of them is judged by it.
     """
 
     settings: Settings
@@ -145,6 +147,10 @@ class Judging:
 
         Raises :class:`EndsDoNotReproduce` when the ends are not as claimed.
         """
+        return self._line
+
+    @cached_property
+    def _line(self) -> Threshold | None:
         old, new = self.settlement(self.old), self.settlement(self.new)
         if not (isinstance(old, Measured) and isinstance(new, Measured)):
             return None
@@ -157,7 +163,7 @@ class Judging:
         of_ends = threshold.from_ends(ends, wishes.min_ends_ratio)
         return replace(of_ends, iops=line_between(ends.old_iops, ends.new_iops, self.figures))
 
-    @property
+    @cached_property
     def figures(self) -> dict[str, list[float]]:
         """IOPS of the slowest job of every sound trial of whole runs, by the commit's hash."""
         found: defaultdict[str, list[float]] = defaultdict(list)
@@ -167,7 +173,7 @@ class Judging:
                 found[trial.commit.sha].append(least_job_iops(trial))
         return dict(found)
 
-    @property
+    @cached_property
     def levels(self) -> tuple[Level, ...]:
         """On which levels the readings lie, slowest first; two when there is one change and a little noise."""
         return levels(self.figures)
@@ -187,7 +193,7 @@ class Judging:
             return ()
         return other_gaps(found.iops, found.old_iops, found.new_iops, self.levels) if found is not None else ()
 
-    @property
+    @cached_property
     def threshold_iops(self) -> float | None:
         """The same as a figure, None also when the ends are not as claimed."""
         try:

@@ -5,7 +5,7 @@ derived again from them. Killed at any moment, the next process does the same wi
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from bisector.trial import TrialRequest
 GIT_LOG = "bisect.log"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Bisection:
     """A bisection in progress; ``skips`` are the hashes a person knows to be untestable."""
 
@@ -49,11 +49,15 @@ class Bisection:
     engine: Engine
     tell: Listener
     kin: Kin
+    _judging: Judging | None = field(default=None, init=False)
 
     @property
     def judging(self) -> Judging:
-        """All verdicts, from all facts so far."""
-        return Judging(self.settings, self.store.trials(), self.wanted.old.sha, self.wanted.new.sha)
+        """All verdicts, from all facts so far; derived again when there are more."""
+        trials = self.store.trials()
+        if self._judging is None or self._judging.trials is not trials:
+            self._judging = Judging(self.settings, trials, self.wanted.old.sha, self.wanted.new.sha)
+        return self._judging
 
     @property
     def _attempts(self) -> Attempts:

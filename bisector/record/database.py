@@ -22,6 +22,7 @@ UNFINISHED = frozenset(DATABASE + _NEW + suffix for suffix in _COMPANIONS)
 _BUSY_S = 10.0
 
 Row = dict[str, Any]
+Moment = tuple[int, int]
 
 
 class Database:
@@ -91,6 +92,13 @@ class Database:
         with _translated(self.path):
             rows = self.connection.execute(f"SELECT * FROM {table} ORDER BY {order}").fetchall()  # noqa: S608 - our names
         return [dict(row) for row in rows]
+
+    @property
+    def moment(self) -> Moment:
+        """What is another one once anything was recorded, here or by another process (sqlite.org/pragma.html)."""
+        with _translated(self.path):
+            (others,) = self.connection.execute("PRAGMA data_version").fetchone()
+        return others, self.connection.total_changes
 
     def has(self, table: str) -> bool:
         """Whether there is such a table; an older database that is only read may lack one."""

@@ -25,8 +25,10 @@ from bisector.model import (
     Timings,
     Trial,
 )
-from bisector.record.database import Database, Row
+from bisector.record.database import Database, Moment, Row
 from bisector.record.rows import BisectionRow, InfraFaultRow, StateRow, build, columns
+
+Numbered = tuple[int, Trial]
 
 
 class Store:
@@ -35,6 +37,8 @@ class Store:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.path = database.path
+        self._trials: tuple[Numbered, ...] = ()
+        self._trials_at: Moment | None = None
 
     @classmethod
     def create(
@@ -91,8 +95,14 @@ class Store:
         with self.database.transaction():
             return tuple(_add_trial(self.database, trial) for trial in trials)
 
-    def trials(self) -> tuple[tuple[int, Trial], ...]:
-        """Every trial with its number, equal to what was added, as of one moment."""
+    def trials(self) -> tuple[Numbered, ...]:
+        """Every trial with its number, equal to what was added, as of one moment; the same tuple until that changes."""
+        moment = self.database.moment
+        if moment != self._trials_at:
+            self._trials, self._trials_at = self._read_trials(), moment
+        return self._trials
+
+    def _read_trials(self) -> tuple[Numbered, ...]:
         with self.database.snapshot():
             trials = self.database.select("trials", "n")
             faults, kernels = self.database.grouped("faults", "trial"), self.database.grouped("kernels", "trial")

@@ -50,6 +50,20 @@ def test_trials_come_back_in_order_of_measuring(store: Store) -> None:
     assert store.trials() == tuple(enumerate(added, start=1))
 
 
+def test_trials_are_read_again_only_when_there_are_others(store: Store) -> None:
+    def known() -> list[int]:
+        assert store.trials() is store.trials()
+        return [n for n, _ in store.trials()]
+
+    store.add_trial(examples.measured(9))
+    assert known() == [1]
+    store.add_trial(examples.faulty(3))
+    assert known() == [1, 2]
+    with Store.open(store.path) as beside:
+        beside.add_trial(examples.measured(5))
+    assert known() == [1, 2, 3]
+
+
 finite = st.floats(allow_nan=False, width=64)
 count = st.integers(0, 2**63 - 1)
 words = st.text(st.characters(exclude_categories=["Cs"]))
