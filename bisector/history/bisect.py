@@ -182,14 +182,19 @@ class Bisect:
     # What git is told, and what it makes of it.
 
     def _build(self) -> None:
-        """A fresh worktree with git's state of everything noted.
+        """Git's state of everything noted, in the worktree that there is, or else in a fresh one.
 
         Raises :class:`InfraError` when git does not hold it then.
         """
+        if self._worktree is not None and self._is_replayed():
+            return
         self._worktree = Worktree.add(self._repository, self._run_dir, Purpose.BISECT, self._range.old.sha)
-        self._status = self._replay().status
-        if not self._holds():
+        if not self._is_replayed():
             raise InfraError(f"git {self._repository.git.version} does not hold what it was told of the bisection")
+
+    def _is_replayed(self) -> bool:
+        self._status = self._replay().status
+        return self._holds()
 
     @property
     def _home(self) -> Worktree:

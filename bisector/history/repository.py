@@ -9,6 +9,7 @@ import os
 import pwd
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,8 +18,14 @@ from bisector.errors import InfraError, UserError
 from bisector.history.door import Answer, Door, enclosing_repository
 from bisector.model import Commit
 
-_COMMIT_FORMAT = "--format=%H%x00%T%x00%cI%x00%s"
+_COMMIT_FORMAT = "--format=%H%x00%P%x00%T%x00%cI%x00%s"
 _KERNEL_TREE = ("Kbuild", "Kconfig", "Makefile", "arch/x86", "init/Kconfig")
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    commit: Commit
+    parents: tuple[str, ...]
 
 
 class Repository:
@@ -33,7 +40,7 @@ class Repository:
         self.top = top
         self.common_dir = common_dir
         self.shallow = shallow
-        self._commits: dict[str, Commit] = {}  # those that were asked for; what a hash names does not change
+        self._commits: dict[str, _Known] = {}  # those that were asked for; what a hash names does not change
 
     @classmethod
     def open(cls, path: Path, run_marker: Path | None = None) -> Self:
@@ -84,14 +91,7 @@ class Repository:
 
     def commits(self, shas: Iterable[str]) -> tuple[Commit, ...]:
         """The commits of full hashes, in their order."""
-        wanted = tuple(shas)
-        unknown = [sha for sha in wanted if sha not in self._commits]
-        if unknown:
-            stdin = "".join(f"{sha}\n" for sha in unknown)
-            words = ("log", "--no-walk=unsorted", "--no-show-signature", "--encoding=UTF-8", "--no-notes", "--stdin")
-            lines = self.ask(*words, _COMMIT_FORMAT, stdin=stdin).stdout.split("\n")
-            self._commits.update((commit.sha, commit) for commit in map(_commit, filter(None, lines)))
-        return tuple(self._commits[sha] for sha in wanted)
+        return tuple(one.commit for one in self._ask_for(shas))
 
     def expand(self, expression: str) -> tuple[str, ...]:
         """The hashes that ``REV`` or a range such as ``A..B`` stands for, as ``git bisect skip`` takes them."""
@@ -107,8 +107,8 @@ class Repository:
 
     def parents(self, sha: str, *, first_only: bool = False) -> tuple[str, ...]:
         """The hashes of a commit's parents, whatever a path limit would leave out."""
-        parents = self.ask("rev-parse", f"{sha}^@").lines
-        return parents[:1] if first_only else parents
+        (known,) = self._ask_for([sha])
+        return known.parents[:1] if first_only else known.parents
 
     def merge_bases(self, one: str, *others: str) -> tuple[str, ...]:
         """The best common ancestors of ``one`` and a merge of ``others`` (git-merge-base(1)); maybe none."""
@@ -144,6 +144,15 @@ class Repository:
         words = ("config", "--get-regexp", r"^(extensions\.partialclone|remote\..*\.promisor)$")
         return self.ask(*words, ok=(0, 1)).status == 0
 
+    def _ask_for(self, shas: Iterable[str]) -> tuple[_Known, ...]:
+        wanted = tuple(shas)
+        if unknown := [sha for sha in wanted if sha not in self._commits]:
+            stdin = "".join(f"{sha}\n" for sha in unknown)
+            words = ("log", "--no-walk=unsorted", "--no-show-signature", "--encoding=UTF-8", "--no-notes", "--stdin")
+            lines = self.ask(*words, _COMMIT_FORMAT, stdin=stdin).stdout.split("\n")
+            self._commits.update((known.commit.sha, known) for known in map(_read, filter(None, lines)))
+        return tuple(self._commits[sha] for sha in wanted)
+
     def _unknown(self, rev: str) -> UserError:
         names = self.ask("for-each-ref", "--format=%(refname:short)", "refs/tags", "refs/heads", "refs/remotes").lines
         if near := difflib.get_close_matches(rev, names, n=3):
@@ -164,9 +173,9 @@ class Repository:
             )
 
 
-def _commit(line: str) -> Commit:
-    sha, tree, committed_at, subject = line.split("\0")
-    return Commit(sha, tree, subject, committed_at)
+def _read(line: str) -> _Known:
+    sha, parents, tree, committed_at, subject = line.split("\0")
+    return _Known(Commit(sha, tree, subject, committed_at), tuple(parents.split()))
 
 
 def _top(door: Door, path: Path, git_dir: Path) -> Path:

@@ -47,7 +47,7 @@ def changed_end(
         return CannotBeHad("it is a merge")
     (parent,) = repository.commits(parents[:1])
     before, after = (commit, parent) if kind is Kind.REVERTED else (parent, commit)
-    tree = _merged(repository, base=before.tree, ours=end.tree, theirs=after.tree)
+    tree = _merged(repository, base=before.sha, ours=end.tree, theirs=after.tree)
     if isinstance(tree, CannotBeHad):
         return tree
     if tree == end.tree:
@@ -57,13 +57,12 @@ def changed_end(
 
 
 def _merged(repository: Repository, *, base: str, ours: str, theirs: str) -> str | CannotBeHad:
-    """The tree of a three-way merge of trees."""
+    """The tree of a three-way merge of two trees, on top of that of a commit."""
     version = repository.git.version
     if tuple(int(part) for part in version.split(".")[:2]) < _NEEDED_GIT:
         return CannotBeHad(f"git {version} merges in a checkout only; 2.38 can do without")
-    # git 2.39 takes commits alone and finds the base itself: three commits that have it as their only one.
-    root = _written(repository, base, (), "1970-01-01T00:00:00+00:00", "base")
-    sides = (_written(repository, tree, (root,), "1970-01-01T00:00:00+00:00", "side") for tree in (ours, theirs))
+    # git 2.39 takes commits alone and finds the base itself: two commits that have it as their only one.
+    sides = (_written(repository, tree, (base,), "1970-01-01T00:00:00+00:00", "side") for tree in (ours, theirs))
     answer = repository.ask("merge-tree", "--write-tree", "--name-only", "--no-messages", *sides, ok=(0, _CONFLICT))
     tree, *files = answer.lines
     if answer.status == _CONFLICT:
