@@ -1,8 +1,9 @@
 """Fixtures of all tests."""
 
+import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -28,3 +29,14 @@ def _no_python_shim() -> Iterator[None]:
 def known_qemu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A version of QEMU at once: libvirt starts QEMU a dozen times before it tells, seconds in each process."""
     monkeypatch.setattr(Hypervisor, "qemu_version", "7.2.22")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What modules and collected tests hold stays as long as the process: the collector of garbage leaves it out."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()

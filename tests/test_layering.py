@@ -3,6 +3,7 @@
 import ast
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -100,12 +101,16 @@ def module_name(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-MODULES = tuple(
-    (module_name(path), ast.parse(path.read_text(encoding="utf-8"))) for path in sorted(PACKAGE.rglob("*.py"))
-)
+MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def imports(tree: ast.Module) -> Iterator[str]:
+@cache
+def imports(name: str) -> tuple[str, ...]:
+    """What a module imports; read when a test asks, not by each worker for all modules beforehand."""
+    return tuple(_imports(ast.parse(MODULES[name].read_text(encoding="utf-8"))))
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -135,23 +140,23 @@ def may_import(importer: str, imported: str) -> bool:
     return other_layer < layer or other == group
 
 
-@pytest.mark.parametrize(("name", "tree"), [pytest.param(*module, id=module[0]) for module in MODULES])
-def test_imports_point_down(name: str, tree: ast.Module) -> None:
-    known = {module for module, _ in MODULES if not (PACKAGE.parent / module.replace(".", "/")).is_dir()}
-    for imported in imports(tree):
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_point_down(name: str) -> None:
+    known = {module for module, path in MODULES.items() if path.name != "__init__.py"}
+    for imported in imports(name):
         if imported in known:
             assert may_import(name, imported), f"{name} imports {imported}"
 
 
-@pytest.mark.parametrize(("name", "tree"), [pytest.param(*module, id=module[0]) for module in MODULES])
-def test_outside_tools_have_one_owner(name: str, tree: ast.Module) -> None:
-    for imported in imports(tree):
+@pytest.mark.parametrize("name", MODULES)
+def test_outside_tools_have_one_owner(name: str) -> None:
+    for imported in imports(name):
         owners = OWNERS.get(imported.split(".")[0])
         assert owners is None or name in owners, f"{name} imports {imported}; its owner is {owners}"
 
 
 def test_every_name_in_the_tables_is_a_module() -> None:
-    there = {name for name, _ in MODULES} | {"bisector.__main__"}
+    there = set(MODULES) | {"bisector.__main__"}
     placed = {name for groups in LAYERS for group in groups for name in group}
     assert placed <= there
     assert set().union(*OWNERS.values()) <= there
