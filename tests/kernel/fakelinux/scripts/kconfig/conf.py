@@ -1,22 +1,28 @@
-"""A small part of scripts/kconfig/conf: bool, string, int, depends on A && B, default, source."""
+"""A small part of scripts/kconfig/conf: bool, string, int, depends on A && B, default, source.
+
+Neither pathlib nor re: to load them takes as long as all the rest, and every build does it twice.
+"""
 
 import os
-import re
 import sys
-from pathlib import Path
 
 Symbol = dict[str, str]
 
 
-def read(kconfig: Path, root: Path) -> dict[str, Symbol]:
+def lines_of(path: str) -> list[str]:
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123 - see above
+        return file.read().splitlines()
+
+
+def read(kconfig: str, root: str) -> dict[str, Symbol]:
     symbols: dict[str, Symbol] = {}
-    for number, line in enumerate(kconfig.read_text().splitlines(), 1):
+    for number, line in enumerate(lines_of(f"{root}/{kconfig}"), 1):
         words = line.split(None, 1)
         match words:
             case [] | ["#", *_]:
                 pass
             case ["source", path]:
-                symbols |= read(root / path.strip('"'), root)
+                symbols |= read(path.strip('"'), root)
             case ["config", name]:
                 current = symbols[name] = {"type": "bool", "prompt": "", "depends": "", "default": ""}
             case ["bool" | "tristate" | "string" | "int" as kind, prompt]:
@@ -28,28 +34,30 @@ def read(kconfig: Path, root: Path) -> dict[str, Symbol]:
             case ["depends", condition]:
                 current |= {"depends": condition.removeprefix("on ")}
             case _:
-                sys.exit(f"{kconfig.relative_to(root)}:{number}: syntax error")
+                sys.exit(f"{kconfig}:{number}: syntax error")
     return symbols
 
 
 def options(path: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    for line in Path(path).read_text().splitlines():
-        if match := re.match(r"CONFIG_(\w+)=(.*)$", line):
-            found[match[1]] = match[2]
-        elif match := re.match(r"# CONFIG_(\w+) is not set$", line):
-            found[match[1]] = "n"
+    for line in lines_of(path):
+        if line.startswith("CONFIG_"):
+            name, _, value = line.removeprefix("CONFIG_").partition("=")
+            found[name] = value
+        elif line.startswith("# CONFIG_") and line.endswith(" is not set"):
+            found[line.removeprefix("# CONFIG_").removesuffix(" is not set")] = "n"
     return found
 
 
 def main(goal: str, kconfig: str) -> None:
     target = os.environ["KCONFIG_CONFIG"]
     given_by = os.environ.get("KCONFIG_ALLCONFIG", "") if goal == "allnoconfig" else target
-    given = options(given_by) if given_by and Path(given_by).exists() else {}
+    given = options(given_by) if given_by and os.path.exists(given_by) else {}  # noqa: PTH110 - see above
     values: dict[str, str] = {}
     lines = ["#", "# Automatically generated file; DO NOT EDIT."]
     lines += [f"# Linux/x86 {os.environ['KERNELVERSION']} Kernel Configuration", "#"]
-    for name, symbol in read(Path(kconfig), Path(kconfig).parent).items():
+    root, _, top = kconfig.rpartition("/")
+    for name, symbol in read(top, root).items():
         needs = symbol["depends"].split(" && ") if symbol["depends"] else []
         if any(values.get(need, "n") == "n" for need in needs):
             continue
@@ -60,7 +68,8 @@ def main(goal: str, kconfig: str) -> None:
         if values[name] == "m" and (symbol["type"] != "tristate" or values.get("MODULES", "n") == "n"):
             values[name] = "y"
         lines.append(f"# CONFIG_{name} is not set" if values[name] == "n" else f"CONFIG_{name}={values[name]}")
-    Path(target).write_text("".join(f"{line}\n" for line in lines))
+    with open(target, "w", encoding="utf-8") as file:  # noqa: PTH123 - see above
+        file.write("".join(f"{line}\n" for line in lines))
     sys.stdout.write(f"#\n# configuration written to {target}\n#\n")
 
 
