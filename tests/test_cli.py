@@ -5,7 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -52,10 +52,9 @@ def world(
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
-    chain = [*histories.linear(5), Node("lone", files=histories.KERNEL_TREE)]
-    shas = histories.build(tmp_path / "linux", chain)
-    for tag, name in (("v1", "c0"), ("v2", "c4"), ("other", "lone")):
-        histories.git(tmp_path / "linux", "tag", tag, shas[name])
+    tags = {"c0": ("v1",), "c4": ("v2",)}
+    chain = [replace(node, tags=tags.get(node.name, ())) for node in histories.linear(5)]
+    shas = histories.build(tmp_path / "linux", [*chain, Node("lone", files=histories.KERNEL_TREE, tags=("other",))])
     return World(tmp_path / "linux", shas, capsys)
 
 

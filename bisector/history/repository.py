@@ -52,19 +52,13 @@ class Repository:
         if not path.is_dir():
             raise UserError(f"{path} is not a directory", "--repo DIRECTORY names a checkout of the kernel")
         door = Door(run_marker)
-        words = (
-            "rev-parse",
-            "--absolute-git-dir",
-            "--git-common-dir",
-            "--is-shallow-repository",
-            "--is-bare-repository",
-        )
-        answer = door(*words, at=path, ok=None)
-        if answer.status != 0:
+        always = ("--absolute-git-dir", "--git-common-dir", "--is-shallow-repository")
+        # The last word fails where there is no checkout, after the others were answered.
+        answer = door("rev-parse", *always, "--show-toplevel", at=path, ok=None)
+        if len(answer.lines) < len(always):
             raise _refusal(door, path, answer)
-        git_dir, common_dir, shallow, bare = answer.lines
-        top = Path(git_dir) if bare == "true" else _top(door, path, Path(git_dir))
-        repository = cls(door, top, (path / common_dir).resolve(), shallow == "true")
+        git_dir, common_dir, shallow, *top = answer.lines
+        repository = cls(door, Path(*top or (git_dir,)), (path / common_dir).resolve(), shallow == "true")
         repository._check_writable()
         return repository
 
@@ -176,11 +170,6 @@ class Repository:
 def _read(line: str) -> _Known:
     sha, parents, tree, committed_at, subject = line.split("\0")
     return _Known(Commit(sha, tree, subject, committed_at), tuple(parents.split()))
-
-
-def _top(door: Door, path: Path, git_dir: Path) -> Path:
-    answer = door("rev-parse", "--show-toplevel", at=path, ok=None)
-    return Path(answer.stdout.rstrip("\n")) if answer.status == 0 else git_dir
 
 
 def _refusal(door: Door, path: Path, answer: Answer) -> UserError | InfraError:
