@@ -3,6 +3,7 @@
 And whether the readings can be of one change at all.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,11 +78,24 @@ def missing_whole_runs(problem: Problem, facts: Facts, culprit: int, *, stand_in
 
 def contradicted(belief: Posterior, commit: int) -> bool:
     """Whether the ends without ``commit``, or with it, speak against it."""
-    for_it = 0.0
-    for kernel, side in ((Kernel.REVERTED, -1), (Kernel.PICKED, 1)):
-        if evidence := belief.undone.get((commit, kernel)):
-            for_it += side * (evidence.new - evidence.old)
-    return for_it < 0
+    return sum(_for_it(belief, commit).values()) < 0
+
+
+def undecided_revert(problem: Problem, facts: Facts, belief: Posterior, commit: int, odds: float) -> bool:
+    """Whether the new end without ``commit`` was read, speaks neither for nor against it with ``odds``, and may yet.
+
+    One with it may lack what it builds upon, however often it is read.
+    """
+    for_it = _for_it(belief, commit).get(Kernel.REVERTED)
+    can_be_had = Kernel.REVERTED in undo_options(problem, facts, commit)
+    return for_it is not None and can_be_had and abs(for_it) < math.log(odds)
+
+
+def _for_it(belief: Posterior, commit: int) -> dict[Kernel, float]:
+    """What each end without ``commit``, or with it, says for it: the logarithm of the odds, below 0 against it."""
+    sides = {Kernel.REVERTED: -1, Kernel.PICKED: 1}
+    read = {kernel: belief.undone.get((commit, kernel)) for kernel in sides}
+    return {kernel: sides[kernel] * (one.new - one.old) for kernel, one in read.items() if one is not None}
 
 
 def borne_out(problem: Problem, belief: Posterior, commit: int) -> bool:

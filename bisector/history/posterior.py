@@ -87,6 +87,12 @@ class Posterior:
         """The likeliest commit; the oldest of several."""
         return int(np.argmax(self.p))
 
+    @property
+    def unknown_bits(self) -> float:
+        """What is not known yet: the entropy."""
+        p = self.p[self.p > 0]
+        return float(-(p * np.log2(p)).sum())
+
     def likeliest(self, count: int) -> tuple[int, ...]:
         """The ``count`` likeliest commits, likeliest first."""
         count = min(count, len(self.p))

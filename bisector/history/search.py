@@ -7,8 +7,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
+from bisector.history.bounds import expected_runs
 from bisector.history.choice import Costs, Prospects, prospects, undo_gain_bits
-from bisector.history.confirm import Fit, Problem, borne_out, contradicted, fit, missing_whole_runs, undo_options
+from bisector.history.confirm import (
+    Fit,
+    Problem,
+    borne_out,
+    contradicted,
+    fit,
+    missing_whole_runs,
+    undecided_revert,
+    undo_options,
+)
 from bisector.history.likelihood import Evidence, Kernel, Weighing
 from bisector.history.posterior import Facts, Posterior, posterior
 
@@ -21,9 +31,12 @@ class Rules:
     """When to confirm, and when to stop.
 
     A commit with the probability ``suspect`` is confirmed, which is due anyway before it is named, and
-    tells more than another trial would; it is named at ``target``. Less than ``least_bits`` is not worth a trial.
+    tells more than another trial would; it is named at ``target``. The new end without it is read until that by itself
+    speaks for or against it with ``undone_odds``. Less than ``least_bits`` is not worth a trial, unless it is
+    ``least_share`` of all that is unknown: at 98.9 % a tenth of a bit is lacking, and one noisy reading settles it.
     From the probability ``whole_from`` on that a commit or a child of it is the answer, a run is not stopped
-    early, since it would have to be repeated. ``max_runs`` counts completed runs, ``max_undone`` kernels
+    early, since it would have to be repeated. ``max_runs`` counts completed runs; a search that noise makes longer
+    has up to twice as many, ``patience`` times what one takes on average. ``max_undone`` counts kernels
     built without a commit or with it to find the suspect, and ``max_confirming`` as many more to confirm one.
     Below the probability ``undo_from`` a commit is not undone while a trial tells anything. Among ``few``
     candidates each is tried that would tell something if it worked.
@@ -33,7 +46,10 @@ class Rules:
     target: float = 0.99
     whole_from: float = 0.20
     least_bits: float = 0.03
+    least_share: float = 0.05
+    undone_odds: float = 10.0
     max_runs: int = 60
+    patience: float = 3.0
     undo_from: float = 0.10
     max_undone: int = 4
     max_confirming: int = 2
@@ -106,7 +122,7 @@ def believe(problem: Problem, facts: Facts, search: Search) -> Posterior:
 def decide_from(problem: Problem, facts: Facts, search: Search, belief: Posterior) -> Decision:
     """The next step, for who has the posterior already."""
     rules, top = search.rules, float(belief.p[belief.best])
-    if len(facts.readings) >= rules.max_runs:
+    if len(facts.readings) >= _most_runs(problem, search):
         return _answer(problem, facts, search, belief)
     outlook = prospects(problem.graph, belief, facts, search.weighing.expected, search.costs)
     if top >= rules.suspect:
@@ -116,15 +132,24 @@ def decide_from(problem: Problem, facts: Facts, search: Search, belief: Posterio
             return _answer(problem, facts, search, belief)
     undo, undo_gain, undo_worth = _best_undo(problem, facts, search, belief)
     premature = undo is not None and belief.p[undo.commit] < rules.undo_from
-    is_few = len(belief.smallest_set(rules.target)) <= rules.few
+    is_few = float(belief.p[list(belief.likeliest(rules.few))].sum()) >= rules.target
+    least_bits = min(rules.least_bits, rules.least_share * belief.unknown_bits)
     trial_gain = outlook.best_sound_bits if is_few else outlook.best_gain_bits
-    if trial_gain >= rules.least_bits and (premature or outlook.worth[outlook.best] >= undo_worth):
+    if trial_gain >= least_bits and (premature or outlook.worth[outlook.best] >= undo_worth):
         return Try(
             outlook.best, _runs_whole(problem, rules, belief, outlook.best), float(outlook.gain_bits[outlook.best])
         )
-    if undo is not None and undo_gain >= rules.least_bits:
+    if undo is not None and undo_gain >= least_bits:
         return undo
     return _answer(problem, facts, search, belief)
+
+
+def _most_runs(problem: Problem, search: Search) -> float:
+    """How many completed runs are the end; what is told by then, is told."""
+    noise, rules = search.weighing.expected, search.rules
+    error = (noise.old_as_new + noise.new_as_old) / 2
+    usual = expected_runs(len(problem.graph), error, 1 - rules.target)
+    return min(2 * rules.max_runs, max(rules.max_runs, rules.patience * usual))
 
 
 def _confirmation(
@@ -136,6 +161,8 @@ def _confirmation(
     if not _is_undone(belief, suspect) and len(belief.undone) + facts.in_vain < rules.max_undone + rules.max_confirming:
         for kernel in undo_options(problem, facts, suspect):
             return Undo(suspect, kernel)
+    if undecided_revert(problem, facts, belief, suspect, rules.undone_odds):
+        return Undo(suspect, Kernel.REVERTED)
     # Only when the end without it speaks for the suspect, what is said of kernels that cannot differ is believed, too.
     stand_ins = _is_undone(belief, suspect) and not contradicted(belief, suspect)
     for commit in missing_whole_runs(problem, facts, suspect, stand_ins=stand_ins):

@@ -119,9 +119,7 @@ class Standing:
         if isinstance(self.decision, Answer):
             return 0
         outlook = prospects(case.ground.graph, belief, case.facts, case.search.weighing.expected, case.search.costs)
-        p = belief.p[belief.p > 0]
-        bits = float(-(p * np.log2(p)).sum())
-        searching = math.ceil(bits / max(_LEAST_BITS_A_TRIAL, outlook.best_gain_bits))
+        searching = math.ceil(belief.unknown_bits / max(_LEAST_BITS_A_TRIAL, outlook.best_gain_bits))
         if self.probability >= case.search.rules.suspect:
             searching = 0
         stand_ins = case.problem.relevant is not None

@@ -220,13 +220,20 @@ def test_what_does_not_revert_is_picked(tmp_path: Path) -> None:
 
 
 def test_what_does_neither_is_likely_and_not_sure(tmp_path: Path) -> None:
-    lab = lab_of(tmp_path, conflicting("c3", "c6", "c8"), "c0", "c11")
+    lab = lab_of(tmp_path, conflicting(*(f"c{n}" for n in range(12))), "c0", "c11")
     outcome = lab.bisect(lab.engine("c6"))
     assert outcome.state is State.NARROWED
     assert lab.names[outcome.candidates[0].sha] == "c6"
     assert not [name for _, name in kinds(lab) if name == "c6"]
     with lab._store() as store:
         assert {one.kind for one in store.not_changed() if one.sha == lab.shas["c6"]} == {Kind.REVERTED, Kind.PICKED}
+
+
+def test_what_does_neither_is_sure_when_the_next_one_is_not_it(tmp_path: Path) -> None:
+    """Its parent is no suspect; its child, which it might have misled for, is ruled out by taking that out."""
+    lab = lab_of(tmp_path, conflicting("c3", "c6", "c8"), "c0", "c11")
+    assert lab.found(lab.bisect(lab.engine("c6"))) == "c6"
+    assert kinds(lab) == [(Kind.REVERTED, "c7")]
 
 
 def test_two_changes_are_not_named_one(line: Lab) -> None:

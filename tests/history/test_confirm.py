@@ -1,11 +1,20 @@
 """How many contradictions are too many, and which runs an answer rests on."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from bisector.history.confirm import Problem, borne_out, contradicted, fit, missing_whole_runs, undo_options
+from bisector.history.confirm import (
+    Problem,
+    borne_out,
+    contradicted,
+    fit,
+    missing_whole_runs,
+    undecided_revert,
+    undo_options,
+)
 from bisector.history.graph import RangeGraph
 from bisector.history.likelihood import Kernel, Noise, Reading, Weighing
 from bisector.history.posterior import Facts, as_mask, posterior, prior
@@ -101,3 +110,29 @@ def test_an_end_speaks_for_or_against(kernel: Kernel, verdict: Verdict, against:
     assert contradicted(belief, 5) is against
     assert not contradicted(belief, 6)
     assert bool(belief.p[5] < belief.p[6]) is against
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "undecided"),
+    [
+        pytest.param((), False, id="nothing read"),
+        pytest.param((OLD,), True, id="9 to 1 for it"),
+        pytest.param((NEW,), True, id="9 to 1 against it"),
+        pytest.param((OLD, OLD), False, id="81 to 1"),
+        pytest.param((NEW, NEW), False, id="81 to 1 against it"),
+        pytest.param((OLD, NEW), True, id="even"),
+    ],
+)
+def test_a_noisy_end_without_the_suspect_is_read_until_it_says_something(
+    verdicts: tuple[Verdict, ...], undecided: bool
+) -> None:
+    problem, weighing = Problem(LINE, prior(10)), Weighing(Noise(0.1, 0.1, 0.01))
+
+    def is_undecided(kernel: Kernel, facts: Facts) -> bool:
+        facts = replace(facts, readings=tuple(Reading(5, kernel, verdict) for verdict in verdicts))
+        belief = posterior(LINE, problem.log_prior, facts, weighing)
+        return undecided_revert(problem, facts, belief, 5, 10)
+
+    assert is_undecided(Kernel.REVERTED, Facts()) is undecided
+    assert not is_undecided(Kernel.REVERTED, Facts().with_failed(5, Kernel.REVERTED))
+    assert not is_undecided(Kernel.PICKED, Facts())

@@ -187,7 +187,7 @@ def test_two_changes_are_not_named_one() -> None:
     graph = RangeGraph.of([(), *((n,) for n in range(11))])
     is_new = {n: 2 <= n < 5 or n >= 8 for n in range(12)}
     readings = [Reading(n, Kernel.COMMIT, Verdict.NEW if is_new[n] else Verdict.OLD) for n in range(12)]
-    search = Search(QUIET.weighing, rules=Rules(max_runs=12))
+    search = Search(QUIET.weighing, rules=Rules(max_runs=12, patience=0))
     answer = decide(plain(graph), Facts(tuple(readings)), search)
     assert isinstance(answer, Answer)
     assert answer.ending is Ending.NOT_ONE_CHANGE
@@ -196,12 +196,56 @@ def test_two_changes_are_not_named_one() -> None:
 
 def test_the_budget_ends_it_with_a_set() -> None:
     graph = kernel_like(200)
-    answer, facts, _ = hunt(plain(graph), 77, Search(QUIET.weighing, rules=Rules(max_runs=4)))
+    answer, facts, _ = hunt(plain(graph), 77, Search(QUIET.weighing, rules=Rules(max_runs=4, patience=0)))
     assert answer.ending is Ending.NARROWED
     assert len(facts.readings) == 4
     assert 77 in answer.candidates
-    budgets = [Search(QUIET.weighing, rules=Rules(max_runs=runs)) for runs in range(5, 12)]
+    budgets = [Search(QUIET.weighing, rules=Rules(max_runs=runs, patience=0)) for runs in range(5, 12)]
     answers = [hunt(plain(graph), culprit, search)[0] for search in budgets for culprit in (77, 110, 143)]
     assert any(0.5 < answer.probability < QUIET.rules.target for answer in answers)
     for answer in answers:
         assert (answer.ending is Ending.FOUND) is (answer.probability >= QUIET.rules.target)
+
+
+SIDES = (Verdict.OLD, Verdict.NEW)
+NOISY = Weighing(Noise(old_as_new=0.1, new_as_old=0.1, sticky=0.002))
+
+
+LINE = RangeGraph.of([(), *((n,) for n in range(199))])
+
+
+def readings(*wanted: tuple[int, int, int]) -> Facts:
+    """Commits, and how many old and new readings each has."""
+    sides = (
+        (n, side) for n, *counts in wanted for side, count in zip(SIDES, counts, strict=True) for _ in range(count)
+    )
+    return Facts(tuple(Reading(n, Kernel.COMMIT, side) for n, side in sides))
+
+
+def test_one_noisy_reading_of_a_revert_is_no_confirmation() -> None:
+    problem, search = plain(LINE), Search(NOISY)
+    reverted = Reading(100, Kernel.REVERTED, Verdict.OLD)
+    once = readings((98, 3, 0), (99, 4, 0), (100, 0, 4), (101, 0, 3)).with_reading(reverted)
+    assert believe(problem, once, search).p[100] > search.rules.target
+    assert decide(problem, once, search) == Undo(100, Kernel.REVERTED)
+    answer = decide(problem, once.with_reading(reverted), search)
+    assert isinstance(answer, Answer)
+    assert (answer.ending, answer.commit) == (Ending.FOUND, 100)
+
+
+def test_what_one_reading_would_settle_is_not_given_up() -> None:
+    facts = readings((98, 2, 0), (99, 3, 0), (100, 0, 3), (101, 0, 2))
+    for kernel in (Kernel.REVERTED, Kernel.PICKED):
+        facts = facts.with_failed(100, kernel)
+    assert 0.95 < believe(plain(LINE), facts, Search(NOISY)).p[100] < Rules().target
+    assert isinstance(decide(plain(LINE), facts, Search(NOISY)), Try)
+    assert isinstance(decide(plain(LINE), facts, Search(NOISY, rules=Rules(least_share=1.0))), Answer)
+
+
+def test_a_noisy_search_may_take_longer() -> None:
+    confused, rules = readings((99, 10, 10), (100, 10, 10)), Rules(max_runs=30)
+    assert isinstance(decide(plain(LINE), confused, Search(NOISY, rules=rules)), Try)
+    assert isinstance(decide(plain(LINE), confused, Search(QUIET.weighing, rules=rules)), Answer)
+    much = readings((99, 15, 15), (100, 15, 15))
+    wild = Weighing(Noise(old_as_new=0.3, new_as_old=0.3))
+    assert isinstance(decide(plain(LINE), much, Search(wild, rules=rules)), Answer)
