@@ -11,7 +11,7 @@ from bisector.history.graphsource import graph_of_range, read_graph
 from bisector.history.ranges import Range, check_range
 from bisector.history.repository import Repository
 from bisector.history.simulation import Summary, search_for, simulate, told
-from bisector.history.world import Conditions
+from bisector.history.world import BOTH_EARLY, Conditions, Durations
 from bisector.model import Strategy
 
 _EXAMPLES = """\
@@ -21,6 +21,9 @@ examples:
   bisector simulate --graph graph.txt.gz --flip 0.05 --assume-flip 0.01      if it believed in less noise than there is
 the search is told --flip and --sticky, as a calibration of the ends would tell them, unless --assume-... says otherwise
 """
+
+_SECOND, _BOTH = "second", "both"
+_EARLY = {_SECOND: Durations(), _BOTH: BOTH_EARLY}
 
 
 def add(verbs: Verbs) -> None:
@@ -47,8 +50,14 @@ def add(verbs: Verbs) -> None:
     verb.add_argument("--effect", type=_factor, metavar="F", help="runs give figures, F times as high when fixed")
     verb.add_argument("--spread", type=_spread, default=0.1, metavar="S", help="log standard deviation of the figures")
     runs = verb.add_mutually_exclusive_group()
-    runs.add_argument("--early-stop", action="store_true", default=None, help="end runs early (default for bayes)")
-    runs.add_argument("--full-runs", action="store_false", dest="early_stop", help="never do (default for git)")
+    runs.add_argument(
+        "--early-stop",
+        nargs="?",
+        const=_SECOND,
+        choices=tuple(_EARLY),
+        help=f"end the second run of a kernel early, as is done (default for bayes); {_BOTH}: were it possible",
+    )
+    runs.add_argument("--full-runs", action="store_true", help="end none early (default for git)")
     verb.add_argument("--trials", type=count, default=500, metavar="N", help="default: 500")
     verb.add_argument("--seed", type=seed, default=1, metavar="N", help="default: 1")
     add_json(verb)
@@ -105,6 +114,8 @@ def _graph(arguments: argparse.Namespace) -> RangeGraph:
 
 def _conditions(arguments: argparse.Namespace) -> Conditions:
     early = arguments.early_stop
+    if early is None and arguments.strategy is Strategy.BAYES and not arguments.full_runs:
+        early = _SECOND
     return Conditions(
         old_as_new=arguments.flip if arguments.flip_broken is None else arguments.flip_broken,
         new_as_old=arguments.flip if arguments.flip_fixed is None else arguments.flip_fixed,
@@ -115,7 +126,8 @@ def _conditions(arguments: argparse.Namespace) -> Conditions:
         undo=arguments.undo,
         effect=arguments.effect,
         spread=arguments.spread,
-        early_stop=arguments.strategy is Strategy.BAYES if early is None else early,
+        early_stop=early is not None,
+        durations=_EARLY[early or _SECOND],
     )
 
 

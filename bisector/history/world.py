@@ -15,10 +15,15 @@ from bisector.model import Verdict
 
 SETUP_MIN = 3.0  # boot, storage stack, files
 WHOLE_RUN_MIN = 30.0  # two runs of 15 min
-# Both runs stopped as soon as the class is clear: the cache is full at 11 min and the measured run decided 4 to 5 min
-# later; a slow kernel shows in the first run already, and the second one is left out.
-EARLY_NEW_MIN = 16.0
-EARLY_OLD_MIN = 8.0
+# The first run is always whole: how long the cache has been there shows in the second. That one is stopped as soon as
+# the class is clear: by the rule in use a fixed kernel's after 4.4 to 8.4 min and a broken one's after 4.0 to 10.0, by
+# how a fixed one gets up to speed; 6 min on average.
+EARLY_NEW_MIN = 21.0
+EARLY_OLD_MIN = 21.0
+# Were both runs stopped, which no workload here allows: the cache is full at 11 min and the measured run decided 4 to
+# 5 min later; a slow kernel shows in the first run already, and the second one is left out.
+BOTH_EARLY_NEW_MIN = 16.0
+BOTH_EARLY_OLD_MIN = 8.0
 # An incremental build from one tree to another takes between these, by the share of the range's commits between them to
 # the power of BUILD_GROWTH: a few commits touch headers that everything includes. With this power plain git takes the
 # 9.1 h of the simulations that the other constants come from.
@@ -53,13 +58,17 @@ class Durations:
         return self.usual_build_min + self.setup_min * 2 / 3
 
 
+BOTH_EARLY = Durations(early_old_min=BOTH_EARLY_OLD_MIN, early_new_min=BOTH_EARLY_NEW_MIN)
+
+
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """Rates between 0 and 1, of runs, of commits and, ``suspects``, of how often suspicion is right.
 
     ``relevant`` is the share of commits that can matter, ``undo`` that of commits which revert cleanly on the
-    new end. ``early_stop`` ends runs once their class is clear. Without ``effect``, the factor between the figures of
-    the two sides, a run gives a bare verdict; with it a figure, whose logarithm has the standard deviation ``spread``.
+    new end. ``early_stop`` ends runs once their class is clear, after what ``durations`` say. Without ``effect``, the
+    factor between the figures of the two sides, a run gives a bare verdict; with it a figure, whose logarithm has the
+    standard deviation ``spread``.
     """
 
     old_as_new: float = 0.0

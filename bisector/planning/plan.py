@@ -23,7 +23,9 @@ _MIN_S = 60.0
 _SMALL_BUILD_S = (17.0, 280.0)
 _SPREAD = 0.10  # what a reading is believed to repeat within, as long as nothing was repeated
 _RUNS_PER_TRIAL = 2
-_EARLY_SHARE = 2 / 3  # the first run fills the cache, the second one is clear after a third of its time
+# The first run is always whole; of 40 s of the second a fast kernel's took 22, and a slow one's 33 with one fast known.
+_EARLY_ABOVE_SHARE = (1 + 22 / 40) / 2
+_EARLY_BELOW_SHARE = (1 + 33 / 40) / 2
 # At the factor that the bound gives to this share of their runs at least 9 of 10 searches are right, at its root at
 # most 8 of 10 (tests/history/test_bounds.py, 20 searches a spread).
 _SHARE_OF_RUNS = 0.6
@@ -153,17 +155,19 @@ def _inputs(asked: Asked, known: Experience) -> Inputs:
     runs_s = _measured(
         known.workloads_s, fmean, float(_RUNS_PER_TRIAL * settings.workload.runtime_s), "trial", "as asked for"
     )
-    early_s = runs_s.value * _EARLY_SHARE
-    old_s, new_s = known.below_s, known.above_s
+    old, new = (
+        runs_s if settings.workload.full_runs else _measured(seconds, fmean, runs_s.value * share, "trial")
+        for seconds, share in ((known.below_s, _EARLY_BELOW_SHARE), (known.above_s, _EARLY_ABOVE_SHARE))
+    )
     if settings.bisect.direction is Direction.REGRESSION:
-        old_s, new_s = new_s, old_s
+        old, new = new, old
     return Inputs(
         build_least_s=_measured(known.builds_s, min, least_s, "build"),
         build_most_s=_measured(known.builds_s, max, most_s, "build"),
         setup_s=_measured(known.setups_s, median, SETUP_MIN * _MIN_S, "trial"),
         runs_s=runs_s,
-        early_old_s=runs_s if settings.workload.full_runs else _measured(old_s, fmean, early_s, "trial"),
-        early_new_s=runs_s if settings.workload.full_runs else _measured(new_s, fmean, early_s, "trial"),
+        early_old_s=old,
+        early_new_s=new,
         spread=_spread(known),
         factor=_factor(asked, known),
     )

@@ -110,6 +110,13 @@ def test_runs_that_were_stopped_early_are_no_figures_and_have_times_of_their_own
     assert set(experience(DEFAULTS, host_id(), [run_dir]).figures) == {place.shas["c0"], place.shas["c16"]}
 
 
+def test_a_first_run_is_taken_to_be_whole(place: Place) -> None:
+    """Of two runs of 40 s the second ends after 22 on the fast side, after 33 on the slow one."""
+    found, other = place.json("--runtime", "40s"), place.json("--runtime", "40s", "--regression")
+    assert [found[key]["value"] for key in ("runs_s", "early_old_s", "early_new_s")] == [80, 73, 62]  # type: ignore[index]
+    assert [other[key]["value"] for key in ("runs_s", "early_old_s", "early_new_s")] == [80, 62, 73]  # type: ignore[index]
+
+
 def test_hours_are_those_of_the_trials(place: Place) -> None:
     place.run("one", place.trial("c0", 1000), place.trial("c16", 4000))
     found = place.json("--full-runs")
