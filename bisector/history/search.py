@@ -179,6 +179,9 @@ def _best_undo(problem: Problem, facts: Facts, search: Search, belief: Posterior
             so_far = belief.undone.get((commit, kernel))
             if so_far is None and len(belief.undone) + facts.in_vain >= search.rules.max_undone:
                 continue
+            # Its own run tells as much as a second reading, and is due anyway if it is the one.
+            if so_far is not None and commit not in facts.measured | facts.closed:
+                continue
             gain = undo_gain_bits(
                 float(belief.p[commit]), kernel, so_far or Evidence(0.0, 0.0), search.weighing.expected
             )

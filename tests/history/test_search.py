@@ -5,6 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from bisector.history.choice import Costs
 from bisector.history.confirm import Problem
 from bisector.history.graph import RangeGraph
 from bisector.history.likelihood import Kernel, Noise, Reading, Weighing
@@ -249,3 +250,16 @@ def test_a_noisy_search_may_take_longer() -> None:
     much = readings((99, 15, 15), (100, 15, 15))
     wild = Weighing(Noise(old_as_new=0.3, new_as_old=0.3))
     assert isinstance(decide(plain(LINE), much, Search(wild, rules=rules)), Answer)
+
+
+def test_a_commit_is_measured_before_the_end_without_it_is_read_again() -> None:
+    """As in a short history with suspects, where the end without the likeliest commit was read first."""
+    beside = readings((2, 1, 0), (8, 0, 1)).with_reading(Reading(5, Kernel.REVERTED, Verdict.OLD))
+    graph = RangeGraph.of([(), *((n,) for n in range(9))])
+    weighing = Weighing(Noise(old_as_new=0.05, new_as_old=0.05, sticky=0.01))
+    built = Costs(build_min=60.0)
+    assert 0.5 < believe(plain(graph), beside, Search(weighing)).p[5] < Rules().suspect
+    step = decide(plain(graph), beside, Search(weighing, built))
+    assert isinstance(step, Try)
+    skipped = beside.with_skip(5)
+    assert decide(plain(graph), skipped, Search(weighing, built)) == Undo(5, Kernel.REVERTED)
