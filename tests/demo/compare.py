@@ -1,6 +1,7 @@
-"""What plain ``git bisect`` would have taken: its midpoints, replayed over the known truth of the history.
+"""What ``--strategy git`` would have taken: git's midpoints, replayed over the known truth of the history.
 
-The truth is what the history was made with; the seconds are means of the run that is compared with.
+The truth is what the history was made with; the seconds are means of the run that is compared with. As in a run
+by that strategy, the answer and its parents are measured again by whole runs where one was stopped early.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,8 @@ from tests.demo.history import History, MadeCommit
 
 _ENDS = 2
 _UNTESTABLE = {"no-build": 1, "panic": 2}  # a panic is believed the second time
-_MEASURED = "measured"
+_STOPPED = "stopped early"
+_WHOLE = "whole"
 _REUSED = "reused"
 
 
@@ -39,11 +41,12 @@ def taken(status: Mapping[str, Any]) -> Taken:
 
 
 def by_git(graph: RangeGraph, shas: Sequence[str], made: History, status: Mapping[str, Any]) -> Taken:
-    """What git's midpoints would have taken at this run's times."""
+    """What ``--strategy git`` would have taken at this run's times."""
     commits = {commit.sha: commit for commit in made.commits}
     culprit = shas.index(made.culprit.sha)
     costs = _costs(status["trials"])
-    known = {commits[made.old].kernel, commits[made.new].kernel}
+    whole = {commits[made.old].kernel, commits[made.new].kernel}
+    known = set(whole)
     facts, trials = Facts(), _ENDS
     seconds = sum(trial["total_s"] for trial in status["trials"][:_ENDS])
     while isinstance(step := next_commit(graph, facts, shas), Midpoint):
@@ -57,6 +60,12 @@ def by_git(graph: RangeGraph, shas: Sequence[str], made: History, status: Mappin
             known.add(commit.kernel)
             verdict = Verdict.NEW if graph.ancestors(step.commit)[culprit] else Verdict.OLD
             facts = facts.with_reading(Reading(step.commit, Kernel.COMMIT, verdict))
+    if any(_is_stopped(trial) for trial in status["trials"]):
+        tried = {reading.commit for reading in facts.readings}
+        rests_on = {commits[shas[number]].kernel for number in {*graph.parents[culprit], culprit} & tried}
+        again = len(rests_on - whole)
+        trials += again
+        seconds += again * costs[_WHOLE]
     return Taken(trials, seconds)
 
 
@@ -68,7 +77,7 @@ def sentence(made: History, status: Mapping[str, Any]) -> str:
     ours, its = taken(status), by_git(graph, shas, made, status)
     return (
         f"{status['strategy']} took {ours.trials} trials, {_minutes(ours.seconds)} min, the confirmation among them;"
-        " git's midpoints, replayed over the known truth at this run's mean times and believed at once, would take"
+        " --strategy git, by its midpoints replayed over the known truth at this run's mean times, would take"
         f" {its.trials} trials, {_minutes(its.seconds)} min: {_saved(its.trials - ours.trials, 'trial')} and"
         f" {_saved(round((its.seconds - ours.seconds) / 60, 1), 'min')}"
     )
@@ -77,7 +86,11 @@ def sentence(made: History, status: Mapping[str, Any]) -> str:
 def _kind(commit: MadeCommit, known: set[str]) -> tuple[str, int]:
     if commit.effect in _UNTESTABLE:
         return commit.effect, _UNTESTABLE[commit.effect]
-    return (_REUSED if commit.kernel in known else _MEASURED), 1
+    return (_REUSED if commit.kernel in known else _STOPPED), 1
+
+
+def _is_stopped(trial: Mapping[str, Any]) -> bool:
+    return any(run["stopped_early"] for run in trial["runs"])
 
 
 def _costs(trials: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -88,12 +101,14 @@ def _costs(trials: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         if fault is not None:
             kind = "no-build" if fault["stage"] == "build" else "panic"
         else:
-            kind = _REUSED if trial["same_kernel_as"] else _MEASURED
+            kind = _REUSED if trial["same_kernel_as"] else _STOPPED if _is_stopped(trial) else _WHOLE
         found.setdefault(kind, []).append(trial["total_s"])
+    for kind, stand_in in ((_STOPPED, _WHOLE), (_WHOLE, _STOPPED)):
+        found.setdefault(kind, found.get(stand_in, []))
     otherwise = fmean(trial["total_s"] for trial in trials)
     return {
-        kind: fmean(found[kind]) if kind in found else 0.0 if kind == _REUSED else otherwise
-        for kind in (*_UNTESTABLE, _MEASURED, _REUSED)
+        kind: fmean(found[kind]) if found.get(kind) else 0.0 if kind == _REUSED else otherwise
+        for kind in (*_UNTESTABLE, _STOPPED, _WHOLE, _REUSED)
     }
 
 

@@ -1,5 +1,6 @@
 """The judge of the demonstration; the demonstration itself is ``make demo``."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,10 @@ def test_only_the_culprit_is_right(first_fixed: dict[str, str] | None, right: bo
     assert "c" * 12 in sentence
 
 
-def trial(total_s: float, *, stage: str = "", reused: bool = False) -> dict[str, object]:
+def trial(total_s: float, *, stage: str = "", reused: bool = False, stopped: bool = False) -> dict[str, object]:
     fault = {"stage": stage} if stage else None
-    return {"total_s": total_s, "fault": fault, "same_kernel_as": "x" if reused else None}
+    runs = [{"stopped_early": {"reason": "above"} if stopped else None}]
+    return {"total_s": total_s, "fault": fault, "same_kernel_as": "x" if reused else None, "runs": runs}
 
 
 def a_line(*effects: str) -> History:
@@ -58,11 +60,31 @@ def test_gits_trials_are_those_of_its_midpoints_on_the_truth(
     made = a_line(*effects)
     graph = RangeGraph.of([(), *((n,) for n in range(6))])
     of_a_run = [trial(300.0), trial(60.0), trial(5.0, stage="build"), trial(40.0), trial(1.0, reused=True)]
-    status = {"trials": of_a_run}
+    status: dict[str, list[dict[str, object]]] = {"trials": of_a_run}
     assert compare.taken(status) == compare.Taken(5, 406.0)
     assert compare.by_git(graph, [commit.sha for commit in made.commits[1:]], made, status) == compare.Taken(
         trials, seconds
     )
+
+
+@pytest.mark.parametrize(
+    ("parent", "trials", "seconds"),
+    [
+        # The sixth, and the third, as the parent has its kernel: both were stopped early before.
+        pytest.param({}, 5 + 2, 360.0 + 30.0 + 1.0 + 30.0 + 2 * 50.0, id="both"),
+        pytest.param({"kernel": "old"}, 5 + 1, 360.0 + 30.0 + 1.0 + 30.0 + 50.0, id="the old end's kernel ran whole"),
+        # The third, the fifth in vain, the fourth and the sixth; nothing can be had of the parent.
+        pytest.param({"effect": "no-build"}, 6 + 1, 360.0 + 3 * 30.0 + 5.0 + 50.0, id="no build"),
+    ],
+)
+def test_gits_answer_rests_on_whole_runs_too(parent: dict[str, str], trials: int, seconds: float) -> None:
+    made = a_line(*("code",) * 7)
+    commits = [*made.commits[:5], replace(made.commits[5], **parent), *made.commits[6:]]
+    graph = RangeGraph.of([(), *((n,) for n in range(6))])
+    ends, stopped, whole = [trial(300.0), trial(60.0)], trial(30.0, stopped=True), trial(50.0)
+    status = {"trials": [*ends, stopped, whole, trial(1.0, reused=True), trial(5.0, stage="build")]}
+    git = compare.by_git(graph, [one.sha for one in commits[1:]], replace(made, commits=tuple(commits)), status)
+    assert git == compare.Taken(trials, seconds)
 
 
 def test_the_newest_source_is_taken_by_number(tmp_path: Path) -> None:
