@@ -70,8 +70,8 @@ class Timer:
 
 
 # Each line is there, or is not, for its reason. With all of them, systemd 252 as the init of a container has started
-# nights of root by the timer: fetches, a whole trial in emulation by libvirt's embedded driver, a kernel's build, and
-# a stop in the middle. Not seen: KVM, a libvirt daemon, an SELinux policy, and the guest image made within it.
+# nights of root by the timer: fetches, the guest image, a kernel's build, a whole trial in emulation by libvirt's
+# embedded driver, and a stop in the middle. Not seen: KVM, a libvirt daemon, an SELinux policy.
 _SERVICE = """\
 # Made by `bisector nightly --install-timer`; `--remove-timer` removes it.
 [Unit]
