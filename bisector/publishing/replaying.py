@@ -9,6 +9,7 @@ from bisector.errors import BisectorError
 from bisector.history.repository import Repository
 from bisector.model import Trial, Verdict
 from bisector.record.store import Store
+from bisector.report.document import span
 from bisector.report.narrowing import Belief, Narrowing, narrowing
 from bisector.report.text import clean
 from bisector.settings import options
@@ -24,9 +25,7 @@ def narrowed(store: Store) -> Narrowing | None:
     if asked.imported or asked.repository is None or not standing.believes(asked, judging):
         return None
     terms = settings.bisect.terms
-    title = (
-        f"{clean(asked.old_rev)}..{clean(asked.new_rev)}: where the first {clean(terms.new)} commit is believed to be"
-    )
+    title = f"{span(asked.old_rev, asked.new_rev)}: where the first {clean(terms.new)} commit is believed to be"
     words = tuple((verdict, clean(terms.word(verdict))) for verdict in Verdict)
     try:
         with Repository.open(asked.repository) as repository:

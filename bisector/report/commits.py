@@ -69,7 +69,7 @@ def commits(report: Report) -> Commits | None:
     placed = all(row.place is not None for row in ordered if row.shown.trial.is_of_commit)
     names = {row.shown.trial.commit.sha: _name(row) for row in report.rows}
     return Commits(
-        title=f"{clean(report.asked.old_rev)}..{clean(report.asked.new_rev)}, commits {_ORDERS[placed]}",
+        title=f"{report.asked.span}, commits {_ORDERS[placed]}",
         axis="commit (place counted from the old end: hash)" if placed else "commit",
         names=tuple(names[sha] for sha in shas),
         marks=tuple(_mark(row, shas, figures) for row in report.rows),

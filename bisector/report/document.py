@@ -4,12 +4,16 @@ Made from the record by :mod:`bisector.publishing.reporting`; what is said of it
 :mod:`bisector.report.sections`, and each format is a renderer of those sections.
 """
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 from bisector.figures import Contention, Run
 from bisector.model import Commit, State, Trial, Verdict
 from bisector.report.status import BisectionView, TrialView
+from bisector.report.text import clean
+
+_HASH = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,11 @@ class Row:
 
     place: int | None
     shown: TrialView
+
+
+def span(old_rev: str, new_rev: str) -> str:
+    """A range as people write it; of whole hashes, as nights ask for, the beginnings."""
+    return "..".join(clean(rev[:12] if _HASH.fullmatch(rev) else rev) for rev in (old_rev, new_rev))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,11 @@ class Asked:
     skips: tuple[str, ...]
     first_parent: bool
     command: str
+
+    @property
+    def span(self) -> str:
+        """``v4.11..v4.13-rc1``."""
+        return span(self.old_rev, self.new_rev)
 
 
 @dataclass(frozen=True, slots=True)

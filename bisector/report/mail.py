@@ -40,8 +40,8 @@ def subject(report: Report) -> str:
         return clean(" ".join([*tags, title(report)]))
     change = f"{compare.METRIC} {compare.change_of(comparison)}"
     if first is None:
-        span = f"{report.asked.old_rev}..{report.asked.new_rev}"
-        return clean(" ".join([*tags, f"{span}: {change} by one of {len(report.bisection.candidates)} commits"]))
+        count = len(report.bisection.candidates)
+        return clean(" ".join([*tags, f"{report.asked.span}: {change} by one of {count} commits"]))
     found = _SUBSYSTEM.match(first.subject)
     tags += [f"[{found[1]}]"] if found else []
     return clean(" ".join([*tags, f"{first.short}: {change}"]))

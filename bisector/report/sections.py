@@ -18,7 +18,7 @@ def title(report: Report) -> str:
     """One line that says what this is about."""
     if report.imported and not report.asked.old_rev:
         return f"Results of others: {units.plural(len(report.rows), 'trial')}"
-    return f"Bisection of {report.asked.old_rev}..{report.asked.new_rev}: {_outcome(report)}"
+    return f"Bisection of {report.asked.span}: {_outcome(report)}"
 
 
 def sections(report: Report) -> tuple[Section, ...]:
@@ -206,8 +206,8 @@ def _range(report: Report) -> Iterator[Block]:
         return
     view, asked = report.bisection, report.asked
     facts = [
-        (f"{view.terms.old} end", f"{asked.old_rev}, {quoted(view.old)}"),
-        (f"{view.terms.new} end", f"{asked.new_rev}, {quoted(view.new)}"),
+        (f"{view.terms.old} end", _end(asked.old_rev, view.old)),
+        (f"{view.terms.new} end", _end(asked.new_rev, view.new)),
         ("size", view.relevance.sentence if view.relevance else ""),
         ("repository", " ".join(filter(None, (report.origin.name, report.origin.url)))),
         ("paths", " ".join(asked.paths)),
@@ -216,6 +216,11 @@ def _range(report: Report) -> Iterator[Block]:
         ("started, ended", f"{view.started_at}, {view.ended_at or 'not yet'}"),
     ]
     yield _facts(facts)
+
+
+def _end(rev: str, commit: Commit) -> str:
+    """With what was typed, where that is not the hash."""
+    return quoted(commit) if commit.sha.startswith(rev) else f"{rev}, {quoted(commit)}"
 
 
 def _config(report: Report) -> Iterator[Block]:

@@ -250,6 +250,19 @@ def test_long_headers_begin_beside_their_names() -> None:
     assert b"fio.read_iops 4.0x\r\n improvement\r\n" in wire
 
 
+def test_nights_ask_for_whole_hashes() -> None:
+    made = documents.narrowed()
+    view = made.bisection
+    made = replace(made, asked=replace(made.asked, old_rev=view.old.sha, new_rev=view.new.sha))
+    assert f" {view.old.sha[:12]}..{view.new.sha[:12]}: fio.read_iops" in mail.subject(made)
+    assert made.envelope is not None
+    text = mail.body(made, made.envelope)
+    assert view.old.sha not in text.partition("git bisect log:")[0]
+    (line,) = [line for line in text.splitlines() if line.startswith("broken end")]
+    assert line.split()[2] == view.old.short
+    assert view.old.short not in line.split(maxsplit=3)[3]
+
+
 @pytest.mark.skipif(not SEND_EMAIL.exists(), reason="git send-email is not installed (Debian: git-email)")
 @pytest.mark.parametrize("subject", [HOSTILE[0], "dm cache smq: a subject of 75 characters"])
 def test_git_send_email_takes_the_draft(tmp_path: Path, subject: str) -> None:
