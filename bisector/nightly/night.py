@@ -18,6 +18,7 @@ from bisector.record.nights import Begun, Ending, Event
 
 LOCK = "lock"
 _TOLD = "no-night"
+_JOURNAL = "If a timer began it: journalctl -u bisector-nightly; of a user's timer, --user-unit instead of -u."
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def _tell_of_a_killed_night(plan: Plan, means: Means) -> None:
     subject = "bisector nightly: the last night ended without a word"
     text = f"The night of {last.started_at} (process {last.pid}) was killed, or crashed; this one goes on from there."
     try:
-        said = means.postman.notice(plan.jobs[0], subject, f"{text}\n\njournalctl -u bisector-nightly")
+        said = means.postman.notice(plan.jobs[0], subject, f"{text}\n\n{_JOURNAL}")
     except BisectorError as error:
         said = f"nobody could be told: {error}"
     means.tell(Note(f"{text} {said}"))
