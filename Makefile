@@ -76,6 +76,7 @@ vm: setup
 
 bench: setup
 	$(BIN)/python -m tests.bench_planning
+	$(BIN)/python -m tests.bench_search
 	$(BIN)/python -m tests.bench_report
 
 calibrate: setup

@@ -11,7 +11,7 @@ from bisector.history.choice import Costs
 from bisector.history.confirm import Problem
 from bisector.history.graph import RangeGraph
 from bisector.history.likelihood import Noise, Weighing
-from bisector.history.midpoint import Midpoint, next_commit
+from bisector.history.midpoint import Left, Midpoint, next_commit
 from bisector.history.posterior import Facts, prior
 from bisector.history.search import Answer, Ending, Search, Try, Undo, decide
 from bisector.history.world import Conditions, World
@@ -140,22 +140,37 @@ def _carry_out(world: World, facts: Facts, step: Try | Undo) -> Facts:
 
 
 def _git(world: World) -> Result:
-    """Each commit once, and believed. Of a set the commit that is known to be new stands for the answer."""
+    """Each commit once, and believed; whole runs of the answer are taken to say the same as those stopped early.
+
+    Of a set the commit that is known to be new stands for the answer.
+    """
     facts, clock = Facts(), _Clock()
     while isinstance(step := clock.time(next_commit, world.graph, facts), Midpoint):
         reading = world.measure(step.commit, whole=False)
         facts = facts.with_skip(step.commit) if reading is None else facts.with_reading(reading)
+    again = _rests_on_stopped_runs(world, facts, step)
+    for commit in again:
+        world.measure(commit, whole=True)
     return Result(
         right=step.candidates[-1] == world.culprit,
         in_set=world.culprit in step.candidates,
         set_size=len(step.candidates),
         claimed=1.0,
-        evaluations=len(facts.readings),
+        evaluations=len(facts.readings) + len(again),
         skips=len(facts.skips),
         minutes=world.minutes,
         steps_ms=tuple(clock.ms),
         ending=Ending.FOUND if len(step.candidates) == 1 else Ending.NARROWED,
     )
+
+
+def _rests_on_stopped_runs(world: World, facts: Facts, left: Left) -> frozenset[int]:
+    """What ``--strategy git`` measures again before it names a commit: that one and its parents, as far as tried."""
+    if len(left.candidates) > 1:
+        return frozenset()
+    (named,) = left.candidates
+    stopped = {reading.commit for reading in facts.readings if not reading.full}
+    return frozenset({named, *world.graph.parents[named]} & stopped)
 
 
 @dataclass(slots=True)
