@@ -64,8 +64,10 @@ lint: setup
 	$(BIN)/mypy
 
 # A worker a core: more of them only load the same modules again. Who is done takes from who is not.
+# The workers, and what they start, load the same modules: compiled once, whatever is set where this runs.
+unit: export PYTHONDONTWRITEBYTECODE =
 unit: setup
-	$(BIN)/pytest -n $$(nproc) --dist worksteal -m 'not vm and not browser'
+	tests/in_memory $(BIN)/pytest -n $$(nproc) --dist worksteal -m 'not vm and not browser'
 
 browser: setup
 	@$(MAKE) --no-print-directory packages PACKAGES='$(BROWSER)'
