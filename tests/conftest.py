@@ -4,11 +4,14 @@ import gc
 import os
 import sys
 from collections.abc import Generator, Iterator
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import hypothesis
 import pytest
 
+from bisector.kernel import toolchain
 from bisector.machine.hypervisor import Hypervisor
 
 # The same examples each time, however slow the machine: a run says something of the change, not of the day.
@@ -40,3 +43,15 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@cache
+def _gcc() -> toolchain.Toolchain:
+    return replace(toolchain.detect(""), cc="gcc", host_cc="gcc")
+
+
+@pytest.fixture
+def known_gcc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler is looked for once, not by each of a hundred builders, and is not behind ccache; others are."""
+    known, detect = _gcc(), toolchain.detect
+    monkeypatch.setattr(toolchain, "detect", lambda name: known if name in ("", "gcc") else detect(name))

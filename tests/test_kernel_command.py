@@ -36,7 +36,9 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> World:
+def world(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], known_gcc: None
+) -> World:
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "CCACHE_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.setattr("bisector.room.disk_room_bytes", lambda path: 1 << 40)

@@ -67,7 +67,7 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, known_gcc: None) -> Iterator[World]:
     files = {str(path.relative_to(TREE)): path.read_text() for path in sorted(TREE.rglob("*")) if path.is_file()}
     files |= {"drivers/md/dm-raid.c": "int raid = 1;\n", "sound/core/pcm.c": "int pcm = 1;\n"}
     nodes = [Node("base", files=files)]

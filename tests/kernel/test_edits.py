@@ -126,11 +126,12 @@ def test_no_user_setting_hides_an_edit_from_git(tree: Tree) -> None:
     assert (source / EDIT.file).read_text() == PLAIN[EDIT.file]
 
 
-KILLED_AT = """
+KILLED_AT = f"""
 import os, signal, sys
 from pathlib import Path
 from bisector.kernel import edits
-from tests.kernel.test_edits import EDIT, OTHER
+from bisector.kernel.quirks import Edit
+EDIT, OTHER = {EDIT!r}, {OTHER!r}
 
 class Os:
     calls = 0
