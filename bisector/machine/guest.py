@@ -239,7 +239,8 @@ class _Text:
         text = self._decoder.decode(data, final)
         self._all.append(text)
         if self._on_line is not None:
-            *lines, self._begun = re.split(r"\r\n|\r|\n", self._begun + text)
+            first, *others = re.split(r"\r\n|\r|\n", text)
+            *lines, self._begun = self._begun + first, *others
             for line in lines:
                 self._on_line(line)
 
