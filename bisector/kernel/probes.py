@@ -92,7 +92,7 @@ def ccache(commands: Sequence[str]) -> Finding:
     if shutil.which("ccache") is None:
         what = "not installed: a new build directory is compiled whole, instead of in a fraction of the time"
         return Finding("ccache", Grade.WARN, what, install("ccache"))
-    if not toolchain.detect(command).cc.startswith("ccache "):
+    if not toolchain.detect(command).cached:
         show = f"ccache {command} -c -x c /dev/null -o /dev/null"
         return Finding("ccache", Grade.WARN, f"not used: `ccache {command}` does not compile", show)
     return Finding("ccache", Grade.OK, _version("ccache"))

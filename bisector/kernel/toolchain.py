@@ -4,6 +4,7 @@ import itertools
 import os
 import platform
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +23,8 @@ _COMPILER = "gcc"
 # The default one first, then the others as the distributions name them, the newest first.
 _FAMILIES = ("gcc", "clang")
 _CHOOSE = "set kernel.compiler to one that is installed"
+_CCACHE = "ccache"
+_BEHIND_CCACHE = str(Path(__file__).with_name("behind-ccache.sh"))
 # clang calls itself gcc 4.2 as well, so it is asked first.
 _VERSION_SOURCE = """\
 #if defined(__clang__)
@@ -65,6 +68,11 @@ class Toolchain:
     cc: str
     host_cc: str
     identity: str
+
+    @property
+    def cached(self) -> bool:
+        """Whether ccache keeps what is compiled."""
+        return _CCACHE in self.cc
 
 
 def installed() -> tuple[Compiler, ...]:
@@ -127,6 +135,8 @@ def _version(name: str) -> tuple[int, ...]:
 def detect(compiler: str) -> Toolchain:
     """The named compiler, behind ccache when that is installed and works.
 
+    The kernel's goes through ``behind-ccache.sh``, which make's shell has to be able to read as one word. Host
+    programs do not: their dependency files leave out the C library's headers (scripts/Makefile.host).
     clang links with GNU ld, which every tree can, so that one linker makes all kernels of a range;
     host programs are always compiled by gcc, they are no part of the kernel.
     Raises :class:`UserError` when it is not there or cannot compile.
@@ -143,9 +153,12 @@ def detect(compiler: str) -> Toolchain:
             f"compiler {chosen}: does not compile an empty file: {trouble}",
             "set kernel.compiler to one that is installed",
         )
-    cached = "ccache" not in words[0] and _compiles(["ccache", *words]) is None
-    prefix = "ccache " if cached else ""
-    return Toolchain(f"{prefix}{chosen}", f"{prefix}{_COMPILER}", ", ".join(versions))
+    identity = ", ".join(versions)
+    one_word = shlex.quote(_BEHIND_CCACHE) == _BEHIND_CCACHE
+    prefix = ["sh", _BEHIND_CCACHE] if one_word else [_CCACHE]
+    if _CCACHE in words[0] or _compiles([_CCACHE, *words]) is not None:
+        return Toolchain(chosen, _COMPILER, identity)
+    return Toolchain(" ".join((*prefix, chosen)), f"{_CCACHE} {_COMPILER}", identity)
 
 
 def programs(options: Mapping[str, str]) -> dict[str, str]:

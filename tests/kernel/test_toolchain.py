@@ -10,6 +10,8 @@ from bisector.kernel import toolchain
 from bisector.model import Compiler
 from bisector.packages import install
 
+WRAPPER = Path(toolchain.__file__).with_name("behind-ccache.sh")
+
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -36,7 +38,8 @@ def test_a_compiler_that_is_none(compiler: str) -> None:
 
 
 def test_without_ccache_the_compiler_is_called_itself(programs: Path) -> None:
-    assert toolchain.detect("").cc == "gcc"
+    found = toolchain.detect("")
+    assert (found.cc, found.cached) == ("gcc", False)
 
 
 def test_a_ccache_that_cannot_write_is_not_used(programs: Path) -> None:
@@ -44,8 +47,20 @@ def test_a_ccache_that_cannot_write_is_not_used(programs: Path) -> None:
     (programs / "ccache").chmod(0o755)
     assert toolchain.detect("").cc == "gcc"
     (programs / "ccache").write_text('#!/bin/sh\nexec "$@"\n')
+    found = toolchain.detect("")
+    assert (found.cc, found.host_cc, found.cached) == (f"sh {WRAPPER} gcc", "ccache gcc", True)
+    found = toolchain.detect("ccache gcc")
+    assert (found.cc, found.cached) == ("ccache gcc", True)
+
+
+def test_a_path_of_more_than_one_word(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (programs / "ccache").write_text('#!/bin/sh\nexec "$@"\n')
+    (programs / "ccache").chmod(0o755)
+    place = tmp_path / "with space" / WRAPPER.name
+    place.parent.mkdir()
+    shutil.copy(WRAPPER, place)
+    monkeypatch.setattr(toolchain, "_BEHIND_CCACHE", str(place))
     assert toolchain.detect("").cc == "ccache gcc"
-    assert toolchain.detect("ccache gcc").cc == "ccache gcc"
 
 
 def test_another_architecture_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
