@@ -51,6 +51,18 @@ class Kind(StrEnum):
     PICKED = "picked"
 
 
+class Disk(StrEnum):
+    """The two disks below a cache, by the names that they have in settings, guest and record."""
+
+    SSD = "ssd"
+    HDD = "hdd"
+
+    @property
+    def alone(self) -> str:
+        """What it is called where it was measured without a cache."""
+        return f"{self.value.upper()} alone"
+
+
 class FaultKind(StrEnum):
     """The ways in which a kernel makes itself untestable."""
 
@@ -272,6 +284,9 @@ class Trial:
     trial has an ``origin``; the ``sha`` of its commit is as much of it as was written down, or the kernel's name.
     Of an end without a commit, or with it, ``kind`` says which, ``changed_by`` is the commit's hash, and ``commit``
     is one of our own making that no branch has.
+
+    With ``alone`` it is a baseline: one run on that disk without a cache. It tells of the disk, not of the commit
+    whose kernel was used, and no verdict is derived from it.
     """
 
     commit: Commit
@@ -287,6 +302,7 @@ class Trial:
     origin: Origin | None = None
     kind: Kind = Kind.COMMIT
     changed_by: str | None = None
+    alone: Disk | None = None
 
     @property
     def stopped_early(self) -> EarlyStop | None:

@@ -1,9 +1,10 @@
 """The records of an invented bisection, built in one place; each test changes what it is about."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from bisector.figures import CacheStatus, Contention, EarlyStop, JobFigures, Run, StopReason
-from bisector.model import Artifact, Commit, Fault, Kernel, Stage, Timings, Trial
+from bisector.model import Artifact, Commit, Disk, Fault, Kernel, Stage, Timings, Trial
 
 EARLY = EarlyStop(StopReason.ABOVE, 16.5, 3012.5, 1363.0, "every job was above 3,012 IOPS for 6 s")
 STARTED_AT = "2026-03-01T10:00:00+00:00"
@@ -74,3 +75,8 @@ def trial(
         artifacts=(Artifact("console.log", f"trials/{of.short}/console.log", "ab" * 32, 20_000),),
         same_kernel_as=same_kernel_as,
     )
+
+
+def baseline(disk: Disk, *iops: float, of: Commit | None = None, contention: Contention = QUIET) -> Trial:
+    """What a disk does without a cache."""
+    return replace(trial(of or commit(7), run(disk, *iops, contention=contention)), alone=disk)

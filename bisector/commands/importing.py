@@ -96,7 +96,7 @@ def _into_new(arguments: argparse.Namespace) -> int:
         Index().add(
             IndexEntry(str(run.path), str(asked.repository or ""), asked.old_rev, asked.new_rev, asked.created_at)
         )
-        return _show(arguments, run, store, len(found), 0)
+        return _show(arguments, run, store, found, 0)
 
 
 def _add(arguments: argparse.Namespace, run: RunDirectory, store: Store) -> int:
@@ -109,13 +109,13 @@ def _add(arguments: argparse.Namespace, run: RunDirectory, store: Store) -> int:
     if arguments.repo is not None and asked.repository != _top(arguments.repo):
         raise UserError(f"{run.path} was imported with {asked.repository or 'no repository'}")
     found = _found(arguments, asked.repository, options.from_json(asked.settings))
-    recorded = store.trials()
+    recorded = (*store.trials(), *store.baselines())
     known = {artifact.sha256: f"trial {n}" for n, trial in recorded for artifact in trial.artifacts}
     new = trials.unknown(found, known)
     told = [(f"trial {n} of {run.path}", trial) for n, trial in recorded]
     trials.check_verdicts([*told, *((one.where, one.trial) for one in new)])
     _record(run, store, new)
-    return _show(arguments, run, store, len(new), len(found) - len(new))
+    return _show(arguments, run, store, new, len(found) - len(new))
 
 
 def _top(path: Path) -> Path:
@@ -183,7 +183,7 @@ def _end(rev: str, flag: str, found: Sequence[Found], place: Path | None) -> str
     """The hash, or the name, of an end that was given; an end without figures tells no threshold."""
     if not rev:
         return ""
-    names = list(dict.fromkeys(one.trial.commit.sha for one in found))
+    names = list(dict.fromkeys(one.trial.commit.sha for one in found if one.trial.alone is None))
     if place is not None:
         with Repository.open(place) as repository:
             sha = repository.resolve(rev).sha
@@ -196,15 +196,17 @@ def _end(rev: str, flag: str, found: Sequence[Found], place: Path | None) -> str
 
 def _record(run: RunDirectory, store: Store, found: Sequence[Found]) -> None:
     """Copies of the files, then all trials in one transaction; what a killed import left is removed."""
-    remove_unfinished(run.path, [artifact for _, trial in store.trials() for artifact in trial.artifacts])
+    remove_unfinished(run.path, store.artifacts())
     first = store.next_n
     store.add_trials([trials.keep(one, n, run.path) for n, one in enumerate(found, first)])
 
 
-def _show(arguments: argparse.Namespace, run: RunDirectory, store: Store, new: int, known: int) -> int:
+def _show(arguments: argparse.Namespace, run: RunDirectory, store: Store, new: Sequence[Found], known: int) -> int:
     view = standing.view(run, store)
     if not arguments.quiet:
+        baselines = sum(one.trial.alone is not None for one in new)
+        beside = f" and {units.plural(baselines, 'baseline')}" if baselines else ""
         there = f", {units.plural(known, 'trial')} on record already" if known else ""
-        write(f"{units.plural(new, 'trial')} imported into {run.path}{there}\n\n")
+        write(f"{units.plural(len(new) - baselines, 'trial')}{beside} imported into {run.path}{there}\n\n")
     write(as_text(answer_lines(view, _WIDTH)))
     return 0

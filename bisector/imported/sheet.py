@@ -9,14 +9,14 @@ from pathlib import Path
 
 from bisector.errors import UserError
 from bisector.imported.outputs import content, is_log, text_of
-from bisector.model import Terms, Verdict
+from bisector.model import Disk, Terms, Verdict
 
 # In the order in which `bisector import --help` tells them.
 COLUMNS = {
     "file": "path of fio's output, or of an IOPS log, from the index's directory",
     "commit": "hash or other name of the commit",
     "kernel": "what the kernel was called",
-    "run": "which run of the trial it is, the last one counts",
+    "run": "which run of the trial it is, the last one counts; ssd and hdd are of these disks alone",
     "verdict": "what was said of the kernel",
     "order": "number of the trial",
     "set": "which trials belong together",
@@ -28,6 +28,8 @@ COLUMNS = {
 }
 # The name of a run that is called like its kernel, and so has none.
 _ONLY_RUN = "fio"
+# Runs of these names are no runs of a trial but baselines.
+DISKS: Mapping[str, Disk] = {disk.value: disk for disk in Disk}
 _OF_A_TRIAL = ("commit", "commit_date", "kernel", "verdict")
 
 
@@ -184,7 +186,7 @@ def _entry(rows: Sequence[_Row], directory: Path, terms: Terms) -> Entry:
         commit_date=_date(first),
         kernel=called,
         verdict=verdict(first["verdict"], terms, first.where),
-        files=tuple(replace(file, run=_ONLY_RUN) if file.run == called else file for file in files),
+        files=tuple(replace(file, run=_ONLY_RUN) if file.run == called not in DISKS else file for file in files),
         name=first["set"],
         order=first["order"],
     )

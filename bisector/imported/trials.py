@@ -10,7 +10,7 @@ from bisector.figures import JobFigures, Run
 from bisector.history.repository import Repository
 from bisector.imported import outputs
 from bisector.imported.outputs import Read
-from bisector.imported.sheet import Entry, Expected, File
+from bisector.imported.sheet import DISKS, Entry, Expected, File
 from bisector.model import Commit, Origin, Stage, Timings, Trial, Verdict
 from bisector.record import artifacts
 from bisector.workload.fio import Output, told_apart
@@ -31,7 +31,7 @@ def find(entries: Sequence[Entry], repository: Repository | None) -> tuple[Found
     Raises :class:`UserError` with the file and line of what cannot be used.
     """
     commits = _commits(entries, repository)
-    found = tuple(_trial(entry, commit) for entry, commit in zip(entries, commits, strict=True))
+    found = tuple(one for entry, commit in zip(entries, commits, strict=True) for one in _told(entry, commit))
     _check_files(found)
     return found
 
@@ -49,6 +49,19 @@ def _commit(entry: Entry, name: str, repository: Repository | None) -> Commit:
         return repository.resolve(entry.commit)
     except UserError as error:
         raise UserError(f"{entry.where}: {error}", error.hint) from error
+
+
+def _told(entry: Entry, commit: Commit) -> Iterator[Found]:
+    """The trial of an entry, if it has runs of one, and its baselines."""
+    of_trial = tuple(file for file in entry.files if file.run not in DISKS)
+    if of_trial:
+        yield _trial(replace(entry, files=of_trial), commit)
+    elif entry.verdict is not None:
+        raise UserError(f"{entry.where}: a disk alone is on no side, and a verdict is given", "leave the verdict out")
+    for name, disk in DISKS.items():
+        if files := tuple(file for file in entry.files if file.run == name):
+            baseline = _trial(replace(entry, files=files, verdict=None), commit)
+            yield replace(baseline, trial=replace(baseline.trial, alone=disk))
 
 
 def _trial(entry: Entry, commit: Commit) -> Found:

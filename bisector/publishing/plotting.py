@@ -1,12 +1,11 @@
 """Which plots a run has, made from its report and the files beside its record."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from bisector.errors import UserError
-from bisector.figures import Run
 from bisector.model import Terms
 from bisector.publishing import replaying, reporting
 from bisector.publishing.tracing import traced
@@ -62,7 +61,7 @@ def curves_of(shown: Sequence[TrialView], source: Source) -> tuple[Curves | None
     found = [traced(one.trial, source.run_dir) for one in shown]
     kernels = [Measured(_name(one, view.terms), of.runs) for one, of in zip(shown, found, strict=True)]
     title = f"IOPS over time, {' and '.join(kernel.name for kernel in kernels)}"
-    made = curves.curves(title, kernels, view.threshold_iops, _baselines(source.report))
+    made = curves.curves(title, kernels, view.threshold_iops, view.baselines)
     return made, tuple(complaint for of in found for complaint in of.complaints)
 
 
@@ -113,8 +112,3 @@ def _both_sides(report: Report) -> list[TrialView]:
 
 def _name(shown: TrialView, terms: Terms) -> str:
     return f"{clean(shown.trial.commit.short)} ({clean(terms.word(shown.verdict))})"
-
-
-def _baselines(report: Report) -> Iterable[Run]:
-    runs = (run for shown in report.bisection.trials for run in shown.trial.runs)
-    return [run for run in runs if run.name in curves.BASELINE_RUNS]

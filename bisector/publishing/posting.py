@@ -152,7 +152,8 @@ class Post:
     def _recheck(self) -> None:
         asked = self.store.bisection()
         settings = options.from_json(asked.settings)
-        recheck.check(self.run.path, Judging(settings, self.store.trials(), asked.old_sha, asked.new_sha))
+        judging = Judging(settings, self.store.trials(), asked.old_sha, asked.new_sha)
+        recheck.check(self.run.path, judging, self.store.baselines())
 
     def _recorded(self, made: Report) -> Mail:
         """The letter of this report in the record; made there when it is a new one."""

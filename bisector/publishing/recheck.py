@@ -7,7 +7,7 @@ figures' verdicts, and what git was told of each commit.
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,8 +24,10 @@ _SERIES = ".log"
 _TOLD = re.compile(r"^git bisect (\S+) '?([0-9a-f]{40})'?$", re.MULTILINE)
 
 
-def check(run_dir: Path, judging: Judging) -> None:
+def check(run_dir: Path, judging: Judging, baselines: Iterable[Numbered] = ()) -> None:
     """Raise :class:`InfraError` with the first difference; nothing when all is as recorded."""
+    for numbered in baselines:
+        _read_again(run_dir, numbered)  # no verdict is derived of them
     again = replace(judging, trials=tuple(_read_again(run_dir, numbered) for numbered in judging.trials))
     for (n, trial, recorded), (_, _, judgement) in zip(judging.judged_trials(), again.judged_trials(), strict=True):
         if recorded != judgement:

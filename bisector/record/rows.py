@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from bisector.model import Direction, Stage, State, Verdict
+from bisector.model import Direction, Disk, Stage, State, Verdict
 
 T = TypeVar("T")
 Value = str | int | float | None
@@ -100,6 +100,7 @@ _CODECS: dict[Any, tuple[Callable[[Any], Value], Callable[[Any], Any]]] = {
     tuple[tuple[str, float], ...]: (_pairs, _to_pairs),
     tuple[tuple[float, float], ...]: (_pairs, _to_pairs),
     Verdict | None: (_text_or_none, lambda text: None if text is None else Verdict(text)),
+    Disk | None: (_text_or_none, lambda text: None if text is None else Disk(text)),
 }
 
 

@@ -22,7 +22,7 @@ class Schema:
 
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 10
+VERSION = 11
 _RELEVANCE = """CREATE TABLE relevance (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     commits INTEGER NOT NULL,
@@ -163,6 +163,7 @@ UPGRADES = {
     8: _TAKEN,
     9: f"{_MATTERING}; {_NOT_CHANGED}; ALTER TABLE trials ADD COLUMN kind TEXT NOT NULL DEFAULT 'commit'; "
     "ALTER TABLE trials ADD COLUMN changed_by TEXT",
+    10: "ALTER TABLE trials ADD COLUMN alone TEXT",
 }
 
 TABLES = f"""
@@ -223,7 +224,8 @@ CREATE TABLE trials (
     total_s REAL NOT NULL,
     same_kernel_as TEXT,
     kind TEXT NOT NULL DEFAULT 'commit',
-    changed_by TEXT
+    changed_by TEXT,
+    alone TEXT
 ) STRICT;
 
 CREATE TABLE faults (

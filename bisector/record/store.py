@@ -38,6 +38,7 @@ class Store:
         self.database = database
         self.path = database.path
         self._trials: tuple[Numbered, ...] = ()
+        self._baselines: tuple[Numbered, ...] = ()
         self._trials_at: Moment | None = None
 
     @classmethod
@@ -96,11 +97,29 @@ class Store:
             return tuple(_add_trial(self.database, trial) for trial in trials)
 
     def trials(self) -> tuple[Numbered, ...]:
-        """Every trial with its number, equal to what was added, as of one moment; the same tuple until that changes."""
+        """Every trial of a commit with its number, equal to what was added, as of one moment.
+
+        The same tuple until that changes.
+        """
+        return self._of_this_moment()[0]
+
+    def baselines(self) -> tuple[Numbered, ...]:
+        """The same of disks alone, which are no trials of a commit; the numbers are of one series."""
+        return self._of_this_moment()[1]
+
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """Every file that the record names."""
+        with self.database.snapshot():
+            return tuple(build(Artifact, row) for row in self.database.select("artifacts"))
+
+    def _of_this_moment(self) -> tuple[tuple[Numbered, ...], tuple[Numbered, ...]]:
         moment = self.database.moment
         if moment != self._trials_at:
-            self._trials, self._trials_at = self._read_trials(), moment
-        return self._trials
+            known = self._read_trials()
+            self._trials = tuple(one for one in known if one[1].alone is None)
+            self._baselines = tuple(one for one in known if one[1].alone is not None)
+            self._trials_at = moment
+        return self._trials, self._baselines
 
     def _read_trials(self) -> tuple[Numbered, ...]:
         with self.database.snapshot():

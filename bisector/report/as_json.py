@@ -10,7 +10,8 @@
 ``comparison``     ``{before, after, basis, metrics: [{name, before: [number], after: [number]}]}`` or ``null``;
                    ``before`` and ``after`` are hashes, and in a metric one figure for each trial;
                    ``basis`` is ``parent``, ``nearest`` or ``ends``
-``workload``       ``{name, text, variables}``; ``kernel``, ``baselines`` and each host's ``facts`` are objects, too
+``workload``       ``{name, text, variables}``; ``kernel``, ``baselines`` and each host's ``facts`` are objects, too;
+                   the figures of ``baselines`` are in ``status``
 ``storage``        ``[line]``
 ``hosts``          ``[{name, trials, facts, contention: [{other_busy_cores, steal_share, psi_some_share}]}]``
 ``bisect_log``     text, ``null`` before there is one
@@ -21,7 +22,7 @@
 import json
 from dataclasses import asdict
 
-from bisector.report import compare
+from bisector.report import baselines, compare
 from bisector.report.document import Comparison, Report, Row
 from bisector.report.sections import title
 from bisector.report.status import plain, to_json
@@ -48,7 +49,7 @@ def as_json(report: Report) -> dict[str, object]:
         "kernel": dict(report.kernel),
         "storage": report.storage,
         "hosts": [{**asdict(host), "facts": dict(host.facts)} for host in report.hosts],
-        "baselines": dict(report.baselines),
+        "baselines": dict(baselines.facts(report.bisection.baselines)),
         "bisect_log": report.bisect_log or None,
         "tool_version": report.tool_version,
     }

@@ -9,6 +9,7 @@ from enum import StrEnum
 from bisector.analysis.classify import least_job_iops
 from bisector.analysis.levels import Level, levels
 from bisector.model import Kind, Verdict
+from bisector.report.curves import Band, bands
 from bisector.report.document import Report, Row
 from bisector.report.text import clean
 
@@ -44,8 +45,8 @@ class Mark:
 class Commits:
     """Marks over ``names`` (one for each place), with the words for verdicts.
 
-    ``levels`` are those of whole runs. The step is between two places, the last commit on the old side and the first on
-    the new one; None while there is no answer.
+    ``levels`` are those of whole runs, ``bands`` what the disks do without a cache. The step is between two places,
+    the last commit on the old side and the first on the new one; None while there is no answer.
     """
 
     title: str
@@ -56,6 +57,7 @@ class Commits:
     threshold_iops: float | None
     step: tuple[int, int] | None
     words: tuple[tuple[Verdict, str], ...]
+    bands: tuple[Band, ...] = ()
 
 
 def commits(report: Report) -> Commits | None:
@@ -77,6 +79,7 @@ def commits(report: Report) -> Commits | None:
         threshold_iops=report.bisection.threshold_iops,
         step=_step(report, shas),
         words=tuple((verdict, terms.word(verdict)) for verdict in Verdict),
+        bands=tuple(bands(report.bisection.baselines, together=False)),
     )
 
 

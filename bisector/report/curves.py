@@ -11,11 +11,10 @@ from itertools import chain
 import numpy as np
 
 from bisector.figures import Run
+from bisector.model import Disk, Trial
 from bisector.workload.series import Floats, Series, resample
 
 TOGETHER = 0
-# The runs that measure a disk alone: what a cache can reach, and what it is better than.
-BASELINE_RUNS = ("ssd", "hdd")
 # More points than that in one curve are no more to see, and too many to keep in a page.
 _MOST_POINTS = 240
 # The smooth curve is a Gaussian mean; its deviation is a share of the whole curve, three points at least.
@@ -106,7 +105,7 @@ class Measured:
 
 
 def curves(
-    title: str, kernels: Sequence[Measured], threshold_iops: float | None, baselines: Iterable[Run] = ()
+    title: str, kernels: Sequence[Measured], threshold_iops: float | None, baselines: Sequence[Trial] = ()
 ) -> Curves | None:
     """The runs of the kernels, one panel each; several kernels have their jobs and their sums in rows of their own.
 
@@ -118,7 +117,6 @@ def curves(
     step_ms = _step_ms(runs)
     names = tuple(dict.fromkeys(logged.run.name for logged in runs))
     drawn = [_panel(name, kernels, step_ms) for name in names]
-    disks = list(baselines)
     apart = len(kernels) > 1
     rows = []
     for together in (False, True) if apart else (False,):
@@ -131,7 +129,7 @@ def curves(
                     + ("" if not apart else ", all jobs together" if together else ", each job"),
                     lines=lines,
                     stops=panel.stops,
-                    bands=tuple(_bands(disks, together=together)),
+                    bands=tuple(bands(baselines, together=together)),
                     threshold_iops=threshold_iops if panel.title == names[-1] and not together else None,
                 )
             )
@@ -200,11 +198,11 @@ def _values(values: Floats, digits: int) -> tuple[float, ...]:
     return tuple(np.round(values, digits).tolist())
 
 
-def _bands(runs: Iterable[Run], *, together: bool) -> Iterator[Band]:
-    for name in BASELINE_RUNS:
-        of_disk = [
-            [job.iops_mean for job in run.jobs if job.direction == direction(run)] for run in runs if run.name == name
-        ]
+def bands(baselines: Sequence[Trial], *, together: bool) -> Iterator[Band]:
+    """Each disk that was measured alone: what its jobs did each, or all of them together."""
+    for disk in Disk:
+        runs = [trial.runs[-1] for trial in baselines if trial.alone is disk]
+        of_disk = [[job.iops_mean for job in run.jobs if job.direction == direction(run)] for run in runs]
         figures = [sum(run) for run in of_disk] if together else list(chain.from_iterable(of_disk))
         if figures:
-            yield Band(f"{name.upper()} alone", min(figures), max(figures))
+            yield Band(disk.alone, min(figures), max(figures))

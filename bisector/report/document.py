@@ -143,7 +143,6 @@ class Report:
     bisect_log: str
     tool_version: str
     parents: tuple[Commit, ...] = ()
-    baselines: tuple[tuple[str, str], ...] = ()
     envelope: Envelope | None = None
 
     @property

@@ -54,6 +54,7 @@ _DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
     (0, (1, 1)),
     (0, (8, 2, 1, 2)),
 )
+_DISK_HATCHES = ("\\\\\\", "|||")  # beside levels, which have the others
 _MARKS = {
     Verdict.OLD: Ink("#0072B2", "v"),
     Verdict.NEW: Ink("#D55E00", "^"),
@@ -176,8 +177,11 @@ def _commits(plot: Commits) -> "Figure":
     for index, level in enumerate(plot.levels):
         numbered = f"level of {level.trials} whole {'run' if level.trials == 1 else 'runs'}"
         band(axes, level.from_iops / _MARGIN, level.to_iops * _MARGIN, numbered, HATCHES[index % len(HATCHES)])
+    for disk, hatch in zip(plot.bands, _DISK_HATCHES, strict=False):
+        band(axes, disk.from_iops, disk.to_iops, disk.name, hatch)
     scale(axes, logarithmic=True)
     figures = [mark.iops for mark in plot.marks if mark.iops is not None]
+    figures += [iops for disk in plot.bands for iops in (disk.from_iops, disk.to_iops)]
     axes.set_ylim(min(figures) / 2, max(figures) * 2)
     _marks(axes, plot)
     if plot.threshold_iops is not None:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bisector.model import Commit, Direction, Kernel, Kind, State, Verdict
-from bisector.report import compare, units
+from bisector.report import baselines, compare, units
 from bisector.report.blocks import Block, Facts, Listing, Paragraph, Section
 from bisector.report.document import Basis, Host, Report
 from bisector.report.table import EARLY
@@ -286,8 +286,10 @@ def _contention(host: Host) -> list[tuple[str, str]]:
 
 
 def _baselines(report: Report) -> Iterator[Block]:
-    if report.baselines:
-        yield Facts(report.baselines)
+    found = baselines.facts(report.bisection.baselines)
+    if found:
+        yield Paragraph("The same job on each disk without a cache:")
+        yield _facts(found)
 
 
 def _log(report: Report) -> Iterator[Block]:

@@ -38,6 +38,9 @@ with zone. Strings are as git, the kernel and fio gave them (not cleaned for a t
                        run did not look for, and ``next_step_command`` does (``null`` when there is none)
 ``evaluations``        number of trials; ``skipped``, ``weak`` and ``reused`` are those among them
 ``trials``             in the order of measuring, see below
+``baselines``          ``[{disk, sha, subject, committed_at, host, started_at, run, artifacts, origin}]``: a disk alone,
+                       ``ssd`` or ``hdd``, under the same job and the kernel of ``sha``; ``run`` and the others are
+                       as in ``trials``; it says nothing of a commit
 ``infra_faults``       ``[{at, sha, host, message}]``: trouble of ours, never a verdict
 ``started_at``         time; ``ended_at`` is ``null`` while it runs
 ``run_dir``, ``log``   paths; ``log`` is ``null`` when there is none
@@ -202,6 +205,7 @@ class BisectionView:
     levels: tuple[LevelView, ...] = ()
     other_steps_iops: tuple[float, ...] = ()
     next_step_command: str = ""
+    baselines: tuple[Trial, ...] = ()
 
     @property
     def taken_over(self) -> int:
@@ -256,6 +260,7 @@ def to_json(view: BisectionView) -> dict[str, object]:
         "weak": view.count(Verdict.WEAK),
         "reused": view.reused,
         "trials": [trial_to_json(trial, view.terms, view.belief) for trial in view.trials],
+        "baselines": [_baseline(trial) for trial in view.baselines],
         "infra_faults": [asdict(fault) for fault in view.infra_faults],
         "started_at": view.started_at,
         "ended_at": view.ended_at,
@@ -321,6 +326,18 @@ def trial_to_json(view: TrialView, terms: Terms, belief: BeliefView | None = Non
         "origin": asdict(trial.origin) if trial.origin else None,
     }
     return {key: plain(value) for key, value in whole.items()}
+
+
+def _baseline(trial: Trial) -> dict[str, object]:
+    return {
+        "disk": trial.alone,
+        **_commit(trial.commit),
+        "host": trial.host,
+        "started_at": trial.started_at,
+        "run": _run(trial.runs[-1]),
+        "artifacts": [asdict(artifact) for artifact in trial.artifacts],
+        "origin": asdict(trial.origin) if trial.origin else None,
+    }
 
 
 def _commit(commit: Commit) -> dict[str, str]:

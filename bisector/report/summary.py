@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from bisector.model import Commit, Kind, State, Verdict
-from bisector.report import units
+from bisector.report import baselines, units
 from bisector.report.status import BisectionView, LevelView
 from bisector.report.table import EARLY
 from bisector.report.text import Line, Role, Span, cells, clean, left, shorten, wrapped
@@ -63,6 +63,12 @@ def _threshold(view: BisectionView, width: int) -> list[Line]:
         return _labelled("threshold", ["not known before both ends are measured"], width)
     origin = f", {view.threshold_origin}" if view.threshold_origin else ""
     return _labelled("threshold", _sentences(f"{units.iops(view.threshold_iops)} IOPS{origin}", width), width)
+
+
+def _baselines(view: BisectionView, width: int) -> list[Line]:
+    """What the disks do without a cache."""
+    facts = (f"{name} {text}" for name, text in baselines.facts(view.baselines))
+    return _labelled("baselines", [line for text in facts for line in _sentences(text, width)], width)
 
 
 def _levels(view: BisectionView, width: int) -> list[Line]:
@@ -187,6 +193,7 @@ _CIRCUMSTANCES = (
     _range,
     _figures,
     _threshold,
+    _baselines,
     _levels,
     _evaluations,
     _search,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bisector.cli import main
-from bisector.model import State, Verdict
+from bisector.model import Disk, State, Verdict
 from tests.analysis.recorded import RECORDED
 from tests.history import histories
 from tests.history.histories import Node
@@ -130,15 +130,36 @@ def test_a_table_worth_posting(desk: Desk) -> None:
 
 def test_all_sets_at_once(desk: Desk) -> None:
     """What only writes is measured and not judged; each file is kept as it is, by its SHA-256."""
-    assert "56 trials imported" in desk.imports(*INDEX)
+    assert "54 trials and 2 baselines imported" in desk.imports(*INDEX)
     view = desk.view
+    assert [line[13:] for line in desk.table().splitlines() if " alone " in line] == [
+        "SSD alone 50,942 / 53,906 IOPS on ssd",
+        "HDD alone 465 / 473 IOPS on hdd",
+    ]
     assert {trial.verdict for trial in view.trials} == {Verdict.MEASURED}
-    assert len({trial.trial.commit.sha for trial in view.trials}) == 55  # of one commit there are two kernels
-    files = {artifact.sha256: desk.run / artifact.path for trial in view.trials for artifact in trial.trial.artifacts}
+    assert len({trial.trial.commit.sha for trial in view.trials}) == 53  # of one commit there are two kernels
+    facts = (*(trial.trial for trial in view.trials), *view.baselines)
+    files = {artifact.sha256: desk.run / artifact.path for trial in facts for artifact in trial.artifacts}
     raw = [path.read_bytes() for path in RECORDED.rglob("*.txt")]
     assert files.keys() == {sha256(content).hexdigest() for content in raw}
     assert {path.read_bytes() for path in files.values()} == set(raw)
     assert "no job of its last run reads" in desk.table()
+
+
+def test_disks_alone_beside_the_trials_of_their_kernel(desk: Desk) -> None:
+    """They are of no trial: its last run stays the one that counts. What is there already is known again."""
+    files = {name: next((RECORDED / "lvmcache-kernels-2017").glob(f"*-{name}-4.12.3.txt")) for name in
+             ("lvmcache-empty", "lvmcache-full", "ssd", "hdd")}  # fmt: skip
+    rows = "".join(f"{path},v4.12.3,{name.removeprefix('lvmcache-')}\n" for name, path in files.items())
+    (desk.path / "index.csv").write_text(f"file,commit,run\n{rows}")
+    assert "1 trial and 2 baselines imported" in desk.imports("--index", "index.csv", "--threshold", "20000")
+    assert "0 trials imported" in desk.imports("--index", "index.csv")
+    view = desk.view
+    ((trial, verdict),) = [(shown.trial, shown.verdict) for shown in view.trials]
+    assert ([run.name for run in trial.runs], verdict) == (["empty", "full"], Verdict.NEW)
+    assert [(one.alone, one.commit.sha) for one in view.baselines] == [(disk, "v4.12.3") for disk in Disk]
+    said = desk.refuses(files["ssd"], "--run", "ssd", "--commit", "v4.12.3", "--verdict", "fixed")
+    assert "a disk alone is on no side" in said
 
 
 def test_json(desk: Desk) -> None:

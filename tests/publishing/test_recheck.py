@@ -9,10 +9,11 @@ import pytest
 
 from bisector.bisection.judging import Judging
 from bisector.errors import InfraError
-from bisector.model import Artifact, Origin, Trial
-from bisector.publishing import recheck
+from bisector.model import Artifact, Disk, Origin, Trial
+from bisector.publishing import posting, recheck
 from bisector.record.store import Store
 from tests.analysis.recorded import RECORDED, fio_2_run
+from tests.examples import baseline
 from tests.history import histories
 from tests.recorded_run import FAST, SLOW, RecordedRun, fio_json, found
 
@@ -34,8 +35,8 @@ def refusal(record: RecordedRun, of: Judging | None = None) -> str:
     return str(caught.value)
 
 
-def raw(record: RecordedRun, n: int) -> Path:
-    (path,) = record.run.path.glob(f"trials/{n:04d}-*/full/fio.json")
+def raw(record: RecordedRun, n: int, run: str = "full") -> Path:
+    (path,) = record.run.path.glob(f"trials/{n:04d}-*/{run}/fio.json")
     return path
 
 
@@ -52,6 +53,20 @@ def test_changed_file(record: RecordedRun) -> None:
     said = refusal(record)
     assert "trial 5" in said
     assert "SHA-256" in said
+
+
+def test_changed_file_of_a_disk_alone(record: RecordedRun) -> None:
+    """No letter has a baseline that its file does not bear out."""
+    run, artifact = record._run("trials/0006-ssd", "ssd", FAST)
+    ssd = replace(baseline(Disk.SSD, of=record.commit("c4")), runs=(run,), artifacts=(artifact,))
+    with Store.open(record.run.database) as store:
+        store.add_trial(ssd)
+        post = posting.Post(record.run, store, record.settings.mail)
+        assert "HDD alone" not in (letter := post.draft()[0].read_text())
+        assert "SSD alone  4,006 / 7,363 IOPS on" in letter
+        raw(record, 6, "ssd").write_text(fio_json(*SLOW))
+        with pytest.raises(InfraError, match=r"trial 6 of .*, ssd run: .*has been changed"):
+            post.draft()
 
 
 def test_file_that_is_gone(record: RecordedRun) -> None:

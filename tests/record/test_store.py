@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from bisector.bisection.compilers import BuildTry
 from bisector.errors import InfraError, UserError
 from bisector.figures import JobFigures, Run
-from bisector.model import Compiler, Fault, FaultKind, Kind, Mattering, NotChanged, Relevance, Stage, State
+from bisector.model import Compiler, Disk, Fault, FaultKind, Kind, Mattering, NotChanged, Relevance, Stage, State
 from bisector.record import schema
 from bisector.record.database import DATABASE
 from bisector.record.mails import Mail, Mails, Outcome
 from bisector.record.rows import InfraFaultRow
 from bisector.record.store import Store
-from tests.examples import run
+from tests.examples import baseline, run
 
 from . import examples
 
@@ -132,6 +132,16 @@ def test_a_trial_of_a_changed_end_says_so(store: Store) -> None:
     assert store.trials() == ((1, made),)
 
 
+def test_a_disk_alone_is_no_trial_of_a_commit(store: Store) -> None:
+    ssd = replace(baseline(Disk.SSD, 5_000.0, 9_000.0), artifacts=examples.measured(1).artifacts)
+    assert store.add_trials((examples.measured(1), ssd, examples.measured(3))) == (1, 2, 3)
+    assert [n for n, _ in store.trials()] == [1, 3]
+    assert store.baselines() == ((2, ssd),)
+    assert len(store.artifacts()) == sum(
+        len(one.artifacts) for one in (examples.measured(1), ssd, examples.measured(3))
+    )
+
+
 def test_infra_faults_and_states(store: Store) -> None:
     fault = InfraFaultRow("2026-11-21T04:00:00Z", "a" * 40, Stage.BOOT, "kiste", "libvirt is out of reach")
     store.add_infra_fault(fault)
@@ -204,7 +214,7 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
     later_tables = ("mail_events", "mails", "relevance", "compilers", "build_tries", "early_stops", "taken")
     for later in (*later_tables, "mattering", "not_changed"):
         store.database.connection.execute(f"DROP TABLE {later}")
-    for column in ("kind", "changed_by"):
+    for column in ("kind", "changed_by", "alone"):
         store.database.connection.execute(f"ALTER TABLE trials DROP COLUMN {column}")
     store.database.connection.execute("ALTER TABLE kernels DROP COLUMN modules")
     store.database.connection.execute("PRAGMA user_version = 1")
@@ -213,7 +223,7 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
         assert reader.trials() == ((1, trials[0]), (2, trials[1]))
         assert (reader.relevance(), reader.mattering(), reader.not_changed()) == (None, None, ())
         assert Mails(reader.database).all() == ()
-        assert reader.taken() == {}
+        assert (reader.taken(), reader.baselines()) == ({}, ())
     known = replace(trials[1], fault=Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1: error: no", (), cached=True))
     with Store.open(store.path) as writer:
         added = (known, measured, examples.stopped(5))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bisector.figures import EarlyStop, Run, StopReason
+from bisector.figures import EarlyStop, StopReason
 from bisector.report.curves import Logged, Measured
 from bisector.workload.series import Series, parse_iops_log
 from tests import examples
@@ -34,7 +34,3 @@ def both_sides() -> tuple[Measured, Measured]:
         Measured("aaaaaaaaaaaa (broken)", (real("fixed", "empty"), real("broken"))),
         Measured("bbbbbbbbbbbb (fixed)", (real("fixed", "empty"), real("fixed"))),
     )
-
-
-def disk(name: str, *iops: float) -> Run:
-    return examples.run(name, *iops)

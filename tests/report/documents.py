@@ -4,11 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from bisector.figures import Contention
-from bisector.model import Commit, Verdict
+from bisector.model import Commit, Disk, Verdict
 from bisector.report.document import Asked, Envelope, Host, Origin, Report, Row, Workload
 from bisector.report.formats import RENDERERS, Format
 from bisector.report.status import BisectionView, TrialView
 from tests.analysis.recorded import RECORDED, fio_2_run
+from tests.examples import baseline
 from tests.examples import trial as made_trial
 from tests.report import examples
 
@@ -61,7 +62,9 @@ def _order(row: Row) -> int:
 def found() -> Report:
     again = examples.judged(5, examples.COMMITS[3], Verdict.NEW, (3980.0, 6941.0), (4400.0, 7001.0))
     whole = examples.found()
-    return document(replace(whole, trials=(*whole.trials, again)), (examples.COMMITS[2],))
+    new = examples.COMMITS[-1]
+    disks = (baseline(Disk.SSD, 5012.0, 9310.5, of=new), baseline(Disk.HDD, 500.5, 501.0, of=new))
+    return document(replace(whole, trials=(*whole.trials, again), baselines=disks), (examples.COMMITS[2],))
 
 
 def narrowed() -> Report:

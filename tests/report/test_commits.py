@@ -5,6 +5,7 @@ from dataclasses import replace
 from bisector.analysis.levels import Level
 from bisector.model import Kind, Verdict
 from bisector.report.commits import How, Mark, commits
+from bisector.report.curves import Band
 from bisector.report.document import Report, Row
 from bisector.report.status import TrialView
 from tests import examples as records
@@ -26,6 +27,7 @@ def test_found() -> None:
     assert plot.levels == (Level(1001.6, 1002.0, 2), Level(4006.0, 4400.0, 3))
     assert (plot.threshold_iops, plot.step) == (2003.1, (1, 2))
     assert dict(plot.words)[Verdict.NEW] == "fixed"
+    assert plot.bands == (Band("SSD alone", 5012.0, 9310.5), Band("HDD alone", 500.5, 501.0))
 
 
 def test_order_is_called_what_it_is() -> None:

@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bisector.model import Disk
 from bisector.report.curves import TOGETHER, Band, Curves, Logged, Measured, Stop, curves, smooth
 from bisector.workload.series import Series
 from tests import examples
+from tests.examples import baseline
 from tests.report import curve_examples
-from tests.report.curve_examples import STOP, both_sides, disk, real, steady
+from tests.report.curve_examples import STOP, both_sides, real, steady
 
 
 def made(*kernels: Measured, threshold_iops: float | None = 1363.0) -> Curves:
@@ -104,7 +106,7 @@ def test_nothing_to_draw() -> None:
 
 
 def test_baselines_are_bands_of_one_job_and_of_all() -> None:
-    disks = [disk("ssd", 17_000.0, 16_000.0), disk("hdd", 90.0, 110.0), disk("full", 5.0)]
+    disks = [baseline(Disk.HDD, 90.0, 110.0), baseline(Disk.SSD, 17_000.0, 16_000.0)]
     plot = curves("t", [Measured("a", (steady(1.0),)), Measured("b", (steady(9.0),))], 2.0, disks)
     assert plot is not None
     assert [row[0].bands for row in plot.rows] == [

@@ -10,20 +10,21 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from bisector import resources
-from bisector.model import Verdict
+from bisector.model import Disk, Verdict
 from bisector.report import commits, curves, drawing, drawn_nights, strokes
 from bisector.report.commits import Commits
 from bisector.report.curves import Curves, Measured
 from bisector.report.drawing import Picture, Plot, draw
 from bisector.report.narrowing import Narrowing, narrowing
 from bisector.report.nights import Change, Mark, Nights, Panel, Seen, Stretch
+from tests.examples import baseline
 from tests.report import documents, examples
-from tests.report.curve_examples import STOP, both_sides, disk, steady
+from tests.report.curve_examples import STOP, both_sides, steady
 from tests.report.test_narrowing import belief
 
 
 def over_time() -> Curves:
-    disks = [disk("ssd", 17_000.0, 16_000.0), disk("hdd", 90.0, 110.0)]
+    disks = [baseline(Disk.SSD, 17_000.0, 16_000.0), baseline(Disk.HDD, 90.0, 110.0)]
     kernels = (*both_sides(), Measured("cccccccccccc (weak)", (steady(700.0, 800.0, stop=STOP),)))
     made = curves.curves("$x^{2}$ and a_b", kernels, 1363.0, disks)
     assert made is not None
@@ -64,7 +65,7 @@ PLOTS = [
 
 _SAID: dict[type, tuple[str, ...]] = {
     Curves: ("threshold", "read IOPS", "(s)", "10,000", "SSD alone", "ended early"),
-    Commits: ("threshold", "read IOPS", "commit", "the step", "level of 2 whole runs"),
+    Commits: ("threshold", "read IOPS", "commit", "the step", "level of 2 whole runs", "HDD alone"),
     Nights: ("threshold 500", "(UTC)", "Nov", "1: 2026-11-03, from 0123456789ab on", "2: 2026-11-04, 4,000 to", "3: "),
     Narrowing: ("after trial", "probability", "0.01", "99% together", "tested: skip it is"),
 }

@@ -47,6 +47,7 @@ TOP: dict[str, tuple[type, ...]] = {
     "weak": (int,),
     "reused": (int,),
     "trials": (list,),
+    "baselines": (list,),
     "infra_faults": (list,),
     "started_at": TEXT,
     "ended_at": (str, NONE),

@@ -1,0 +1,25 @@
+"""The disks alone, in words."""
+
+from collections.abc import Iterable, Sequence
+
+from bisector.model import Disk, Trial
+from bisector.report import units
+from bisector.report.table import figures
+
+
+def facts(baselines: Sequence[Trial]) -> tuple[tuple[str, str], ...]:
+    """``SSD alone`` and ``HDD alone`` with their figures; nothing of a disk that was not measured."""
+    by_disk = ((disk, [trial for trial in baselines if trial.alone is disk]) for disk in Disk)
+    return tuple((disk.alone, sentence(of_disk)) for disk, of_disk in by_disk if of_disk)
+
+
+def sentence(of_disk: Iterable[Trial]) -> str:
+    """The figures of one disk and the kernel of each; there are several where others measured it under several."""
+    return "; ".join(f"{_iops(trial)} IOPS on {trial.commit.short}" for trial in of_disk)
+
+
+def _iops(trial: Trial) -> str:
+    found = figures(trial.runs[-1])
+    if found is None:
+        return units.UNKNOWN
+    return found.least_text + (f" / {units.iops(found.most)}" if found.jobs > 1 else "")
