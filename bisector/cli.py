@@ -51,6 +51,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "report",
         "plot",
         "mail",
+        "baselines",
         "import",
         "reset",
     ),

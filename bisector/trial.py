@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,8 +23,8 @@ from bisector.kernel.build import KernelBuilder
 from bisector.kernel.make import BuildPlaces
 from bisector.machine.host import ContentionMeter, host_id
 from bisector.machine.vm import VirtualMachine, VirtualMachines
-from bisector.model import Commit, Compiler, Fault, Kernel, Stage, Timings, Trial
-from bisector.settings import STACKS, Settings
+from bisector.model import Commit, Compiler, Disk, Fault, Kernel, Stage, Timings, Trial
+from bisector.settings import STACKS, Settings, StorageSettings
 from bisector.storage import stacks
 from bisector.workload import runner
 
@@ -37,7 +37,8 @@ class TrialRequest:
     """A commit to measure; ``measured_kernels`` gives the commit of each kernel content with figures.
 
     The first of ``compilers`` that builds it does; none means those of the settings, or the host's default.
-    ``stop`` says when the run that counts may end early; None is for whole runs.
+    ``stop`` says when the run that counts may end early; None is for whole runs. With ``alone`` there is one run, on
+    that disk without a cache.
     """
 
     n: int
@@ -45,6 +46,12 @@ class TrialRequest:
     measured_kernels: Mapping[str, str]
     compilers: tuple[Compiler, ...] = ()
     stop: StopRule | None = None
+    alone: Disk | None = None
+
+    @property
+    def run_names(self) -> tuple[str, ...]:
+        """The runs in order; the last one counts."""
+        return RUN_NAMES if self.alone is None else (self.alone.value,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,31 +134,38 @@ class _Course:
                 with self._part("storage_s"):
                     stack = self._lay_out(machine)
             with machine.blamed(Stage.WORKLOAD), self._part("workload_s"):
-                for name in RUN_NAMES:
+                for name in self.request.run_names:
                     self.runs.append(self._run(machine, stack, name, deadline))
 
     def _lay_out(self, machine: VirtualMachine) -> stacks.Stack:
-        settings = self.bench.settings
-        stack = stacks.layout(machine.guest, settings.storage, settings.workload.file_bytes, _STORAGE_DEADLINE_S)
+        file_bytes = self.bench.settings.workload.file_bytes
+        stack = stacks.layout(machine.guest, self._storage, file_bytes, _STORAGE_DEADLINE_S)
         (self.logs / "storage.txt").write_text("".join(f"{line}\n" for line in stack.description), encoding="utf-8")
         return stack
 
+    @property
+    def _storage(self) -> StorageSettings:
+        """The stack under test, or the one that is a single disk."""
+        storage, alone = self.bench.settings.storage, self.request.alone
+        return storage if alone is None else replace(storage, stack=alone.value)
+
     def _run(self, machine: VirtualMachine, stack: stacks.Stack, name: str, deadline: Deadline) -> Run:
         self._enter(Stage.WORKLOAD, f"{name} run")
+        last = name == self.request.run_names[-1]
         return runner.run_once(
             machine.guest,
             stack,
             self.bench.settings.workload,
             name=name,
             logs=self.logs / name,
-            keep_files=name != RUN_NAMES[-1] and STACKS[self.bench.settings.storage.stack].cached,
+            keep_files=not last and STACKS[self._storage.stack].cached,
             start_meter=lambda: ContentionMeter(machine.cpu_time_s).start(),
             on_sample=self.bench.tell,
             deadline_s=deadline.remaining_s,
             # The first run is always whole: the second shows how long the cache has been there. smq looks it over once
             # a minute; after a first run of 20 s instead of 40 s, the demonstration's mended kernel became fast in
             # second 36 of the second run, not in second 16, and its mean was 880 IOPS, not 3,200: below the threshold.
-            stop=self.request.stop if name == RUN_NAMES[-1] else None,
+            stop=self.request.stop if last else None,
         )
 
     def _enter(self, stage: Stage, detail: str = "") -> None:
@@ -207,4 +221,5 @@ def run_trial(bench: Bench, request: TrialRequest, logs: Path) -> Trial:
         timings=Timings(**course.seconds, total_s=time.monotonic() - start),
         artifacts=(),
         same_kernel_as=course.same_kernel_as,
+        alone=request.alone,
     )

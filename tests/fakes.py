@@ -3,19 +3,20 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bisector.analysis.early_stop import StopRule
 from bisector.errors import AttemptFailed
 from bisector.figures import Contention, EarlyStop, StopReason
 from bisector.history.ranges import Range
 from bisector.history.repository import Repository
-from bisector.model import Commit, Compiler, Fault, FaultKind, Kernel, Mattering, Stage, Trial
+from bisector.model import Commit, Compiler, Disk, Fault, FaultKind, Kernel, Mattering, Stage, Trial
 from bisector.trial import TrialRequest
 from tests import examples
 from tests.examples import BUSY, QUIET
 
 SLOW_IOPS, FAST_IOPS = 1_000.0, 4_000.0
+DISKS_IOPS = {Disk.SSD: (5_000.0, 9_000.0), Disk.HDD: (500.0, 501.0)}
 
 
 GCC = Compiler("gcc", "gcc 12.2.0, GNU ld 2.40")
@@ -70,7 +71,7 @@ class FakeEngine:
     ``changed_fault`` what every end without a commit ends in. At the trial number ``kill_at`` the process
     dies, or at a build that is only tried; ``does_not_build`` says what those end with, ``built_by``
     which compilers were given. With ``stops_early`` it ends the runs that may be; those of the ``misleading``
-    on the wrong side. ``iops`` are figures of their own.
+    on the wrong side. ``iops`` are figures of their own. A disk alone is a commit called ``ssd`` or ``hdd``.
     """
 
     is_new: Callable[[str], bool]
@@ -108,6 +109,8 @@ class FakeEngine:
     def measure(self, request: TrialRequest) -> Trial:
         commit = request.commit
         self.built_by[commit.sha] = request.compilers
+        if request.alone is not None:
+            commit = replace(commit, sha=request.alone.value, subject="")
         if request.n == self.kill_at:
             raise Killed
         self.attempts[commit.sha] += 1
@@ -120,8 +123,11 @@ class FakeEngine:
         self.measured.append(commit.sha)
         fault = self.changed_fault if _CHANGED.fullmatch(commit.subject) else self.faults.get(commit.sha)
         if fault is not None:
-            return trial(commit, fault=fault, content=content)
+            return trial(request.commit, fault=fault, content=content)
         contention = BUSY if attempt <= self.busy.get(commit.sha, 0) else QUIET
+        if request.alone is not None:
+            figures = DISKS_IOPS[request.alone]
+            return examples.baseline(request.alone, *figures, of=request.commit, contention=contention)
         shows_new = self._shows_new(commit)
         least = self.iops.get(commit.sha, self.fast_iops if shows_new else self.slow_iops)
         self.rules.append((commit.sha, request.stop))

@@ -37,7 +37,7 @@ LAYERS: tuple[tuple[frozenset[str], ...], ...] = (
         frozenset({"bisector.machine.console"}),
         within(
             "bisector.report",
-            "table status units text summary course checkup forecast document blocks compare trials sections"
+            "table status units text summary course checkup forecast document blocks baselines compare trials sections"
             " as_text as_markdown as_json addresses mail letter",
         ),
     ),

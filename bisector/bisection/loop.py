@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bisector.analysis.settle import Again, Measured, Untestable
 from bisector.bisection.attempts import Attempts
+from bisector.bisection.baselines import Baselines
 from bisector.bisection.judging import Judging
 from bisector.bisection.settling import CompilerChoice
 from bisector.bisection.stopping import stop_rule
@@ -78,6 +79,9 @@ class Bisection:
                     self._measure(commit, purpose, outlook, whole=whole)
                 case MeasureChanged():
                     self._measure_changed(step)
+        if self.settings.bisect.baselines:
+            # Last, so that nothing that fails or ends here can cost an answer.
+            Baselines(self.wanted.new, self.settings, self.store, self.engine, self.tell).measure()
         return step
 
     def prepare(self) -> None:

@@ -38,7 +38,7 @@ def next_step(run: RunDirectory, store: Store) -> Asked:
     settings = replace(settings, bisect=replace(settings.bisect, threshold_iops=lines_iops[0]))
     with Repository.open(asked.repository) as repository:
         old, new = _ends(repository, asked, replace(judging, settings=settings))
-    inherited = Inherited(run.path, judging.trials, store.compilers())
+    inherited = Inherited(run.path, (*judging.trials, *store.baselines()), store.compilers())
     return Asked(asked.repository, old, new, settings, asked.paths, asked.skips, inherited)
 
 

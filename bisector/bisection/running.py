@@ -3,16 +3,17 @@
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
 from bisector import preflight, process
 from bisector.bisection import standing
+from bisector.bisection.baselines import Baselines, missing
 from bisector.bisection.kinship import Kinship
 from bisector.bisection.loop import Bisection
-from bisector.errors import BisectorError, EndsDoNotReproduce, Interrupted
+from bisector.errors import BisectorError, EndsDoNotReproduce, Interrupted, UserError
 from bisector.events import Listener
 from bisector.fleet.engine import Engine
 from bisector.fleet.local import local_engine
@@ -30,13 +31,18 @@ from bisector.record.index import Index, IndexEntry
 from bisector.record.rows import BisectionRow
 from bisector.record.rundir import RunDirectory, run_name
 from bisector.record.store import Store
-from bisector.settings import Settings, options
+from bisector.settings import Settings, checks, options
 from bisector.strategy.steps import Kin, Outcome
+
+_BUILD = "build"
 
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """What another run has measured and this one takes over: its directory, its trials, what built them."""
+    """What another run has measured and this one takes over: its directory, its trials, what built them.
+
+    Baselines are among the trials; they are the last ones.
+    """
 
     run_dir: Path
     trials: tuple[tuple[int, Trial], ...]
@@ -145,6 +151,39 @@ def _row(asked: Asked, repository: Path, wanted: Range, skips: tuple[str, ...], 
     )
 
 
+def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here) -> None:
+    """The disks alone, as far as they are not on record, in a run that goes on or has ended; its state stays.
+
+    The new end is built if its kernel is not kept. Raises :class:`UserError` for an import and for files that do not
+    fit on the SSD, :class:`InfraError` for a disk that cannot be measured.
+    """
+    asked = store.bisection()
+    settings = options.from_json(asked.settings)
+    if asked.repository is None or asked.imported:
+        raise UserError(f"{run.path} was imported, and nothing is measured in it", "bisector import takes baselines")
+    checked = replace(settings, bisect=replace(settings.bisect, baselines=True))
+    if (problem := checks.first_size_problem(checked)) is not None:
+        raise UserError(f"{', '.join(problem.keys)}: {problem.sentence}", problem.hint)
+    if not missing(store):
+        return
+    _clean_up(run, store)
+    of_a_search = (run.path / _BUILD).exists()
+    with Repository.open(asked.repository, run_marker=run.path) as repository:
+        commit = repository.resolve(asked.new_sha)
+        with equip(settings, run.path, repository, tell) as equipment:
+            baselines = Baselines(commit, settings, store, equipment.engine, tell)
+            for disk in missing(store):
+                baselines.measure_one(disk)
+    if not of_a_search:
+        shutil.rmtree(run.path / _BUILD, ignore_errors=True)
+
+
+def _clean_up(run: RunDirectory, store: Store) -> None:
+    """After a killed process of this run: what it left running, and what it had not recorded."""
+    process.reap(run.path)
+    remove_unfinished(run.path, store.artifacts())
+
+
 def calibrated(loop: Bisection) -> Outcome:
     """The ends alone, measured as often as wished."""
     loop.prepare()
@@ -166,8 +205,7 @@ def go_on(
     if asked.repository is None:
         raise RuntimeError("a bisection without a repository")
     settings = options.from_json(asked.settings)
-    process.reap(run.path)
-    remove_unfinished(run.path, [artifact for _, trial in store.trials() for artifact in trial.artifacts])
+    _clean_up(run, store)
     store.set_state(State.RUNNING)
     with _ends_recorded(run, store), Repository.open(asked.repository, run_marker=run.path) as repository:
         old, new = repository.resolve(asked.old_sha), repository.resolve(asked.new_sha)
@@ -179,7 +217,7 @@ def go_on(
             loop = Bisection(wanted, asked.skips, settings, run.path, store, repository, bisect, engine, tell, kin)
             outcome = work(loop)
         store.set_state(outcome.state, outcome.message)
-    shutil.rmtree(run.path / "build", ignore_errors=True)
+    shutil.rmtree(run.path / _BUILD, ignore_errors=True)
     if outcome.state is not State.STOPPED:
         posting.leave_draft(run, store, tell)
     return outcome

@@ -19,6 +19,7 @@ examples:
   bisector start v6.1 v6.2 --regression --terms fast:slow
   bisector start v4.11 v4.13-rc1 --suspect drivers/md --suspect block
   bisector start v4.11 v4.13-rc1 --strategy git
+  bisector start v4.11 v4.13-rc1 --baselines     at the end also the SSD alone and the HDD alone
   bisector start v4.11 v4.13-rc1 --skip 0123abcd --skip v4.12-rc1..4567cdef -- drivers/md
 """
 _EXIT_CODES = {State.FOUND: 0, State.NARROWED: 3}

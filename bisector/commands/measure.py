@@ -1,4 +1,4 @@
-"""``test``: one trial of one commit."""
+"""``test``: one trial of one commit; ``baselines``: the disks of a run alone."""
 
 import argparse
 import hashlib
@@ -8,17 +8,20 @@ import sys
 from pathlib import Path
 
 from bisector import preflight, process
+from bisector.bisection import running, standing
 from bisector.bisection.judging import Judging
-from bisector.commands.arguments import Verbs, add_json, add_quiet, add_repo, add_run_dir, add_verb
-from bisector.commands.output import write_json
+from bisector.commands.arguments import Verbs, add_json, add_quiet, add_repo, add_run_dir, add_verb, run_directory
+from bisector.commands.output import write, write_json
 from bisector.errors import UserError
 from bisector.events import Planned, TrialJudged
 from bisector.fleet.local import local_engine
 from bisector.history.repository import Repository
 from bisector.model import Commit, Verdict
 from bisector.record.rundir import RunDirectory, state_home
+from bisector.record.store import Store
+from bisector.report.baselines import facts
 from bisector.report.display import Display, display_for
-from bisector.report.status import TrialView, trial_to_json
+from bisector.report.status import TrialView, to_json, trial_to_json
 from bisector.settings import Settings, options
 from bisector.trial import TrialRequest
 
@@ -27,6 +30,12 @@ examples:
   bisector test v6.1                         measure one commit
   bisector test HEAD --threshold 2000 --json
 exit codes: 0 measured, 3 this kernel cannot be judged, else as `bisector --help` says
+"""
+_BASELINES_EXAMPLES = """\
+examples:
+  bisector baselines                         of the newest run: what its SSD and its HDD do without a cache
+  bisector baselines --run-dir RUN --json
+it boots the kernel of the run's new end for each disk, and runs the job once; what is on record is only shown
 """
 _UNTESTABLE = 3
 
@@ -40,6 +49,28 @@ def add(verbs: Verbs) -> None:
     add_json(verb)
     add_quiet(verb)
     options.add_flags(verb)
+    disks = add_verb(
+        verbs, "baselines", baselines, "measure a run's SSD alone and its HDD alone", examples=_BASELINES_EXAMPLES
+    )
+    add_run_dir(disks)
+    add_json(disks)
+    add_quiet(disks)
+
+
+def baselines(arguments: argparse.Namespace) -> int:
+    """Measure what is not on record yet, and show all of it."""
+    run = run_directory(arguments)
+    with run.lock(), Store.open(run.database) as store:
+        terms = options.from_json(store.bisection().settings).bisect.terms
+        with display_for(sys.stderr if arguments.json else sys.stdout, terms, quiet=arguments.quiet) as display:
+            running.measure_baselines(run, store, display)
+        view = standing.view(run, store)
+    if arguments.json:
+        whole = to_json(view)
+        write_json({key: whole[key] for key in ("schema", "run_dir", "baselines")})
+    else:
+        write("".join(f"{name:10}{text}\n" for name, text in facts(view.baselines)))
+    return 0
 
 
 def test(arguments: argparse.Namespace) -> int:

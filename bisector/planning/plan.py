@@ -73,7 +73,7 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
     summary = Summary.of(tuple(drawn))
     runs = round(Rules().max_runs * _SHARE_OF_RUNS)
     least = least_factor(max(2, matter), spread, noise, miss=1 - Rules().target, runs=runs)
-    ends_hours = 2 * _trial_s(inputs, inputs.build_most_s.value) / 3600
+    fixed_hours = (2 * _trial_s(inputs, inputs.build_most_s.value) + _baselines_s(asked, inputs)) / 3600
     return Forecast(
         old=asked.wanted.old,
         new=asked.wanted.new,
@@ -82,8 +82,8 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
         strategy=asked.strategy,
         trials=2 + summary.evaluations_mean + summary.skips_mean,
         trials_p90=2 + summary.evaluations_p90 + summary.skips_mean,
-        hours=ends_hours + summary.vm_hours_mean,
-        hours_p90=ends_hours + summary.vm_hours_p90,
+        hours=fixed_hours + summary.vm_hours_mean,
+        hours_p90=fixed_hours + summary.vm_hours_p90,
         first_answer_right=summary.success_rate,
         claimed=summary.claimed_mean,
         least_factor=least,
@@ -145,6 +145,11 @@ def _durations(inputs: Inputs) -> Durations:
 
 def _trial_s(inputs: Inputs, build_s: float) -> float:
     return build_s + inputs.setup_s.value + inputs.runs_s.value
+
+
+def _baselines_s(asked: Asked, inputs: Inputs) -> float:
+    """Each disk alone is a guest of its own, and one run."""
+    return 2 * inputs.setup_s.value + inputs.runs_s.value if asked.settings.bisect.baselines else 0.0
 
 
 def _inputs(asked: Asked, known: Experience) -> Inputs:

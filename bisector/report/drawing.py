@@ -147,7 +147,7 @@ def _curves(plot: Curves) -> "Figure":
 
 def _panel(axes: "Axes", panel: Panel, plot: Curves) -> None:
     for disk, hatch in zip(panel.bands, HATCHES, strict=False):
-        band(axes, disk.from_iops, disk.to_iops, disk.name, hatch)
+        band(axes, disk.from_iops / _MARGIN, disk.to_iops * _MARGIN, disk.name, hatch)
     for line in panel.lines:
         _line(axes, line, plot.kernels[line.kernel])
     for stop in panel.stops:
@@ -178,7 +178,7 @@ def _commits(plot: Commits) -> "Figure":
         numbered = f"level of {level.trials} whole {'run' if level.trials == 1 else 'runs'}"
         band(axes, level.from_iops / _MARGIN, level.to_iops * _MARGIN, numbered, HATCHES[index % len(HATCHES)])
     for disk, hatch in zip(plot.bands, _DISK_HATCHES, strict=False):
-        band(axes, disk.from_iops, disk.to_iops, disk.name, hatch)
+        band(axes, disk.from_iops / _MARGIN, disk.to_iops * _MARGIN, disk.name, hatch)
     scale(axes, logarithmic=True)
     figures = [mark.iops for mark in plot.marks if mark.iops is not None]
     figures += [iops for disk in plot.bands for iops in (disk.from_iops, disk.to_iops)]

@@ -76,6 +76,7 @@ class BisectSettings:
     suspects: tuple[str, ...]
     calibrate: int
     max_repeats: int
+    baselines: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,10 +132,26 @@ def _files_fit(settings: Settings) -> Iterator[Problem]:
             ("workload.file_size", f"storage.{traits.files_on}.size"),
             f"{written}{over}; a file system on {size_text(size)} has no room for that",
         )
+    yield from _baselines_fit(settings, written, total)
     if traits.cached and total < storage.cache_bytes:
         yield Problem(
             ("workload.file_size", "storage.cache_size"),
             f"{written}, which never fills the cache; the run that tells is the one with a full cache",
+        )
+
+
+def _baselines_fit(settings: Settings, written: str, total_bytes: int) -> Iterator[Problem]:
+    """One run's files have room on the SSD alone; on the HDD there is room for those of two."""
+    if not settings.bisect.baselines:
+        return
+    if not STACKS[settings.storage.stack].cached:
+        sentence = "a stack without a cache is one disk alone, and needs no other figure of it"
+        yield Problem(("bisect.baselines", "storage.stack"), sentence)
+    size = disk_bytes(settings.storage.ssd)
+    if size is not None and total_bytes > size * _FILESYSTEM_SHARE:
+        yield Problem(
+            ("bisect.baselines", "workload.file_size", "storage.ssd.size"),
+            f"{written}; a file system on the SSD alone, of {size_text(size)}, has no room for that",
         )
 
 

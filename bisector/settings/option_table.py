@@ -88,6 +88,9 @@ OPTIONS: tuple[Option, ...] = (
            "how often each end is measured before the search, which tells the noise", flag="--calibrate", metavar="N"),
     Option("bisect.max_repeats", "bisect.max_repeats", kinds.integer(0), 3,
            "how often a trial of weak evidence is measured again"),
+    Option("bisect.baselines", "bisect.baselines", kinds.boolean(), False,
+           "after the search measure the SSD alone and the HDD alone, too: two boots and two runs more",
+           flag="--baselines", const="true"),
     _path("kernel.base_config", "--base-config", "kernel .config to start from"),
     Option("kernel.fragments", "kernel.fragments", kinds.names_or_paths(), (AUTO,),
            f'configuration fragments by name or path, the last wins; "{AUTO}" is {BARE_FRAGMENT} '

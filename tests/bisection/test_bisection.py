@@ -59,7 +59,7 @@ class Lab:
     def engine(self, culprit: str, **table: Mapping[str, object]) -> fakes.FakeEngine:
         """A bench on which every commit with ``culprit`` among its ancestors is new."""
         new = [self.shas[name] for name, above in self.above.items() if culprit in above]
-        by_sha = {key: {self.shas[name]: value for name, value in row.items()} for key, row in table.items()}
+        by_sha = {key: {self.shas.get(name, name): value for name, value in row.items()} for key, row in table.items()}
         return fakes.FakeEngine(fakes.among(new), culprit=culprit, **by_sha)  # type: ignore[arg-type] # rows of the right type each
 
     def bisect(self, engine: fakes.FakeEngine) -> Outcome:

@@ -15,7 +15,7 @@ from bisector.cli import main
 from bisector.errors import InfraError, UserError
 from bisector.events import Listener
 from bisector.history.repository import Repository
-from bisector.model import Artifact, Commit, Direction, Kind, State, Trial
+from bisector.model import Artifact, Commit, Direction, Disk, Kind, State, Trial
 from bisector.record.artifacts import collect, trial_directory
 from bisector.record.rows import BisectionRow
 from bisector.record.rundir import RunDirectory
@@ -26,6 +26,7 @@ from bisector.report.text import as_text
 from bisector.settings import Settings, options
 from bisector.strategy.steps import Outcome
 from tests import fakes
+from tests.examples import baseline
 from tests.history.histories import Node, build, chain, linear
 
 DEFAULTS = options.load(directory=Path("/")).settings
@@ -169,6 +170,15 @@ def test_trials_come_with_their_files_and_say_where_from(site: Site) -> None:
     assert document["trials"][0]["taken_from"] == {"run_dir": str(run.path), "n": 1}
     assert document["trials"][-1]["taken_from"] is None
     assert "9 taken over from another run" in as_text(footer_lines(view, 200))
+
+
+def test_disks_alone_are_taken_over_and_are_no_trials(site: Site) -> None:
+    run = site.first_run()
+    with Store.open(run.database) as store:
+        store.add_trial(replace(baseline(Disk.HDD, 500.0), artifacts=()))
+    _, _, view = site.go_on(run)
+    assert [one.alone for one in view.baselines] == [Disk.HDD]
+    assert view.taken_over == len(READINGS)
 
 
 def test_an_end_without_a_commit_stays_with_its_run(site: Site) -> None:

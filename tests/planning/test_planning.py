@@ -121,9 +121,12 @@ def test_hours_are_those_of_the_trials(place: Place) -> None:
     place.run("one", place.trial("c0", 1000), place.trial("c16", 4000))
     found = place.json("--full-runs")
     trials, hours = found["trials"], found["hours"]
+    assert isinstance(hours, float)
     assert isinstance(trials, float)
     assert 6 <= trials <= 12  # both ends, four halvings of 16 commits, and the confirmation
     assert hours == pytest.approx(trials * 160 / 3600, rel=0.2)
+    with_disks = place.json("--full-runs", "--baselines")["hours"]
+    assert with_disks == pytest.approx(hours + (2 * 10 + 90) / 3600)
 
 
 def test_ends_that_start_would_refuse_are_hopeless(place: Place) -> None:
