@@ -1,6 +1,7 @@
 """The contract of ``bisector simulate``: options in, keys out."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -72,19 +73,33 @@ def test_what_the_search_believes_can_be_wrong(tmp_path: Path, capsys: pytest.Ca
     assert claims[1] > 0.2 or document["not_one_change_rate"] > 0.2
 
 
-def test_a_first_run_is_whole_unless_asked_what_if(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def minutes(line: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[float, object]:
+    main(["simulate", "--graph", str(line), "--trials", "20", "--json", *words])
+    document = json.loads(capsys.readouterr().out)
+    return document["vm_hours_mean"] * 60, document["early_stop"]
+
+
+def test_which_runs_are_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Minutes of a trial's runs: 30 whole, 21 when the second is stopped, 8 or 16 if both could be."""
     (tmp_path / "two").write_text("0\n1 0\n", encoding="ascii")
-    hours = {}
-    for words in (["--full-runs"], ["--early-stop"], ["--early-stop", "second"], [], ["--early-stop", "both"]):
-        main(["simulate", "--graph", str(tmp_path / "two"), "--strategy", "git", "--trials", "20", "--json", *words])
-        hours[" ".join(words)] = json.loads(capsys.readouterr().out)["vm_hours_mean"] * 60
-    git = ["--full-runs", "--early-stop", "--early-stop second", "", "--early-stop both"]
-    whole, *stopped = (hours[words] for words in git)
+    git = partial(minutes, tmp_path / "two", capsys, "--strategy", "git")
     # One trial tells two commits apart; git ends no run early unless asked to, and then measures that one again, whole.
     again = 3 + 30
-    assert stopped[:3] == pytest.approx([whole - 9 + again, whole - 9 + again, whole])
-    assert whole - 22 < stopped[3] - again < whole - 14
+    whole, stopped = git("--full-runs")
+    assert stopped is None
+    assert git() == (whole, None)
+    assert git("--early-stop") == git("--early-stop", "second")
+    second, stopped = git("--early-stop")
+    assert second == pytest.approx(whole - 9 + again)
+    assert stopped == "second"
+    both, stopped = git("--early-stop", "both")
+    assert stopped == "both"
+    assert whole - 22 < both - again < whole - 14
+    # The figures that the search is held to are those of the study's world, where both runs are.
+    (tmp_path / "line").write_text("0\n" + "".join(f"{n} {n - 1}\n" for n in range(1, 30)), encoding="ascii")
+    bayes = partial(minutes, tmp_path / "line", capsys)
+    assert bayes() == bayes("--early-stop", "both")
+    assert bayes()[0] < bayes("--early-stop", "second")[0] < bayes("--full-runs")[0]
 
 
 @pytest.mark.parametrize(

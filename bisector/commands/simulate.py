@@ -16,7 +16,7 @@ from bisector.model import Strategy
 
 _EXAMPLES = """\
 examples:
-  bisector simulate --range v4.11 v4.13-rc1 --flip 0.05
+  bisector simulate --range v4.11 v4.13-rc1 --flip 0.05 --early-stop second
   bisector simulate --graph graph.txt.gz --flip-fixed 0.03 --flip-broken 0.002 --sticky 0.005 --skip 0.05
   bisector simulate --graph graph.txt.gz --flip 0.05 --assume-flip 0.01      if it believed in less noise than there is
 the search is told --flip and --sticky, as a calibration of the ends would tell them, unless --assume-... says otherwise
@@ -24,6 +24,11 @@ the search is told --flip and --sticky, as a calibration of the ends would tell 
 
 _SECOND, _BOTH = "second", "both"
 _EARLY = {_SECOND: Durations(), _BOTH: BOTH_EARLY}
+_RUNS = {
+    None: "none ended early",
+    _SECOND: "the second of a kernel ended once it is clear, as start does",
+    _BOTH: "both of a kernel ended once they are clear; start ends the second only, which is --early-stop second",
+}
 
 
 def add(verbs: Verbs) -> None:
@@ -55,7 +60,8 @@ def add(verbs: Verbs) -> None:
         nargs="?",
         const=_SECOND,
         choices=tuple(_EARLY),
-        help=f"end the second run of a kernel early, as is done (default for bayes); {_BOTH}: were it possible",
+        help=f"which runs of a kernel end once they are clear: {_SECOND} (also without a word), as start does, "
+        f"or {_BOTH}, in which world figures are compared (default for bayes)",
     )
     runs.add_argument("--full-runs", action="store_true", help="end none early (default for git)")
     verb.add_argument("--trials", type=count, default=500, metavar="N", help="default: 500")
@@ -81,6 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
             "commits": len(graph),
             "trials": arguments.trials,
             "seed": arguments.seed,
+            "early_stop": _early_stop(arguments),
         }
         write_json(what | asdict(summary))
     else:
@@ -95,6 +102,7 @@ def _as_text(arguments: argparse.Namespace, commits: int, summary: Summary) -> s
         ("set", f"{summary.in_set_rate:.1%} hold the culprit; {summary.set_size_mean:.2f} commits"),
         ("evaluations", f"{summary.evaluations_mean:.1f}, nine of ten at most {summary.evaluations_p90:.0f}"),
         ("skips", f"{summary.skips_mean:.1f}"),
+        ("runs", _RUNS[_early_stop(arguments)]),
         ("VM time", f"{summary.vm_hours_mean:.1f} h, nine of ten at most {summary.vm_hours_p90:.1f} h"),
         ("a step", f"{summary.step_ms_mean:.1f} ms, {summary.step_ms_max:.1f} ms at most"),
     )
@@ -113,9 +121,7 @@ def _graph(arguments: argparse.Namespace) -> RangeGraph:
 
 
 def _conditions(arguments: argparse.Namespace) -> Conditions:
-    early = arguments.early_stop
-    if early is None and arguments.strategy is Strategy.BAYES and not arguments.full_runs:
-        early = _SECOND
+    early = _early_stop(arguments)
     return Conditions(
         old_as_new=arguments.flip if arguments.flip_broken is None else arguments.flip_broken,
         new_as_old=arguments.flip if arguments.flip_fixed is None else arguments.flip_fixed,
@@ -129,6 +135,11 @@ def _conditions(arguments: argparse.Namespace) -> Conditions:
         early_stop=early is not None,
         durations=_EARLY[early or _SECOND],
     )
+
+
+def _early_stop(arguments: argparse.Namespace) -> str | None:
+    unsaid = arguments.early_stop is None and not arguments.full_runs
+    return _BOTH if unsaid and arguments.strategy is Strategy.BAYES else arguments.early_stop
 
 
 def _probability(text: str) -> float:
