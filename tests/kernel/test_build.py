@@ -375,10 +375,12 @@ def test_half_an_object_of_a_killed_build_is_compiled_again(bench: Bench) -> Non
 
     def kill_make() -> None:
         Deadline("hung compiler", 30).poll(lambda: hung.exists() or None, every_s=0.01)
-        # What kill -9 of everything leaves: nobody tidied up.
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != os.getpid() and marked(entry, bench.path):
-                os.kill(int(entry.name), signal.SIGKILL)
+        others = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit() and int(entry.name) != os.getpid()]
+        victims = [int(entry.name) for entry in others if marked(entry, bench.path)]
+        # What kill -9 of everything at once leaves. One after the other, make could see its compiler end, and tidy up.
+        for signum in (signal.SIGSTOP, signal.SIGKILL):
+            for victim in victims:
+                os.kill(victim, signum)
 
     killer = threading.Thread(target=kill_make)
     killer.start()
