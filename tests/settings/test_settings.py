@@ -63,6 +63,14 @@ def test_quick_is_the_default() -> None:
     assert set(effective.origins.values()) == {"profile quick"}
 
 
+@pytest.mark.parametrize(("cores", "limit"), [(1, 0.5), (4, 0.5), (6, 0.75), (64, 8.0)])
+def test_a_large_host_may_have_other_work(cores: int, limit: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    assert options.load().settings.contention.max_other_cores == limit
+    wished = options.load(flags={"contention.max_other_cores": "0.25"}).settings
+    assert wished.contention.max_other_cores == 0.25
+
+
 def test_article() -> None:
     found = from_argv("--profile", "article").settings
     assert (found.storage.ssd.size_bytes, found.storage.hdd.size_bytes) == (5 * GIB, 50 * GIB)
