@@ -38,8 +38,9 @@ def test_room_is_asked_of_the_file_system_that_has_the_disk(tmp_path: Path) -> N
 
 
 def test_large_profile_needs_what_it_writes_and_not_what_its_disks_could_hold(
-    tmp_path: Path, room: Callable[[int], None]
+    tmp_path: Path, room: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # kernels are kept on the same file system as the disks
     settings = options.load({"profile": "article"}).settings
     assert settings.storage.ssd.size_bytes + settings.storage.hdd.size_bytes == 55 * GIB
     room(20 * GIB)

@@ -26,8 +26,8 @@ def test_systemd_finds_no_fault(wanted: plan.Plan, tmp_path: Path, system: bool)
     assert [path.name for path in paths] == ["bisector-nightly.service", "bisector-nightly.timer"]
     words: list[str | Path] = ["systemd-analyze", "--man=no", *([] if system else ["--user"]), "verify", *paths]
     found = process.run(words, deadline_s=60, env={"XDG_RUNTIME_DIR": str(tmp_path)}, check=False)
-    ours = [line for line in found.stderr.splitlines() if "bisector" in line or str(tmp_path) in line]
-    assert not ours
+    # It reads the machine's other units, too, whose sockets find a long XDG_RUNTIME_DIR too long.
+    assert not [line for line in found.stderr.splitlines() if "bisector-nightly" in line]
 
 
 def test_words_reach_the_command_as_they_are(wanted: plan.Plan) -> None:
