@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,8 +60,8 @@ class Place:
         assert main(["plan", *ends, "--repo", str(self.home / "linux"), "--searches", "10", *words]) == code
         return " ".join(self.output.readouterr().out.split())
 
-    def json(self, *words: str, code: int = 0) -> dict[str, object]:
-        found: dict[str, object] = json.loads(self.plan("--json", *words, code=code))
+    def json(self, *words: str, code: int = 0) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.plan("--json", *words, code=code))
         return found
 
 
@@ -89,7 +90,6 @@ def test_earlier_runs_tell_times_noise_and_factor(place: Place) -> None:
     assert found["runs_s"] == {"value": 90, "source": "of 3 trials here", "measured": True}
     assert found["factor"] == {"value": 4000 / 1050, "source": "1,050 and 4,000 IOPS, measured here", "measured": True}
     noise = found["spread"]
-    assert isinstance(noise, dict)
     assert noise["value"] == pytest.approx(0.0674, abs=1e-4)  # ln(1.1) / sqrt(2)
     assert noise["source"] == "2 readings of 1 kernel here"
     assert found["first_answer_right"] == 1.0
@@ -103,7 +103,7 @@ def test_runs_that_were_stopped_early_are_no_figures_and_have_times_of_their_own
     ]
     run_dir = place.run("one", *whole, *stopped)
     found = place.json()
-    assert [found[key]["value"] for key in ("runs_s", "early_old_s", "early_new_s")] == [90, 40, 50]  # type: ignore[index]
+    assert [found[key]["value"] for key in ("runs_s", "early_old_s", "early_new_s")] == [90, 40, 50]
     assert "stopped early 40 s on the old side, 50 s on the new one" in place.plan()
     assert place.json("--full-runs")["early_new_s"] == found["runs_s"]
     assert "stopped early" not in place.plan("--full-runs")
@@ -113,16 +113,14 @@ def test_runs_that_were_stopped_early_are_no_figures_and_have_times_of_their_own
 def test_a_first_run_is_taken_to_be_whole(place: Place) -> None:
     """Of two runs of 40 s the second ends after 22 on the fast side, after 33 on the slow one."""
     found, other = place.json("--runtime", "40s"), place.json("--runtime", "40s", "--regression")
-    assert [found[key]["value"] for key in ("runs_s", "early_old_s", "early_new_s")] == [80, 73, 62]  # type: ignore[index]
-    assert [other[key]["value"] for key in ("runs_s", "early_old_s", "early_new_s")] == [80, 62, 73]  # type: ignore[index]
+    assert [found[key]["value"] for key in ("runs_s", "early_old_s", "early_new_s")] == [80, 73, 62]
+    assert [other[key]["value"] for key in ("runs_s", "early_old_s", "early_new_s")] == [80, 62, 73]
 
 
 def test_hours_are_those_of_the_trials(place: Place) -> None:
     place.run("one", place.trial("c0", 1000), place.trial("c16", 4000))
     found = place.json("--full-runs")
     trials, hours = found["trials"], found["hours"]
-    assert isinstance(hours, float)
-    assert isinstance(trials, float)
     assert 6 <= trials <= 12  # both ends, four halvings of 16 commits, and the confirmation
     assert hours == pytest.approx(trials * 160 / 3600, rel=0.2)
     with_disks = place.json("--full-runs", "--baselines")["hours"]
@@ -138,22 +136,22 @@ def test_ends_that_start_would_refuse_are_hopeless(place: Place) -> None:
 
 def test_a_regression_has_its_factor_the_other_way_round(place: Place) -> None:
     place.run("one", place.trial("c0", 1000), place.trial("c16", 4000))
-    assert place.json("--regression", code=1)["factor"]["value"] == 0.25  # type: ignore[index]
+    assert place.json("--regression", code=1)["factor"]["value"] == 0.25
 
 
 def test_noise_that_swallows_the_effect_is_hopeless(place: Place) -> None:
     wild = [place.trial("c3", iops) for iops in (10, 1000, 100_000, 30, 30_000)]
     place.run("one", place.trial("c0", 1000), place.trial("c16", 2100), *wild)
     found = place.json(code=1)
-    assert any("hopeless: with this noise" in str(text) for text in _list(found["warnings"]))
-    assert found["least_factor"] is None or found["least_factor"] > 2.1  # type: ignore[operator]
+    assert any("hopeless: with this noise" in str(text) for text in found["warnings"])
+    assert found["least_factor"] is None or found["least_factor"] > 2.1
 
 
 def test_an_effect_that_is_not_surely_found_is_a_warning(place: Place) -> None:
     restless = [place.trial("c3", iops) for iops in (1000, 2500, 5500)]
     place.run("one", place.trial("c0", 1000), place.trial("c16", 2100), *restless)
     found = place.json()
-    assert any("is not surely found" in str(text) for text in _list(found["warnings"]))
+    assert any("is not surely found" in str(text) for text in found["warnings"])
     assert found["hopeless"] is False
 
 
@@ -198,8 +196,3 @@ def _stopped(trial: Trial, reason: StopReason, workload_s: float) -> Trial:
     stop = EarlyStop(reason, 10.0, 2_500.0, 2_000.0, "clear")
     runs = (*trial.runs[:-1], replace(trial.runs[-1], stopped_early=stop))
     return replace(trial, runs=runs, timings=replace(trial.timings, workload_s=workload_s))
-
-
-def _list(value: object) -> list[object]:
-    assert isinstance(value, list)
-    return value
