@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from bisector.commands import (
     bisect,
@@ -26,12 +27,17 @@ from bisector.commands import (
     simulate,
     upkeep,
 )
+from bisector.commands.output import note, write
 from bisector.errors import BisectorError, Interrupted
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 _EXIT_CODES = """\
 exit codes:
-  0 found    1 the ends do not reproduce    2 mend the input    3 narrowed to a set of commits
-  4 trouble of this tool or its host: bisector resume    130 interrupted: bisector resume
+  0 found    1 the ends do not reproduce    2 invalid input or settings    3 narrowed to a set of commits
+  4 trouble of this tool, its host or the network: bisector resume    130 interrupted: bisector resume
+  70 a bug in bisector, with a traceback; what was measured is kept: bisector resume
 """
 
 _DESCRIPTION = """\
@@ -107,12 +113,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(error)
     except KeyboardInterrupt:
         return _complain(Interrupted("interrupted"))
-    except BrokenPipeError:  # `bisector table | head`
-        sys.stderr.close()
-        return 0
     except Exception:  # noqa: BLE001 - the last line of defence: say that it is our bug, and where
-        traceback.print_exc()
-        print("this is a bug in bisector; what was measured is kept: bisector resume", file=sys.stderr)  # noqa: T201
+        note(traceback.format_exc() + "this is a bug in bisector; what was measured is kept: bisector resume")
         return BisectorError.exit_code
     return code
 
@@ -122,13 +124,23 @@ def _interrupt(_signum: int, _frame: FrameType | None) -> None:
 
 
 def _complain(error: BisectorError) -> int:
-    print(f"bisector: {error}", file=sys.stderr)  # noqa: T201 - the door to the person
+    note(f"bisector: {error}")
     if error.hint:
-        print(f"  {error.hint}", file=sys.stderr)  # noqa: T201
+        note(f"  {error.hint}")
     return error.exit_code
 
 
-class _Parser(argparse.ArgumentParser):
+class _CommandParser(argparse.ArgumentParser):
+    """The parser of a command; argparse itself, as of Python 3.11.2, raises when nobody reads its help."""
+
+    def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
+        if file is sys.stdout:
+            write(message)
+        else:
+            note(message.removesuffix("\n"))
+
+
+class _Parser(_CommandParser):
     """The parser of the whole; argparse knows no groups of commands, so its help is put together here."""
 
     commands: Mapping[str, argparse.ArgumentParser]
@@ -138,7 +150,7 @@ class _Parser(argparse.ArgumentParser):
         width = max(map(len, self.commands))
         groups = []
         for title, names in GROUPS.items():
-            there = ((name, self.commands[name]) for name in names if name in self.commands)
+            there = ((name, self.commands[name]) for name in names)
             rows = [f"  {name:{width}}  {(command.description or '').rstrip('.')}" for name, command in there]
             groups.append("\n".join((f"{title}:", *rows, "")))
         return "\n".join((self.format_usage(), _DESCRIPTION, *groups, _HELP_OPTIONS, _EXAMPLES, _EXIT_CODES))
@@ -147,7 +159,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> _Parser:
     parser = _Parser(prog="bisector", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"bisector {version('bisector')}")
-    verbs = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=argparse.ArgumentParser)
+    verbs = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_CommandParser)
     for module in _COMMANDS:
         module.add(verbs)
     parser.commands = verbs.choices

@@ -1,6 +1,7 @@
 """Bad input at the command line: a sentence, what to type next, an exit code, and nothing left behind."""
 
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -210,7 +211,7 @@ def test_help_has_every_command_once(world: World) -> None:
     parser = cli._parser()
     listed = [name for names in cli.GROUPS.values() for name in names]
     assert len(listed) == len(set(listed))
-    assert set(parser.commands) <= set(listed)
+    assert set(listed) == set(parser.commands)
     lines = [line.split() for line in parser.format_help().splitlines()]
     for name, command in parser.commands.items():
         assert command.description
@@ -223,6 +224,59 @@ def test_help_has_examples(world: World, verb: str) -> None:
         main([*([verb] if verb else []), "--help"])
     assert caught.value.code == 0
     assert "examples:" in world.output.readouterr().out
+
+
+def test_every_exit_code_is_in_the_help_and_in_the_readme() -> None:
+    readme = (resources.ROOT / "README.md").read_text(encoding="utf-8")
+    (told,) = re.findall(r"Exit codes: (0 found.*?)\. After", readme, re.DOTALL)
+    for text in (cli._parser().format_help().partition("exit codes:")[2], told):
+        assert {int(code) for code in re.findall(r"(?<!\S)\d+(?= )", text)} == {0, 1, 2, 3, 4, 70, 130}
+
+
+# A command that prints more than a pipe holds, to a reader that has gone, and then has something to say by its code.
+_NOBODY_READS = """
+import os, sys
+from bisector import cli
+from bisector.commands import output, show
+from bisector.errors import UserError
+
+def status(arguments):
+    output.write("x" * {count})
+    output.note("by the way")
+    return {end}
+
+def refuse():
+    raise UserError("no", "try this")
+
+show.status = status
+read, write = os.pipe()
+os.close(read)
+for stream in {lost}:
+    os.dup2(write, stream)
+sys.exit(cli.main({arguments}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("lost", "count", "end", "code"),
+    [
+        ((1,), 1, "0", 0),
+        ((1,), 1 << 20, "3", 3),
+        ((1, 2), 1 << 20, "refuse()", 2),
+        ((2,), 1, "1 / 0", 70),
+    ],
+)
+def test_exit_code_does_not_depend_on_a_reader(lost: tuple[int, ...], count: int, end: str, code: int) -> None:
+    script = _NOBODY_READS.format(count=count, end=end, lost=lost, arguments=["status"])
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == code, ended.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["start", "--help"]])
+def test_help_to_a_reader_that_has_gone(arguments: list[str]) -> None:
+    script = _NOBODY_READS.format(count=0, end=0, lost=(1,), arguments=arguments)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_no_qemu(world: World, tmp_path: Path) -> None:

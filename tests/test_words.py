@@ -106,9 +106,19 @@ def test_records_cannot_be_changed(record: object) -> None:
         setattr(record, name, None)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in all_errors() if issubclass(kind, BisectorError)])
-def test_exit_codes_are_those_of_the_contract(kind: type[BisectorError]) -> None:
-    assert kind.exit_code in (1, 2, 4, 70, 130)
+EXIT_CODES: dict[type[BaseException], int] = {
+    errors.BisectorError: 70,
+    errors.UserError: 2,
+    errors.EndsDoNotReproduce: 1,
+    errors.InfraError: 4,
+    errors.AttemptFailed: 4,
+    errors.Interrupted: 130,
+    errors.KernelFault: 4,
+}
+
+
+def test_exit_codes_are_those_of_the_contract() -> None:
+    assert {kind: kind.exit_code for kind in all_errors() if issubclass(kind, BisectorError)} == EXIT_CODES
 
 
 def test_fault_of_a_kernel_is_a_plain_record_too() -> None:

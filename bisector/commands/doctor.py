@@ -10,7 +10,7 @@ from rich.console import Console
 
 from bisector import preflight
 from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_verb
-from bisector.commands.output import write, write_json
+from bisector.commands.output import note, write, write_json
 from bisector.errors import UserError
 from bisector.findings import Finding, Grade, refusal
 from bisector.history.terms import check_terms
@@ -75,4 +75,4 @@ def _settings(arguments: argparse.Namespace) -> tuple[Settings, Finding]:
 
 
 def _note(text: str) -> None:
-    print(f"bisector: {text}", file=sys.stderr)  # noqa: T201 - it takes a while, and standard output may be a script's
+    note(f"bisector: {text}")  # it takes a while, and standard output may be a script's

@@ -2,7 +2,6 @@
 
 import argparse
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -199,7 +198,6 @@ def _show(commit: Commit, kernel: Kernel, files: dict[str, Path]) -> None:
 
 def _complain(shop: _Workshop, fault: KernelFault) -> int:
     """The compiler's own words; exit code of a commit that cannot be judged."""
-    sys.stdout.flush()
     note(f"{_named(shop.commit)} does not build: {fault.reason}")
     for line in fault.tail[1:]:
         note(f"  {clean(line)}")

@@ -1,21 +1,26 @@
-"""What commands write."""
+"""What commands write.
+
+A reader that goes away (``bisector table | head``) changes nothing but the output: the command goes on, and its exit
+code stays what it would have been.
+"""
 
 import json
 import sys
 from pathlib import Path
+from typing import IO
 
 from bisector.errors import UserError
+from bisector.report.stream import silence
 
 
 def write(text: str) -> None:
     """Text as it is."""
-    sys.stdout.write(text)
+    _write(sys.stdout, text)
 
 
 def note(text: str) -> None:
     """A line for the person beside what is written, on standard error."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    _write(sys.stderr, f"{text}\n")
 
 
 def write_json(document: object) -> None:
@@ -30,3 +35,12 @@ def save(path: Path, content: bytes) -> None:
         path.write_bytes(content)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", "name another place") from error
+
+
+def _write(stream: IO[str], text: str) -> None:
+    """Text on a stream at once, if somebody still reads it."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        silence(stream)

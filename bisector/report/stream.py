@@ -10,7 +10,21 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import IO, TextIO
+
+
+def silence(stream: IO[str]) -> None:
+    """Point a stream's descriptor to nowhere.
+
+    What is still in Python's buffer would otherwise fail when the interpreter flushes it at exit,
+    and turn the exit status into 120 (Python's documentation, "Note on SIGPIPE").
+    """
+    with suppress(OSError):  # io.UnsupportedOperation is one: no descriptor, nothing to do
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, stream.fileno())
+        finally:
+            os.close(nowhere)
 
 
 class LastingStream(io.TextIOBase):
@@ -43,18 +57,8 @@ class LastingStream(io.TextIOBase):
         self._stream.flush()
 
     def _lose(self) -> None:
-        """Point the descriptor to nowhere too.
-
-        What is still in Python's buffer would otherwise fail when the interpreter flushes it at exit,
-        and turn the exit status into 120 (Python's documentation, "Note on SIGPIPE").
-        """
         self.lost = True
-        with suppress(OSError):  # io.UnsupportedOperation is one: no descriptor, nothing to do
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            try:
-                os.dup2(nowhere, self._stream.fileno())
-            finally:
-                os.close(nowhere)
+        silence(self._stream)
 
     def flush(self) -> None:
         """Nothing: every write is flushed at once."""
