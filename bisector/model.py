@@ -73,7 +73,7 @@ class FaultKind(StrEnum):
     OOPS = "oops"
     HANG = "hang"
     NO_SSH = "never reached SSH"
-    WRONG_KERNEL = "wrong kernel"
+    WRONG_KERNEL = "wrong kernel"  # in old records only: which kernel is started is not the commit's doing
     EXITED = "guest exited"
     COMMAND_FAILED = "command failed"
     IO_ERROR = "I/O error"

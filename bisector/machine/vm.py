@@ -17,7 +17,7 @@ from typing import Self
 
 from bisector import resources
 from bisector.deadline import Deadline
-from bisector.errors import KernelFault
+from bisector.errors import InfraError, KernelFault
 from bisector.machine.accelerator import MEMORY, choose_accelerator
 from bisector.machine.attach import attached
 from bisector.machine.connection import open_hypervisor
@@ -119,7 +119,8 @@ class VirtualMachine:
     def boot(self) -> None:
         """Start, wait for the guest's own word, log in, and check that it is our kernel that runs.
 
-        Raises :class:`KernelFault` for a panic, a hang, silence or another kernel.
+        Raises :class:`KernelFault` for a panic, a hang or silence, and :class:`InfraError` for another kernel: which
+        one is started is decided by our cache, QEMU's arguments and the port, never by the commit.
         """
         self._domain = self._stack.enter_context(self._hypervisor.start(self._spec))
         self._watch = Watch(self._domain, self._settings.silence_deadline_s)
@@ -154,11 +155,10 @@ class VirtualMachine:
     def _check_kernel(self) -> None:
         running, build_id = self.guest.uname_release(), self.guest.build_id()
         if running != self._kernel.release or build_id not in ("", self._kernel.build_id):
-            raise KernelFault(
-                Stage.BOOT,
-                FaultKind.WRONG_KERNEL,
-                f"the guest runs {running} (build id {build_id[:12]}), "
-                f"built was {self._kernel.release} ({self._kernel.build_id[:12]})",
+            raise InfraError(
+                f"the guest runs {running} (build id {build_id[:12]}), and not the kernel that was built, "
+                f"{self._kernel.release} ({self._kernel.build_id[:12]})",
+                f"was {self._kernel.image} replaced, or does another guest answer on port {self._spec.ssh_port}?",
             )
 
     @contextmanager

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from bisector.errors import KernelFault
-from bisector.machine.vm import Watch, domain_prefix
+from bisector.errors import InfraError, KernelFault
+from bisector.machine.vm import VirtualMachine, Watch, domain_prefix
 from bisector.model import FaultKind, Stage
 
 
@@ -73,3 +74,15 @@ def test_stopped_pulse_is_a_hang_and_silence_without_a_pulse_is_not(clock: list[
 def test_domains_of_two_runs_are_told_apart(tmp_path: Path) -> None:
     assert domain_prefix(tmp_path / "a") != domain_prefix(tmp_path / "b")
     assert domain_prefix(tmp_path / "a") == domain_prefix(tmp_path / "b" / ".." / "a")
+
+
+@pytest.mark.parametrize(("release", "build_id"), [("6.2.0", "ab12"), ("6.1.0", "cd34")])
+def test_another_kernel_than_the_one_built_is_not_the_commits_fault(release: str, build_id: str) -> None:
+    """A damaged cache, a wrong argument of QEMU, another guest on the port: all of them are ours."""
+    kernel = SimpleNamespace(image=Path("/cache/bzImage"), release="6.1.0", build_id="ab12")
+    bench = SimpleNamespace(image=None, settings=SimpleNamespace(machine=None))
+    started = VirtualMachine(None, SimpleNamespace(ssh_port=2222), kernel, bench)  # type: ignore[arg-type] # as used
+    started._guest = SimpleNamespace(uname_release=lambda: release, build_id=lambda: build_id)  # type: ignore[assignment]
+    with pytest.raises(InfraError, match=f"the guest runs {release}") as caught:
+        started._check_kernel()
+    assert "/cache/bzImage" in caught.value.hint

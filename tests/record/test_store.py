@@ -50,6 +50,17 @@ def test_trials_come_back_in_order_of_measuring(store: Store) -> None:
     assert store.trials() == tuple(enumerate(added, start=1))
 
 
+def test_a_kind_of_fault_that_only_old_records_have_is_read(store: Store) -> None:
+    trial = examples.faulty(3)
+    fault = Fault(Stage.BOOT, FaultKind.PANIC, "the guest runs 6.2.0", ())
+    store.add_trial(replace(trial, fault=fault))
+    store.database.connection.execute("UPDATE faults SET kind = 'wrong kernel'")
+    store.close()
+    with Store.open(store.path) as opened:
+        ((_, read),) = opened.trials()
+    assert read.fault == replace(fault, kind=FaultKind.WRONG_KERNEL)
+
+
 def test_trials_are_read_again_only_when_there_are_others(store: Store) -> None:
     def known() -> list[int]:
         assert store.trials() is store.trials()
