@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from bisector.analysis.early_stop import StopRule
+from bisector.bisection.attempts import RetryPolicy
 from bisector.errors import AttemptFailed
 from bisector.figures import Contention, EarlyStop, StopReason
 from bisector.history.ranges import Range
@@ -15,6 +16,7 @@ from bisector.trial import TrialRequest
 from tests import examples
 from tests.examples import BUSY, QUIET
 
+AT_ONCE = RetryPolicy(waits_s=(0.0, 0.0))
 SLOW_IOPS, FAST_IOPS = 1_000.0, 4_000.0
 DISKS_IOPS = {Disk.SSD: (5_000.0, 9_000.0), Disk.HDD: (500.0, 501.0)}
 

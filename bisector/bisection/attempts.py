@@ -1,12 +1,19 @@
 """Attempts at a trial or a build: trouble of ours is recorded, tried again, and then given up on."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
-from tenacity.wait import wait_base
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_chain,
+    wait_fixed,
+    wait_none,
+)
 
 from bisector.errors import AttemptFailed
 from bisector.events import Listener, Note
@@ -15,8 +22,24 @@ from bisector.record.rows import InfraFaultRow
 
 T = TypeVar("T")
 
-_MOST = 3
-_BETWEEN: wait_base = wait_exponential(multiplier=2, max=30)
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """The seconds to wait after each attempt that failed by no fault of its commit; after one more it is given up.
+
+    A daemon that restarts is back within seconds. A disk that somebody has to clear, or a host that suspends or
+    upgrades itself, takes minutes.
+    """
+
+    waits_s: tuple[float, ...] = (5.0, 60.0, 300.0)
+
+    @property
+    def attempts(self) -> int:
+        """How many attempts there are in all."""
+        return len(self.waits_s) + 1
+
+
+RETRIES = RetryPolicy()
 
 
 class FaultLog(Protocol):
@@ -33,18 +56,25 @@ class Attempts:
 
     log: FaultLog
     tell: Listener
+    policy: RetryPolicy = RETRIES
+
+    def at_most(self, attempts: int) -> Self:
+        """The same, given up after so many attempts."""
+        return replace(self, policy=RetryPolicy(self.policy.waits_s[: attempts - 1]))
 
     def at(self, commit: Commit, attempt: Callable[[], T]) -> T:
         """What an attempt answers; raises the :class:`AttemptFailed` of the last one when all fail."""
 
         def before_sleep(state: RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome else None
-            self.tell(Note(f"not the kernel's fault, trying again: {error}"))
+            wait_s = state.next_action.sleep if state.next_action else 0.0
+            self.tell(Note(f"not the kernel's fault, trying again in {wait_s:.0f} s: {error}"))
 
+        waits = [wait_fixed(wait_s) for wait_s in self.policy.waits_s]
         attempts = Retrying(
             retry=retry_if_exception_type(AttemptFailed),
-            stop=stop_after_attempt(_MOST),
-            wait=_BETWEEN,
+            stop=stop_after_attempt(self.policy.attempts),
+            wait=wait_chain(*waits) if waits else wait_none(),
             before_sleep=before_sleep,
             reraise=True,
         )

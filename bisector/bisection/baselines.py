@@ -12,7 +12,7 @@ from bisector.analysis.settle import Again, Measured, Untestable
 from bisector.bisection.attempts import Attempts
 from bisector.bisection.judging import Judging, Numbered
 from bisector.errors import BisectorError, InfraError
-from bisector.events import Listener, Note, Planned
+from bisector.events import Note, Planned
 from bisector.fleet.engine import Engine
 from bisector.model import Commit, Disk, Trial
 from bisector.record.store import Store
@@ -35,7 +35,7 @@ class Baselines:
     settings: Settings
     store: Store
     engine: Engine
-    tell: Listener
+    attempts: Attempts
 
     def measure(self) -> None:
         """Measure what is missing and record it; what fails is told, and the other disk goes on."""
@@ -43,7 +43,7 @@ class Baselines:
             try:
                 self.measure_one(disk)
             except BisectorError as error:
-                self.tell(Note(f"no baseline: {error}"))
+                self.attempts.tell(Note(f"no baseline: {error}"))
 
     def measure_one(self, disk: Disk) -> None:
         """One disk, by a whole run, again while the evidence is weak: only a sound run is recorded.
@@ -54,7 +54,7 @@ class Baselines:
         match self._settled(disk):
             case Measured(trial=trial):
                 self.store.add_trial(trial)
-                self.tell(Note(f"{disk.alone}: {sentence([trial])}"))
+                self.attempts.tell(Note(f"{disk.alone}: {sentence([trial])}"))
             case Untestable(why=why):
                 raise InfraError(f"the {disk.alone} could not be measured: {why}", "bisector baselines tries it again")
 
@@ -63,9 +63,11 @@ class Baselines:
         while isinstance(now := self._settlement(tried), Again):
             # What is tried in vain is not recorded, so the number is that of the one that will be.
             n = self.store.next_n
-            self.tell(Planned(n, self.commit, f"the {disk.alone}{f', again: {now.why}' if tried else ''}", 0, 0))
+            self.attempts.tell(
+                Planned(n, self.commit, f"the {disk.alone}{f', again: {now.why}' if tried else ''}", 0, 0)
+            )
             request = TrialRequest(n, self.commit, {}, self.store.compilers(), alone=disk)
-            trial = Attempts(self.store, self.tell).at(self.commit, partial(self.engine.measure, request))
+            trial = self.attempts.at(self.commit, partial(self.engine.measure, request))
             tried = (*tried, (n, trial))
         return now
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from bisector.analysis.settle import Again, Measured, Untestable
-from bisector.bisection.attempts import Attempts
+from bisector.bisection.attempts import RETRIES, Attempts, RetryPolicy
 from bisector.bisection.baselines import Baselines
 from bisector.bisection.judging import Judging
 from bisector.bisection.settling import CompilerChoice
@@ -50,6 +50,7 @@ class Bisection:
     engine: Engine
     tell: Listener
     kin: Kin
+    retries: RetryPolicy = RETRIES
     _judging: Judging | None = field(default=None, init=False)
 
     @property
@@ -62,7 +63,7 @@ class Bisection:
 
     @property
     def _attempts(self) -> Attempts:
-        return Attempts(self.store, self.tell)
+        return Attempts(self.store, self.tell, self.retries)
 
     def run(self) -> Outcome:
         """Go on until there is an answer.
@@ -81,7 +82,7 @@ class Bisection:
                     self._measure_changed(step)
         if self.settings.bisect.baselines:
             # Last, so that nothing that fails or ends here can cost an answer.
-            Baselines(self.wanted.new, self.settings, self.store, self.engine, self.tell).measure()
+            Baselines(self.wanted.new, self.settings, self.store, self.engine, self._attempts).measure()
         return step
 
     def prepare(self) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bisector import preflight, process
 from bisector.bisection import standing
+from bisector.bisection.attempts import RETRIES, Attempts, RetryPolicy
 from bisector.bisection.baselines import Baselines, missing
 from bisector.bisection.kinship import Kinship
 from bisector.bisection.loop import Bisection
@@ -64,10 +65,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What measures commits, and what knows of kernels without building them."""
+    """What measures commits, how often it tries, and what knows of kernels without building them."""
 
     engine: Engine
     kin: Kin
+    retries: RetryPolicy = RETRIES
 
 
 Equip = Callable[[Settings, Path, Repository, Listener], AbstractContextManager[Equipment]]
@@ -171,7 +173,8 @@ def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Eq
     with Repository.open(asked.repository, run_marker=run.path) as repository:
         commit = repository.resolve(asked.new_sha)
         with equip(settings, run.path, repository, tell) as equipment:
-            baselines = Baselines(commit, settings, store, equipment.engine, tell)
+            attempts = Attempts(store, tell, equipment.retries)
+            baselines = Baselines(commit, settings, store, equipment.engine, attempts)
             for disk in missing(store):
                 baselines.measure_one(disk)
     if not of_a_search:
@@ -213,8 +216,19 @@ def go_on(
         with ExitStack() as stack:
             equipment = stack.enter_context(equip(settings, run.path, repository, tell))
             bisect = stack.enter_context(Bisect(repository, run.path, wanted, settings.bisect.terms))
-            engine, kin = equipment.engine, equipment.kin
-            loop = Bisection(wanted, asked.skips, settings, run.path, store, repository, bisect, engine, tell, kin)
+            loop = Bisection(
+                wanted=wanted,
+                skips=asked.skips,
+                settings=settings,
+                run_dir=run.path,
+                store=store,
+                repository=repository,
+                bisect=bisect,
+                engine=equipment.engine,
+                tell=tell,
+                kin=equipment.kin,
+                retries=equipment.retries,
+            )
             outcome = work(loop)
         store.set_state(outcome.state, outcome.message)
     shutil.rmtree(run.path / _BUILD, ignore_errors=True)

@@ -61,8 +61,8 @@ class TipBench:
         preflight.check(self.job.measuring, self.directory)
         settings = inputs.keep(self.job.measuring, self.directory)
         self._remove_unfinished(before)
-        attempts = Attempts(_Log(record), self.tell)
         with self.equip(settings, self.directory, repository, self.tell) as equipment:
+            attempts = Attempts(_Log(record), self.tell, equipment.retries)
             for wish in wishes:
                 purpose = f"{self.job.name}: {wish.role} {wish.rev}"
                 settled = settle(equipment.engine, settings, wish.commit, attempts, purpose=purpose, first=before + 1)

@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tenacity import wait_none
 
-from bisector.bisection import attempts, running
+from bisector.bisection import running
 from bisector.bisection.running import Equipment
 from bisector.cli import main
 from bisector.errors import InfraError, UserError
@@ -23,11 +22,6 @@ from tests.history import histories
 from tests.recorded_run import RecordedRun, found
 
 WISHING = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, baselines=True))
-
-
-@pytest.fixture(autouse=True)
-def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts, "_BETWEEN", wait_none())
 
 
 @pytest.fixture
@@ -118,7 +112,7 @@ def measure(record: RecordedRun, engine: fakes.FakeEngine) -> list[Event]:
 
     @contextmanager
     def equip(_settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(engine, fakes.FakeKin(repository))
+        yield Equipment(engine, fakes.FakeKin(repository), fakes.AT_ONCE)
 
     with Store.open(record.run.database) as store:
         running.measure_baselines(record.run, store, events.append, equip)

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from tenacity import wait_none
 
-from bisector.bisection import attempts, standing
+from bisector.bisection import standing
 from bisector.bisection.loop import Bisection
 from bisector.errors import EndsDoNotReproduce, InfraError
 from bisector.events import Event, Note, TrialJudged
@@ -29,11 +28,6 @@ from tests.history.histories import Node
 
 DEFAULTS = options.load(directory=Path("/")).settings
 BY_GIT = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, strategy=Strategy.GIT))
-
-
-@pytest.fixture(autouse=True)
-def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts, "_BETWEEN", wait_none())
 
 
 @dataclass
@@ -72,7 +66,9 @@ class Lab:
                 kin = fakes.FakeKin(repository, {self.shas[a]: self.shas[b] for a, b in self.twins.items()}, self.known)
                 tell = self.events.append
                 settings = self.settings
-                loop = Bisection(wanted, skips, settings, self.path, store, repository, bisect, engine, tell, kin)
+                loop = Bisection(
+                    wanted, skips, settings, self.path, store, repository, bisect, engine, tell, kin, fakes.AT_ONCE
+                )
                 outcome = loop.run()
                 self.log = bisect.log()
         return outcome

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tenacity import wait_none
 
-from bisector.bisection import attempts
 from bisector.errors import EndsDoNotReproduce
 from bisector.history.bisect import Bisect
 from bisector.model import Direction, Kind, Mattering, State, Terms
@@ -18,11 +16,6 @@ from tests import fakes
 from tests.bisection.test_bisection import DEFAULTS, Lab
 from tests.history import histories
 from tests.history.histories import Node
-
-
-@pytest.fixture(autouse=True)
-def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts, "_BETWEEN", wait_none())
 
 
 def lab_of(path: Path, nodes: Sequence[Node], old: str, new: str, **more: object) -> Lab:

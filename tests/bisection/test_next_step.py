@@ -102,7 +102,7 @@ class Site:
     ) -> Iterator[running.Equipment]:
         iops = {self.shas[name]: figure for name, figure in {**READINGS, **SECOND}.items()}
         engine = fakes.FakeEngine(lambda sha: iops[sha] > 2_000, culprit="x2", slow_iops=700.0, fast_iops=6_000.0)
-        yield running.Equipment(engine, fakes.FakeKin(repository))
+        yield running.Equipment(engine, fakes.FakeKin(repository), fakes.AT_ONCE)
         names = {sha: name for name, sha in self.shas.items()}
         self.measured += [names[sha] for sha in engine.measured if sha in names]  # not the ends without a commit
 

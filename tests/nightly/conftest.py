@@ -11,7 +11,7 @@ import pytest
 from tenacity import wait_none
 
 from bisector import preflight
-from bisector.bisection import attempts, running
+from bisector.bisection import running
 from bisector.errors import InfraError
 from bisector.events import Event as Told
 from bisector.events import Listener, Note
@@ -156,7 +156,7 @@ class World:
     ) -> Iterator[running.Equipment]:
         job = repository.top.name
         self.engines[job].culprit = self.slow_from.get(job, "")
-        yield running.Equipment(self.engines[job], fakes.FakeKin(repository))
+        yield running.Equipment(self.engines[job], fakes.FakeKin(repository), fakes.AT_ONCE)
 
     def events(self) -> tuple[Event, ...]:
         with NightRecord.open(nights_home() / HISTORY, readonly=True) as record:
@@ -177,7 +177,6 @@ class World:
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(preflight, "check", lambda settings, run_dir: None)
     monkeypatch.setattr(fetching, "_BETWEEN_ATTEMPTS", wait_none())
-    monkeypatch.setattr(attempts, "_BETWEEN", wait_none())
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
 
