@@ -8,6 +8,7 @@ from bisector import resources
 from bisector.errors import UserError
 from bisector.settings import EMBEDDED, STACKS, DiskSettings, Security, Settings, usable_bytes
 from bisector.settings.kinds import duration_text, size_text
+from bisector.workload import jobfile
 
 RUNS_PER_TRIAL = 2  # empty cache, then full
 LVM_EXTENT_BYTES = 4 << 20  # vgcreate(8): the default physical extent size, to which LVs are rounded up
@@ -208,30 +209,16 @@ def disk_bytes(disk: DiskSettings) -> int | None:
 
 
 def job_count(job: Path) -> int:
-    """How many jobs an fio job file starts: ``numjobs`` over its sections, [global] the default.
+    """How many jobs an fio job file starts; raises :class:`UserError`.
 
-    Raises :class:`UserError`. fio itself checks the rest; this is needed before there is a guest.
+    fio itself checks the rest; this is needed before there is a guest.
     """
-    default, counts, section = 1, dict[int, int](), "global"
     try:
-        lines = job.read_text(encoding="utf-8").splitlines()
+        count = jobfile.processes(job.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the fio job file {job}: {error}") from error
-    for number, line in enumerate(map(str.strip, lines), start=1):
-        if line.startswith("[") and line.endswith("]"):
-            section = line[1:-1]
-            if section != "global":
-                counts[number] = default
-            continue
-        name, _, value = (part.strip() for part in line.partition("="))
-        if name != "numjobs":
-            continue
-        if not (value.isascii() and value.isdigit() and int(value) > 0):
-            raise UserError(f"{job}:{number}: numjobs = {value}: expected a whole number, 1 or more")
-        if section == "global":
-            default = int(value)
-        else:
-            counts[max(counts)] = int(value)
-    if not counts:
+    except jobfile.NumberUnread as error:
+        raise UserError(f"{job}: {error}") from error
+    if not count:
         raise UserError(f"the fio job file {job} has no job: no [section] beside [global]")
-    return sum(counts.values())
+    return count

@@ -13,6 +13,7 @@ from bisector.workload.fio import CONFIGURED
 _SECTION = re.compile(r"\[([^\]]*)\]")
 _COMMENT = re.compile(r"[;#].*")
 _ZERO = re.compile(r"0+|0x0+")
+_PLAIN_COUNT = re.compile(r"[1-9][0-9]{0,3}")
 _INCLUDE = re.compile(r"include[\s=]")
 _ALIASES = {"readwrite": "rw"}
 _DIRECTORY = "${DIRECTORY}"
@@ -35,6 +36,23 @@ class Job:
     def reads(self) -> bool:
         """Whether it is told to read; fio reads when it is told nothing."""
         return "read" in CONFIGURED.get(self.options.get("rw", "read").partition(":")[0], ())
+
+
+class NumberUnread(Exception):
+    """A number of a job file in a form that is fio's alone; what it is, and of which job."""
+
+
+def processes(text: str) -> int:
+    """How many jobs fio makes of a job file: ``numjobs`` of each section, summed.
+
+    Raises :class:`NumberUnread` for a ``numjobs`` that is not written as a plain number of 1 or more: fio also
+    calculates ("2*3") and knows other bases and suffixes.
+    """
+    counts = [(job.name, job.options.get("numjobs", "1")) for job in jobs(text)]
+    for name, count in counts:
+        if not _PLAIN_COUNT.fullmatch(count):
+            raise NumberUnread(f"[{name}] numjobs = {count}: expected a whole number from 1 to 9999")
+    return sum(int(count) for _, count in counts)
 
 
 def jobs(text: str) -> tuple[Job, ...]:

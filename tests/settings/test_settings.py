@@ -448,6 +448,8 @@ def test_line_of(key: str, line: int | None) -> None:
         ("[a]\n", 1),
         ("[global]\nnumjobs = 3\n[a]\ndirect=1\n[b]\nnumjobs=4\ntime_based\n", 7),
         ("; numjobs=9\n[a]\n# numjobs=8\n[a]\n", 2),
+        ("[a]\nnumjobs=4 ; four readers\n", 4),
+        ("[global]\nnumjobs=2\n[a]\n[global extra]\nnumjobs=3 # from here on\n[b]\n", 5),
     ],
 )
 def test_job_count(text: str, count: int, directory: Path) -> None:
@@ -460,8 +462,10 @@ def test_job_count(text: str, count: int, directory: Path) -> None:
     ("content", "message"),
     [
         (b"[global]\nnumjobs=2\n", "my.fio has no job"),
-        (b"[a]\nnumjobs=some\n", "my.fio:2: numjobs = some: expected a whole number"),
-        (b"[a]\nnumjobs\n", "my.fio:2: numjobs = : expected a whole number"),
+        (b"[a]\nnumjobs=some\n", "my.fio: [a] numjobs = some: expected a whole number"),
+        (b"[a]\nnumjobs\n", "my.fio: [a] numjobs = : expected a whole number"),
+        (b"[a]\nnumjobs=2*3\n", "my.fio: [a] numjobs = 2*3: expected a whole number"),
+        (b"[a]\nnumjobs=0\n", "my.fio: [a] numjobs = 0: expected a whole number from 1 to 9999"),
         (b"\xff", "cannot read the fio job file"),
     ],
 )
