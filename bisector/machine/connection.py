@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import libvirt
 
 from bisector.errors import UserError
-from bisector.machine.embedded import configure, embedded_root, remove_if_idle
+from bisector.machine.embedded import configure, embedded_root, hold, make_private, remove_if_idle
 from bisector.machine.hypervisor import Hypervisor, version_text
 from bisector.settings import EMBEDDED
 
@@ -83,9 +83,11 @@ def _embedded_directory(root: Path, cache: Path | None) -> Path:
     """The directory of this process's embedded driver, the one that ``root`` had before if possible."""
     driver = _embedded_driver()
     directory = embedded_root(root, driver.directory)
+    make_private(directory)  # it may have been cleaned up meanwhile
     if driver.directory is None:
         driver.directory = directory
         configure(directory, cache)
+        hold(directory)
         atexit.register(remove_if_idle, directory)
     return directory
 

@@ -1,7 +1,14 @@
-"""The directory of libvirt's embedded QEMU driver: where it is, what it is told, what runs in it."""
+"""The directory of libvirt's embedded QEMU driver: where it is, what it is told, what runs in it.
 
+A run directory may come from elsewhere (an archive, another user), and its link to this directory with it. So the
+link is followed only to a directory that is where we make them and named as we name them, and only what has our
+marker in it is ever removed.
+"""
+
+import fcntl
 import hashlib
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator
@@ -10,45 +17,117 @@ from pathlib import Path
 
 from bisector.errors import InfraError, UserError
 
-# sockaddr_un has 108 bytes (unix(7)); libvirt adds "/lib/qemu/domain-ID-NAME(20)/monitor.sock".
-_LONGEST_ROOT = 50
+# Short: sockaddr_un has 108 bytes (unix(7)), and libvirt adds "/lib/qemu/domain-ID-NAME(20)/monitor.sock". Kept across
+# reboots (file-hierarchy(7)), and not $XDG_RUNTIME_DIR: that is removed with the last logout of its user
+# (pam_systemd(8)), after which a run goes on.
+PARENT = Path("/var/tmp")  # noqa: S108 - made private, and checked
+_MARKER = "bisector-libvirt"
+_MARKER_TEXT = "bisector keeps libvirt's embedded driver here; it may be removed when no bisector runs\n"
 
 
 def embedded_root(root: Path, opened: Path | None = None) -> Path:
     """A short private directory for the embedded driver, remembered as the link ``root/libvirt``.
 
-    Under $XDG_RUNTIME_DIR or /tmp, because a run directory is too long for a socket's name. The link is
-    followed first: a resumed run may have another environment than the one that was killed. Once this
-    process has ``opened`` one, there can be no other; guests of the linked one are then out of reach.
+    In /var/tmp, because a run directory is too long for a socket's name. The link is followed first: a killed run
+    may have left guests in the directory that it names. Once this process has ``opened`` one, there can be no other;
+    guests of the linked one are then out of reach.
+
+    Raises :class:`UserError` when there is something at its place that is not ours.
     """
     link = root / "libvirt"
-    linked = link.readlink() if link.is_symlink() and _is_private(link.readlink()) else None
-    if linked is not None and opened in (None, linked):
+    linked = _linked(link)
+    if linked is not None and (linked == opened or (opened is None and _is_in_use(linked))):
         return linked
     if linked is not None and any(guest_pids(linked, "")):
         raise InfraError(f"guests of {root} are left over, and this process works in {opened}", "start it anew")
     made = opened or _make(root)
     root.mkdir(parents=True, exist_ok=True)
-    link.unlink(missing_ok=True)
+    try:
+        link.unlink(missing_ok=True)
+    except OSError as error:  # a directory
+        raise UserError(
+            f"{link} is not a link of bisector's: {error.strerror}", f"move it away: ls -l {link}"
+        ) from error
     link.symlink_to(made)
     return made
 
 
+def directories() -> Iterator[Path]:
+    """The directories of all runs of this user, in each place where there can be some."""
+    for parent in dict.fromkeys(_parents()):
+        yield from filter(_is_ours, sorted(parent.glob(f"bisector-{os.getuid()}-*")))
+
+
+def _linked(link: Path) -> Path | None:
+    """Where a run's link leads, if that can be a directory of ours."""
+    try:
+        target = link.readlink()
+    except OSError:  # it is not there, or no link
+        return None
+    return target if _is_ours(target) else None
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether it is private, named as we name them, and directly in a place where we make them, or made them once."""
+    named = re.fullmatch(rf"bisector-{os.getuid()}-[0-9a-f]{{10}}", directory.name)
+    return named is not None and directory.parent in _parents() and _is_private(directory)
+
+
+def _parents() -> tuple[Path, ...]:
+    """The present place, and those of earlier versions, where a killed run may have left guests."""
+    earlier = (os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{os.getuid()}", "/tmp")  # noqa: S108 - only looked at
+    return PARENT, *(Path(parent) for parent in earlier if parent)
+
+
+def _is_in_use(directory: Path) -> bool:
+    return _is_marked(directory) or any(guest_pids(directory, ""))
+
+
+def _is_marked(directory: Path) -> bool:
+    marker = directory / _MARKER
+    return marker.is_file() and not marker.is_symlink()
+
+
 def _make(root: Path) -> Path:
-    name = f"bisector-{os.getuid()}-{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:10]}"
-    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp")  # noqa: S108 - made private, and checked
-    parent = runtime if runtime.is_dir() and len(str(runtime / name)) <= _LONGEST_ROOT else Path("/tmp")  # noqa: S108
-    made = parent / name
-    with suppress(FileExistsError):
-        made.mkdir(mode=0o700)
-    if not _is_private(made):
-        raise UserError(f"{made} exists and is not a private directory of yours", f"remove it: rm -rf {made}")
+    digest = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:10]
+    made = PARENT / f"bisector-{os.getuid()}-{digest}"
+    make_private(made)
     return made
+
+
+def make_private(directory: Path) -> None:
+    """Make the directory with our marker in it, unless it is there; libvirt makes what it needs below.
+
+    Raises :class:`UserError` when there is something else in its place, and :class:`InfraError` when it cannot be made.
+    """
+    try:
+        with suppress(FileExistsError):
+            directory.mkdir(mode=0o700)
+        if not _is_private(directory):
+            raise UserError(
+                f"{directory} exists and is not a private directory of yours", f"remove it: rm -rf {directory}"
+            )
+        if not _is_marked(directory):
+            (directory / _MARKER).write_text(_MARKER_TEXT, encoding="ascii")
+    except OSError as error:
+        raise InfraError(
+            f"cannot make {directory} for libvirt: {error.strerror}",
+            f"df {directory.parent}; ls -ld {directory.parent}",
+        ) from error
+
+
+def hold(directory: Path) -> None:
+    """Keep systemd-tmpfiles from cleaning the directory up for age as long as this process lives.
+
+    It leaves alone what somebody has locked (tmpfiles.d(5), "AGE").
+    """
+    with suppress(OSError):
+        fcntl.flock(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def remove_if_idle(directory: Path) -> None:
     """Remove the driver's directory when nothing runs in it; what is left is found by the next process."""
-    if not any(guest_pids(directory, "")):
+    if _is_ours(directory) and _is_marked(directory) and not any(guest_pids(directory, "")):
         shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -14,7 +14,7 @@ from bisector.deadline import Deadline, DeadlineExpired
 from bisector.errors import InfraError, UserError
 from bisector.machine.definition import DomainSpec, domain_xml
 from bisector.machine.domain import Domain, Ending
-from bisector.machine.embedded import guest_pids, runs_guest
+from bisector.machine.embedded import guest_pids, make_private, runs_guest
 from bisector.machine.volume import Volume
 from bisector.packages import install
 from bisector.settings import Accelerator
@@ -96,6 +96,8 @@ class Hypervisor:
 
         Raises :class:`InfraError` with QEMU's own words when it does not start.
         """
+        if self._embedded_root is not None:
+            make_private(self._embedded_root)  # it may have been cleaned up since the last guest
         spec.console.write_bytes(b"")
         spec.console.chmod(0o644)
         self._endings.pop(spec.name, None)

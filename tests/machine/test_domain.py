@@ -4,12 +4,14 @@ The kernel is a stand-in of a few bytes (tiny_kernel.py), so a guest costs a sec
 """
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import pytest
 
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, UserError
+from bisector.machine import embedded as driver
 from bisector.machine.connection import open_hypervisor
 from bisector.machine.definition import DiskSource, DiskSpec, DomainSpec, SourceKind
 from bisector.machine.domain import Domain
@@ -48,28 +51,116 @@ def test_daemon_out_of_reach(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """The place where directories are made, and one where earlier versions made them."""
+    made = {"now": tmp_path / "var-tmp", "before": tmp_path / "user-1000"}
+    for path in made.values():
+        path.mkdir()
+    monkeypatch.setattr(driver, "PARENT", made["now"])
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(made["before"]))
+    return made
+
+
+def private(path: Path) -> Path:
+    path.mkdir(mode=0o700)
+    return path
+
+
 def test_embedded_directory_is_short_private_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not where a logout removes it."""
+    runtime = tmp_path / "runtime"
+    runtime.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     run_dir = tmp_path / ("a-long-name-" * 12)
     directory = embedded_root(run_dir)
     try:
         assert len(str(directory)) <= 50
         assert directory.stat().st_mode & 0o777 == 0o700
-        runtime = tmp_path / "runtime"
-        runtime.mkdir()
-        monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+        assert not directory.is_relative_to(runtime)
         assert embedded_root(run_dir) == directory
     finally:
-        directory.rmdir()
+        remove_if_idle(directory)
+    assert not directory.exists()
 
 
+@pytest.mark.usefixtures("places")
 def test_one_process_has_one_embedded_directory(tmp_path: Path) -> None:
     first = embedded_root(tmp_path / "one")
-    try:
-        assert embedded_root(tmp_path / "two", first) == first
-        assert embedded_root(tmp_path / "two") == first
-    finally:
-        remove_if_idle(first)
+    assert embedded_root(tmp_path / "two", first) == first
+    assert embedded_root(tmp_path / "two") == first
+    assert first in driver.directories()
+    remove_if_idle(first)
     assert not first.exists()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "home",  # mode 0700, as Debian's adduser makes them
+        f"home/bisector-{os.getuid()}-0123456789",
+        "var-tmp/letters",
+        f"var-tmp/bisector-{os.getuid()}-012345678",
+        f"var-tmp/../home/bisector-{os.getuid()}-0123456789",
+    ],
+)
+def test_a_link_of_a_run_directory_from_elsewhere_is_not_followed(
+    tmp_path: Path, places: dict[str, Path], target: str
+) -> None:
+    private(tmp_path / "home")
+    with suppress(FileExistsError):
+        private(tmp_path / target)
+    (tmp_path / target / "canary").touch()
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    (run_dir / "libvirt").symlink_to(f"{tmp_path}/{target}")
+    directory = embedded_root(run_dir)
+    assert directory.parent == places["now"]
+    remove_if_idle(Path(f"{tmp_path}/{target}"))
+    assert (tmp_path / target / "canary").exists()
+
+
+def test_what_has_no_marker_of_ours_is_not_removed(tmp_path: Path, places: dict[str, Path]) -> None:
+    """Nor used, whatever its name: it is only looked at for guests that are left."""
+    strange = private(places["now"] / f"bisector-{os.getuid()}-0123456789")
+    (strange / "canary").touch()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/libvirt").symlink_to(strange)
+    assert embedded_root(tmp_path / "run") != strange
+    remove_if_idle(strange)
+    assert (strange / "canary").exists()
+
+
+def test_a_directory_in_the_place_of_the_link_stays(tmp_path: Path, places: dict[str, Path]) -> None:
+    (tmp_path / "run/libvirt").mkdir(parents=True)
+    with pytest.raises(UserError, match="is not a link"):
+        embedded_root(tmp_path / "run")
+
+
+def test_guests_of_an_earlier_version_are_found(
+    tmp_path: Path, places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its directory is taken as long as they run, and left for one that lasts when they do not."""
+    old = private(places["before"] / f"bisector-{os.getuid()}-0123456789")
+    (old / "run/qemu").mkdir(parents=True)
+    (old / "run/qemu/bisector-x.pid").write_text(str(os.getpid()))
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    (run_dir / "libvirt").symlink_to(old)
+    with monkeypatch.context() as running:
+        running.setattr(driver, "runs_guest", lambda pid, name: True)
+        assert embedded_root(run_dir) == old
+        assert old in driver.directories()
+    assert embedded_root(run_dir).parent == places["now"]
+
+
+def test_a_directory_that_was_cleaned_up_is_made_anew(tmp_path: Path, places: dict[str, Path]) -> None:
+    directory = embedded_root(tmp_path / "run")
+    shutil.rmtree(directory)
+    driver.make_private(directory)
+    assert directory.stat().st_mode & 0o777 == 0o700
+    remove_if_idle(directory)
+    assert not directory.exists()
 
 
 @pytest.mark.vm
@@ -80,14 +171,11 @@ def test_the_embedded_driver_is_opened_again_and_again(place: Path, cache: Path)
             assert opened.qemu_version
 
 
+@pytest.mark.usefixtures("places")
 def test_embedded_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    directory = embedded_root(tmp_path)
-    try:
-        directory.chmod(0o755)
-        with pytest.raises(UserError, match="private"):
-            embedded_root(tmp_path)
-    finally:
-        directory.rmdir()
+    embedded_root(tmp_path).chmod(0o755)
+    with pytest.raises(UserError, match="private"):
+        embedded_root(tmp_path)
 
 
 def test_a_number_alone_is_no_guest(tmp_path: Path) -> None:
@@ -231,6 +319,17 @@ def test_disks_of_all_kinds_of_caching(hypervisor: Hypervisor, place: Path) -> N
         wait_for_words(domain)
         assert domain.is_running()
     assert base.stat().st_uid == os.getuid()
+
+
+@pytest.mark.vm
+def test_a_guest_starts_after_its_drivers_directory_was_cleaned_up(embedded: Hypervisor, place: Path) -> None:
+    directory = (place / "libvirt").readlink()
+    with embedded.start(spec_of(place, End.SLEEP, "first")) as domain:
+        wait_for_words(domain)
+    shutil.rmtree(directory)
+    with embedded.start(spec_of(place, End.SLEEP, "second")) as domain:
+        wait_for_words(domain)
+        assert directory.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.vm
