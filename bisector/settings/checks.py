@@ -6,9 +6,8 @@ from pathlib import Path
 
 from bisector import resources
 from bisector.errors import UserError
-from bisector.settings import EMBEDDED, STACKS, DiskSettings, Security, Settings, usable_bytes
+from bisector.settings import EMBEDDED, STACKS, DiskSettings, Security, Settings, jobfile, usable_bytes
 from bisector.settings.kinds import duration_text, size_text
-from bisector.workload import jobfile
 
 RUNS_PER_TRIAL = 2  # empty cache, then full
 LVM_EXTENT_BYTES = 4 << 20  # vgcreate(8): the default physical extent size, to which LVs are rounded up

@@ -12,25 +12,12 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from bisector.figures import CpuUse, DiskFigures, JobFigures, Latency, LatencyKind
+from bisector.settings.jobfile import CONFIGURED
 
 # fio's JSON has no types of its own; nothing of it leaves this module untyped.
 _Json: TypeAlias = Mapping[str, Any]
 
 DIRECTIONS = ("read", "write", "trim")
-# What each value of ``rw`` does, before the colon.
-CONFIGURED = {
-    "read": {"read"},
-    "write": {"write"},
-    "trim": {"trim"},
-    "randread": {"read"},
-    "randwrite": {"write"},
-    "randtrim": {"trim"},
-    "rw": {"read", "write"},
-    "readwrite": {"read", "write"},
-    "randrw": {"read", "write"},
-    "trimwrite": {"trim", "write"},
-    "randtrimwrite": {"trim", "write"},
-}
 # fio's exit status after SIGINT, SIGTERM or SIGQUIT (backend.c, sig_int), without a failure of a job.
 INTERRUPTED = 128
 _P99 = 99.0

@@ -17,9 +17,9 @@ from bisector.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.events import IopsSample
 from bisector.figures import CacheStatus, Contention, EarlyStop, JobFigures, Run
 from bisector.model import CommandResult, FaultKind, Shell, Stage
-from bisector.settings import WorkloadSettings
+from bisector.settings import WorkloadSettings, jobfile
 from bisector.steps import FailedStep, Step, run_steps
-from bisector.workload import fio, jobfile, steering
+from bisector.workload import fio, steering
 
 _OUTPUTS = "/tmp/bisector"  # noqa: S108 -- the guest's, where nobody else is
 _JOB = "job.fio"

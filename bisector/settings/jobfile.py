@@ -8,8 +8,20 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from bisector.workload.fio import CONFIGURED
-
+# What each value of ``rw`` does, before the colon.
+CONFIGURED = {
+    "read": {"read"},
+    "write": {"write"},
+    "trim": {"trim"},
+    "randread": {"read"},
+    "randwrite": {"write"},
+    "randtrim": {"trim"},
+    "rw": {"read", "write"},
+    "readwrite": {"read", "write"},
+    "randrw": {"read", "write"},
+    "trimwrite": {"trim", "write"},
+    "randtrimwrite": {"trim", "write"},
+}
 _SECTION = re.compile(r"\[([^\]]*)\]")
 _COMMENT = re.compile(r"[;#].*")
 _ZERO = re.compile(r"0+|0x0+")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.workload.jobfile import jobs, objection
+from bisector.settings.jobfile import jobs, objection
 
 GOOD = "[global]\nrw=randread\ndirectory=${DIRECTORY}\nsize=${FILE_SIZE}\nwrite_iops_log=x\n[one]\nnumjobs=2\n"
 
