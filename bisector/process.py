@@ -6,18 +6,23 @@ that children of a killed orchestrator are found and ended by the next one (:fun
 """
 
 import os
+import select
 import shlex
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from bisector.errors import InfraError
+
 Text = TypeVar("Text", str, bytes)
 RUN_MARKER = "BISECTOR_RUN"
+_MARK = f"{RUN_MARKER}=".encode()
 _GRACE_S = 2.0
+_GONE_S = 10.0  # SIGKILL to end: longer only in an uninterruptible sleep
 _KEPT_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "CCACHE_DIR")
 
 
@@ -91,6 +96,11 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, "LC_ALL": "C.UTF-8", **(extra or {})}
 
 
+def mark(run_dir: Path) -> dict[str, str]:
+    """The variable that tells whose child a process is; the same for every spelling of the directory."""
+    return {RUN_MARKER: os.path.realpath(run_dir)}
+
+
 def run(
     argv: Sequence[str | Path],
     *,
@@ -109,13 +119,12 @@ def run(
     :class:`CommandFailed`. When the wait is interrupted (Ctrl-C), the whole group is ended first.
     """
     words = tuple(os.fspath(word) for word in argv)
-    marked = environment({**(env or {}), **({RUN_MARKER: os.fspath(run_marker)} if run_marker else {})})
     with _output(log) as output:
         try:
             child = subprocess.Popen(
                 words,
                 cwd=cwd,
-                env=marked,
+                env=environment({**(env or {}), **(mark(run_marker) if run_marker else {})}),
                 text=True,
                 errors="replace",
                 stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
@@ -141,7 +150,7 @@ def to_its_end(
 ) -> tuple[Text, Text]:
     """Wait for a child that leads a process group; what it wrote.
 
-    Raises :class:`CommandTimeout`. However the wait ends, nothing of the group is left.
+    Raises :class:`CommandTimeout`. However the wait ends, also well, nothing of the group is left.
     """
     try:
         return child.communicate(stdin, timeout=deadline_s)
@@ -150,26 +159,78 @@ def to_its_end(
     finally:
         if child.returncode is None:
             _end_group(child)
+        else:
+            # What the command left running has had its time. A group's number is not given away while it has members,
+            # and without any the kernel gives each other number away before it comes back to this one.
+            _signal_group(child, signal.SIGKILL)
 
 
-def reap(run_marker: Path) -> int:
-    """Kill every process that a dead orchestrator of this run left behind; how many there were."""
-    wanted = f"{RUN_MARKER}={run_marker}".encode()
-    victims = [pid for pid, environ in _environments() if wanted in environ.split(b"\0")]
-    for pid in victims:
+def marked() -> dict[Path, tuple[int, ...]]:
+    """The processes of this user that are marked, by the directory that they are marked with."""
+    found: dict[Path, tuple[int, ...]] = {}
+    for pid in _pids():
+        if (run_dir := _marked_with(pid)) is not None:
+            found[run_dir] = (*found.get(run_dir, ()), pid)
+    return found
+
+
+def reap(run_dir: Path) -> int:
+    """End every process that a dead orchestrator of this run left behind; how many there were.
+
+    They are gone when this returns; one that will not go raises :class:`InfraError`. A connection that ssh keeps
+    for all that come after (ControlPersist of ssh_config(5)) is spared: a person's own sessions may be using it, and
+    it takes part in nothing.
+    """
+    run_dir, ended = Path(os.path.realpath(run_dir)), set[int]()
+    # Each round finds what those of the round before had started meanwhile.
+    while found := [pid for pid in _pids() if _marked_with(pid) == run_dir and pid != os.getpid()]:
+        for pid in found:
+            if end(pid, lambda pid: _marked_with(pid) == run_dir):
+                ended.add(pid)
+    return len(ended)
+
+
+def end(pid: int, still: Callable[[int], bool]) -> bool:
+    """SIGKILL a process and wait until it is gone; False when it was, or when it is ``still`` not what was meant.
+
+    A number may have passed to another process since it was read; a pidfd_open(2) means one process for good, and is
+    asked for before the last look. Raises :class:`InfraError` for one that does not go.
+    """
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if not still(pid):
+            return False
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return len(victims)
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        if not select.select([pidfd], [], [], _GONE_S)[0]:
+            raise InfraError(f"process {pid}, left by an earlier run, does not end", f"ps -o pid,stat,wchan,args {pid}")
+    finally:
+        os.close(pidfd)
+    return True
 
 
-def _environments() -> Iterator[tuple[int, bytes]]:
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            yield int(entry.name), (entry / "environ").read_bytes()
-        except OSError:  # it ended meanwhile, or belongs to somebody else
-            continue
+def _pids() -> Iterator[int]:
+    return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+
+
+def _marked_with(pid: int) -> Path | None:
+    """The mark of a process that runs and is not ssh's master; None also for somebody else's."""
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        value = next((word for word in words if word.startswith(_MARK)), None)
+        if value is None or _is_ssh_master(Path(f"/proc/{pid}/cmdline").read_bytes()):
+            return None
+    except OSError:  # it ended meanwhile, or belongs to somebody else
+        return None
+    return Path(os.fsdecode(value.removeprefix(_MARK)))
+
+
+def _is_ssh_master(title: bytes) -> bool:
+    """By the title that ssh gives itself, as in "ssh: /home/anna/.ssh/master [mux]" (control_persist_detach())."""
+    return title.startswith(b"ssh: ") and title.rstrip(b"\0 ").endswith(b" [mux]")
 
 
 @contextmanager
@@ -192,5 +253,5 @@ def _end_group(child: Child[Any]) -> None:
 
 
 def _signal_group(child: Child[Any], signum: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
+    with suppress(ProcessLookupError, PermissionError):  # nobody is left; or somebody else, who changed user
         os.killpg(child.pid, signum)

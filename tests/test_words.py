@@ -162,17 +162,6 @@ def test_deadline_says_what_was_waited_for() -> None:
         deadline.Deadline("the ready line", 0.01).poll(lambda: None, every_s=0.001)
 
 
-def test_children_of_a_killed_process_are_found_by_their_mark(tmp_path: Path) -> None:
-    orphan = process.run(
-        ["sh", "-c", "sleep 300 >/dev/null 2>&1 & echo $!"], deadline_s=10, run_marker=tmp_path
-    ).stdout.strip()
-    assert Path(f"/proc/{orphan}").exists()
-    assert process.reap(tmp_path / "another") == 0
-    assert process.reap(tmp_path) == 1
-    ended = deadline.Deadline("the orphan's end", 10.0)
-    ended.poll(lambda: not Path(f"/proc/{orphan}").exists() or _is_zombie(orphan) or None)
-
-
 def _is_zombie(pid: str) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 

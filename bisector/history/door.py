@@ -14,7 +14,7 @@ from pathlib import Path
 from bisector.deadline import DeadlineExpired
 from bisector.errors import InfraError
 from bisector.packages import not_installed
-from bisector.process import RUN_MARKER, CommandTimeout, to_its_end
+from bisector.process import CommandTimeout, mark, to_its_end
 
 # GitPython looks for git when it is imported, and ImportError is no sentence for a person: we look when we need it.
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
@@ -86,7 +86,7 @@ class Door:
         if shutil.which("git") is None:
             raise not_installed("git", "git")
         self._git = git.Git()
-        self._environment = {**_ENVIRONMENT, **({RUN_MARKER: os.fspath(run_marker)} if run_marker else {})}
+        self._environment = {**_ENVIRONMENT, **(mark(run_marker) if run_marker else {})}
 
     def __call__(
         self,

@@ -177,7 +177,7 @@ class Turn:
             settled = Judging(self.job.measuring, store.trials()).settlement(begun.new_sha)
         iops = least_job_iops(settled.trial) if isinstance(settled, Measured) else None
         first = view.first_fixed.sha if view.first_fixed else ""
-        self._add(Concluded(run.path, view.state, view.message, first, begun.new_sha, iops))
+        self._add(Concluded(begun.run_dir, view.state, view.message, first, begun.new_sha, iops))
         self._say(view.message)
 
     def _report(self) -> None:
@@ -187,7 +187,7 @@ class Turn:
             if run.database.exists():
                 with self._step("report"), run.lock(), Store.open(run.database) as store:
                     outcome = self.means.postman.report(self.job, run, store)
-            self._add(Letter(str(run.path), outcome))
+            self._add(Letter(str(concluded.run_dir), outcome))
             self._say(f"report: {outcome}")
 
     # What fails

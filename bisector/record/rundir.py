@@ -39,9 +39,12 @@ def run_name(old: str, new: str, now: datetime | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """A run directory that exists; its path is absolute."""
+    """A run directory that exists; its path is absolute and the same for every spelling of it (realpath(3))."""
 
     path: Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", self.path.resolve())
 
     @property
     def database(self) -> Path:

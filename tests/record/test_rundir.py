@@ -183,3 +183,15 @@ def test_lock_says_who(tmp_path: Path) -> None:
         assert holder is not None
         assert holder.pid == os.getpid()
     assert run.holder() is None
+
+
+def test_a_run_directory_has_one_path_however_it_is_spelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "state")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "link"))
+    assert RunDirectory.create(None, "a").path == tmp_path / "state/bisector/runs/a"
+    assert RunDirectory.create(Path("../run"), "").path == tmp_path / "run"
+    with Store.create(tmp_path / "run" / DATABASE, examples.bisection()):
+        assert RunDirectory.open(Path("../work/../run")).path == tmp_path / "run"
