@@ -11,7 +11,7 @@ arguments reach ``Exception.__init__`` positionally, because an exception with r
 keyword-only arguments does not survive a process boundary.
 """
 
-from bisector.model import Fault, FaultKind, Stage
+from bisector.model import Fault, FaultKind, Stage, Trial
 
 
 class BisectorError(Exception):
@@ -47,12 +47,31 @@ class InfraError(BisectorError):
 
 
 class AttemptFailed(InfraError):
-    """A trial that ended by no fault of its kernel: at which stage, on which host."""
+    """A trial that ended by no fault of its kernel: at which stage, on which host.
 
-    def __init__(self, message: str, hint: str = "", stage: Stage = Stage.CHECKOUT, host: str = "") -> None:
+    ``trial`` has the facts up to then, and no fault; None when it was not a trial, or had not begun.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        hint: str = "",
+        stage: Stage = Stage.CHECKOUT,
+        host: str = "",
+        trial: Trial | None = None,
+    ) -> None:
         super().__init__(message, hint)
         self.stage = stage
         self.host = host
+        self.trial = trial
+
+
+class TrialRefused(UserError):
+    """A trial that found the input at fault; ``trial`` has the facts up to then, and no fault."""
+
+    def __init__(self, message: str, hint: str = "", trial: Trial | None = None) -> None:
+        super().__init__(message, hint)
+        self.trial = trial
 
 
 class Interrupted(BisectorError):

@@ -15,10 +15,11 @@ from pathlib import Path
 
 from bisector.analysis.early_stop import StopRule
 from bisector.deadline import Deadline
-from bisector.errors import AttemptFailed, InfraError, KernelFault
+from bisector.errors import AttemptFailed, InfraError, KernelFault, TrialRefused, UserError
 from bisector.events import Listener, StageStarted
 from bisector.figures import Run
 from bisector.history.worktrees import SourceTree
+from bisector.hostfiles import our_files
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.make import BuildPlaces
 from bisector.machine.host import ContentionMeter, host_id
@@ -83,6 +84,8 @@ class _Course:
     same_kernel_as: str | None = None
     runs: list[Run] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    _start: float = field(default_factory=time.monotonic)
 
     def go(self) -> None:
         """Walk the path to its end, or until a fault is raised."""
@@ -91,6 +94,22 @@ class _Course:
         if self.same_kernel_as is None:
             self._measure(self.kernel)
         self.stage = Stage.DONE
+
+    def facts(self, fault: Fault | None = None) -> Trial:
+        """The trial as far as it has come."""
+        return Trial(
+            commit=self.request.commit,
+            started_at=self.started_at,
+            host=host_id(),
+            stage=fault.stage if fault else self.stage,
+            fault=fault,
+            kernel=self.kernel,
+            runs=tuple(self.runs),
+            timings=Timings(**self.seconds, total_s=time.monotonic() - self._start),
+            artifacts=(),
+            same_kernel_as=self.same_kernel_as,
+            alone=self.request.alone,
+        )
 
     def build(self) -> Kernel:
         """The first part alone, by the first compiler that builds it; when none does, the first one's fault counts."""
@@ -185,41 +204,35 @@ def try_build(bench: Bench, commit: Commit, compiler: Compiler, logs: Path) -> F
     """Whether a compiler builds a commit, whose kernel is kept then; else why not. Raises as :func:`run_trial`."""
     course = _Course(bench, TrialRequest(0, commit, {}, (compiler,)), logs)
     try:
-        course.build()
+        with _ours_told_apart(course):
+            course.build()
     except KernelFault as error:
         return error.fault
-    except InfraError as error:
-        raise AttemptFailed(str(error), error.hint, course.stage, host_id()) from error
     return None
 
 
 def run_trial(bench: Bench, request: TrialRequest, logs: Path) -> Trial:
     """Measure one commit; ``logs`` is the trial's empty directory. The artifacts are the caller's to collect.
 
-    Raises :class:`AttemptFailed` for trouble of ours or the host's, :class:`bisector.errors.UserError`
-    for input that no commit can be measured with.
+    Raises :class:`AttemptFailed` for trouble of ours or the host's, :class:`TrialRefused` for input that no commit
+    can be measured with, both with the facts so far.
     """
-    started_at = datetime.now(UTC).isoformat(timespec="seconds")
-    start = time.monotonic()
     course = _Course(bench, request, logs)
-    fault: Fault | None = None
     try:
-        course.go()
+        with _ours_told_apart(course):
+            course.go()
     except KernelFault as error:
-        fault = error.fault
-        course.stage = fault.stage
+        return course.facts(error.fault)
+    return course.facts()
+
+
+@contextmanager
+def _ours_told_apart(course: _Course) -> Iterator[None]:
+    """Everything but a fault of the kernel is raised with the stage at which it happened, and the facts so far."""
+    try:
+        with our_files(course.logs):
+            yield
     except InfraError as error:
-        raise AttemptFailed(str(error), error.hint, course.stage, host_id()) from error
-    return Trial(
-        commit=request.commit,
-        started_at=started_at,
-        host=host_id(),
-        stage=course.stage,
-        fault=fault,
-        kernel=course.kernel,
-        runs=tuple(course.runs),
-        timings=Timings(**course.seconds, total_s=time.monotonic() - start),
-        artifacts=(),
-        same_kernel_as=course.same_kernel_as,
-        alone=request.alone,
-    )
+        raise AttemptFailed(str(error), error.hint, course.stage, host_id(), course.facts()) from error
+    except UserError as error:
+        raise TrialRefused(error.message, error.hint, course.facts()) from error

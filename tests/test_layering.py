@@ -20,7 +20,10 @@ def within(room: str, names: str) -> frozenset[str]:
 # name stands for all of its modules that have no place of their own further down or up.
 FOUNDATION = frozenset(
     {
-        *within("bisector", "errors figures model events deadline process steps resources keeping findings packages"),
+        *within(
+            "bisector",
+            "errors figures model events deadline process steps resources keeping findings packages hostfiles",
+        ),
         *within("bisector.settings", "kinds configfile jobfile"),
         "bisector.bisection.compilers",
     }

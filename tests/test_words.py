@@ -112,6 +112,7 @@ EXIT_CODES: dict[type[BaseException], int] = {
     errors.EndsDoNotReproduce: 1,
     errors.InfraError: 4,
     errors.AttemptFailed: 4,
+    errors.TrialRefused: 2,
     errors.Interrupted: 130,
     errors.KernelFault: 4,
 }

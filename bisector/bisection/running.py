@@ -24,6 +24,7 @@ from bisector.history.ranges import Range, check_range
 from bisector.history.repository import Repository
 from bisector.history.terms import check_terms
 from bisector.history.trees import Trees
+from bisector.hostfiles import our_files
 from bisector.model import Compiler, State, Taken, Trial
 from bisector.publishing import posting
 from bisector.record import inputs
@@ -184,7 +185,8 @@ def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Eq
 def _clean_up(run: RunDirectory, store: Store) -> None:
     """After a killed process of this run: what it left running, and what it had not recorded."""
     process.reap(run.path)
-    remove_unfinished(run.path, store.artifacts())
+    with our_files(run.path):
+        remove_unfinished(run.path, store.artifacts())
 
 
 def calibrated(loop: Bisection) -> Outcome:
@@ -242,7 +244,8 @@ def _ends_recorded(run: RunDirectory, store: Store) -> Iterator[None]:
     """Whatever stops a bisection is written down, and the person is told how to go on."""
     resume_line = f"go on with: {standing.resume_command(run.path)}"
     try:
-        yield
+        with our_files(run.path):
+            yield
     except EndsDoNotReproduce as error:
         store.set_state(State.FAILED, str(error))
         raise

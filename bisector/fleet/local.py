@@ -4,18 +4,21 @@ import dataclasses
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from bisector import keeping, resources
+from bisector.errors import AttemptFailed, InfraError, TrialRefused
 from bisector.events import Listener, Note
 from bisector.history.repository import Repository
 from bisector.history.worktrees import SourceTree
+from bisector.hostfiles import our_files
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
+from bisector.machine.host import host_id
 from bisector.machine.vm import VirtualMachines, guest_image
-from bisector.model import Commit, Compiler, Fault, Trial
+from bisector.model import Commit, Compiler, Fault, Stage, Trial
 from bisector.record.artifacts import collect, trial_directory
 from bisector.settings import KernelSettings, Settings
 from bisector.trial import Bench, TrialRequest, run_trial, try_build
@@ -30,11 +33,18 @@ class LocalEngine:
     bench: Bench
 
     def measure(self, request: TrialRequest) -> Trial:
-        """The facts of one trial, with its files."""
+        """The facts of one trial, with its files; they come along with what is raised, too."""
         run_dir = self.bench.run_dir
-        logs = trial_directory(run_dir, request.n, request.commit)
-        trial = run_trial(self.bench, request, logs)
-        return dataclasses.replace(trial, artifacts=collect(logs, run_dir))
+        with _as_attempt(run_dir):
+            logs = trial_directory(run_dir, request.n, request.commit)
+            try:
+                trial = run_trial(self.bench, request, logs)
+            except (AttemptFailed, TrialRefused) as error:
+                if error.trial is not None:
+                    with suppress(InfraError):  # what has happened is told, if need be without its files
+                        error.trial = dataclasses.replace(error.trial, artifacts=collect(logs, run_dir))
+                raise
+            return dataclasses.replace(trial, artifacts=collect(logs, run_dir))
 
     def compilers(self) -> tuple[Compiler, ...]:
         """Those that the settings name, or all that are installed."""
@@ -43,9 +53,22 @@ class LocalEngine:
     def try_build(self, commit: Commit, compiler: Compiler) -> Fault | None:
         """A build alone; its log stays in the run directory."""
         logs = self.bench.run_dir / "compilers" / f"{_file_name(compiler.command)}-{commit.short}"
-        shutil.rmtree(logs, ignore_errors=True)
-        logs.mkdir(parents=True)
-        return try_build(self.bench, commit, compiler, logs)
+        with _as_attempt(self.bench.run_dir):
+            shutil.rmtree(logs, ignore_errors=True)
+            logs.mkdir(parents=True)
+            return try_build(self.bench, commit, compiler, logs)
+
+
+@contextmanager
+def _as_attempt(run_dir: Path) -> Iterator[None]:
+    """Files of a trial that cannot be made or read are an attempt that failed."""
+    try:
+        with our_files(run_dir):
+            yield
+    except AttemptFailed:
+        raise
+    except InfraError as error:
+        raise AttemptFailed(str(error), error.hint, Stage.CHECKOUT, host_id()) from error
 
 
 def _file_name(command: str) -> str:

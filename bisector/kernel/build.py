@@ -10,8 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,8 @@ from typing import Protocol, Self
 
 from bisector.bisection.compilers import check_unchanged
 from bisector.deadline import Deadline
-from bisector.errors import InfraError, KernelFault
+from bisector.errors import KernelFault
+from bisector.hostfiles import our_files
 from bisector.kernel import edits, elf, entries, kconfig, modules, quirks, signature, sources, toolchain
 from bisector.kernel.buildlog import surely_of_the_source
 from bisector.kernel.cache import KernelCache
@@ -145,7 +145,7 @@ class KernelBuilder:
         The answer is what was asked for and not obtained. Raises as :meth:`build` does.
         """
         deadline = Deadline("kernel configuration", self._settings.build_deadline_s)
-        with _host_troubles(places):
+        with our_files(places.build):
             places = places.prepared()
             make, _ = self._made_ready(places, deadline)
             return kconfig.unmet(self._asked, self._configure(make))
@@ -165,7 +165,7 @@ class KernelBuilder:
         :class:`InfraError` where the host is: no room, no memory, no make.
         """
         deadline = Deadline("kernel build", self._settings.build_deadline_s)
-        with _host_troubles(places):
+        with our_files(places.build):
             places = places.prepared()
             try:
                 with unfinished(places):
@@ -275,12 +275,3 @@ def _require_image(build: Path) -> None:
         if not path.is_file():
             reason = f"make bzImage ended well and made no {path.relative_to(build)}"
             raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, reason)
-
-
-@contextmanager
-def _host_troubles(places: BuildPlaces) -> Iterator[None]:
-    """Our own files are the host's: a full or read-only disk is never the kernel's fault."""
-    try:
-        yield
-    except OSError as error:
-        raise InfraError(f"{error.filename or places.build}: {error.strerror}", "mend it, then resume") from error
