@@ -75,8 +75,16 @@ class Answer:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The lines of standard output."""
-        return tuple(self.stdout.splitlines())
+        """The lines of standard output, as git ends them: a name may have in it what else ``str.splitlines`` splits at.
+
+        git-check-ref-format(1) forbids ASCII control characters, and neither U+0085 nor U+2028.
+        """
+        return tuple(self.stdout.removesuffix("\n").split("\n")) if self.stdout else ()
+
+    @property
+    def complaint(self) -> str:
+        """The last line of standard error."""
+        return self.stderr.strip().rpartition("\n")[2] or "no message"
 
 
 class Door:
@@ -108,10 +116,10 @@ class Door:
             status, stdout, stderr = self._run([*command, *words], stdin, deadline_s)
         except CommandTimeout as error:
             raise InfraError(str(DeadlineExpired(f"the end of git {words[0]}", error.seconds))) from error
+        answer = Answer(status, stdout, stderr)
         if ok is not None and status not in ok:
-            last = (stderr.strip().splitlines() or ["no message"])[-1]
-            raise InfraError(f"git {words[0]} failed with status {status}: {last}")
-        return Answer(status, stdout, stderr)
+            raise InfraError(f"git {words[0]} failed with status {status}: {answer.complaint}")
+        return answer
 
     def _run(self, command: list[str], stdin: str, deadline_s: float) -> tuple[int, str, str]:
         with tempfile.TemporaryFile() as file:

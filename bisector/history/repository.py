@@ -184,8 +184,7 @@ def _refusal(door: Door, path: Path, answer: Answer) -> UserError | InfraError:
             f"git does not trust {top}, which belongs to {_owner(top)}",
             f"git config --global --add safe.directory {top}",
         )
-    last = (answer.stderr.strip().splitlines() or ["no message"])[-1]
-    return UserError(f"git cannot read the repository {top}: {last}", f"git -C {top} fsck")
+    return UserError(f"git cannot read the repository {top}: {answer.complaint}", f"git -C {top} fsck")
 
 
 def _owner(path: Path) -> str:

@@ -7,7 +7,6 @@ has; git forgets it in time, and it can be made again, with the same hash.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from bisector.errors import InfraError
 from bisector.history.repository import Repository
@@ -16,6 +15,9 @@ from bisector.model import Commit, Kind
 _CONFLICT = 1
 _NEEDED_GIT = (2, 38)
 _IDENTITY = "bisector <bisector@localhost>"
+_EPOCH_S = 0
+# git's own checks refuse a date beyond this (timestamp_valid() and "badDateOverflow" in git's fsck.c).
+_LAST_S = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def _merged(repository: Repository, *, base: str, ours: str, theirs: str) -> str
     if tuple(int(part) for part in version.split(".")[:2]) < _NEEDED_GIT:
         return CannotBeHad(f"git {version} merges in a checkout only; 2.38 can do without")
     # git 2.39 takes commits alone and finds the base itself: two commits that have it as their only one.
-    sides = (_written(repository, tree, (base,), "1970-01-01T00:00:00+00:00", "side") for tree in (ours, theirs))
+    sides = (_written(repository, tree, (base,), _EPOCH_S, "side") for tree in (ours, theirs))
     answer = repository.ask("merge-tree", "--write-tree", "--name-only", "--no-messages", *sides, ok=(0, _CONFLICT))
     tree, *files = answer.lines
     if answer.status == _CONFLICT:
@@ -74,14 +76,25 @@ def _made(repository: Repository, kind: Kind, commit: Commit, end: Commit, tree:
     verb, how = ("Revert", "without") if kind is Kind.REVERTED else ("Pick", "with")
     subject = f'{verb} "{commit.subject}"'
     message = f"{subject}\n\nMade by bisector to measure it: {end.sha} {how} {commit.sha}"
-    sha = _written(repository, tree, (end.sha,), end.committed_at, message)
+    sha = _written(repository, tree, (end.sha,), _committed_s(repository, end), message)
     (made,) = repository.commits([sha])
     return made
 
 
-def _written(repository: Repository, tree: str, parents: Sequence[str], at: str, message: str) -> str:
+def _committed_s(repository: Repository, commit: Commit) -> int:
+    """When a commit was made, in seconds since the epoch; the epoch where nobody can say.
+
+    As a number: a date that a person may have set to the year 10000, or to a zone of +9999, is no ISO 8601.
+    """
+    words = ("log", "-1", "--no-walk", "--no-show-signature", "--format=%ct", commit.sha)
+    written = repository.ask(*words).stdout.strip()
+    at_s = int(written) if written.isascii() and written.isdigit() else _EPOCH_S
+    return at_s if at_s <= _LAST_S else _EPOCH_S
+
+
+def _written(repository: Repository, tree: str, parents: Sequence[str], at_s: int, message: str) -> str:
     """The hash of a commit object, the same for the same words; nothing of a person's configuration is in it."""
-    who = f"{_IDENTITY} {int(datetime.fromisoformat(at).timestamp())} +0000"
+    who = f"{_IDENTITY} {at_s} +0000"
     head = (f"tree {tree}", *(f"parent {parent}" for parent in parents), f"author {who}", f"committer {who}")
     text = "\n".join((*head, "", message, ""))
     answer = repository.ask("hash-object", "-t", "commit", "-w", "--stdin", stdin=text)

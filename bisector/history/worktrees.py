@@ -138,8 +138,7 @@ class SourceTree:
                 f"the files of {commit.short} could not be checked out; this is a partial clone, which fetches them",
                 "check the network, or use a full clone",
             )
-        last = (answer.stderr.strip().splitlines() or ["no message"])[-1]
-        return InfraError(f"git could not check out {commit.short}: {last}")
+        return InfraError(f"git could not check out {commit.short}: {answer.complaint}")
 
 
 def remove_leftovers(repository: Repository, run_dir: Path, *purposes: Purpose) -> tuple[Path, ...]:

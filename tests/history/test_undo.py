@@ -1,5 +1,6 @@
 """Ends without a commit, and with it, made by real git and left in no branch."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -65,6 +66,19 @@ def test_what_is_gone_or_there_already_is_no_other_kernel(make: Make) -> None:
     assert isinstance(there, CannotBeHad)
     assert gone.reason.endswith("has nothing of it any more")
     assert there.reason.endswith("has all of it already")
+
+
+@pytest.mark.parametrize("date", ["253402300800 +0000", "1500000000 +2500", "9" * 30 + " +0000", "yesterday"])
+def test_an_end_of_a_date_that_is_no_iso_8601(make: Make, date: str) -> None:
+    """The year 10000, a zone of 25 h, a date beyond 64 bits, and none: git takes all of these from a remote."""
+    repository, names = make(with_texts(c1="one\n", c3="two\n"))
+    text = re.sub(r"(?m)> \d+ \+0000$", f"> {date}", git(repository.top, "cat-file", "commit", names["c7"]))
+    words = ("hash-object", "-t", "commit", "-w", "--stdin", "--literally")
+    odd = repository.ask(*words, stdin=f"{text}\n").stdout.strip()
+    commit, end = repository.commits([names["c3"], odd])
+    made = changed_end(repository, Kind.REVERTED, commit, end)
+    assert isinstance(made, Changed)
+    assert text_of(repository, made.commit) == "one"
 
 
 def test_a_merge_is_undone_only_where_first_parents_count(make: Make) -> None:

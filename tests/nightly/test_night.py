@@ -161,6 +161,17 @@ def test_newest_tag_is_measured_once_and_compared_with(make_world: Make) -> None
     assert histories.git(world.path / "cache", "tag") == ""
 
 
+@pytest.mark.parametrize("odd", ["v9\u2028", "v9\u0085x", "v9\u2029"])
+def test_tag_whose_name_has_a_line_separator_in_it(make_world: Make, odd: str) -> None:
+    """git takes these in a name, and ends no line at them."""
+    world = make_world(extra={"cache": 'range = "newest-tag"'})
+    for tag, name in (("v1", "c0"), (odd, "c1")):
+        histories.git(world.path / "cache.git", "tag", tag, world.shas[name])
+    world.night()
+    assert world.measured() == ["c1", "c2"]
+    assert world.story().nights[-1].done
+
+
 def test_nothing_of_the_persons_clone_is_touched(world: World) -> None:
     clone = world.path / "cache"
     for reference in ("tags/mine", "heads/mine", "remotes/origin/gone"):
