@@ -18,6 +18,7 @@ from bisector.errors import BisectorError, EndsDoNotReproduce, Interrupted, User
 from bisector.events import Listener
 from bisector.fleet.engine import Engine
 from bisector.fleet.local import local_engine
+from bisector.history.attributes import check_attributes
 from bisector.history.bisect import Bisect
 from bisector.history.ground import check_suspects
 from bisector.history.ranges import Range, check_range
@@ -120,6 +121,7 @@ def _wanted(repository: Repository, asked: Asked) -> Range:
         repository.check_kernel_tree(end)
     wanted = Range(old, new, asked.settings.bisect.first_parent, asked.paths)
     check_range(repository, wanted)
+    check_attributes(repository)
     check_suspects(repository, asked.settings.bisect.suspects, new)
     return wanted
 

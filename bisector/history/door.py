@@ -28,6 +28,20 @@ _CONFIGURATION = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.sparseCheckout=false",  # `git worktree add` copies a sparse checkout's patterns into ours
+    # A checkout has the files of its tree, whatever a person's own attributes, line ends and file system are like;
+    # git-init(1) notes the last three of the file system that the person's checkout is on.
+    "core.attributesFile=/dev/null",
+    "core.autocrlf=false",
+    "core.eol=lf",
+    "core.symlinks=true",
+    "core.fileMode=true",
+    "core.ignoreCase=false",
+    # A file that something has written to is written again, also when size and second are the same.
+    "core.checkStat=default",
+    "core.trustctime=true",
+    "core.untrackedCache=false",
+    "index.skipHash=false",
+    "submodule.recurse=false",
     "gc.auto=0",
     "maintenance.auto=false",
     "advice.detachedHead=false",
@@ -37,15 +51,20 @@ _CONFIGURATION = (
 _ENVIRONMENT = {
     "LC_ALL": "C",
     "LANGUAGE": "C",
+    # A cache that goes by trees is filled from the trees themselves, not from what git-replace(1) puts in their place.
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_ATTR_NOSYSTEM": "1",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_ASKPASS": "true",
     "SSH_ASKPASS": "true",
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_PAGER": "cat",
 }
-# `git rev-parse --local-env-vars`: set inside a git hook, they would turn our commands to another repository.
+# `git rev-parse --local-env-vars`: set inside a git hook, they would turn our commands to another repository. And the
+# tree whose attributes are taken instead of a checkout's own (git(1)).
 _FOREIGN = (
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_ATTR_SOURCE",
     "GIT_COMMON_DIR",
     "GIT_CONFIG",
     "GIT_CONFIG_COUNT",
@@ -56,7 +75,6 @@ _FOREIGN = (
     "GIT_INDEX_FILE",
     "GIT_INTERNAL_SUPER_PREFIX",
     "GIT_NAMESPACE",
-    "GIT_NO_REPLACE_OBJECTS",
     "GIT_OBJECT_DIRECTORY",
     "GIT_PREFIX",
     "GIT_REPLACE_REF_BASE",

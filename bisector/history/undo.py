@@ -14,6 +14,16 @@ from bisector.model import Commit, Kind
 
 _CONFLICT = 1
 _NEEDED_GIT = (2, 38)
+# The defaults of git-config(1), "merge", and of "diff" where a merge looks there, in place of a person's.
+_MERGE_SETTINGS = (
+    "merge.default=text",
+    "merge.renames=true",
+    "merge.renameLimit=7000",
+    "merge.directoryRenames=conflict",
+    "merge.renormalize=false",
+    "diff.algorithm=default",
+)
+_MERGE = tuple(word for setting in _MERGE_SETTINGS for word in ("-c", setting))
 _IDENTITY = "bisector <bisector@localhost>"
 _EPOCH_S = 0
 # git's own checks refuse a date beyond this (timestamp_valid() and "badDateOverflow" in git's fsck.c).
@@ -65,7 +75,11 @@ def _merged(repository: Repository, *, base: str, ours: str, theirs: str) -> str
         return CannotBeHad(f"git {version} merges in a checkout only; 2.38 can do without")
     # git 2.39 takes commits alone and finds the base itself: two commits that have it as their only one.
     sides = (_written(repository, tree, (base,), _EPOCH_S, "side") for tree in (ours, theirs))
-    answer = repository.ask("merge-tree", "--write-tree", "--name-only", "--no-messages", *sides, ok=(0, _CONFLICT))
+    words = ("merge-tree", "--write-tree", "--name-only", "--no-messages", *sides)
+    common = repository.common_dir
+    # Away from the person's checkout, whose .gitattributes would have a say in the merge.
+    where = (f"--git-dir={common}", f"--work-tree={common}", *_MERGE)
+    answer = repository.git(*words, at=common, where=where, ok=(0, _CONFLICT))
     tree, *files = answer.lines
     if answer.status == _CONFLICT:
         return CannotBeHad(f"conflict in {', '.join(dict.fromkeys(files))}")

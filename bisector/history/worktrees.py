@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from bisector.errors import InfraError
+from bisector.history.attributes import check_attributes, without_filters
 from bisector.history.door import DEADLINE_S, Answer
 from bisector.history.repository import Repository
 from bisector.history.trees import Trees
@@ -64,9 +65,15 @@ class Worktree:
                 return cls(repository, path, admin)
         return None
 
-    def git(self, *words: str, ok: tuple[int, ...] | None = (0,), deadline_s: float = DEADLINE_S) -> Answer:
-        """A git command in this worktree."""
-        where = (f"--git-dir={self.admin}", f"--work-tree={self.path}")
+    def git(
+        self,
+        *words: str,
+        options: Sequence[str] = (),
+        ok: tuple[int, ...] | None = (0,),
+        deadline_s: float = DEADLINE_S,
+    ) -> Answer:
+        """A git command in this worktree; ``options`` are those of git itself."""
+        where = (f"--git-dir={self.admin}", f"--work-tree={self.path}", *options)
         return self.repository.git(*words, at=self.path, where=where, ok=ok, deadline_s=deadline_s)
 
     def unlock(self) -> None:
@@ -91,6 +98,8 @@ class SourceTree:
         self._run_dir = run_dir
 
     def __enter__(self) -> Self:
+        """Raises :class:`UserError` as :func:`bisector.history.attributes.check_attributes`."""
+        check_attributes(self._repository)
         if left := self._existing():
             left.unlock()
         return self
@@ -117,7 +126,7 @@ class SourceTree:
         """
         worktree = self._existing() or Worktree.add(self._repository, self._run_dir, Purpose.SOURCE, commit.sha)
         words = ("checkout", "--quiet", "--force", "--detach", commit.sha, "--")
-        answer = worktree.git(*words, ok=None, deadline_s=deadline_s)
+        answer = worktree.git(*words, options=without_filters(self._repository), ok=None, deadline_s=deadline_s)
         if answer.status != 0:
             raise self._failure(commit, answer)
         worktree.git("clean", "-ffdxq", deadline_s=deadline_s)

@@ -57,6 +57,17 @@ def test_a_conflict_is_named_by_its_file(make: Make) -> None:
     assert changed_end(repository, Kind.REVERTED, commit, new) == CannotBeHad(f"conflict in {FILE}")
 
 
+@pytest.mark.parametrize("of_a_person", ["attributes of the checkout", "merge.default"])
+def test_a_persons_settings_decide_no_merge(make: Make, of_a_person: str) -> None:
+    repository, names = make(with_texts(c1="one\n", c3="two\n", c5="three\n"), checkout=True)
+    if of_a_person == "merge.default":
+        git(repository.top, "config", of_a_person, "union")
+    else:
+        (repository.top / ".gitattributes").write_text("*.c merge=union\n")
+    commit, new = repository.commits([names["c3"], names["c7"]])
+    assert changed_end(repository, Kind.REVERTED, commit, new) == CannotBeHad(f"conflict in {FILE}")
+
+
 def test_what_is_gone_or_there_already_is_no_other_kernel(make: Make) -> None:
     repository, names = make(with_texts(c1="one\n", c3="two\n", c5="one\n"))
     commit, old, new = repository.commits([names["c3"], names["c4"], names["c7"]])
