@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from bisector.bisection.compilers import check_unchanged
 from bisector.deadline import Deadline
 from bisector.errors import KernelFault
 from bisector.hostfiles import our_files
-from bisector.kernel import edits, elf, entries, kconfig, modules, quirks, signature, sources, toolchain
+from bisector.kernel import ccache, edits, elf, entries, kconfig, modules, quirks, signature, sources, toolchain
 from bisector.kernel.buildlog import surely_of_the_source
 from bisector.kernel.cache import KernelCache
 from bisector.kernel.entries import BuildFailure
@@ -206,7 +206,11 @@ class KernelBuilder:
         """Make for this source tree with all the help it needs, and which quirks that is."""
         applied = quirks.applying(places.source, QUIRKS)
         edits.apply((edit for quirk in applied for edit in quirk.edits), places.source, places.build)
-        return Make(places, self._variables(applied), self._jobs, deadline), applied
+        chosen = self._toolchain()
+        variables = {**_PINNED_VARIABLES, "CC": chosen.cc, "HOSTCC": chosen.host_cc}
+        variables |= {name: value for quirk in applied for name, value in quirk.variables}
+        environment = ccache.environment(places.run_dir) if chosen.cached else {}
+        return Make(places, variables, self._jobs, deadline, environment), applied
 
     @property
     def _compiler(self) -> Compiler:
@@ -225,15 +229,6 @@ class KernelBuilder:
     @property
     def _jobs(self) -> int:
         return self._settings.jobs if self._settings.jobs > 0 else len(os.sched_getaffinity(0))
-
-    def _variables(self, applied: Iterable[quirks.Quirk]) -> dict[str, str]:
-        chosen = self._toolchain()
-        return {
-            **_PINNED_VARIABLES,
-            "CC": chosen.cc,
-            "HOSTCC": chosen.host_cc,
-            **{k: v for quirk in applied for k, v in quirk.variables},
-        }
 
     def _configure(self, make: Make) -> kconfig.Options:
         """Make ``.config``, touched only if it differs, and answer what Kconfig made of the wishes.

@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bisector import process
@@ -53,12 +53,16 @@ class BuildPlaces:
 
 @dataclass(frozen=True, slots=True)
 class Make:
-    """make in ``places.source`` for ``places.build``, with these variables, until the deadline."""
+    """make in ``places.source`` for ``places.build``, with these variables, until the deadline.
+
+    ``environment`` is added to that of make and all that it starts.
+    """
 
     places: BuildPlaces
     variables: Mapping[str, str]
     jobs: int
     deadline: Deadline
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, stage: Stage, *goals: str, variables: Mapping[str, str] | None = None) -> None:
         """Make the goals; the output is added to ``build.log``.
@@ -74,7 +78,7 @@ class Make:
             process.run(
                 ["make", "-C", self.places.source, f"-j{self.jobs}", *(f"{k}={v}" for k, v in every.items()), *goals],
                 deadline_s=self.deadline.remaining_s,
-                env={"CCACHE_BASEDIR": str(self.places.run_dir), "CCACHE_NOHASHDIR": "1"},
+                env=self.environment,
                 log=log,
                 run_marker=self.places.run_dir,
             )

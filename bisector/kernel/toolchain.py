@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bisector import process
 from bisector.errors import UserError
-from bisector.kernel import modules
+from bisector.kernel import ccache, modules
 from bisector.model import Compiler
 from bisector.packages import install
 
@@ -23,7 +23,6 @@ _COMPILER = "gcc"
 # The default one first, then the others as the distributions name them, the newest first.
 _FAMILIES = ("gcc", "clang")
 _CHOOSE = "set kernel.compiler to one that is installed"
-_CCACHE = "ccache"
 _BEHIND_CCACHE = str(Path(__file__).with_name("behind-ccache.sh"))
 # clang calls itself gcc 4.2 as well, so it is asked first.
 _VERSION_SOURCE = """\
@@ -72,7 +71,7 @@ class Toolchain:
     @property
     def cached(self) -> bool:
         """Whether ccache keeps what is compiled."""
-        return _CCACHE in self.cc
+        return ccache.PROGRAM in self.cc
 
 
 def installed() -> tuple[Compiler, ...]:
@@ -155,10 +154,10 @@ def detect(compiler: str) -> Toolchain:
         )
     identity = ", ".join(versions)
     one_word = shlex.quote(_BEHIND_CCACHE) == _BEHIND_CCACHE
-    prefix = ["sh", _BEHIND_CCACHE] if one_word else [_CCACHE]
-    if _CCACHE in words[0] or _compiles([_CCACHE, *words]) is not None:
+    prefix = ["sh", _BEHIND_CCACHE] if one_word else [ccache.PROGRAM]
+    if ccache.PROGRAM in words[0] or _compiles([ccache.PROGRAM, *words]) is not None:
         return Toolchain(chosen, _COMPILER, identity)
-    return Toolchain(" ".join((*prefix, chosen)), f"{_CCACHE} {_COMPILER}", identity)
+    return Toolchain(" ".join((*prefix, chosen)), f"{ccache.PROGRAM} {_COMPILER}", identity)
 
 
 def programs(options: Mapping[str, str]) -> dict[str, str]:
