@@ -18,6 +18,8 @@ class BisectorError(Exception):
     """An error with a sentence for a person and, where there is one, what to type next."""
 
     exit_code = 70
+    # The hash of the commit that stopped a bisection, where the bisection can go on without it.
+    skippable = ""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message, hint)

@@ -15,7 +15,7 @@ from bisector.bisection.baselines import Baselines
 from bisector.bisection.judging import Judging
 from bisector.bisection.settling import CompilerChoice
 from bisector.bisection.stopping import stop_rule
-from bisector.errors import EndsDoNotReproduce
+from bisector.errors import AttemptFailed, EndsDoNotReproduce, TrialRefused
 from bisector.events import Listener, Note, Planned, TrialJudged
 from bisector.fleet.engine import Engine
 from bisector.history.bisect import Bisect
@@ -189,7 +189,12 @@ class Bisection:
         others = judging.whole_kernels if whole else judging.measured_kernels
         stop = None if whole else stop_rule(judging, self.run_dir)
         request = TrialRequest(self.store.next_n, commit, {} if known else others, self.store.compilers(), stop)
-        trial = self._attempts.at(commit, partial(self.engine.measure, request))
+        try:
+            trial = self._attempts.at(commit, partial(self.engine.measure, request))
+        except (AttemptFailed, TrialRefused) as error:
+            if kind is Kind.COMMIT and commit not in self._ends:
+                error.skippable = commit.sha
+            raise
         n = self.store.add_trial(replace(trial, kind=kind, changed_by=changed_by))
         judged = next(one for one in self.judging.judged_trials() if one[0] == n)
         self.tell(TrialJudged(n, judged[1], judged[2].verdict, judged[2].why))

@@ -1,7 +1,7 @@
 """A run from what was asked to its end of some kind: what ``start``, ``resume`` and a night have in common."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from bisector.fleet.local import local_engine
 from bisector.history.attributes import check_attributes
 from bisector.history.bisect import Bisect
 from bisector.history.ground import check_suspects
-from bisector.history.ranges import Range, check_range
+from bisector.history.ranges import Range, check_range, to_skip
 from bisector.history.repository import Repository
 from bisector.history.terms import check_terms
 from bisector.history.trees import Trees
@@ -184,6 +184,24 @@ def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Eq
         shutil.rmtree(run.path / _BUILD, ignore_errors=True)
 
 
+def skip(store: Store, expressions: Iterable[str]) -> None:
+    """Record that commits of the range are not to be measured (any more); all of them or none.
+
+    Raises :class:`UserError` for a revision that is unknown, an end, or outside the range.
+    """
+    asked = store.bisection()
+    if asked.repository is None:
+        raise RuntimeError("a bisection without a repository")
+    with Repository.open(asked.repository) as repository:
+        wanted = _range(repository, asked)
+        store.add_skips([sha for one in expressions for sha in to_skip(repository, wanted, one)])
+
+
+def _range(repository: Repository, asked: BisectionRow) -> Range:
+    old, new = repository.resolve(asked.old_sha), repository.resolve(asked.new_sha)
+    return Range(old, new, asked.first_parent, asked.paths)
+
+
 def _clean_up(run: RunDirectory, store: Store) -> None:
     """After a killed process of this run: what it left running, and what it had not recorded."""
     process.reap(run.path)
@@ -215,8 +233,7 @@ def go_on(
     _clean_up(run, store)
     store.set_state(State.RUNNING)
     with _ends_recorded(run, store), Repository.open(asked.repository, run_marker=run.path) as repository:
-        old, new = repository.resolve(asked.old_sha), repository.resolve(asked.new_sha)
-        wanted = Range(old, new, asked.first_parent, asked.paths)
+        wanted = _range(repository, asked)
         with ExitStack() as stack:
             equipment = stack.enter_context(equip(settings, run.path, repository, tell))
             bisect = stack.enter_context(Bisect(repository, run.path, wanted, settings.bisect.terms))
@@ -244,7 +261,7 @@ def go_on(
 @contextmanager
 def _ends_recorded(run: RunDirectory, store: Store) -> Iterator[None]:
     """Whatever stops a bisection is written down, and the person is told how to go on."""
-    resume_line = f"go on with: {standing.resume_command(run.path)}"
+    resume = standing.resume_command(run.path)
     try:
         with our_files(run.path):
             yield
@@ -253,8 +270,9 @@ def _ends_recorded(run: RunDirectory, store: Store) -> Iterator[None]:
         raise
     except KeyboardInterrupt as error:
         store.set_state(State.STOPPED, "interrupted")
-        raise Interrupted("interrupted; everything measured is kept", resume_line) from error
+        raise Interrupted("interrupted; everything measured is kept", f"go on with: {resume}") from error
     except BisectorError as error:
         store.set_state(State.STOPPED, str(error))
-        error.hint = "\n  ".join(filter(None, (error.hint, resume_line)))
+        without = f"or without that commit: {resume} --skip {error.skippable[:12]}" if error.skippable else ""
+        error.hint = "\n  ".join(filter(None, (error.hint, f"go on with: {resume}", without)))
         raise

@@ -22,6 +22,10 @@ examples:
   bisector start v4.11 v4.13-rc1 --baselines     at the end also the SSD alone and the HDD alone
   bisector start v4.11 v4.13-rc1 --skip 0123abcd --skip v4.12-rc1..4567cdef -- drivers/md
 """
+_SKIP_HELP = (
+    "a commit between the ends, or A..B, that is not to be measured (any more), say because it stops the run;"
+    " it is recorded; repeatable"
+)
 _EXIT_CODES = {State.FOUND: 0, State.NARROWED: 3}
 
 
@@ -37,6 +41,7 @@ def add(verbs: Verbs) -> None:
     add_quiet(start_)
     options.add_flags(start_)
     resume_ = add_verb(verbs, "resume", resume, "go on with a run; nothing is measured twice")
+    resume_.add_argument("--skip", action="append", default=[], metavar="REV", help=_SKIP_HELP)
     add_run_dir(resume_)
     add_quiet(resume_)
 
@@ -57,8 +62,15 @@ def resume(arguments: argparse.Namespace) -> int:
         if store.bisection().imported:
             raise UserError(f"{run.path} was imported, and nothing is measured in it", "bisector table shows it")
         last = store.state()
-        if last is not None and last.state in _EXIT_CODES:
+        ended = last is not None and last.state in _EXIT_CODES
+        if ended and arguments.skip:
+            raise UserError(
+                f"{run.path} has its answer, and measures nothing more", "bisector start OLD NEW --skip REV"
+            )
+        if ended:
             return _show_end(run, store, arguments.quiet)
+        if arguments.skip:
+            running.skip(store, arguments.skip)
         return conclude(run, store, quiet=arguments.quiet)
 
 

@@ -58,6 +58,26 @@ def check_range(repository: Repository, wanted: Range) -> RangeFacts:
     return RangeFacts(repository.commits(bases), old_is_ancestor, len(candidates), steps)
 
 
+def to_skip(repository: Repository, wanted: Range, expression: str) -> tuple[str, ...]:
+    """The hashes of what a person wants to be skipped: of a revision, or of the commits of ``A..B`` in the range.
+
+    Raises :class:`UserError` for an end of the range, and for what has no commit between the ends.
+    """
+    between = repository.ask("rev-list", wanted.new.sha, f"^{wanted.old.sha}").lines
+    inside = {*between, *repository.merge_bases(wanted.new.sha, wanted.old.sha)} - {wanted.old.sha, wanted.new.sha}
+    named = repository.expand(expression)
+    if found := tuple(sha for sha in named if sha in inside):
+        return found
+    if named in ((wanted.old.sha,), (wanted.new.sha,)):
+        raise UserError(
+            f"{expression!r} is an end of the range, which cannot be skipped", "bisector start with another end"
+        )
+    raise UserError(
+        f"{expression!r} names no commit between {wanted.old.short} and {wanted.new.short}",
+        f"git log --oneline {wanted.old.short}..{wanted.new.short} lists those that can be skipped",
+    )
+
+
 def expected_steps(candidates: Collection[str], new: str) -> int:
     """How many trials git needs, more likely than not, until one of ``candidates`` is known to be the first new.
 

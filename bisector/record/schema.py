@@ -22,7 +22,7 @@ class Schema:
 
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 11
+VERSION = 12
 _RELEVANCE = """CREATE TABLE relevance (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     commits INTEGER NOT NULL,
@@ -94,6 +94,12 @@ _NOT_CHANGED = """CREATE TABLE not_changed (
     end_sha TEXT NOT NULL,
     reason TEXT NOT NULL
 ) STRICT"""
+# What a person gave up on after the start; the skips of the start are in the row of the bisection.
+_SKIPS = """CREATE TABLE skips (
+    id INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    sha TEXT NOT NULL
+) STRICT"""
 _CPU_COLUMNS = {
     "user_percent": "REAL",
     "system_percent": "REAL",
@@ -164,6 +170,7 @@ UPGRADES = {
     9: f"{_MATTERING}; {_NOT_CHANGED}; ALTER TABLE trials ADD COLUMN kind TEXT NOT NULL DEFAULT 'commit'; "
     "ALTER TABLE trials ADD COLUMN changed_by TEXT",
     10: "ALTER TABLE trials ADD COLUMN alone TEXT",
+    11: _SKIPS,
 }
 
 TABLES = f"""
@@ -188,6 +195,8 @@ TABLES = f"""
 {_MATTERING};
 
 {_NOT_CHANGED};
+
+{_SKIPS};
 
 CREATE TABLE bisection (
     id INTEGER PRIMARY KEY CHECK (id = 1),

@@ -3,6 +3,7 @@
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -78,8 +79,17 @@ class Store:
         self.close()
 
     def bisection(self) -> BisectionRow:
-        """What was asked for."""
-        return build(BisectionRow, self.database.select("bisection")[0])
+        """What was asked for; the skips are those of the start, then those that were added."""
+        with self.database.snapshot():
+            asked = build(BisectionRow, self.database.select("bisection")[0])
+            added = self.database.select("skips", "id") if self.database.has("skips") else []
+        return replace(asked, skips=tuple(dict.fromkeys((*asked.skips, *(row["sha"] for row in added)))))
+
+    def add_skips(self, shas: Iterable[str]) -> None:
+        """Record that a person wants these commits, by their hashes, not to be measured (any more)."""
+        with self.database.transaction():
+            for sha in shas:
+                self.database.insert("skips", {"at": _now(), "sha": sha})
 
     @property
     def next_n(self) -> int:
@@ -232,14 +242,17 @@ class Store:
 
     def set_state(self, state: State, message: str = "") -> None:
         """Record that this process brought the bisection into ``state``, now."""
-        now = datetime.now(UTC).isoformat(timespec="seconds")
         with self.database.transaction():
-            self.database.insert("states", columns(StateRow(now, state, message, os.getpid())))
+            self.database.insert("states", columns(StateRow(_now(), state, message, os.getpid())))
 
     def state(self) -> StateRow | None:
         """The last state recorded; a killed process leaves "running", see :func:`rundir.state_of`."""
         rows = self.database.select("states", "id")
         return build(StateRow, rows[-1]) if rows else None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _job(row: Row, latencies: Mapping[int, list[Row]]) -> JobFigures:

@@ -80,7 +80,7 @@ class ByBayes:
     def _begun(self, judging: Judging, standing: Standing) -> Step | None:
         """The last trial once more, when it settled nothing."""
         _, last = judging.trials[-1]
-        if not isinstance(judging.since(last.commit.sha), Again):
+        if last.commit.sha in self.mirror.skips or not isinstance(judging.since(last.commit.sha), Again):
             return None
         if last.changed_by is not None:
             return self._changed(last.kind, self._commit(last.changed_by), standing)

@@ -137,8 +137,10 @@ def _narrowed(candidates: tuple[Commit, ...], skipped: tuple[Commit, ...]) -> st
 
 
 def _contradiction(error: Contradiction) -> InfraError:
-    return InfraError(
+    found = InfraError(
         f"the verdicts contradict each other: {error}; there is more than one change, or one verdict is wrong",
         "bisector table shows the figures; measure one of the two again: bisector test COMMIT,"
         " or begin with --strategy bayes, which weighs both",
     )
+    found.skippable = error.sha
+    return found

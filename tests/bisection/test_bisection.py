@@ -62,7 +62,7 @@ class Lab:
             old, new = repository.commits((self.shas[self.old], self.shas[self.new]))
             wanted = Range(old, new, self.settings.bisect.first_parent, self.paths)
             with Bisect(repository, self.path, wanted, self.settings.bisect.terms) as bisect:
-                skips = tuple(self.shas[name] for name in self.skips)
+                skips = (*(self.shas[name] for name in self.skips), *store.bisection().skips)
                 kin = fakes.FakeKin(repository, {self.shas[a]: self.shas[b] for a, b in self.twins.items()}, self.known)
                 tell = self.events.append
                 settings = self.settings

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from bisector.errors import UserError
-from bisector.history.ranges import Range, check_range, expected_steps
+from bisector.history.ranges import Range, check_range, expected_steps, to_skip
 from bisector.history.repository import Repository
 
 from .conftest import Make
@@ -124,3 +124,28 @@ def test_expected_steps(count: int, trials: int) -> None:
 
 def test_a_path_limit_that_leaves_out_the_new_end_costs_a_trial() -> None:
     assert expected_steps(["a"], "b") == 1
+
+
+def test_what_can_be_skipped_is_between_the_ends(make: Make) -> None:
+    repository, names = make(linear(9))
+    wanted = between(repository, names["c2"], names["c7"])
+    assert to_skip(repository, wanted, names["c4"][:12]) == (names["c4"],)
+    assert to_skip(repository, wanted, "main~3") == (names["c5"],)
+    assert to_skip(repository, wanted, "main~6..main~3") == (names["c5"], names["c4"], names["c3"])
+    # Of a range that reaches further what lies inside, without the ends.
+    assert to_skip(repository, wanted, f"{names['c5']}..main") == (names["c6"],)
+    for outside in ("main", names["c1"], "main~1..main"):
+        with pytest.raises(UserError, match="names no commit between") as caught:
+            to_skip(repository, wanted, outside)
+        assert f"{names['c2'][:12]}..{names['c7'][:12]}" in caught.value.hint
+    for end in ("c2", "c7"):
+        with pytest.raises(UserError, match="is an end of the range"):
+            to_skip(repository, wanted, names[end])
+    with pytest.raises(UserError, match="unknown revision 'v9'"):
+        to_skip(repository, wanted, "v9")
+
+
+def test_a_merge_base_can_be_skipped(make: Make) -> None:
+    repository, names = make(stable_tags())
+    wanted = between(repository, names["s2"], names["n2"])
+    assert to_skip(repository, wanted, names["c2"]) == (names["c2"],)

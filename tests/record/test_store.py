@@ -39,6 +39,13 @@ def test_bisection_comes_back(store: Store) -> None:
     assert store.bisection() == examples.bisection()
 
 
+def test_commits_that_a_person_gives_up_on_later_are_skips_like_those_of_the_start(store: Store) -> None:
+    asked = examples.bisection()
+    store.add_skips(("d" * 40, "e" * 40))
+    store.add_skips(("d" * 40,))
+    assert store.bisection() == replace(asked, skips=(*asked.skips, "d" * 40, "e" * 40))
+
+
 def test_trials_come_back_in_order_of_measuring(store: Store) -> None:
     added = (
         *(examples.measured(9), examples.faulty(3), examples.stopped(4)),
@@ -223,7 +230,7 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
     store.database.connection.execute("ALTER TABLE faults DROP COLUMN cached")
     _before_imports(store)
     later_tables = ("mail_events", "mails", "relevance", "compilers", "build_tries", "early_stops", "taken")
-    for later in (*later_tables, "mattering", "not_changed"):
+    for later in (*later_tables, "mattering", "not_changed", "skips"):
         store.database.connection.execute(f"DROP TABLE {later}")
     for column in ("kind", "changed_by", "alone"):
         store.database.connection.execute(f"ALTER TABLE trials DROP COLUMN {column}")
@@ -235,6 +242,7 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
         assert (reader.relevance(), reader.mattering(), reader.not_changed()) == (None, None, ())
         assert Mails(reader.database).all() == ()
         assert (reader.taken(), reader.baselines()) == ({}, ())
+        assert reader.bisection() == examples.bisection()
     known = replace(trials[1], fault=Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1: error: no", (), cached=True))
     with Store.open(store.path) as writer:
         added = (known, measured, examples.stopped(5))
