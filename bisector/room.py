@@ -45,7 +45,7 @@ def _disk_files(settings: Settings, run_dir: Path) -> Iterator[tuple[Path, int]]
     """Where a file is made for a disk, with what a trial writes into it at most; elsewhere it stays sparse."""
     storage, traits = settings.storage, STACKS[settings.storage.stack]
     jobs = checks.job_count(settings.workload.job)
-    files_bytes = settings.workload.file_bytes * jobs * (checks.RUNS_PER_TRIAL if traits.cached else 1)
+    files_bytes = settings.workload.file_bytes * jobs * len(traits.runs)
     cache_bytes = storage.cache_bytes + storage.metadata_bytes if traits.cached else 0
     for name, disk in (("ssd", storage.ssd), ("hdd", storage.hdd)):
         place = run_dir if disk.path is None else Path(disk.path)

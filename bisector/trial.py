@@ -1,4 +1,4 @@
-"""The path of one commit on one host: build, boot, lay out, run twice; facts come back.
+"""The path of one commit on one host: build, boot, lay out, run the workload; facts come back.
 
 Nothing is decided here. A fault of the kernel ends the path and is one of the facts; a fault of
 ours is raised as :class:`bisector.errors.AttemptFailed`, so that it never becomes one.
@@ -29,7 +29,6 @@ from bisector.settings import STACKS, Settings, StorageSettings
 from bisector.storage import stacks
 from bisector.workload import runner
 
-RUN_NAMES = ("empty", "full")
 _STORAGE_DEADLINE_S = 300.0
 
 
@@ -38,8 +37,8 @@ class TrialRequest:
     """A commit to measure; ``measured_kernels`` gives the commit of each kernel content with figures.
 
     The first of ``compilers`` that builds it does; none means those of the settings, or the host's default.
-    ``stop`` says when the run that counts may end early; None is for whole runs. With ``alone`` there is one run, on
-    that disk without a cache.
+    ``stop`` says when the run that counts may end early; None is for whole runs. With ``alone`` the stack is that disk,
+    without a cache.
     """
 
     n: int
@@ -48,11 +47,6 @@ class TrialRequest:
     compilers: tuple[Compiler, ...] = ()
     stop: StopRule | None = None
     alone: Disk | None = None
-
-    @property
-    def run_names(self) -> tuple[str, ...]:
-        """The runs in order; the last one counts."""
-        return RUN_NAMES if self.alone is None else (self.alone.value,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +147,7 @@ class _Course:
                 with self._part("storage_s"):
                     stack = self._lay_out(machine)
             with machine.blamed(Stage.WORKLOAD), self._part("workload_s"):
-                for name in self.request.run_names:
+                for name in STACKS[self._storage.stack].runs:
                     self.runs.append(self._run(machine, stack, name, deadline))
 
     def _lay_out(self, machine: VirtualMachine) -> stacks.Stack:
@@ -170,14 +164,14 @@ class _Course:
 
     def _run(self, machine: VirtualMachine, stack: stacks.Stack, name: str, deadline: Deadline) -> Run:
         self._enter(Stage.WORKLOAD, f"{name} run")
-        last = name == self.request.run_names[-1]
+        last = name == STACKS[self._storage.stack].runs[-1]
         return runner.run_once(
             machine.guest,
             stack,
             self.bench.settings.workload,
             name=name,
             logs=self.logs / name,
-            keep_files=not last and STACKS[self._storage.stack].cached,
+            keep_files=not last,
             start_meter=lambda: ContentionMeter(machine.cpu_time_s).start(),
             on_sample=self.bench.tell,
             deadline_s=deadline.remaining_s,

@@ -46,6 +46,22 @@ def refused(record: RecordedRun, output: pytest.CaptureFixture[str], *words: str
     return said
 
 
+def test_two_runs_of_one_disk_mean_what_they_meant(
+    record: RecordedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A disk without a cache has one run; until it had, its second one counted, and records have both."""
+    (tmp_path / "old").mkdir()
+    old = found(tmp_path / "old", {"storage.stack": "hdd"})
+    said = []
+    for one in (record, old):
+        assert run(one, "report") == 0
+        said.append(capsys.readouterr().out)
+    assert said[1].splitlines()[:12] == said[0].splitlines()[:12]
+    assert "every job of the full run read" in said[1]
+    assert "IOPS empty      IOPS full" in said[1]
+    assert "IOPS ssd" not in said[1]
+
+
 @pytest.mark.parametrize("form", ["text", "mail", "markdown", "json"])
 @pytest.mark.parametrize("state", [State.FOUND, State.STOPPED, State.FAILED, State.NARROWED])
 def test_each_format_of_each_state(

@@ -13,7 +13,7 @@ from bisector.model import Kernel, Trial
 from bisector.record.inputs import contents
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
-from bisector.settings import Settings, options
+from bisector.settings import STACKS, Settings, options
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class _Collected:
                 self.builds_s += [trial.kernel.build_s] if _built(trial) else []
         if _measured_with(ours) != _measured_with(theirs):
             return
-        for _, trial in _ran(here):
+        for _, trial in _ran(here, STACKS[theirs.storage.stack].runs):
             self.setups_s.append(trial.timings.boot_s + trial.timings.storage_s)
             self._runs_of(trial).append(trial.timings.workload_s)
         for sha, figures in Judging(theirs, here).figures.items():
@@ -117,8 +117,9 @@ def _built(trial: Trial) -> bool:
     return trial.kernel is not None and not trial.kernel.cached and not trial.same_sources
 
 
-def _ran(trials: Iterable[tuple[int, Trial]]) -> Iterator[tuple[int, Trial]]:
-    return ((n, trial) for n, trial in trials if trial.fault is None and trial.runs)
+def _ran(trials: Iterable[tuple[int, Trial]], runs: tuple[str, ...]) -> Iterator[tuple[int, Trial]]:
+    """The trials that took what one takes today; on a disk without a cache there were two runs once."""
+    return ((n, one) for n, one in trials if one.fault is None and tuple(run.name for run in one.runs) == runs)
 
 
 def _measured_with(settings: Settings) -> tuple[object, ...]:

@@ -12,20 +12,20 @@ from bisector.history.ranges import Range
 from bisector.history.search import Rules
 from bisector.history.simulation import Summary, search_for, simulate
 from bisector.history.world import BUILD_LEAST_MIN, BUILD_MOST_MIN, SETUP_MIN, Conditions, Durations
-from bisector.model import Direction, Relevance, Strategy
+from bisector.model import Direction, Disk, Relevance, Strategy
 from bisector.planning.experience import Experience
 from bisector.report import units
 from bisector.report.forecast import Forecast, Inputs, Quantity
-from bisector.settings import Settings
+from bisector.settings import STACKS, Settings
 
 _MIN_S = 60.0
 # Of the smallest configuration, measured on two cores: a file that changed, and everything.
 _SMALL_BUILD_S = (17.0, 280.0)
 _SPREAD = 0.10  # what a reading is believed to repeat within, as long as nothing was repeated
-_RUNS_PER_TRIAL = 2
-# The first run is always whole; of 40 s of the second a fast kernel's took 22, and a slow one's 33 with one fast known.
-_EARLY_ABOVE_SHARE = (1 + 22 / 40) / 2
-_EARLY_BELOW_SHARE = (1 + 33 / 40) / 2
+# Of the 40 s of the run that counts a fast kernel's took 22, and a slow one's 33 with one fast known; those before it
+# are always whole.
+_EARLY_ABOVE_SHARE = 22 / 40
+_EARLY_BELOW_SHARE = 33 / 40
 # At the factor that the bound gives to this share of their runs at least 9 of 10 searches are right, at its root at
 # most 8 of 10 (tests/history/test_bounds.py, 20 searches a spread).
 _SHARE_OF_RUNS = 0.6
@@ -149,7 +149,8 @@ def _trial_s(inputs: Inputs, build_s: float) -> float:
 
 def _baselines_s(asked: Asked, inputs: Inputs) -> float:
     """Each disk alone is a guest of its own, and one run."""
-    return 2 * inputs.setup_s.value + inputs.runs_s.value if asked.settings.bisect.baselines else 0.0
+    run_s = inputs.runs_s.value / len(STACKS[asked.settings.storage.stack].runs)
+    return len(Disk) * (inputs.setup_s.value + run_s) if asked.settings.bisect.baselines else 0.0
 
 
 def _inputs(asked: Asked, known: Experience) -> Inputs:
@@ -157,11 +158,12 @@ def _inputs(asked: Asked, known: Experience) -> Inputs:
     least_s, most_s = _SMALL_BUILD_S
     if settings.kernel.base_config is not None:
         least_s, most_s = BUILD_LEAST_MIN * _MIN_S, BUILD_MOST_MIN * _MIN_S
-    runs_s = _measured(
-        known.workloads_s, fmean, float(_RUNS_PER_TRIAL * settings.workload.runtime_s), "trial", "as asked for"
-    )
+    runs = len(STACKS[settings.storage.stack].runs)
+    runs_s = _measured(known.workloads_s, fmean, float(runs * settings.workload.runtime_s), "trial", "as asked for")
     old, new = (
-        runs_s if settings.workload.full_runs else _measured(seconds, fmean, runs_s.value * share, "trial")
+        runs_s
+        if settings.workload.full_runs
+        else _measured(seconds, fmean, runs_s.value * (runs - 1 + share) / runs, "trial")
         for seconds, share in ((known.below_s, _EARLY_BELOW_SHARE), (known.above_s, _EARLY_ABOVE_SHARE))
     )
     if settings.bisect.direction is Direction.REGRESSION:

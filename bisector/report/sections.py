@@ -76,7 +76,8 @@ def confirmation(report: Report) -> str:
 def terms_sentence(report: Report) -> str:
     """What the two words mean here."""
     view = report.bisection
-    last = view.trials[-1].trial.runs[-1].name if view.trials and view.trials[-1].trial.runs else "full"
+    names = [one.trial.runs[-1].name for one in view.trials if one.trial.runs]
+    last = clean(names[-1]) if names else "last"
     above, below = view.terms.new, view.terms.old
     if view.direction is Direction.REGRESSION:
         above, below = below, above

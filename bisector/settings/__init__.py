@@ -33,20 +33,24 @@ class StackTraits:
     """What a storage stack needs and what it is made of.
 
     ``files_on`` is the disk whose size bounds the file system: "ssd" or "hdd". ``suspects`` are the paths of its
-    drivers in the kernel's tree.
+    drivers in the kernel's tree. ``runs`` are the names of a trial's runs in order: the last one counts, and the ones
+    before it fill the cache and leave their files in it.
     """
 
     fragments: tuple[str, ...]
     files_on: str
     cached: bool
     suspects: tuple[str, ...]
+    runs: tuple[str, ...]
 
 
 _PLAIN_SUSPECTS = ("block", "drivers/block", "fs/ext4")  # ext4 on a virtio disk, nothing between them
 STACKS = {
-    "lvmcache": StackTraits(("vm", "storage-lvmcache"), files_on="hdd", cached=True, suspects=("drivers/md",)),
-    "ssd": StackTraits(("vm",), files_on="ssd", cached=False, suspects=_PLAIN_SUSPECTS),
-    "hdd": StackTraits(("vm",), files_on="hdd", cached=False, suspects=_PLAIN_SUSPECTS),
+    "lvmcache": StackTraits(
+        ("vm", "storage-lvmcache"), files_on="hdd", cached=True, suspects=("drivers/md",), runs=("empty", "full")
+    ),
+    "ssd": StackTraits(("vm",), files_on="ssd", cached=False, suspects=_PLAIN_SUSPECTS, runs=("ssd",)),
+    "hdd": StackTraits(("vm",), files_on="hdd", cached=False, suspects=_PLAIN_SUSPECTS, runs=("hdd",)),
 }
 
 

@@ -9,7 +9,6 @@ from bisector.errors import UserError
 from bisector.settings import EMBEDDED, STACKS, DiskSettings, Security, Settings, jobfile, usable_bytes
 from bisector.settings.kinds import duration_text, size_text
 
-RUNS_PER_TRIAL = 2  # empty cache, then full
 LVM_EXTENT_BYTES = 4 << 20  # vgcreate(8): the default physical extent size, to which LVs are rounded up
 _LVM_METADATA_LEAST_BYTES = 8 << 20  # lvmcache(7): cache metadata "with a minimum size of 8MiB"
 _FILESYSTEM_SHARE = 0.9  # what ext4 leaves for data beside journal, inode tables and bitmaps, rounded down
@@ -125,7 +124,7 @@ def _files_fit(settings: Settings) -> Iterator[Problem]:
     total = workload.file_bytes * jobs
     size = disk_bytes(_disks(settings)[traits.files_on])
     written = f"{jobs} jobs of {size_text(workload.file_bytes)} are {size_text(total)}"
-    kept = RUNS_PER_TRIAL if traits.cached else 1  # those of the first run stay, where there is a cache
+    kept = len(traits.runs)  # the files of a run that fills the cache stay
     over = f", {kept} times over" if kept > 1 else ""
     if size is not None and total * kept > size * _FILESYSTEM_SHARE:
         yield Problem(
@@ -156,12 +155,11 @@ def _baselines_fit(settings: Settings, written: str, total_bytes: int) -> Iterat
 
 
 def _deadlines_leave_time(settings: Settings) -> Iterator[Problem]:
-    runs_s = RUNS_PER_TRIAL * settings.workload.runtime_s
+    runs = len(STACKS[settings.storage.stack].runs)
+    runs_s = runs * settings.workload.runtime_s
     if settings.machine.trial_deadline_s <= runs_s:
-        yield Problem(
-            ("machine.trial_deadline", "workload.runtime"),
-            f"the {RUNS_PER_TRIAL} runs of a trial alone take {duration_text(runs_s)}",
-        )
+        what = f"the {runs} runs of a trial alone take" if runs > 1 else "the run of a trial alone takes"
+        yield Problem(("machine.trial_deadline", "workload.runtime"), f"{what} {duration_text(runs_s)}")
 
 
 def mail_is_private(settings: Settings) -> Iterator[Problem]:

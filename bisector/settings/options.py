@@ -165,7 +165,7 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     traits = STACKS[values["storage.stack"]]
     auto = (ground, *traits.fragments)
     names = values["kernel.fragments"]
-    runs_s = checks.RUNS_PER_TRIAL * values["workload.runtime_s"]
+    runs_s = len(traits.runs) * values["workload.runtime_s"]
     return {
         **values,
         "bisect.terms": values["bisect.terms"] or _DEFAULT_TERMS[values["bisect.direction"]],

@@ -178,6 +178,23 @@ def test_other_hosts_and_weak_evidence_do_not_count(place: Place) -> None:
     assert known.spread is None
 
 
+def test_a_disk_without_a_cache_has_one_run(place: Place) -> None:
+    """Its trials once had two, and took as long; what they read counts."""
+    ssd = options.load({"storage.stack": "ssd"}, directory=Path("/")).settings
+    two = place.trial("c0", 1000)
+    one = replace(place.trial("c16", 4000), runs=(replace(two.runs[-1], name="ssd"),), timings=TIMINGS)
+    where = place.run("ssd", two, one, settings=ssd)
+    known = experience(ssd, host_id(), [where])
+    assert len(known.workloads_s) == 1
+    assert set(known.figures) == {place.shas["c0"], place.shas["c16"]}
+
+
+@pytest.mark.parametrize(("stack", "seconds"), [("lvmcache", (80, 62, 73)), ("ssd", (40, 22, 33))])
+def test_only_the_run_that_counts_is_shorter(place: Place, stack: str, seconds: tuple[float, ...]) -> None:
+    found = place.json("--stack", stack)
+    assert [found[key]["value"] for key in ("runs_s", "early_new_s", "early_old_s")] == pytest.approx(seconds)
+
+
 def test_a_run_that_cannot_be_read_is_passed_over(place: Place) -> None:
     (place.run("one", place.trial("c0", 1000)) / "record.sqlite").write_bytes(b"x" * 8192)
     place.output.readouterr()

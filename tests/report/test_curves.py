@@ -66,8 +66,8 @@ def test_smooth_curve_of_a_steady_pace_is_that_pace(size: int) -> None:
 def test_smooth_curve_stays_within_the_points_and_follows_a_step() -> None:
     step = np.concatenate((np.full(40, 500.0), np.full(40, 5000.0)))
     line = smooth(step)
-    assert line.min() >= 500
-    assert line.max() <= 5000
+    assert line.min() >= 500 * (1 - 1e-12)  # rounding is the CPU's
+    assert line.max() <= 5000 * (1 + 1e-12)
     assert line[:30] == pytest.approx(np.full(30, 500.0))
     assert line[-30:] == pytest.approx(np.full(30, 5000.0))
     assert 500 < line[40] < 5000

@@ -12,7 +12,7 @@ from bisector.report.blocks import Column, Listing, Table
 from bisector.report.compare import Metric, change, metric_line
 from bisector.report.document import Basis
 from bisector.report.formats import RENDERERS, Format
-from bisector.report.sections import sections
+from bisector.report.sections import sections, terms_sentence
 from bisector.report.status import TrialView
 from tests.report import documents, examples
 
@@ -187,6 +187,17 @@ def test_ends_without_a_commit_are_no_part_of_history_and_no_side() -> None:
     assert "no commit: the new end without 3a5b3c7d9e1f" in table.remarks[-1]
     assert made.comparison is not None
     assert made.comparison.before.commit == examples.COMMITS[2]
+
+
+def test_the_run_that_counts_is_named_as_it_is_called() -> None:
+    """Also when the last trial had no run."""
+    view = examples.found()
+    runs = (replace(view.trials[0].trial.runs[-1], name="ssd"),)
+    ran = replace(view.trials[0], trial=replace(view.trials[0].trial, runs=runs))
+    not_run = replace(ran, trial=replace(ran.trial, runs=()))
+    for trials, name in (((ran,), "ssd"), ((ran, not_run), "ssd"), ((not_run,), "last")):
+        said = terms_sentence(documents.document(replace(view, trials=trials)))
+        assert f"every job of the {name} run read at more than" in said
 
 
 def test_words_for_the_sides_are_told_the_right_way_round() -> None:

@@ -60,6 +60,7 @@ def test_quick_is_the_default() -> None:
     assert found.kernel.fragments == ("tiny", "vm", "storage-lvmcache")
     assert found.kernel.jobs == len(os.sched_getaffinity(0))
     assert found.machine.trial_deadline_s == 2 * 40 + 900
+    assert from_argv("--stack", "ssd").settings.machine.trial_deadline_s == 40 + 900
     assert set(effective.origins.values()) == {"profile quick"}
 
 
@@ -356,7 +357,11 @@ BAD_FLAGS = {
                       r" 1GiB .*: 2 jobs of 500MiB are 1000MiB, 2 times over; a file system on 1GiB has no room"),
     "files and ssd": (["--stack", "ssd", "--file-size", "256MiB"], r"storage\.ssd\.size = 512MiB .* no room for that"),
     "files in cache": (["--file-size", "16MiB"], r"storage\.cache_size = 64MiB .* 32MiB, which never fills the cache"),
-    "deadline": (["--set", "machine.trial_deadline=80s"], r"^machine\.trial_deadline = 80s .* alone take 80s"),
+    "deadline": (["--set", "machine.trial_deadline=80s"], r"^machine\.trial_deadline = 80s .* the 2 runs .* take 80s"),
+    "deadline of one run": (
+        ["--stack", "hdd", "--set", "machine.trial_deadline=40s"],
+        r"^machine\.trial_deadline = 40s .* the run of a trial alone takes 40s",
+    ),
 }  # fmt: skip
 
 
