@@ -12,6 +12,7 @@ keyword-only arguments does not survive a process boundary.
 """
 
 from bisector.model import Fault, FaultKind, Stage, Trial
+from bisector.printable import clean
 
 
 class BisectorError(Exception):
@@ -83,13 +84,17 @@ class Interrupted(BisectorError):
 
 
 class KernelFault(BisectorError):
-    """The kernel under test cannot be judged: it does not build, boot or survive the workload."""
+    """The kernel under test cannot be judged: it does not build, boot or survive the workload.
+
+    ``reason`` and ``tail`` are often its own words, and go on record: they are cleaned here.
+    """
 
     exit_code = 4
 
     def __init__(
         self, stage: Stage, kind: FaultKind, reason: str, tail: tuple[str, ...] = (), cached: bool = False
     ) -> None:
+        reason, tail = clean(reason), tuple(map(clean, tail))
         super().__init__(reason)
         self.args = (stage, kind, reason, tail, cached)
         self.stage = stage

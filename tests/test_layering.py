@@ -22,7 +22,8 @@ FOUNDATION = frozenset(
     {
         *within(
             "bisector",
-            "errors figures model events deadline process steps resources keeping findings packages hostfiles",
+            "errors figures model events deadline process steps resources keeping findings packages hostfiles"
+            " printable",
         ),
         *within("bisector.settings", "kinds configfile jobfile"),
         "bisector.bisection.compilers",

@@ -128,6 +128,16 @@ def test_fault_of_a_kernel_is_a_plain_record_too() -> None:
     assert str(raised) == "x.c:1: error: no"
 
 
+def test_fault_of_a_kernel_is_of_printable_words() -> None:
+    said = "\x1b]52;c;c3Rvcnk=\x07boot\x9b2J\u202efault\tx" + "y" * 5000
+    raised = KernelFault(Stage.BOOT, FaultKind.PANIC, said, (said, "\x1b[31mred\x1b[0m"))
+    assert raised.reason.startswith("bootfault x")
+    assert len(raised.reason) <= 4000
+    assert raised.reason.isprintable()
+    assert raised.tail == (raised.reason, "red")
+    assert pickle.loads(pickle.dumps(raised)).args == raised.args
+
+
 @pytest.mark.parametrize(
     ("direction", "above", "side"),
     [

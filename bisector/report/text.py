@@ -5,20 +5,16 @@ matter. Everything that came from a commit, a kernel or a guest passes :func:`cl
 subject line moves the cursor or recolours the screen.
 """
 
-import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from bisector import printable
 from bisector.model import Verdict
+from bisector.printable import ELLIPSIS
 
-# ECMA-48: CSI sequences, OSC strings (titles, hyperlinks), other two-character escapes.
-_ESCAPES = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)|\x1b[ -/]*[0-~]"
-)
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-ELLIPSIS = "…"
+clean = printable.clean
 
 
 class Role(StrEnum):
@@ -53,26 +49,6 @@ class Span(NamedTuple):
 
 
 Line = tuple[Span, ...]
-
-
-def clean(text: str) -> str:
-    """One printable line: escape sequences gone, white space plain, all else invisible replaced.
-
-    That covers control characters, bidirectional overrides and the lone surrogates of subjects
-    that are not UTF-8.
-    """
-    if text.isprintable():
-        return text
-    return "".join(_visible(char) for char in _ESCAPES.sub("", text))
-
-
-def _visible(char: str) -> str:
-    if char.isprintable():
-        return char
-    if char.isspace():
-        return " "
-    # Format characters (joiners, directions) have no width of their own: nothing replaces them.
-    return "" if unicodedata.category(char) == "Cf" else _REPLACEMENT
 
 
 def _char_cells(char: str) -> int:
