@@ -4,19 +4,25 @@ paramiko waits without a time limit in several places (the answer to "exec", an 
 every such call runs in one worker thread while the caller's thread watches the clock and the
 guest; when either says stop, the connection is closed, which frees the worker. The output of a
 running command is read by the caller's thread itself, which sleeps in select(2) meanwhile.
+
+The guest runs the kernel under test, and is not trusted: whatever it sends is bounded, and only
+regular files are copied out of it.
 """
 
 import codecs
 import logging
+import os
 import re
 import select
+import stat
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, BinaryIO, Self, TypeVar
 
 import fabric
 import paramiko
@@ -37,6 +43,9 @@ _QUESTION_S = 30.0
 _COPY_S = 120.0
 _HANG_UP_S = 2.0
 _CHUNK_BYTES = 65536
+_LONGEST_LINE = 65536
+_ANSWER_BYTES = 65536
+_MIB = 1 << 20
 
 # paramiko prints tracebacks of its own when a peer goes away; what happened is in the exceptions.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -63,26 +72,47 @@ class GuestCopyFailed(GuestError):
     """The guest is there and a file could not be copied to or from it."""
 
 
+class GuestNonsense(GuestError):
+    """The guest is there and sends what no sound one does: too much of it, or no answer to what was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The most that is taken from a guest: of one file, and of the output of one command (both streams together)."""
+
+    file_bytes: int = 64 * _MIB
+    output_bytes: int = 64 * _MIB
+
+
 class Guest:
     """A connection to a guest; implements :class:`bisector.model.Shell`.
 
     ``watch`` is called about five times a second while the guest is waited for; what it raises
     (a :class:`bisector.errors.KernelFault` when the console shows a panic) ends the wait at once.
-    Every method raises :class:`GuestLost` or :class:`GuestTimeout` when it is not answered.
+    Every method raises :class:`GuestLost` or :class:`GuestTimeout` when it is not answered, and
+    :class:`GuestNonsense` when more comes than ``bounds`` allow.
     """
 
-    def __init__(self, connection: Any, watch: Watch) -> None:
+    def __init__(self, connection: Any, watch: Watch, bounds: Bounds) -> None:
         self._connection = connection
         self._watch = watch
+        self._bounds = bounds
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="guest")
 
     @classmethod
-    def connect(cls, port: int, image: GuestImage, deadline: Deadline, watch: Watch = lambda: None) -> Self:
+    def connect(
+        cls,
+        port: int,
+        image: GuestImage,
+        deadline: Deadline,
+        watch: Watch = lambda: None,
+        bounds: Bounds = Bounds(),
+    ) -> Self:
         """Log in as root on the loopback port; to be called once the guest has said it is ready.
 
         Raises :class:`GuestRefused` for keys, :class:`GuestLost` and :class:`GuestTimeout`.
         """
-        guest = cls(_connection(port, image, deadline), watch)
+        guest = cls(_connection(port, image, deadline), watch, bounds)
         try:
             guest._ask(guest._connection.open, deadline)
         except BaseException:
@@ -108,17 +138,27 @@ class Guest:
         return self.stream(command, lambda line: None, deadline_s)
 
     def stream(self, command: str, on_line: Callable[[str], None], deadline_s: float) -> CommandResult:
-        """Run to the end, handing over each line of standard error (CR ends one too) as it comes."""
+        """Run to the end, handing over each line of standard error (CR ends one too) as it comes.
+
+        A line longer than 64 KiB is handed over in pieces.
+        """
+        return self._stream(command, on_line, deadline_s, self._bounds.output_bytes)
+
+    def _stream(
+        self, command: str, on_line: Callable[[str], None], deadline_s: float, most_bytes: int
+    ) -> CommandResult:
         deadline = Deadline(f"the end of `{command}` in the guest", deadline_s)
         channel = self._ask(lambda: self._start(command), deadline)
         stdout, stderr = _Text(), _Text(on_line)
         try:
             while not self._finished(channel):
                 self._rest(channel, deadline)
-                while channel.recv_ready():
+                if channel.recv_ready():
                     stdout.feed(channel.recv(_CHUNK_BYTES))
-                while channel.recv_stderr_ready():
+                if channel.recv_stderr_ready():
                     stderr.feed(channel.recv_stderr(_CHUNK_BYTES))
+                if stdout.read_bytes + stderr.read_bytes > most_bytes:
+                    raise GuestNonsense(f"the guest wrote more than {_size(most_bytes)} of output: `{command}`")
             return CommandResult(command, channel.recv_exit_status(), stdout.end(), stderr.end())
         except (paramiko.SSHException, EOFError) as error:
             raise GuestLost(f"the connection to the guest broke during `{command}`") from error
@@ -132,14 +172,32 @@ class Guest:
         self._ask(lambda: self._live().put(BytesIO(text.encode()), remote), deadline, GuestCopyFailed)
 
     def get(self, remote: str, local: Path) -> None:
-        """Copy a file out of the guest; raises :class:`GuestCopyFailed`."""
+        """Copy a regular file out of the guest, into one that is not there yet; a link's end has no say in where.
+
+        Raises :class:`GuestCopyFailed`, :class:`GuestNonsense` for what is no regular file or larger than the bound,
+        and :class:`InfraError` when ``local`` is there already or cannot be written.
+        """
         deadline = Deadline(f"the copy of {remote} out of the guest", _COPY_S)
-        try:
-            with local.open("wb") as file:
-                self._ask(lambda: self._live().get(remote, file), deadline, GuestCopyFailed)
-        except BaseException:
-            local.unlink(missing_ok=True)  # half a file is worse than none
-            raise
+        with _new_file(local) as file:
+            try:
+                self._ask(lambda: self._copy(remote, file), deadline, GuestCopyFailed)
+            except BaseException:
+                local.unlink(missing_ok=True)  # half a file is worse than none
+                raise
+
+    def _copy(self, remote: str, file: BinaryIO) -> None:
+        """Ask what it is before it is opened: opening a FIFO would wait, and a device never ends."""
+        sftp, most = self._live().sftp(), self._bounds.file_bytes
+        _check_copied(remote, sftp.stat(remote), most)
+        with sftp.open(remote, "rb") as source:
+            size = _check_copied(remote, source.stat(), most)
+            source.prefetch(size)
+            copied = 0
+            while data := source.read(_CHUNK_BYTES):
+                copied += len(data)
+                if copied > most:  # whatever it said before
+                    raise GuestNonsense(f"{remote} in the guest has more than {_size(most)}")
+                file.write(data)
 
     def boot_id(self) -> str:
         """The kernel's random name of this boot (random(4))."""
@@ -151,10 +209,15 @@ class Guest:
 
     def build_id(self) -> str:
         """The GNU build-id of the running vmlinux in hex; empty when the kernel has none or hides it."""
-        return notes.build_id(bytes.fromhex(self._answer("od -An -v -tx1 /sys/kernel/notes || true")))
+        command = "od -An -v -tx1 /sys/kernel/notes || true"
+        answer = self._answer(command)
+        try:
+            return notes.build_id(bytes.fromhex(answer))
+        except ValueError as error:
+            raise GuestNonsense(f"`{command}` in the guest printed no bytes in hex: {answer[:100]!r}") from error
 
     def _answer(self, command: str) -> str:
-        result = self.run(command, _QUESTION_S)
+        result = self._stream(command, lambda line: None, _QUESTION_S, _ANSWER_BYTES)
         if result.exit_status != 0:
             raise GuestError(f"`{command}` in the guest: exit status {result.exit_status}: {result.stderr.strip()}")
         return result.stdout.strip()
@@ -207,6 +270,8 @@ class Guest:
         except OSError as error:
             kind = failed if self._connection.is_connected else GuestLost
             raise kind(f"{deadline.what} failed: {error}") from error
+        except (paramiko.SFTPError, UnicodeDecodeError) as error:  # no SFTP at all, or a name that is no text
+            raise failed(f"{deadline.what} failed: {error}") from error
         except (paramiko.SSHException, EOFError) as error:
             raise GuestLost(f"{deadline.what} failed: {error or 'the connection broke'}") from error
 
@@ -234,13 +299,18 @@ class _Text:
         self._on_line = on_line
         self._all: list[str] = []
         self._begun = ""
+        self.read_bytes = 0
 
     def feed(self, data: bytes, final: bool = False) -> None:
+        self.read_bytes += len(data)
         text = self._decoder.decode(data, final)
         self._all.append(text)
         if self._on_line is not None:
             first, *others = re.split(r"\r\n|\r|\n", text)
             *lines, self._begun = self._begun + first, *others
+            if len(self._begun) > _LONGEST_LINE:
+                lines.append(self._begun)
+                self._begun = ""
             for line in lines:
                 self._on_line(line)
 
@@ -286,3 +356,26 @@ def _done(future: "Future[T]", within_s: float) -> bool:
     with suppress(TimeoutError):
         future.exception(timeout=within_s)
     return future.done()
+
+
+def _new_file(path: Path) -> BinaryIO:
+    """A file that was not there, and is no link to another one; raises :class:`InfraError`."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise InfraError(f"cannot make {path}: {error.strerror}", f"ls -ld {path.parent}") from error
+    return os.fdopen(descriptor, "wb")
+
+
+def _check_copied(remote: str, attributes: paramiko.SFTPAttributes, most_bytes: int) -> int:
+    """The size in bytes of what may be copied; raises :class:`GuestNonsense`."""
+    if not stat.S_ISREG(attributes.st_mode or 0):
+        raise GuestNonsense(f"{remote} in the guest is not a regular file")
+    size = attributes.st_size or 0
+    if size > most_bytes:
+        raise GuestNonsense(f"{remote} in the guest has {_size(size)}, more than {_size(most_bytes)}")
+    return size
+
+
+def _size(size: int) -> str:
+    return f"{size / _MIB:,.0f} MiB" if size >= _MIB else f"{size:,} bytes"

@@ -24,7 +24,7 @@ from bisector.machine.connection import open_hypervisor
 from bisector.machine.console import ALIVE_LINE, Console
 from bisector.machine.definition import DomainSpec, command_line
 from bisector.machine.domain import Domain
-from bisector.machine.guest import Guest, GuestError, GuestLost, GuestTimeout
+from bisector.machine.guest import Guest, GuestError, GuestLost, GuestNonsense, GuestTimeout
 from bisector.machine.host import free_port, host_facts
 from bisector.machine.hypervisor import Hypervisor
 from bisector.machine.image import GuestImage, build_image, overlay, own_image
@@ -170,6 +170,8 @@ class VirtualMachine:
         self._watch.stage = stage
         try:
             yield
+        except GuestNonsense as error:  # it answers: no host and no network makes a file endless
+            raise KernelFault(stage, FaultKind.COMMAND_FAILED, str(error), self._watch.console.tail()) from error
         except GuestError as error:
             self._look_for_last_words()
             if self._answers():

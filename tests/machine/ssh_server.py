@@ -21,6 +21,7 @@ class SshServer:
         self.host_key, self.authorized, self.files = host_key, authorized, files
         self.connections = 0
         self.answer_exec = True
+        self.told: paramiko.SFTPAttributes | None = None  # of every file, whatever it is
         self.released = threading.Event()
         self.transports: list[paramiko.Transport] = []
         self.threads: list[threading.Thread] = []
@@ -74,7 +75,7 @@ class SshServer:
             self.connections += 1
             transport = paramiko.Transport(connection)
             transport.add_server_key(self.host_key)
-            transport.set_subsystem_handler("sftp", paramiko.SFTPServer, _Files, self.files)
+            transport.set_subsystem_handler("sftp", paramiko.SFTPServer, _Files, self)
             self.transports.append(transport)
             try:
                 transport.start_server(server=_Root(self))
@@ -130,19 +131,22 @@ class _Root(paramiko.ServerInterface):
 
 
 class _Files(paramiko.SFTPServerInterface):
-    def __init__(self, server: paramiko.ServerInterface, root: Path) -> None:
+    def __init__(self, server: paramiko.ServerInterface, owner: SshServer) -> None:
         super().__init__(server)
-        self.root = root
+        self.owner = owner
 
     def _local(self, path: str) -> Path:
-        return self.root / path.lstrip("/")
+        return self.owner.files / path.lstrip("/")
+
+    def _attributes(self, status: os.stat_result) -> paramiko.SFTPAttributes:
+        return self.owner.told or paramiko.SFTPAttributes.from_stat(status)
 
     def canonicalize(self, path: str) -> str:
         return path
 
     def stat(self, path: str) -> paramiko.SFTPAttributes | int:
         try:
-            return paramiko.SFTPAttributes.from_stat(self._local(path).stat())
+            return self._attributes(self._local(path).stat())
         except OSError as error:
             return paramiko.SFTPServer.convert_errno(error.errno or 0)
 
@@ -153,7 +157,7 @@ class _Files(paramiko.SFTPServerInterface):
             return paramiko.SFTPServer.convert_errno(error.errno or 0)
         handle = paramiko.SFTPHandle(flags)
         handle.writefile = handle.readfile = file  # type: ignore[attr-defined] # paramiko's documented way; its stubs lack it
-        handle.stat = lambda: paramiko.SFTPAttributes.from_stat(os.fstat(file.fileno()))  # type: ignore[method-assign] # as paramiko's own demo
+        handle.stat = lambda: self._attributes(os.fstat(file.fileno()))  # type: ignore[method-assign] # as paramiko's own demo
         return handle
 
 

@@ -1,5 +1,7 @@
+import os
 import pickle
 import socket
+import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +13,16 @@ import pytest
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, KernelFault
 from bisector.machine import notes
-from bisector.machine.guest import Guest, GuestCopyFailed, GuestError, GuestLost, GuestRefused, GuestTimeout
+from bisector.machine.guest import (
+    Bounds,
+    Guest,
+    GuestCopyFailed,
+    GuestError,
+    GuestLost,
+    GuestNonsense,
+    GuestRefused,
+    GuestTimeout,
+)
 from bisector.machine.image import GuestImage
 from bisector.model import FaultKind, Shell, Stage
 from bisector.process import run
@@ -269,3 +280,88 @@ def test_build_id_is_found_among_the_notes(before: bytes) -> None:
 @pytest.mark.parametrize("data", [b"", _GNU_BUILD_ID[:11], _LINUX], ids=["none", "cut short", "others only"])
 def test_no_build_id(data: bytes) -> None:
     assert notes.build_id(data) == ""
+
+
+# -- a guest that is not to be trusted ---------------------------------------------------------------------------------
+
+SMALL = Bounds(file_bytes=100_000, output_bytes=200_000)
+
+
+@pytest.fixture
+def bounded(server: SshServer, keys: Path) -> Iterator[Guest]:
+    with Guest.connect(server.port, image(keys), Deadline("SSH", 20), bounds=SMALL) as connected:
+        yield connected
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        pytest.param(lambda path: path.symlink_to("/dev/zero"), "not a regular file", id="endless device"),
+        pytest.param(os.mkfifo, "not a regular file", id="FIFO"),
+        pytest.param(lambda path: path.mkdir(), "not a regular file", id="directory"),
+        pytest.param(lambda path: path.write_bytes(bytes(100_001)), "100,001 bytes, more than 100,000", id="large"),
+    ],
+)
+def test_what_is_not_copied_out_of_a_guest(
+    bounded: Guest, server: SshServer, tmp_path: Path, make: Callable[[Path], object], why: str
+) -> None:
+    make(server.files / "fio.json")
+    with pytest.raises(GuestNonsense, match=why):
+        bounded.get("/fio.json", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    assert bounded.run("echo still here").stdout == "still here\n"
+
+
+def test_a_file_that_is_longer_than_it_says(
+    bounded: Guest, server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = paramiko.SFTPAttributes()
+    told.st_mode, told.st_size = stat.S_IFREG | 0o644, 10
+    monkeypatch.setattr(server, "told", told)
+    (server.files / "fio.json").symlink_to("/dev/zero")
+    with pytest.raises(GuestNonsense, match="more than 100,000 bytes"):
+        bounded.get("/fio.json", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("there", ["file", "link", "dangling link"])
+def test_a_copy_replaces_nothing(guest: Guest, server: SshServer, tmp_path: Path, there: str) -> None:
+    (server.files / "note").write_text("of the guest")
+    precious, copy = tmp_path / "precious", tmp_path / "copy"
+    if there != "dangling link":
+        precious.write_text("precious")
+    if there == "file":
+        precious.rename(copy)
+    else:
+        copy.symlink_to(precious)
+    with pytest.raises(InfraError, match="cannot make"):
+        guest.get("/note", copy)
+    assert there == "dangling link" or copy.read_text() == "precious"
+    assert not precious.exists() or precious.read_text() == "precious"
+
+
+@pytest.mark.parametrize("where", ["", ">&2"])
+def test_endless_output_ends(bounded: Guest, where: str) -> None:
+    heard: list[int] = []
+    with pytest.raises(GuestNonsense, match="more than 200,000 bytes of output: `yes"):
+        bounded.stream(f"yes {where}", lambda line: heard.append(len(line)), 60)
+    assert sum(heard) < 2 * SMALL.output_bytes
+    assert bounded.run("echo still here").stdout == "still here\n"
+
+
+def test_a_line_without_an_end_is_handed_over_in_pieces(guest: Guest) -> None:
+    pieces: list[int] = []
+    guest.stream("head -c 1000000 /dev/zero | tr '\\0' a >&2", lambda line: pieces.append(len(line)), 60)
+    assert sum(pieces) == 1_000_000
+    assert max(pieces) < 200_000
+
+
+def test_a_build_id_that_is_none(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guest, "_answer", lambda command: "no hex")
+    with pytest.raises(GuestNonsense, match="no bytes in hex: 'no hex'"):
+        guest.build_id()
+
+
+def test_an_answer_to_a_question_is_short(guest: Guest) -> None:
+    with pytest.raises(GuestNonsense, match="more than 65,536 bytes"):
+        guest._answer("head -c 100000 /dev/zero")
