@@ -2,19 +2,17 @@
 
 import hashlib
 import re
-from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from bisector.errors import UserError
-from bisector.workload.fio import Output, OutputUnreadable, parse_output
+from bisector.workload.fio import Output, OutputUnreadable, check_figures, parse_output
 from bisector.workload.fiotext import parse_text
 from bisector.workload.series import LogUnreadable, parse_iops_log
 
 _TEXT = re.compile(r"^(?:fio[- ])?\d+\.\d", re.MULTILINE)
 _LOG_NAME = re.compile(r".*_iops(?:\.\d+)?\.log")
 _MOST_BYTES = 256 << 20
-_GREATEST = 2**63  # of an integer that the record holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +65,11 @@ def read(path: Path) -> Read:
     is_json = _TEXT.search(text) is None and "{" in text
     try:
         output = parse_output(text) if is_json else parse_text(text)
+        check_figures(output)
     except OutputUnreadable as error:
         raise UserError(f"{path}:{error.line}: {error}") from error
-    _check_size(output, path)
+    if not output.jobs:
+        raise UserError(f"{path}: no job did anything")
     return Read(path, data, output)
 
 
@@ -83,20 +83,3 @@ def _check_log(text: str, path: Path) -> None:
     widths = {line.count(",") for line in lines}
     if not lines or len(widths) > 1 or not text.endswith("\n"):
         raise UserError(f"{path}:{max(len(lines), 1)}: the IOPS log is cut off or empty")
-
-
-def _check_size(output: Output, path: Path) -> None:
-    """What cannot be recorded was not measured, either."""
-    if not output.jobs:
-        raise UserError(f"{path}: no job did anything")
-    for figure in _figures(astuple(output)):
-        if not abs(figure) < _GREATEST:
-            raise UserError(f"{path}: {figure} is no figure of any machine")
-
-
-def _figures(value: object) -> Iterator[float]:
-    if isinstance(value, tuple):
-        for item in value:
-            yield from _figures(item)
-    elif isinstance(value, int | float):
-        yield value

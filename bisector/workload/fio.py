@@ -4,10 +4,11 @@ Everything here is a function of text; :mod:`bisector.workload.runner` runs fio.
 """
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -21,10 +22,17 @@ DIRECTIONS = ("read", "write", "trim")
 # fio's exit status after SIGINT, SIGTERM or SIGQUIT (backend.c, sig_int), without a failure of a job.
 INTERRUPTED = 128
 _P99 = 99.0
+# Of JSON that is read whole: 60 jobs with all their latency bins (--output-format=json+) have a tenth of it.
+_MOST_CHARACTERS = 16 << 20
+# Of an integer that the record holds. fio counts in 64 bits without a sign, and a counter that wrapped is near 2**64.
+_GREATEST = 2**63
+_LONGEST_NAME = 256
+_MOST_LINES = 1_000_000  # of one status, which has about 200 lines a job
+_QUOTED = 200
 SECOND_OUTPUT = "a second output of fio begins here: give each of them a file of its own"
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
-_NUMBER = re.compile(r"([\d.]+)([kKMG]?)")
+_NUMBER = re.compile(r"(\d{1,12}(?:\.\d{0,9})?)([kKMG]?)", re.ASCII)
 _DONE = re.compile(r"\[(\d+(?:\.\d+)?)%(?: done)?\]")
 _IOPS = re.compile(r"\[([^\[\]]+?) (?:IOPS|iops)\]")
 _SAYING = re.compile(r"^(?:fio: |Bad option|Did you mean)")
@@ -40,6 +48,10 @@ class OutputUnreadable(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+
+class FigureImpossible(OutputUnreadable):
+    """fio's output is complete, and a figure in it is none that a machine has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,21 +144,67 @@ def parse_output(text: str) -> Output:
     ``numjobs`` makes several jobs of one name: they become ``name/1``, ``name/2``. ``iops_mean``
     is fio's ``iops``, all I/Os over the whole run time: its ``iops_mean`` is a mean of samples
     that leaves out the intervals in which nothing was done. A percentile that fio was told not
-    to compute is None. Raises :class:`OutputUnreadable`.
+    to compute is None. Raises :class:`OutputUnreadable`, and of its kind :class:`FigureImpossible`.
     """
     document = _document(text)
     try:
-        jobs: list[_Json] = document["jobs"]
-        everywhere: _Json = document.get("global options", {})
-        names = told_apart([str(job["jobname"]) for job in jobs])
-        return Output(
-            version=str(document.get("fio version", "")),
-            jobs=tuple(one for name, job in zip(names, jobs, strict=True) for one in _job(name, job, everywhere)),
-            disks=tuple(map(_disk, document.get("disk_util", ()))),
-            ended_at=_time(document.get("timestamp")),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise OutputUnreadable(f"fio's JSON lacks what fio 3 writes: {error!r}") from error
+        output = _output(document)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, OSError) as error:
+        raise OutputUnreadable(f"fio's JSON lacks what fio 3 writes: {repr(error)[:_QUOTED]}") from error
+    check_figures(output)
+    return output
+
+
+def _output(document: _Json) -> Output:
+    jobs: list[_Json] = document["jobs"]
+    everywhere: _Json = document.get("global options", {})
+    names = told_apart([str(job["jobname"]) for job in jobs])
+    return Output(
+        version=str(document.get("fio version", "")),
+        jobs=tuple(one for name, job in zip(names, jobs, strict=True) for one in _job(name, job, everywhere)),
+        disks=tuple(map(_disk, document.get("disk_util", ()))),
+        ended_at=_time(document.get("timestamp")),
+    )
+
+
+def check_figures(output: Output) -> None:
+    """Raise :class:`FigureImpossible` for what no machine measures and no record holds.
+
+    That is what is below zero, infinite, no number, or 2**63 and more; and names longer than fio has room for.
+    """
+    for value in _values(astuple(output)):
+        if isinstance(value, str):
+            if len(value) > _LONGEST_NAME:
+                raise FigureImpossible(f"fio's output has a name of {len(value):,} letters")
+        elif not 0 <= value < _GREATEST:
+            raise _impossible(value)
+
+
+def _values(value: object) -> Iterator[str | int | float]:
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _values(item)
+    elif isinstance(value, str | int | float):
+        yield value
+
+
+def _impossible(value: object) -> FigureImpossible:
+    return FigureImpossible(f"fio's output has {str(value)[:_QUOTED]}, which is no figure of any machine")
+
+
+def _finite(text: str) -> float:
+    """A number with a point or an exponent; JSON has no infinity, but numbers that are too large for a float."""
+    if not math.isfinite(value := float(text)):
+        raise _impossible(text)
+    return value
+
+
+def _constant(name: str) -> float:
+    """What is no JSON, and Python would take: NaN and the infinities."""
+    raise _impossible(name)
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_constant)
 
 
 @dataclass(slots=True)
@@ -160,7 +218,7 @@ class StatusReader:
 
         One into which something else was written says nothing.
         """
-        if line == "{":
+        if line == "{" or len(self._lines) >= _MOST_LINES:
             self._lines = []
         self._lines.append(line)
         if line != "}":
@@ -177,12 +235,16 @@ def _document(text: str) -> _Json:
     start = text.find("{\n") if "{\n" in text else text.find("{")
     if start < 0:
         said = text.strip().splitlines()[-1:] or ["nothing"]
-        raise OutputUnreadable(f"fio wrote no JSON, but {said[0]!r}")
+        raise OutputUnreadable(f"fio wrote no JSON, but {said[0][:_QUOTED]!r}")
+    if len(text) > _MOST_CHARACTERS:
+        raise OutputUnreadable(f"fio's JSON has {len(text) >> 20} MiB, more than {_MOST_CHARACTERS >> 20}")
     try:
-        document, end = json.JSONDecoder().raw_decode(text, start)
+        document, end = _DECODER.raw_decode(text, start)
     except json.JSONDecodeError as error:
         message = f"fio's JSON is cut off or damaged at character {error.pos} of {len(text)}"
         raise OutputUnreadable(message, error.lineno) from error
+    except ValueError as error:  # a number of more digits than Python takes (sys.set_int_max_str_digits)
+        raise FigureImpossible(f"fio's JSON has a figure of thousands of digits: {error}") from error
     except RecursionError as error:
         raise OutputUnreadable("fio's JSON is nested deeper than fio nests") from error
     if not isinstance(document, dict):
@@ -216,7 +278,7 @@ def _job(name: str, job: _Json, everywhere: _Json) -> Iterator[JobFigures]:
 
 def _figures(name: str, direction: str, figures: _Json, job: _Json) -> JobFigures:
     latencies = tuple(one for kind in LatencyKind if (one := _latency(kind, figures)) is not None)
-    completion = next(one for one in latencies if one.kind is LatencyKind.COMPLETION)
+    completion = {one.kind: one for one in latencies}[LatencyKind.COMPLETION]
     deviation = figures.get("iops_stddev")
     return JobFigures(
         name=name,

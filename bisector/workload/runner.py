@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shlex
 import time
 from collections.abc import Callable
@@ -25,6 +26,13 @@ _OUTPUTS = "/tmp/bisector"  # noqa: S108 -- the guest's, where nobody else is
 _JOB = "job.fio"
 _JSON = "fio.json"
 _UPTIME = "@uptime "
+_SECONDS = re.compile(r"\d{1,12}(\.\d{1,9})?")  # /proc/uptime (proc_uptime(5))
+# fio names its logs after the job, or as write_iops_log says. Nothing here is a path, or hidden.
+_NAME = re.compile(r"[\w+(][\w.+ :,=@#%()\[\]-]*")
+_LONGEST_NAME_BYTES = 200
+_MOST_FILES = 256
+_MOST_BYTES = 256 << 20
+_READINGS = 2
 _TAIL_LINES = 20
 _PARSE_DEADLINE_S = 30.0
 _KIB = 1 << 10
@@ -67,13 +75,17 @@ class _Watch:
 
     def hear(self, line: str) -> None:
         if line.startswith(_UPTIME):
-            self.uptimes.append((time.monotonic(), float(line.removeprefix(_UPTIME))))
+            self._read_clock(line.removeprefix(_UPTIME))
         elif (status := fio.parse_status_line(line)) is not None:
             self.sample(status.iops, status.done_share)
         elif self.steered is not None and not line.startswith("fio: "):
             self.steered.hear(line)
         elif line.strip():
             self.tail = [*self.tail, line.strip()][-_TAIL_LINES:]
+
+    def _read_clock(self, seconds: str) -> None:
+        if _SECONDS.fullmatch(seconds) and len(self.uptimes) <= _READINGS:
+            self.uptimes.append((time.monotonic(), float(seconds)))
 
     def sample(self, iops: float, done_share: float) -> None:
         self.on_sample(IopsSample(self.run, iops, done_share))
@@ -85,7 +97,10 @@ class _Watch:
 
     @property
     def host_and_guest_s(self) -> tuple[float, float]:
-        """Elapsed time of the run by the host's clock and by the guest's."""
+        """Elapsed time of the run by the host's clock and by the guest's; raises :class:`KernelFault`."""
+        if len(self.uptimes) != _READINGS:
+            reason = f"the guest's clock was read {len(self.uptimes)} times around fio, and not {_READINGS}"
+            raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tuple(self.tail))
         (host_start, guest_start), (host_end, guest_end) = self.uptimes
         return host_end - host_start, guest_end - guest_start
 
@@ -208,9 +223,8 @@ def _jobs(
     shell: Shell, finished: CommandResult, watch: _Watch, settings: WorkloadSettings, logs: Path
 ) -> tuple[JobFigures, ...]:
     """Fetch what fio left and read it; fio's own errors come first, unreadable output last."""
-    left = [name for name in finished.stdout.splitlines() if name != _JOB]
-    for name in left:
-        shell.get(f"{_OUTPUTS}/{name}", logs / name)
+    left = _names(finished.stdout)
+    _fetch(shell, left, logs)
     # fio makes the file before it reads the job file: none or an empty one says the same.
     text = (logs / _JSON).read_text(encoding="utf-8", errors="replace") if _JSON in left else ""
     if watch.steered is not None:
@@ -228,7 +242,35 @@ def _jobs(
             raise _job_failed(job, watch, settings)
     if finished.exit_status not in well:
         raise _failed(finished, watch)
+    if not any(job.direction == "read" for job in jobs):
+        reason = "fio's output has no figures of a job that reads"
+        raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tuple(watch.tail))
     return jobs
+
+
+def _names(listed: str) -> tuple[str, ...]:
+    """The files that fio left, of which the guest says how they are called; raises :class:`KernelFault`."""
+    names = tuple(dict.fromkeys(name for name in listed.split("\n") if name not in ("", _JOB)))
+    if len(names) > _MOST_FILES:
+        raise _left_too_much(f"{len(names):,} files, and at most {_MOST_FILES} are fetched")
+    for name in names:
+        if not _NAME.fullmatch(name) or len(name.encode()) > _LONGEST_NAME_BYTES:
+            raise _left_too_much(f"a file called {name[:_LONGEST_NAME_BYTES]!r}, and names are of letters and digits")
+    return names
+
+
+def _fetch(shell: Shell, names: tuple[str, ...], logs: Path) -> None:
+    """Copy them into ``logs``, which has none of them yet; raises :class:`KernelFault`."""
+    fetched_bytes = 0
+    for name in names:
+        shell.get(f"{_OUTPUTS}/{name}", logs / name)
+        fetched_bytes += (logs / name).stat().st_size
+        if fetched_bytes > _MOST_BYTES:
+            raise _left_too_much(f"more than {_MOST_BYTES >> 20} MiB (log_avg_msec=500 in the job makes logs small)")
+
+
+def _left_too_much(what: str) -> KernelFault:
+    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, f"fio left {what}")
 
 
 def _job_failed(job: JobFigures, watch: _Watch, settings: WorkloadSettings) -> BisectorError:
@@ -261,7 +303,12 @@ def _failed(finished: CommandResult, watch: _Watch) -> BisectorError:
 
 
 def _unreadable(shell: Shell, error: fio.OutputUnreadable) -> BisectorError:
-    """Fio ended well and its output is cut off: a full disk in the guest, or a fault of ours."""
+    """Fio ended well and its output is cut off: a full disk in the guest, or a fault of ours.
+
+    What is complete and cannot be was told by the guest, whose clock and counters are its kernel's.
+    """
+    if isinstance(error, fio.FigureImpossible):
+        return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, str(error))
     free = shell.run(f"stat -f -c %a {_OUTPUTS}")
     if free.stdout.strip() == "0":
         return _guest_full()

@@ -1,5 +1,6 @@
 """fio's IOPS logs as time series (fio(1), "Log file formats")."""
 
+import math
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -11,6 +12,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 # The numbers in the third column are places in this list.
 _DIRECTIONS = ("read", "write", "trim")
 _LEAST_VALUES = 3
+_QUOTED = 200
 _LATE = 2.5
 _SMOOTHED_MS = 2500.0
 
@@ -93,6 +95,13 @@ def _converged_after_s(iops: Floats, step_ms: float, within_percent: float) -> f
 def _row(number: int, line: str) -> tuple[float, float, int]:
     words = line.split(",")
     try:
-        return float(words[0]), float(words[1]), int(words[2])
+        time_ms, value, direction = float(words[0]), float(words[1]), int(words[2])
     except (ValueError, IndexError) as error:
-        raise LogUnreadable(f"line {number} is not one of an fio log: {line.strip()!r}") from error
+        raise _unreadable(number, line) from error
+    if not (math.isfinite(time_ms) and math.isfinite(value)):
+        raise _unreadable(number, line)
+    return time_ms, value, direction
+
+
+def _unreadable(number: int, line: str) -> LogUnreadable:
+    return LogUnreadable(f"line {number} is not one of an fio log: {line.strip()[:_QUOTED]!r}")

@@ -129,3 +129,81 @@ def test_complaint_leaves_out_the_list_of_values() -> None:
 def test_command_line_and_variables() -> None:
     assert fio.argv("job.fio", "out.json")[-1] == "job.fio"
     assert fio.environment(1 << 20, 40, "/mnt") == {"FILE_SIZE": "1048576", "RUNTIME": "40", "DIRECTORY": "/mnt"}
+
+
+# -- a guest that prints what it likes ---------------------------------------------------------------------------------
+
+
+def changed(**figures: object) -> str:
+    """A good output with other figures of its first job's reads; a string stands as it is, without quotes."""
+    document = json.loads(PARTIAL)
+    document["jobs"][0]["read"].update({name: f"@{name}@" for name in figures})
+    text = json.dumps(document)
+    for name, value in figures.items():
+        text = text.replace(f'"@{name}@"', str(value))
+    return text
+
+
+@pytest.mark.parametrize("name", ["iops", "bw", "total_ios", "runtime", "iops_stddev"])
+@pytest.mark.parametrize(
+    "figure", [2**64 - 1, 2**63, -1, -1.5, "NaN", "Infinity", "-Infinity", "1e400", "-1e400", "9" * 5000]
+)
+def test_figures_that_no_machine_has(name: str, figure: object) -> None:
+    with pytest.raises(fio.FigureImpossible, match="figure") as caught:
+        fio.parse_json(changed(**{name: figure}))
+    assert len(str(caught.value)) < 400
+
+
+def test_the_largest_figure_that_can_be_recorded() -> None:
+    assert fio.parse_json(changed(total_ios=2**63 - 1))[0].total_ios == 2**63 - 1
+
+
+@pytest.mark.parametrize("figure", ['"nan"', "null", "[]", "{}", '"ten"'])
+def test_figures_that_are_no_numbers(figure: str) -> None:
+    with pytest.raises(fio.OutputUnreadable):
+        fio.parse_json(changed(iops=figure))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "nan",
+        "[" * 100_000,
+        '{"jobs":' * 100_000,
+        PARTIAL[: len(PARTIAL) // 2],
+        '{"jobs": [{"jobname": "a", "error": 0, "read": {"total_ios": 1, "iops": 1, "bw": 1, "runtime": 1}}]}',
+        '{"jobs": [1]}',
+        '{"jobs": {"a": 1}}',
+        '{"jobs": [], "timestamp": 1' + "0" * 30 + "}",
+        '{"jobs": [], "timestamp": 67768036191676800}',
+        changed(clat_ns='{"min": [], "max": 1, "mean": 1, "stddev": 1}'),
+        changed(clat_ns='{"min": 1, "max": 1, "mean": 1, "stddev": 1, "percentile": {"x": 1}}'),
+        PARTIAL.replace('"partial"', f'"{"long" * 100}"'),
+        PARTIAL.replace('"jobname" : "partial"', f'"jobname" : {"[" * 900 + "]" * 900}'),
+    ],
+)
+def test_output_of_other_shapes_is_a_short_sentence(text: str) -> None:
+    with pytest.raises(fio.OutputUnreadable) as caught:
+        fio.parse_json(text)
+    assert len(str(caught.value)) < 400
+
+
+def test_output_that_is_too_large_is_not_taken_apart() -> None:
+    with pytest.raises(fio.OutputUnreadable, match="fio's JSON has 20 MiB, more than 16"):
+        fio.parse_json("{" + " " * (20 << 20) + "}")
+
+
+@pytest.mark.parametrize(
+    "line", ["Jobs: 1 (f=1): [r(1)][.. IOPS]", "Jobs: 1 (f=1): [r(1)][r=1.2.3 IOPS]", "Jobs: [r=. IOPS]"]
+)
+def test_status_lines_that_are_garbled_are_no_error(line: str) -> None:
+    fio.parse_status_line(line)
+
+
+def test_a_status_without_an_end_is_forgotten() -> None:
+    reader = fio.StatusReader()
+    for _ in range(1_100_000):
+        reader.hear("x")
+    assert len(reader._lines) <= 1_000_000

@@ -1,5 +1,6 @@
 """A run in a guest that answers as a real one did."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -326,3 +327,104 @@ def test_a_job_with_a_ramp_is_never_ended_early(bench: Bench, tmp_path: Path) ->
     shell = FakeShell({FIO_RUNS: GOOD}, FILES)
     assert bench.run(shell, stop=CLEAR).stopped_early is None
     assert not any("--status-interval" in command for command in shell.commands)
+
+
+# -- a guest that is not to be trusted ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Copies(FakeShell):
+    """Notes what is copied out of it, and where to."""
+
+    copied: list[Path] = field(default_factory=list)
+
+    def get(self, remote: str, local: Path) -> None:
+        self.copied.append(local)
+        local.write_text(FILES.get(Path(remote).name, "of the guest"), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "{}/stolen",
+        "../stolen",
+        "a/b",
+        "..",
+        ".",
+        ".profile",
+        "-rf",
+        "a\tb",
+        "a\x1b[2J",
+        "a\u202eb",
+        "a\x00b",
+        "a" * 201,
+        "ü" * 101,
+    ],
+)
+def test_a_guest_does_not_say_where_its_files_go(bench: Bench, tmp_path: Path, name: str) -> None:
+    """All that is named here lies below the test's own directory, for the day on which this fails."""
+    name = name.format(tmp_path)
+    (tmp_path / "stolen").write_text("precious")
+    shell = Copies({FIO_RUNS: replace(GOOD, stdout=f"fio.json\njob.fio\n{name}\n")}, FILES)
+    with pytest.raises(KernelFault, match="fio left a file called") as caught:
+        bench.run(shell)
+    assert caught.value.stage is Stage.WORKLOAD
+    assert shell.copied == []
+    assert list(bench.logs.iterdir()) == []
+    assert (tmp_path / "stolen").read_text() == "precious"
+    assert caught.value.reason.isprintable()
+
+
+@pytest.mark.parametrize(
+    "name", ["rand read (4k)_iops.1.log", "größe_iops.1.log", "seq:read_lat.1.log", "a+b=c@d,e#f%g"]
+)
+def test_jobs_may_be_called_as_people_call_them(bench: Bench, name: str) -> None:
+    shell = Copies({FIO_RUNS: replace(GOOD, stdout=f"fio.json\njob.fio\n{name}\n")}, FILES)
+    bench.run(shell)
+    assert shell.copied == [bench.logs / "fio.json", bench.logs / name]
+
+
+def test_a_guest_with_a_million_files(bench: Bench) -> None:
+    names = "".join(f"{n}.log\n" for n in range(100_000))
+    shell = Copies({FIO_RUNS: replace(GOOD, stdout=f"fio.json\n{names}")}, FILES)
+    with pytest.raises(KernelFault, match="fio left 100,001 files"):
+        bench.run(shell)
+    assert shell.copied == []
+
+
+def test_files_that_are_large_together(bench: Bench) -> None:
+    class Large(Copies):
+        def get(self, remote: str, local: Path) -> None:
+            super().get(remote, local)
+            os.truncate(local, 60 << 20)
+
+    names = "".join(f"{n}.log\n" for n in range(100))
+    shell = Large({FIO_RUNS: replace(GOOD, stdout=names)})
+    with pytest.raises(KernelFault, match="fio left more than 256 MiB"):
+        bench.run(shell)
+    assert len(shell.copied) == 5
+
+
+@pytest.mark.parametrize(
+    "clock",
+    ["nan", "inf", "1e400", "", "-1", "ten", "9" * 5000, "10.0\n@uptime 11.0"],
+)
+def test_a_guests_clock_that_is_none(bench: Bench, clock: str) -> None:
+    answer = replace(GOOD, stderr=GOOD.stderr.replace("@uptime 10.00", f"@uptime {clock}"))
+    with pytest.raises(KernelFault, match="clock was read"):
+        bench.run(FakeShell({FIO_RUNS: answer}, FILES))
+
+
+@pytest.mark.parametrize("figure", ["18446744073709551615", "-1", "NaN", "Infinity", "-Infinity", "1e400", "9" * 5000])
+def test_figures_that_no_machine_has_are_the_kernels(bench: Bench, figure: str) -> None:
+    files = {**FILES, "fio.json": FILES["fio.json"].replace('"total_ios" : 39268', f'"total_ios" : {figure}', 1)}
+    with pytest.raises(KernelFault, match="figure") as caught:
+        bench.run(FakeShell({FIO_RUNS: GOOD, "stat -f": Answer("77\n")}, files))
+    assert caught.value.kind is FaultKind.COMMAND_FAILED
+    assert len(caught.value.reason) < 400
+
+
+def test_an_output_without_a_job_that_reads(bench: Bench) -> None:
+    files = {"fio.json": '{"fio version": "fio-3.33", "jobs": []}'}
+    with pytest.raises(KernelFault, match="no figures of a job that reads"):
+        bench.run(FakeShell({FIO_RUNS: replace(GOOD, stdout="fio.json\n")}, files))
