@@ -52,7 +52,7 @@ def run_steps(shell: Shell, steps: Sequence[Step], deadline_s: float) -> tuple[s
     Raises what the failed step's ``blame`` makes of it, and what the shell itself raises.
     """
     finished = shell.run(_script(steps), deadline_s)
-    stdout, stderr = _split(finished.stdout), _split(finished.stderr)
+    stdout, stderr = _split(finished.stdout, len(steps)), _split(finished.stderr, len(steps))
     if finished.exit_status != 0 or len(stdout) < len(steps):
         last = max(len(stdout) - 1, 0)
         raise steps[last].blame(
@@ -70,11 +70,11 @@ def _script(steps: Sequence[Step]) -> str:
     return "\n".join(("exec </dev/null", "export LC_ALL=C", *marked))
 
 
-def _split(output: str) -> tuple[str, ...]:
-    """The text after each mark, in order."""
+def _split(output: str, count: int) -> tuple[str, ...]:
+    """The text after each mark, in order; there are no more than ``count``, whatever the guest prints."""
     parts: list[list[str]] = []
     for line in output.splitlines():
-        if line == f"{_MARK} {len(parts)}":
+        if len(parts) < count and line == f"{_MARK} {len(parts)}":
             parts.append([])
         elif parts:
             parts[-1].append(line)

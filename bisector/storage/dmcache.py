@@ -1,14 +1,18 @@
 """dm-cache's table and status lines (Documentation/admin-guide/device-mapper/cache.rst)."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from bisector.figures import CacheStatus
 
 _MODES = ("writeback", "writethrough", "passthrough")
+_NAMED = re.compile(r"(\S+) (\d+) (\d+)")
 _DEVICE_NUMBER = re.compile(r"\((\d+),\s*(\d+)\)")
 _TABLE_DEVICES = 3
+_GREATEST = 2**63  # of an integer that the record holds; the kernel's counters have 32 bits, or are block numbers
+_QUOTED = 200
+_LONGEST_LINE = 4096  # what the kernel has room for is about as long (drivers/md/dm-ioctl.c), what it writes is shorter
 
 
 class CacheUnusable(Exception):
@@ -45,14 +49,14 @@ def parse_status(line: str) -> CacheTarget:
     try:
         return _read_status(iter(_arguments(line)))
     except (ValueError, StopIteration) as error:
-        raise CacheUnusable(f"not a dm-cache status line: {line.strip()!r}") from error
+        raise CacheUnusable(f"not a dm-cache status line: {_quoted(line)}") from error
 
 
 def parse_table(line: str) -> CacheDevices:
     """Read ``dmsetup table DEVICE``; raises :class:`CacheUnusable`."""
     words = _arguments(line)
     if len(words) < _TABLE_DEVICES:
-        raise CacheUnusable(f"not a dm-cache table line: {line.strip()!r}")
+        raise CacheUnusable(f"not a dm-cache table line: {_quoted(line)}")
     return CacheDevices(*words[:_TABLE_DEVICES])
 
 
@@ -60,41 +64,61 @@ def parse_dependencies(deps: str, names: str) -> dict[str, tuple[str, ...]]:
     """What each dm device lies on, by ``major:minor``.
 
     ``deps`` is ``dmsetup deps``, ``names`` is ``dmsetup info -c --noheadings --separator ' '
-    -o name,major,minor``, both of all devices.
+    -o name,major,minor``, both of all devices. Raises :class:`CacheUnusable`.
     """
-    numbers = {name: f"{major}:{minor}" for name, major, minor in (line.split() for line in names.splitlines())}
+    numbers = {}
+    for line in names.splitlines():
+        if (named := _NAMED.fullmatch(line.strip())) is None:
+            raise CacheUnusable(f"not a line of dmsetup info: {_quoted(line)}")
+        numbers[named[1]] = f"{named[2]}:{named[3]}"
     below = {}
     for line in deps.splitlines():
         name, _, devices = line.partition(":")
+        if name.strip() not in numbers:
+            raise CacheUnusable(f"dmsetup deps names a device that dmsetup info does not: {_quoted(line)}")
         below[numbers[name.strip()]] = tuple(f"{major}:{minor}" for major, minor in _DEVICE_NUMBER.findall(devices))
     return below
 
 
-def disks_below(device: str, below: dict[str, tuple[str, ...]]) -> set[str]:
-    """The devices at the bottom, those that are not device-mapper's."""
-    if device not in below:
-        return {device}
-    return {disk for lower in below[device] for disk in disks_below(lower, below)}
+def disks_below(device: str, below: Mapping[str, tuple[str, ...]]) -> set[str]:
+    """The devices at the bottom, those that are not device-mapper's; none where devices lie on each other in a ring."""
+    bottom, seen, waiting = set(), {device}, [device]
+    while waiting:
+        upper = waiting.pop()
+        if upper not in below:
+            bottom.add(upper)
+            continue
+        lower = set(below[upper]) - seen
+        seen |= lower
+        waiting += lower
+    return bottom
 
 
 def _arguments(line: str) -> list[str]:
     """The words after ``START LENGTH cache``, with or without the device's name before it."""
+    if len(line) > _LONGEST_LINE:
+        raise CacheUnusable(f"a line of {len(line):,} characters about a cache: {_quoted(line)}")
     words = line.split()
     if "cache" not in words[:4]:
-        raise CacheUnusable(f"not a cache device: {line.strip()!r}")
+        raise CacheUnusable(f"not a cache device: {_quoted(line)}")
     arguments = words[words.index("cache") + 1 :]
     if arguments[:1] in (["Fail"], ["Error"]):
         raise CacheUnusable(f"the kernel gave the cache up: its status is {arguments[0]!r}")
     return arguments
 
 
+def _quoted(line: str) -> str:
+    return repr(line.strip()[:_QUOTED])
+
+
 def _read_status(words: Iterator[str]) -> CacheTarget:
-    metadata_sectors = int(next(words))
+    # Lists, not generators: StopIteration inside a generator would become RuntimeError (PEP 479).
+    metadata_sectors = _whole(next(words))
     metadata_used, metadata_total = _fraction(next(words))
-    block_sectors = int(next(words))
+    block_sectors = _whole(next(words))
     used, total = _fraction(next(words))
-    read_hits, read_misses, write_hits, write_misses = (int(next(words)) for _ in range(4))
-    demotions, promotions, dirty = (int(next(words)) for _ in range(3))
+    read_hits, read_misses, write_hits, write_misses = [_whole(next(words)) for _ in range(4)]
+    demotions, promotions, dirty = [_whole(next(words)) for _ in range(3)]
     features = _counted(words)
     core = _counted(words)
     policy = next(words)
@@ -129,13 +153,19 @@ def _read_status(words: Iterator[str]) -> CacheTarget:
 
 def _fraction(word: str) -> tuple[int, int]:
     used, total = word.split("/")
-    return int(used), int(total)
+    return _whole(used), _whole(total)
+
+
+def _whole(word: str) -> int:
+    """A counter; raises ``ValueError`` for what is none."""
+    if not (word.isascii() and word.isdecimal() and int(word) < _GREATEST):
+        raise ValueError(word)
+    return int(word)
 
 
 def _counted(words: Iterator[str]) -> tuple[str, ...]:
     """``N`` and N words."""
-    # A list, not a generator: StopIteration inside a generator would become RuntimeError (PEP 479).
-    return tuple([next(words) for _ in range(int(next(words)))])
+    return tuple([next(words) for _ in range(_whole(next(words)))])
 
 
 def _pairs(words: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

@@ -1,8 +1,10 @@
 """An ext4 file system that is the same on every commit, whatever the image's mke2fs prefers."""
 
+import re
+
 from bisector.errors import UserError
 from bisector.steps import Step
-from bisector.storage.disks import kernel_fault
+from bisector.storage.disks import kernel_fault, not_an_answer
 
 MOUNTPOINT = "/mnt"
 TOOLS = ("mkfs.ext4", "mount")
@@ -14,6 +16,7 @@ _FEATURES = (
     "sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum"
 )
 _MIB = 1 << 20
+_FREE = re.compile(r"(\d{1,20}) (\d{1,20})")
 
 
 def ext4_steps(device: str) -> tuple[Step, ...]:
@@ -32,7 +35,9 @@ def ext4_steps(device: str) -> tuple[Step, ...]:
 
 def check_room(stat_output: str, file_bytes: int) -> None:
     """One file of the workload fits; raises :class:`UserError` with both sizes."""
-    blocks, block_bytes = map(int, stat_output.split())
+    if (found := _FREE.fullmatch(stat_output.strip())) is None:
+        raise not_an_answer("stat -f", stat_output)
+    blocks, block_bytes = int(found[1]), int(found[2])
     if blocks * block_bytes < file_bytes:
         raise UserError(
             f"workload.file_size is {file_bytes / _MIB:,.0f} MiB, and the file system in the guest has only "

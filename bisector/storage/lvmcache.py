@@ -47,10 +47,13 @@ def layout(shell: Shell, settings: StorageSettings, file_bytes: int, deadline_s:
         Step("dmsetup info -c --noheadings --separator ' ' -o name,major,minor", disks.kernel_fault),
     )
     outputs = run_steps(shell, (*before, *made, *checks), deadline_s)
-    ssd, hdd = disks.device_numbers(outputs[1])
+    ssd, hdd = disks.device_numbers(outputs[1], 2)
     room, table, status, deps, names = outputs[-len(checks) - 1 :]
     _check_target(status, settings)
-    _check_devices(dmcache.parse_table(table), dmcache.parse_dependencies(deps, names), ssd, hdd)
+    try:
+        _check_devices(dmcache.parse_table(table), dmcache.parse_dependencies(deps, names), ssd, hdd)
+    except dmcache.CacheUnusable as error:
+        raise KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, str(error)) from error
     ext4.check_room(room, file_bytes)
     return LvmCacheStack(ext4.MOUNTPOINT, tuple(step.command for step in made))
 
@@ -120,8 +123,13 @@ def _check_target(line: str, settings: StorageSettings) -> None:
 
 
 def _check_devices(devices: dmcache.CacheDevices, below: dict[str, tuple[str, ...]], ssd: str, hdd: str) -> None:
-    """Where a volume lies is decided by LVM and by our disks, never by the kernel under test."""
+    """Where a volume lies is decided by LVM and by our disks, never by the kernel under test.
+
+    Raises :class:`InfraError`, and :class:`dmcache.CacheUnusable` when the kernel does not say where.
+    """
     wanted = (("metadata", devices.metadata, ssd), ("data", devices.cache, ssd), ("origin", devices.origin, hdd))
     for part, device, disk in wanted:
+        if device not in below:  # a logical volume is device-mapper's
+            raise dmcache.CacheUnusable(f"dmsetup deps has nothing about the cache's {part}, {device[:40]!r}")
         if (found := dmcache.disks_below(device, below)) != {disk}:
-            raise InfraError(f"the cache's {part} is on {', '.join(sorted(found))} instead of {disk}")
+            raise InfraError(f"the cache's {part} is on {', '.join(sorted(found)) or 'no disk'} instead of {disk}")

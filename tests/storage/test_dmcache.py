@@ -72,11 +72,18 @@ def test_metadata_in_trouble() -> None:
         V6_1.replace("280/1024", "280"),
         V6_1.replace("2 metadata2", "x metadata2"),
         V6_1.split(" smq", maxsplit=1)[0],
+        V6_1.replace("103 75 146 8", "103 75 146"),
+        V6_1.replace("103 75 146 8", f"{2**63} 75 146 8"),
+        V6_1.replace("103 75 146 8", "-1 75 146 8"),
+        V6_1.replace("103 75 146 8", f"{'9' * 5000} 75 146 8"),
+        V6_1.replace("2 metadata2", f"{10**18} metadata2"),
+        V6_1.replace("smq", "q" * 5000),
     ],
 )
 def test_what_is_no_status_is_refused(line: str) -> None:
-    with pytest.raises(CacheUnusable):
+    with pytest.raises(CacheUnusable) as caught:
         parse_status(line)
+    assert len(str(caught.value)) < 400
 
 
 def test_a_cache_that_was_given_up_is_told_from_a_strange_line() -> None:
@@ -107,3 +114,25 @@ def test_disks_are_found_below_stacked_devices() -> None:
     assert disks_below("253:1", below) == {"254:16"}
     assert disks_below("253:2", below) == {"254:16", "254:32"}
     assert disks_below("254:16", below) == {"254:16"}
+
+
+@pytest.mark.parametrize(
+    ("deps", "names"),
+    [
+        ("a: 1 dependencies\t: (254, 16)\n", ""),
+        ("a: 1 dependencies\t: (254, 16)\n", "a 253\n"),
+        ("a: 1 dependencies\t: (254, 16)\n", "a x y\n"),
+        ("", "no\x1bthing"),
+    ],
+)
+def test_devices_that_nobody_named(deps: str, names: str) -> None:
+    with pytest.raises(CacheUnusable, match="dmsetup"):
+        parse_dependencies(deps, names)
+
+
+def test_devices_that_lie_on_each_other_have_no_disk() -> None:
+    ring = {"253:0": ("253:1",), "253:1": ("253:0",), "253:2": ("253:2", "254:16")}
+    assert disks_below("253:0", ring) == set()
+    assert disks_below("253:2", ring) == {"254:16"}
+    tower = {f"253:{n}": (f"253:{n + 1}", f"253:{n + 1}") for n in range(5000)}
+    assert disks_below("253:0", tower) == {"253:5000"}

@@ -145,3 +145,12 @@ def test_a_cache_that_fails_later_stops_the_workload() -> None:
     with pytest.raises(KernelFault) as caught:
         stack.cache_status(guest(dmsetup_status=Answer("0 2088960 cache Fail\n")))
     assert caught.value.stage is Stage.WORKLOAD
+
+
+@pytest.mark.parametrize("key", list(GUEST))
+@pytest.mark.parametrize("said", ["", "nonsense", "\x1b[2J", "1 2 3 4 5", "x:y z:w", "9" * 10_000, "@step 0\n@step 9"])
+def test_answers_that_are_none_are_this_kernels_fault(key: str, said: str) -> None:
+    with pytest.raises(KernelFault) as caught:
+        layout(guest(**{key: Answer(said)}), SETTINGS, 1, 60)
+    assert caught.value.reason.isprintable()
+    assert len(caught.value.reason) < 400

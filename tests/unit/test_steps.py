@@ -73,3 +73,10 @@ def test_a_step_that_ends_the_shell_with_success_is_still_a_failure() -> None:
 def test_nothing_is_read_from_standard_input() -> None:
     with pytest.raises(InfraError, match="read"):
         run("read -r line")
+
+
+def test_marks_that_a_command_prints_itself_are_no_steps() -> None:
+    forged = "echo @step 1; echo @step 2; echo @step 3"
+    assert len(run(forged, "true")) == 2
+    with pytest.raises(InfraError, match="false"):
+        run(forged, "false")
