@@ -1,5 +1,6 @@
 """What makes a trial too weak to conclude from; the limits are the caller's."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -80,5 +81,7 @@ def _fio(run: Run, limits: Limits) -> Iterator[str]:
             yield f"fio reported error {job.error} in job {job.name}"
         if job.direction == "read" and not job.total_ios:
             yield f"job {job.name} did no I/O"
+        elif job.direction == "read" and not 0 < job.iops_mean < math.inf:
+            yield f"job {job.name} has {job.iops_mean:g} IOPS, which is no measurement"
         if run.stopped_early is None and job.total_ios and not job.runtime_ms >= least_s * 1000:
             yield f"job {job.name} ran {job.runtime_ms / 1000:.1f} s of {limits.asked_runtime_s:g} s"

@@ -2,16 +2,20 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
+from bisector.errors import InfraError
 from bisector.model import Direction, Disk, Stage, State, Verdict
 
 T = TypeVar("T")
 Value = str | int | float | None
+_GREATEST = 2**63
+_QUOTED = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,24 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _whole(value: int) -> int:
+    """What SQLite has room for; raises :class:`InfraError`."""
+    if not -_GREATEST <= value < _GREATEST:
+        raise InfraError(f"{str(value)[:_QUOTED]} is too large a figure for the record")
+    return value
+
+
+def _real(value: float) -> float:
+    """SQLite takes what is no number for nothing at all; raises :class:`InfraError`."""
+    if math.isnan(value):
+        raise InfraError("a figure for the record is no number")
+    return float(value)
+
+
+def _real_or_none(value: float | None) -> float | None:
+    return None if value is None else _real(value)
+
+
 def _words(value: tuple[str, ...]) -> str:
     return json.dumps(value)
 
@@ -90,9 +112,9 @@ def _text_or_none(value: object) -> Value:
 _CODECS: dict[Any, tuple[Callable[[Any], Value], Callable[[Any], Any]]] = {
     str: (_text, _plain),
     str | None: (_plain, _plain),
-    int: (_plain, _plain),
-    float: (float, _plain),
-    float | None: (_plain, _plain),
+    int: (_whole, _plain),
+    float: (_real, _plain),
+    float | None: (_real_or_none, _plain),
     bool: (int, bool),
     Path: (str, Path),
     Path | None: (_text_or_none, lambda text: None if text is None else Path(text)),

@@ -1,5 +1,7 @@
 """The loop on real git and a bench that answers from a table."""
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from bisector.model import Direction, Fault, FaultKind, Mattering, Stage, State,
 from bisector.record.rows import BisectionRow
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
-from bisector.report.status import BisectionView
+from bisector.report.status import BisectionView, to_json
 from bisector.settings import Settings, options
 from bisector.strategy.steps import Outcome
 from bisector.trial import TrialRequest
@@ -134,6 +136,22 @@ def test_new_merge_base_is_told_apart(tmp_path: Path) -> None:
     engine = fakes.FakeEngine(lambda sha: sha != lab.shas["s2"])
     with pytest.raises(EndsDoNotReproduce, match="merge base"):
         lab.bisect(engine)
+
+
+@pytest.mark.parametrize("figure", [math.inf, 0.0])
+def test_figures_that_are_no_measurement_are_tried_again_and_never_judged(line: Lab, figure: float) -> None:
+    """As older versions recorded them: each later reading of the record has to get past them."""
+    engine = line.engine("c8", iops={"c4": figure})
+    assert line.found(line.bisect(engine)) == "c8"
+    tries = engine.measured.count(line.shas["c4"])
+    assert tries > 1
+    shown = [one for one in line.view().trials if one.trial.commit.sha == line.shas["c4"]]
+    assert [one.verdict for one in shown] == [Verdict.WEAK] * tries
+    assert "no measurement" in shown[0].why or "did no I/O" in shown[0].why
+    assert json.dumps(to_json(line.view()))
+    again = line.engine("c8")
+    assert line.found(line.bisect(again)) == "c8"
+    assert again.measured == []
 
 
 def test_skips_beside_the_culprit_leave_a_set(line: Lab) -> None:

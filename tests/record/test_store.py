@@ -1,5 +1,6 @@
 """Every fact comes back as it was added, whole or not at all."""
 
+import math
 import os
 import random
 import signal
@@ -82,6 +83,19 @@ def test_trials_are_read_again_only_when_there_are_others(store: Store) -> None:
     assert known() == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("name", "figure"), [("total_ios", 2**63), ("iops_mean", math.nan), ("runtime_ms", -(2**63) - 1)]
+)
+def test_figures_that_sqlite_cannot_hold(store: Store, name: str, figure: float) -> None:
+    trial = examples.measured(9)
+    wrong = replace(trial.runs[-1].jobs[0], **{name: figure})  # type: ignore[arg-type] # the test is about figures of any kind
+    runs = (*trial.runs[:-1], replace(trial.runs[-1], jobs=(wrong,)))
+    with pytest.raises(InfraError, match="figure"):
+        store.add_trial(replace(trial, runs=runs))
+    assert store.trials() == ()
+    assert store.add_trial(trial) == 1
+
+
 finite = st.floats(allow_nan=False, width=64)
 count = st.integers(0, 2**63 - 1)
 words = st.text(st.characters(exclude_categories=["Cs"]))
@@ -111,8 +125,8 @@ def test_text_that_is_no_unicode_is_kept_readable(store: Store) -> None:
 def test_half_a_trial_is_no_trial(store: Store) -> None:
     """A bug in the middle of adding leaves nothing, and the store goes on working."""
     trial = examples.measured(1)
-    broken = replace(trial.runs[1], jobs=(replace(trial.runs[1].jobs[0], iops_mean=float("nan")),))  # NaN is NULL
-    with pytest.raises(sqlite3.IntegrityError):
+    broken = replace(trial.runs[1], jobs=(replace(trial.runs[1].jobs[0], iops_mean=float("nan")),))
+    with pytest.raises(InfraError):
         store.add_trial(replace(trial, runs=(trial.runs[0], broken)))
     assert store.trials() == ()
     assert store.add_trial(trial) == 1
