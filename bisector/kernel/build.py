@@ -20,11 +20,23 @@ from bisector.bisection.compilers import check_unchanged
 from bisector.deadline import Deadline
 from bisector.errors import KernelFault
 from bisector.hostfiles import our_files
-from bisector.kernel import ccache, edits, elf, entries, kconfig, modules, quirks, signature, sources, toolchain
-from bisector.kernel.buildlog import surely_of_the_source
+from bisector.kernel import (
+    builddir,
+    ccache,
+    edits,
+    elf,
+    entries,
+    kconfig,
+    modules,
+    quirks,
+    signature,
+    sources,
+    toolchain,
+)
+from bisector.kernel.buildlog import lines_since, size_bytes, surely_of_the_source
 from bisector.kernel.cache import KernelCache
 from bisector.kernel.entries import BuildFailure
-from bisector.kernel.make import BUILD_LOG, BuildPlaces, Make, unfinished
+from bisector.kernel.make import BUILD_LOG, BuildPlaces, Make
 from bisector.kernel.quirk_table import QUIRKS
 from bisector.model import Change, Compiler, FaultKind, Kernel, Stage
 from bisector.settings import KernelSettings
@@ -144,10 +156,10 @@ class KernelBuilder:
 
         The answer is what was asked for and not obtained. Raises as :meth:`build` does.
         """
-        deadline = Deadline("kernel configuration", self._settings.build_deadline_s)
         with our_files(places.build):
             places = places.prepared()
-            make, _ = self._made_ready(places, deadline)
+            builddir.make_fit(places)
+            make, _ = self._made_ready(places, self._deadline("kernel configuration"))
             return kconfig.unmet(self._asked, self._configure(make))
 
     def recall_failure(self, tree: str, logs: Path) -> None:
@@ -164,17 +176,11 @@ class KernelBuilder:
         Raises :class:`KernelFault` (stage config or build) where the source is to blame and
         :class:`InfraError` where the host is: no room, no memory, no make.
         """
-        deadline = Deadline("kernel build", self._settings.build_deadline_s)
         with our_files(places.build):
             places = places.prepared()
-            try:
-                with unfinished(places):
-                    make, applied = self._made_ready(places, deadline)
-                    obtained = self._configure(make)
-                    installed = _compile(make, obtained)
-            except KernelFault as fault:
-                self._keep_failure(tree, places, fault)
-                raise
+            builddir.make_fit(places)
+            make, applied = self._made_ready(places, self._deadline())
+            obtained, installed = self._made(tree, make)
             unmet = kconfig.unmet(self._asked, obtained)
             if unmet:
                 (places.logs / "unmet.txt").write_text("".join(f"{line}\n" for line in unmet), encoding="utf-8")
@@ -191,14 +197,29 @@ class KernelBuilder:
                 unmet=unmet,
                 cached=False,
                 modules=modules.pack(installed, places.build / entries.MODULES) if installed is not None else None,
-                build_s=deadline.elapsed_s,
+                build_s=make.deadline.elapsed_s,
             )
             read = sources.collected(places.build, places.source, obtained, quirks.files(QUIRKS))
         return self._cache.store(kernel, read)
 
-    def _keep_failure(self, tree: str, places: BuildPlaces, fault: KernelFault) -> None:
+    def _made(self, tree: str, make: Make) -> tuple[kconfig.Options, Path | None]:
+        """The configuration that was obtained, and where the modules are installed; what fails surely is kept."""
+        log_bytes = size_bytes(make.places.logs / BUILD_LOG)
+        try:
+            return self._made_once(make)
+        except KernelFault as fault:
+            self._keep_failure(tree, make.places, fault, log_bytes)
+            raise
+
+    def _made_once(self, make: Make) -> tuple[kconfig.Options, Path | None]:
+        """The configuration that was obtained, and where the modules are installed, if there are any."""
+        with builddir.building(make.places):
+            obtained = self._configure(make)
+            return obtained, _compile(make, obtained)
+
+    def _keep_failure(self, tree: str, places: BuildPlaces, fault: KernelFault, log_bytes: int) -> None:
         log = places.logs / BUILD_LOG
-        output = log.read_text(encoding="utf-8", errors="replace")
+        output = "\n".join(lines_since(log, log_bytes))
         if fault.kind.of_compiling and surely_of_the_source(output, places.source, places.build):
             self._cache.store_failure(BuildFailure(self.key(tree), fault.fault, log))
 
@@ -229,6 +250,9 @@ class KernelBuilder:
     @property
     def _jobs(self) -> int:
         return self._settings.jobs if self._settings.jobs > 0 else len(os.sched_getaffinity(0))
+
+    def _deadline(self, what: str = "kernel build") -> Deadline:
+        return Deadline(what, self._settings.build_deadline_s)
 
     def _configure(self, make: Make) -> kconfig.Options:
         """Make ``.config``, touched only if it differs, and answer what Kconfig made of the wishes.

@@ -1,4 +1,4 @@
-"""The first real error in the output of a parallel make, in one line."""
+"""What the log of a parallel make tells: its first real error, in one line, and who is to blame."""
 
 import os.path
 import re
@@ -63,6 +63,20 @@ class BuildError:
 
     reason: str
     tail: tuple[str, ...]
+
+
+def size_bytes(log: Path) -> int:
+    """How much has been written so far; 0 for a log that nobody has begun."""
+    return log.stat().st_size if log.exists() else 0
+
+
+def lines_since(log: Path, offset: int) -> tuple[str, ...]:
+    """What was written after a size of :func:`size_bytes`."""
+    if not log.exists():
+        return ()
+    with log.open("rb") as file:
+        file.seek(offset)
+        return tuple(file.read().decode(errors="replace").splitlines())
 
 
 def first_error(output: str, source: Path, build: Path) -> BuildError:

@@ -1,22 +1,20 @@
 """One ``make`` after another in a kept build directory, and who is to blame when one fails."""
 
-import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bisector import process
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, KernelFault, UserError
-from bisector.kernel.buildlog import ended_from_outside, first_error
+from bisector.kernel.buildlog import ended_from_outside, first_error, lines_since, size_bytes
 from bisector.model import FaultKind, Stage
 from bisector.packages import install
 
 BUILD_LOG = "build.log"
-_BUILDING = ".bisector-building"
 _NO_ROOM_BYTES = 32 << 20
 
 
@@ -71,7 +69,7 @@ class Make:
         ran out of room or memory meanwhile or has no make.
         """
         log = self.places.logs / BUILD_LOG
-        before = log.stat().st_size if log.exists() else 0
+        before = size_bytes(log)
         killed_before = _oom_kills()
         every = {"O": str(self.places.build), **self.variables, **(variables or {})}
         try:
@@ -86,10 +84,10 @@ class Make:
             raise InfraError(str(error), install("make")) from error
         except process.CommandTimeout as error:
             reason = f"{self.deadline.what} not done after {self.deadline.seconds:g} s (in make {' '.join(goals)})"
-            raise KernelFault(stage, FaultKind.BUILD_TIMEOUT, reason, _since(log, before)[-5:]) from error
+            raise KernelFault(stage, FaultKind.BUILD_TIMEOUT, reason, lines_since(log, before)[-5:]) from error
         except process.CommandFailed as error:
             self._raise_for_host(error.finished.exit_status, _oom_kills() - killed_before)
-            output = "\n".join(_since(log, before))
+            output = "\n".join(lines_since(log, before))
             if (ended := ended_from_outside(output)) is not None:
                 raise InfraError(f"a command of the kernel build was ended by a signal: {ended}", str(log)) from error
             found = first_error(output, self.places.source, self.places.build)
@@ -106,51 +104,6 @@ class Make:
             raise InfraError("the host ran out of memory during the kernel build", hint)
         if exit_status < 0:
             raise InfraError(f"make was ended by signal {-exit_status} from outside")
-
-
-@contextmanager
-def unfinished(places: BuildPlaces) -> Iterator[None]:
-    """Keep a build directory fit for the next commit, whatever becomes of this build.
-
-    A compiler killed by SIGKILL leaves half an object file, newer than its source and beside the
-    ``.cmd`` file of the build before: make takes it for finished. So a marker is there while a
-    build is unfinished, and the next build first removes every file written since the marker was.
-    """
-    marker = places.build / _BUILDING
-    if marker.exists():
-        _remove_newer(places.build, marker.stat().st_mtime_ns)
-    marker.touch()
-    try:
-        yield
-    except KernelFault as fault:
-        if fault.kind is not FaultKind.BUILD_TIMEOUT and _deletes_on_error(places.source):
-            marker.unlink()
-        raise
-    marker.unlink()
-
-
-def _deletes_on_error(source: Path) -> bool:
-    """Whether a make that fails by itself leaves no half-made target behind in this tree.
-
-    9c2af1c7377a ("kbuild: add .DELETE_ON_ERROR special target") (in v4.19).
-    """
-    with suppress(FileNotFoundError):
-        return ".DELETE_ON_ERROR:" in (source / "scripts/Kbuild.include").read_text(errors="replace")
-    return False
-
-
-def _remove_newer(build: Path, since_ns: int) -> None:
-    for directory, _, names in os.walk(build):
-        for name in names:
-            path = Path(directory, name)
-            if path.lstat().st_mtime_ns >= since_ns:
-                path.unlink()
-
-
-def _since(log: Path, offset: int) -> tuple[str, ...]:
-    with log.open("rb") as file:
-        file.seek(offset)
-        return tuple(file.read().decode(errors="replace").splitlines())
 
 
 def _oom_kills() -> int:

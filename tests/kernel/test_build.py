@@ -16,6 +16,7 @@ from bisector.deadline import Deadline
 from bisector.errors import InfraError, KernelFault, UserError
 from bisector.kernel import kconfig, make, toolchain
 from bisector.kernel.build import KernelBuilder
+from bisector.kernel.builddir import Moment
 from bisector.kernel.cache import KernelCache
 from bisector.kernel.make import BuildPlaces
 from bisector.kernel.quirk_table import QUIRKS
@@ -282,7 +283,7 @@ def test_a_failure_that_a_build_disproves_is_forgotten(bench: Bench) -> None:
     assert bench.builder.find("tree") is not None
 
 
-def test_a_failure_that_the_host_may_have_made_is_tried_again(bench: Bench) -> None:
+def test_a_failure_that_the_host_may_have_made_is_not_known_in_the_next_run(bench: Bench) -> None:
     """A compiler that finds an error, and has no room besides."""
     bench.settings = replace(
         SETTINGS, compilers=(compiler_that(bench.path, "echo cc1: No space left on device; exit 1"),)
@@ -299,6 +300,50 @@ def test_a_compiler_that_somebody_ended_is_never_the_kernels_fault(bench: Bench,
     with pytest.raises(InfraError, match="ended by a signal"):
         bench.build("tree")
     assert recalled(bench, "tree") is None
+
+
+def change_moment(bench: Bench, **of_moment: str | int) -> None:
+    """Have the last build end at another moment."""
+    stamp = bench.path / "build/.bisector-finished"
+    moment = Moment.read(stamp)
+    assert moment is not None
+    replace(moment, **of_moment).write(stamp)  # type: ignore[arg-type]  # its fields
+
+
+def test_what_was_built_before_the_clock_was_set_back_is_built_again(bench: Bench) -> None:
+    """The clock was an hour ahead, and was put right before the next checkout."""
+    first = bench.build()
+    hour_ns = 3600 * 10**9
+    for path in (path for path in (bench.path / "build").rglob("*") if path.is_file()):
+        at_ns = path.stat().st_mtime_ns + hour_ns
+        os.utime(path, ns=(at_ns, at_ns))
+    change_moment(bench, ahead_ns=Moment.now().ahead_ns + hour_ns)
+    set_iops(bench.source, 4000)
+    edit(bench.source, "include/linux/kernel.h", "#define _LINUX_KERNEL_H", "#define _LINUX_KERNEL_H\n#define NEW")
+    second = bench.build()
+    assert iops_of(second.image) == 4000
+    assert second.content_sha256 != first.content_sha256
+    shutil.rmtree(bench.path / "build")
+    assert bench.build().content_sha256 == second.content_sha256
+
+
+def test_what_a_power_cut_left_empty_is_built_again(bench: Bench) -> None:
+    first = bench.build()
+    for name in ("fs/dcache.o", "init/main.o", "include/generated/autoconf.h", "vmlinux"):
+        (bench.path / "build" / name).write_bytes(b"")
+    change_moment(bench, boot="the one before")
+    assert bench.build().content_sha256 == first.content_sha256
+    assert len(bench.made()) == 6
+
+
+def test_a_build_by_a_wrong_clock_is_never_kept(bench: Bench) -> None:
+    first = bench.build()
+    source = bench.source / "fs/dcache.c"
+    os.utime(source, (source.stat().st_mtime + 3600,) * 2)
+    with pytest.raises(InfraError, match=r"the clock was wrong \(make.* Clock skew detected"):
+        bench.build("wrong")
+    assert bench.builder.find("wrong") is None
+    assert bench.build("right").content_sha256 == first.content_sha256
 
 
 def compiler_that(path: Path, last: str) -> str:

@@ -1,0 +1,186 @@
+"""What is left in a build directory, and what of it the next build finds."""
+
+import os
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector.errors import InfraError, KernelFault
+from bisector.kernel import builddir
+from bisector.kernel.builddir import Moment, building, make_fit
+from bisector.kernel.make import BUILD_LOG, BuildPlaces
+from bisector.model import FaultKind, Stage
+
+MARKER, FINISHED = ".bisector-building", ".bisector-finished"
+HOUR_NS = 3600 * 10**9
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> BuildPlaces:
+    for directory in ("source/scripts", "build", "logs"):
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "source/scripts/Kbuild.include").write_text(".DELETE_ON_ERROR:\n")
+    return BuildPlaces(tmp_path / "source", tmp_path / "build", tmp_path / "logs", tmp_path)
+
+
+def left(places: BuildPlaces) -> list[str]:
+    return sorted(str(path.relative_to(places.build)) for path in places.build.rglob("*") if path.is_file())
+
+
+def date(path: Path, at_ns: int) -> None:
+    os.utime(path, ns=(at_ns, at_ns), follow_symlinks=False)
+
+
+def built(places: BuildPlaces) -> None:
+    """A build that ends well and leaves an object."""
+    make_fit(places)
+    with building(places):
+        (places.build / "fs").mkdir(exist_ok=True)
+        (places.build / "fs/dcache.o").write_text("")
+
+
+def mistake(places: BuildPlaces, **of_moment: str | int) -> None:
+    """Have the last build be of another moment."""
+    moment = Moment.read(places.build / FINISHED)
+    assert moment is not None
+    replace(moment, **of_moment).write(places.build / FINISHED)  # type: ignore[arg-type]  # its fields
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        pytest.param(None, False, id="built"),
+        pytest.param(KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1:1: error: no"), False, id="make ended"),
+        pytest.param(KernelFault(Stage.BUILD, FaultKind.BUILD_TIMEOUT, "late"), True, id="make was ended"),
+        pytest.param(InfraError("no room"), True, id="no room"),
+        pytest.param(KeyboardInterrupt(), True, id="Ctrl-C"),
+    ],
+)
+def test_marker_stays_when_make_could_not_tidy_up(places: BuildPlaces, error: BaseException | None, kept: bool) -> None:
+    marker = places.build / MARKER
+    with pytest.raises(type(error)) if error else nullcontext(), building(places):
+        assert marker.exists()
+        if error:
+            raise error
+    assert marker.exists() is kept
+
+
+def test_an_unfinished_build_is_undone(places: BuildPlaces) -> None:
+    built(places)
+    marker = places.build / MARKER
+    Moment.now().write(marker)
+    for name, seconds in {"before.o": -1, "fs/at.o": 0, "fs/after.o": 1, "fs/.after.o.cmd": 1}.items():
+        (places.build / name).write_text("")
+        date(places.build / name, marker.stat().st_mtime_ns + seconds * 10**9)
+    (places.build / "source").symlink_to(places.source)
+    date(places.build / FINISHED, marker.stat().st_mtime_ns - 1)
+    date(places.build / "fs/dcache.o", marker.stat().st_mtime_ns - 1)
+    make_fit(places)
+    assert left(places) == [FINISHED, "before.o", "fs/dcache.o"]
+    assert (places.source / "scripts/Kbuild.include").exists()
+
+
+def test_a_finished_build_is_kept_and_nothing_is_told(places: BuildPlaces) -> None:
+    built(places)
+    make_fit(places)
+    assert left(places) == [FINISHED, "fs/dcache.o"]
+    assert not (places.logs / BUILD_LOG).exists()
+
+
+@pytest.mark.parametrize("seconds", [1, 3600, 3 * 365 * 86400])
+def test_after_the_clock_was_set_back_nothing_is_left(places: BuildPlaces, seconds: int) -> None:
+    built(places)
+    mistake(places, ahead_ns=Moment.now().ahead_ns + seconds * 10**9)
+    make_fit(places)
+    assert left(places) == []
+    assert (places.logs / BUILD_LOG).read_text() == "bisector: the clock was set back: everything is built again\n"
+
+
+def test_after_the_clock_was_set_forward_all_is_left(places: BuildPlaces) -> None:
+    built(places)
+    mistake(places, ahead_ns=Moment.now().ahead_ns - HOUR_NS)
+    make_fit(places)
+    assert left(places) == [FINISHED, "fs/dcache.o"]
+
+
+def test_after_another_boot_nothing_is_left(places: BuildPlaces) -> None:
+    """The host may have lost its power before anything was on the disk."""
+    built(places)
+    mistake(places, boot="0b0b0b0b-0000-4000-8000-000000000000")
+    make_fit(places)
+    assert left(places) == []
+    assert "the host was restarted" in (places.logs / BUILD_LOG).read_text()
+
+
+@pytest.mark.parametrize("text", [None, "", "half of a", "boot soon"])
+def test_what_nobody_knows_of_is_not_left(places: BuildPlaces, text: str | None) -> None:
+    built(places)
+    (places.build / FINISHED).unlink()
+    if text is not None:
+        (places.build / FINISHED).write_text(text)
+    (places.build / "source").symlink_to(places.source)
+    make_fit(places)
+    assert list(places.build.iterdir()) == []
+    assert (places.source / "scripts/Kbuild.include").exists()
+
+
+def test_a_killed_build_of_another_boot_is_no_better(places: BuildPlaces) -> None:
+    built(places)
+    replace(Moment.now(), boot="another").write(places.build / MARKER)
+    make_fit(places)
+    assert left(places) == []
+
+
+@pytest.mark.parametrize("fault", [None, KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1:1: error: no")])
+def test_a_clock_that_is_set_back_during_a_build_spoils_it(
+    places: BuildPlaces, monkeypatch: pytest.MonkeyPatch, fault: KernelFault | None
+) -> None:
+    built(places)
+    earlier = replace(Moment.now(), ahead_ns=Moment.now().ahead_ns - HOUR_NS)
+
+    def build() -> None:
+        with building(places):
+            monkeypatch.setattr(builddir.Moment, "now", lambda: earlier)
+            if fault is not None:
+                raise fault
+
+    with pytest.raises(InfraError, match="the clock was set back during the kernel build"):
+        build()
+    assert left(places) == []
+
+
+def test_a_clock_that_is_set_forward_and_back_leaves_files_of_the_future(places: BuildPlaces) -> None:
+    built(places)
+    date(places.build / "fs/dcache.o", time.time_ns() + HOUR_NS)
+    with pytest.raises(InfraError, match=r"fs/dcache\.o is of the future"), building(places):
+        pass
+    assert left(places) == []
+
+
+def test_makes_own_warning_spoils_a_build_that_ends_well(places: BuildPlaces) -> None:
+    log = places.logs / BUILD_LOG
+    log.write_text("make[2]: warning:  Clock skew detected.  Your build may be incomplete.\n")
+    built(places)  # it was in an earlier one
+    with pytest.raises(InfraError, match="Clock skew detected"), building(places), log.open("a") as file:
+        file.write("  CC fs/dcache.o\nmake[2]: warning:  Clock skew detected.  Your build may be incomplete.\n")
+    assert left(places) == []
+
+
+def test_sources_of_the_future_are_dated_now_where_all_is_built_again(places: BuildPlaces) -> None:
+    ahead, behind = places.source / "ahead.c", places.source / "behind.c"
+    for path, offset_ns in ((ahead, HOUR_NS), (behind, -HOUR_NS)):
+        path.write_text("")
+        date(path, time.time_ns() + offset_ns)
+    make_fit(places)
+    assert abs(ahead.stat().st_mtime_ns - time.time_ns()) < HOUR_NS // 2
+    assert behind.stat().st_mtime_ns < time.time_ns() - HOUR_NS // 2
+
+
+def test_the_moment_is_the_same_as_long_as_nobody_sets_the_clock() -> None:
+    one = Moment.now()
+    time.sleep(0.05)
+    assert one.why_unfit(Moment.now()) is None
+    assert Moment.now().why_unfit(one) is None
