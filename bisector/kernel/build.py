@@ -18,7 +18,8 @@ from typing import Protocol, Self
 
 from bisector.bisection.compilers import check_unchanged
 from bisector.deadline import Deadline
-from bisector.errors import KernelFault
+from bisector.errors import InfraError, KernelFault
+from bisector.findings import Grade
 from bisector.hostfiles import our_files
 from bisector.kernel import (
     builddir,
@@ -28,6 +29,7 @@ from bisector.kernel import (
     entries,
     kconfig,
     modules,
+    probes,
     quirks,
     signature,
     sources,
@@ -172,7 +174,7 @@ class KernelBuilder:
     def build(self, tree: str, places: BuildPlaces) -> Kernel:
         """Build what is checked out in ``places.source`` and keep it as the kernel of ``tree``.
 
-        A failure is kept, too, when it cannot be anything but the source's.
+        A failure is kept, too, when it cannot be anything but the source's; else it was seen twice, a time-out once.
         Raises :class:`KernelFault` (stage config or build) where the source is to blame and
         :class:`InfraError` where the host is: no room, no memory, no make.
         """
@@ -203,13 +205,22 @@ class KernelBuilder:
         return self._cache.store(kernel, read)
 
     def _made(self, tree: str, make: Make) -> tuple[kconfig.Options, Path | None]:
-        """The configuration that was obtained, and where the modules are installed; what fails surely is kept."""
+        """What :meth:`_made_once` answers; a failure that may be the host's is seen twice before it is raised.
+
+        The second time everything is compiled again, so that neither bad memory nor a damaged object, here or in
+        ccache, is held against the source. A time-out is raised at once: another trial finds in ccache what this one
+        compiled in time.
+        """
         log_bytes = size_bytes(make.places.logs / BUILD_LOG)
         try:
             return self._made_once(make)
         except KernelFault as fault:
-            self._keep_failure(tree, make.places, fault, log_bytes)
-            raise
+            if not fault.kind.of_compiling or self._keep_failure(tree, make.places, fault, log_bytes):
+                raise
+            _require_tools(self._wanted)
+            builddir.begin_anew(make.places, f"this may be the host's fault ({fault.reason})")
+        environment = make.environment and ccache.environment(make.places.run_dir, anew=True)
+        return self._made_once(replace(make, deadline=self._deadline(), environment=environment))
 
     def _made_once(self, make: Make) -> tuple[kconfig.Options, Path | None]:
         """The configuration that was obtained, and where the modules are installed, if there are any."""
@@ -217,11 +228,13 @@ class KernelBuilder:
             obtained = self._configure(make)
             return obtained, _compile(make, obtained)
 
-    def _keep_failure(self, tree: str, places: BuildPlaces, fault: KernelFault, log_bytes: int) -> None:
+    def _keep_failure(self, tree: str, places: BuildPlaces, fault: KernelFault, log_bytes: int) -> bool:
+        """Whether what failed since the log had this size is surely the source's; then the cache has it."""
         log = places.logs / BUILD_LOG
-        output = "\n".join(lines_since(log, log_bytes))
-        if fault.kind.of_compiling and surely_of_the_source(output, places.source, places.build):
+        sure = surely_of_the_source("\n".join(lines_since(log, log_bytes)), places.source, places.build)
+        if sure:
             self._cache.store_failure(BuildFailure(self.key(tree), fault.fault, log))
+        return sure
 
     def _made_ready(self, places: BuildPlaces, deadline: Deadline) -> tuple[Make, tuple[quirks.Quirk, ...]]:
         """Make for this source tree with all the help it needs, and which quirks that is."""
@@ -294,3 +307,10 @@ def _require_image(build: Path) -> None:
         if not path.is_file():
             reason = f"make bzImage ended well and made no {path.relative_to(build)}"
             raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, reason)
+
+
+def _require_tools(options: kconfig.Options) -> None:
+    """Raise :class:`InfraError` for a program or header that such a build needs and that this host has no more."""
+    for row in (*probes.programs(options), *probes.headers(options)):
+        if row.state is Grade.MISSING:
+            raise InfraError(f"the kernel build failed, and this host lacks what it needs: {row.what}", row.remedy)

@@ -13,12 +13,12 @@ _LINE_CHARACTERS = 300
 _ERRORS = tuple(
     re.compile(pattern)
     for pattern in (
-        r"^\S[^:]*:\d+(:\d+)?: (fatal )?error: ",  # gcc, clang
+        r"^\S[^:]*:\d+(:\d+)?: (fatal |internal compiler )?error: ",  # gcc, clang
         r"^\S[^:]*:\d+: Error: ",  # the assembler
         r"^\S*Kconfig\S*:\d+: ?(?!warning)\w",  # scripts/kconfig/conf
         r"undefined reference to |multiple definition of ",  # the linker, of a symbol
         r"^\S*ld(\.\w+)?: (?!.*warning:)",  # the linker, of anything else
-        r"^(ERROR|FATAL|error): |: (fatal )?error: ",  # modpost, objtool, cc1
+        r"^(ERROR|FATAL|error): |: (fatal |internal compiler )?error: ",  # modpost, objtool, cc1
         r"\*\*\* (?!\[|Waiting for|Deleting file)",  # Makefile:12: *** what the Makefile says. Stop.
         r"\*\*\* \[",  # make[2]: *** [file:line: target] Error 1
     )

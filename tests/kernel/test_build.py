@@ -302,6 +302,78 @@ def test_a_compiler_that_somebody_ended_is_never_the_kernels_fault(bench: Bench,
     assert recalled(bench, "tree") is None
 
 
+def crashes(bench: Bench, times: int) -> Path:
+    """Have the compiler of fs/dcache.c crash in the first so many calls; where each of them leaves a line."""
+    calls = bench.path / "calls"
+    says = "echo fs/dcache.c:8:1: internal compiler error: Segmentation fault >&2"
+    counts = (
+        f"echo CCACHE_RECACHE=$CCACHE_RECACHE >> {calls}; [ $(wc -l < {calls}) -gt {times} ] || {{ {says}; exit 1; }}"
+    )
+    bench.settings = replace(SETTINGS, compilers=(compiler_that(bench.path, counts),))
+    return calls
+
+
+def test_a_compiler_that_crashes_once_is_not_the_kernels_fault(bench: Bench) -> None:
+    calls = crashes(bench, 1)
+    kernel = bench.build("tree")
+    assert iops_of(kernel.image) == 1002
+    assert bench.builder.find("tree") == replace(kernel, cached=True, build_s=0.0)
+    assert len(calls.read_text().splitlines()) == 2
+    assert len(bench.made()) > 6  # all of it once more
+    log = (bench.places.logs / "build.log").read_text()
+    assert "bisector: this may be the host's fault (fs/dcache.c:8:1: internal compiler error" in log
+
+
+def test_a_compiler_that_always_crashes_is_believed_the_second_time(bench: Bench) -> None:
+    calls = crashes(bench, 1000)
+    with pytest.raises(KernelFault, match="internal compiler error") as caught:
+        bench.build("tree")
+    assert caught.value.kind is FaultKind.BUILD_ERROR
+    assert len(calls.read_text().splitlines()) == 2
+    assert recalled(bench, "tree") is None
+
+
+def test_an_error_that_is_surely_the_sources_is_seen_once(bench: Bench) -> None:
+    calls = bench.path / "calls"
+    compiler = compiler_that(bench.path, f"status=$?; echo called >> {calls}; exit $status")
+    bench.settings = replace(SETTINGS, compilers=(compiler,))
+    spoil(bench.source)
+    with pytest.raises(KernelFault, match="nr_dentries"):
+        bench.build("tree")
+    assert calls.read_text().splitlines() == ["called"]
+
+
+@pytest.mark.skipif(shutil.which("ccache") is None, reason="ccache is not installed")
+def test_what_ccache_has_is_not_believed_the_second_time(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, gcc: toolchain.Toolchain
+) -> None:
+    calls = crashes(bench, 1)
+    monkeypatch.setenv("CCACHE_DIR", str(bench.path / "ccache"))
+    (compiler,) = bench.settings.compilers
+    monkeypatch.setattr(toolchain, "detect", lambda name: replace(gcc, cc=f"env WITH=ccache {compiler}"))
+    bench.build("tree")
+    assert calls.read_text().splitlines() == ["CCACHE_RECACHE=", "CCACHE_RECACHE=1"]
+
+
+def test_a_header_that_the_host_has_lost_is_the_hosts_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    edit(bench.source, "fs/dcache.c", "#include <linux/kernel.h>", "#include <linux/kernel.h>\n#include <gone.h>")
+    monkeypatch.setattr(toolchain, "headers", lambda options: {"gone.h": "libgone-dev"})
+    with pytest.raises(InfraError, match=r"this host lacks what it needs: gone\.h: not installed") as caught:
+        bench.build("tree")
+    assert "libgone-dev" in caught.value.hint
+    assert recalled(bench, "tree") is None
+
+
+def test_a_damaged_object_of_an_earlier_build_is_not_the_kernels_fault(bench: Bench) -> None:
+    first = bench.build()
+    (bench.path / "build/fs/dcache.o").write_bytes(b"")
+    set_iops(bench.source, 4000)
+    second = bench.build("second")
+    assert iops_of(second.image) == 4000
+    set_iops(bench.source, 1002)
+    assert bench.build("first again").content_sha256 == first.content_sha256
+
+
 def change_moment(bench: Bench, **of_moment: str | int) -> None:
     """Have the last build end at another moment."""
     stamp = bench.path / "build/.bisector-finished"

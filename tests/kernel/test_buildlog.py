@@ -29,6 +29,12 @@ make[2]: *** [/run/7/source/scripts/Makefile.build:500: drivers] Error 2
             id="relative path by ccache",
         ),
         pytest.param(
+            "../source/fs/dcache.c: At top level:\n../source/fs/dcache.c:3:1: internal compiler error: Bus error\n"
+            "make[2]: *** [x] Error 1\n",
+            "fs/dcache.c:3:1: internal compiler error: Bus error",
+            id="gcc's own end",
+        ),
+        pytest.param(
             "/run/7/source/arch/x86/lib/copy.S: Assembler messages:\n"
             "/run/7/source/arch/x86/lib/copy.S:12: Error: no such instruction: `movx'\nmake[1]: *** [x] Error 1\n",
             "arch/x86/lib/copy.S:12: Error: no such instruction: `movx'",
