@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bisector.errors import BisectorError
 from bisector.history.repository import Repository
+from bisector.inside import inside
 from bisector.kernel import kconfig
 from bisector.model import Commit, Trial
 from bisector.report.status import ConfigChanges, OptionChange
@@ -24,11 +25,11 @@ def config_changes(
     With ``paths`` the parents are those that git's history of these paths shows. Nothing when the
     repository or the files are gone: this is told beside the answer and does not decide it.
     """
-    files = {trial.commit.sha: path for trial in trials if (path := _file(run_dir, trial)) is not None}
-    child = _options(files.get(first.sha))
+    files = {trial.commit.sha: path for trial in trials if (path := _file(trial)) is not None}
+    child = _options(run_dir, files.get(first.sha))
     if child is None:
         return ()
-    found = ((parent, _options(files.get(parent.sha))) for parent in _parents(repository, paths, first))
+    found = ((parent, _options(run_dir, files.get(parent.sha))) for parent in _parents(repository, paths, first))
     return tuple(
         ConfigChanges(parent, tuple(OptionChange(*one) for one in kconfig.differences(options, child)))
         for parent, options in found
@@ -45,12 +46,12 @@ def _parents(repository: Path, paths: Iterable[str], commit: Commit) -> tuple[Co
         return ()
 
 
-def _file(run_dir: Path, trial: Trial) -> Path | None:
-    return next((run_dir / artifact.path for artifact in trial.artifacts if artifact.name == ARTIFACT), None)
+def _file(trial: Trial) -> str | None:
+    return next((artifact.path for artifact in trial.artifacts if artifact.name == ARTIFACT), None)
 
 
-def _options(file: Path | None) -> kconfig.Options | None:
+def _options(run_dir: Path, file: str | None) -> kconfig.Options | None:
     try:
-        return kconfig.parse(file.read_text(encoding="utf-8")) if file is not None else None
+        return kconfig.parse(inside(run_dir, file).read_text(encoding="utf-8")) if file is not None else None
     except OSError:
         return None

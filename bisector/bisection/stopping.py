@@ -8,6 +8,7 @@ import numpy as np
 from bisector.analysis.early_stop import Floats, StopRule, batch_s, became_fast_s, guard_s
 from bisector.bisection.judging import Judging
 from bisector.figures import Run
+from bisector.inside import inside
 from bisector.model import Trial
 from bisector.workload.series import LogUnreadable, Series, parse_iops_log, resample
 
@@ -41,7 +42,7 @@ def _logs(trial: Trial, run: Run, run_dir: Path) -> Iterator[Series]:
         if path.parent.name != run.name or not path.match(_LOG):
             continue
         try:
-            series = parse_iops_log((run_dir / artifact.path).read_text(encoding="utf-8"))
+            series = parse_iops_log(inside(run_dir, artifact.path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, LogUnreadable):
             continue  # then there are fewer logs than jobs, and no curve
         if series.end_ms.size:

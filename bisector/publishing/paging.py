@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bisector.bisection.configurations import ARTIFACT
+from bisector.inside import inside
 from bisector.kernel import kconfig
 from bisector.model import Commit, Trial
 from bisector.publishing.plotting import Kind, Source, curves_of, plotted
@@ -70,13 +71,13 @@ class _Configs:
         for artifact in trial.artifacts:
             if artifact.name == ARTIFACT:
                 if artifact.sha256 not in self._known:
-                    self._known[artifact.sha256] = self._read(self.run_dir / artifact.path)
+                    self._known[artifact.sha256] = self._read(artifact.path)
                 return self._known[artifact.sha256]
         return None
 
-    def _read(self, path: Path) -> kconfig.Options | None:
+    def _read(self, path: str) -> kconfig.Options | None:
         try:
-            return kconfig.parse(path.read_text(encoding="utf-8", errors="replace"))
+            return kconfig.parse(inside(self.run_dir, path).read_text(encoding="utf-8", errors="replace"))
         except OSError:
             return None
 
@@ -85,13 +86,13 @@ def _console(run_dir: Path, trial: Trial) -> tuple[str, ...]:
     """The last lines; nothing where no guest was started."""
     for artifact in trial.artifacts:
         if artifact.name == _CONSOLE:
-            return _tail(run_dir / artifact.path)
+            return _tail(run_dir, artifact.path)
     return ()
 
 
-def _tail(path: Path) -> tuple[str, ...]:
+def _tail(run_dir: Path, path: str) -> tuple[str, ...]:
     try:
-        with path.open("rb") as file:
+        with inside(run_dir, path).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _CONSOLE_BYTES))
             text = file.read().decode("utf-8", errors="replace")
     except OSError:

@@ -15,6 +15,7 @@ from bisector.bisection.judging import Judging, Numbered
 from bisector.bisection.loop import GIT_LOG
 from bisector.errors import InfraError
 from bisector.figures import JobFigures, Run
+from bisector.inside import inside
 from bisector.model import Artifact, Strategy, Terms, Trial, Verdict
 from bisector.record import artifacts
 from bisector.workload import fio, fiotext
@@ -79,7 +80,7 @@ def _decisive(job: JobFigures) -> tuple[object, ...]:
 def _content(run_dir: Path, artifact: Artifact, what: str) -> str:
     path = run_dir / artifact.path
     try:
-        content = path.read_bytes()
+        content = inside(run_dir, artifact.path).read_bytes()
     except OSError as error:
         raise _different(f"{what}: cannot read {path}: {error.strerror}") from error
     if hashlib.sha256(content).hexdigest() != artifact.sha256:
@@ -92,15 +93,21 @@ def _told(run_dir: Path, judging: Judging) -> Iterator[tuple[str, Verdict, Verdi
 
     Where readings are weighed git is told what all of them together say, which one of them may contradict.
     """
-    log = run_dir / GIT_LOG
-    if judging.settings.bisect.strategy is not Strategy.GIT or not log.is_file():
+    if judging.settings.bisect.strategy is not Strategy.GIT or not (run_dir / GIT_LOG).is_file():
         return
     words = _verdicts(judging.settings.bisect.terms)
-    told = {sha: words[word] for word, sha in _TOLD.findall(log.read_text(encoding="utf-8")) if word in words}
+    told = {sha: words[word] for word, sha in _TOLD.findall(_log(run_dir)) if word in words}
     for sha, verdict in told.items():
         judgement = judging.judge(sha)
         if judgement is not None and any(trial.commit.sha == sha for _, trial in judging.trials):
             yield sha, judgement.verdict, verdict
+
+
+def _log(run_dir: Path) -> str:
+    try:
+        return inside(run_dir, GIT_LOG).read_text(encoding="utf-8")
+    except OSError as error:
+        raise _different(f"cannot read {run_dir / GIT_LOG}: {error.strerror}") from error
 
 
 def _verdicts(terms: Terms) -> dict[str, Verdict]:

@@ -9,11 +9,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from bisector import resources
 from bisector.bisection import standing
 from bisector.bisection.loop import GIT_LOG
 from bisector.errors import BisectorError
 from bisector.history.origin import origin
 from bisector.history.repository import Repository
+from bisector.inside import inside
 from bisector.model import Commit, Trial
 from bisector.publishing import reproducing
 from bisector.record.rows import BisectionRow
@@ -34,7 +36,6 @@ def report(run: RunDirectory, store: Store) -> Report:
     settings = from_json(asked.settings)
     view = standing.view(run, store)
     trials = [shown.trial for shown in view.trials]
-    log = run.path / GIT_LOG
     # Settings say how commits are measured here; how others measured theirs is not known.
     measured_here = not asked.imported
     places, parents, where = _of_history(asked, view)
@@ -43,11 +44,11 @@ def report(run: RunDirectory, store: Store) -> Report:
         rows=_rows(view.trials, places),
         asked=reproducing.asked(asked, settings) if measured_here else _asked_of_others(view),
         origin=where,
-        workload=_workload(settings) if measured_here else Workload("", "", ()),
+        workload=_workload(settings, run.path) if measured_here else Workload("", "", ()),
         storage=_first_text(run.path, trials, STORAGE),
         kernel=_kernel(settings) if measured_here else (),
         hosts=_hosts(run.path, trials) if measured_here else (),
-        bisect_log=log.read_text(encoding="utf-8", errors="replace") if log.is_file() else "",
+        bisect_log=_text(run.path, GIT_LOG),
         tool_version=asked.tool_version,
         parents=parents,
     )
@@ -100,11 +101,10 @@ def _date(row: Row) -> str:
     return row.shown.trial.commit.committed_at
 
 
-def _workload(settings: Settings) -> Workload:
+def _workload(settings: Settings, run_dir: Path) -> Workload:
+    """With the text of the job file that is kept in the run directory, or is the tool's own."""
     job, workload = settings.workload.job, settings.workload
-    text = ""
-    with suppress(OSError):
-        text = job.read_text(encoding="utf-8", errors="replace")
+    text = _text(resources.jobs() if job.parent == resources.jobs() else run_dir, job)
     return Workload(
         job.name, text, (("FILE_SIZE", str(workload.file_bytes)), ("RUNTIME", f"{workload.runtime_s}"))
     )  # fmt: skip
@@ -116,14 +116,25 @@ def _kernel(settings: Settings) -> tuple[tuple[str, str], ...]:
     return (("kconfig", f"{base.name if base else 'everything off'}, then {fragments}"),)
 
 
+def _text(directory: Path, name: str | Path) -> str:
+    """Nothing of a file that is gone, or is none of the directory's."""
+    try:
+        return _read(directory, name)
+    except OSError:
+        return ""
+
+
+def _read(directory: Path, name: str | Path) -> str:
+    return inside(directory, name).read_text(encoding="utf-8", errors="replace")
+
+
 def _first_text(run_dir: Path, trials: Iterable[Trial], name: str) -> tuple[str, ...]:
     """The lines of the first such file of a trial that is still there."""
     for trial in trials:
         for artifact in trial.artifacts:
             if artifact.name == name:
                 with suppress(OSError):
-                    text = (run_dir / artifact.path).read_text(encoding="utf-8", errors="replace")
-                    return tuple(text.splitlines())
+                    return tuple(_read(run_dir, artifact.path).splitlines())
     return ()
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.errors import InfraError
+from bisector.errors import InfraError, UserError
+from bisector.inside import inside
 from bisector.model import Artifact, Commit, Trial
 
 TRIALS = "trials"
@@ -19,7 +20,7 @@ _DIRECTORY_NAME = re.compile(r"\d{4,}-[\w.+-]{1,12}")
 
 def trial_directory(run_dir: Path, n: int, commit: Commit) -> Path:
     """A new, empty directory for trial ``n``; what an attempt that failed left in it is gone."""
-    directory = run_dir / TRIALS / f"{n:04d}-{file_name(commit.short)}"
+    directory = _trials(run_dir) / f"{n:04d}-{file_name(commit.short)}"
     try:
         if directory.exists():
             shutil.rmtree(directory)
@@ -27,6 +28,14 @@ def trial_directory(run_dir: Path, n: int, commit: Commit) -> Path:
     except OSError as error:
         raise InfraError(f"cannot make {directory}: {error.strerror}", f"df {run_dir}; ls -ld {run_dir}") from error
     return directory
+
+
+def _trials(run_dir: Path) -> Path:
+    """Where the directories of the trials are, in which some are removed: never where a link leads."""
+    path = run_dir / TRIALS
+    if path.is_symlink():
+        raise UserError(f"{path} is a link, which bisector never makes there", f"ls -l {path}; is it a run of yours?")
+    return path
 
 
 def file_name(text: str) -> str:
@@ -61,9 +70,9 @@ def adopt(source: Path, trial: Trial, run_dir: Path, n: int) -> Trial:
     directory = trial_directory(run_dir, n, trial.commit)
     try:
         for artifact in trial.artifacts:
-            target = directory / artifact.name
+            target = inside(directory, artifact.name)
             target.parent.mkdir(parents=True, exist_ok=True)
-            _link(source / artifact.path, target)
+            _link(inside(source, artifact.path), target)
     except OSError as error:
         raise InfraError(f"cannot take over {error.filename}: {error.strerror}", f"ls -l {source / TRIALS}") from error
     paths = (directory.relative_to(run_dir) / artifact.name for artifact in trial.artifacts)
@@ -100,9 +109,11 @@ def remove_unfinished(run_dir: Path, recorded: Iterable[Artifact]) -> int:
     They are what a killed process left; call it with the run directory locked.
     """
     kept = {Path(artifact.path).parts[:2] for artifact in recorded}
-    directories = sorted((run_dir / TRIALS).glob("*"))
+    directories = sorted(_trials(run_dir).glob("*"))
     leftovers = [
-        path for path in directories if _DIRECTORY_NAME.fullmatch(path.name) and (TRIALS, path.name) not in kept
+        path
+        for path in directories
+        if not path.is_symlink() and _DIRECTORY_NAME.fullmatch(path.name) and (TRIALS, path.name) not in kept
     ]
     for path in leftovers:
         shutil.rmtree(path)

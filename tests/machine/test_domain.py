@@ -110,7 +110,8 @@ def test_a_link_of_a_run_directory_from_elsewhere_is_not_followed(
     private(tmp_path / "home")
     with suppress(FileExistsError):
         private(tmp_path / target)
-    (tmp_path / target / "canary").touch()
+    for name in ("canary", "bisector-libvirt"):
+        (tmp_path / target / name).touch()
     run_dir = tmp_path / "run"
     run_dir.mkdir()
     (run_dir / "libvirt").symlink_to(f"{tmp_path}/{target}")

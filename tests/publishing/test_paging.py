@@ -1,5 +1,6 @@
 """What is behind each row of a page, from a real run directory; and the command that writes it."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,3 +110,34 @@ def test_command_writes_the_page(recorded: RecordedRun, tmp_path: Path) -> None:
     assert html.count("<img src=") == 3
     assert html.count("<svg") == 1
     assert html.count("</details>") == 4
+
+
+@pytest.mark.parametrize("form", ["text", "mail", "markdown", "json", "html"])
+@pytest.mark.parametrize("by", ["path", "link"])
+def test_files_of_the_reader_are_not_published(tmp_path: Path, form: str, by: str) -> None:
+    """A record of somebody else's names them as its console, its job file and so on, or has links to them."""
+    run = RecordedRun(tmp_path, histories.linear(2), {})
+    secret = tmp_path / "id_ed25519"
+    secret.write_text("CONFIG_SECRET=y\n500, 1, 0\nPRIVATE KEY\n{")
+    more = {"kernel.config": "CONFIG_HZ=250\n", "console.log": "hello\n", "full/partial_iops.1.log": "500, 1, 0\n"}
+    run.add("c0", SLOW, more=more)
+    run.add("c1", FAST, more=more)
+    run.end()
+    if by == "path":
+        with Store.open(run.run.database) as store:
+            store.database.connection.execute("UPDATE artifacts SET path = ?", (str(secret),))
+            asked = store.bisection().settings
+            job = json.loads(asked) | {"workload.job": str(secret)}
+            assert job.keys() == json.loads(asked).keys()
+            store.database.connection.execute("UPDATE bisection SET settings = ?", (json.dumps(job),))
+    files = [path for path in run.run.path.rglob("*") if path.is_file() and path != run.run.database]
+    assert len(files) > 8
+    for path in files if by == "link" else [run.run.path / "bisect.log"]:
+        path.unlink(missing_ok=True)
+        path.symlink_to(secret)
+    out = tmp_path / "page"
+    main(["report", "--run-dir", str(run.run.path), "--format", form, "-o", str(out)])
+    told = out.read_text(encoding="utf-8") if out.exists() else ""
+    assert "c1" in told
+    assert "SECRET" not in told
+    assert "PRIVATE" not in told
