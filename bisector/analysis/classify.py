@@ -1,7 +1,6 @@
-"""Facts of one trial to a verdict, by the rule that each job of the last run counts."""
+"""Facts of one sound trial to a verdict, by the rule that each job of the last run counts."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bisector.analysis.early_stop import holds
@@ -32,26 +31,23 @@ def least_job_iops(trial: Trial) -> float:
     return _least_job(trial).iops_mean
 
 
-def classify(trial: Trial, threshold_iops: float, direction: Direction, weaknesses: Sequence[str]) -> Judgement:
-    """Which side of the change a trial is on; a fault skips, a weakness asks for another trial.
+def classify(trial: Trial, threshold_iops: float, direction: Direction) -> Judgement:
+    """Which side of the change a trial is on that has neither a fault nor a weakness.
 
     A figure equal to the threshold is not above it. Of a run that was stopped early the rule that stopped it
-    tells the side, not its mean. Raises what :func:`least_job_iops` raises.
+    tells the side, not its mean; it is weak when it was not clear of this threshold. Raises what
+    :func:`least_job_iops` raises.
     """
-    if trial.fault is not None:
-        return Judgement(Verdict.SKIP, f"{trial.fault.kind} at {trial.fault.stage}: {trial.fault.reason}")
     least = _least_job(trial)
     stop = trial.stopped_early
     above = least.iops_mean > threshold_iops if stop is None else holds(stop, threshold_iops)
     if above is None:
-        return Judgement(Verdict.WEAK, "; ".join((*weaknesses, unclear(threshold_iops))))
+        return Judgement(Verdict.WEAK, unclear(threshold_iops))
     found = f"slowest job {least.name}: {least.iops_mean:,.0f} IOPS" if stop is None else _early(stop)
     figures = (
         f"{found} in the {trial.runs[-1].name} run, "
         f"{'above' if above else 'not above'} the threshold of {threshold_iops:,.0f}"
     )
-    if weaknesses:
-        return Judgement(Verdict.WEAK, "; ".join((*weaknesses, figures)))
     return Judgement(direction.verdict(above), figures)
 
 

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
+from bisector.analysis.levels import Figures, line_between
 from bisector.errors import EndsDoNotReproduce
 from bisector.model import Direction, Terms, Verdict
 
@@ -51,11 +50,10 @@ class Ends:
         return f"the ends look swapped: bisector start NEW OLD, or keep the order: {other[self.direction]}"
 
 
-def from_ends(ends: Ends, min_ratio: float) -> Threshold:
-    """The geometric mean: equally far, as a factor, from both ends.
+def from_readings(ends: Ends, figures: Figures, min_ratio: float) -> Threshold:
+    """The middle of the gap beside the new end's level, given the readings of each kernel.
 
-    Noise of IOPS grows with the figure, so that a factor, and not a difference, says how far
-    apart two figures are. Raises :class:`EndsDoNotReproduce` below a factor of ``min_ratio``.
+    Raises :class:`EndsDoNotReproduce` when the ends are less than a factor of ``min_ratio`` apart.
     """
     if ends.gain < min_ratio:
         swapped = 1 / ends.gain >= min_ratio
@@ -63,8 +61,8 @@ def from_ends(ends: Ends, min_ratio: float) -> Threshold:
             f"{ends.measured}: {_comparison(ends.gain)}, where {min_ratio:g} times as claimed are needed",
             ends.swapped_hint if swapped else "measure something that the two ends differ in, or give a --threshold",
         )
-    middle = float(np.exp(np.mean(np.log((ends.old_iops, ends.new_iops)))))
-    return Threshold(middle, ends.old_iops, ends.new_iops, given=False)
+    line_iops = line_between(ends.old_iops, ends.new_iops, figures)
+    return Threshold(line_iops, ends.old_iops, ends.new_iops, given=False)
 
 
 def given(threshold_iops: float, ends: Ends) -> Threshold:

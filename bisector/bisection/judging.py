@@ -5,13 +5,13 @@ The loop decides by it and ``status`` shows it, so both always say the same.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from bisector.analysis import threshold
 from bisector.analysis.classify import Judgement, classify, least_job_iops, reads, unclear
 from bisector.analysis.early_stop import holds
-from bisector.analysis.levels import Level, levels, line_between, other_gaps
+from bisector.analysis.levels import Level, levels, other_gaps
 from bisector.analysis.quality import Limits, weaknesses
 from bisector.analysis.settle import Again, Evidence, Measured, Settlement, Untestable, lacks_whole_run, settle
 from bisector.analysis.threshold import Ends, Threshold
@@ -160,8 +160,7 @@ class Judging:
         ends = Ends(least_job_iops(old.trial), least_job_iops(new.trial), wishes.direction, wishes.terms)
         if wishes.threshold_iops is not None:
             return threshold.given(wishes.threshold_iops, ends)
-        of_ends = threshold.from_ends(ends, wishes.min_ends_ratio)
-        return replace(of_ends, iops=line_between(ends.old_iops, ends.new_iops, self.figures))
+        return threshold.from_readings(ends, self.figures, wishes.min_ends_ratio)
 
     @cached_property
     def figures(self) -> dict[str, list[float]]:
@@ -235,7 +234,7 @@ class Judging:
         line = self.threshold_iops
         if line is None:
             return Judgement(Verdict.MEASURED, f"slowest job {least_job_iops(trial):,.0f} IOPS, no threshold yet")
-        return classify(trial, line, self.settings.bisect.direction, ())
+        return classify(trial, line, self.settings.bisect.direction)
 
     def _evidence(self, trial: Trial) -> Evidence:
         wishes = self.settings.contention

@@ -82,10 +82,6 @@ class Domain:
         self._read_bytes += len(new)
         return new.decode("latin-1")  # bytes of a broken kernel; no sequence can be cut in two
 
-    def qemu_log_tail(self) -> tuple[str, ...]:
-        """The last lines of QEMU's own log, where we may read it."""
-        return self._qemu_log()
-
     def destroy(self) -> None:
         """End the guest at once; idempotent. Raises :class:`InfraError` when it will not go."""
         if self._handle is None:

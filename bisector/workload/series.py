@@ -11,10 +11,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 # The numbers in the third column are places in this list.
 _DIRECTIONS = ("read", "write", "trim")
-_LEAST_VALUES = 3
 _QUOTED = 200
 _LATE = 2.5
-_SMOOTHED_MS = 2500.0
 
 
 class LogUnreadable(Exception):
@@ -28,15 +26,6 @@ class Series:
     start_ms: Floats
     end_ms: Floats
     iops: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """A series in a few figures; ``converged_after_s`` is None when it never settled."""
-
-    mean_iops: float
-    stddev_percent: float
-    converged_after_s: float | None
 
 
 def parse_iops_log(text: str, direction: str = "read") -> Series:
@@ -66,30 +55,6 @@ def resample(series: Series, step_ms: float, until_ms: float) -> Floats:
     done = np.cumsum(series.iops * (series.end_ms - series.start_ms))
     ios = np.column_stack((np.concatenate(([0.0], done[:-1])), done)).ravel()
     return np.asarray(np.diff(np.interp(grid, edges, ios, left=0.0)) / step_ms, dtype=np.float64)
-
-
-def summary(iops: Floats, step_ms: float, within_percent: float = 20.0) -> Summary:
-    """Mean, spread and time to converge of a resampled series.
-
-    It has converged when a moving mean over 2.5 s stays within ``within_percent`` of the mean of
-    the last third; a series that first does so in the last third has not. Raises ``ValueError``
-    on fewer than three values.
-    """
-    if iops.size < _LEAST_VALUES:
-        raise ValueError(f"{iops.size} values are no series")
-    mean = float(iops.mean())
-    spread = float(iops.std()) / mean * 100 if mean > 0 else 0.0
-    return Summary(mean, spread, _converged_after_s(iops, step_ms, within_percent))
-
-
-def _converged_after_s(iops: Floats, step_ms: float, within_percent: float) -> float | None:
-    last_third = iops.size - iops.size // 3
-    level = float(iops[last_third:].mean())
-    width = min(max(round(_SMOOTHED_MS / step_ms), 1), iops.size)
-    smooth = np.convolve(iops, np.full(width, 1.0 / width), mode="valid")
-    outside = np.flatnonzero(np.abs(smooth - level) > level * within_percent / 100)
-    settled = int(outside[-1]) + 1 if outside.size else 0
-    return settled * step_ms / 1000 if settled < last_third else None
 
 
 def _row(number: int, line: str) -> tuple[float, float, int]:

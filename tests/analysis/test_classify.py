@@ -6,7 +6,7 @@ import pytest
 from bisector.analysis.classify import classify, least_job_iops
 from bisector.errors import InfraError, UserError
 from bisector.figures import EarlyStop, StopReason
-from bisector.model import Direction, Fault, FaultKind, Stage, Verdict
+from bisector.model import Direction, Verdict
 from tests.analysis.recorded import job, run, trial
 
 UP, DOWN = Direction.IMPROVEMENT, Direction.REGRESSION
@@ -25,12 +25,12 @@ UP, DOWN = Direction.IMPROVEMENT, Direction.REGRESSION
     ],
 )
 def test_each_job_counts(jobs: tuple[float, ...], direction: Direction, verdict: Verdict) -> None:
-    assert classify(trial(run(*map(job, jobs))), 2000, direction, ()).verdict is verdict
+    assert classify(trial(run(*map(job, jobs))), 2000, direction).verdict is verdict
 
 
 def test_only_the_last_run_counts() -> None:
     empty, full = run(job(100), name="empty"), run(job(5000))
-    judgement = classify(trial(empty, full), 2000, UP, ())
+    judgement = classify(trial(empty, full), 2000, UP)
     assert judgement.verdict is Verdict.NEW
     assert judgement.why == "slowest job partial/1: 5,000 IOPS in the full run, above the threshold of 2,000"
 
@@ -39,23 +39,10 @@ def test_writes_do_not_count() -> None:
     assert least_job_iops(trial(run(job(5000), job(3, direction="write")))) == 5000
 
 
-def test_a_fault_skips_and_says_why() -> None:
-    fault = Fault(Stage.BOOT, FaultKind.PANIC, "Kernel panic - not syncing: VFS")
-    judgement = classify(trial(fault=fault), 2000, UP, ("weak",))
-    assert judgement.verdict is Verdict.SKIP
-    assert judgement.why == "panic at boot: Kernel panic - not syncing: VFS"
-
-
-def test_a_weakness_is_no_verdict() -> None:
-    judgement = classify(trial(run(job(5000))), 2000, UP, ("the host was busy",))
-    assert judgement.verdict is Verdict.WEAK
-    assert judgement.why.startswith("the host was busy; ")
-
-
 @pytest.mark.parametrize("iops", [0.0, -1.0, math.nan, math.inf])
 def test_what_is_no_figure_is_no_verdict(iops: float) -> None:
     with pytest.raises(InfraError, match="no measurement"):
-        classify(trial(run(job(5000), job(iops, "partial/2"))), 2000, UP, ())
+        classify(trial(run(job(5000), job(iops, "partial/2"))), 2000, UP)
 
 
 def test_a_workload_without_reads_cannot_be_judged() -> None:
@@ -85,7 +72,7 @@ NOT_ABOVE = EarlyStop(StopReason.NOT_ABOVE, 26.0, 510.0, 2_000.0, "job partial/1
 def test_of_a_run_that_was_stopped_the_rule_says_the_side_and_not_its_mean(
     stop: EarlyStop, direction: Direction, verdict: Verdict, mean: float
 ) -> None:
-    judgement = classify(trial(replace(run(job(mean)), stopped_early=stop)), 2000, direction, ())
+    judgement = classify(trial(replace(run(job(mean)), stopped_early=stop)), 2000, direction)
     assert judgement.verdict is verdict
     assert judgement.why.startswith(f"stopped after {stop.at_s:.0f} s: {stop.why}, in the full run, ")
     assert ("not above the threshold" in judgement.why) is (stop is NOT_ABOVE)
@@ -93,6 +80,6 @@ def test_of_a_run_that_was_stopped_the_rule_says_the_side_and_not_its_mean(
 
 @pytest.mark.parametrize(("stop", "line"), [(ABOVE, 3_000.0), (NOT_ABOVE, 700.0)])
 def test_a_run_that_was_stopped_tells_nothing_of_a_threshold_it_was_not_clear_of(stop: EarlyStop, line: float) -> None:
-    judgement = classify(trial(replace(run(job(2_500)), stopped_early=stop)), line, UP, ())
+    judgement = classify(trial(replace(run(job(2_500)), stopped_early=stop)), line, UP)
     assert judgement.verdict is Verdict.WEAK
     assert "before it was clear" in judgement.why

@@ -6,7 +6,7 @@ import pytest
 
 from bisector.analysis.classify import classify, least_job_iops
 from bisector.analysis.quality import Limits, weaknesses
-from bisector.analysis.threshold import Ends, from_ends
+from bisector.analysis.threshold import Ends, from_readings
 from bisector.model import Direction, Terms, Trial
 from tests.analysis.recorded import RECORDED, fio_2_run, trial
 
@@ -35,7 +35,8 @@ def test_there_are_sixteen() -> None:
 @pytest.mark.parametrize(("order", "kernel", "verdict"), VERDICTS)
 def test_every_verdict_is_the_persons(order: int, kernel: str, verdict: str) -> None:
     facts = measured(order, kernel)
-    judgement = classify(facts, THRESHOLD_IOPS, Direction.IMPROVEMENT, weaknesses(facts, LIMITS))
+    assert weaknesses(facts, LIMITS) == ()
+    judgement = classify(facts, THRESHOLD_IOPS, Direction.IMPROVEMENT)
     assert Terms().word(judgement.verdict) == verdict, judgement.why
 
 
@@ -53,16 +54,22 @@ def test_the_texts_say_what_the_index_says() -> None:
 def test_the_threshold_of_the_ends_is_told_apart_from_the_persons_by_one_kernel() -> None:
     """Between the ends lies a parent of the fix at 6,120 IOPS, neither as slow nor as fast as they.
 
-    The geometric mean of the ends calls it fixed, the person's 20,000 did not: with several steps in a
-    range the threshold decides which of them is looked for. That is what :mod:`bisector.analysis.levels` is for.
+    The middle between the ends alone calls it fixed, the person's 20,000 did not: with several steps in a range the
+    threshold decides which of them is looked for. The line among all readings is the person's again.
     """
     old, new = measured(1, "4.12.0-rc1+"), measured(2, "4.12.0+5518b69b7668")
     ends = Ends(least_job_iops(old), least_job_iops(new), Direction.IMPROVEMENT, Terms())
-    threshold_iops = from_ends(ends, min_ratio=2).iops
-    assert threshold_iops == pytest.approx(3828, abs=1)
-    other = [
+    of_ends = from_readings(ends, {}, min_ratio=2).iops
+    assert of_ends == pytest.approx(3828, abs=1)
+    assert others(of_ends) == ["4.12.0-rc1+4d44ec5ab751"]
+    readings = {kernel: [least_job_iops(measured(order, kernel))] for order, kernel, _ in VERDICTS}
+    assert others(from_readings(ends, readings, min_ratio=2).iops) == []
+
+
+def others(threshold_iops: float) -> list[str]:
+    """The kernels that a threshold calls otherwise than the person did."""
+    return [
         kernel
         for order, kernel, verdict in VERDICTS
-        if Terms().word(classify(measured(order, kernel), threshold_iops, Direction.IMPROVEMENT, ()).verdict) != verdict
+        if Terms().word(classify(measured(order, kernel), threshold_iops, Direction.IMPROVEMENT).verdict) != verdict
     ]
-    assert other == ["4.12.0-rc1+4d44ec5ab751"]

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
-from bisector.analysis.threshold import Ends, from_ends, given
+from bisector.analysis.threshold import Ends, from_readings, given
 from bisector.errors import EndsDoNotReproduce
 from bisector.model import Direction, Terms, Verdict
 
@@ -13,27 +13,30 @@ def ends(old: float, new: float, direction: Direction = UP) -> Ends:
     return Ends(old, new, direction, Terms())
 
 
-def test_the_threshold_is_the_geometric_mean() -> None:
-    assert from_ends(ends(1000, 4000), 2).iops == pytest.approx(2000)
-    assert from_ends(ends(4000, 1000, DOWN), 2).iops == pytest.approx(2000)
+def test_the_threshold_is_the_middle_of_the_gap_beside_the_new_end() -> None:
+    readings = {"a": [1000.0], "b": [4000.0]}
+    assert from_readings(ends(1000, 4000), readings, 2).iops == pytest.approx(2000)
+    assert from_readings(ends(4000, 1000, DOWN), readings, 2).iops == pytest.approx(2000)
+    between = {**readings, "c": [1500.0], "d": [1500.0]}
+    assert from_readings(ends(1000, 4000), between, 2).iops == pytest.approx((1500 * 4000) ** 0.5)
 
 
 @hypothesis_given(st.floats(1, 1e7), st.floats(2.001, 100), st.sampled_from(list(Direction)))
 def test_a_found_threshold_puts_each_end_on_its_side(least: float, ratio: float, direction: Direction) -> None:
     figures = (least, least * ratio) if direction is UP else (least * ratio, least)
-    found = from_ends(ends(*figures, direction), 2)
+    found = from_readings(ends(*figures, direction), {}, 2)
     assert direction.verdict(found.old_iops > found.iops) is Verdict.OLD
     assert direction.verdict(found.new_iops > found.iops) is Verdict.NEW
     assert not found.given
 
 
 def test_exactly_the_least_ratio_is_enough() -> None:
-    assert from_ends(ends(1000, 2000), 2).iops == pytest.approx(1414.2, abs=0.1)
+    assert from_readings(ends(1000, 2000), {}, 2).iops == pytest.approx(1414.2, abs=0.1)
 
 
 def test_ends_too_close_are_refused_with_what_was_measured() -> None:
     with pytest.raises(EndsDoNotReproduce) as caught:
-        from_ends(ends(1002, 1800), 2)
+        from_readings(ends(1002, 1800), {}, 2)
     assert "broken end measured 1,002 IOPS, the fixed end 1,800 IOPS" in caught.value.message
     assert "1.80 times apart" in caught.value.message
     assert "swapped" not in caught.value.hint
@@ -42,7 +45,7 @@ def test_ends_too_close_are_refused_with_what_was_measured() -> None:
 @pytest.mark.parametrize(("figures", "direction"), [((4000, 1000), UP), ((1000, 4000), DOWN)])
 def test_swapped_ends_get_a_hint(figures: tuple[float, float], direction: Direction) -> None:
     with pytest.raises(EndsDoNotReproduce) as caught:
-        from_ends(ends(*figures, direction), 2)
+        from_readings(ends(*figures, direction), {}, 2)
     assert "4.00 times in the other direction" in caught.value.message
     assert "swapped: bisector start NEW OLD" in caught.value.hint
     assert "--regression" in caught.value.hint
@@ -50,7 +53,7 @@ def test_swapped_ends_get_a_hint(figures: tuple[float, float], direction: Direct
 
 def test_a_little_in_the_wrong_direction_is_not_swapped() -> None:
     with pytest.raises(EndsDoNotReproduce) as caught:
-        from_ends(ends(1100, 1000), 2)
+        from_readings(ends(1100, 1000), {}, 2)
     assert "swapped" not in caught.value.hint
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bisector.workload import fio
-from bisector.workload.series import LogUnreadable, parse_iops_log, resample, summary
+from bisector.workload.series import LogUnreadable, parse_iops_log, resample
 
 DATA = Path(__file__).parent.parent / "data" / "fio"
 LOG = (DATA / "partial_iops.1.log").read_text(encoding="utf-8")
@@ -40,20 +40,3 @@ def test_directions_are_apart() -> None:
 def test_a_damaged_line_is_named() -> None:
     with pytest.raises(LogUnreadable, match="line 2"):
         parse_iops_log("500, 100, 0\n1000, \n")
-
-
-def test_summary_of_a_series_that_settles() -> None:
-    rising = np.array([100.0] * 20 + [1000.0] * 60)
-    figures = summary(rising, 500)
-    assert figures.mean_iops == pytest.approx(775)
-    assert figures.stddev_percent == pytest.approx(50.3, abs=0.1)
-    assert figures.converged_after_s is not None
-    assert 8 <= figures.converged_after_s <= 10.5
-
-
-def test_a_steady_series_has_always_been_there_and_a_falling_one_never_settles() -> None:
-    assert summary(np.full(80, 500.0), 500).converged_after_s == 0
-    assert summary(np.linspace(5000, 1, 80), 500).converged_after_s is None
-    assert summary(np.zeros(80), 500).stddev_percent == 0
-    with pytest.raises(ValueError, match="no series"):
-        summary(np.ones(2), 500)
