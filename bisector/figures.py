@@ -149,3 +149,8 @@ class Run:
     clock_drift_s: float | None
     disks: tuple[DiskFigures, ...] = ()
     stopped_early: EarlyStop | None = None
+
+    @property
+    def aside_s(self) -> float:
+        """Host seconds of the run that are not fio's run time: its files were laid out, above all."""
+        return self.duration_s - max((job.runtime_ms for job in self.jobs), default=0) / 1000

@@ -2,8 +2,8 @@
 
 The rule (trailing windows of six batches, four standard errors) was chosen for few errors on ramps, late jumps and
 stalls of the host, not for speed. What keeps it safe is the *guard*: a kernel that takes its time to become fast looks
-like a slow one until then, so no run is called slow before the fast end's own whole runs had become fast, and
-some time more; see :func:`guard_s`. Nor is any when there is no such curve.
+like a slow one until then, so no run is called slow before all known fast runs had become fast, and some time more;
+see :func:`guard_s`. Nor is any when no whole run of the fast end is known.
 
 All times follow from the length of the run: a batch is a ninetieth of it, but at least half a second, which is
 what fio's log averages over and a guest reports in time; a window is six batches. For 15 min that is 10 s and 1 min,
@@ -30,6 +30,8 @@ _WINDOWS_BELOW = 3
 # What is called slow has to be so by more than the noise of a batch: by this factor.
 _CLEARLY = 1.5
 _GUARD_SPARE = 1.3
+# A run that became fast this much sooner than the slowest one does not tell how long that may take.
+_COMPARABLE = 0.5
 # A status that comes later than this many batches says that the guest or its host stood still.
 _LATE = 2.5
 
@@ -176,14 +178,19 @@ def became_fast_s(jobs: Sequence[Floats], runtime_s: float, threshold_iops: floa
 
 
 def guard_s(fast_after_s: Sequence[float | None], runtime_s: float) -> float | None:
-    """From when on a run may be called slow, by when fast ones had become it.
+    """From when on a run may be called slow, by when fast ones had become fast.
 
-    The slowest of n, times 1 + 1/n, and at least 1.3: that factor was found for the slowest of three, and the slowest
-    of one may be a quick one. None without any, and when one of them never became fast, or too late.
+    That is the slowest of them times 1 + 1/n, and at least 1.3: the factor was found for the slowest of three, and the
+    slowest of fewer may be a quick one. n counts those that took about as long, so that one that was much quicker, for
+    whatever reason, does not lessen what the others need. As all of them may be quick ones, the guard is never less
+    than a (1 + n)th of the run: half of it with one, a fifth with four. None without any, and when one of them never
+    became fast, or too late.
     """
     known = [one for one in fast_after_s if one is not None]
     if not known or len(known) < len(fast_after_s):
         return None
-    spare = max(_GUARD_SPARE, 1 + 1 / len(known))
-    guard = max(spare * max(known), _WINDOWS_BELOW * _BATCHES * batch_s(runtime_s))
+    slowest = max(known)
+    alike = sum(one >= _COMPARABLE * slowest for one in known)
+    spare = max(_GUARD_SPARE, 1 + 1 / alike)
+    guard = max(spare * slowest, runtime_s / (1 + alike), _WINDOWS_BELOW * _BATCHES * batch_s(runtime_s))
     return guard if guard < runtime_s else None

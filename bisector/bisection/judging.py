@@ -16,7 +16,6 @@ from bisector.analysis.quality import Limits, weaknesses
 from bisector.analysis.settle import Again, Evidence, Measured, Settlement, Untestable, lacks_whole_run, settle
 from bisector.analysis.threshold import Ends, Threshold
 from bisector.errors import EndsDoNotReproduce
-from bisector.figures import StopReason
 from bisector.model import Commit, Kernel, Trial, Verdict
 from bisector.settings import Settings
 
@@ -57,16 +56,11 @@ class Judging:
         return mine[0].commit if lacks_whole_run(evidence, self.settings.bisect.max_repeats) else None
 
     @property
-    def fast_end_trials(self) -> tuple[Trial, ...]:
-        """The sound trials of the end that has the larger figure."""
-        fast = self.new if self.settings.bisect.direction.verdict(above_threshold=True) is Verdict.NEW else self.old
-        return tuple(t for _, t in self.trials if t.commit.sha == fast and t.runs and self._evidence(t).sound)
-
-    @property
-    def above_after_s(self) -> tuple[float, ...]:
-        """After how many seconds each sound run that was stopped early was clearly above the threshold."""
-        stops = (trial.stopped_early for _, trial in self.trials if self._evidence(trial).sound)
-        return tuple(stop.at_s for stop in stops if stop is not None and stop.reason is StopReason.ABOVE)
+    def fast_trials(self) -> tuple[Trial, ...]:
+        """The sound trials of the end that has the larger figure, and all others on its side of the threshold."""
+        fast = self.settings.bisect.direction.verdict(above_threshold=True)
+        end = self.new if fast is Verdict.NEW else self.old
+        return tuple(trial for trial, verdict in self.sound() if trial.commit.sha == end or verdict is fast)
 
     def since(self, sha: str) -> Settlement:
         """What the trials of a commit amount to since its last sound one: whether another can be had.

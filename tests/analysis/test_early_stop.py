@@ -266,11 +266,16 @@ def test_a_run_is_fast_when_its_slowest_job_is() -> None:
 @pytest.mark.parametrize(
     ("fast_after_s", "guard"),
     [
-        ((10.0,), 20.0),
+        ((15.0,), 30.0),
         ((10.0, 8.0), 15.0),
         ((8.0, 10.0, 9.0, 9.5), 13.0),
         ((10.0,) * 9, 13.0),
-        ((3.0,), 9.0),  # the floor: three windows
+        # One that was fast much sooner takes nothing from the slowest, and does not stand for others by itself.
+        ((15.0, 3.0), 30.0),
+        ((15.0, 3.0, 14.0, 1.0), 22.5),
+        ((3.0,), 20.0),
+        ((3.0, 4.0), 40 / 3),
+        ((1.0,) * 9, 9.0),  # the floor: three windows
         ((20.0,), None),  # the end of the run
         ((10.0, None), None),
         ((), None),

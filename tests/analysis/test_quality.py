@@ -1,11 +1,12 @@
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from bisector.analysis.quality import Limits, weaknesses
-from bisector.figures import EarlyStop, Run, StopReason
-from bisector.model import Fault, FaultKind, Origin, Stage
+from bisector.figures import EarlyStop, Latency, LatencyKind, Run, StopReason
+from bisector.model import Fault, FaultKind, Origin, Stage, Timings, Trial
 from tests.analysis.recorded import FULL, QUIET, job, run, trial
 
 LIMITS = Limits(max_other_cores=0.5, max_steal_share=0.05, asked_runtime_s=40)
@@ -49,9 +50,84 @@ def test_no_cache_need_not_be_full() -> None:
     assert weaknesses(trial(EMPTY), LIMITS) == ()
 
 
-def test_only_the_judged_run_is_asked() -> None:
+def test_every_run_is_asked() -> None:
     busy = replace(EMPTY, contention=replace(QUIET, other_busy_cores=2.0))
-    assert weaknesses(trial(busy, GOOD), LIMITS) == ()
+    assert weaknesses(trial(busy, GOOD), LIMITS) == (
+        "in the empty run the host was busy: 2.00 cores of other work, limit 0.50",
+    )
+    assert weaknesses(trial(busy, replace(GOOD, clock_drift_s=3.0)), LIMITS)[0].startswith("the guest's clock")
+
+
+# The second trial of a commit in emulation on a host of two cores, other work on a fraction of one.
+AS_MEASURED = (
+    replace(EMPTY, duration_s=42.21, clock_drift_s=0.0001, jobs=(job(4854, runtime_ms=40_004), job(2111))),
+    replace(GOOD, duration_s=41.32, clock_drift_s=0.0003, jobs=(job(2523, runtime_ms=40_002), job(2541))),
+)
+WORKLOAD_S = 85.04
+
+
+def test_a_trial_as_it_was_measured_is_strong() -> None:
+    assert weaknesses(timed(*AS_MEASURED), LIMITS) == ()
+
+
+def timed(*runs: Run, workload_s: float = WORKLOAD_S) -> Trial:
+    return replace(trial(*runs), timings=Timings(workload_s=workload_s))
+
+
+def slow_io(run: Run, seconds: float) -> Run:
+    latency = Latency(LatencyKind.COMPLETION, 1e5, seconds * 1e9, 2e6, 1e6)
+    return replace(run, jobs=(replace(run.jobs[0], latencies=(latency,)), *run.jobs[1:]))
+
+
+def test_nobody_listened_while_the_first_run_ended() -> None:
+    """The orchestrator was stopped for a minute: the cache had that much longer, the guest knew nothing of it."""
+    empty, full = AS_MEASURED
+    found = weaknesses(timed(replace(empty, duration_s=95.8, clock_drift_s=-54.7), full, workload_s=139.0), LIMITS)
+    assert found[0] == "in the empty run the guest's clock drifted by -54.7 s in 96 s"
+    assert len(found) == 2  # and it lasted longer than the full one
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda run: replace(run, duration_s=63.2, jobs=(job(4000, runtime_ms=61_000),)), "ran 61.0 s of 40 s"),
+        (lambda run: slow_io(run, 20.0), "an I/O of job partial/1 took 20.0 s, limit 4.0 s"),
+    ],
+)
+def test_a_guest_that_stood_still_in_a_run_is_seen(which: int, change: Callable[[Run], Run], why: str) -> None:
+    """Its clock goes on, and agrees with the host's afterwards."""
+    runs = [change(run) if place == which else run for place, run in enumerate(AS_MEASURED)]
+    (found,) = weaknesses(timed(*runs), LIMITS)
+    assert why in found
+    assert found.startswith("in the empty run") is (which == 0)
+
+
+def test_what_a_hard_disk_takes_is_no_stall() -> None:
+    """The longest I/O of the recorded bisect of 2017, and of a run so short that a tenth of it is nothing."""
+    assert weaknesses(timed(*(slow_io(run, 1.73) for run in AS_MEASURED)), LIMITS) == ()
+    short = [replace(run, jobs=(job(500, runtime_ms=3_800),), duration_s=5.0) for run in (EMPTY, GOOD)]
+    limits = replace(LIMITS, asked_runtime_s=3)
+    assert weaknesses(timed(*(slow_io(run, 1.73) for run in short), workload_s=12.0), limits) == ()
+
+
+def test_a_host_that_stood_still_between_the_runs_is_seen() -> None:
+    assert weaknesses(timed(*AS_MEASURED, workload_s=WORKLOAD_S + 8), LIMITS) == ()
+    (found,) = weaknesses(timed(*AS_MEASURED, workload_s=WORKLOAD_S + 60), LIMITS)
+    assert found == "61.5 s went by between the runs, limit 10.0 s"
+
+
+def test_slow_disks_take_long_to_lay_out_the_files() -> None:
+    """The same in both runs, or longer once the cache is full; not longer while it is empty."""
+    empty, full = (replace(run, duration_s=run.duration_s + 300) for run in AS_MEASURED)
+    assert weaknesses(timed(empty, full, workload_s=WORKLOAD_S + 600), LIMITS) == ()
+    assert weaknesses(timed(AS_MEASURED[0], full, workload_s=WORKLOAD_S + 300), LIMITS) == ()
+    (found,) = weaknesses(timed(empty, AS_MEASURED[1], workload_s=WORKLOAD_S + 300), LIMITS)
+    assert found == "the empty run lasted 300.9 s longer than it should, limit 10.0 s"
+
+
+def test_a_single_run_has_nothing_between() -> None:
+    assert weaknesses(timed(AS_MEASURED[1]), LIMITS) == ()
 
 
 def test_a_faulty_trial_is_not_weak_but_skipped() -> None:
@@ -92,6 +168,8 @@ def test_what_is_known_of_others_runs_can_still_be_weak() -> None:
     )
     half = replace(GOOD, contention=None, cache_before=replace(FULL, used_blocks=512))
     assert "the cache was not full" in weaknesses(replace(trial(EMPTY, half), origin=OTHERS), LIMITS)[0]
+    late = timed(replace(EMPTY, duration_s=400.0), slow_io(GOOD, 20.0), workload_s=900.0)
+    assert weaknesses(replace(late, origin=OTHERS), LIMITS) == ()
     busy = replace(GOOD, contention=replace(QUIET, other_busy_cores=2.0))
     assert "busy" in weaknesses(replace(trial(EMPTY, busy), origin=OTHERS), LIMITS)[0]
 

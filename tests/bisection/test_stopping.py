@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.examples import BUSY, EARLY
 DEFAULTS = options.load(directory=Path("/")).settings
 SLOW = Commit("5" * 40, "5" * 40, "slow", "2026-01-01T00:00:00+00:00")
 FAST = Commit("f" * 40, "f" * 40, "fast", "2026-01-02T00:00:00+00:00")
+OTHER = replace(FAST, sha="8" * 40)
 
 
 @dataclass
@@ -70,6 +72,33 @@ def test_guard_is_from_the_slower_job_of_the_fast_end(record: Record, slow: Tria
     assert rule.guard_s == pytest.approx(2 * 12.5)
 
 
+def begun_later(trial: Trial, seconds: int) -> Trial:
+    """The same with so much more time between the beginnings of its runs."""
+    first, last = trial.runs
+    later = datetime.fromisoformat(last.started_at) + timedelta(seconds=seconds)
+    return replace(trial, runs=(first, replace(last, started_at=later.isoformat())))
+
+
+def test_a_cache_that_had_longer_is_no_sooner_fast(record: Record, slow: Trial) -> None:
+    """Fast from the first second on, since the second run began late; the next kernel's begins in time."""
+    at_once = record.end(FAST, fakes.FAST_IOPS, (0, 0))
+    early, late = record.rule(slow, at_once), record.rule(slow, begun_later(at_once, 14))
+    assert early is not None
+    assert early.guard_s == pytest.approx(20.0)  # half of the run: one curve may be a quick one
+    assert late is not None
+    assert late.guard_s == pytest.approx(2 * (3 + 14))
+    assert record.rule(begun_later(slow, 14), begun_later(at_once, 14)) == early
+
+
+def test_a_fast_end_that_was_quick_once_does_not_speak_for_other_commits(record: Record, slow: Trial) -> None:
+    quick, usual = record.end(FAST, fakes.FAST_IOPS, (0, 0)), record.end(OTHER, fakes.FAST_IOPS, (8, 12), n=2)
+    rule = record.rule(slow, quick, usual)
+    assert rule is not None
+    assert rule.guard_s == pytest.approx(2 * 12.5)
+    slower = record.end(replace(OTHER, sha="9" * 40), fakes.SLOW_IOPS, (8, 12), n=3)
+    assert record.rule(slow, quick, usual, slower) == rule
+
+
 def test_every_sound_run_of_the_fast_end_counts(record: Record, slow: Trial, fast: Trial) -> None:
     later = record.end(FAST, fakes.FAST_IOPS, (8, 20), n=2)
     both = record.rule(slow, fast, later)
@@ -80,7 +109,7 @@ def test_every_sound_run_of_the_fast_end_counts(record: Record, slow: Trial, fas
 
 
 def test_a_run_that_was_stopped_as_fast_counts_too(record: Record, slow: Trial, fast: Trial) -> None:
-    other = fakes.trial(replace(FAST, sha="8" * 40), stopped=replace(EARLY, at_s=21.0, bound_iops=3_000.0))
+    other = fakes.trial(OTHER, stopped=replace(EARLY, at_s=21.0, bound_iops=3_000.0))
     rule = record.rule(slow, fast, other)
     assert rule is not None
     assert rule.guard_s == pytest.approx(1.5 * 21.0)
