@@ -36,24 +36,30 @@ class Judging:
     new: str = ""
 
     def settlement(self, sha: str) -> Settlement:
-        """What all trials of a commit, or of the one whose equal kernel was measured, amount to."""
-        mine = [trial for _, trial in self.trials if trial.commit.sha == sha]
-        for trial in mine:
-            if trial.same_kernel_as is not None:
-                return self.settlement(trial.same_kernel_as)
-        return settle([self._evidence(trial) for trial in mine], self.settings.bisect.max_repeats)
+        """What all trials of a commit, and of the one whose equal kernel was measured, amount to.
+
+        An end needs a whole run of its kernel, since the threshold comes from the ends: nothing that is asked of an end
+        may depend on the threshold.
+        """
+        evidence = self._whole_evidence if sha in (self.old, self.new) else self._evidence
+        return settle([evidence(trial) for trial in self._trials_of(sha)], self.settings.bisect.max_repeats)
+
+    def _trials_of(self, sha: str) -> list[Trial]:
+        """The trials that measured a commit's kernel, under its own name or that of a commit with an equal one."""
+        same = {trial.commit.sha: trial.same_kernel_as for _, trial in self.trials if trial.same_kernel_as is not None}
+        shas = [sha]
+        while (other := same.get(shas[-1])) is not None and other not in shas:
+            shas.append(other)
+        return [trial for _, trial in self.trials if trial.commit.sha in shas and trial.same_kernel_as is None]
 
     def to_measure_whole(self, sha: str) -> Commit | None:
         """The commit that needs a whole run, when what is known of this one rests on a run that was stopped early.
 
         Another one, when that has an equal kernel and was measured. None when there is nothing (more) to try.
         """
-        mine = [trial for _, trial in self.trials if trial.commit.sha == sha]
-        for trial in mine:
-            if trial.same_kernel_as is not None:
-                return self.to_measure_whole(trial.same_kernel_as)
-        evidence = [self._evidence(trial) for trial in mine]
-        return mine[0].commit if lacks_whole_run(evidence, self.settings.bisect.max_repeats) else None
+        known = self._trials_of(sha)
+        evidence = [self._evidence(trial) for trial in known]
+        return known[0].commit if lacks_whole_run(evidence, self.settings.bisect.max_repeats) else None
 
     @property
     def fast_trials(self) -> tuple[Trial, ...]:
@@ -231,20 +237,21 @@ class Judging:
         return classify(trial, line, self.settings.bisect.direction)
 
     def _evidence(self, trial: Trial) -> Evidence:
-        wishes = self.settings.contention
-        limits = Limits(wishes.max_other_cores, wishes.max_steal_share, float(self.settings.workload.runtime_s))
-        return Evidence(trial, (*weaknesses(trial, limits), *self._stopped_too_early(trial)))
-
-    def _stopped_too_early(self, trial: Trial) -> Iterator[str]:
-        """The threshold comes from the ends, so they need whole runs; and a run may have been held against another."""
+        """A trial and its weaknesses; a run that was stopped early may have been held against another threshold."""
         stop = trial.stopped_early
-        if stop is None:
-            return
-        line = None if trial.commit.sha in (self.old, self.new) else self.threshold_iops
-        if line is None:
-            yield "stopped early, where a whole run is needed"
-        elif holds(stop, line) is None:
-            yield unclear(line)
+        if stop is None or trial.commit.sha in (self.old, self.new) or (line := self.threshold_iops) is None:
+            return self._whole_evidence(trial)
+        return Evidence(trial, (*self._weaknesses(trial), *([unclear(line)] if holds(stop, line) is None else ())))
+
+    def _whole_evidence(self, trial: Trial) -> Evidence:
+        """The same where the threshold is not known, or comes from this trial."""
+        early = ("stopped early, where a whole run is needed",) if trial.stopped_early is not None else ()
+        return Evidence(trial, (*self._weaknesses(trial), *early))
+
+    def _weaknesses(self, trial: Trial) -> tuple[str, ...]:
+        limits = self.settings.contention
+        runtime_s = float(self.settings.workload.runtime_s)
+        return weaknesses(trial, Limits(limits.max_other_cores, limits.max_steal_share, runtime_s))
 
 
 def _unread(trial: Trial) -> bool:

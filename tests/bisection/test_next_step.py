@@ -26,7 +26,7 @@ from bisector.report.text import as_text
 from bisector.settings import Settings, options
 from bisector.strategy.steps import Outcome
 from tests import fakes
-from tests.examples import baseline
+from tests.examples import EARLY, baseline
 from tests.history.histories import Node, build, chain, linear
 
 DEFAULTS = options.load(directory=Path("/")).settings
@@ -140,6 +140,25 @@ def test_the_second_step_of_2017_is_found_with_what_is_measured(site: Site) -> N
 
 def test_the_ends_are_the_nearest_that_are_measured(site: Site) -> None:
     assert site.range(site.first_run()) == ("78c45607b909", "4d44ec5ab751")
+
+
+def test_an_end_that_was_only_stopped_early_is_measured_whole(site: Site) -> None:
+    """Its verdict is that of a commit with the same kernel, whose only run was stopped: no threshold comes from it."""
+    aside = ("4d44ec5ab751", "6cf4cc8f8b3b")
+    site.readings = {name: iops for name, iops in READINGS.items() if name not in aside} | {"701e03e4e180": 6_120.0}
+    run = site.first_run()
+    end, alike = (Commit(site.shas[name], site.shas[name], name, "2017-05-14T21:54:33-04:00") for name in aside)
+    with Store.open(run.database) as store:
+        for trial in (
+            fakes.trial(alike, 5_000.0, stopped=replace(EARLY, bound_iops=4_000.0)),
+            fakes.trial(end, content=alike.sha, same_as=alike.sha),
+        ):
+            store.add_trial(replace(trial, artifacts=()))
+    assert main(["status", "--json", "--run-dir", str(run.path)]) == 0
+    assert site.range(run) == ("78c45607b909", "4d44ec5ab751")
+    outcome, _, _ = site.go_on(run)
+    assert [commit.subject for commit in outcome.candidates] == ["x2"]
+    assert site.measured[0] == "4d44ec5ab751"
 
 
 def test_an_old_commit_aside_is_no_end(site: Site) -> None:
