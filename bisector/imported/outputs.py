@@ -1,9 +1,12 @@
 """The files of a record: fio's output in any of its formats, or an IOPS log."""
 
 import hashlib
+import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from bisector.errors import UserError
 from bisector.workload.fio import Output, OutputUnreadable, check_figures, parse_output
@@ -29,16 +32,29 @@ class Read:
         return hashlib.sha256(self.data).hexdigest()
 
 
-def content(path: Path) -> bytes:
-    """What a file holds; raises :class:`UserError` when it cannot be read."""
+def content(path: Path, most_bytes: int = _MOST_BYTES) -> bytes:
+    """What a regular file holds; raises :class:`UserError` when it cannot be read, or is larger than ``most_bytes``.
+
+    Devices and FIFOs have no size, and may never end. They are not even waited for (O_NONBLOCK, fifo(7)).
+    """
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise UserError(f"{path} has more than {_MOST_BYTES >> 20} MiB: it is no output of fio")
-        return path.read_bytes()
+        with _opened(path) as file:
+            data = file.read(most_bytes + 1)
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}") from error
     except (OSError, ValueError) as error:  # ValueError: a name with a NUL
         raise UserError(f"cannot read {str(path)!r}: {error}") from error
+    if len(data) > most_bytes:
+        raise UserError(f"{path} has more than {most_bytes >> 20} MiB")
+    return data
+
+
+def _opened(path: Path) -> BinaryIO:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UserError(f"{path} is not a regular file")
+    return os.fdopen(descriptor, "rb")
 
 
 def text_of(data: bytes, path: Path) -> str:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,7 +14,7 @@ from bisector.model import Disk, Terms, Verdict
 
 # In the order in which `bisector import --help` tells them.
 COLUMNS = {
-    "file": "path of fio's output, or of an IOPS log, from the index's directory",
+    "file": "path of fio's output, or of an IOPS log, from the index's directory and below it",
     "commit": "hash or other name of the commit",
     "kernel": "what the kernel was called",
     "run": "which run of the trial it is, the last one counts; ssd and hdd are of these disks alone",
@@ -30,6 +31,11 @@ COLUMNS = {
 _ONLY_RUN = "fio"
 # Runs of these names are no runs of a trial but baselines.
 DISKS: Mapping[str, Disk] = {disk.value: disk for disk in Disk}
+# A table of a hundred thousand files has about this size.
+_MOST_BYTES = 32 << 20
+_LONGEST = {"file": 4096}
+_LONGEST_VALUE = 200
+_MOST_DIGITS = 15
 _OF_A_TRIAL = ("commit", "commit_date", "kernel", "verdict")
 
 
@@ -128,7 +134,7 @@ def _number(entry: Entry) -> int:
 
 
 def _rows(path: Path, *, required: str) -> Iterator[_Row]:
-    text = text_of(content(path), path)
+    text = text_of(content(path, _MOST_BYTES), path)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: list[str] = []
     try:
@@ -159,8 +165,11 @@ def _row(values: list[str], header: list[str], where: str, required: str) -> _Ro
     row = _Row(where, {name: value.strip() for name, value in zip(header, values, strict=True)})
     if not row[required]:
         raise UserError(f"{where}: {required} is empty")
+    for name, value in row.values.items():
+        if len(value) > (longest := _LONGEST.get(name, _LONGEST_VALUE)):
+            raise UserError(f"{where}: {name} has {len(value):,} characters, and may have {longest:,}")
     for name in ("order", "job"):
-        if row[name] and not (row[name].isascii() and row[name].isdecimal()):
+        if row[name] and not (row[name].isascii() and row[name].isdecimal() and len(row[name]) <= _MOST_DIGITS):
             raise UserError(f"{where}: {name} {row[name]!r} is not a number")
     return row
 
@@ -203,8 +212,26 @@ def _files(rows: Sequence[_Row], directory: Path) -> Iterator[File]:
             raise UserError(f"{of_one[0].where}: {name} is of several runs: {', '.join(sorted(runs))}")
         numbered = sorted(of_one, key=lambda row: int(row["job"] or 0))
         expected = tuple(_expected(row) for row in numbered if row["iops"] or row["runtime_ms"] or row["direction"])
-        path = directory / name
+        path = _below(directory, name, of_one[0].where)
         yield File(path, of_one[0]["run"] or path.stem, of_one[0].where, expected)
+
+
+def _below(directory: Path, name: str, where: str) -> Path:
+    """The file of an index, which may come from anywhere: it names what lies beside it, and nothing else of the host.
+
+    Links are followed first.
+    """
+    path = directory / name
+    try:
+        there = Path(os.path.realpath(path))
+    except ValueError as error:  # a name with a NUL
+        raise UserError(f"{where}: cannot read {name!r}: {error}") from error
+    if not there.is_relative_to(os.path.realpath(directory)):
+        raise UserError(
+            f"{where}: {name} is not below {directory}, the directory of the index",
+            "move the index to a directory above its files, or name the files themselves: bisector import FILE…",
+        )
+    return path
 
 
 def _expected(row: _Row) -> Expected:

@@ -69,7 +69,7 @@ def _trial(entry: Entry, commit: Commit) -> Found:
     files: dict[str, Read] = {}
     tools: dict[str, None] = {}
     for run, of_run in _by_run(entry.files).items():
-        read = [outputs.read(file.path) for file in of_run]
+        read = [_read(file) for file in of_run]
         told = [(file, one.output) for file, one in zip(of_run, read, strict=True) if one.output is not None]
         if len(told) != 1:
             raise UserError(f"{of_run[0].where}: the {run} run has {len(told)} outputs of fio, and not one", _HOW_RUNS)
@@ -93,6 +93,16 @@ def _trial(entry: Entry, commit: Commit) -> Found:
         origin=Origin(" and ".join(filter(None, tools)), entry.kernel, entry.verdict),
     )
     return Found(trial, files, entry.where)
+
+
+def _read(file: File) -> Read:
+    """Raises :class:`UserError` that says, too, which line of the index names the file."""
+    try:
+        return outputs.read(file.path)
+    except UserError as error:
+        if file.where == str(file.path):
+            raise
+        raise UserError(f"{file.where}: {error}", error.hint) from error
 
 
 def _add(files: dict[str, Read], run: str, read: Iterable[Read], of_run: Iterable[File]) -> None:
@@ -120,7 +130,10 @@ def _run(name: str, output: Output) -> Run:
     duration_s = max(job.runtime_ms for job in output.jobs) / 1000
     started_at = ""
     if output.ended_at:
-        start = datetime.fromisoformat(output.ended_at) - timedelta(seconds=duration_s)
+        try:
+            start = datetime.fromisoformat(output.ended_at) - timedelta(seconds=duration_s)
+        except OverflowError as error:
+            raise UserError(f"a {name} run of {duration_s:,.0f} s began before there were years") from error
         started_at = start.isoformat(timespec="seconds")
     return Run(
         name=name,

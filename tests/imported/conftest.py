@@ -1,3 +1,5 @@
+import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +10,9 @@ from bisector.cli import main
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
 from bisector.report.status import BisectionView
+from tests.analysis.recorded import RECORDED
+
+DATA = RECORDED.parent
 
 
 @dataclass
@@ -20,6 +25,13 @@ class Desk:
     @property
     def run(self) -> Path:
         return self.path / "run"
+
+    def beside(self, text: str) -> str:
+        """An index's text with copies of the recorded files that it names: its files lie below its directory."""
+        for recorded in re.findall(rf"{re.escape(str(DATA))}/[^,\n]+", text):
+            shutil.copy(recorded, self.path)
+            text = text.replace(recorded, Path(recorded).name)
+        return text
 
     def imports(self, *words: str | Path) -> str:
         """What is said of an import that succeeds."""

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ FAST = tuple(SET / f"14-4.12.0-rc1+6cf4cc8f8b3b-{run}.txt" for run in ("empty", 
 
 def index(desk: Desk, *rows: str, header: str = "commit,run,verdict,file") -> tuple[str, Path]:
     path = desk.path / "index.csv"
-    path.write_text("\n".join((header, *rows)) + "\n", encoding="utf-8")
+    path.write_text(desk.beside("\n".join((header, *rows)) + "\n"), encoding="utf-8")
     return "--index", path
 
 
@@ -58,6 +59,15 @@ def row(commit: str, file: Path, verdict: str = "", run: str = "full") -> str:
         ("order,commit,file", ["1,a,x.txt", "1,b,y.txt"], "index.csv:3: commit is 'b', and 'a' in"),
         ("commit,file", ['a,"x.txt'], "index.csv:2: not a line of a CSV table"),
         ("run,file", ["empty,x.txt", "full,x.txt"], "index.csv:2: x.txt is of several runs: empty, full"),
+        ("commit,file", ["a,/etc/shadow"], "index.csv:2: /etc/shadow is not below"),
+        ("commit,file", ["a,../../etc/shadow"], "index.csv:2: ../../etc/shadow is not below"),
+        ("commit,file", ["a,/dev/zero"], "index.csv:2: /dev/zero is not below"),
+        ("commit,file", ["a,x.txt", f"b,{'y' * 5000}"], "index.csv:3: file has 5,000 characters, and may have 4,096"),
+        ("commit,file", [f"{'c' * 201},x.txt"], "index.csv:2: commit has 201 characters, and may have 200"),
+        ("order,file", [f"{'1' * 16},x.txt"], "index.csv:2: order '1111111111111111' is not a number"),
+        ("order,file", [f"{'1' * 5000},x.txt"], "index.csv:2: order has 5,000 characters"),
+        ("runtime_ms,file", [f"{'1' * 5000},x.txt"], "index.csv:2: runtime_ms has 5,000 characters"),
+        ("commit,file", [f"a,{'x' * 200_000}"], "index.csv:2: not a line of a CSV table: field larger"),
     ],
 )
 def test_an_index_with_an_error(desk: Desk, header: str, rows: list[str], message: str) -> None:
@@ -329,3 +339,64 @@ def test_any_text_is_an_index_or_an_error(tmp_path: Path, text: str, header: str
         assert found
         return
     assert caught.startswith(str(path))
+
+
+# -- files that are none -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        pytest.param(os.mkfifo, "is not a regular file", id="FIFO"),
+        pytest.param(Path.mkdir, "is not a regular file", id="directory"),
+        pytest.param(lambda path: path.symlink_to("/dev/zero"), "is not below", id="link to a device"),
+        pytest.param(lambda path: path.symlink_to("../precious"), "is not below", id="link to elsewhere"),
+        pytest.param(lambda path: path.symlink_to(path), "cannot read", id="link to itself"),
+        pytest.param(lambda path: path.touch(), "no line says fio's version", id="empty"),
+    ],
+)
+def test_files_of_an_index_that_are_none(desk: Desk, make: Callable[[Path], object], message: str) -> None:
+    (desk.path.parent / "precious").write_text("a secret line\n")
+    make(desk.path / "x.txt")
+    said = desk.refuses(*index(desk, "a,full,,x.txt"))
+    assert f"{desk.path / 'index.csv'}:2: " in said
+    assert message in said
+    assert "secret" not in said
+    assert not desk.run.exists()
+
+
+@pytest.mark.parametrize("file", ["/dev/zero", "FIFO"])
+@pytest.mark.parametrize("flags", [[], ["--index"], ["--index", "index.csv", "--verdicts"]])
+def test_files_that_would_be_read_for_ever(desk: Desk, flags: list[str], file: str) -> None:
+    os.mkfifo(desk.path / "FIFO")
+    index(desk, row("a", SLOW[1]))
+    assert f"{file} is not a regular file" in desk.refuses(*flags, file)
+
+
+def test_a_link_to_a_file_below_the_index_is_followed(desk: Desk) -> None:
+    (desk.path / "deep").mkdir()
+    shutil.copy(SLOW[1], desk.path / "deep" / "x.txt")
+    (desk.path / "x.txt").symlink_to("deep/x.txt")
+    desk.imports(*index(desk, f"a,full,,{desk.path / 'x.txt'}"))
+
+
+def test_tables_that_are_too_large(desk: Desk) -> None:
+    header, path = "commit,file\n", desk.path / "index.csv"
+    path.write_text(header + "a,x.txt\n" * (5 << 20))
+    assert "index.csv has more than 32 MiB" in desk.refuses("--index", path)
+    path.write_text(header + "".join(f"a{n},x{n}.txt\n" for n in range(20_000)))
+    assert "index.csv:2: there is no file" in desk.refuses("--index", path)
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r", "\n\n"])
+def test_tables_of_other_systems(desk: Desk, end: str) -> None:
+    shutil.copy(SLOW[1], desk.path / "x.txt")
+    (desk.path / "index.csv").write_bytes(f"\ufeffcommit,file{end}=cmd(),x.txt{end}".encode())
+    desk.imports("--index", desk.path / "index.csv")
+    assert "=cmd()" in desk.table()
+
+
+def test_a_run_that_began_before_there_were_years(desk: Desk) -> None:
+    text = (FIO / "partial-3.33.json").read_text().replace('"runtime" : 40001', f'"runtime" : {2**62}')
+    (desk.path / "x.json").write_text(text)
+    assert "began before there were years" in desk.refuses(*index(desk, "a,full,,x.json"))

@@ -101,7 +101,7 @@ def test_the_order_of_measuring_does_not_matter(desk: Desk, linux: Path) -> None
         rows = [row for row in csv.DictReader(file) if row["set"] == SET]
     for row in rows:
         row["order"] = str(17 - int(row["order"]))
-        row["file"] = str(RECORDED / row["file"])
+        row["file"] = desk.beside(str(RECORDED / row["file"]))
     with (desk.path / "index.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
@@ -151,7 +151,7 @@ def test_disks_alone_beside_the_trials_of_their_kernel(desk: Desk) -> None:
     files = {name: next((RECORDED / "lvmcache-kernels-2017").glob(f"*-{name}-4.12.3.txt")) for name in
              ("lvmcache-empty", "lvmcache-full", "ssd", "hdd")}  # fmt: skip
     rows = "".join(f"{path},v4.12.3,{name.removeprefix('lvmcache-')}\n" for name, path in files.items())
-    (desk.path / "index.csv").write_text(f"file,commit,run\n{rows}")
+    (desk.path / "index.csv").write_text(desk.beside(f"file,commit,run\n{rows}"))
     assert "1 trial and 2 baselines imported" in desk.imports("--index", "index.csv", "--threshold", "20000")
     assert "0 trials imported" in desk.imports("--index", "index.csv")
     view = desk.view
