@@ -53,6 +53,14 @@ class Tool:
         self.children.append(child)
         return child
 
+    def end(self) -> None:
+        """Kill what still runs; also of a test that failed, which may have read a child's output to its end."""
+        for child in self.children:
+            if child.poll() is None:
+                child.send_signal(signal.SIGKILL)
+            with child:  # closes the pipe, closed or not, and waits
+                pass
+
     def argv(self, *words: str | Path) -> list[str]:
         return [sys.executable, "-m", "bisector", *map(str, words)]
 
@@ -115,10 +123,7 @@ def built(demo: history.History, tmp_path_factory: pytest.TempPathFactory) -> No
 def tool(demo: history.History, tmp_path: Path) -> Iterator[Tool]:
     made = Tool(Path(demo.repo), tmp_path / "state")
     yield made
-    for child in made.children:
-        if child.poll() is None:
-            child.send_signal(signal.SIGKILL)
-        child.communicate()
+    made.end()
 
 
 def guests_of(marker: str) -> list[str]:
