@@ -121,16 +121,41 @@ class SourceTree:
     def checkout(self, commit: Commit, deadline_s: float = 1800.0) -> Path:
         """Make the tree exactly that of ``commit``, without any other file; its path.
 
-        Raises :class:`InfraError` when the disk is full, and when the files of a partial clone
-        cannot be fetched.
+        A worktree in which that fails is removed once and added anew: git syncs no index by default (git-config(1),
+        "core.fsync"), so after a power cut it, or HEAD, may be cut off or full of zeros.
+        Raises :class:`InfraError` when the disk is full, and when the files of a partial clone cannot be fetched.
         """
-        worktree = self._existing() or Worktree.add(self._repository, self._run_dir, Purpose.SOURCE, commit.sha)
-        words = ("checkout", "--quiet", "--force", "--detach", commit.sha, "--")
-        answer = worktree.git(*words, options=without_filters(self._repository), ok=None, deadline_s=deadline_s)
+        left = self._existing()
+        if left is not None:
+            answer = self._check_out(left, commit, deadline_s)
+            if answer.status == 0:
+                return left.path
+            if not self._may_be_damaged(left):
+                raise self._failure(commit, answer)
+        added = Worktree.add(self._repository, self._run_dir, Purpose.SOURCE, commit.sha)
+        answer = self._check_out(added, commit, deadline_s)
         if answer.status != 0:
             raise self._failure(commit, answer)
-        worktree.git("clean", "-ffdxq", deadline_s=deadline_s)
-        return worktree.path
+        return added.path
+
+    def _check_out(self, worktree: Worktree, commit: Commit, deadline_s: float) -> Answer:
+        words = ("checkout", "--quiet", "--force", "--detach", commit.sha, "--")
+        answer = worktree.git(*words, options=without_filters(self._repository), ok=None, deadline_s=deadline_s)
+        if answer.status == 0:
+            worktree.git("clean", "-ffdxq", deadline_s=deadline_s)
+        return answer
+
+    def _may_be_damaged(self, worktree: Worktree) -> bool:
+        """Whether a new worktree may do what this one failed to do.
+
+        In a partial clone it is mostly the network that fails, which a new worktree needs even more.
+        """
+        if self._is_full():
+            return False
+        if not self._repository.partial:
+            return True
+        read = (("rev-parse", "--verify", "HEAD^{commit}"), ("ls-files", "--", "Makefile"))
+        return any(worktree.git(*words, ok=None).status != 0 for words in read)
 
     def remove(self) -> None:
         """Remove the sources and their registration."""
@@ -139,8 +164,12 @@ class SourceTree:
     def _existing(self) -> Worktree | None:
         return Worktree.existing(self._repository, self._run_dir, Purpose.SOURCE)
 
+    def _is_full(self) -> bool:
+        place = next(place for place in (self.path, *self.path.parents) if place.exists())
+        return shutil.disk_usage(place).free < _ROOM_BYTES
+
     def _failure(self, commit: Commit, answer: Answer) -> InfraError:
-        if shutil.disk_usage(self.path).free < _ROOM_BYTES:
+        if self._is_full():
             return InfraError(f"no room for the sources of {commit.short} in {self.path}")
         if self._repository.partial:
             return InfraError(
@@ -188,12 +217,16 @@ def _registered(repository: Repository) -> Iterator[Path]:
 
 
 def _home(admin: Path) -> Path | None:
-    """The directory of a registered worktree; None while ``git worktree add`` has not come that far."""
+    """The directory of a registered worktree; None where that is not, or no longer, written down.
+
+    ``git worktree add`` may not have come that far, and a power cut may have left the file full of zeros.
+    """
     try:
-        text = (admin / "gitdir").read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
+        text = os.fsdecode((admin / "gitdir").read_bytes()).strip()
+    except OSError:
         return None
-    return (admin / text).parent if text else None
+    git_file = admin / text
+    return git_file.parent if git_file.name == ".git" else None
 
 
 def _is_of(admin: Path, path: Path, staging: Path) -> bool:
@@ -206,10 +239,14 @@ def _is_of(admin: Path, path: Path, staging: Path) -> bool:
 
 def _names(git_file: Path, admin: Path) -> bool:
     try:
-        text = git_file.read_text(encoding="utf-8")
+        text = os.fsdecode(git_file.read_bytes())
     except OSError:
         return False
-    return text.startswith("gitdir: ") and (git_file.parent / text[8:].strip()).resolve() == admin.resolve()
+    return (
+        "\0" not in text
+        and text.startswith("gitdir: ")
+        and (git_file.parent / text[8:].strip()).resolve() == admin.resolve()
+    )
 
 
 def _remove(repository: Repository, path: Path, admin: Path) -> None:

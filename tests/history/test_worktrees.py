@@ -1,6 +1,7 @@
 import hashlib
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +23,24 @@ def files(path: Path) -> set[str]:
 def written(file: Path) -> tuple[int, int]:
     """What is another when git has written the file, even if its content is the same."""
     return file.stat().st_mtime_ns, file.stat().st_ino
+
+
+def tree_on_disk(path: Path) -> set[str]:
+    """Mode, hash and name of each file, as ``git ls-tree`` gives them, and no filter or attribute asked."""
+    found = set()
+    for file in path.rglob("*"):
+        if file.is_dir() or file == path / ".git":
+            continue
+        content = bytes(file.readlink()) if file.is_symlink() else file.read_bytes()
+        sha = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+        mode = "120000" if file.is_symlink() else "100755" if file.stat().st_mode & 0o100 else "100644"
+        found.add(f"{mode} blob {sha}\t{file.relative_to(path)}")
+    return found
+
+
+def tree_of(repository: Repository, rev: str) -> set[str]:
+    """The same of a commit."""
+    return set(git(repository.top, "ls-tree", "-r", rev).split("\n"))
 
 
 def killed_after_checkout(repository: Repository, run_dir: Path, rev: str) -> Path:
@@ -69,6 +88,50 @@ def test_kept_for_the_resumed_run_and_its_lock_removed(make: Make, tmp_path: Pat
         assert tree.checkout(repository.resolve(names["c1"])) == path
         assert written(path / "Makefile") == kept
     assert footprint(repository) == before
+
+
+_DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "cut off": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+    "zeros": lambda content: bytes(len(content)),
+    "noise": lambda content: b"\xff\xfe" * (len(content) // 2),
+}
+
+
+@pytest.mark.parametrize("damage", _DAMAGES)
+@pytest.mark.parametrize("name", ["index", "HEAD", "commondir", "gitdir", ".git"])
+def test_a_worktree_damaged_by_a_power_cut_is_added_anew(make: Make, tmp_path: Path, name: str, damage: str) -> None:
+    repository, names = make(linear(4), checkout=True)
+    before = footprint(repository)
+    path = killed_after_checkout(repository, tmp_path / "run", names["c3"])
+    (admin,) = (repository.common_dir / "worktrees").iterdir()
+    file = path / name if name == ".git" else admin / name
+    file.write_bytes(_DAMAGES[damage](file.read_bytes()))
+    with SourceTree(repository, tmp_path / "run") as tree:
+        for tip in ("c1", "c2"):
+            assert tree_on_disk(tree.checkout(repository.resolve(names[tip]))) == tree_of(repository, names[tip])
+        assert len(list((repository.common_dir / "worktrees").iterdir())) == 1
+    assert footprint(repository) == before
+
+
+def test_an_object_that_is_gone_is_an_error_after_one_new_worktree(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, names = make(linear(4))
+    killed_after_checkout(repository, tmp_path / "run", names["c1"])
+    blob = git(repository.top, "rev-parse", f"{names['c3']}:files/c/4")
+    (repository.common_dir / "objects" / blob[:2] / blob[2:]).unlink()
+    added: list[str] = []
+    add = Worktree.add
+
+    def counted(repository: Repository, run_dir: Path, purpose: Purpose, at: str) -> Worktree:
+        added.append(at)
+        return add(repository, run_dir, purpose, at)
+
+    monkeypatch.setattr(Worktree, "add", counted)
+    with pytest.raises(InfraError, match=f"could not check out {names['c3'][:12]}"):
+        SourceTree(repository, tmp_path / "run").checkout(repository.resolve(names["c3"]))
+    assert added == [names["c3"]]
 
 
 @pytest.mark.parametrize("damage", ["no directory", "no .git file", "no admin", "admin half made", "directory only"])
@@ -153,19 +216,6 @@ def with_all_kinds_of_files(make: Make) -> tuple[Repository, str]:
     return repository, git(top, "rev-parse", "HEAD")
 
 
-def tree_on_disk(path: Path) -> set[str]:
-    """Mode, hash and name of each file, as ``git ls-tree`` gives them, and no filter or attribute asked."""
-    found = set()
-    for file in path.rglob("*"):
-        if file.is_dir() or file == path / ".git":
-            continue
-        content = bytes(file.readlink()) if file.is_symlink() else file.read_bytes()
-        sha = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-        mode = "120000" if file.is_symlink() else "100755" if file.stat().st_mode & 0o100 else "100644"
-        found.add(f"{mode} blob {sha}\t{file.relative_to(path)}")
-    return found
-
-
 _UPPER = "tr a-z A-Z"
 _OF_A_PERSON: dict[str, tuple[tuple[str, ...], ...]] = {
     "line ends": (("config", "core.autocrlf", "true"),),
@@ -192,7 +242,7 @@ def test_sources_are_those_of_the_tree(make: Make, tmp_path: Path, what: str) ->
     with SourceTree(repository, tmp_path / "run") as tree:
         path = tree.checkout(repository.resolve("HEAD^"))
         tree.checkout(repository.resolve(tip))
-        assert tree_on_disk(path) == set(git(repository.top, "ls-tree", "-r", tip).split("\n"))
+        assert tree_on_disk(path) == tree_of(repository, tip)
 
 
 def test_a_filter_that_the_tree_names_is_not_run(make: Make, tmp_path: Path) -> None:
@@ -202,7 +252,7 @@ def test_a_filter_that_the_tree_names_is_not_run(make: Make, tmp_path: Path) -> 
         git(repository.top, "config", f"filter.l.f-s.{name}", value)
     with SourceTree(repository, tmp_path / "run") as tree:
         path = tree.checkout(repository.resolve("main"))
-        assert tree_on_disk(path) == set(git(repository.top, "ls-tree", "-r", "main").split("\n"))
+        assert tree_on_disk(path) == tree_of(repository, "main")
 
 
 @pytest.mark.parametrize("kind", ["blob", "tree", "commit"])
@@ -213,7 +263,7 @@ def test_what_a_person_put_in_the_place_of_an_object_is_not_built(make: Make, tm
         "tree": (f"{names['c2']}^{{tree}}", f"{names['c3']}^{{tree}}"),
         "commit": (names["c2"], names["c3"]),
     }[kind]
-    expected = set(git(repository.top, "ls-tree", "-r", names["c2"]).split("\n"))
+    expected = tree_of(repository, names["c2"])
     git(repository.top, "replace", "-f", one, other)
     with SourceTree(repository, tmp_path / "run") as tree:
         assert tree_on_disk(tree.checkout(repository.resolve(names["c2"]))) == expected
