@@ -1,4 +1,4 @@
-"""New commits of a remote, fetched below ``refs/bisector/nightly/NAME`` alone (git-fetch(1)).
+"""New commits of a remote, fetched below ``refs/by-bisector/nightly/NAME`` alone (git-fetch(1)).
 
 A person's branches, remote-tracking branches, tags and FETCH_HEAD stay as they are, whatever their
 configuration wants fetched besides.
@@ -13,10 +13,11 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from tenacity.wait import wait_base
 
 from bisector.errors import InfraError, UserError
+from bisector.history.references import OURS
 from bisector.history.repository import Repository
 from bisector.model import Commit
 
-NAMESPACE = "refs/bisector/nightly"
+NAMESPACE = f"{OURS}/nightly"
 _SOURCE = "source"
 _FETCH_S = 3600.0  # a first fetch of a whole tree
 _ASK_S = 60.0

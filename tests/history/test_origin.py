@@ -57,5 +57,5 @@ def test_what_a_night_fetched_is_in_no_remote_tracking_branch(tmp_path: Path, re
     with Repository.open(here) as repository:
         Branch(repository, "cache", remote, "main").fetch()
         assert origin(repository, shas["c2"]) == ("linus", "main", "https://example.org/torvalds/linux.git")
-        histories.git(here, "update-ref", "-d", "refs/bisector/nightly/cache/source")
+        histories.git(here, "update-ref", "-d", "refs/by-bisector/nightly/cache/source")
         assert origin(repository, shas["c2"]) == ("clone", "", "")

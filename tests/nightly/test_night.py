@@ -186,7 +186,7 @@ def test_nothing_of_the_persons_clone_is_touched(world: World) -> None:
     assert histories.git(clone, "for-each-ref", "refs/heads", "refs/remotes", "refs/tags") == before
     assert histories.git(clone, "status", "--porcelain") == ""
     assert not (clone / ".git" / "FETCH_HEAD").exists()
-    assert histories.git(clone, "rev-parse", "refs/bisector/nightly/cache/tip") == world.shas["c5"]
+    assert histories.git(clone, "rev-parse", "refs/by-bisector/nightly/cache/tip") == world.shas["c5"]
 
 
 def test_reference_outlives_a_rebase_and_garbage_collection(world: World) -> None:
@@ -194,7 +194,10 @@ def test_reference_outlives_a_rebase_and_garbage_collection(world: World) -> Non
     world.night()
     world.push("cache", "c6")
     world.night()
-    keep = histories.git(world.path / "cache", "rev-parse", "refs/bisector/nightly/cache/reference")
+    # A person's own `git bisect start` removes all references that begin with refs/bisect.
+    histories.git(world.path / "cache", "update-ref", "refs/heads/main", world.shas["c6"])
+    histories.git(world.path / "cache", "bisect", "start")
+    keep = histories.git(world.path / "cache", "rev-parse", "refs/by-bisector/nightly/cache/reference")
     assert keep == world.shas["c5"]
 
 
@@ -470,7 +473,7 @@ def test_killed_before_a_run_has_its_record(world: World, monkeypatch: pytest.Mo
 
 
 def test_lock_of_a_killed_fetch_is_removed(world: World) -> None:
-    lock = world.path / "cache" / ".git" / "refs" / "bisector" / "nightly" / "cache" / "tip.lock"
+    lock = world.path / "cache" / ".git" / "refs" / "by-bisector" / "nightly" / "cache" / "tip.lock"
     lock.parent.mkdir(parents=True)
     lock.touch()
     world.night()
