@@ -15,13 +15,14 @@ from bisector.bisection.baselines import Baselines, missing
 from bisector.bisection.kinship import Kinship
 from bisector.bisection.loop import Bisection
 from bisector.errors import BisectorError, EndsDoNotReproduce, Interrupted, UserError
-from bisector.events import Listener
+from bisector.events import Listener, Note
 from bisector.fleet.engine import Engine
 from bisector.fleet.local import local_engine
 from bisector.history.attributes import check_attributes
 from bisector.history.bisect import Bisect
 from bisector.history.ground import check_suspects
 from bisector.history.ranges import Range, check_range, to_skip
+from bisector.history.references import hold, release
 from bisector.history.repository import Repository
 from bisector.history.terms import check_terms
 from bisector.history.trees import Trees
@@ -234,6 +235,7 @@ def go_on(
     store.set_state(State.RUNNING)
     with _ends_recorded(run, store), Repository.open(asked.repository, run_marker=run.path) as repository:
         wanted = _range(repository, asked)
+        hold(repository, run.path, wanted)
         with ExitStack() as stack:
             equipment = stack.enter_context(equip(settings, run.path, repository, tell))
             bisect = stack.enter_context(Bisect(repository, run.path, wanted, settings.bisect.terms))
@@ -255,7 +257,17 @@ def go_on(
     shutil.rmtree(run.path / _BUILD, ignore_errors=True)
     if outcome.state is not State.STOPPED:
         posting.leave_draft(run, store, tell)
+        _let_go(run, asked.repository, tell)
     return outcome
+
+
+def _let_go(run: RunDirectory, path: Path, tell: Listener) -> None:
+    """Hold no commits for a run any more; where that fails, the answer is not lost by it."""
+    try:
+        with Repository.open(path) as repository:
+            release(repository, run.path)
+    except BisectorError as error:
+        tell(Note(f"the repository still has references of this run: {error}"))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 from bisector import keeping, process, resources
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
 from bisector.commands.output import write
+from bisector.history.references import release
 from bisector.history.repository import Repository
 from bisector.history.worktrees import remove_leftovers
 from bisector.machine.attach import leftovers
@@ -24,7 +25,7 @@ def add(verbs: Verbs) -> None:
     """Register ``image`` and ``reset``."""
     image_ = add_verb(verbs, "image", image, "the guest's root image")
     image_.add_argument("action", choices=("build",), help="build it, unless it is there already")
-    reset_ = add_verb(verbs, "reset", reset, "end a run: remove its worktrees, guests, disks and build")
+    reset_ = add_verb(verbs, "reset", reset, "end a run: remove its worktrees, references, guests, disks and build")
     add_run_dir(reset_)
     reset_.add_argument("--delete", action="store_true", help="remove its record and all its files, too")
 
@@ -62,6 +63,7 @@ def _remove_all(run: RunDirectory, repository: Path, settings: Settings) -> None
         hypervisor.reap(domain_prefix(run.path))
     with Repository.open(repository) as opened:
         remove_leftovers(opened, run.path)
+        release(opened, run.path)
     disks = leftovers(settings.storage, run.path, domain_prefix(run.path))
     for leftover in (run.path / "build", *run.path.glob("*.qcow2"), *disks):
         shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)
