@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -14,7 +14,7 @@ from bisector.bisection.attempts import RETRIES, Attempts, RetryPolicy
 from bisector.bisection.baselines import Baselines, missing
 from bisector.bisection.kinship import Kinship
 from bisector.bisection.loop import Bisection
-from bisector.errors import BisectorError, EndsDoNotReproduce, Interrupted, UserError
+from bisector.errors import BisectorError, EndsDoNotReproduce, InfraError, Interrupted, UserError
 from bisector.events import Listener, Note
 from bisector.fleet.engine import Engine
 from bisector.fleet.local import local_engine
@@ -261,12 +261,22 @@ def go_on(
     return outcome
 
 
+def after_the_answer(run: RunDirectory, store: Store, tell: Listener) -> None:
+    """What a process that was killed once the answer was on record has not come to."""
+    repository = store.bisection().repository
+    shutil.rmtree(run.path / _BUILD, ignore_errors=True)
+    if not (run.path / posting.DRAFT).exists():
+        posting.leave_draft(run, store, tell)
+    if repository is not None:
+        _let_go(run, repository, tell)
+
+
 def _let_go(run: RunDirectory, path: Path, tell: Listener) -> None:
     """Hold no commits for a run any more; where that fails, the answer is not lost by it."""
     try:
-        with Repository.open(path) as repository:
+        with suppress(UserError), Repository.open(path) as repository:  # there may be no repository any more
             release(repository, run.path)
-    except BisectorError as error:
+    except InfraError as error:
         tell(Note(f"the repository still has references of this run: {error}"))
 
 

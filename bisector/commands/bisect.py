@@ -86,5 +86,6 @@ def conclude(run: RunDirectory, store: Store, *, quiet: bool) -> int:
 def _show_end(run: RunDirectory, store: Store, quiet: bool) -> int:
     view = standing.view(run, store)
     with display_for(sys.stdout, view.terms, quiet=quiet) as display:
+        running.after_the_answer(run, store, display)
         display.conclude(view)
     return _EXIT_CODES.get(view.state, 1)

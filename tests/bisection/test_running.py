@@ -15,11 +15,12 @@ from bisector.events import Event, Listener, Note
 from bisector.history.repository import Repository
 from bisector.history.worktrees import SourceTree
 from bisector.model import Kind, State, Trial
+from bisector.publishing.posting import DRAFT
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
 from bisector.settings import Settings, options
 from bisector.trial import TrialRequest
-from tests import fakes
+from tests import fakes, recorded_run
 from tests.history import histories
 from tests.history.conftest import unconfigured as unconfigured  # noqa: PLC0414 - a fixture of this room, too
 
@@ -147,6 +148,8 @@ def test_an_answer_is_not_lost_to_a_reference(site: Site, monkeypatch: pytest.Mo
         assert site.begin() is State.FOUND
     told = [event.text for event in site.events if isinstance(event, Note)]
     assert "the repository still has references of this run: somebody else's git is at packed-refs" in told
+    assert main(["resume", "--run-dir", str(site.home / "run")]) == 0
+    assert site.held() == []
 
 
 def test_reset_lets_go(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,3 +164,15 @@ def test_attributes_of_the_clone_are_refused_before_anything_is_recorded(site: S
     with pytest.raises(UserError, match=r"info/attributes:1 sets ident"):
         site.begin()
     assert not (site.home / "run").exists()
+
+
+def test_killed_between_the_answer_and_its_letter(tmp_path: Path) -> None:
+    record = recorded_run.found(tmp_path)
+    (record.run.path / "build").mkdir()
+    assert main(["resume", "--run-dir", str(record.run.path)]) == 0
+    letter = (record.run.path / DRAFT).read_text()
+    assert f"{record.shas['c3'][:12]}" in letter
+    assert not (record.run.path / "build").exists()
+    (record.run.path / DRAFT).write_text("as the person edited it")
+    assert main(["resume", "--run-dir", str(record.run.path)]) == 0
+    assert (record.run.path / DRAFT).read_text() == "as the person edited it"
