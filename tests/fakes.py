@@ -56,6 +56,7 @@ def trial(
 
 
 BUILD_ERROR = Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "drivers/md/dm.c:1:1: error: expected ';'")
+BUILD_TIMEOUT = Fault(Stage.BUILD, FaultKind.BUILD_TIMEOUT, "kernel build not done after 3600 s (in make bzImage)")
 PANIC = Fault(Stage.BOOT, FaultKind.PANIC, "Kernel panic - not syncing: test")
 
 

@@ -1,17 +1,17 @@
 """From all trials of one commit to what is believed of it, or to "measure again".
 
-A fault of the kernel's own is believed at once where it cannot be chance (it does not compile),
-and on the second time where it can (a hang, a panic, a command that failed): a loaded host can make
-a deadline expire. Weak evidence is measured again up to a limit, then the commit is skipped.
-A whole run counts before one that was stopped early, whatever that said.
+A fault of the kernel's own is believed at once where it cannot be chance (it does not compile, which the
+builder has seen twice where the host may be to blame), and on the second time where it can (a build that
+was not done in time, a hang, a panic, a command that failed): a loaded host can make a deadline expire.
+Weak evidence is measured again up to a limit, then the commit is skipped. A whole run counts before one
+that was stopped early, whatever that said.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bisector.model import Stage, Trial
+from bisector.model import Trial
 
-_CERTAIN_STAGES = (Stage.CHECKOUT, Stage.CONFIG, Stage.BUILD)
 _FAULTS_BELIEVED = 2
 
 
@@ -58,7 +58,7 @@ def settle(evidence: Sequence[Evidence], max_repeats: int) -> Settlement:
         if one.sound:
             return Measured(one.trial)
     faults = [one.trial.fault for one in evidence if one.trial.fault is not None]
-    if faults and (faults[-1].stage in _CERTAIN_STAGES or len(faults) >= _FAULTS_BELIEVED):
+    if faults and (faults[-1].kind.of_compiling or len(faults) >= _FAULTS_BELIEVED):
         return Untestable(faults[-1].sentence)
     weak = [one for one in evidence if one.weaknesses and one.trial.fault is None]
     if len(weak) > max_repeats:

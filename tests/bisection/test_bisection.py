@@ -174,8 +174,10 @@ def test_known_bad_commits_are_never_measured(line: Lab) -> None:
     assert line.shas["c8"] not in engine.measured
 
 
-@pytest.mark.parametrize(("fault", "times"), [(fakes.BUILD_ERROR, 1), (fakes.PANIC, 2)])
-def test_compile_error_is_believed_at_once_and_a_panic_the_second_time(line: Lab, fault: Fault, times: int) -> None:
+@pytest.mark.parametrize(("fault", "times"), [(fakes.BUILD_ERROR, 1), (fakes.BUILD_TIMEOUT, 2), (fakes.PANIC, 2)])
+def test_compile_error_is_believed_at_once_and_what_a_busy_host_does_is_not(
+    line: Lab, fault: Fault, times: int
+) -> None:
     engine = line.engine("c3", faults={"c8": fault})
     line.bisect(engine)
     assert engine.measured.count(line.shas["c8"]) == times
