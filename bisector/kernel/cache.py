@@ -105,6 +105,8 @@ class KernelCache:
         """
         now = time.time()
         dropped = 0
+        with self._troubles():
+            self._let_age(now)
         for key in self.keys(""):
             with self._troubles():
                 if not (spare_used and _age_s(self.root / key, now) < _IN_USE_S):
@@ -164,6 +166,7 @@ class KernelCache:
     def _sweep(self) -> None:
         """Drop what killed processes left and, above the limit, the least recently used."""
         now = time.time()
+        self._let_age(now)
         for left in self.root.glob(f"{_TEMPORARY}*"):
             if _age_s(left, now) > _ABANDONED_AFTER_S:
                 shutil.rmtree(left, ignore_errors=True)
@@ -173,6 +176,13 @@ class KernelCache:
             total += _size_bytes(entry)
             if total > self.limit_bytes and _age_s(entry, now) > _IN_USE_S:
                 self._drop(entry)
+
+    def _let_age(self, now: float) -> None:
+        """Date what is of the future at this moment: by a clock that was ahead it would be in use for ever."""
+        for path in self.root.glob("*"):
+            if _age_s(path, now) < 0:
+                with suppress(FileNotFoundError):  # another process dropped it this moment
+                    os.utime(path)
 
     def _entries(self) -> Iterator[Path]:
         return (path for path in self.root.iterdir() if path.is_dir() and not path.name.startswith(_TEMPORARY))

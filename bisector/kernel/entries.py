@@ -16,6 +16,7 @@ from bisector.model import Fault, FaultKind, Kernel, Stage
 _SCHEMA = 1
 IMAGE, CONFIG, MODULES = "bzImage", "kernel.config", "modules.ext4"
 _SOURCES = "sources.gz"
+_DIGEST, _OF_CONFIG = "sha256", "config_sha256"
 _LONGEST_LOG_BYTES = 4 << 20
 
 
@@ -75,19 +76,20 @@ def _write_kernel(directory: Path, kernel: Kernel) -> None:
     for field, path in places.items():
         shutil.copyfile(facts[field], path)
         facts[field] = path.name
-    record = {"schema": _SCHEMA, **_digests(places), "kernel": facts}
-    (directory / "kernel.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
+    _write_record(directory / "kernel.json", {"schema": _SCHEMA, **_digests(places), "kernel": facts})
 
 
 def _read_kernel(directory: Path, key: str) -> Kernel | None:
-    record: dict[str, Any] = json.loads((directory / "kernel.json").read_text(encoding="utf-8"))
+    record = _read_record(directory / "kernel.json")
     facts = record["kernel"]
     places = _places(directory, modular=facts.get("modules") is not None)
-    if record["schema"] != _SCHEMA or not _digests(places).items() <= record.items():
+    digests = _digests(places)
+    # Earlier records have none of the configuration, on which nothing that boots depends.
+    if record["schema"] != _SCHEMA or not digests.items() <= {_OF_CONFIG: digests[_OF_CONFIG], **record}.items():
         return None
     lists = {name: tuple(facts[name]) for name in ("quirks", "unmet")}
     kernel = Kernel(**{**facts, **places, **lists, "cached": True, "build_s": 0.0})
-    return kernel if kernel.key == key and kernel.config.is_file() else None
+    return kernel if kernel.key == key else None
 
 
 def _places(directory: Path, *, modular: bool) -> dict[str, Path]:
@@ -97,8 +99,24 @@ def _places(directory: Path, *, modular: bool) -> dict[str, Path]:
 
 
 def _digests(places: Mapping[str, Path]) -> dict[str, str]:
-    """Of what boots; nothing depends on the .config."""
-    return {f"{field}_sha256": _sha256(path) for field, path in places.items() if field != "config"}
+    return {f"{field}_sha256": _sha256(path) for field, path in places.items()}
+
+
+def _write_record(path: Path, record: Mapping[str, Any]) -> None:
+    """A document with a digest of its own."""
+    path.write_text(json.dumps({**record, _DIGEST: _record_sha256(record)}, indent=1), encoding="utf-8")
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    """The document; raises ``ValueError`` where it is not what was written. Earlier ones have no digest."""
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if record.pop(_DIGEST, None) not in (None, _record_sha256(record)):
+        raise ValueError(f"{path} was changed since it was written")
+    return record
+
+
+def _record_sha256(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def _write_failure(directory: Path, failure: BuildFailure) -> None:
@@ -112,11 +130,11 @@ def _write_failure(directory: Path, failure: BuildFailure) -> None:
         "log_sha256": _sha256(directory / "build.log"),
         "fault": asdict(failure.fault),
     }
-    (directory / "failure.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
+    _write_record(directory / "failure.json", record)
 
 
 def _read_failure(directory: Path, key: str) -> BuildFailure | None:
-    record: dict[str, Any] = json.loads((directory / "failure.json").read_text(encoding="utf-8"))
+    record = _read_record(directory / "failure.json")
     log = directory / "build.log"
     if record["schema"] != _SCHEMA or record["key"] != key or record["log_sha256"] != _sha256(log):
         return None

@@ -77,14 +77,6 @@ def test_modules_are_kept_beside_the_image(cache: KernelCache, tmp_path: Path) -
     assert not list(plain.image.parent.glob("modules*"))
 
 
-def test_what_was_kept_before_there_were_modules_is_found(cache: KernelCache, tmp_path: Path) -> None:
-    record = cache.store(kernel(tmp_path, "k1")).image.with_name("kernel.json")
-    document = json.loads(record.read_text())
-    del document["kernel"]["modules"]
-    record.write_text(json.dumps(document))
-    assert cache.find("k1") is not None
-
-
 def test_the_newest_image_is_that_of_the_kernel_used_last(cache: KernelCache, tmp_path: Path) -> None:
     assert cache.newest_image() is None
     images = [cache.store(kernel(tmp_path, key)).image for key in ("k1", "k2")]
@@ -115,6 +107,41 @@ def test_a_damaged_entry_is_dropped(cache: KernelCache, tmp_path: Path, name: st
     (stored.image.parent / name).write_bytes(content)
     assert cache.find("k1") is None
     assert list(cache.root.iterdir()) == []
+
+
+FACTS = ('"cd34"', '"ab12"', '"6.1.0"', '"gcc 12"', '"max-page-size"', '"CONFIG_B=y"')
+
+
+@pytest.mark.parametrize("text", FACTS)
+def test_one_bit_of_the_facts_is_enough(cache: KernelCache, tmp_path: Path, text: str) -> None:
+    record = cache.store(with_modules(tmp_path, "k1")).image.with_name("kernel.json")
+    content = bytearray(record.read_bytes())
+    content[content.rindex(text.encode()) + 2] ^= 1
+    record.write_bytes(content)
+    assert cache.find("k1") is None
+    assert list(cache.root.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["bzImage", "modules.ext4", "kernel.config"])
+def test_one_bit_of_a_file_is_enough(cache: KernelCache, tmp_path: Path, name: str) -> None:
+    path = cache.store(with_modules(tmp_path, "k1")).image.with_name(name)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert cache.find("k1") is None
+    assert list(cache.root.iterdir()) == []
+
+
+def test_what_was_kept_before_there_were_modules_and_digests_of_facts_is_found(
+    cache: KernelCache, tmp_path: Path
+) -> None:
+    stored = cache.store(kernel(tmp_path, "k1"))
+    record = stored.image.with_name("kernel.json")
+    document = json.loads(record.read_text())
+    del document["kernel"]["modules"]
+    document = {"schema": 1, "image_sha256": document["image_sha256"], "kernel": document["kernel"]}
+    record.write_text(json.dumps(document))
+    assert cache.find("k1") == replace(stored, cached=True, build_s=0.0)
 
 
 def test_an_entry_under_another_key_is_dropped(cache: KernelCache, tmp_path: Path) -> None:
@@ -160,6 +187,35 @@ def test_what_may_be_about_to_boot_outlives_the_limit(tmp_path: Path) -> None:
     cache.store(kernel(tmp_path, "k2"))
     assert cache.find("k1") is not None
     assert cache.find("k2") is not None
+
+
+def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Have the cache look at a clock that many seconds on."""
+    real = time.time
+    monkeypatch.setattr("bisector.kernel.cache.time.time", lambda: real() + seconds)
+
+
+def test_what_a_clock_that_was_ahead_has_dated_grows_old_as_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = KernelCache(tmp_path / "cache", limit_bytes=45_000)
+    age(cache.store(kernel(tmp_path, "k1", size=20_000)).image.parent, -LONG_AGO_S)
+    (cache.root / ".tmp-left").mkdir()
+    age(cache.root / ".tmp-left", -LONG_AGO_S)
+    cache.store(kernel(tmp_path, "k2", size=20_000))
+    assert {path.name for path in cache.root.iterdir()} == {".tmp-left", "k1", "k2"}  # it may be about to boot
+    later(monkeypatch, 2 * 24 * 3600)
+    cache.store(kernel(tmp_path, "k3", size=30_000))
+    assert not {".tmp-left", "k1"} & {path.name for path in cache.root.iterdir()}
+
+
+def test_a_clearing_that_spares_what_is_used_spares_nothing_of_the_future_for_ever(
+    cache: KernelCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    age(cache.store(kernel(tmp_path, "k1")).image.parent, -LONG_AGO_S)
+    assert cache.clear(spare_used=True) == 0
+    later(monkeypatch, 3 * 3600)
+    assert cache.clear(spare_used=True) == 1
 
 
 def test_only_old_leftovers_are_swept(cache: KernelCache, tmp_path: Path) -> None:
@@ -215,7 +271,10 @@ def test_a_damaged_failure_is_dropped(cache: KernelCache, tmp_path: Path, name: 
     assert list(cache.root.iterdir()) == []
 
 
-@pytest.mark.parametrize(("old", "new"), [('"schema": 1', '"schema": 2'), ('"k1"', '"k2"'), ("build error", "mistake")])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"schema": 1', '"schema": 2'), ('"k1"', '"k2"'), ("build error", "mistake"), ("error: no", "error: ok")],
+)
 def test_a_failure_of_another_schema_key_or_kind_is_dropped(
     cache: KernelCache, tmp_path: Path, old: str, new: str
 ) -> None:
