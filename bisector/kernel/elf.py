@@ -6,6 +6,7 @@ relocations and symbols, and in all of them texts that say only which version th
 """
 
 import hashlib
+import itertools
 import re
 import struct
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,11 @@ _MAGIC = b"\x7fELF"
 _RELOCATABLE = 1  # ET_REL
 _SYMBOLS, _RELOCATIONS, _NOTE, _NO_BITS = 2, (4, 9), 7, 8  # SHT_SYMTAB, SHT_RELA and SHT_REL, SHT_NOTE, SHT_NOBITS
 _ALLOCATED, _EXECUTABLE = 0x2, 0x4  # SHF_ALLOC, SHF_EXECINSTR
+
+# A kernel holds three images, the vDSOs of x86-64, of 32 bits and of x32, with two dozen sections each.
+_MOST_BEGINNINGS = 1000
+_MOST_SECTIONS = 100
+_LONGEST_NAME = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,35 +133,51 @@ def _without_version(content: bytes, section: _Section, release: bytes) -> bytes
 
 
 def _without_inner_notes(content: bytes) -> bytes:
-    """Data with the notes of ELF images in it blanked; a chance sequence that only begins like one stays."""
-    start = content.find(_MAGIC)
-    if start < 0:
-        return content
-    blanked = bytearray(content)
-    while start >= 0:
-        inner = _parse(content[start:])
-        for section in inner.sections if inner is not None else ():
-            if section.kind == _NOTE:
-                at = start + section.offset
-                blanked[at : at + section.size] = bytes(section.size)
-        start = content.find(_MAGIC, start + 1)
+    """Data with the notes of ELF images in it blanked; a chance sequence that only begins like one stays.
+
+    The time is linear in the length, whatever a tree puts there: so many beginnings and sections are looked at, and
+    no byte is blanked twice.
+    """
+    blanked, done = bytearray(content), 0
+    for start, end in sorted(_inner_notes(content)):
+        if end > (start := max(start, done)):
+            blanked[start:end] = bytes(end - start)
+            done = end
     return bytes(blanked)
 
 
-def _parse(data: bytes) -> _File | None:
-    """The section table, or None for what is not a whole little-endian ELF file."""
-    fields = _CLASSES.get(data[4:6]) if data[:4] == _MAGIC else None
-    if fields is None or len(data) < fields.header.size:
+def _inner_notes(content: bytes) -> Iterator[tuple[int, int]]:
+    """From where to where the notes of inner images are."""
+    for beginning in itertools.islice(re.finditer(re.escape(_MAGIC), content), _MOST_BEGINNINGS):
+        inner = _parse(content, beginning.start(), _MOST_SECTIONS)
+        for section in inner.sections if inner is not None else ():
+            if section.kind == _NOTE:
+                yield section.offset, section.offset + section.size
+
+
+def _parse(data: bytes, start: int = 0, most_sections: int = 0xFFFF) -> _File | None:
+    """The sections of the image that begins at ``start``, with their offsets in ``data``.
+
+    None for what is not a whole little-endian ELF file, or has more sections than that.
+    """
+    length = len(data) - start
+    fields = _CLASSES.get(data[start + 4 : start + 6]) if data.startswith(_MAGIC, start) else None
+    if fields is None or length < fields.header.size:
         return None
-    kind, entry, table, size, count, names = fields.header.unpack_from(data)
-    if size != fields.section.size or table + size * count > len(data) or names >= count:
+    kind, entry, table, size, count, names = fields.header.unpack_from(data, start)
+    if size != fields.section.size or table + size * count > length or not names < count <= most_sections:
         return None
-    rows = [fields.section.unpack_from(data, table + size * index) for index in range(count)]
-    if any(kind_ != _NO_BITS and offset + length > len(data) for _, kind_, _, _, offset, length, _, _ in rows):
+    rows = [fields.section.unpack_from(data, start + table + size * index) for index in range(count)]
+    if any(kind_ != _NO_BITS and offset + size_ > length for _, kind_, _, _, offset, size_, _, _ in rows):
         return None
-    words = data[rows[names][4] : rows[names][4] + rows[names][5]]
-    sections = tuple(_Section(words[row[0] :].partition(b"\0")[0], *row[1:]) for row in rows)
-    return _File(data, kind == _RELOCATABLE, entry, sections)
+    words, end = start + rows[names][4], start + rows[names][4] + rows[names][5]
+
+    def section(row: tuple[int, ...]) -> _Section:
+        name = data[words + row[0] : min(words + row[0] + _LONGEST_NAME, end)].partition(b"\0")[0]
+        kind_, flags, address, offset, size_, link, info = row[1:]
+        return _Section(name, kind_, flags, address, start + offset, size_, link, info)
+
+    return _File(data, kind == _RELOCATABLE, entry, tuple(map(section, rows)))
 
 
 def _tool(*argv: str | Path) -> str:

@@ -1,3 +1,5 @@
+import struct
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -122,6 +124,32 @@ def test_what_only_begins_like_an_image_is_data(tmp_path: Path) -> None:
     text = 'const char magic[] = "\\177ELF\\002\\001\\001 is how it begins %d";\nvoid _start(void) {{}}\n'
     one, other = (linked(tmp_path, f"v{n}", text % n) for n in (1, 2))
     assert elf.content_sha256(one) != elf.content_sha256(other)
+
+
+def beginnings(images: int, sections: int) -> bytes:
+    """The headers of so many ELF images, which share one table of sections; each section is a note over all of it."""
+    header, row = struct.Struct("<4s2B10xHH4xQQ8x4xHHHHHH"), struct.Struct("<2I4Q2I2Q")
+    table, size = images * header.size, images * header.size + sections * row.size
+    starts = range(0, table, header.size)
+    headers = (header.pack(b"\x7fELF", 2, 1, 2, 62, 0, table - at, 64, 0, 0, row.size, sections, 0) for at in starts)
+    return b"".join(headers) + row.pack(0, 7, 2, 0, 0, size - table, 0, 0, 1, 0) * sections
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"\x7fELF" * (1 << 18), id="nothing but beginnings"),
+        pytest.param(beginnings(3000, 1000), id="large images"),
+        pytest.param(beginnings(50_000, 90), id="images"),
+    ],
+)
+def test_the_time_is_linear_whatever_a_tree_has_in_its_data(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "data").write_bytes(data)
+    text = f'__asm__(".data\\n.incbin \\"{tmp_path / "data"}\\"\\n.text");\nvoid _start(void) {{}}\n'
+    image = linked(tmp_path, "vmlinux", text)
+    began = time.process_time()
+    elf.content_sha256(image)
+    assert time.process_time() - began < 1.0
 
 
 @pytest.mark.parametrize("length", [0, 3, 40, 64, 2000])
