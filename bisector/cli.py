@@ -27,7 +27,7 @@ from bisector.commands import (
     simulate,
     upkeep,
 )
-from bisector.commands.output import note, write
+from bisector.commands.output import note, note_measurement, write
 from bisector.errors import BisectorError, Interrupted
 
 if TYPE_CHECKING:
@@ -108,6 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # A supervisor's SIGTERM ends a run as cleanly as a person's Ctrl-C.
     signal.signal(signal.SIGTERM, _interrupt)
     try:
+        if getattr(arguments, "disturbs", False):
+            note_measurement()
         code: int = arguments.command(arguments)
     except BisectorError as error:
         return _complain(error)

@@ -11,6 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from bisector import hostlock
 from bisector.kernel import toolchain
 from bisector.machine.hypervisor import Hypervisor
 
@@ -26,6 +27,17 @@ def _no_python_shim() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
         yield
+
+
+@pytest.fixture(autouse=True)
+def _host_of_its_own(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """No unit test waits for a measurement that is under way on this host, or tells of it."""
+    if "vm" not in request.keywords:
+        locks = tmp_path_factory.getbasetemp()
+        monkeypatch.setattr(hostlock, "SHARED", locks / "shared.lock")
+        monkeypatch.setattr(hostlock, "own_path", lambda: locks / "own.lock")
 
 
 @pytest.fixture

@@ -14,9 +14,12 @@ Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def add_verb(
-    verbs: Verbs, name: str, command: Command, help_line: str, *, examples: str = ""
+    verbs: Verbs, name: str, command: Command, help_line: str, *, examples: str = "", disturbs: bool = False
 ) -> argparse.ArgumentParser:
-    """The parser of a new command, whose ``command`` takes the parsed arguments and returns the exit code."""
+    """The parser of a new command, whose ``command`` takes the parsed arguments and returns the exit code.
+
+    One that ``disturbs`` works long enough to make a measurement weak that is under way, and does not wait for it.
+    """
     verb = verbs.add_parser(
         name,
         help=help_line,
@@ -25,7 +28,7 @@ def add_verb(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    verb.set_defaults(command=command)
+    verb.set_defaults(command=command, disturbs=disturbs)
     return verb
 
 

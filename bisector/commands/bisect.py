@@ -31,7 +31,7 @@ _EXIT_CODES = {State.FOUND: 0, State.NARROWED: 3}
 
 def add(verbs: Verbs) -> None:
     """Register ``start`` and ``resume``."""
-    start_ = add_verb(verbs, "start", start, "bisect a range", examples=_START_EXAMPLES)
+    start_ = add_verb(verbs, "start", start, "bisect a range", examples=_START_EXAMPLES, disturbs=True)
     start_.add_argument("old", metavar="OLD", help="a commit on the old side (broken)")
     start_.add_argument("new", metavar="NEW", help="a commit on the new side (fixed)")
     start_.add_argument("paths", metavar="PATH", nargs="*", help="after --: only commits that touch these")

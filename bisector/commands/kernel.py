@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from bisector import keeping, preflight, process, resources
+from bisector import hostlock, keeping, preflight, process, resources
 from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_verb
 from bisector.commands.measure import test_directory
 from bisector.commands.output import note, write, write_json
@@ -81,6 +81,7 @@ class _Workshop:
             preflight.check_build(settings, run.path)
             process.reap(run.path)
             with (
+                hostlock.measuring(run.path, note),
                 keeping.in_use(resources.cache_home()),
                 Repository.open(repository.top, run_marker=run.path) as marked,
                 SourceTree(marked, run.path) as source,

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 from typing import IO
 
+from bisector import hostlock
 from bisector.errors import UserError
 from bisector.report.stream import silence
+from bisector.report.text import clean
 
 
 def write(text: str) -> None:
@@ -21,6 +23,14 @@ def write(text: str) -> None:
 def note(text: str) -> None:
     """A line for the person beside what is written, on standard error."""
     _write(sys.stderr, f"{text}\n")
+
+
+def note_measurement() -> None:
+    """Tell on standard error whose measurement is under way on this host, when there is one."""
+    if (holder := hostlock.holder()) is not None:
+        note(
+            f"bisector: a measurement is under way on this host ({clean(str(holder))}): other work makes its runs weak"
+        )
 
 
 def write_json(document: object) -> None:

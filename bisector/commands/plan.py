@@ -42,7 +42,12 @@ _WIDTH = 120
 def add(verbs: Verbs) -> None:
     """Register ``plan``."""
     verb = add_verb(
-        verbs, "plan", plan, "what a bisection would take here: trials, hours, confidence", examples=_EXAMPLES
+        verbs,
+        "plan",
+        plan,
+        "what a bisection would take here: trials, hours, confidence",
+        examples=_EXAMPLES,
+        disturbs=True,
     )
     verb.add_argument("old", metavar="OLD", help="a commit on the old side (broken)")
     verb.add_argument("new", metavar="NEW", help="a commit on the new side (fixed)")

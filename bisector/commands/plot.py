@@ -32,6 +32,7 @@ def add(verbs: Verbs) -> None:
         plot,
         "pictures of a run: IOPS over time, figures by commit, how the range narrowed",
         examples=_EXAMPLES,
+        disturbs=True,
     )
     verb.add_argument("--kind", type=Kind, choices=tuple(Kind), action="append", default=[],
                       help="which plots; repeatable (default: all there are)")  # fmt: skip

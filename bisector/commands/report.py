@@ -26,7 +26,7 @@ examples:
 def add(verbs: Verbs) -> None:
     """Register ``report``."""
     verb = add_verb(verbs, "report", report, "the whole report of a run, as text, mail, markdown, json or html",
-                    examples=_EXAMPLES)  # fmt: skip
+                    examples=_EXAMPLES, disturbs=True)  # fmt: skip
     verb.add_argument("--format", type=Format, choices=tuple(Format), default=Format.TEXT, help="default: text")
     verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="write it there")
     add_run_dir(verb)

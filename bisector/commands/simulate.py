@@ -33,7 +33,9 @@ _RUNS = {
 
 def add(verbs: Verbs) -> None:
     """Register ``simulate``."""
-    verb = add_verb(verbs, "simulate", run, "the search on made-up truths, many times", examples=_EXAMPLES)
+    verb = add_verb(
+        verbs, "simulate", run, "the search on made-up truths, many times", examples=_EXAMPLES, disturbs=True
+    )
     where = verb.add_mutually_exclusive_group(required=True)
     where.add_argument("--graph", type=Path, metavar="FILE", help="a line per commit: its number, its parents' numbers")
     where.add_argument("--range", nargs=2, metavar=("OLD", "NEW"), help="the commits of a range of --repo")

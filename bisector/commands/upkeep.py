@@ -23,7 +23,7 @@ from bisector.settings import Settings, options
 
 def add(verbs: Verbs) -> None:
     """Register ``image`` and ``reset``."""
-    image_ = add_verb(verbs, "image", image, "the guest's root image")
+    image_ = add_verb(verbs, "image", image, "the guest's root image", disturbs=True)
     image_.add_argument("action", choices=("build",), help="build it, unless it is there already")
     reset_ = add_verb(verbs, "reset", reset, "end a run: remove its worktrees, references, guests, disks and build")
     add_run_dir(reset_)

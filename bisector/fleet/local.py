@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bisector import keeping, resources
+from bisector import hostlock, keeping, resources
 from bisector.errors import AttemptFailed, InfraError, TrialRefused
 from bisector.events import Listener, Note
 from bisector.history.repository import Repository
@@ -33,9 +33,12 @@ class LocalEngine:
     bench: Bench
 
     def measure(self, request: TrialRequest) -> Trial:
-        """The facts of one trial, with its files; they come along with what is raised, too."""
+        """The facts of one trial, with its files; they come along with what is raised, too.
+
+        Nothing else of this tool builds or measures on this host meanwhile.
+        """
         run_dir = self.bench.run_dir
-        with _as_attempt(run_dir):
+        with self._alone(), _as_attempt(run_dir):
             logs = trial_directory(run_dir, request.n, request.commit)
             try:
                 trial = run_trial(self.bench, request, logs)
@@ -46,6 +49,14 @@ class LocalEngine:
                 raise
             return dataclasses.replace(trial, artifacts=collect(logs, run_dir))
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with hostlock.measuring(self.bench.run_dir, self._note):
+            yield
+
+    def _note(self, text: str) -> None:
+        self.bench.tell(Note(text))
+
     def compilers(self) -> tuple[Compiler, ...]:
         """Those that the settings name, or all that are installed."""
         return self.bench.builder.compilers()
@@ -53,7 +64,7 @@ class LocalEngine:
     def try_build(self, commit: Commit, compiler: Compiler) -> Fault | None:
         """A build alone; its log stays in the run directory."""
         logs = self.bench.run_dir / "compilers" / f"{_file_name(compiler.command)}-{commit.short}"
-        with _as_attempt(self.bench.run_dir):
+        with self._alone(), _as_attempt(self.bench.run_dir):
             shutil.rmtree(logs, ignore_errors=True)
             logs.mkdir(parents=True)
             return try_build(self.bench, commit, compiler, logs)

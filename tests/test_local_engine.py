@@ -1,0 +1,48 @@
+"""What an engine of this host does around a trial: it is alone on the host."""
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from bisector import hostlock
+from bisector.events import Event
+from bisector.fleet.local import LocalEngine
+from bisector.history.worktrees import SourceTree
+from bisector.kernel.build import KernelBuilder
+from bisector.machine.vm import VirtualMachines
+from bisector.model import Commit, Fault, Trial
+from bisector.settings import options
+from bisector.trial import Bench, TrialRequest
+from tests import fakes
+
+COMMIT = Commit("8" * 40, "7" * 40, "a commit", "2026-01-01T00:00:00+00:00")
+REQUEST = TrialRequest(1, COMMIT, {})
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def engine(tmp_path: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch) -> LocalEngine:
+    def measured(bench: Bench, request: TrialRequest, logs: Path) -> Trial:
+        assert str(hostlock.holder()).startswith(f"run {bench.run_dir}, process ")
+        return fakes.trial(request.commit)
+
+    def built(*_: object) -> Fault | None:
+        assert hostlock.holder() is not None
+        return None
+
+    monkeypatch.setattr("bisector.fleet.local.run_trial", measured)
+    monkeypatch.setattr("bisector.fleet.local.try_build", built)
+    settings = options.load(directory=tmp_path).settings
+    nothing = cast("SourceTree", None), cast("KernelBuilder", None), cast("VirtualMachines", None)
+    return LocalEngine(Bench(settings, tmp_path, *nothing, events.append))
+
+
+def test_nothing_else_is_built_or_measured_meanwhile(engine: LocalEngine) -> None:
+    assert engine.measure(REQUEST).commit == COMMIT
+    assert engine.try_build(COMMIT, fakes.GCC) is None
+    assert hostlock.holder() is None
