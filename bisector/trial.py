@@ -38,7 +38,7 @@ class TrialRequest:
 
     The first of ``compilers`` that builds it does; none means those of the settings, or the host's default.
     ``stop`` says when the run that counts may end early; None is for whole runs. With ``alone`` the stack is that disk,
-    without a cache.
+    without a cache. ``again`` tells that the commit was tried before: then the host is to be quiet first.
     """
 
     n: int
@@ -47,6 +47,7 @@ class TrialRequest:
     compilers: tuple[Compiler, ...] = ()
     stop: StopRule | None = None
     alone: Disk | None = None
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,7 @@ class FakeEngine:
     fast_iops: float = FAST_IOPS
     iops: Mapping[str, float] = field(default_factory=dict)
     measured: list[str] = field(default_factory=list)
+    waited: list[tuple[str, bool]] = field(default_factory=list)
     attempts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def compilers(self) -> tuple[Compiler, ...]:
@@ -112,6 +113,7 @@ class FakeEngine:
     def measure(self, request: TrialRequest) -> Trial:
         commit = request.commit
         self.built_by[commit.sha] = request.compilers
+        self.waited.append((commit.sha, request.again))
         if request.alone is not None:
             commit = replace(commit, sha=request.alone.value, subject="")
         if request.n == self.kill_at:

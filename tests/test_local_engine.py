@@ -1,4 +1,4 @@
-"""What an engine of this host does around a trial: it is alone on the host."""
+"""What an engine of this host does around a trial: alone on the host, and quiet before a repeat."""
 
 from pathlib import Path
 from typing import cast
@@ -6,10 +6,14 @@ from typing import cast
 import pytest
 
 from bisector import hostlock
-from bisector.events import Event
+from bisector.errors import InfraError
+from bisector.events import Event, Note
+from bisector.figures import Contention
 from bisector.fleet.local import LocalEngine
 from bisector.history.worktrees import SourceTree
 from bisector.kernel.build import KernelBuilder
+from bisector.machine import quiet
+from bisector.machine.quiet import Load
 from bisector.machine.vm import VirtualMachines
 from bisector.model import Commit, Fault, Trial
 from bisector.settings import options
@@ -17,6 +21,7 @@ from bisector.trial import Bench, TrialRequest
 from tests import fakes
 
 COMMIT = Commit("8" * 40, "7" * 40, "a commit", "2026-01-01T00:00:00+00:00")
+BUSY = Load(Contention(1.9, 0.0, 0.0), (("rsync", 0.9),))
 REQUEST = TrialRequest(1, COMMIT, {})
 
 
@@ -37,7 +42,7 @@ def engine(tmp_path: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("bisector.fleet.local.run_trial", measured)
     monkeypatch.setattr("bisector.fleet.local.try_build", built)
-    settings = options.load(directory=tmp_path).settings
+    settings = options.load({"contention.patience": "1ms"}, directory=tmp_path).settings
     nothing = cast("SourceTree", None), cast("KernelBuilder", None), cast("VirtualMachines", None)
     return LocalEngine(Bench(settings, tmp_path, *nothing, events.append))
 
@@ -45,4 +50,19 @@ def engine(tmp_path: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch)
 def test_nothing_else_is_built_or_measured_meanwhile(engine: LocalEngine) -> None:
     assert engine.measure(REQUEST).commit == COMMIT
     assert engine.try_build(COMMIT, fakes.GCC) is None
+    assert hostlock.holder() is None
+
+
+def test_only_a_repeat_waits_for_a_quiet_host_and_it_is_no_attempt_that_failed(
+    engine: LocalEngine, events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quiet, "look_around", lambda: BUSY)
+    engine.measure(REQUEST)
+    assert events == []
+    with pytest.raises(InfraError, match="the host was busy") as stopped:
+        engine.measure(TrialRequest(2, COMMIT, {}, again=True))
+    assert type(stopped.value) is InfraError
+    assert [event.text for event in events if isinstance(event, Note)] == [
+        f"waiting for a quiet host, at most 0.001s: {BUSY}"
+    ]
     assert hostlock.holder() is None

@@ -17,15 +17,24 @@ _FAULTS_BELIEVED = 2
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A trial and its weaknesses; without any, and without a fault, it is a measurement."""
+    """A trial and its weaknesses; without any, and without a fault, it is a measurement.
+
+    A weak one that is ``forgiven`` does not count among those after which a commit is given up.
+    """
 
     trial: Trial
     weaknesses: tuple[str, ...] = ()
+    forgiven: bool = False
 
     @property
     def sound(self) -> bool:
         """Whether its figures may decide."""
         return self.trial.fault is None and not self.weaknesses
+
+    @property
+    def weak(self) -> bool:
+        """Whether it is one more measurement that came to nothing."""
+        return self.trial.fault is None and bool(self.weaknesses) and not self.forgiven
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +46,13 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Untestable:
-    """The commit is skipped; ``why`` is the sentence for the table."""
+    """The commit is skipped; ``why`` is the sentence for the table.
+
+    ``weak``: no fault of its own, but that no measurement of it was sound.
+    """
 
     why: str
+    weak: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +73,9 @@ def settle(evidence: Sequence[Evidence], max_repeats: int) -> Settlement:
     faults = [one.trial.fault for one in evidence if one.trial.fault is not None]
     if faults and (faults[-1].kind.of_compiling or len(faults) >= _FAULTS_BELIEVED):
         return Untestable(faults[-1].sentence)
-    weak = [one for one in evidence if one.weaknesses and one.trial.fault is None]
+    weak = [one for one in evidence if one.weak]
     if len(weak) > max_repeats:
-        return Untestable(f"no sound measurement in {len(weak)}: {weak[-1].weaknesses[0]}")
+        return Untestable(f"no sound measurement in {len(weak)}: {weak[-1].weaknesses[0]}", weak=True)
     if not evidence:
         return Again("not measured yet")
     last = evidence[-1]
@@ -75,5 +88,5 @@ def lacks_whole_run(evidence: Sequence[Evidence], max_repeats: int) -> bool:
     One that ends weak or with a fault is tried again as often as any.
     """
     counts = settle(evidence, max_repeats)
-    whole = sum(one.trial.stopped_early is None for one in evidence)
+    whole = sum(one.trial.stopped_early is None and not one.forgiven for one in evidence)
     return isinstance(counts, Measured) and counts.trial.stopped_early is not None and whole <= max_repeats

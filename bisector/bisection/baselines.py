@@ -66,7 +66,7 @@ class Baselines:
             self.attempts.tell(
                 Planned(n, self.commit, f"the {disk.alone}{f', again: {now.why}' if tried else ''}", 0, 0)
             )
-            request = TrialRequest(n, self.commit, {}, self.store.compilers(), alone=disk)
+            request = TrialRequest(n, self.commit, {}, self.store.compilers(), alone=disk, again=bool(tried))
             trial = self.attempts.at(self.commit, partial(self.engine.measure, request))
             tried = (*tried, (n, trial))
         return now

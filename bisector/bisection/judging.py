@@ -5,7 +5,7 @@ The loop decides by it and ``status`` shows it, so both always say the same.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from bisector.analysis import threshold
@@ -26,14 +26,16 @@ Numbered = tuple[int, Trial]
 class Judging:
     """The trials of one bisection, seen under its settings; ``old`` and ``new`` are the ends' hashes.
 
-    Without ends (a single trial) there is no threshold but the one the settings give. What all trials amount to
-    together is found once: each of them is judged by it.
+    A weak trial up to the number ``forgiven`` is no reason (any more) to give up its commit. Without ends (a single
+    trial) there is no threshold but the one the settings give. What all trials amount to together is found once: each
+    of them is judged by it.
     """
 
     settings: Settings
     trials: tuple[Numbered, ...]
     old: str = ""
     new: str = ""
+    forgiven: int = 0
 
     def settlement(self, sha: str) -> Settlement:
         """What all trials of a commit, and of the one whose equal kernel was measured, amount to.
@@ -41,16 +43,26 @@ class Judging:
         An end needs a whole run of its kernel, since the threshold comes from the ends: nothing that is asked of an end
         may depend on the threshold.
         """
-        evidence = self._whole_evidence if sha in (self.old, self.new) else self._evidence
-        return settle([evidence(trial) for trial in self._trials_of(sha)], self.settings.bisect.max_repeats)
+        whole = sha in (self.old, self.new)
+        return settle(self._evidence_of(self._trials_of(sha), whole=whole), self.settings.bisect.max_repeats)
 
-    def _trials_of(self, sha: str) -> list[Trial]:
+    @property
+    def given_up(self) -> tuple[str, ...]:
+        """The commits of which no measurement was sound, with no fault of their own."""
+        settled = {sha: self.settlement(sha) for sha in dict.fromkeys(trial.commit.sha for _, trial in self.trials)}
+        return tuple(sha for sha, one in settled.items() if isinstance(one, Untestable) and one.weak)
+
+    def _evidence_of(self, trials: Iterable[Numbered], *, whole: bool = False) -> list[Evidence]:
+        found = ((n, self._whole_evidence(trial) if whole else self._evidence(trial)) for n, trial in trials)
+        return [replace(one, forgiven=n <= self.forgiven) for n, one in found]
+
+    def _trials_of(self, sha: str) -> list[Numbered]:
         """The trials that measured a commit's kernel, under its own name or that of a commit with an equal one."""
         same = {trial.commit.sha: trial.same_kernel_as for _, trial in self.trials if trial.same_kernel_as is not None}
         shas = [sha]
         while (other := same.get(shas[-1])) is not None and other not in shas:
             shas.append(other)
-        return [trial for _, trial in self.trials if trial.commit.sha in shas and trial.same_kernel_as is None]
+        return [(n, one) for n, one in self.trials if one.commit.sha in shas and one.same_kernel_as is None]
 
     def to_measure_whole(self, sha: str) -> Commit | None:
         """The commit that needs a whole run, when what is known of this one rests on a run that was stopped early.
@@ -58,8 +70,9 @@ class Judging:
         Another one, when that has an equal kernel and was measured. None when there is nothing (more) to try.
         """
         known = self._trials_of(sha)
-        evidence = [self._evidence(trial) for trial in known]
-        return known[0].commit if lacks_whole_run(evidence, self.settings.bisect.max_repeats) else None
+        return (
+            known[0][1].commit if lacks_whole_run(self._evidence_of(known), self.settings.bisect.max_repeats) else None
+        )
 
     @property
     def fast_trials(self) -> tuple[Trial, ...]:
@@ -73,12 +86,16 @@ class Judging:
 
         The same as :meth:`settlement` for one that has none.
         """
-        mine = [trial for _, trial in self.trials if trial.commit.sha == sha]
-        ended = [n for n, one in enumerate(mine, 1) if one.same_kernel_as is not None or self._evidence(one).sound]
+        mine = [(n, trial) for n, trial in self.trials if trial.commit.sha == sha]
+        ended = [
+            place
+            for place, (_, one) in enumerate(mine, 1)
+            if one.same_kernel_as is not None or self._evidence(one).sound
+        ]
         rest = mine[ended[-1] :] if ended else mine
         if not rest and mine:
             return self.settlement(sha)
-        return settle([self._evidence(trial) for trial in rest], self.settings.bisect.max_repeats)
+        return settle(self._evidence_of(rest), self.settings.bisect.max_repeats)
 
     def sound(self, sha: str | None = None) -> tuple[tuple[Trial, Verdict], ...]:
         """Every trial whose figures count, of one commit or of all, with the side it is on; MEASURED without a line."""

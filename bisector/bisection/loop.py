@@ -15,7 +15,7 @@ from bisector.bisection.baselines import Baselines
 from bisector.bisection.judging import Judging
 from bisector.bisection.settling import CompilerChoice
 from bisector.bisection.stopping import stop_rule
-from bisector.errors import AttemptFailed, EndsDoNotReproduce, TrialRefused
+from bisector.errors import AttemptFailed, BisectorError, EndsDoNotReproduce, InfraError, TrialRefused
 from bisector.events import Listener, Note, Planned, TrialJudged
 from bisector.fleet.engine import Engine
 from bisector.history.bisect import Bisect
@@ -52,13 +52,20 @@ class Bisection:
     kin: Kin
     retries: RetryPolicy = RETRIES
     _judging: Judging | None = field(default=None, init=False)
+    _known_before: int | None = field(default=None, init=False)
 
     @property
     def judging(self) -> Judging:
-        """All verdicts, from all facts so far; derived again when there are more."""
+        """All verdicts, from all facts so far; derived again when there are more.
+
+        What was given up for weak evidence by an earlier process is tried again: its host may have been busy.
+        """
         trials = self.store.trials()
+        if self._known_before is None:
+            self._known_before = len(trials) and trials[-1][0]
         if self._judging is None or self._judging.trials is not trials:
-            self._judging = Judging(self.settings, trials, self.wanted.old.sha, self.wanted.new.sha)
+            ends = self.wanted.old.sha, self.wanted.new.sha
+            self._judging = Judging(self.settings, trials, *ends, forgiven=self._known_before)
         return self._judging
 
     @property
@@ -115,10 +122,7 @@ class Bisection:
             while (judgement := self.judging.judge(commit.sha)) is None:
                 self._measure(commit, f"the {word} end", Outlook(), whole=True)
             if judgement.verdict is Verdict.SKIP:
-                raise EndsDoNotReproduce(
-                    f"the {word} end {commit.short} cannot be judged: {judgement.why}",
-                    "choose an end that builds, boots and survives the workload",
-                )
+                raise self._no_end(commit, word, judgement.why)
         line = self.judging.threshold()
         if line is None:
             raise RuntimeError("both ends are measured and there is no threshold")
@@ -126,6 +130,15 @@ class Bisection:
         self.tell(Note(f"threshold {line.iops:,.0f} IOPS ({origin}: {line.old_iops:,.0f} and {line.new_iops:,.0f})"))
         # When the old end was measured there was no threshold yet.
         self._tell_again(lambda trial: trial.commit.sha == self.wanted.old.sha)
+
+    def _no_end(self, commit: Commit, word: str, why: str) -> BisectorError:
+        """Why an end cannot be judged: that of the host is no answer, and the next process measures it anew."""
+        if commit.sha in self.judging.given_up:
+            return InfraError(f"the {word} end {commit.short} could not be measured: {why}", "bisector doctor")
+        return EndsDoNotReproduce(
+            f"the {word} end {commit.short} cannot be judged: {why}",
+            "choose an end that builds, boots and survives the workload",
+        )
 
     def _repeat_ends(self) -> None:
         """The ends in turn, until each has as many sound readings as wished, or can have no more."""
@@ -186,9 +199,11 @@ class Bisection:
         self._plan(judging, commit, purpose, outlook)
         # A kernel that has its figures and is asked for again is not to be told that it has them.
         known = isinstance(judging.settlement(commit.sha), Measured)
+        again = self._was_tried(commit)
         others = judging.whole_kernels if whole else judging.measured_kernels
         stop = None if whole else stop_rule(judging, self.run_dir)
-        request = TrialRequest(self.store.next_n, commit, {} if known else others, self.store.compilers(), stop)
+        compilers = self.store.compilers()
+        request = TrialRequest(self.store.next_n, commit, {} if known else others, compilers, stop, again=again)
         try:
             trial = self._attempts.at(commit, partial(self.engine.measure, request))
         except (AttemptFailed, TrialRefused) as error:
@@ -201,13 +216,15 @@ class Bisection:
 
     def _plan(self, judging: Judging, commit: Commit, purpose: str, outlook: Outlook) -> None:
         again = judging.since(commit.sha)
-        tried = any(trial.commit.sha == commit.sha for _, trial in judging.trials)
         why = ""
-        if tried:
+        if self._was_tried(commit):
             why = f"again: {again.why}" if isinstance(again, Again) else "once more"
         text = ", ".join(filter(None, (purpose, why)))
         planned = Planned(self.store.next_n, commit, text, outlook.candidates, outlook.trials_left, outlook.probability)
         self.tell(planned)
+
+    def _was_tried(self, commit: Commit) -> bool:
+        return any(trial.commit.sha == commit.sha for _, trial in self.judging.trials)
 
     def known(self) -> Known:
         """What is on record beside the trials."""

@@ -32,7 +32,7 @@ def settle(
     while isinstance(now := Judging(settings, trials).settlement(commit.sha), Again):
         n = first + len(trials)
         attempts.tell(Planned(n, commit, f"{purpose}, again: {now.why}" if trials else purpose, 0, 0))
-        trial = attempts.at(commit, partial(engine.measure, TrialRequest(n, commit, {})))
+        trial = attempts.at(commit, partial(engine.measure, TrialRequest(n, commit, {}, again=bool(trials))))
         trials = (*trials, (n, trial))
         *_, (_, _, judgement) = Judging(settings, trials).judged_trials()
         attempts.tell(TrialJudged(n, trial, judgement.verdict, judgement.why))

@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from bisector.bisection import running, standing
+from bisector.bisection.judging import Judging
 from bisector.commands.arguments import Verbs, add_quiet, add_repo, add_run_dir, add_verb, run_directory
 from bisector.errors import UserError
 from bisector.model import State
@@ -62,7 +63,7 @@ def resume(arguments: argparse.Namespace) -> int:
         if store.bisection().imported:
             raise UserError(f"{run.path} was imported, and nothing is measured in it", "bisector table shows it")
         last = store.state()
-        ended = last is not None and last.state in _EXIT_CODES
+        ended = last is not None and last.state in _EXIT_CODES and not _goes_on(store, last.state)
         if ended and arguments.skip:
             raise UserError(
                 f"{run.path} has its answer, and measures nothing more", "bisector start OLD NEW --skip REV"
@@ -72,6 +73,13 @@ def resume(arguments: argparse.Namespace) -> int:
         if arguments.skip:
             running.skip(store, arguments.skip)
         return conclude(run, store, quiet=arguments.quiet)
+
+
+def _goes_on(store: Store, state: State) -> bool:
+    """Whether a run that has ended can do better: commits were given up because no measurement of them was sound."""
+    asked = store.bisection()
+    judging = Judging(options.from_json(asked.settings), store.trials(), asked.old_sha, asked.new_sha)
+    return state is State.NARROWED and bool(judging.given_up)
 
 
 def conclude(run: RunDirectory, store: Store, *, quiet: bool) -> int:

@@ -17,6 +17,7 @@ from bisector.hostfiles import our_files
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
 from bisector.machine.host import host_id
+from bisector.machine.quiet import wait_until_quiet
 from bisector.machine.vm import VirtualMachines, guest_image
 from bisector.model import Commit, Compiler, Fault, Stage, Trial
 from bisector.record.artifacts import collect, trial_directory
@@ -35,10 +36,11 @@ class LocalEngine:
     def measure(self, request: TrialRequest) -> Trial:
         """The facts of one trial, with its files; they come along with what is raised, too.
 
-        Nothing else of this tool builds or measures on this host meanwhile.
+        Nothing else of this tool builds or measures on this host meanwhile, and before a commit is tried once more
+        the host is quiet. Raises :class:`InfraError` when it is not in time.
         """
         run_dir = self.bench.run_dir
-        with self._alone(), _as_attempt(run_dir):
+        with self._alone(again=request.again), _as_attempt(run_dir):
             logs = trial_directory(run_dir, request.n, request.commit)
             try:
                 trial = run_trial(self.bench, request, logs)
@@ -50,8 +52,10 @@ class LocalEngine:
             return dataclasses.replace(trial, artifacts=collect(logs, run_dir))
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self, *, again: bool = False) -> Iterator[None]:
         with hostlock.measuring(self.bench.run_dir, self._note):
+            if again:
+                wait_until_quiet(self.bench.settings.contention, self._note)
             yield
 
     def _note(self, text: str) -> None:

@@ -155,10 +155,11 @@ class WorkloadSettings:
 
 @dataclass(frozen=True, slots=True)
 class ContentionSettings:
-    """From which foreign load on a run is no evidence."""
+    """From which foreign load on a run is no evidence, and how long a repeated trial waits for less."""
 
     max_other_cores: float
     max_steal_share: float
+    patience_s: float
 
 
 class Security(StrEnum):

@@ -142,6 +142,8 @@ OPTIONS: tuple[Option, ...] = (
            "an eighth of the host's, at least 0.5"), AUTO, "foreign load in cores from which a run is no evidence"),
     Option("contention.max_steal_share", "contention.max_steal_share", kinds.number(0), 0.1,
            "share of stolen CPU time from which a run is no evidence"),
+    Option("contention.patience", "contention.patience_s", kinds.duration(0), "6h",
+           "longest wait for a quiet host before a commit is measured again, seconds; 0 is not to wait"),
     Option("mail.host", "mail.host", kinds.text("the name of a mail server", empty=True), "",
            "mail server for `bisector mail --send`"),
     Option("mail.port", "mail.port", kinds.optional(kinds.integer(1), AUTO, "587, or 465 with tls"), AUTO,

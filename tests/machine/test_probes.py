@@ -223,4 +223,4 @@ def test_o_direct_is_part_of_the_row(
 def test_load_is_judged_by_the_limits_of_a_run(monkeypatch: pytest.MonkeyPatch, seen: Contention, state: Grade) -> None:
     monkeypatch.setattr(places, "_LOOK_S", 0.0)
     monkeypatch.setattr(ContentionMeter, "stop", lambda _: seen)
-    assert places.contention(ContentionSettings(0.5, 0.1)).state is state
+    assert places.contention(ContentionSettings(0.5, 0.1, 0.0)).state is state
