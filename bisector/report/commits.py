@@ -45,8 +45,8 @@ class Mark:
 class Commits:
     """Marks over ``names`` (one for each place), with the words for verdicts.
 
-    ``levels`` are those of whole runs, ``bands`` what the disks do without a cache. The step is between two places,
-    the last commit on the old side and the first on the new one; None while there is no answer.
+    ``levels`` are those of whole runs, ``bands`` what the disks do without a cache. ``step`` is the place of the
+    answer, which the step is directly before; None while there is no answer.
     """
 
     title: str
@@ -55,7 +55,7 @@ class Commits:
     marks: tuple[Mark, ...]
     levels: tuple[Level, ...]
     threshold_iops: float | None
-    step: tuple[int, int] | None
+    step: int | None
     words: tuple[tuple[Verdict, str], ...]
     bands: tuple[Band, ...] = ()
 
@@ -125,14 +125,14 @@ def _mark(row: Row, shas: Sequence[str], figures: dict[str, float]) -> Mark:
     return Mark(shas.index(trial.commit.sha), row.shown.n, row.shown.verdict, how, iops)
 
 
-def _step(report: Report, shas: Sequence[str]) -> tuple[int, int] | None:
-    """Between the answer and the nearest commit on the old side that stands before it."""
+def _step(report: Report, shas: Sequence[str]) -> int | None:
+    """That of the answer, if there is an old side before it."""
     first = report.bisection.first_fixed
     if first is None or first.sha not in shas:
         return None
     new = shas.index(first.sha)
-    olds = [place for place, verdict in _sides(report.rows, shas) if verdict is Verdict.OLD and place < new]
-    return (max(olds), new) if olds else None
+    old_before = any(verdict is Verdict.OLD and place < new for place, verdict in _sides(report.rows, shas))
+    return new if old_before else None
 
 
 def _sides(rows: Sequence[Row], shas: Sequence[str]) -> Iterator[tuple[int, Verdict]]:

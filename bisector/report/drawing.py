@@ -4,7 +4,6 @@ matplotlib takes longer to load than most commands take in all, so it is loaded 
 """
 
 import io
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -187,7 +186,7 @@ def _commits(plot: Commits) -> "Figure":
     if plot.threshold_iops is not None:
         threshold(axes, plot.threshold_iops)
     if plot.step is not None:
-        _step(axes, plot.step)
+        axes.axvline(plot.step - 0.5, color="#000000", linewidth=1.2, linestyle="-", label="the step")
     axes.set_xticks(range(len(plot.names)), plot.names, rotation=90, family="monospace", fontsize=7)
     axes.set_xlim(-0.7, len(plot.names) - 0.3)
     axes.set_xlabel(plot.axis)
@@ -220,14 +219,6 @@ def _marks(axes: "Axes", plot: Commits) -> None:
             label=label,
             transform=axes.get_xaxis_transform() if nowhere else axes.transData,
         )
-
-
-def _step(axes: "Axes", step: tuple[int, int]) -> None:
-    """A line between neighbours; where untested ones are between, it may be anywhere in the hatched."""
-    old, new = step
-    if new - old > 1:
-        axes.axvspan(old, new, facecolor="none", edgecolor="#999999", hatch="xx", linewidth=0, alpha=0.5)
-    axes.axvline(math.fsum(step) / 2, color="#000000", linewidth=1.2, linestyle="-", label="the step")
 
 
 def _narrowing(plot: Narrowing) -> "Figure":

@@ -25,7 +25,7 @@ def test_found() -> None:
         Mark(3, 2, Verdict.NEW, How.WHOLE, 4006.0),
     )
     assert plot.levels == (Level(1001.6, 1002.0, 2), Level(4006.0, 4400.0, 3))
-    assert (plot.threshold_iops, plot.step) == (2003.1, (1, 2))
+    assert (plot.threshold_iops, plot.step) == (2003.1, 2)
     assert dict(plot.words)[Verdict.NEW] == "fixed"
     assert plot.bands == (Band("SSD alone", 5012.0, 9310.5), Band("HDD alone", 500.5, 501.0))
 
@@ -72,12 +72,19 @@ def test_weak_figures_are_shown_and_make_no_level() -> None:
     assert sum(level.trials for level in plot.levels) == 4
 
 
-def test_step_is_from_the_last_old_commit_before_the_answer() -> None:
-    made = documents.found()
-    rows = tuple(row for row in made.rows if row.shown.n != 3)
-    plot = commits(replace(made, rows=rows))
+def test_step_is_directly_before_the_answer() -> None:
+    """Also where commits before it could not be tested: the answer is beyond them."""
+    whole = examples.found()
+    skipped = replace(examples.SKIPPED, n=3)
+    made = documents.document(replace(whole, trials=(*whole.trials[:2], skipped, *whole.trials[3:])))
+    plot = commits(made)
     assert plot is not None
-    assert plot.step == (0, 1)
+    assert [(mark.place, mark.verdict) for mark in plot.marks[:3]] == [
+        (0, Verdict.OLD), (1, Verdict.SKIP), (2, Verdict.NEW),
+    ]  # fmt: skip
+    assert plot.step == 2
+    without_old = [row for row in made.rows if row.shown.verdict is not Verdict.OLD]
+    assert commits(replace(made, rows=tuple(without_old))).step is None  # type: ignore[union-attr] # it has figures
 
 
 def test_step_is_not_at_an_old_commit_on_another_branch_after_it() -> None:
@@ -85,7 +92,7 @@ def test_step_is_not_at_an_old_commit_on_another_branch_after_it() -> None:
     later = examples.judged(6, examples.COMMITS[4], Verdict.OLD, (1002.0, 7701.0), (1002.0, 12701.0))
     plot = commits(documents.document(replace(whole, trials=(*whole.trials, later))))
     assert plot is not None
-    assert plot.step == (1, 2)
+    assert plot.step == 2
 
 
 def test_ends_without_the_commit_and_with_it_stand_last() -> None:
@@ -104,7 +111,7 @@ def test_ends_without_the_commit_and_with_it_stand_last() -> None:
     assert plot.names[-2:] == ("new end without 3a5b3c7d9e1f", "old end with 3a5b3c7d9e1f")
     assert plot.names[0] == "0: 0a5b3c7d9e1f"
     assert plot.marks[0] == Mark(4, 6, Verdict.OLD, How.WHOLE, 1002.0)
-    assert plot.step == (1, 2)
+    assert plot.step == 2
     assert sum(level.trials for level in plot.levels) == 7
 
 

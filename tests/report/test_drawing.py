@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 
 from bisector import resources
@@ -121,6 +122,15 @@ def test_a_persons_style_makes_no_difference(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(matplotlib.rcParams, "axes.linewidth", 9.0)
     assert draw(by_commit(), Picture.SVG) == before
     assert matplotlib.rcParams["axes.linewidth"] == 9.0
+
+
+def test_the_step_is_drawn_directly_before_the_answer() -> None:
+    plot = by_commit()
+    assert plot.step == 2
+    with drawing._styled():
+        (axes,) = drawing._figure(plot).axes
+        (line,) = (line for line in axes.get_lines() if line.get_label() == "the step")
+    assert np.asarray(line.get_xdata()).tolist() == [1.5, 1.5]
 
 
 def test_commits_of_a_single_trial() -> None:
