@@ -105,7 +105,8 @@ def _candidates(report: Report, envelope: Envelope) -> Iterator[str]:
 
 def _sure(report: Report, envelope: Envelope) -> Iterator[str]:
     belief, first = report.bisection.belief, report.bisection.first_fixed
-    named = f"Its probability is {units.share(belief.best.probability)}. " if belief and first else ""
+    told = report.comparison is None  # then the first sentence is the answer with its probability
+    named = f"Its probability is {units.share(belief.best.probability)}. " if belief and first and not told else ""
     yield from fill(named + confirmation(report))
 
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisector.errors import UserError
+from bisector.model import Verdict
 from bisector.report import as_text, letter, mail
 from bisector.report.addresses import header, parse, usable
 from bisector.report.blocks import Facts, Paragraph
@@ -280,3 +281,13 @@ def test_git_send_email_takes_the_draft(tmp_path: Path, subject: str) -> None:
 def test_letter_without_an_envelope_is_a_bug() -> None:
     with pytest.raises(ValueError, match="envelope"):
         letter.render(replace(documents.found(), envelope=None))
+
+
+@pytest.mark.parametrize("compared", [True, False])
+def test_a_probability_is_told_once(compared: bool) -> None:
+    made = documents.believed()
+    if not compared:  # no figures of a whole run beside those of the answer
+        rows = tuple(row for row in made.rows if row.shown.verdict is not Verdict.OLD)
+        made = replace(made, rows=rows)
+    assert (made.comparison is not None) is compared
+    assert letter.render(made).count("99.4 %") == 1
