@@ -154,3 +154,14 @@ class Run:
     def aside_s(self) -> float:
         """Host seconds of the run that are not fio's run time: its files were laid out, above all."""
         return self.duration_s - max((job.runtime_ms for job in self.jobs), default=0) / 1000
+
+    @property
+    def direction(self) -> str:
+        """What its figures are of where they are told without a word: the reads, if it reads."""
+        directions = [job.direction for job in self.jobs]
+        return "read" if "read" in directions or not directions else directions[0]
+
+    @property
+    def shown_jobs(self) -> tuple[JobFigures, ...]:
+        """The figures of its jobs in that direction, in the order of the jobs."""
+        return tuple(job for job in self.jobs if job.direction == self.direction)

@@ -58,7 +58,7 @@ def test_two_runs_of_one_disk_mean_what_they_meant(
         said.append(capsys.readouterr().out)
     assert said[1].splitlines()[:12] == said[0].splitlines()[:12]
     assert "every job of the full run read" in said[1]
-    assert "IOPS empty      IOPS full" in said[1]
+    assert "IOPS empty min/max  IOPS full min/max" in said[1]
     assert "IOPS ssd" not in said[1]
 
 

@@ -9,7 +9,7 @@ from bisector.figures import Run
 from bisector.inside import inside
 from bisector.model import Trial
 from bisector.record import artifacts
-from bisector.report.curves import Logged, direction
+from bisector.report.curves import Logged
 from bisector.workload.series import LogUnreadable, Series, parse_iops_log
 
 _LOG = "*_iops*.log"
@@ -33,7 +33,7 @@ def traced(trial: Trial, run_dir: Path) -> Traced:
 def _logs(trial: Trial, run: Run, run_dir: Path, complaints: list[str]) -> Iterator[Series]:
     for path in _paths(trial, run):
         try:
-            series = parse_iops_log(inside(run_dir, path).read_text(encoding="utf-8"), direction(run))
+            series = parse_iops_log(inside(run_dir, path).read_text(encoding="utf-8"), run.direction)
         except (UnicodeDecodeError, LogUnreadable) as error:
             complaints.append(f"{path}: {error}")
         except OSError as error:

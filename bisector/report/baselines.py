@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from bisector.figures import Run
 from bisector.model import Disk, Trial
 from bisector.report import units
 from bisector.report.table import figures
@@ -15,11 +16,10 @@ def facts(baselines: Sequence[Trial]) -> tuple[tuple[str, str], ...]:
 
 def sentence(of_disk: Iterable[Trial]) -> str:
     """The figures of one disk and the kernel of each; there are several where others measured it under several."""
-    return "; ".join(f"{_iops(trial)} IOPS on {trial.commit.short}" for trial in of_disk)
+    return "; ".join(f"{_iops(trial.runs[-1])} on {trial.commit.short}" for trial in of_disk)
 
 
-def _iops(trial: Trial) -> str:
-    found = figures(trial.runs[-1])
-    if found is None:
-        return units.UNKNOWN
-    return found.least_text + (f" / {units.iops(found.most)}" if found.jobs > 1 else "")
+def _iops(run: Run) -> str:
+    found = figures(run)
+    what = "IOPS" if run.direction == "read" else f"{run.direction} IOPS"
+    return f"{found.range_text if found is not None else units.UNKNOWN} {what}"

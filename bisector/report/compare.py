@@ -57,7 +57,7 @@ class Metric:
 
 def least_iops(trial: Trial) -> float:
     """The figure that decides: the slowest reading job of the last run."""
-    return min(job.iops_mean for job in _reads(trial.runs[-1]))
+    return min(job.iops_mean for job in trial.runs[-1].jobs if job.direction == "read")
 
 
 def change(before: float, after: float) -> Change:
@@ -87,20 +87,21 @@ def metrics(comparison: Comparison) -> tuple[Metric, ...]:
 
 
 def _job_metrics(run: str, before: Sequence[Run], after: Sequence[Run]) -> Iterator[Metric]:
-    """Only what both sides have of each job."""
-    jobs = dict.fromkeys(job.name for one in after for job in _reads(one))
-    for job in jobs:
+    """Only what both sides have of each job in a direction."""
+    jobs = dict.fromkeys((job.name, job.direction) for one in after for job in one.shown_jobs)
+    for name, direction in jobs:
         for suffix, (figure, unit) in _FIGURES.items():
-            sides = [tuple(found / unit for run_ in runs for one in _reads(run_) if one.name == job
+            sides = [tuple(found / unit for run_ in runs for one in run_.jobs
+                           if (one.name, one.direction) == (name, direction)
                            if (found := figure(one)) is not None) for runs in (before, after)]  # fmt: skip
-            yield Metric(f"fio.{run}.{job}.{suffix}", sides[0], sides[1])
+            yield Metric(f"fio.{run}.{name}.{direction}_{suffix}", sides[0], sides[1])
 
 
 # Of a job: the figure, in the record's unit, and what that is divided by to have the one in the name.
 _FIGURES: dict[str, tuple[Callable[[JobFigures], float | None], float]] = {
-    "read_iops": (lambda job: job.iops_mean, 1.0),
-    "read_clat_mean_us": (lambda job: job.clat_mean_ns, 1e3),
-    "read_clat_99%_us": (lambda job: job.clat_p99_ns, 1e3),
+    "iops": (lambda job: job.iops_mean, 1.0),
+    "clat_mean_us": (lambda job: job.clat_mean_ns, 1e3),
+    "clat_99%_us": (lambda job: job.clat_p99_ns, 1e3),
 }
 
 
@@ -118,10 +119,6 @@ def _during(run: Run, counter: str) -> float:
 
 def _runs(side: Side, name: str) -> list[Run]:
     return [run for trial in side.trials for run in trial.runs if run.name == name]
-
-
-def _reads(run: Run) -> Sequence[JobFigures]:
-    return [job for job in run.jobs if job.direction == "read"] or run.jobs
 
 
 def lines(comparison: Comparison, axes: Sequence[tuple[str, str]]) -> list[str]:

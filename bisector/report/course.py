@@ -204,6 +204,4 @@ def _verdict_line(event: TrialJudged, terms: Terms, words: int, width: int) -> L
 def last_iops(runs: tuple[Run, ...]) -> str:
     """The least and the most of the jobs of the last run, which is the one that decides."""
     last = figures(runs[-1]) if runs else None
-    if last is None:
-        return units.UNKNOWN
-    return last.least_text + (f" / {units.iops(last.most)}" if last.jobs > 1 else "")
+    return last.range_text if last is not None else units.UNKNOWN

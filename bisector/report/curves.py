@@ -134,13 +134,7 @@ def curves(
                 )
             )
         rows.append(tuple(panels))
-    return Curves(title, tuple(kernel.name for kernel in kernels), tuple(rows), step_ms / 1000, direction(runs[0].run))
-
-
-def direction(run: Run) -> str:
-    """What counts of a run: the reads where it reads."""
-    directions = [job.direction for job in run.jobs]
-    return "read" if "read" in directions or not directions else directions[0]
+    return Curves(title, tuple(kernel.name for kernel in kernels), tuple(rows), step_ms / 1000, runs[0].run.direction)
 
 
 def smooth(iops: Floats) -> Floats:
@@ -177,8 +171,7 @@ def _lines(kernel: int, logged: Logged, step_ms: float) -> Iterator[Line]:
     each = [_resampled(log, step_ms) for log in logged.logs]
     for job, iops in enumerate(each, 1):
         yield _line(kernel, job, iops, step_ms)
-    of_direction = sum(job.direction == direction(logged.run) for job in logged.run.jobs)
-    if len(each) > 1 and len(each) == of_direction:  # a sum that lacks a job would be none
+    if len(each) > 1 and len(each) == len(logged.run.shown_jobs):  # a sum that lacks a job would be none
         both = min(iops.size for iops in each)
         yield _line(kernel, TOGETHER, np.sum([iops[:both] for iops in each], axis=0), step_ms)
 
@@ -202,7 +195,7 @@ def bands(baselines: Sequence[Trial], *, together: bool) -> Iterator[Band]:
     """Each disk that was measured alone: what its jobs did each, or all of them together."""
     for disk in Disk:
         runs = [trial.runs[-1] for trial in baselines if trial.alone is disk]
-        of_disk = [[job.iops_mean for job in run.jobs if job.direction == direction(run)] for run in runs]
+        of_disk = [[job.iops_mean for job in run.shown_jobs] for run in runs]
         figures = [sum(run) for run in of_disk] if together else list(chain.from_iterable(of_disk))
         if figures:
             yield Band(disk.alone, min(figures), max(figures))

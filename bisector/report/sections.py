@@ -152,7 +152,7 @@ def _evaluations(report: Report) -> str:
         order = "the order of their dates, for no repository tells that of history"
     return (
         f"{', '.join(parts)}. Rows are in {order}; n is the order of measuring."
-        " Figures are the mean IOPS of each job."
+        " Figures are the mean IOPS of each job, the slowest first."
         + (f" A run with {EARLY} was ended early, when its side was clear; the others are whole." if early else "")
     )
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bisector.figures import JobFigures, Run
+from bisector.figures import Run
 from bisector.model import Fault, Stage, Terms, Verdict
 from bisector.report import units
 from bisector.report.status import BisectionView, TrialView, ours_s
@@ -27,17 +27,30 @@ _TIME_TITLES = ("build", "boot", "storage", "fio", "ours", "total")
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The mean IOPS of the jobs of one run: the least, the most, how many there are, and whether it was ended early."""
+    """The mean IOPS of the jobs of one run, the slowest first, and whether the run was ended early."""
 
-    least: float
-    most: float
-    jobs: int
+    means: tuple[float, ...]
     early: bool = False
+
+    @property
+    def jobs(self) -> int:
+        """How many there are."""
+        return len(self.means)
 
     @property
     def least_text(self) -> str:
         """The least, with the mark of what is not to be compared with a whole run."""
-        return (EARLY if self.early else "") + units.iops(self.least)
+        return (EARLY if self.early else "") + units.iops(self.means[0])
+
+    @property
+    def range_text(self) -> str:
+        """The least and, if there are several, the most."""
+        return " / ".join((self.least_text, *([units.iops(self.means[-1])] if self.jobs > 1 else [])))
+
+    @property
+    def all_text(self) -> str:
+        """Every one of them, with that mark."""
+        return " / ".join((self.least_text, *map(units.iops, self.means[1:])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +74,34 @@ def run_names(trials: Sequence[TrialView]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(run.name for view in trials for run in view.trial.runs))
 
 
+@dataclass(frozen=True, slots=True)
+class Title:
+    """The heading of a run's column: the direction if it is not reading; in full, the order of its jobs, too."""
+
+    short: str
+    full: str
+
+
+def run_titles(trials: Sequence[TrialView]) -> tuple[Title, ...]:
+    """The headings of the runs' columns, in the order of :func:`run_names`."""
+    return tuple(
+        _title(name, [run for view in trials for run in view.trial.runs if run.name == name])
+        for name in run_names(trials)
+    )
+
+
+def _title(name: str, runs: Sequence[Run]) -> Title:
+    directions = "/".join(dict.fromkeys(run.direction for run in runs))
+    jobs = max(len(run.shown_jobs) for run in runs)
+    short = clean(f"{'' if directions == 'read' else f'{directions} '}IOPS {name}")
+    order = "" if jobs < 2 else " min/max" if jobs == 2 else " min…max"  # noqa: PLR2004 - as the figures below it
+    return Title(short, short + order)
+
+
 def figures(run: Run) -> Figures | None:
     """The jobs' figures of a run, of the reads where it reads, else of the writes."""
-    jobs: Sequence[JobFigures] = [job for job in run.jobs if job.direction == "read"] or run.jobs
-    means = [job.iops_mean for job in jobs if math.isfinite(job.iops_mean)]
-    return Figures(min(means), max(means), len(means), run.stopped_early is not None) if means else None
+    means = sorted(job.iops_mean for job in run.shown_jobs if math.isfinite(job.iops_mean))
+    return Figures(tuple(means), run.stopped_early is not None) if means else None
 
 
 def rows(trials: Sequence[TrialView], terms: Terms) -> tuple[Row, ...]:
@@ -163,7 +199,7 @@ def verdict_lines(trials: Sequence[TrialView], terms: Terms, width: int) -> list
     table = rows(trials, terms)
     if not table:
         return [(Span("No trial has ended yet.", Role.DIM),)]
-    layout = _layout(table, run_names(trials), width)
+    layout = _layout(table, run_titles(trials), width)
     lines = [_heading(layout)]
     for row in table:
         lines.append(_main_line(row, layout))
@@ -174,16 +210,19 @@ def verdict_lines(trials: Sequence[TrialView], terms: Terms, width: int) -> list
     return lines
 
 
-def _layout(table: Sequence[Row], names: tuple[str, ...], width: int) -> _Layout:
+def _layout(table: Sequence[Row], headings: Sequence[Title], width: int) -> _Layout:
     number = max(2, *(len(str(row.n)) for row in table))
     verdict = max(len("verdict"), *(cells(row.verdict) for row in table))
-    columns = [[row.figures[index] for row in table] for index in range(len(names))]
+    columns = [[row.figures[index] for row in table] for index in range(len(headings))]
     least = tuple(max((len(f.least_text) for f in column if f), default=1) for column in columns)
     most = tuple(max((len(_most(f)) for f in column if f), default=0) for column in columns)
-    titles = tuple(f"IOPS {clean(name)}" for name in names)
-    run_widths = [max(a + b, len(title)) for a, b, title in zip(least, most, titles, strict=True)]
+    figures_widths = [a + b for a, b in zip(least, most, strict=True)]
     fixed = number + len(GAP) + _COMMIT_WIDTH + len(GAP) + verdict
-    shown = tuple(range(len(names)))
+    titles = tuple(heading.full for heading in headings)
+    if fixed + sum(len(GAP) + max(pair) for pair in zip(figures_widths, map(cells, titles), strict=True)) > width:
+        titles = tuple(heading.short for heading in headings)
+    run_widths = [max(pair) for pair in zip(figures_widths, map(cells, titles), strict=True)]
+    shown = tuple(range(len(headings)))
     while len(shown) > 1 and fixed + sum(len(GAP) + run_widths[index] for index in shown) > width:
         shown = shown[1:]
     used = fixed + sum(len(GAP) + run_widths[index] for index in shown)
@@ -198,7 +237,7 @@ def _most(run: Figures) -> str:
     """What follows the least job: nothing for one job, the other of two, the most of several."""
     if run.jobs == 1:
         return ""
-    return f" / {units.iops(run.most)}" if run.jobs == 2 else f" … {units.iops(run.most)}"  # noqa: PLR2004
+    return f" / {units.iops(run.means[-1])}" if run.jobs == 2 else f" … {units.iops(run.means[-1])}"  # noqa: PLR2004
 
 
 def _heading(layout: _Layout) -> Line:

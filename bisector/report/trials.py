@@ -1,13 +1,12 @@
-"""The verdict table of a report: a row per trial in history order, each job of each run with its figure."""
+"""The verdict table of a report: a row per trial in history order, the figures of each run's jobs, slowest first."""
 
 from collections.abc import Sequence
 
-from bisector.figures import JobFigures, Run
 from bisector.model import Terms, Verdict
 from bisector.report import units
 from bisector.report.blocks import Column, Table
 from bisector.report.document import Report, Row
-from bisector.report.table import EARLY, run_names, said_by_others
+from bisector.report.table import figures, run_names, run_titles, said_by_others
 from bisector.report.text import clean
 
 _DATE_WIDTH = 10
@@ -15,14 +14,15 @@ _DATE_WIDTH = 10
 
 def trial_table(report: Report) -> Table:
     """All trials, the figures of several jobs of a run beside each other."""
-    names = run_names([row.shown for row in report.rows])
+    shown = [row.shown for row in report.rows]
+    names = run_names(shown)
     columns = (
         Column("place", figures=True),
         Column("n", figures=True),
         Column("commit"),
         Column("date"),
         Column("verdict"),
-        *(Column(f"IOPS {clean(name)}", figures=True) for name in names),
+        *(Column(title.full, figures=True) for title in run_titles(shown)),
         Column("subject"),
     )
     return Table(
@@ -35,23 +35,16 @@ def trial_table(report: Report) -> Table:
 
 def _cells(row: Row, names: Sequence[str], report: Report) -> tuple[str, ...]:
     commit = row.shown.trial.commit
-    by_name = {run.name: run for run in row.shown.trial.runs}
+    by_name = {run.name: found.all_text for run in row.shown.trial.runs if (found := figures(run)) is not None}
     return (
         units.UNKNOWN if row.place is None else str(row.place),
         str(row.shown.n),
         clean(commit.short),
         clean(commit.committed_at[:_DATE_WIDTH]),
         report.bisection.terms.word(row.shown.verdict),
-        *(_figures(by_name.get(name)) for name in names),
+        *(by_name.get(name, units.UNKNOWN) for name in names),
         clean(commit.subject),
     )
-
-
-def _figures(run: Run | None) -> str:
-    if run is None:
-        return units.UNKNOWN
-    jobs: Sequence[JobFigures] = [job for job in run.jobs if job.direction == "read"] or run.jobs
-    return (EARLY if run.stopped_early else "") + " / ".join(units.iops(job.iops_mean) for job in jobs)
 
 
 def _remark(row: Row, terms: Terms) -> str:

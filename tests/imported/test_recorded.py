@@ -116,13 +116,13 @@ def test_a_table_worth_posting(desk: Desk) -> None:
     desk.imports(*BISECT, *ARTICLE)
     lines = desk.table().splitlines()
     assert lines[:3] == [
-        " n  commit        date        verdict       IOPS empty        IOPS full  subject",
-        " 1  4.12.0-rc1+               broken    8,210 / 35,866     730 /  2,141  4.12.0-rc1+",
-        " 2  5518b69b7668  2017-07-05  fixed    48,444 / 50,808  20,077 / 23,228  4.12.0+5518b69b7668",
+        " n  commit        date        verdict  IOPS empty min/max  IOPS full min/max  subject",
+        " 1  4.12.0-rc1+               broken       8,210 / 35,866       730 /  2,141  4.12.0-rc1+",
+        " 2  5518b69b7668  2017-07-05  fixed       48,444 / 50,808    20,077 / 23,228  4.12.0+5518b69b7668",
     ]
     assert lines[14:16] == [
-        "14  6cf4cc8f8b3b  2017-05-14  fixed    37,785 / 38,345  20,877 / 21,688  4.12.0-rc1+6cf4cc8f8b3b",
-        "15  4d44ec5ab751  2017-05-14  broken    7,006 / 10,090   6,120 /  7,911  4.12.0-rc1+4d44ec5ab751",
+        "14  6cf4cc8f8b3b  2017-05-14  fixed       37,785 / 38,345    20,877 / 21,688  4.12.0-rc1+6cf4cc8f8b3b",
+        "15  4d44ec5ab751  2017-05-14  broken       7,006 / 10,090     6,120 /  7,911  4.12.0-rc1+4d44ec5ab751",
     ]
     assert not any("seconds" in line for line in lines)
     assert "origin       imported, measured by others with fio-2.16" in "\n".join(lines)

@@ -233,7 +233,7 @@ def test_colours_change_no_column(width: int) -> None:
     assert max(map(len, lines)) <= width
     heads = [line for line in lines if line.startswith(" n  commit")]
     assert len(heads) == 1
-    end = heads[0].index("IOPS full") + len("IOPS full")
+    end = heads[0].index("IOPS full min/max") + len("IOPS full min/max")
     first = lines.index(heads[0]) + 1
     figures = [line for line in lines[first : first + 12] if " / " in line]
     assert [line[:end].split()[-1] for line in figures] == ["9,104", "7,363", "7,363"]

@@ -84,10 +84,12 @@ def test_rows_are_in_history_order_and_the_order_of_measuring_is_told() -> None:
     assert [row[titles.index("n")] for row in table.rows] == ["1", "3", "4", "5", "2"]
 
 
-def test_each_job_has_its_figure_in_the_order_of_the_jobs() -> None:
+def test_each_job_has_its_figure_and_the_slowest_is_first() -> None:
     shown = examples.judged(1, examples.COMMITS[0], Verdict.OLD, (9.0, 1.0, 5.0), (2.0, 3.0, 4.0))  # type: ignore[arg-type]
     made = documents.document(examples.view(shown))
-    assert "9 / 1 / 5  2 / 3 / 4" in as_text.render(made)
+    text = as_text.render(made)
+    assert "IOPS empty min…max  IOPS full min…max" in text
+    assert "         1 / 5 / 9          2 / 3 / 4" in text
 
 
 def test_parent_that_was_not_measured_is_not_claimed() -> None:
@@ -106,6 +108,29 @@ def test_weak_and_skipped_trials_have_no_part_in_the_comparison() -> None:
     made = documents.document(replace(whole, trials=(*whole.trials, weak)), (examples.COMMITS[2],))
     assert made.comparison is not None
     assert [trial.runs[-1].jobs[0].iops_mean for trial in made.comparison.before.trials] == [1002.0]
+
+
+def test_figures_of_writes_are_never_called_reads() -> None:
+    """The run that decides reads; one that only fills the cache may write."""
+    view = examples.found()
+    filled = []
+    for shown in view.trials:
+        empty, full = shown.trial.runs
+        jobs = tuple(replace(job, direction="write") for job in empty.jobs)
+        filled.append(replace(shown, trial=replace(shown.trial, runs=(replace(empty, jobs=jobs), full))))
+    made = documents.document(replace(view, trials=tuple(filled)), (examples.COMMITS[2],))
+    assert made.comparison is not None
+    names = [metric.name for metric in compare.metrics(made.comparison)]
+    assert names[0] == "fio.read_iops"
+    assert {name.split(".")[-1] for name in names if name.startswith("fio.full.")} == {
+        "read_iops", "read_clat_mean_us", "read_clat_99%_us",
+    }  # fmt: skip
+    assert {name.split(".")[-1] for name in names if name.startswith("fio.empty.")} == {
+        "write_iops", "write_clat_mean_us", "write_clat_99%_us",
+    }  # fmt: skip
+    assert "write IOPS empty min/max  IOPS full min/max" in as_text.render(made)
+    reads = replace(made.comparison, before=documents.found().comparison.before)  # type: ignore[union-attr] # it has one
+    assert not any(metric.name.startswith("fio.empty.") for metric in compare.metrics(reads)), "never compared"
 
 
 def test_run_that_was_ended_early_is_marked_and_never_compared() -> None:

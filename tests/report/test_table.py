@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from bisector.figures import Run
 from bisector.model import Commit, Kind, Relevance, State, Terms, Verdict
 from bisector.report.status import BisectionView, ConfigChanges, OptionChange, TrialView, trial_to_json
 from bisector.report.summary import answer_lines, footer_lines
@@ -12,14 +13,14 @@ from tests import examples as records
 from . import examples
 
 FOUND_80 = """\
- n  commit        date        verdict     IOPS empty       IOPS full
- 1  0a5b3c7d9e1f  2026-01-10  broken   1,002 / 8,046  1,002 /  9,104
+ n  commit        date        verdict  IOPS empty min/max  IOPS full min/max
+ 1  0a5b3c7d9e1f  2026-01-10  broken        1,002 / 8,046     1,002 /  9,104
     Linux 5.0
- 2  5a5b3c7d9e1f  2026-01-15  fixed    3,818 / 6,057  4,006 /  7,363
+ 2  5a5b3c7d9e1f  2026-01-15  fixed         3,818 / 6,057     4,006 /  7,363
     Linux 5.1-rc1
- 3  2a5b3c7d9e1f  2026-01-12  broken   1,002 / 7,701  1,002 / 12,701
+ 3  2a5b3c7d9e1f  2026-01-12  broken        1,002 / 7,701     1,002 / 12,701
     dm cache policy smq: make the cleaner gentle
- 4  3a5b3c7d9e1f  2026-01-13  fixed    3,980 / 6,941  4,012 /  7,363
+ 4  3a5b3c7d9e1f  2026-01-13  fixed         3,980 / 6,941     4,012 /  7,363
     dm cache policy smq: demote when the cache is full
 
  n  seconds       build  boot  storage    fio  ours  total
@@ -48,13 +49,13 @@ next         git -C /src/linux show 3a5b3c7d9e1f
 """
 
 NARROWED_120 = """\
- n  commit        date        verdict     IOPS empty      IOPS full  subject
- 1  0a5b3c7d9e1f  2026-01-10  broken   1,002 / 8,046  1,002 / 9,104  Linux 5.0
- 2  5a5b3c7d9e1f  2026-01-15  fixed    3,818 / 6,057  4,006 / 7,363  Linux 5.1-rc1
- 3  2a5b3c7d9e1f  2026-01-12  skip                 –              –  dm cache policy smq: make the cleaner gentle
+ n  commit        date        verdict  IOPS empty min/max  IOPS full min/max  subject
+ 1  0a5b3c7d9e1f  2026-01-10  broken        1,002 / 8,046      1,002 / 9,104  Linux 5.0
+ 2  5a5b3c7d9e1f  2026-01-15  fixed         3,818 / 6,057      4,006 / 7,363  Linux 5.1-rc1
+ 3  2a5b3c7d9e1f  2026-01-12  skip                      –                  –  dm cache policy smq: make the cleaner gen…
     does not build: drivers/md/dm-cache-policy-smq.c:1201:2: error: 'nr_free' undeclared
- 4  3a5b3c7d9e1f  2026-01-13  fixed    3,980 / 6,941  4,012 / 7,363  dm cache policy smq: demote when the cache is full
- 5  4a5b3c7d9e1f  2026-01-14  fixed                –              –  dm cache: rename a variable
+ 4  3a5b3c7d9e1f  2026-01-13  fixed         3,980 / 6,941      4,012 / 7,363  dm cache policy smq: demote when the cach…
+ 5  4a5b3c7d9e1f  2026-01-14  fixed                     –                  –  dm cache: rename a variable
     same kernel as 3a5b3c7d9e1f, not measured again
 
  3  2a5b3c7d9e1f  build error (build)
@@ -166,8 +167,10 @@ def test_a_command_is_never_shortened() -> None:
 
 def test_narrow_terminal_gives_up_the_date_then_the_first_run() -> None:
     trials = [examples.BROKEN]
-    heads = {width: line_text(verdict_lines(trials, Terms(), width)[0]).split() for width in (70, 60, 45)}
-    assert "date" in heads[70]
+    heads = {width: line_text(verdict_lines(trials, Terms(), width)[0]).split() for width in (80, 60, 45)}
+    assert "date" in heads[80]
+    assert heads[80].count("min/max") == 2
+    assert "min/max" not in heads[60], "the figures before the words about them"
     assert "date" not in heads[60]
     assert "empty" in heads[60]
     assert "empty" not in heads[45]
@@ -190,17 +193,31 @@ def test_long_reason_takes_two_lines_at_most() -> None:
 
 
 def test_figures_by_number_of_jobs() -> None:
-    assert figures(records.run("full", 5.0)) == Figures(5.0, 5.0, 1)
-    assert figures(records.run("full", 5.0, 3.0, 4.0)) == Figures(3.0, 5.0, 3)
+    assert figures(records.run("full", 5.0)) == Figures((5.0,))
+    assert figures(records.run("full", 5.0, 3.0, 4.0)) == Figures((3.0, 4.0, 5.0))
     assert figures(records.run("full")) is None
     assert figures(records.run("full", float("nan"))) is None
     mixed = replace(records.run("full"), jobs=(records.job("a", 9.0), records.job("a", 2.0, "write")))
-    assert figures(mixed) == Figures(9.0, 9.0, 1)
+    assert figures(mixed) == Figures((9.0,))
     shown = []
     for means in ((5.0,), (5.0, 3.0), (5.0, 3.0, 4.0)):
         trial = records.trial(examples.COMMITS[0], records.run("full", *means))
         shown.append(line_text(verdict_lines([TrialView(1, trial, Verdict.OLD, "")], Terms(), 80)[1]))
     assert [line.split("broken")[1].split("Linux")[0].strip() for line in shown] == ["5", "3 / 5", "3 … 5"]
+
+
+def test_a_column_of_writes_says_so() -> None:
+    def heading(*runs: Run) -> str:
+        views = [TrialView(n, records.trial(records.commit(n), run), Verdict.OLD, "") for n, run in enumerate(runs, 1)]
+        return line_text(verdict_lines(views, Terms(), 100)[0]).split("verdict")[1].split("subject")[0].strip()
+
+    reads = records.run("full", 9.0)
+    writes = replace(reads, jobs=(records.job("a", 9.0, "write"), records.job("b", 7.0, "write")))
+    assert heading(reads) == "IOPS full"
+    assert heading(writes) == "write IOPS full min/max"
+    assert heading(reads, writes) == "read/write IOPS full min/max"
+    assert heading(replace(reads, jobs=())) == "IOPS full"
+    assert figures(writes) == Figures((7.0, 9.0))
 
 
 def test_what_was_stopped_early_is_marked_and_said() -> None:
@@ -209,7 +226,7 @@ def test_what_was_stopped_early_is_marked_and_said() -> None:
     title, line, *_ = (line_text(one) for one in verdict_lines([view], Terms(), 120))
     assert "  *3,818 / 4,006  " in line
     assert "  7  " in line
-    assert line.index("4,006") + 5 == title.index("IOPS full") + len("IOPS full")
+    assert line.index("4,006") + 5 == title.index("IOPS full min/max") + len("IOPS full min/max")
     whole = examples.found()
     stopped = replace(whole, trials=(*whole.trials, view))
     assert "ended early" not in as_text(footer_lines(whole, 120))
