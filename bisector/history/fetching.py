@@ -14,6 +14,7 @@ from tenacity.wait import wait_base
 
 from bisector.errors import InfraError, UserError
 from bisector.history.references import OURS
+from bisector.history.remotes import without_secrets
 from bisector.history.repository import Repository
 from bisector.model import Commit
 
@@ -47,6 +48,11 @@ class Branch:
     branch: str
 
     @property
+    def shown(self) -> str:
+        """The remote, for people."""
+        return without_secrets(self.remote)
+
+    @property
     def _references(self) -> str:
         return f"{NAMESPACE}/{self.name}"
 
@@ -74,14 +80,12 @@ class Branch:
         top = self.repository.top
         if self.repository.git(*words, at=top, ok=None, deadline_s=_FETCH_S).status != 0:
             self.remote_tip()  # says what is wrong, where it is the remote or the branch
-            raise InfraError(
-                f"git could not fetch {self.branch} from {self.remote}", f"git -C {top} fetch {self.remote}"
-            )
+            raise InfraError(f"git could not fetch {self.branch} from {self.shown}", f"git -C {top} fetch {self.shown}")
 
     def _note_source(self) -> None:
         """Where the branch is from, as a blob beside its tip: for reports, which say whose tree a commit is of."""
         url = self.repository.ask("config", "--get", f"remote.{self.remote}.url", ok=(0, 1)).stdout.strip()
-        told = "\n".join((self.remote if url else "origin", url or self.remote, self.branch))
+        told = "\n".join((self.remote if url else "origin", without_secrets(url or self.remote), self.branch))
         blob = self.repository.ask("hash-object", "-w", "--stdin", stdin=told).stdout.strip()
         self.repository.ask("update-ref", f"{self._references}/{_SOURCE}", blob)
 
@@ -94,10 +98,8 @@ class Branch:
             return answer.stdout.split()[0]
         # git-ls-remote(1), --exit-code: "Exit with status "2" when no matching refs are found in the remote repository"
         if answer.status == 2:  # noqa: PLR2004 - git's number
-            raise UserError(
-                f"{self.remote} has no branch {self.branch}", f"git -C {top} ls-remote --heads {self.remote}"
-            )
-        raise InfraError(f"the remote {self.remote} does not answer", f"git -C {top} ls-remote {self.remote}")
+            raise UserError(f"{self.shown} has no branch {self.branch}", f"git -C {top} ls-remote --heads {self.shown}")
+        raise InfraError(f"the remote {self.shown} does not answer", f"git -C {top} ls-remote {self.shown}")
 
     def newest_tag(self, pattern: str, tip: Commit) -> Tag:
         """The tag made last of those below ``tip`` that match; raises :class:`UserError` when there is none."""

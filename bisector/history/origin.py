@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from bisector.history.fetching import NAMESPACE, source
+from bisector.history.remotes import without_secrets
 from bisector.history.repository import Repository
 
 _MAIN_BRANCHES = ("master", "main")
@@ -38,7 +39,7 @@ def _fetched(repository: Repository, sha: str) -> Iterator[tuple[str, str, str]]
     for ref in repository.ask(*words).lines:
         if (found := source(repository, ref.removesuffix("/tip"))) is not None:
             remote, url, branch = found
-            yield remote, branch, _without_password(url)
+            yield remote, branch, without_secrets(url)
 
 
 def tree_name(url: str, remote: str) -> str:
@@ -61,9 +62,4 @@ def _rank(name: str, first: tuple[str, ...]) -> int:
 def _urls(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
     for line in lines:
         key, _, url = line.partition(" ")
-        yield key.removeprefix("remote.").removesuffix(".url"), _without_password(url)
-
-
-def _without_password(url: str) -> str:
-    """It may be part of an address; nobody is told."""
-    return re.sub(r"//[^/@]*@", "//", url)
+        yield key.removeprefix("remote.").removesuffix(".url"), without_secrets(url)

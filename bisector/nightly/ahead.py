@@ -32,11 +32,12 @@ def _steps(place: Place) -> Iterator[str]:
     if story.open is not None:
         yield f"go on with the bisection in {story.open.run_dir}"
     with Repository.open(job.repository) as repository:
-        tip = Branch(repository, job.name, job.remote, job.branch).remote_tip()
+        branch = Branch(repository, job.name, job.remote, job.branch)
+        tip = branch.remote_tip()
     if story.knows(tip, job.conditions):
-        yield f"fetch: {job.branch} of {job.remote} is at {tip[:12]}, as the last time"
+        yield f"fetch: {job.branch} of {branch.shown} is at {tip[:12]}, as the last time"
     else:
-        yield f"fetch {job.branch} of {job.remote}, which is at {tip[:12]}, and measure it"
+        yield f"fetch {job.branch} of {branch.shown}, which is at {tip[:12]}, and measure it"
         if story.reference is not None:
             yield f"compare it with {story.reference.sha[:12]} at {story.reference.iops:,.0f} IOPS"
     if story.change is not None:

@@ -109,14 +109,14 @@ class Turn:
         job, story = self.job, self._story()
         process.reap(self._directory)
         branch = Branch(repository, job.name, job.remote, job.branch)
-        self._say(f"fetching {job.branch} from {job.remote}")
+        self._say(f"fetching {job.branch} from {branch.shown}")
         with until(self.deadline):
             if story.reference is not None:
                 branch.keep({"reference": story.reference.sha})
             tip = branch.fetch(tags=job.rule is Rule.NEWEST_TAG)
         repository.check_kernel_tree(tip)
         facts = (tip.sha, tip.subject, tip.committed_at, job.rule.value, job.wanted.value)
-        self._add(Tip(repository.top, f"{job.remote} {job.branch}", *facts))
+        self._add(Tip(repository.top, f"{branch.shown} {job.branch}", *facts))
         return tip, branch
 
     def _measure(self, repository: Repository, branch: Branch, tip: Commit) -> None:
@@ -262,5 +262,5 @@ class Turn:
 
 def fingerprint(step: str, message: str) -> str:
     """The same for two troubles that differ in nothing but hashes and numbers: commits, lines, times."""
-    plain = re.sub(r"\b[0-9a-f]{7,40}\b|\d+", "#", message)
+    plain = re.sub(r"\b[0-9a-f]{7,64}\b|\d+", "#", message)
     return hashlib.sha256(f"{step}: {plain}".encode()).hexdigest()[:16]

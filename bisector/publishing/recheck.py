@@ -22,7 +22,8 @@ from bisector.workload import fio, fiotext
 
 RAW = "fio.json"
 _SERIES = ".log"
-_TOLD = re.compile(r"^git bisect (\S+) '?([0-9a-f]{40})'?$", re.MULTILINE)
+# SHA-1 has 40 digits, SHA-256 64 (gitrepository-layout(5), "objectFormat").
+_TOLD = re.compile(r"^git bisect (\S+) '?([0-9a-f]{40}(?:[0-9a-f]{24})?)'?$", re.MULTILINE)
 
 
 def check(run_dir: Path, judging: Judging, baselines: Iterable[Numbered] = ()) -> None:

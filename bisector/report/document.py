@@ -13,7 +13,7 @@ from bisector.model import Commit, State, Trial, Verdict
 from bisector.report.status import BisectionView, TrialView
 from bisector.report.text import clean
 
-_HASH = re.compile(r"[0-9a-f]{40}")
+_HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")  # SHA-1 or SHA-256
 
 
 @dataclass(frozen=True, slots=True)

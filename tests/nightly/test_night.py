@@ -220,6 +220,14 @@ def test_job_that_fails_stops_no_other_and_is_told_once(make_world: Make) -> Non
     assert len(world.letters.notices) == 2
 
 
+def test_password_of_a_remote_is_told_to_nobody(world: World) -> None:
+    world.extra = {"cache": 'remote = "http://me:secret@127.0.0.1:1/linux.git?private_token=secret"'}
+    world.night()
+    ((_, _, text),) = world.letters.notices
+    assert "the remote http://127.0.0.1:1/linux.git does not answer" in text
+    assert "secret" not in "".join((text, *world.told, *(str(event) for event in world.events())))
+
+
 def test_what_nobody_could_be_told_is_told_the_next_night(world: World) -> None:
     world.letters.mute = True
     world.extra = {"cache": 'remote = "nowhere"'}
