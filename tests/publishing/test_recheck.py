@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bisector import process
 from bisector.bisection.judging import Judging
 from bisector.errors import InfraError
 from bisector.model import Artifact, Disk, Origin, Trial
@@ -100,8 +101,11 @@ def test_run_without_a_file(record: RecordedRun) -> None:
     assert "there is no full/fio.json" in refusal(record, with_trial(of, 5, replace(trial, artifacts=without)))
 
 
-def test_what_git_was_told_is_compared(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hashes", ["sha1", "sha256"])
+def test_what_git_was_told_is_compared(tmp_path: Path, hashes: str) -> None:
     """A log once said the opposite of the measurements in a robot's letter, twice."""
+    words: list[str | Path] = ["git", "init", "-q", f"--object-format={hashes}", "-b", "main", tmp_path / "linux"]
+    process.run(words, deadline_s=histories.DEADLINE_S)
     record = found(tmp_path, {"bisect.strategy": "git"})
     recheck.check(record.run.path, judging(record))
     record.log(("fixed", "c4"), ("broken", "c0"), ("fixed", "c2"))

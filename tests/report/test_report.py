@@ -10,7 +10,7 @@ from bisector.model import Direction, State, Verdict
 from bisector.report import as_markdown, as_text, compare
 from bisector.report.blocks import Column, Listing, Table
 from bisector.report.compare import Metric, change, metric_line
-from bisector.report.document import Basis
+from bisector.report.document import Basis, span
 from bisector.report.formats import RENDERERS, Format
 from bisector.report.sections import sections, terms_sentence
 from bisector.report.status import TrialView
@@ -232,3 +232,9 @@ def test_words_for_the_sides_are_told_the_right_way_round() -> None:
     slower = documents.regression()
     assert slower.bisection.direction is Direction.REGRESSION
     assert '"fast" means that every job of the full run read at more than' in " ".join(as_text.render(slower).split())
+
+
+@pytest.mark.parametrize("digits", [40, 64])
+def test_whole_hashes_are_shown_by_their_beginnings(digits: int) -> None:
+    assert span("a" * digits, "v6.1") == "aaaaaaaaaaaa..v6.1"
+    assert span("a" * 50, "b" * 12) == f"{'a' * 50}..{'b' * 12}"
