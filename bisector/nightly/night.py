@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bisector.deadline import Deadline
@@ -12,7 +13,8 @@ from bisector.nightly.budget import NightOver
 from bisector.nightly.plan import Job, Plan
 from bisector.nightly.postman import Postman
 from bisector.nightly.replay import Story, replay
-from bisector.nightly.turn import Means, Turn, fingerprint
+from bisector.nightly.trouble import Failed, caught, fingerprint
+from bisector.nightly.turn import Means, Turn
 from bisector.record.lock import Held, held
 from bisector.record.nights import Begun, Ending, Event
 
@@ -45,11 +47,18 @@ def only_one(home: Path) -> Iterator[None]:
 
 
 def order(plan: Plan, events: Sequence[Event]) -> tuple[Place, ...]:
-    """Whose bisection is not finished comes first, then who has waited longest: no job starves."""
+    """Whose bisection is not finished comes first, then who has waited longest: no job starves.
+
+    Not where its last turn failed: it may take all hours before it fails again.
+    """
     begun = {event.job: event.id for event in events if isinstance(event.fact, Begun)}
     stories = {job.name: replay(event for event in events if event.job == job.name) for job in plan.jobs}
-    jobs = sorted(plan.jobs, key=lambda job: (stories[job.name].open is None, begun.get(job.name, 0)))
+    jobs = sorted(plan.jobs, key=lambda job: (not _goes_first(stories[job.name]), begun.get(job.name, 0)))
     return tuple(Place(job, stories[job.name]) for job in jobs)
+
+
+def _goes_first(story: Story) -> bool:
+    return story.open is not None and story.nights[-1].trouble is None
 
 
 def run(plan: Plan, means: Means) -> tuple[int, Ending]:
@@ -85,11 +94,8 @@ def _tell_of_a_killed_night(plan: Plan, means: Means) -> None:
         return
     subject = "bisector nightly: the last night ended without a word"
     text = f"The night of {last.started_at} (process {last.pid}) was killed, or crashed; this one goes on from there."
-    try:
-        said = means.postman.notice(plan.jobs[0], subject, f"{text}\n\n{_JOURNAL}")
-    except BisectorError as error:
-        said = f"nobody could be told: {error}"
-    means.tell(Note(f"{text} {said}"))
+    said = caught(partial(means.postman.notice, plan.jobs[0], subject, f"{text}\n\n{_JOURNAL}"), means.home)
+    means.tell(Note(f"{text} {f'nobody could be told: {said.error}' if isinstance(said, Failed) else said}"))
 
 
 def tell_of_no_night(plan: Plan, postman: Postman, home: Path, error: BisectorError) -> str:

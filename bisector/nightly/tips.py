@@ -16,7 +16,7 @@ from bisector.history.repository import Repository
 from bisector.model import Commit, Trial
 from bisector.nightly.plan import Job
 from bisector.record import inputs
-from bisector.record.artifacts import TRIALS
+from bisector.record.artifacts import TRIALS, trial_number
 from bisector.record.nights import Fact, Figure, Measurement, Role
 from bisector.record.rows import InfraFaultRow
 from bisector.settings import Settings
@@ -73,7 +73,8 @@ class TipBench:
     def _remove_unfinished(self, before: int) -> None:
         """What a night that was killed left of trials without a record."""
         for left in (self.directory / TRIALS).glob("*"):
-            if int(left.name.partition("-")[0]) > before:
+            n = trial_number(left)
+            if n is not None and n > before:
                 shutil.rmtree(left)
 
     def _measurement(self, wish: Wish, settled: Settled, settings: Settings) -> Measurement:

@@ -3,11 +3,10 @@
 Each step ends with a fact in the history, and each begins by asking the history what is left to do.
 """
 
-import hashlib
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bisector import process
@@ -16,17 +15,19 @@ from bisector.analysis.settle import Measured
 from bisector.bisection import running, standing
 from bisector.bisection.judging import Judging
 from bisector.deadline import Deadline
-from bisector.errors import BisectorError, EndsDoNotReproduce, InfraError, Interrupted, UserError
+from bisector.errors import BisectorError, EndsDoNotReproduce, Interrupted, UserError
 from bisector.events import Listener, Note
 from bisector.history.fetching import Branch
 from bisector.history.ranges import Range, check_range
 from bisector.history.repository import Repository
+from bisector.hostfiles import our_files
 from bisector.model import Commit, State
 from bisector.nightly.budget import until
 from bisector.nightly.plan import Job, Rule
 from bisector.nightly.postman import Postman
 from bisector.nightly.replay import Change, Class, Story, replay
 from bisector.nightly.tips import TipBench, Wish
+from bisector.nightly.trouble import Failed, caught, fingerprint
 from bisector.record.nights import (
     Begun,
     BisectionBegun,
@@ -56,15 +57,6 @@ class Means:
     equip: running.Equip
 
 
-class Failed(Exception):
-    """A step of a job that could not be done, and why."""
-
-    def __init__(self, step: str, error: BisectorError) -> None:
-        super().__init__(step, error)
-        self.step = step
-        self.error = error
-
-
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One job in one night; raises :class:`bisector.nightly.budget.NightOver` when that is over."""
@@ -75,11 +67,12 @@ class Turn:
     deadline: Deadline
 
     def take(self) -> None:
-        """Do all that is to be done; what fails is recorded, and told once."""
+        """Do all that is to be done; what fails is recorded, and told once.
+
+        Raises :class:`InfraError` only where the history itself cannot be written.
+        """
         self._add(Begun())
-        try:
-            self._work()
-        except Failed as failed:
+        if isinstance(failed := caught(self._work, self._files), Failed):
             self._trouble(failed)
         else:
             self._add(Done())
@@ -149,7 +142,7 @@ class Turn:
 
     def _bisect(self, begun: BisectionBegun) -> None:
         """Begin a bisection or go on with it; how it ended is recorded, whatever way it ended but in time."""
-        with self._step("bisection", begun):
+        with self._step("bisection"):
             try:
                 with until(self.deadline), self._run(begun) as (run, store):
                     # Also where it ended and this night was killed before it knew: from all facts, the same end.
@@ -193,44 +186,47 @@ class Turn:
     # What fails
 
     @contextmanager
-    def _step(self, name: str, begun: BisectionBegun | None = None) -> Iterator[None]:
+    def _step(self, name: str) -> Iterator[None]:
         try:
-            yield
+            with our_files(self._files):
+                yield
         except Interrupted:
             raise
         except BisectorError as error:
-            if begun is not None and not isinstance(error, EndsDoNotReproduce):
-                self._lose_patience(begun, error)
             raise Failed(name, error) from error
 
-    def _lose_patience(self, begun: BisectionBegun, error: BisectorError) -> None:
-        """A bisection that fails every night must not keep the job from everything else for ever."""
-        story = self._story()
-        failed = [one for one in story.nights if one.trouble is not None and one.trouble.step == "bisection"]
-        since = [one for one in failed if one.night >= self._night_of(begun)]
-        if len(since) + 1 >= _PATIENCE:
-            iops = story.last.least_iops if story.last else None
-            message = f"given up after {_PATIENCE} nights: {error.message}"
-            self._add(Concluded(begun.run_dir, State.FAILED, message, "", begun.new_sha, iops))
-
-    def _night_of(self, begun: BisectionBegun) -> int:
-        return next((one.night for one in self._story().nights if one.begun == begun), self.night)
-
     def _trouble(self, failed: Failed) -> None:
-        error, story = failed.error, self._story()
+        error = failed.error
         self._add(Trouble(failed.step, error.message, error.hint))
         self._say(f"failed: {error.message}")
+        if (left := self._story().open) is not None:
+            self._lose_patience(left, error)
         about = fingerprint(failed.step, error.message)
-        if about in story.told:
-            return
+        if about not in self._story().told:
+            self._notify(failed, about)
+
+    def _lose_patience(self, left: BisectionBegun, error: BisectorError) -> None:
+        """A bisection that fails every night must not keep the job from everything else for ever.
+
+        A job with an open bisection does nothing else before, so it is this that failed, whatever the step.
+        """
+        nights = self._story().nights
+        first = next((one.night for one in nights if one.begun == left), self.night)
+        if sum(one.trouble is not None and one.night >= first for one in nights) >= _PATIENCE:
+            last = self._story().last
+            message = f"given up after {_PATIENCE} nights: {error.message}"
+            iops = last.least_iops if last else None
+            self._add(Concluded(left.run_dir, State.FAILED, message, "", left.new_sha, iops))
+
+    def _notify(self, failed: Failed, about: str) -> None:
+        error = failed.error
         subject = f"bisector nightly: {self.job.name}: {failed.step} failed"
         text = "\n\n".join(
             filter(None, (error.message, error.hint, "This is said once, as long as it stays the same."))
         )
-        try:
-            outcome = self.means.postman.notice(self.job, subject, text)
-        except BisectorError as silent:
-            self._say(f"nobody could be told: {silent}")
+        outcome = caught(partial(self.means.postman.notice, self.job, subject, text), self._files)
+        if isinstance(outcome, Failed):
+            self._say(f"nobody could be told: {outcome.error}")
         else:
             self._add(Letter(about, outcome))
             self._say(f"notice: {outcome}")
@@ -238,13 +234,16 @@ class Turn:
     # What is known, and who is told
 
     @property
+    def _files(self) -> Path:
+        """Where the job's files are, once there are any."""
+        return self.means.home / "jobs" / self.job.name
+
+    @property
     def _directory(self) -> Path:
-        directory = self.means.home / "jobs" / self.job.name
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InfraError(f"cannot make {directory}: {error.strerror}", f"df {self.means.home}") from error
-        return directory
+        """The same, made."""
+        with our_files(self.means.home):
+            self._files.mkdir(parents=True, exist_ok=True)
+        return self._files
 
     def _story(self) -> Story:
         return replay(event for event in self.means.record.events() if event.job == self.job.name)
@@ -258,9 +257,3 @@ class Turn:
 
     def _say(self, text: str) -> None:
         self.means.tell(Note(f"{self.job.name}: {text}"))
-
-
-def fingerprint(step: str, message: str) -> str:
-    """The same for two troubles that differ in nothing but hashes and numbers: commits, lines, times."""
-    plain = re.sub(r"\b[0-9a-f]{7,64}\b|\d+", "#", message)
-    return hashlib.sha256(f"{step}: {plain}".encode()).hexdigest()[:16]

@@ -15,7 +15,13 @@ from bisector.model import Artifact, Commit, Trial
 
 TRIALS = "trials"
 # A hash, or of an imported trial what its kernel was called.
-_DIRECTORY_NAME = re.compile(r"\d{4,}-[\w.+-]{1,12}")
+_DIRECTORY_NAME = re.compile(r"(?P<n>\d{4,})-[\w.+-]{1,12}")
+
+
+def trial_number(directory: Path) -> int | None:
+    """The number of the trial that a directory below :data:`TRIALS` is of; None for what somebody else put there."""
+    found = _DIRECTORY_NAME.fullmatch(directory.name)
+    return int(found["n"]) if found and directory.is_dir() and not directory.is_symlink() else None
 
 
 def trial_directory(run_dir: Path, n: int, commit: Commit) -> Path:
@@ -110,11 +116,7 @@ def remove_unfinished(run_dir: Path, recorded: Iterable[Artifact]) -> int:
     """
     kept = {Path(artifact.path).parts[:2] for artifact in recorded}
     directories = sorted(_trials(run_dir).glob("*"))
-    leftovers = [
-        path
-        for path in directories
-        if not path.is_symlink() and _DIRECTORY_NAME.fullmatch(path.name) and (TRIALS, path.name) not in kept
-    ]
+    leftovers = [path for path in directories if trial_number(path) is not None and (TRIALS, path.name) not in kept]
     for path in leftovers:
         shutil.rmtree(path)
     return len(leftovers)

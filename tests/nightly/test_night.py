@@ -1,7 +1,10 @@
 """Whole nights: what is measured, what is bisected, what is told, and what a kill leaves to the next night."""
 
+import errno
+import os
 import signal
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -295,6 +298,87 @@ def test_bisection_that_fails_each_night_is_given_up(world: World, monkeypatch: 
     assert world.classes()[-1] == "same"
 
 
+def breaks(*_: object, **__: object) -> Trial:
+    raise TypeError("'NoneType' object is not subscriptable\n")
+
+
+def no_room(*_: object, **__: object) -> Trial:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/srv/run/trials")
+
+
+@pytest.mark.parametrize(
+    ("fails", "step", "message"),
+    [
+        (breaks, "bug", "this is a bug in bisector: TypeError: 'NoneType' object is not subscriptable"),
+        (no_room, "measure", "/srv/run/trials: No space left on device"),
+    ],
+)
+def test_whatever_one_job_meets_stops_no_other(
+    make_world: Make, monkeypatch: pytest.MonkeyPatch, fails: Callable[..., Trial], step: str, message: str
+) -> None:
+    world = make_world(("broken", "cache"))
+    monkeypatch.setattr(world.engines["broken"], "measure", fails)
+    for _ in range(2):
+        assert world.night() is Ending.DONE
+    assert world.measured() == ["c2"]
+    trouble = world.story("broken").nights[-1].trouble
+    assert trouble is not None
+    assert (trouble.step, trouble.message) == (step, message)
+    ((job, subject, text),) = world.letters.notices
+    assert (job, subject) == ("broken", f"bisector nightly: broken: {step} failed")
+    assert text.startswith(message)
+    written = nights_home() / "jobs" / "broken" / "traceback.txt"
+    if fails is breaks:
+        assert str(written) in trouble.hint
+        assert "in breaks\n" in written.read_text()
+    else:
+        assert not written.exists()
+
+
+@pytest.mark.parametrize("fails", [breaks, no_room])
+def test_bisection_that_takes_all_hours_and_fails_takes_no_other_jobs_night(
+    make_world: Make, monkeypatch: pytest.MonkeyPatch, fails: Callable[..., Trial]
+) -> None:
+    world = make_world(("cache", "other"))
+    world.night()
+    world.slow_from["cache"] = "c6"
+    world.push("cache", "c9")
+    hours_gone = False
+
+    def fails_at_the_end(*_: object) -> None:
+        nonlocal hours_gone
+        hours_gone = True
+        fails()
+
+    monkeypatch.setattr("bisector.bisection.running.go_on", fails_at_the_end)
+    monkeypatch.setattr(Deadline, "elapsed_s", property(lambda self: self.seconds if hours_gone else 0.0))
+    for tip, reached in (("c3", []), ("c4", ["c4"]), ("c5", ["c4", "c5"])):
+        hours_gone = False
+        world.push("other", tip)
+        world.night()
+        assert world.measured("other") == ["c2", *reached]
+    # The third night in which it failed was its last.
+    assert [one.state for one in world.story().nights[-1].concluded] == [State.FAILED]
+    assert world.story().open is None
+
+
+def test_a_letter_that_nobody_can_write_ends_no_night(make_world: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container has no name for its user, say."""
+    world = make_world(("gone", "cache"))
+    (world.path / "gone.git").rename(world.path / "away.git")
+
+    def nobody(*_: object) -> str:
+        raise KeyError("getpwuid(): uid not found: 1000")
+
+    monkeypatch.setattr(world.letters, "notice", nobody)
+    with pytest.raises(fakes.Killed):
+        world.night(("cache", Tip))
+    world.told.clear()
+    assert world.night() is Ending.DONE
+    assert world.measured() == ["c2"]
+    assert [text for text in world.told if "nobody could be told: this is a bug in bisector: KeyError" in text]
+
+
 def test_report_that_fails_is_tried_the_next_night(world: World) -> None:
     world.night()
     world.slow_from["cache"] = "c6"
@@ -457,11 +541,15 @@ def test_killed_night_is_told_by_the_next_one_once(world: World) -> None:
 def test_files_of_trials_without_a_record_go(world: World) -> None:
     world.night()
     trials = nights_home() / "jobs" / "cache" / "trials"
-    for name in ("0001-0123456789ab", "0002-0123456789ab"):
+    for name in ("0001-0123456789ab", "0002-0123456789ab", "lost+found", "0003"):
         (trials / name).mkdir(parents=True)
+    (trials / "0002-0123456789ac").touch()
     world.push("cache", "c5")
-    world.night()
-    assert [path.name for path in trials.iterdir()] == ["0001-0123456789ab"]
+    assert world.night() is Ending.DONE
+    assert world.story().nights[-1].done
+    assert sorted(path.name for path in trials.iterdir()) == [
+        *("0001-0123456789ab", "0002-0123456789ac", "0003", "lost+found")
+    ]
 
 
 def test_killed_before_a_run_has_its_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
