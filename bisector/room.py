@@ -1,7 +1,7 @@
 """Room on the disks of this host, and the disks under test."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,7 +88,7 @@ def check_disk(settings: Settings, name: str, scratch: Path) -> str:
     wish = disks.pop(name)
     with ExitStack() as stack:
 
-        def volume(pool: str, volume_name: str) -> ExistingDisk:
+        def volume(pool: str, volume_name: str) -> AbstractContextManager[ExistingDisk]:
             hypervisor = open_hypervisor(settings.machine.connect, scratch, resources.cache_home() / "libvirt")
             return stack.enter_context(hypervisor).volume(pool, volume_name)
 
@@ -96,7 +96,7 @@ def check_disk(settings: Settings, name: str, scratch: Path) -> str:
         if other.path is not None and Path(other.path).is_block_device():
             with suppress(UserError):  # it has a row of its own
                 stack.enter_context(BlockDevice.claimed(Path(other.path)))
-        disk = stack.enter_context(existing(name, wish, volume))
+        disk = stack.enter_context(existing(name, wish, volume, settings.storage.overwrite))
         if disk is None:
             return f"a file of {size(wish.size_bytes)} in {wish.path or 'the run directory'}"
         seen = replace(wish, path=None, size_bytes=usable_bytes(disk.size_bytes))

@@ -1,8 +1,8 @@
 """The guest's two disks under test: what the settings name, empty, for one trial."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from bisector.errors import InfraError, UserError
@@ -11,22 +11,28 @@ from bisector.machine.definition import DiskSource, DiskSpec, SourceKind
 from bisector.machine.host import direct_io
 from bisector.settings import DiskSettings, StorageSettings
 
-FindVolume = Callable[[str, str], testdisk.ExistingDisk]
+FindVolume = Callable[[str, str], AbstractContextManager[testdisk.ExistingDisk]]
 
 
 @contextmanager
 def attached(
-    serial: str, wish: DiskSettings, run_dir: Path, prefix: str, find_volume: FindVolume
+    serial: str,
+    wish: DiskSettings,
+    run_dir: Path,
+    prefix: str,
+    find_volume: FindVolume,
+    *,
+    overwrite: Collection[str] = (),
 ) -> Iterator[DiskSpec]:
     """A disk of the settings, empty; in a directory a new sparse file is made, and removed again.
 
-    ``find_volume`` is given a volume's pool and name. Raises :class:`UserError` for a disk that may not be overwritten.
+    ``find_volume`` is given a volume's pool and name; ``overwrite`` names disks whose content may go. Raises
+    :class:`UserError` for a disk that may not be overwritten.
     """
-    with existing(serial, wish, find_volume) as there:
+    with existing(serial, wish, find_volume, overwrite) as there:
         if there is not None:
             offset_and_length = testdisk.empty(there)
-            source = DiskSource.parse(there.name)
-            yield DiskSpec(serial, source, True, wish.iops_limit, wish.bytes_per_s_limit, offset_and_length)
+            yield DiskSpec(serial, there.source, True, wish.iops_limit, wish.bytes_per_s_limit, offset_and_length)
             return
     directory = Path(wish.path) if wish.path is not None else run_dir
     file = directory / _file_name(prefix, serial)
@@ -60,7 +66,9 @@ def _make(serial: str, file: Path, size_bytes: int) -> None:
 
 
 @contextmanager
-def existing(serial: str, wish: DiskSettings, find_volume: FindVolume) -> Iterator[testdisk.ExistingDisk | None]:
+def existing(
+    serial: str, wish: DiskSettings, find_volume: FindVolume, overwrite: Collection[str] = ()
+) -> Iterator[testdisk.ExistingDisk | None]:
     """The block device or volume that the settings name, ours alone meanwhile; None for a file yet to be made.
 
     Raises :class:`UserError` when it is not there, not to be had, or holds something.
@@ -75,10 +83,10 @@ def existing(serial: str, wish: DiskSettings, find_volume: FindVolume) -> Iterat
             disk: testdisk.ExistingDisk
             if wish.is_volume:
                 source = DiskSource.parse(wish.path)
-                disk = find_volume(source.pool, source.name)
+                disk = stack.enter_context(find_volume(source.pool, source.name))
             else:
                 disk = stack.enter_context(testdisk.BlockDevice.claimed(Path(wish.path)))
-            testdisk.check(disk)
+            testdisk.check(disk, overwrite)
         yield disk
 
 

@@ -46,11 +46,15 @@ class SourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiskSource:
-    """A file, a block device, or a volume of a libvirt pool; ``name`` is a path or the volume's name."""
+    """A file, a block device, or a volume of a libvirt pool; ``name`` is a path or the volume's name.
+
+    ``number`` is the device number (``st_rdev``) of the block device that was claimed.
+    """
 
     kind: SourceKind
     name: str
     pool: str = ""
+    number: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> "DiskSource":
@@ -63,6 +67,16 @@ class DiskSource:
         if not text.startswith("/"):
             raise UserError(f"{text!r} is not an absolute path", "give the disk as /dev/… or a full path")
         return cls(SourceKind.BLOCK if Path(text).is_block_device() else SourceKind.FILE, text)
+
+    @property
+    def was_replaced(self) -> bool:
+        """Whether the name leads to another device by now than to the one that was claimed."""
+        if self.number is None:
+            return False
+        try:
+            return Path(self.name).stat().st_rdev != self.number
+        except OSError:
+            return True
 
     @property
     def xml(self) -> dict[str, str]:

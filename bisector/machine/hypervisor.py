@@ -2,7 +2,7 @@
 
 import os
 import signal
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -82,14 +82,17 @@ class Hypervisor:
             return False
         return True
 
-    def volume(self, pool: str, name: str) -> Volume:
-        """A volume of libvirt's; raises :class:`UserError` when there is none that could be a test disk."""
+    def volume(self, pool: str, name: str) -> AbstractContextManager[Volume]:
+        """A volume of libvirt's, ours alone meanwhile.
+
+        Raises :class:`UserError` when there is none that could be a test disk, or somebody uses it.
+        """
         if self.embedded:
             raise UserError(
                 f"volume:{pool}/{name} needs a libvirt daemon, the embedded driver knows no pools",
                 "use --connect qemu:///system, or give a path",
             )
-        return Volume.find(self._connection, pool, name)
+        return Volume.claimed(self._connection, pool, name)
 
     def start(self, spec: DomainSpec) -> "Domain":
         """Start a transient guest; the console file is made first, so it holds the first byte.
@@ -100,6 +103,9 @@ class Hypervisor:
             make_private(self._embedded_root)  # it may have been cleaned up since the last guest
         spec.console.write_bytes(b"")
         spec.console.chmod(0o644)
+        for disk in spec.disks:
+            if disk.source.was_replaced:
+                raise InfraError(f"{disk.source.name} is another device by now, or gone", "see: dmesg; lsblk")
         self._endings.pop(spec.name, None)
         # The embedded driver refuses it; there, a killed process leaves its guest to reap().
         flags = 0 if self.embedded else libvirt.VIR_DOMAIN_START_AUTODESTROY

@@ -1,8 +1,10 @@
 """Test disks that outlive a trial: block devices, and volumes of libvirt.
 
-Somebody's data may be on them. So three questions come before the first write: is the disk in use, may it
-be written, does it carry the signature of anything (wipefs(8))? A disk that does is refused; the person
-who wants it overwritten says so by erasing the signature.
+Somebody's data may be on them. So four questions come before the first write: is the disk in use, may it be
+written, does it carry the signature of anything (wipefs(8)), and is it blank? There is data without a signature:
+encrypted disks with a detached header, raw databases, disks of virtual machines. So a disk that is not blank is
+refused until a person names it, by a name that belongs to the disk (:mod:`bisector.machine.diskname`). Then it gets a
+label (:mod:`bisector.machine.label`), by which the next trial knows it.
 
 The guest gets all but :data:`bisector.settings.DISK_MARGIN_BYTES` at either end. What a trial makes is
 then invisible from outside: no LVM of the host activates the guest's volume group and holds the disk
@@ -13,8 +15,10 @@ import errno
 import fcntl
 import json
 import os
+import shlex
+import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +27,10 @@ from typing import Any, Protocol
 
 from bisector import process
 from bisector.errors import InfraError, UserError
+from bisector.machine.definition import DiskSource, SourceKind
+from bisector.machine.diskname import disk_name
+from bisector.machine.label import LABEL_AT, Label, is_blank, is_labelled
+from bisector.machine.openers import openers_of_device
 from bisector.settings import DISK_MARGIN_BYTES, usable_bytes
 
 # linux/fs.h
@@ -43,6 +51,16 @@ class ExistingDisk(Protocol):
         ...
 
     @property
+    def own_name(self) -> str:
+        """What it is called wherever it turns up, for a person who says that its content may go."""
+        ...
+
+    @property
+    def source(self) -> DiskSource:
+        """What QEMU opens."""
+        ...
+
+    @property
     def size_bytes(self) -> int:
         """All of it, margins included."""
         ...
@@ -56,8 +74,12 @@ class ExistingDisk(Protocol):
         """A path with the disk's size and margins, for reading."""
         ...
 
-    def erase(self, offset: int, length: int) -> None:
-        """Write zeros."""
+    def read(self, offset: int, length: int) -> bytes:
+        """A part of it."""
+        ...
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Durable when this returns."""
         ...
 
     def discard(self, offset: int, length: int) -> None:
@@ -78,7 +100,8 @@ class BlockDevice:
         """Hold the device; raises :class:`UserError` when it is in use or cannot be written.
 
         O_EXCL without O_CREAT fails with EBUSY while a device, its whole disk or a part of it is mounted
-        or held (open(2)), and keeps others from doing so. QEMU, which does not ask for it, opens it beside us.
+        or held (open(2)), and keeps others from doing so. QEMU, which does not ask for it, opens it beside us; so
+        other processes that did likewise are looked for.
         """
         if not path.is_block_device():
             raise UserError(f"{path} is no block device (any more)")
@@ -89,6 +112,8 @@ class BlockDevice:
         try:
             if _is_read_only(path):  # older kernels open it for writing all the same
                 raise UserError(f"{path} is read-only")
+            if openers := openers_of_device(os.fstat(descriptor).st_rdev):
+                raise UserError(f"{path} is in use: open in {', '.join(openers)}", _HINTS[errno.EBUSY])
             yield cls(path, descriptor)
         finally:
             os.close(descriptor)
@@ -97,6 +122,35 @@ class BlockDevice:
     def name(self) -> str:
         """The path."""
         return str(self.path)
+
+    @property
+    def own_name(self) -> str:
+        """By the kernel's knowledge of the device."""
+        return disk_name(self._number)
+
+    @property
+    def source(self) -> DiskSource:
+        """The node of the very device that is held: a link may lead elsewhere by the time that QEMU follows it."""
+        return DiskSource(SourceKind.BLOCK, str(self._node), number=self._number)
+
+    @property
+    def _number(self) -> int:
+        return os.fstat(self.descriptor).st_rdev
+
+    @property
+    def _node(self) -> Path:
+        """By the kernel's name (devtmpfs), by udev's or, where there is neither, what the path led to.
+
+        While the descriptor is open, no other device gets the number. Raises :class:`UserError` when no node has it.
+        """
+        number = f"{os.major(self._number)}:{os.minor(self._number)}"
+        known = Path("/sys/dev/block") / number
+        for node in (Path("/dev") / known.resolve().name, Path("/dev/block") / number, self.path.resolve()):
+            with suppress(OSError):
+                found = node.stat()
+                if stat.S_ISBLK(found.st_mode) and found.st_rdev == self._number:
+                    return node
+        raise UserError(f"{self.path} leads to another device now than a moment ago", "ls -lL /dev/disk/by-id")
 
     @property
     def size_bytes(self) -> int:
@@ -112,12 +166,19 @@ class BlockDevice:
     @contextmanager
     def looked_at(self) -> Iterator[Path]:
         """The device itself."""
-        yield self.path
+        yield self._node
 
-    def erase(self, offset: int, length: int) -> None:
-        """Write zeros; raises :class:`InfraError` for a broken disk."""
+    def read(self, offset: int, length: int) -> bytes:
+        """A part of it; raises :class:`InfraError` for a broken disk."""
         try:
-            os.pwrite(self.descriptor, bytes(length), offset)
+            return os.pread(self.descriptor, length, offset)
+        except OSError as error:
+            raise InfraError(f"{self.path} cannot be read: {error.strerror}", "see: dmesg") from error
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Durable when this returns; raises :class:`InfraError` for a broken disk."""
+        try:
+            os.pwrite(self.descriptor, data, offset)
             os.fsync(self.descriptor)
         except OSError as error:
             raise InfraError(f"{self.path} cannot be written: {error.strerror}", "see: dmesg") from error
@@ -128,24 +189,43 @@ class BlockDevice:
             fcntl.ioctl(self.descriptor, _BLKDISCARD, struct.pack("QQ", offset, length))
 
 
-def check(disk: ExistingDisk) -> None:
-    """Raise :class:`UserError` for a disk that holds something, or has no room for a guest's part."""
+def check(disk: ExistingDisk, overwrite: Collection[str] = ()) -> None:
+    """Raise :class:`UserError` for a disk that holds something, or has no room for a guest's part.
+
+    ``overwrite`` are the disks of which a person says, by :attr:`ExistingDisk.own_name`, that their content may go.
+    """
     if usable_bytes(disk.size_bytes) <= 0:
         raise UserError(f"{disk.name} is too small: {disk.size_bytes} bytes")
     if found := signatures(disk):
         raise UserError(
             f"{disk.name} is not empty: {', '.join(found)}",
-            f"every trial overwrites it; if nothing on it is wanted any more, say so: {disk.how_to_erase}",
+            f"every trial overwrites it; if nothing on it is wanted any more, say so: {disk.how_to_erase}; and start "
+            f"with --overwrite {shlex.quote(disk.own_name)}",
         )
+    if disk.own_name in overwrite or is_labelled(disk.read, disk.size_bytes) or is_blank(disk.read, disk.size_bytes):
+        return
+    raise UserError(
+        f"{disk.name} is not blank, and not labelled as a test disk: there is no signature on it, but it may be an "
+        "encrypted disk, or belong to a database or a virtual machine",
+        f"every trial overwrites it; if nothing on it is wanted any more, say so: --overwrite "
+        f"{shlex.quote(disk.own_name)}",
+    )
 
 
 def empty(disk: ExistingDisk) -> tuple[int, int]:
-    """Make the guest's part as good as new; its offset and length in bytes. :func:`check` comes before."""
+    """Make the guest's part as good as new; its offset and length in bytes. :func:`check` comes before.
+
+    A disk that is used for the first time gets its label.
+    """
     offset, length = DISK_MARGIN_BYTES, usable_bytes(disk.size_bytes)
+    if not is_labelled(disk.read, disk.size_bytes):
+        for margin in (0, disk.size_bytes - DISK_MARGIN_BYTES):
+            disk.write(margin, bytes(DISK_MARGIN_BYTES))
+        disk.write(LABEL_AT, Label.new(disk.size_bytes).block)
     disk.discard(offset, length)
     edge = min(_ERASED_BYTES, length)
-    disk.erase(offset, edge)
-    disk.erase(offset + length - edge, edge)
+    disk.write(offset, bytes(edge))
+    disk.write(offset + length - edge, bytes(edge))
     return offset, length
 
 

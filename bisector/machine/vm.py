@@ -246,8 +246,11 @@ class VirtualMachines:
             root.unlink(missing_ok=True)
             stack.callback(root.unlink, missing_ok=True)
             prefix = domain_prefix(self._run_dir)
+            overwrite = self.settings.storage.overwrite
             disks = tuple(
-                stack.enter_context(attached(serial, one, self._run_dir, prefix, self._hypervisor.volume))
+                stack.enter_context(
+                    attached(serial, one, self._run_dir, prefix, self._hypervisor.volume, overwrite=overwrite)
+                )
                 for serial, one in self._disks()
             )
             spec = self._spec(f"{prefix}{name}", kernel, logs / CONSOLE, overlay(self.image, root))

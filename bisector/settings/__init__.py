@@ -132,7 +132,7 @@ class DiskSettings:
 
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
-    """The storage stack under test."""
+    """The storage stack under test; ``overwrite`` are the disks, by their own names, whose content may go."""
 
     stack: str
     ssd: DiskSettings
@@ -141,6 +141,7 @@ class StorageSettings:
     metadata_bytes: int
     cache_mode: CacheMode
     cache_policy: str
+    overwrite: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

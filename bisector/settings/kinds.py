@@ -252,6 +252,20 @@ def names(auto: str) -> Kind:
     )
 
 
+def words(example: str) -> Kind:
+    """A list of words, none at all included."""
+
+    def read(raw: object, _base: Path | None) -> tuple[str, ...]:
+        words = (raw,) if isinstance(raw, str) else raw
+        if not isinstance(words, (list, tuple)):
+            raise Unfit
+        if not all(isinstance(word, str) and word.isprintable() and word.strip() for word in words):
+            raise Unfit
+        return tuple(words)
+
+    return Kind(f"a list such as {example}", read, list, lambda typed: typed.split(",") if typed else [])
+
+
 def commands(none: str) -> Kind:
     """A command or several, in order; the word ``none`` stands for no wish."""
 

@@ -130,6 +130,9 @@ OPTIONS: tuple[Option, ...] = (
            "metadata of the cache, bytes", "50MiB"),
     Option("storage.cache_mode", "storage.cache_mode", kinds.choice(CacheMode), "writeback", "dm-cache mode"),
     Option("storage.cache_policy", "storage.cache_policy", kinds.choice(("smq", "mq")), "smq", "dm-cache policy"),
+    Option("storage.overwrite", "storage.overwrite", kinds.words('["WD-WX11A1234567"]'), (),
+           "block devices and volumes whose content may go, though it is not known what it is: by serial number or "
+           "the name that a refusal shows", flag="--overwrite", metavar="SERIAL", repeat=True),
     Option("workload.job", "workload.job", kinds.file(resources.job), "partial.fio", "fio job file",
            flag="--job", metavar="FILE"),
     Option("workload.file_size", "workload.file_bytes", kinds.size(4096), "32MiB", "file of each job, bytes",

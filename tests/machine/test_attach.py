@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from bisector.settings import DiskSettings, options
 SIZE_BYTES = 1 << 20
 
 
-def no_volume(pool: str, name: str) -> ExistingDisk:
+def no_volume(pool: str, name: str) -> AbstractContextManager[ExistingDisk]:
     raise NotImplementedError
 
 

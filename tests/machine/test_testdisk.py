@@ -1,19 +1,26 @@
 """Disks with somebody's data on them: refused, whatever the data; and empty again before each trial."""
 
 import os
+import random
 import struct
+import subprocess
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from bisector.deadline import Deadline
 from bisector.errors import UserError
-from bisector.machine import testdisk
-from bisector.machine.testdisk import BlockDevice
-from bisector.settings import DISK_MARGIN_BYTES, usable_bytes
+from bisector.machine import openers, testdisk
+from bisector.machine.attach import attached
+from bisector.machine.definition import DiskSource, SourceKind
+from bisector.machine.diskname import disk_name
+from bisector.machine.label import LABEL_AT, LABEL_BYTES, Label
+from bisector.machine.testdisk import BlockDevice, ExistingDisk
+from bisector.settings import DISK_MARGIN_BYTES, DiskSettings, usable_bytes
 from tests.loopdevice import command, loop_device, partition_table, partitions
 
 MIB = 1 << 20
@@ -26,7 +33,12 @@ class File:
 
     path: Path
     name: str = "the disk"
+    own_name: str = "WD-1"
     how_to_erase: str = "erase it"
+
+    @property
+    def source(self) -> DiskSource:
+        return DiskSource(SourceKind.FILE, str(self.path))
 
     @property
     def size_bytes(self) -> int:
@@ -38,10 +50,15 @@ class File:
             file.seek(-DISK_MARGIN_BYTES, os.SEEK_END)
             return testdisk.margins_copy(self.size_bytes, head, file.read())
 
-    def erase(self, offset: int, length: int) -> None:
+    def read(self, offset: int, length: int) -> bytes:
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+
+    def write(self, offset: int, data: bytes) -> None:
         with self.path.open("r+b") as file:
             file.seek(offset)
-            file.write(bytes(length))
+            file.write(data)
 
     def discard(self, offset: int, length: int) -> None:
         pass
@@ -90,7 +107,7 @@ def test_a_disk_that_holds_something_is_refused(disk: File, content: str) -> Non
     with pytest.raises(UserError) as caught:
         testdisk.check(disk)
     assert str(caught.value) == f"the disk is not empty: {words}"
-    assert caught.value.hint.endswith("say so: erase it")
+    assert caught.value.hint.endswith("say so: erase it; and start with --overwrite WD-1")
 
 
 def test_an_empty_disk_is_taken_again_and_again(disk: File) -> None:
@@ -103,7 +120,59 @@ def test_an_empty_disk_is_taken_again_and_again(disk: File) -> None:
         assert not any(data[offset : offset + 4 * MIB])
         assert not any(data[offset + length - 4 * MIB : offset + length])
         at(offset, b"\xff" * length)(disk.path)
-    assert not any(disk.path.read_bytes()[:offset])
+    margin = disk.path.read_bytes()[:offset]
+    assert not any(margin[:LABEL_AT])
+    assert not any(margin[LABEL_AT + LABEL_BYTES :])
+
+
+@pytest.mark.parametrize(
+    "places",
+    [range(0, SIZE_BYTES, MIB), [4096], [900 << 10], [SIZE_BYTES - 4096]],
+    ids=["all", "head", "label", "tail"],
+)
+def test_a_disk_with_data_and_no_signature_is_refused_until_it_is_named(disk: File, places: Iterable[int]) -> None:
+    """Encrypted ones look like that. Named once, its label is enough."""
+    for place in places:
+        at(place, random.Random(place).randbytes(4096))(disk.path)
+    before = disk.path.read_bytes()
+    for named in ((), ("WD-2",)):
+        with pytest.raises(UserError, match="the disk is not blank") as caught:
+            testdisk.check(disk, named)
+        assert caught.value.hint.endswith("--overwrite WD-1")
+    assert disk.path.read_bytes() == before
+    testdisk.check(disk, ("WD-1",))
+    testdisk.empty(disk)
+    testdisk.check(disk)
+
+
+def test_a_label_is_of_one_disk(disk: File) -> None:
+    """It is written once; what lies behind it is nobody's, and what somebody puts before it is somebody's."""
+    testdisk.empty(disk)
+    label = disk.read(LABEL_AT, LABEL_BYTES)
+    found = Label.parse(label)
+    assert found is not None
+    assert found.size_bytes == SIZE_BYTES
+    assert b"purpose: each trial of bisector overwrites this disk" in label
+    at(20 * MIB, b"\xff" * (20 * MIB))(disk.path)
+    testdisk.check(disk)
+    testdisk.empty(disk)
+    assert disk.read(LABEL_AT, LABEL_BYTES) == label
+    at(8192, b"an encrypted superblock")(disk.path)
+    with pytest.raises(UserError, match="not blank"):
+        testdisk.check(disk)
+    at(8192, bytes(100))(disk.path)
+    testdisk.check(disk)
+    os.truncate(disk.path, SIZE_BYTES + MIB)  # another partition than the one that was labelled
+    with pytest.raises(UserError, match="not blank"):
+        testdisk.check(disk)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0", b"bisector test disk\n", b"\xff" * LABEL_BYTES])
+def test_what_is_no_label(damage: bytes) -> None:
+    assert Label.parse(damage) is None
+    block = Label.new(SIZE_BYTES).block
+    assert Label.parse(block) is not None
+    assert Label.parse(block[:-1] + b"x") is None
 
 
 @pytest.mark.parametrize("size_bytes", [0, MIB, 2 * MIB, 3 * MIB - 1])
@@ -131,9 +200,12 @@ def test_a_block_device_is_claimed_emptied_and_its_margins_are_left(device: Path
     at(MIB, b"\xff" * (62 * MIB))(device)
     with BlockDevice.claimed(device) as claimed:
         assert claimed.size_bytes == SIZE_BYTES
-        testdisk.check(claimed)
+        testdisk.check(claimed, (claimed.own_name,))
         testdisk.empty(claimed)
-    assert not any(disk.path.read_bytes())
+    data = disk.path.read_bytes()
+    assert Label.parse(data[LABEL_AT : LABEL_AT + LABEL_BYTES]) is not None
+    assert not any(data[:LABEL_AT])
+    assert not any(data[LABEL_AT + LABEL_BYTES : 6 * MIB])
 
 
 def test_a_block_device_in_use_is_refused(device: Path) -> None:
@@ -184,6 +256,93 @@ def test_a_disk_of_which_a_part_is_claimed_is_refused(device: Path) -> None:
         with BlockDevice.claimed(first) as part, BlockDevice.claimed(second):
             testdisk.check(part)
             assert part.size_bytes == 32 * MIB
+
+
+def no_volume(pool: str, name: str) -> AbstractContextManager[ExistingDisk]:
+    raise NotImplementedError
+
+
+def test_qemu_gets_the_device_that_was_claimed(device: Path, tmp_path: Path) -> None:
+    """The link of the settings leads to another device by the time that QEMU follows it."""
+    link, file = tmp_path / "by-id", tmp_path / "other.img"
+    link.symlink_to(device)
+    with file.open("wb") as made:
+        made.truncate(SIZE_BYTES)
+    wish = DiskSettings(str(link), 0, 0, 0)
+    with loop_device(file) as other, attached("hdd", wish, tmp_path, "x-", no_volume) as spec:
+        link.unlink()
+        link.symlink_to(other)
+        assert Path(spec.source.name).stat().st_rdev == device.stat().st_rdev
+        assert not spec.source.was_replaced
+        assert replace(spec.source, name=str(link)).was_replaced
+        assert replace(spec.source, name=str(tmp_path / "gone")).was_replaced
+
+
+@pytest.mark.parametrize("redirection", ["<", "<>"])
+def test_a_device_that_a_process_has_open_is_refused(
+    device: Path, redirection: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openers, "_MOMENT_S", 0.1)
+    with subprocess.Popen(["sh", "-c", f"exec sleep 600 {redirection} {device}"]) as process:
+        try:
+            Deadline("sleep", 10.0).poll(lambda: "sleep" in Path(f"/proc/{process.pid}/comm").read_text() or None)
+            with (
+                pytest.raises(UserError, match=rf"{device} is in use: open in sleep \({process.pid}\)"),
+                BlockDevice.claimed(device),
+            ):
+                pytest.fail("it was claimed")
+        finally:
+            process.kill()
+    with BlockDevice.claimed(device):
+        pass
+
+
+def test_who_writes_to_the_whole_disk_has_its_partitions_open(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many only read it, as what watches its temperature does."""
+    monkeypatch.setattr(openers, "_MOMENT_S", 0.1)
+    with partitions(device, 32 * MIB, 31 * MIB) as (first, second):
+        for opened, redirection, asked, found in (
+            (device, "<", first, False), (device, "<>", first, True), (first, "<", device, True),
+            (second, "<>", first, False),
+        ):  # fmt: skip
+            with subprocess.Popen(["sh", "-c", f"exec sleep 600 {redirection} {opened}"]) as process:
+                try:
+                    Deadline("sleep", 10.0).poll(
+                        lambda of=process: "sleep" in Path(f"/proc/{of.pid}/comm").read_text() or None  # type: ignore[misc] # of the loop
+                    )
+                    assert bool(openers.openers_of_device(asked.stat().st_rdev)) is found, (opened, redirection, asked)
+                finally:
+                    process.kill()
+
+
+def test_a_loop_device_is_named_by_its_file(device: Path, disk: File) -> None:
+    name = disk_name(device.stat().st_rdev)
+    assert name == f"loop:disk.img:{disk.path.stat().st_ino}"
+    with partitions(device, 32 * MIB) as (first,):
+        assert disk_name(first.stat().st_rdev) == f"{name}-part1"
+
+
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        ({"serial": "WD-WX11 A12\n", "wwid": "naa.5000"}, "WD-WX11_A12"),
+        ({"device/vpd_pg80": "\0\x80\0\x08  S3Z1    "}, "S3Z1"),
+        ({"device/wwid": "t10.ATA     QEMU HARDDISK"}, "t10.ATA_QEMU_HARDDISK"),
+        ({"dm/uuid": "LVM-abcDEF", "serial": "no"}, "LVM-abcDEF"),
+        ({"size": "2048\n", "serial": "\n"}, "block:2048-sectors"),
+    ],
+)
+def test_what_the_kernel_tells_of_a_disk_names_it(tmp_path: Path, files: dict[str, str], name: str) -> None:
+    device = tmp_path / "devices/block"
+    for path, text in files.items():
+        (device / path).parent.mkdir(parents=True, exist_ok=True)
+        (device / path).write_bytes(text.encode("latin-1"))
+    (tmp_path / "8:1").symlink_to(device)
+    assert disk_name(os.makedev(8, 1), tmp_path) == name
+    (device / "sda1").mkdir()
+    (device / "sda1/partition").write_text("1\n")
+    (tmp_path / "8:2").symlink_to(device / "sda1")
+    assert disk_name(os.makedev(8, 2), tmp_path) == f"{name}-part1"
 
 
 def test_no_wipefs_no_disk(disk: File, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

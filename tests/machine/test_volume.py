@@ -8,10 +8,13 @@ import pytest
 
 from bisector.errors import UserError
 from bisector.machine import testdisk
+from bisector.machine import volume as volumes
 from bisector.machine.attach import attached
 from bisector.machine.connection import open_hypervisor
 from bisector.machine.hypervisor import Hypervisor
+from bisector.machine.label import LABEL_AT, LABEL_BYTES, Label
 from bisector.machine.reach import check_reach
+from bisector.machine.volume import Volume
 from bisector.settings import DISK_MARGIN_BYTES, DiskSettings
 from tests import libvirtd
 from tests.libvirtd import VOLUME_BYTES
@@ -54,15 +57,39 @@ def wish(name: str) -> DiskSettings:
     return DiskSettings(f"volume:tests/{name}", 0, 0, 0)
 
 
-def test_a_guest_gets_an_empty_volume_without_its_margins(hypervisor: Hypervisor, pool: Path, place: Path) -> None:
+def test_a_guest_gets_an_empty_volume_without_its_margins(
+    hypervisor: Hypervisor, pool: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (pool / "raw").write_bytes(bytes(MIB) + b"\xff" * (126 * MIB) + bytes(MIB))
-    with attached("ssd", wish("raw"), place, "x-", hypervisor.volume) as disk:
+    key = str(pool / "raw")
+    with (
+        pytest.raises(UserError, match="volume:tests/raw is not blank") as caught,
+        hypervisor.volume("tests", "raw") as it,
+    ):
+        testdisk.check(it)
+    assert caught.value.hint.endswith(f"--overwrite {key}")
+    with attached("ssd", wish("raw"), place, "x-", hypervisor.volume, overwrite=(key,)) as disk:
         assert disk.part == (DISK_MARGIN_BYTES, VOLUME_BYTES - 2 * DISK_MARGIN_BYTES)
         data = (pool / "raw").read_bytes()
-        assert not any(data[: 5 * MIB]) and not any(data[123 * MIB :])  # noqa: PT018 - one thing
+        assert Label.parse(data[LABEL_AT : LABEL_AT + LABEL_BYTES]) is not None
+        assert not any(data[MIB : 5 * MIB]) and not any(data[123 * MIB :])  # noqa: PT018 - one thing
         with hypervisor.start(replace(spec_of(place, End.SLEEP), disks=(disk,), run_as=hypervisor.run_as)) as domain:
             wait_for_words(domain)
             assert domain.is_running()
+            for user in ("in use by the guest bisector-test-", "in use: .*/raw is open in a QEMU"):
+                with pytest.raises(UserError, match=f"volume:tests/raw is {user}"), hypervisor.volume("tests", "raw"):
+                    pytest.fail("it was taken twice")
+                monkeypatch.setattr(Volume, "_check_guests", lambda volume: None)
+                monkeypatch.setattr(volumes, "openers_of_file", lambda path: ())
+
+
+def test_a_volume_is_not_for_two_bisectors(hypervisor: Hypervisor, pool: Path) -> None:
+    with (
+        hypervisor.volume("tests", "raw"),
+        pytest.raises(UserError, match="another bisector holds"),
+        hypervisor.volume("tests", "raw"),
+    ):
+        pytest.fail("it was taken twice")
 
 
 @pytest.mark.parametrize(("offset", "what"), [(MIB - 512, False), (0, True)])
@@ -70,7 +97,8 @@ def test_signatures_are_seen_through_libvirt(hypervisor: Hypervisor, pool: Path,
     with (pool / "raw").open("r+b") as file:
         file.seek(offset)
         file.write(b"LUKS\xba\xbe\0\1")
-    assert bool(testdisk.signatures(hypervisor.volume("tests", "raw"))) is what
+    with hypervisor.volume("tests", "raw") as volume:
+        assert bool(testdisk.signatures(volume)) is what
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,14 @@
 """Disks under test that are not files of ours: block devices, partitions, logical volumes, libvirt's volumes."""
 
+import random
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from bisector.machine.label import LABEL_AT, LABEL_BYTES, Label
 from tests import libvirtd
 from tests.demo.history import History
 from tests.loopdevice import command, loop_device, partitions
@@ -42,7 +45,8 @@ def test_block_devices(tool: Tool, demo: History, devices: tuple[Path, Path], fi
         for file in files:
             data = file.read_bytes()
             assert any(data[MIB:-MIB])
-            assert not any(data[:MIB])
+            assert Label.parse(data[LABEL_AT : LABEL_AT + LABEL_BYTES]) is not None
+            assert not any(data[:LABEL_AT])
             assert not any(data[-MIB:])
     assert not [line for line in command("losetup", "--list", "--noheadings").splitlines() if "deleted" in line]
 
@@ -56,6 +60,21 @@ def test_block_device_with_data_is_refused_before_anything_is_built(
     assert f"storage.hdd.path: {hdd} is not empty: ext4 (label family)" in said
     assert f"wipefs --all {hdd}" in said
     command("e2fsck", "-fn", hdd)
+
+
+def test_block_device_without_a_signature_is_refused_until_it_is_named(
+    tool: Tool, demo: History, devices: tuple[Path, Path], files: tuple[Path, Path]
+) -> None:
+    """An encrypted disk looks like this; the refusal says what to type, and it is typed here."""
+    hdd, content = devices[1], random.Random(1).randbytes(SIZE_BYTES)
+    files[1].write_bytes(content)
+    said = tool.refused(demo.new, "--hdd", hdd, *SHORT)
+    assert f"storage.hdd.path: {hdd} is not blank" in said
+    assert files[1].read_bytes() == content
+    named = re.search(r"--overwrite (\S+)", said)
+    assert named is not None
+    tool.trial(demo.new, "--hdd", hdd, "--overwrite", named[1], *SHORT)
+    tool.trial(demo.new, "--hdd", hdd, *SHORT)
 
 
 def test_block_devices_too_small(tool: Tool, demo: History, devices: tuple[Path, Path]) -> None:
