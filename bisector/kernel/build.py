@@ -88,7 +88,8 @@ class KernelBuilder:
         base = settings.base_config
         self._base = None if base is None else kconfig.parse(kconfig.read_base(base))
         fragments = kconfig.read_fragments(kconfigs, settings.fragments)
-        self._asked = kconfig.merge(map(kconfig.parse, fragments))
+        self._asked = kconfig.merge(fragment.options for fragment in fragments)
+        self._dispensable = kconfig.dispensable(fragments)
         self._wanted = kconfig.merge((self._base or {}, self._asked))
 
     @property
@@ -162,7 +163,7 @@ class KernelBuilder:
             places = places.prepared()
             builddir.make_fit(places)
             make, _ = self._made_ready(places, self._deadline("kernel configuration"))
-            return kconfig.unmet(self._asked, self._configure(make))
+            return self._unmet(self._configure(make), places.source)
 
     def recall_failure(self, tree: str, logs: Path) -> None:
         """Raise the :class:`KernelFault` that a git tree id is known to end in, if it is; its log goes to ``logs``."""
@@ -183,7 +184,7 @@ class KernelBuilder:
             builddir.make_fit(places)
             make, applied = self._made_ready(places, self._deadline())
             obtained, installed = self._made(tree, make)
-            unmet = kconfig.unmet(self._asked, obtained)
+            unmet = self._unmet(obtained, places.source)
             if unmet:
                 (places.logs / "unmet.txt").write_text("".join(f"{line}\n" for line in unmet), encoding="utf-8")
             release = (places.build / _RELEASE).read_text(encoding="utf-8").strip()
@@ -203,6 +204,13 @@ class KernelBuilder:
             )
             read = sources.collected(places.build, places.source, obtained, quirks.files(QUIRKS))
         return self._cache.store(kernel, read)
+
+    def _unmet(self, obtained: kconfig.Options, source: Path) -> tuple[str, ...]:
+        """What was asked for and not obtained; of a preference of the tool's own only where the tree knows it."""
+        missed = kconfig.unmet(self._asked, obtained)
+        dispensable = {line for line in missed if line.partition("=")[0] in self._dispensable}
+        known = kconfig.symbols(source) if dispensable else frozenset()
+        return tuple(line for line in missed if line not in dispensable or line.partition("=")[0] in known)
 
     def _made(self, tree: str, make: Make) -> tuple[kconfig.Options, Path | None]:
         """What :meth:`_made_once` answers; a failure that may be the host's is seen twice before it is raised.

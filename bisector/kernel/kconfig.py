@@ -9,6 +9,7 @@ import gzip
 import os
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from bisector.errors import UserError
@@ -18,6 +19,20 @@ Options = dict[str, str]
 NOT_SET = "n"
 MODULE = "m"
 EMPTY = '""'
+# The fragments of the tool that a guest and its stack stand on, as their names begin; the others are preferences.
+_NEEDED = ("vm", "storage-")
+# What is in these for comfort, and came to the tree after v4.11 or is gone from it again.
+_NOT_IN_EVERY_TREE = frozenset(
+    (
+        "CONFIG_BLK_MQ_VIRTIO",
+        "CONFIG_IO_URING",
+        "CONFIG_PSI",
+        "CONFIG_RANDOM_TRUST_CPU",
+        "CONFIG_RSEQ",
+        "CONFIG_SOFTLOCKUP_DETECTOR",
+        "CONFIG_VIRTIO_MENU",
+    )
+)
 _GZIP_MAGIC = b"\x1f\x8b"
 _OPTION = re.compile(r"^(?:(CONFIG_\w+)=(.*?)|# (CONFIG_\w+) is not set)\s*$")
 _DEFINED = re.compile(r"^\s*(?:menu)?config\s+(\w+)", re.MULTILINE)
@@ -37,6 +52,24 @@ _FOREIGN = {
     "CONFIG_X86_32": "32-bit x86",
     "CONFIG_UML": "um",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A configuration fragment; ``own`` tells that it is one of the tool's, and not a person's file."""
+
+    name: str
+    options: Mapping[str, str]
+    own: bool
+
+    @property
+    def dispensable(self) -> frozenset[str]:
+        """Its options that a tree need not know: what makes a kernel smaller or quicker, and nothing stands on."""
+        if not self.own:
+            return frozenset()
+        return (
+            frozenset(self.options) & _NOT_IN_EVERY_TREE if self.name.startswith(_NEEDED) else frozenset(self.options)
+        )
 
 
 def parse(text: str) -> Options:
@@ -70,6 +103,13 @@ def unmet(asked: Mapping[str, str], obtained: Mapping[str, str]) -> tuple[str, .
     An option that is not there says what ``n`` and an empty string say.
     """
     return tuple(f"{name}={value}" for name, value in asked.items() if obtained.get(name, _absent(value)) != value)
+
+
+def dispensable(fragments: Iterable[Fragment]) -> frozenset[str]:
+    """The options that are not missed in a tree that does not know them: nobody else asks for them."""
+    fragments = tuple(fragments)
+    wanted = (fragment.options.keys() - fragment.dispensable for fragment in fragments)
+    return frozenset().union(*(fragment.dispensable for fragment in fragments)).difference(*wanted)
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
@@ -129,17 +169,21 @@ def foreign_architecture(text: str) -> str | None:
     return "32-bit x86" if header[1] in ("x86", "i386") else header[1]
 
 
-def read_fragments(directory: Path, names: Iterable[str]) -> tuple[str, ...]:
-    """The texts of fragments: a bare name is ``NAME.config`` in ``directory``, else it is a path.
+def read_fragments(directory: Path, names: Iterable[str]) -> tuple[Fragment, ...]:
+    """The fragments: a bare name is the tool's own ``NAME.config`` in ``directory``, else it is a person's path.
 
     Raises :class:`UserError` for one that does not exist, naming those that do.
     """
-    return tuple(_read(_fragment_path(directory, name), "configuration fragment") for name in names)
+    return tuple(_fragment(directory, name) for name in names)
 
 
-def _fragment_path(directory: Path, name: str) -> Path:
-    if "/" in name:
-        return Path(name).expanduser()
+def _fragment(directory: Path, name: str) -> Fragment:
+    own = "/" not in name
+    path = _own_fragment(directory, name) if own else Path(name).expanduser()
+    return Fragment(path.stem, parse(_read(path, "configuration fragment")), own)
+
+
+def _own_fragment(directory: Path, name: str) -> Path:
     path = directory / f"{name.removesuffix('.config')}.config"
     if not path.is_file():
         known = sorted(found.stem for found in directory.glob("*.config"))

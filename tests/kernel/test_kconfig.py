@@ -79,8 +79,31 @@ def test_base_that_is_not_there(tmp_path: Path) -> None:
 
 def test_fragment_by_name_or_path(tmp_path: Path) -> None:
     (tmp_path / "vm.config").write_text("CONFIG_A=y\n")
-    texts = kconfig.read_fragments(tmp_path, ["vm", "vm.config", str(tmp_path / "vm.config")])
-    assert texts == ("CONFIG_A=y\n",) * 3
+    fragments = kconfig.read_fragments(tmp_path, ["vm", "vm.config", str(tmp_path / "vm.config")])
+    assert fragments == tuple(kconfig.Fragment("vm", {"CONFIG_A": "y"}, own) for own in (True, True, False))
+
+
+def dispensable(*fragments: tuple[str, str, bool]) -> set[str]:
+    """Of fragments by name, by their options, and whether they are the tool's own."""
+    asked = (kconfig.Fragment(name, dict.fromkeys(options.split(), "y"), own) for name, options, own in fragments)
+    return set(kconfig.dispensable(asked))
+
+
+def test_a_tree_may_lack_what_only_a_preference_of_our_own_asks_for() -> None:
+    assert dispensable(("tiny", "A B", True), ("debug", "C", True)) == {"A", "B", "C"}
+    assert dispensable(("tiny", "A B", True), ("mine", "B C", False)) == {"A"}
+    assert dispensable(("tiny", "A B", True), ("storage-lvmcache", "B C", True)) == {"A"}
+    assert dispensable() == set()
+
+
+def test_what_guest_and_stack_stand_on_is_missed_whatever_a_tree_knows() -> None:
+    fragments = kconfig.read_fragments(resources.kconfigs(), [path.stem for path in OWN])
+    asked = {
+        option for fragment in fragments if fragment.name.startswith(("vm", "storage-")) for option in fragment.options
+    }
+    assert {"CONFIG_DM_CACHE_SMQ", "CONFIG_BCACHE", "CONFIG_VIRTIO_BLK", "CONFIG_EXT4_FS"} <= asked
+    assert len(asked & kconfig.dispensable(fragments)) == 7
+    assert {"CONFIG_BASE_FULL", "CONFIG_RANDOM_TRUST_CPU", "CONFIG_VIRTIO_MENU"} <= kconfig.dispensable(fragments)
 
 
 def test_missing_fragment_names_those_there_are(tmp_path: Path) -> None:
