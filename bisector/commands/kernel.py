@@ -11,7 +11,7 @@ from typing import Self
 from bisector import hostlock, keeping, preflight, process, resources
 from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_verb
 from bisector.commands.measure import test_directory
-from bisector.commands.output import note, write, write_json
+from bisector.commands.output import note, write, write_document, write_json
 from bisector.errors import KernelFault, UserError
 from bisector.fleet.local import kernel_builder
 from bisector.history.repository import Repository
@@ -123,7 +123,7 @@ def config(arguments: argparse.Namespace) -> int:
         known = kconfig.symbols(places.source) if unmet else frozenset()
         text = (shop.logs / "kernel.config").read_text(encoding="utf-8")
     if arguments.output is None:
-        write(text)
+        write_document(text)
     else:
         with _writing(arguments.output):
             arguments.output.write_text(text, encoding="utf-8")

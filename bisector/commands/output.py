@@ -11,18 +11,24 @@ from typing import IO
 
 from bisector import hostlock
 from bisector.errors import UserError
+from bisector.printable import clean, clean_lines
 from bisector.report.stream import silence
 from bisector.report.text import clean
 
 
+def write_document(text: str) -> None:
+    """A whole text in a format of its own (HTML, JSON, TOML, a .config): cleaned, with lines as long as they are."""
+    _write(sys.stdout, clean_lines(text))
+
+
 def write(text: str) -> None:
-    """Text as it is."""
-    _write(sys.stdout, text)
+    """Lines for people."""
+    _write(sys.stdout, _lines(text))
 
 
 def note(text: str) -> None:
     """A line for the person beside what is written, on standard error."""
-    _write(sys.stderr, f"{text}\n")
+    _write(sys.stderr, f"{_lines(text)}\n")
 
 
 def note_measurement() -> None:
@@ -35,7 +41,7 @@ def note_measurement() -> None:
 
 def write_json(document: object) -> None:
     """One document for scripts."""
-    write(json.dumps(document, indent=2) + "\n")
+    write_document(json.dumps(document, indent=2) + "\n")
 
 
 def save(path: Path, content: bytes) -> None:
@@ -54,3 +60,8 @@ def _write(stream: IO[str], text: str) -> None:
         stream.flush()
     except BrokenPipeError:
         silence(stream)
+
+
+def _lines(text: str) -> str:
+    """Every line as it may be shown: subjects, guests' and servers' words are in many of them."""
+    return "\n".join(map(clean, text.split("\n")))

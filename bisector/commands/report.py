@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
-from bisector.commands.output import write
+from bisector.commands.output import write_document
 from bisector.errors import UserError
 from bisector.publishing import paging, plotting, posting, reporting
 from bisector.record.rundir import RunDirectory
@@ -38,7 +38,7 @@ def report(arguments: argparse.Namespace) -> int:
     with Store.open(run.database, readonly=True) as store:
         text = _text(run, store, arguments.format)
     if arguments.output is None:
-        write(text)
+        write_document(text)
         return 0
     try:
         arguments.output.write_text(text, encoding="utf-8")

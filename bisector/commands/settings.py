@@ -3,7 +3,7 @@
 import argparse
 
 from bisector.commands.arguments import Verbs, add_verb
-from bisector.commands.output import write
+from bisector.commands.output import write, write_document
 from bisector.settings import options
 
 _EXAMPLES = """\
@@ -25,7 +25,7 @@ def settings(arguments: argparse.Namespace) -> int:
     """Every setting with its value and origin."""
     effective = options.load(options.flags_from(arguments), arguments.config)
     if arguments.toml:
-        write(options.to_toml(effective))
+        write_document(options.to_toml(effective))
         return 0
     rows = options.describe(effective)
     widths = [

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bisector.model import Fault, FaultKind, Stage
+from bisector.printable import clean
 
 READY_LINE = "bisector-guest: ready"
 ALIVE_LINE = "bisector-guest: alive"
@@ -71,8 +72,6 @@ _RULES: tuple[tuple[Finding, re.Pattern[str]], ...] = (
 
 # "[    1.234567] ", with CONFIG_PRINTK_CALLER also "[    T1] "
 _TIMESTAMP = re.compile(r"^(\[ *\d+\.\d+\]\s?)(\[ *[TC]\d+\]\s?)?")
-# ECMA-48 control sequences, "ESC c" (reset) and what else is not text
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-Z\\-_a-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
 # Lines that help nobody who reads a table of verdicts: firmware, decompressor, register dumps.
 _NOISE = re.compile(
@@ -196,7 +195,7 @@ def judge(line: str) -> Sighting | None:
 
 
 def _clean(raw: str) -> str:
-    return _CONTROL.sub("", raw).rstrip()
+    return clean(raw.rstrip()).rstrip()
 
 
 def _meaningful(line: str) -> bool:

@@ -85,7 +85,8 @@ def notice(envelope: Envelope, title: str, text: str) -> EmailMessage:
     letter["Subject"] = header(title)
     letter["Date"] = envelope.date
     letter["Message-ID"] = envelope.message_id
-    letter.set_content(text, charset="utf-8", cte="8bit")
+    # What failed is told in words of git, guests and mail servers.
+    letter.set_content(mail.as_lines(text.splitlines()), charset="utf-8", cte="8bit")
     return letter
 
 

@@ -6,7 +6,7 @@ tables, listings and addresses are as wide as they are.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from bisector.model import Direction, State
 from bisector.report import compare, units
@@ -52,7 +52,12 @@ def body(report: Report, envelope: Envelope) -> str:
     parts = [part for write in _PARTS if (part := list(write(report, envelope)))]
     lines = [line for part in parts for line in (*part, "")]
     signature = ("-- ", f"bisector {clean(report.tool_version)}")  # RFC 3676, 4.3: with the space
-    return "".join(f"{_bounded(line)}\n" for line in (*lines, *signature))
+    return as_lines((*lines, *signature))
+
+
+def as_lines(lines: Iterable[str]) -> str:
+    """Lines as a letter may have them: clean, and none too long for a mail server."""
+    return "".join(f"{_bounded(clean(line))}\n" for line in lines)
 
 
 def _bounded(line: str) -> str:

@@ -13,12 +13,16 @@ DEADLINE_S = 60.0
 
 @dataclass(frozen=True)
 class Node:
-    """A commit: its parents' names (none: a root), the files it writes (none: one of its own), tags on it."""
+    """A commit: its parents' names (none: a root), the files it writes (none: one of its own), tags on it.
+
+    Its subject is its name, unless it says another one.
+    """
 
     name: str
     parents: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
+    subject: str = ""
 
 
 def root(name: str) -> Node:
@@ -113,7 +117,11 @@ def _stream(nodes: Sequence[Node]) -> Iterator[str]:
 
 def _commit(node: Node, marks: Mapping[str, int], seconds: int) -> str:
     lines = ["commit refs/heads/main"] if node.parents else ["reset refs/heads/main", "commit refs/heads/main"]
-    lines += [f"mark :{marks[node.name]}", f"committer A U Thor <author@example.com> {seconds} +0000", _data(node.name)]
+    lines += [
+        f"mark :{marks[node.name]}",
+        f"committer A U Thor <author@example.com> {seconds} +0000",
+        _data(node.subject or node.name),
+    ]
     lines += [f"{word} :{marks[name]}" for word, name in zip(("from", *("merge",) * 9), node.parents, strict=False)]
     files = node.files or {f"files/{node.name[:1]}/{marks[node.name] % 50}": f"{node.name}\n"}
     lines += [f"M 100644 inline {name}\n{_data(text)}" for name, text in files.items()]
