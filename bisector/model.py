@@ -277,6 +277,27 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
+class Control:
+    """An end of the range that was measured soundly, tried again: whether a kernel known to be good still works.
+
+    It was asked because of the faults of ``trials``, by their numbers, and had to come through ``stage``. ``failed``
+    says in what it ended instead, and is empty when it came so far.
+    """
+
+    at: str
+    host: str
+    sha: str
+    stage: Stage
+    trials: tuple[int, ...]
+    failed: str = ""
+
+    @property
+    def answered(self) -> bool:
+        """Whether the host still is as good as it was."""
+        return not self.failed
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """The facts of one trial of one commit; a verdict of ours is derived from them, never stored.
 
@@ -287,6 +308,8 @@ class Trial:
 
     With ``alone`` it is a baseline: one run on that disk without a cache. It tells of the disk, not of the commit
     whose kernel was used, and no verdict is derived from it.
+
+    ``control`` is the one that was asked because of its fault, if there was one.
     """
 
     commit: Commit
@@ -303,6 +326,17 @@ class Trial:
     kind: Kind = Kind.COMMIT
     changed_by: str | None = None
     alone: Disk | None = None
+    control: Control | None = None
+
+    @property
+    def doubted(self) -> bool:
+        """Whether its fault may well be the host's: a kernel known to be good failed, too."""
+        return self.control is not None and not self.control.answered
+
+    @property
+    def vouched_for(self) -> bool:
+        """Whether its fault is the kernel's own: right then a kernel known to be good came further."""
+        return self.control is not None and self.control.answered
 
     @property
     def stopped_early(self) -> EarlyStop | None:

@@ -38,7 +38,8 @@ class TrialRequest:
 
     The first of ``compilers`` that builds it does; none means those of the settings, or the host's default.
     ``stop`` says when the run that counts may end early; None is for whole runs. With ``alone`` the stack is that disk,
-    without a cache. ``again`` tells that the commit was tried before: then the host is to be quiet first.
+    without a cache. ``again`` tells that the commit was tried before: then the host is to be quiet first. With ``anew``
+    the kernel is built whatever is known of its build. It goes no further than ``through``.
     """
 
     n: int
@@ -48,6 +49,8 @@ class TrialRequest:
     stop: StopRule | None = None
     alone: Disk | None = None
     again: bool = False
+    anew: bool = False
+    through: Stage = Stage.DONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class _Course:
         """Walk the path to its end, or until a fault is raised."""
         self.kernel = self.build()
         self.same_kernel_as = self.request.measured_kernels.get(self.kernel.content_sha256)
-        if self.same_kernel_as is None:
+        if self.same_kernel_as is None and self.request.through is not Stage.BUILD:
             self._measure(self.kernel)
         self.stage = Stage.DONE
 
@@ -123,12 +126,13 @@ class _Course:
     def _kernel_by(self, compiler: Compiler) -> Kernel:
         bench, commit = self.bench, self.request.commit
         builder = bench.builder.using(compiler)
-        # The commit's own kernel, or that of a commit with the same sources, from an earlier build.
-        kept = builder.find(commit.tree) or builder.find_alike(commit.tree, bench.source.trees)
-        if kept is not None:
-            shutil.copy(kept.config, self.logs / "kernel.config")
-            return kept
-        builder.recall_failure(commit.tree, self.logs)
+        if not self.request.anew:
+            # The commit's own kernel, or that of a commit with the same sources, from an earlier build.
+            kept = builder.find(commit.tree) or builder.find_alike(commit.tree, bench.source.trees)
+            if kept is not None:
+                shutil.copy(kept.config, self.logs / "kernel.config")
+                return kept
+            builder.recall_failure(commit.tree, self.logs)
         with self._part("build_s"):
             self._enter(Stage.CHECKOUT)
             source = bench.source.checkout(commit)
@@ -138,15 +142,19 @@ class _Course:
     def _measure(self, kernel: Kernel) -> None:
         bench, settings = self.bench, self.bench.settings
         deadline = Deadline(f"the end of trial {self.request.n}", settings.machine.trial_deadline_s)
+        self._enter(Stage.BOOT)
         with bench.machines.prepared(f"{self.request.n}", kernel, self.logs) as machine:
             (self.logs / "host.json").write_text(json.dumps(machine.facts(), indent=1) + "\n", encoding="utf-8")
-            self._enter(Stage.BOOT)
             with self._part("boot_s"):
                 machine.boot()
+            if self.request.through is Stage.BOOT:
+                return
             with machine.blamed(Stage.STORAGE):
                 self._enter(Stage.STORAGE)
                 with self._part("storage_s"):
                     stack = self._lay_out(machine)
+            if self.request.through is Stage.STORAGE:
+                return
             with machine.blamed(Stage.WORKLOAD), self._part("workload_s"):
                 for name in STACKS[self._storage.stack].runs:
                     self.runs.append(self._run(machine, stack, name, deadline))
@@ -219,6 +227,17 @@ def run_trial(bench: Bench, request: TrialRequest, logs: Path) -> Trial:
     except KernelFault as error:
         return course.facts(error.fault)
     return course.facts()
+
+
+def try_control(
+    bench: Bench, commit: Commit, compilers: tuple[Compiler, ...], through: Stage, logs: Path
+) -> Fault | None:
+    """Whether a commit that was measured before comes through a stage now; else why not. Raises as :func:`run_trial`.
+
+    Where that is the build the kernel is built anew, in the build directory of all; else it is from the cache.
+    """
+    request = TrialRequest(0, commit, {}, compilers, anew=through is Stage.BUILD, through=through)
+    return run_trial(bench, request, logs).fault
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from bisector.analysis.early_stop import StopRule
 from bisector.bisection.attempts import RetryPolicy
-from bisector.errors import AttemptFailed
+from bisector.errors import AttemptFailed, TrialRefused
 from bisector.figures import Contention, EarlyStop, StopReason
 from bisector.history.ranges import Range
 from bisector.history.repository import Repository
@@ -69,10 +69,12 @@ class FakeEngine:
     """An engine whose commits are fast when ``is_new`` says so, as are ends that have the commit called ``culprit``.
 
     ``faults`` are a kernel's own, at every trial of it; ``infra`` and ``busy`` say how many of the
-    first attempts at a commit fail by our fault, or on a contended host. ``content`` gives equal
-    kernels the same text. ``wrong`` says how many of the first measurements of a commit show the other side,
-    ``changed_fault`` what every end without a commit ends in. At the trial number ``kill_at`` the process
-    dies, or at a build that is only tried; ``does_not_build`` says what those end with, ``built_by``
+    first attempts at a commit fail by our fault, or on a contended host, ``refused`` how many of them find the input at
+    fault. ``broken`` is what a control through each stage ends in; each one is in ``controls``, and at the
+    ``kill_at_control``th one the process dies. ``anew`` are commits whose known builds were not to be believed.
+    ``content`` gives equal kernels the same text. ``wrong`` says how many of the first measurements of a commit show
+    the other side, ``changed_fault`` what every end without a commit ends in. At the trial number ``kill_at`` the
+    process dies, or at a build that is only tried; ``does_not_build`` says what those end with, ``built_by``
     which compilers were given. With ``stops_early`` it ends the runs that may be; those of the ``misleading``
     on the wrong side. ``iops`` are figures of their own. A disk alone is a commit called ``ssd`` or ``hdd``.
     """
@@ -85,6 +87,11 @@ class FakeEngine:
     culprit: str = ""
     changed_fault: Fault | None = None
     wrong: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, int] = field(default_factory=dict)
+    broken: Mapping[Stage, Fault | Exception] = field(default_factory=dict)
+    controls: list[tuple[str, Stage]] = field(default_factory=list)
+    anew: list[str] = field(default_factory=list)
+    kill_at_control: int | None = None
     kill_at: int | None = None
     kill_at_try: int | None = None
     installed: tuple[Compiler, ...] = (GCC,)
@@ -101,6 +108,15 @@ class FakeEngine:
     waited: list[tuple[str, bool]] = field(default_factory=list)
     attempts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
+    def control(self, commit: Commit, compilers: tuple[Compiler, ...], through: Stage) -> Fault | None:
+        self.controls.append((commit.sha, through))
+        if len(self.controls) == self.kill_at_control:
+            raise Killed
+        answer = self.broken.get(through)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
     def compilers(self) -> tuple[Compiler, ...]:
         return self.installed
 
@@ -114,6 +130,7 @@ class FakeEngine:
         commit = request.commit
         self.built_by[commit.sha] = request.compilers
         self.waited.append((commit.sha, request.again))
+        self.anew += [commit.sha] if request.anew else []
         if request.alone is not None:
             commit = replace(commit, sha=request.alone.value, subject="")
         if request.n == self.kill_at:
@@ -121,7 +138,11 @@ class FakeEngine:
         self.attempts[commit.sha] += 1
         attempt = self.attempts[commit.sha]
         if attempt <= self.infra.get(commit.sha, 0):
-            raise AttemptFailed("the network went away", "", Stage.BOOT, "host (cpu)")
+            facts = replace(trial(commit), stage=Stage.BOOT, runs=())
+            raise AttemptFailed("the network went away", "", Stage.BOOT, "host (cpu)", facts)
+        if attempt <= self.refused.get(commit.sha, 0):
+            facts = replace(trial(commit), stage=Stage.WORKLOAD, runs=())
+            raise TrialRefused("the guest's root disk is full", "the image needs some free space", facts)
         content = self.content.get(commit.sha, commit.sha)
         if (other := request.measured_kernels.get(content)) is not None:
             return trial(commit, content=content, same_as=other)

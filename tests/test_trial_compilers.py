@@ -17,7 +17,7 @@ from bisector.kernel import toolchain
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
 from bisector.machine.vm import VirtualMachines
-from bisector.model import Commit, Compiler, FaultKind
+from bisector.model import Commit, Compiler, FaultKind, Stage
 from bisector.settings import options
 from bisector.trial import Bench, TrialRequest, _Course
 from tests.kernel.fake_tree import FRAGMENT, copy_to
@@ -110,3 +110,40 @@ def test_a_compiler_that_changes_under_way_builds_nothing(shop: Shop) -> None:
     shop.compiler("cc", "cc 12.3")
     with pytest.raises(UserError, match=r"it was cc 12\.2, .*, and is cc 12\.3, "):
         shop.course(compiler).build()
+
+
+def test_an_end_is_built_anew_whatever_is_kept(shop: Shop) -> None:
+    compiler = shop.compiler("cc", "cc 12.2")
+    shop.course(compiler).build()
+    logs = shop.path / "run/controls" / f"build-{shop.commit.short}"
+    assert shop.engine.control(shop.commit, (compiler,), Stage.BUILD) is None
+    assert "Entering directory" in (logs / "build.log").read_text()  # a kernel of the cache has no log
+
+
+def test_a_host_that_builds_no_more_is_told_and_its_build_directory_is_not_used_again(shop: Shop) -> None:
+    compiler = shop.compiler("cc", "cc 12.2")
+    shop.course(compiler).build()
+    shop.compiler("cc", "cc 12.2", "dcache")  # the same by its version, and it fails
+    for built in shop.engine.bench.build_dir.rglob("dcache.o"):  # as after a commit that changed it
+        built.unlink()
+    fault = shop.engine.control(shop.commit, (compiler,), Stage.BUILD)
+    assert fault is not None
+    assert (fault.kind, "cc is too new" in fault.reason) == (FaultKind.BUILD_ERROR, True)
+    assert not shop.engine.bench.build_dir.exists()
+    shop.compiler("cc", "cc 12.2")
+    assert shop.engine.control(shop.commit, (compiler,), Stage.BUILD) is None
+
+
+def test_a_known_failure_is_not_believed_where_it_is_doubted(shop: Shop) -> None:
+    compiler = shop.compiler("cc", "cc 12.2", "dcache")
+    with pytest.raises(KernelFault) as caught:
+        shop.course(compiler).build()
+    shop.compiler("cc", "cc 12.2")
+    course = shop.course(compiler)
+    if not caught.value.cached:
+        with pytest.raises(KernelFault) as known:
+            course.build()
+        assert known.value.cached
+    course.request = replace(course.request, anew=True)
+    assert not course.build().cached
+    assert shop.course(compiler).build().cached

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from bisector.errors import AttemptFailed, InfraError, TrialRefused, UserError
+from bisector.errors import AttemptFailed, InfraError, KernelFault, TrialRefused, UserError
 from bisector.fleet.local import LocalEngine
 from bisector.hostfiles import our_files
 from bisector.machine.guest import GuestLost
-from bisector.model import Kernel, Stage
+from bisector.model import FaultKind, Kernel, Stage
 from bisector.settings import options
 from bisector.trial import Bench, TrialRequest
 from tests import examples, fakes
@@ -37,12 +37,14 @@ class Keeper:
 
 @dataclass
 class Machines:
-    """Guests that end as ``at_boot`` does."""
+    """Guests that end as ``at_boot`` does; ``boots`` counts them."""
 
     at_boot: Callable[[], None]
+    boots: int = 0
 
     @contextmanager
     def prepared(self, name: str, kernel: Kernel, logs: Path) -> Iterator["Machines"]:
+        self.boots += 1
         (logs / "console.log").write_text("bisector-guest: ready\n", encoding="utf-8")
         yield self
 
@@ -133,3 +135,36 @@ def test_a_real_full_disk(tmp_path: Path) -> None:
     with pytest.raises(InfraError, match="No space left on device") as caught, our_files(tmp_path):
         Path("/dev/full").write_text("x", encoding="utf-8")
     assert caught.value.hint == f"make room: df -h {tmp_path}"
+
+
+# A sound end tried again
+
+
+def test_an_end_that_boots_again_goes_no_further(tmp_path: Path, config: Path) -> None:
+    again = engine(tmp_path, config)
+    assert again.control(examples.commit(7), (), Stage.BOOT) is None
+    assert cast("Machines", again.bench.machines).boots == 1
+    assert (tmp_path / "controls/boot-000000000000/console.log").exists()
+    assert not (tmp_path / "trials").exists()
+
+
+def test_an_end_that_panics_now_says_how(tmp_path: Path, config: Path) -> None:
+    panic = KernelFault(Stage.BOOT, FaultKind.PANIC, "VFS: Unable to mount root fs")
+    assert engine(tmp_path, config, raising(panic)).control(examples.commit(7), (), Stage.BOOT) == panic.fault
+
+
+def test_a_guest_that_cannot_even_be_prepared_failed_at_boot(tmp_path: Path, config: Path) -> None:
+    """The kernel is there by then: a sound end need not be built anew to tell."""
+    machines = Machines(lambda: None)
+    unprepared = engine(tmp_path, config)
+    unprepared = LocalEngine(replace(unprepared.bench, machines=cast("Any", machines)))
+
+    @contextmanager
+    def full(name: str, kernel: Kernel, logs: Path) -> Iterator[Machines]:
+        raise OSError(errno.ENOSPC, "No space left on device", "ssd.img")
+        yield machines
+
+    machines.prepared = full  # type: ignore[method-assign]
+    with pytest.raises(AttemptFailed) as caught:
+        unprepared.measure(REQUEST)
+    assert caught.value.stage is Stage.BOOT

@@ -42,6 +42,7 @@ PLAIN = (
     model.Taken("/runs/one", 3),
     model.Mattering(14565, frozenset(("a" * 40,))),
     model.NotChanged(model.Kind.PICKED, "a" * 40, "b" * 40, "conflict in drivers/md/dm.c"),
+    model.Control("2026-03-01T10:00:00+00:00", "box", "a" * 40, Stage.BOOT, (4, 5), "panic: VFS"),
     model.Compiler("gcc", "gcc 12.2.0, GNU ld 2.40"),
     trial.TrialRequest(3, COMMIT, {"c8": "8" * 40}, stop=StopRule(1_363.0, 40.0, 20.5)),
 )

@@ -3,6 +3,8 @@
 A fault of the kernel's own is believed at once where it cannot be chance (it does not compile, which the
 builder has seen twice where the host may be to blame), and on the second time where it can (a build that
 was not done in time, a hang, a panic, a command that failed): a loaded host can make a deadline expire.
+It is believed at once, too, when a kernel known to be good was tried right after it and came further, and
+not at all when that one failed (:mod:`bisector.analysis.controls`).
 Weak evidence is measured again up to a limit, then the commit is skipped. A whole run counts before one
 that was stopped early, whatever that said.
 """
@@ -66,12 +68,14 @@ Settlement = Measured | Untestable | Again
 
 
 def settle(evidence: Sequence[Evidence], max_repeats: int) -> Settlement:
-    """What all trials of one commit, in the order of measuring, amount to."""
+    """What all trials of one commit, in the order of measuring, amount to; those whose fault is doubted, to nothing."""
+    evidence = [one for one in evidence if not one.trial.doubted]
     for one in sorted(evidence, key=lambda one: one.trial.stopped_early is not None):
         if one.sound:
             return Measured(one.trial)
     faults = [one.trial.fault for one in evidence if one.trial.fault is not None]
-    if faults and (faults[-1].kind.of_compiling or len(faults) >= _FAULTS_BELIEVED):
+    vouched_for = any(one.trial.vouched_for for one in evidence)
+    if faults and (vouched_for or faults[-1].kind.of_compiling or len(faults) >= _FAULTS_BELIEVED):
         return Untestable(faults[-1].sentence)
     weak = [one for one in evidence if one.weak]
     if len(weak) > max_repeats:
@@ -88,5 +92,6 @@ def lacks_whole_run(evidence: Sequence[Evidence], max_repeats: int) -> bool:
     One that ends weak or with a fault is tried again as often as any.
     """
     counts = settle(evidence, max_repeats)
-    whole = sum(one.trial.stopped_early is None and not one.forgiven for one in evidence)
+    counted = (one for one in evidence if not (one.forgiven or one.trial.doubted))
+    whole = sum(one.trial.stopped_early is None for one in counted)
     return isinstance(counts, Measured) and counts.trial.stopped_early is not None and whole <= max_repeats

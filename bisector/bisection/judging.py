@@ -239,6 +239,8 @@ class Judging:
             verdict = other.verdict if other is not None else Verdict.WEAK
             return Judgement(verdict, trial.sameness)
         evidence = self._evidence(trial)
+        if trial.doubted and trial.fault is not None:
+            return Judgement(Verdict.WEAK, f"doubted, a sound end failed, too: {trial.fault.sentence}")
         if evidence.trial.fault is not None:
             return Judgement(Verdict.SKIP, evidence.trial.fault.sentence)
         if evidence.weaknesses:

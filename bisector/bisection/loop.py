@@ -4,15 +4,17 @@ One thread owns the state, and the state is the store's facts: after every trial
 derived again from them. Killed at any moment, the next process does the same with the same facts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from bisector.analysis.controls import Due, after_a_row, before_an_answer
 from bisector.analysis.settle import Again, Measured, Untestable
 from bisector.bisection.attempts import RETRIES, Attempts, RetryPolicy
 from bisector.bisection.baselines import Baselines
-from bisector.bisection.judging import Judging
+from bisector.bisection.controlling import Controls
+from bisector.bisection.judging import Judging, Numbered
 from bisector.bisection.settling import CompilerChoice
 from bisector.bisection.stopping import stop_rule
 from bisector.errors import AttemptFailed, BisectorError, EndsDoNotReproduce, InfraError, TrialRefused
@@ -23,7 +25,7 @@ from bisector.history.ground import Ground
 from bisector.history.ranges import Range
 from bisector.history.repository import Repository
 from bisector.history.undo import CannotBeHad, changed_end
-from bisector.model import Commit, Kind, NotChanged, Strategy, Trial, Verdict
+from bisector.model import Commit, Control, Kind, NotChanged, Strategy, Trial, Verdict
 from bisector.record.store import Store
 from bisector.settings import Settings
 from bisector.strategy.by_bayes import ByBayes
@@ -81,12 +83,15 @@ class Bisection:
         self.prepare()
         searcher = _SEARCHERS[self.settings.bisect.strategy](self)
         searcher.begin()
+        self._make_sure(after_a_row)
         while not isinstance(step := self._next(searcher), Outcome):
             match step:
                 case Measure(commit=commit, purpose=purpose, outlook=outlook, whole=whole):
                     self._measure(commit, purpose, outlook, whole=whole)
                 case MeasureChanged():
                     self._measure_changed(step)
+            self._make_sure(after_a_row)
+        self._make_sure(before_an_answer)
         if self.settings.bisect.baselines:
             # Last, so that nothing that fails or ends here can cost an answer.
             Baselines(self.wanted.new, self.settings, self.store, self.engine, self._attempts).measure()
@@ -115,6 +120,22 @@ class Bisection:
         new.write_text(searcher.log(), encoding="utf-8")
         new.replace(self.run_dir / GIT_LOG)
         return step
+
+    def _make_sure(
+        self, due: Callable[[Sequence[Numbered], Collection[str], Callable[[str], bool]], Due | None]
+    ) -> None:
+        """Try a sound end again as long as that is due: what it was asked about is not asked again."""
+        ends = {end.sha for end in self._ends}
+        while (one := due(self.judging.trials, ends, self._is_skipped)) is not None:
+            self._controls.make(one)
+
+    def _is_skipped(self, sha: str) -> bool:
+        return isinstance(self.judging.settlement(sha), Untestable)
+
+    @property
+    def _controls(self) -> Controls:
+        terms = self.settings.bisect.terms
+        return Controls(self.wanted.new, terms.new, self.engine, self.store, self._attempts)
 
     def _measure_ends(self) -> None:
         terms = self.settings.bisect.terms
@@ -202,17 +223,27 @@ class Bisection:
         again = self._was_tried(commit)
         others = judging.whole_kernels if whole else judging.measured_kernels
         stop = None if whole else stop_rule(judging, self.run_dir)
-        compilers = self.store.compilers()
-        request = TrialRequest(self.store.next_n, commit, {} if known else others, compilers, stop, again=again)
+        n, compilers = self.store.next_n, self.store.compilers()
+        # What is known of a build that is doubted is not believed either.
+        anew = any(one.doubted and one.kernel is None for _, one in judging.trials if one.commit.sha == commit.sha)
+        request = TrialRequest(n, commit, {} if known else others, compilers, stop, again=again, anew=anew)
         try:
-            trial = self._attempts.at(commit, partial(self.engine.measure, request))
+            trial, control = self._tried(request)
         except (AttemptFailed, TrialRefused) as error:
             if kind is Kind.COMMIT and commit not in self._ends:
                 error.skippable = commit.sha
             raise
-        n = self.store.add_trial(replace(trial, kind=kind, changed_by=changed_by))
+        trial = replace(trial, kind=kind, changed_by=changed_by)
+        n = self.store.add_trial(trial) if control is None else self.store.add_blamed(trial, control)
         judged = next(one for one in self.judging.judged_trials() if one[0] == n)
         self.tell(TrialJudged(n, judged[1], judged[2].verdict, judged[2].why))
+
+    def _tried(self, request: TrialRequest) -> tuple[Trial, Control | None]:
+        """The facts of a trial; what presents as ours can be a commit's doing once there are sound ends to tell."""
+        attempt = partial(self.engine.measure, request)
+        if request.commit in self._ends or self.judging.threshold() is None:
+            return self._attempts.at(request.commit, attempt), None
+        return self._controls.measured(request.commit, attempt)
 
     def _plan(self, judging: Judging, commit: Commit, purpose: str, outlook: Outlook) -> None:
         again = judging.since(commit.sha)

@@ -26,8 +26,8 @@ def next_step(run: RunDirectory, store: Store) -> Asked:
         raise UserError(f"{run.path} is still running", _RUNNING)
     if asked.repository is None:
         raise UserError(f"{run.path} was imported, and has no repository to build from", "bisector start OLD NEW")
-    # An end without a commit, or with it, is that of this run alone.
-    trials = tuple((n, trial) for n, trial in store.trials() if trial.is_of_commit)
+    # An end without a commit, or with it, is that of this run alone; so is what makes a fault doubted.
+    trials = tuple((n, trial) for n, trial in store.trials() if trial.is_of_commit and not trial.doubted)
     judging = Judging(options.from_json(asked.settings), trials, asked.old_sha, asked.new_sha)
     lines_iops = judging.other_lines_iops
     if not lines_iops:

@@ -79,6 +79,7 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
         levels=tuple(LevelView(one.from_iops, one.to_iops, one.trials) for one in judging.levels),
         other_steps_iops=others,
         baselines=tuple(trial for _, trial in store.baselines()),
+        controls=store.controls(),
         next_step_command=next_step_command(run.path) if others and state in _ENDED else "",
     )
 

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from bisector.model import Commit, Compiler, Fault, Trial
+from bisector.model import Commit, Compiler, Fault, Stage, Trial
 from bisector.trial import TrialRequest
 
 
@@ -14,6 +14,13 @@ class Engine(Protocol):
 
         A kernel that cannot be judged is a fact (``Trial.fault``). Raises ``AttemptFailed`` for a
         fault of ours or the host's, ``UserError`` for input that no commit can be measured with.
+        """
+        ...
+
+    def control(self, commit: Commit, compilers: tuple[Compiler, ...], through: Stage) -> Fault | None:
+        """Whether a commit that was measured before comes through a stage now, or why not. Raises as :meth:`measure`.
+
+        Through :attr:`Stage.BUILD` its kernel is built anew; further on it is the one that is kept.
         """
         ...
 

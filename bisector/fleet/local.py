@@ -22,7 +22,7 @@ from bisector.machine.vm import VirtualMachines, guest_image
 from bisector.model import Commit, Compiler, Fault, Stage, Trial
 from bisector.record.artifacts import collect, trial_directory
 from bisector.settings import KernelSettings, Settings
-from bisector.trial import Bench, TrialRequest, run_trial, try_build
+from bisector.trial import Bench, TrialRequest, run_trial, try_build, try_control
 
 KEPT_KERNELS_BYTES = 10 << 30  # about 3,000 kernels of the small configuration
 
@@ -51,6 +51,20 @@ class LocalEngine:
                 raise
             return dataclasses.replace(trial, artifacts=collect(logs, run_dir))
 
+    def control(self, commit: Commit, compilers: tuple[Compiler, ...], through: Stage) -> Fault | None:
+        """What an end does now; its logs stay in the run directory.
+
+        It is built in the directory in which the commits failed: make compiles what they changed, and what failed to
+        compile. A directory in which it builds no more is removed, since it may be what is damaged: half an object that
+        a power failure left is enough.
+        """
+        logs = self._logs("controls", f"{through}-{commit.short}")
+        with self._alone(), _as_attempt(self.bench.run_dir):
+            fault = try_control(self.bench, commit, compilers, through, logs)
+            if fault is not None and through is Stage.BUILD:
+                shutil.rmtree(self.bench.build_dir)
+        return fault
+
     @contextmanager
     def _alone(self, *, again: bool = False) -> Iterator[None]:
         with hostlock.measuring(self.bench.run_dir, self._note):
@@ -67,11 +81,17 @@ class LocalEngine:
 
     def try_build(self, commit: Commit, compiler: Compiler) -> Fault | None:
         """A build alone; its log stays in the run directory."""
-        logs = self.bench.run_dir / "compilers" / f"{_file_name(compiler.command)}-{commit.short}"
+        logs = self._logs("compilers", f"{_file_name(compiler.command)}-{commit.short}")
         with self._alone(), _as_attempt(self.bench.run_dir):
+            return try_build(self.bench, commit, compiler, logs)
+
+    def _logs(self, what: str, name: str) -> Path:
+        """An empty directory for the logs of what is no trial; those of the time before are gone."""
+        logs = self.bench.run_dir / what / name
+        with _as_attempt(self.bench.run_dir):
             shutil.rmtree(logs, ignore_errors=True)
             logs.mkdir(parents=True)
-            return try_build(self.bench, commit, compiler, logs)
+        return logs
 
 
 @contextmanager

@@ -118,6 +118,7 @@ _CODECS: dict[Any, tuple[Callable[[Any], Value], Callable[[Any], Any]]] = {
     bool: (int, bool),
     Path: (str, Path),
     Path | None: (_text_or_none, lambda text: None if text is None else Path(text)),
+    tuple[int, ...]: (json.dumps, lambda text: tuple(json.loads(text))),
     tuple[str, ...]: (_words, lambda text: tuple(json.loads(text))),
     tuple[tuple[str, float], ...]: (_pairs, _to_pairs),
     tuple[tuple[float, float], ...]: (_pairs, _to_pairs),

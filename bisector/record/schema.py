@@ -22,7 +22,7 @@ class Schema:
 
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 12
+VERSION = 13
 _RELEVANCE = """CREATE TABLE relevance (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     commits INTEGER NOT NULL,
@@ -100,6 +100,15 @@ _SKIPS = """CREATE TABLE skips (
     at TEXT NOT NULL,
     sha TEXT NOT NULL
 ) STRICT"""
+_CONTROLS = """CREATE TABLE controls (
+    id INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    host TEXT NOT NULL,
+    sha TEXT NOT NULL,
+    stage TEXT NOT NULL,
+    trials TEXT NOT NULL,
+    failed TEXT NOT NULL
+) STRICT"""
 _CPU_COLUMNS = {
     "user_percent": "REAL",
     "system_percent": "REAL",
@@ -171,6 +180,7 @@ UPGRADES = {
     "ALTER TABLE trials ADD COLUMN changed_by TEXT",
     10: "ALTER TABLE trials ADD COLUMN alone TEXT",
     11: _SKIPS,
+    12: _CONTROLS,
 }
 
 TABLES = f"""
@@ -197,6 +207,8 @@ TABLES = f"""
 {_NOT_CHANGED};
 
 {_SKIPS};
+
+{_CONTROLS};
 
 CREATE TABLE bisection (
     id INTEGER PRIMARY KEY CHECK (id = 1),

@@ -15,6 +15,7 @@ from bisector.model import (
     Artifact,
     Commit,
     Compiler,
+    Control,
     Fault,
     Kernel,
     Mattering,
@@ -106,6 +107,23 @@ class Store:
         with self.database.transaction():
             return tuple(_add_trial(self.database, trial) for trial in trials)
 
+    def add_blamed(self, trial: Trial, control: Control) -> int:
+        """Record a trial whose fault is the kernel's because ``control`` answered, and that control; its number."""
+        with self.database.transaction():
+            n = _add_trial(self.database, trial)
+            self.database.insert("controls", columns(replace(control, trials=(n,))))
+        return n
+
+    def add_control(self, control: Control) -> None:
+        """Record how a sound end fared when it was tried again."""
+        with self.database.transaction():
+            self.database.insert("controls", columns(control))
+
+    def controls(self) -> tuple[Control, ...]:
+        """Every time that a sound end was tried again, oldest first."""
+        rows = self.database.select("controls", "id") if self.database.has("controls") else []
+        return tuple(build(Control, row) for row in rows)
+
     def trials(self) -> tuple[Numbered, ...]:
         """Every trial of a commit with its number, equal to what was added, as of one moment.
 
@@ -137,6 +155,8 @@ class Store:
             faults, kernels = self.database.grouped("faults", "trial"), self.database.grouped("kernels", "trial")
             artifacts, origins = self.database.grouped("artifacts", "trial"), self.database.grouped("origins", "trial")
             runs = self._runs()
+            controls = self.controls()
+        asked = {n: control for control in controls for n in control.trials}
         return tuple(
             (
                 row["n"],
@@ -150,6 +170,7 @@ class Store:
                     artifacts=tuple(build(Artifact, one) for one in artifacts[row["n"]]),
                     runs=tuple(runs[row["n"]]),
                     origin=next((build(Origin, one) for one in origins[row["n"]]), None),
+                    control=asked.get(row["n"]),
                 ),
             )
             for row in trials

@@ -42,6 +42,9 @@ with zone. Strings are as git, the kernel and fio gave them (not cleaned for a t
                        ``ssd`` or ``hdd``, under the same job and the kernel of ``sha``; ``run`` and the others are
                        as in ``trials``; it says nothing of a commit
 ``infra_faults``       ``[{at, sha, host, message}]``: trouble of ours, never a verdict
+``controls``           ``[{at, host, sha, stage, trials, failed}]``: an end that was tried again because of the
+                       faults of some trials, by their numbers, and had to come through the stage; ``failed`` is
+                       empty when it did, and else those faults are doubted
 ``started_at``         time; ``ended_at`` is ``null`` while it runs
 ``run_dir``, ``log``   paths; ``log`` is ``null`` when there is none
 ``resume_command``     what to type to go on, or ``null``
@@ -72,6 +75,7 @@ Each trial:
 ``same_kernel_as``       sha of the commit whose equal kernel was measured instead, or ``null``
 ``same_sources``         whether nothing was even built, because no build input differs from that of another commit
 ``taken_from``           ``{run_dir, n}`` of the run that measured it, or ``null``: it was this one
+``doubted``              whether its fault may be the host's, because an end that worked before failed, too
 ``artifacts``            ``[{name, path, sha256, size_bytes}]``; paths are relative to ``run_dir``
 ``host``, ``started_at`` where and when
 ``origin``               ``null``, or of an imported trial ``{tool, kernel, verdict}``: with what and on what kernel
@@ -85,7 +89,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bisector.figures import CacheStatus, Run
-from bisector.model import Commit, Direction, Kind, Relevance, State, Strategy, Taken, Terms, Timings, Trial, Verdict
+from bisector.model import (
+    Commit,
+    Control,
+    Direction,
+    Kind,
+    Relevance,
+    State,
+    Strategy,
+    Taken,
+    Terms,
+    Timings,
+    Trial,
+    Verdict,
+)
 
 SCHEMA = 1
 
@@ -206,6 +223,7 @@ class BisectionView:
     other_steps_iops: tuple[float, ...] = ()
     next_step_command: str = ""
     baselines: tuple[Trial, ...] = ()
+    controls: tuple[Control, ...] = ()
 
     @property
     def taken_over(self) -> int:
@@ -262,6 +280,7 @@ def to_json(view: BisectionView) -> dict[str, object]:
         "trials": [trial_to_json(trial, view.terms, view.belief) for trial in view.trials],
         "baselines": [_baseline(trial) for trial in view.baselines],
         "infra_faults": [asdict(fault) for fault in view.infra_faults],
+        "controls": [asdict(control) for control in view.controls],
         "started_at": view.started_at,
         "ended_at": view.ended_at,
         "run_dir": view.run_dir,
@@ -319,6 +338,7 @@ def trial_to_json(view: TrialView, terms: Terms, belief: BeliefView | None = Non
         "probability": belief.probability_new.get(trial.commit.sha) if belief else None,
         "same_kernel_as": trial.same_kernel_as,
         "same_sources": trial.same_sources,
+        "doubted": trial.doubted,
         "artifacts": [asdict(artifact) for artifact in trial.artifacts],
         "host": trial.host,
         "started_at": trial.started_at,

@@ -185,6 +185,18 @@ def _infra(view: BisectionView, width: int) -> list[Line]:
     return _labelled("our faults", _listed(texts), width, Role.WEAK)
 
 
+def _controls(view: BisectionView, width: int) -> list[Line]:
+    """How often an end that was measured before was tried again because of faults, and how it fared."""
+    lines: list[Line] = []
+    if answered := sum(control.answered for control in view.controls):
+        times = "once" if answered == 1 else f"{answered} times"
+        lines += _labelled(
+            "controls", _sentences(f"an end was tried again {times} after faults, and worked", width), width
+        )
+    failed = [f"{one.sha[:12]} failed at stage {one.stage}: {clean(one.failed)}" for one in view.controls if one.failed]
+    return [*lines, *_labelled("doubts", _listed(failed), width, Role.WEAK)]
+
+
 def _directory(view: BisectionView, width: int) -> list[Line]:
     return _labelled("record", [view.run_dir], width)
 
@@ -204,6 +216,7 @@ _CIRCUMSTANCES = (
     _host,
     _origin,
     _infra,
+    _controls,
     _directory,
 )
 

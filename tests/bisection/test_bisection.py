@@ -231,7 +231,7 @@ def test_a_reading_that_moves_the_line_turns_earlier_verdicts_round(line: Lab) -
 
 def test_lasting_infra_fault_stops_and_says_nothing_of_the_commit(line: Lab) -> None:
     with pytest.raises(InfraError, match="network went away"):
-        line.bisect(line.engine("c7", infra={"c8": 99}))
+        line.bisect(line.engine("c7", infra={"c8": 99}, broken={Stage.BOOT: InfraError("the network went away")}))
     assert line.shas["c8"] not in {trial.commit.sha for trial in line.trials()}
     assert line.found(line.bisect(line.engine("c7"))) == "c7"
 

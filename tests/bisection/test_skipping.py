@@ -28,7 +28,8 @@ def give_up(lab: Lab, *names: str) -> None:
 
 
 def test_the_commit_that_stops_a_run_is_named_and_can_be_left_out(line: Lab) -> None:
-    stuck = line.engine("c3", infra={f"c{n}": 99 for n in range(7, 10)})
+    broken = {"boot": AttemptFailed("the network went away")}
+    stuck = line.engine("c3", infra={f"c{n}": 99 for n in range(7, 10)}, broken=broken)
     with pytest.raises(AttemptFailed, match="network went away") as caught:
         line.bisect(stuck)
     assert line.names[caught.value.skippable] in ("c7", "c8", "c9")

@@ -19,7 +19,19 @@ from hypothesis import strategies as st
 from bisector.bisection.compilers import BuildTry
 from bisector.errors import InfraError, UserError
 from bisector.figures import JobFigures, Run
-from bisector.model import Compiler, Disk, Fault, FaultKind, Kind, Mattering, NotChanged, Relevance, Stage, State
+from bisector.model import (
+    Compiler,
+    Control,
+    Disk,
+    Fault,
+    FaultKind,
+    Kind,
+    Mattering,
+    NotChanged,
+    Relevance,
+    Stage,
+    State,
+)
 from bisector.record import schema
 from bisector.record.database import DATABASE
 from bisector.record.mails import Mail, Mails, Outcome
@@ -158,6 +170,29 @@ def test_ends_that_cannot_be_had_come_back_in_order(store: Store) -> None:
     assert store.not_changed() == rows
 
 
+def test_a_control_comes_back_with_the_trials_that_it_was_asked_about(store: Store) -> None:
+    for number in (2, 3, 4):
+        store.add_trial(examples.faulty(number))
+    failed = Control("2026-11-21T04:00:00+00:00", "box", "b" * 40, Stage.BUILD, (1, 2), "build error: gelf.h")
+    assert not any(trial.doubted or trial.vouched_for for _, trial in store.trials())
+    store.add_control(failed)
+    answered = replace(failed, failed="", stage=Stage.BOOT, trials=())
+    assert store.add_blamed(examples.faulty(5), answered) == 4
+    assert store.controls() == (failed, replace(answered, trials=(4,)))
+    trials = dict(store.trials())
+    assert [trials[n].control for n in (1, 2, 3, 4)] == [failed, failed, None, replace(answered, trials=(4,))]
+    assert [n for n, trial in trials.items() if trial.doubted] == [1, 2]
+    assert [n for n, trial in trials.items() if trial.vouched_for] == [4]
+
+
+def test_a_trial_that_is_blamed_is_there_with_its_control_or_not_at_all(store: Store) -> None:
+    control = Control("now", "box", "b" * 40, Stage.BOOT, (), "")
+    store.database.connection.execute("DROP TABLE controls")
+    with pytest.raises(sqlite3.OperationalError):
+        store.add_blamed(examples.faulty(2), control)
+    assert store.trials() == ()
+
+
 def test_a_trial_of_a_changed_end_says_so(store: Store) -> None:
     made = replace(examples.measured(1), kind=Kind.REVERTED, changed_by="d" * 40)
     store.add_trial(made)
@@ -244,7 +279,7 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
     store.database.connection.execute("ALTER TABLE faults DROP COLUMN cached")
     _before_imports(store)
     later_tables = ("mail_events", "mails", "relevance", "compilers", "build_tries", "early_stops", "taken")
-    for later in (*later_tables, "mattering", "not_changed", "skips"):
+    for later in (*later_tables, "mattering", "not_changed", "skips", "controls"):
         store.database.connection.execute(f"DROP TABLE {later}")
     for column in ("kind", "changed_by", "alone"):
         store.database.connection.execute(f"ALTER TABLE trials DROP COLUMN {column}")
@@ -257,6 +292,7 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
         assert Mails(reader.database).all() == ()
         assert (reader.taken(), reader.baselines()) == ({}, ())
         assert reader.bisection() == examples.bisection()
+        assert reader.controls() == ()
     known = replace(trials[1], fault=Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1: error: no", (), cached=True))
     with Store.open(store.path) as writer:
         added = (known, measured, examples.stopped(5))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from bisector.events import Event, IopsSample, Note, Planned, StageStarted, TrialJudged
 from bisector.model import (
     Commit,
+    Control,
     Direction,
     Fault,
     FaultKind,
@@ -142,7 +143,14 @@ def two_changes() -> BisectionView:
 def narrowed() -> BisectionView:
     whole = view(BROKEN, FIXED, SKIPPED, CULPRIT, REUSED, state=State.NARROWED)
     fault = InfraFaultView(STARTED_AT, COMMITS[3].sha, "box", "the guest's SSH connection was lost")
-    return replace(whole, candidates=(COMMITS[2], COMMITS[3]), skips_in_the_way=(COMMITS[2],), infra_faults=(fault,))
+    failed = Control(STARTED_AT, "box", COMMITS[5].sha, Stage.BUILD, (3,), "build error: gelf.h: No such file")
+    return replace(
+        whole,
+        candidates=(COMMITS[2], COMMITS[3]),
+        skips_in_the_way=(COMMITS[2],),
+        infra_faults=(fault,),
+        controls=(failed, replace(failed, failed="")),
+    )
 
 
 def regression() -> BisectionView:

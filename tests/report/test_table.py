@@ -80,6 +80,8 @@ evaluations  5 trials, 1 skipped, 1 not measured because the kernel was the same
 compiler     gcc 12.2.0, GNU ld 2.40
 host         box
 our faults   box: the guest's SSH connection was lost
+controls     an end was tried again once after faults, and worked
+doubts       5a5b3c7d9e1f failed at stage build: build error: gelf.h: No such file
 record       /var/runs/r1
 
 answer       the first fixed commit is one of 2 commits:
