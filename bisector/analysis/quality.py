@@ -11,8 +11,9 @@ from bisector.model import Trial
 # Below this an I/O that took long, or a run that ended late, says nothing. On the hard disk of the recorded bisect of
 # 2017 the longest of all I/Os took 1.7 s, and no run of 15 min ended more than 0.2 s late; in emulation, 0.6 s.
 _LEAST_STALL_S = 3.0
-# Fetching what fio wrote and dropping caches took 1.5 s in a trial of two runs, on a host of two busy cores.
-_LEAST_ASIDE_S = 10.0
+# Fetching what fio wrote and dropping caches took 1.5 s and 1.9 s in trials of two runs on a host with a core to spare,
+# and 3.5 s on one with none.
+_LEAST_ASIDE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
