@@ -35,7 +35,12 @@ _NOT_READY = 1
 def add(verbs: Verbs) -> None:
     """Register ``doctor``."""
     verb = add_verb(
-        verbs, "doctor", doctor, "what this machine lacks, and the command that mends it", examples=_EXAMPLES
+        verbs,
+        "doctor",
+        doctor,
+        "what this machine lacks, and the command that mends it",
+        examples=_EXAMPLES,
+        disturbs=True,
     )
     add_run_dir(verb, "where a run is to be kept (default: under XDG state)")
     add_json(verb)

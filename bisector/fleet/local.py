@@ -11,6 +11,7 @@ from pathlib import Path
 from bisector import hostlock, keeping, resources
 from bisector.errors import AttemptFailed, InfraError, TrialRefused
 from bisector.events import Listener, Note
+from bisector.fleet.leftovers import end_leftovers
 from bisector.history.repository import Repository
 from bisector.history.worktrees import SourceTree
 from bisector.hostfiles import our_files
@@ -124,11 +125,12 @@ def kept_kernels() -> KernelCache:
 def local_engine(settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[LocalEngine]:
     """Everything a trial needs on this host, for as long as the bisection lasts.
 
-    Domains that a killed process of this run left are destroyed first. Left by an exception, the
+    What killed processes left running, of this run and of others, is ended first. Left by an exception, the
     sources and the build directory stay for the run that is resumed.
     """
     with ExitStack() as stack:
         stack.enter_context(keeping.in_use(resources.cache_home()))
+        end_leftovers(run_dir, lambda text: tell(Note(text)))
         image = guest_image(settings.machine, run_dir, lambda text: tell(Note(text)))
         machines = stack.enter_context(VirtualMachines.open(settings, image, run_dir, lambda text: tell(Note(text))))
         source = stack.enter_context(SourceTree(repository, run_dir))

@@ -169,6 +169,14 @@ def runs_guest(pid: int, name: str) -> bool:
     return any(word.startswith(b"guest=" + os.fsencode(name) + b",") for word in words)
 
 
+def guests(prefix: str) -> Iterator[tuple[str, int]]:
+    """Name and process of each running guest of this user's runs whose name starts with ``prefix``."""
+    for parent in dict.fromkeys(_parents()):
+        for root in parent.glob(f"bisector-{os.getuid()}-*"):
+            if _is_ours(root):
+                yield from guest_pids(root, prefix)
+
+
 def guest_pids(root: Path, prefix: str) -> Iterator[tuple[str, int]]:
     """Name and process of each running guest of this directory whose name starts with ``prefix``."""
     for file in (root / "run/qemu").glob(f"{prefix}*.pid"):

@@ -1,0 +1,48 @@
+"""What killed runs of this user left running: it would make each measurement weak until those runs are resumed."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from bisector import process
+from bisector.errors import InfraError
+from bisector.machine.embedded import guests, runs_guest
+from bisector.machine.vm import domain_prefix
+from bisector.record.index import Index
+from bisector.record.lock import Held, held, holder_of
+from bisector.record.rundir import LOCK
+
+
+def end_leftovers(own: Path, tell: Callable[[str], None]) -> None:
+    """End the builds and guests of other runs whose process is gone: their lock is there, and nobody holds it.
+
+    What cannot be ended stays, and shows in the load of the host.
+    """
+    for run_dir in sorted(_at_work() - {Path(os.path.realpath(own))}):
+        # Locked, so that nobody resumes it in this moment. A directory without that file is a night's, say, or gone.
+        with suppress(Held, OSError, InfraError):
+            if holder_of(run_dir / LOCK) is None and (run_dir / LOCK).is_file():
+                with held(run_dir / LOCK):
+                    ended = _end(run_dir)
+                tell(f"{run_dir} was killed and had left something running, which is ended: {ended} processes")
+
+
+def _end(run_dir: Path) -> int:
+    found = list(guests(domain_prefix(run_dir)))
+    return process.reap(run_dir) + sum(process.end(pid, partial(runs_guest, name=name)) for name, pid in found)
+
+
+def _at_work() -> set[Path]:
+    """The run directories that something runs for, whoever started it."""
+    return {*process.marked(), *_with_guests()}
+
+
+def _with_guests() -> Iterator[Path]:
+    """A guest's name has a digest of the run's directory in it, so only runs that are known are found."""
+    names = [name for name, _ in guests("")]
+    for entry in Index().entries() if names else ():
+        prefix = domain_prefix(Path(entry.run_dir))
+        if any(name.startswith(prefix) for name in names):
+            yield Path(os.path.realpath(entry.run_dir))

@@ -1,0 +1,103 @@
+"""What a killed run left running is ended by the next run of any kind, and a living run's is not."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bisector import process
+from bisector.fleet.leftovers import end_leftovers
+from bisector.machine import embedded
+from bisector.machine.embedded import make_private
+from bisector.machine.vm import domain_prefix
+from bisector.record.database import DATABASE
+from bisector.record.index import Index, IndexEntry
+from bisector.record.lock import held
+from bisector.record.rundir import LOCK
+
+_SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a process that would stay."""
+    children: list[subprocess.Popen[bytes]] = []
+
+    def started(*words: str, run_dir: Path | None = None) -> "subprocess.Popen[bytes]":
+        mark = process.mark(run_dir) if run_dir is not None else {}
+        children.append(subprocess.Popen([*_SLEEP, *words], env={**os.environ, **mark}))
+        return children[-1]
+
+    yield started
+    for child in children:
+        child.kill()
+        child.wait()
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where runs are, known to the index; no guest but those of the test is anybody's."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(embedded, "_parents", lambda: (tmp_path,))
+    return tmp_path
+
+
+def a_run(parent: Path, name: str, *, lock: bool = True) -> Path:
+    run_dir = parent / name
+    run_dir.mkdir()
+    (run_dir / DATABASE).touch()
+    if lock:
+        (run_dir / LOCK).touch()
+    Index().add(IndexEntry(str(run_dir), "/linux", "v1", "v2", "2026-01-01T00:00:00+00:00"))
+    return run_dir
+
+
+def guest(parent: Path, run_dir: Path, start: Start) -> "subprocess.Popen[bytes]":
+    """What looks like QEMU of a run, with the pid file that libvirt's driver makes of it."""
+    root = parent / f"bisector-{os.getuid()}-0123456789"
+    make_private(root)
+    name = f"{domain_prefix(run_dir)}3"
+    (root / "run/qemu").mkdir(parents=True, exist_ok=True)
+    child = start(f"guest={name},debug-threads=on")
+    (root / "run/qemu" / f"{name}.pid").write_text(f"{child.pid}\n")
+    return child
+
+
+def test_builds_and_guests_of_a_killed_run_are_ended_and_told(runs: Path, start: Start) -> None:
+    dead = a_run(runs, "dead")
+    make, qemu = start(run_dir=dead), guest(runs, dead, start)
+    told: list[str] = []
+    end_leftovers(runs / "mine", told.append)
+    assert (make.wait(10), qemu.wait(10)) == (-9, -9)
+    assert told == [f"{dead} was killed and had left something running, which is ended: 2 processes"]
+    end_leftovers(runs / "mine", told.append)
+    assert len(told) == 1
+
+
+def test_a_guest_alone_is_found_by_its_name(runs: Path, start: Start) -> None:
+    qemu = guest(runs, a_run(runs, "dead"), start)
+    end_leftovers(runs / "mine", lambda text: None)
+    assert qemu.wait(10) == -9
+
+
+def silent(text: str) -> None:
+    raise AssertionError(text)
+
+
+def test_a_living_run_keeps_all_of_it(runs: Path, start: Start) -> None:
+    living = a_run(runs, "living")
+    children = start(run_dir=living), guest(runs, living, start)
+    with held(living / LOCK):
+        end_leftovers(runs / "mine", silent)
+    assert [child.poll() for child in children] == [None, None]
+
+
+def test_ones_own_and_what_has_no_lock_are_left_alone(runs: Path, start: Start) -> None:
+    mine, night = a_run(runs, "mine"), a_run(runs, "night", lock=False)
+    children = [start(run_dir=mine), start(run_dir=night), start()]
+    end_leftovers(mine, silent)
+    assert [child.poll() for child in children] == [None] * 3
