@@ -3,9 +3,14 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Self, TypeVar
 
 T = TypeVar("T")
+
+
+def since_boot_s() -> float:
+    """Seconds since the machine was booted, suspensions included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class DeadlineExpired(Exception):
@@ -22,16 +27,25 @@ class DeadlineExpired(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """``seconds`` from its making, on the monotonic clock; passed down instead of time-outs."""
+    """``seconds`` from its making, on the monotonic clock; passed down instead of time-outs.
+
+    That clock stands still while the machine is suspended, as guests and commands do.
+    """
 
     what: str
     seconds: float
     start: float = field(default_factory=time.monotonic)
+    clock: Callable[[], float] = time.monotonic
+
+    @classmethod
+    def through_suspension(cls, what: str, seconds: float) -> Self:
+        """One that goes on while the machine is suspended (clock_getres(2), CLOCK_BOOTTIME)."""
+        return cls(what, seconds, since_boot_s(), since_boot_s)
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since this deadline was set."""
-        return time.monotonic() - self.start
+        return self.clock() - self.start
 
     @property
     def remaining_s(self) -> float:

@@ -1,6 +1,7 @@
 """A night ends in time: what goes on when its hours are over is interrupted as a person's Ctrl-C would."""
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -10,6 +11,9 @@ from bisector.errors import Interrupted
 
 # Python drops an exception that is raised in a destructor; so the alarm is given again, after any orderly end.
 _AGAIN_S = 600.0
+# How often the clock is looked at: no timer that Python can set rings for hours that went by in a suspension
+# (setitimer(2) and waits go by clocks that stand still meanwhile).
+_LOOK_S = 15.0
 
 
 class NightOver(Exception):
@@ -34,14 +38,31 @@ def until(deadline: Deadline) -> Iterator[None]:
         raise NightOver
     before = signal.signal(signal.SIGALRM, ring)
     try:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, max(deadline.remaining_s, 0.001), _AGAIN_S)
+        with _bell(deadline):
             yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
     except (Interrupted, KeyboardInterrupt) as error:
         if fired:
             raise NightOver from error
         raise
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _bell(deadline: Deadline) -> Iterator[None]:
+    """Send this thread SIGALRM when the deadline has passed."""
+    over, thread = threading.Event(), threading.get_ident()
+
+    def watch() -> None:
+        while not over.wait(min(deadline.remaining_s, _LOOK_S)):
+            if deadline.expired:
+                signal.pthread_kill(thread, signal.SIGALRM)
+                over.wait(_AGAIN_S)
+
+    watcher = threading.Thread(target=watch, name="end of the night", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()

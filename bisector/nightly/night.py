@@ -68,7 +68,8 @@ def run(plan: Plan, means: Means) -> tuple[int, Ending]:
     """
     _tell_of_a_killed_night(plan, means)
     n = means.record.begin(plan.path, plan.budget_s)
-    deadline = Deadline("the end of the night", plan.budget_s)
+    # A laptop that was closed at night does not measure at noon.
+    deadline = Deadline.through_suspension("the end of the night", plan.budget_s)
     ending = Ending.DONE
     try:
         for place in order(plan, means.record.events()):

@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -433,8 +434,23 @@ def test_alarm_is_given_in_time() -> None:
         pytest.fail("there is no time left")
     with until(Deadline("the end", 60)):
         pass
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert not [one.name for one in threading.enumerate() if one.name == "end of the night"]
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
+def test_a_night_counts_the_hours_of_a_suspension(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, slept_s = time.clock_gettime, 0.0
+    monkeypatch.setattr(time, "clock_gettime", lambda which: clock(which) + slept_s)
+
+    def suspended(sha: str) -> bool:
+        nonlocal slept_s
+        slept_s = 9 * 3600.0
+        time.sleep(10)
+        return True
+
+    monkeypatch.setattr("bisector.nightly.budget._LOOK_S", 0.01)
+    world.engines["cache"].is_new = suspended
+    assert world.night() is Ending.OUT_OF_TIME
 
 
 def test_ctrl_c_is_not_the_end_of_the_night() -> None:
