@@ -87,6 +87,15 @@ TimeoutStopSec=10min
 SuccessExitStatus=130
 # The night ends itself; this is for one that hangs.
 RuntimeMaxSec={longest_s}
+# A compiler that is killed for want of memory fails its build, which is tried again; the default, "stop", would end the
+# night with it.
+OOMPolicy=continue
+# A QEMU that crashes would leave its guest's whole memory as a file.
+LimitCORE=0
+# Left out on purpose, since QEMU is a child of this service and its figures are what a night is for:
+#   Nice, CPUWeight, IOWeight, IOSchedulingClass   a guest that has to wait for others measures them, too
+#   MemoryMax, MemoryHigh    how much a guest and a build take is in the settings; near a limit the kernel reclaims page
+#                            cache and throttles who writes, and so the disks that are measured
 # Plain lines, for the journal: journalctl {journal} bisector-nightly
 StandardOutput=journal
 StandardError=journal

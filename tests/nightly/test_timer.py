@@ -42,6 +42,15 @@ def test_missed_nights_are_made_up_for(wanted: plan.Plan) -> None:
     assert "Persistent=yes\n" in text
 
 
+@pytest.mark.parametrize("system", [True, False])
+def test_a_process_killed_for_want_of_memory_ends_no_night(wanted: plan.Plan, system: bool) -> None:
+    settings = Timer(wanted, "01:30", system).files()["bisector-nightly.service"].splitlines()
+    assert "OOMPolicy=continue" in settings
+    assert "LimitCORE=0" in settings
+    # Nothing that makes a guest wait for other processes.
+    assert not [one for one in settings if one.startswith(("Nice", "CPU", "IO", "Memory"))]
+
+
 def test_a_daemon_sees_our_temporary_files(wanted: plan.Plan) -> None:
     def private_tmp() -> str:
         text = Timer(plan.load(wanted.path), "01:30", system=True).files()["bisector-nightly.service"]
