@@ -20,6 +20,7 @@ from bisector.nightly.postman import ByMail
 from bisector.nightly.shown import SCHEMA, history_json, night_json, trend_lines
 from bisector.nightly.timer import Timer
 from bisector.nightly.trend import Trend, trends
+from bisector.nightly.trust import check_for_root
 from bisector.nightly.turn import Means
 from bisector.record.nights import HISTORY, Event, Night, NightRecord, Trouble, nights_home
 from bisector.report import units
@@ -160,6 +161,8 @@ def _draw(shown: Sequence[Trend], nights: Sequence[Night], path: Path) -> None:
 
 
 def _install_timer(wanted: Timer) -> int:
+    if wanted.system:
+        check_for_root(wanted.plan)
     if not timer.systemd_runs():
         note("systemd does not run here; this is the line for cron (crontab -e):")
         write(f"{wanted.crontab()}\n")

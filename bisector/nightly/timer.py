@@ -10,10 +10,11 @@ from pathlib import Path
 from bisector import process
 from bisector.errors import InfraError, UserError
 from bisector.nightly.plan import Plan
+from bisector.nightly.trust import DIRECTORIES
 from bisector.settings import EMBEDDED
 
 NAME = "bisector-nightly"
-_KEPT = ("XDG_STATE_HOME", "XDG_CACHE_HOME", "CCACHE_DIR", "PATH")
+_KEPT = (*DIRECTORIES, "PATH")
 _AT = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 _COMMAND_S = 60.0
 _RUNNING = Path("/run/systemd/system")  # sd_booted(3)

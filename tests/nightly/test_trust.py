@@ -1,0 +1,102 @@
+"""What a timer of the system may have root run: real files with other owners and modes."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bisector import resources
+from bisector.cli import main
+from bisector.errors import UserError
+from bisector.nightly import plan, timer, trust
+from bisector.nightly.trust import check_for_root
+
+
+@pytest.fixture
+def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> plan.Plan:
+    """Jobs in a directory that is root's alone, as far as the user who runs this test can be root."""
+    monkeypatch.setattr(trust, "_ROOT", frozenset((0, os.getuid())))
+    home = tmp_path / "srv"
+    (home / "linux/.git/objects").mkdir(parents=True)
+    (home / "mine.config").touch()
+    path = home / "nightly.toml"
+    path.write_text(
+        '[settings]\nkernel.fragments = ["auto", "./mine.config"]\n'
+        '[[job]]\nname = "one"\nrepository = "linux"\nbranch = "main"\n'
+    )
+    for one in (home, *home.rglob("*")):
+        one.chmod(0o755 if one.is_dir() else 0o644)
+    return plan.load(path)
+
+
+def written_by_all(path: Path) -> None:
+    path.chmod(0o777 if path.is_dir() else 0o666)
+
+
+def written_by_a_group(path: Path) -> None:
+    path.chmod(0o775 if path.is_dir() else 0o664)
+
+
+@pytest.mark.parametrize("change", [written_by_all, written_by_a_group])
+@pytest.mark.parametrize("name", [".", "nightly.toml", "mine.config", "linux", "linux/.git", "linux/.git/objects"])
+def test_what_others_can_write_is_refused(wanted: plan.Plan, name: str, change: Callable[[Path], None]) -> None:
+    path = wanted.path.parent / name
+    change(path)
+    with pytest.raises(UserError, match="and root would run") as caught:
+        check_for_root(wanted)
+    who = "everybody" if change is written_by_all else "its group"
+    assert caught.value.message.startswith((f"{path} can be written by {who}", f"{path} can be written by its group"))
+    assert "/opt/bisector" in caught.value.hint
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_what_belongs_to_somebody_else_is_refused(wanted: plan.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    os.chown(wanted.path, 65_534, 65_534)
+    with pytest.raises(UserError, match=r"nightly\.toml belongs to nobody"):
+        check_for_root(wanted)
+
+
+def test_a_link_in_somebodys_directory_is_refused(wanted: plan.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter of a venv is a link to the system's: who can write the directory can turn it."""
+    venv = wanted.path.parent / "venv"
+    venv.mkdir()
+    (venv / "python3").symlink_to("/usr/bin/env")
+    (venv / "python").symlink_to("python3")
+    written_by_all(venv)
+    link = wanted.path.parent / "python"
+    link.symlink_to("venv/../venv/python")
+    monkeypatch.setattr(sys, "executable", str(link))
+    with pytest.raises(UserError, match=f"{venv} can be written by .*root would run the interpreter {link}"):
+        check_for_root(wanted)
+
+
+def test_a_sticky_directory_above_is_none_of_it(wanted: plan.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trust, "_parts", lambda wanted: [("the jobs of", wanted.path)])
+    wanted.path.parent.chmod(0o1777)
+    check_for_root(wanted)
+    link = wanted.path.with_name("loop")
+    link.symlink_to("loop")
+    monkeypatch.setattr(trust, "_parts", lambda wanted: [("a loop", link), ("nothing", link.with_name("none") / "a")])
+    check_for_root(wanted)
+
+
+def test_everything_that_is_run_is_looked_at(wanted: plan.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/home/anna/bin")
+    monkeypatch.setenv("CCACHE_DIR", "/home/anna/ccache")
+    seen = {path for _, path in trust._parts(wanted)}
+    own = (resources.PACKAGE / "cli.py", resources.kconfigs() / "vm.config", Path(pytest.__file__))
+    assert {Path(sys.executable), Path("/home/anna/bin"), Path("/home/anna/ccache"), *own} <= seen
+
+
+def test_nothing_is_installed(
+    wanted: plan.Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(timer, "_RUNNING", tmp_path)
+    monkeypatch.setattr(timer, "_SYSTEM", tmp_path / "units")
+    written_by_all(wanted.path)
+    assert main(["nightly", "--config", str(wanted.path), "--install-timer", "--system"]) == 2
+    assert "and root would run the jobs of" in capsys.readouterr().err
+    assert not (tmp_path / "units").exists()
