@@ -420,8 +420,12 @@ def test_a_killed_orchestrator_leaves_nothing_for_good(
 def test_volumes(place: Path, cache: Path, daemon: str) -> None:
     with open_hypervisor("qemu:///embed", place, cache) as hypervisor, pytest.raises(UserError, match="daemon"):
         hypervisor.volume("pool", "ssd")
-    with open_hypervisor(daemon, place) as hypervisor, pytest.raises(UserError, match="volume:no-such-pool/ssd"):
-        hypervisor.volume("no-such-pool", "ssd")
+    with (
+        open_hypervisor(daemon, place) as hypervisor,
+        pytest.raises(UserError, match="volume:no-such-pool/ssd"),
+        hypervisor.volume("no-such-pool", "ssd"),
+    ):
+        pytest.fail("it was found")
 
 
 @pytest.mark.vm

@@ -66,7 +66,7 @@ def test_block_device_without_a_signature_is_refused_until_it_is_named(
     tool: Tool, demo: History, devices: tuple[Path, Path], files: tuple[Path, Path]
 ) -> None:
     """An encrypted disk looks like this; the refusal says what to type, and it is typed here."""
-    hdd, content = devices[1], random.Random(1).randbytes(SIZE_BYTES)
+    hdd, content = devices[1], random.Random(1).randbytes(MIB) * (SIZE_BYTES // MIB)
     files[1].write_bytes(content)
     said = tool.refused(demo.new, "--hdd", hdd, *SHORT)
     assert f"storage.hdd.path: {hdd} is not blank" in said
