@@ -2,7 +2,8 @@
 
 The recipe's README says how and why. An image is kept under the hash of its recipe; it appears
 under that name by one rename, complete or not at all, and is never written again: a guest boots
-from an :func:`overlay`.
+from an :func:`overlay`. It is on the disk before it gets its name, its sums are kept beside it, and one
+that does not agree with them is built anew.
 """
 
 import fcntl
@@ -20,6 +21,9 @@ from tenacity.wait import wait_base
 
 from bisector.deadline import Deadline, DeadlineExpired
 from bisector.errors import InfraError, UserError
+from bisector.hostfiles import our_files
+from bisector.machine.imagesums import SUMS, damage, seal, sync
+from bisector.machine.qcow2 import check_alone
 from bisector.packages import install, not_installed
 from bisector.process import CommandFailed, CommandMissing, CommandTimeout, Finished, run
 from bisector.settings import MachineSettings
@@ -72,41 +76,62 @@ def own_image(machine: MachineSettings) -> GuestImage:
         "machine.image_host_key": machine.image_host_key,
     }
     root, ssh_key, host_key = (_readable(setting, path) for setting, path in named.items())
+    if root.suffix == ".qcow2":
+        check_alone(root)
     identity = f"{root}\n{root.stat().st_size}\n{root.stat().st_mtime_ns}"
     return GuestImage(root, ssh_key, _public_key(host_key), f"own-{_digest(identity.encode())}")
 
 
 def find_image(recipe: Path, cache_root: Path) -> GuestImage | None:
-    """The image of this recipe, if it was built before."""
+    """The image of this recipe, if it was built before; whether it is as it was built, :func:`build_image` looks."""
     key = recipe_key(recipe)
-    return _image(cache_root / key, key) if (cache_root / key).is_dir() else None
+    try:
+        return _image(cache_root / key, key) if (cache_root / key / _ROOT).is_file() else None
+    except (OSError, UserError):  # it has lost its keys
+        return None
 
 
 def build_image(recipe: Path, cache_root: Path, run_marker: Path | None, on_note: Note) -> GuestImage:
     """The image of this recipe, built now if need be; another process that builds it is waited for.
 
-    Raises :class:`UserError` when this machine cannot build images as it is set up, and
-    :class:`InfraError` when the packages do not arrive or the disk is full.
+    One that is damaged is built anew, once, and ``on_note`` is told why. Raises :class:`UserError` when this machine
+    cannot build images as it is set up, and :class:`InfraError` when the packages do not arrive or the disk is full.
     """
-    if found := find_image(recipe, cache_root):
+    if (found := find_image(recipe, cache_root)) and not _damage(found.root.parent):
         return found
     cache_root.mkdir(parents=True, exist_ok=True)
     key = recipe_key(recipe)
     with _lock(cache_root / f"{key}.lock"):
-        if found := find_image(recipe, cache_root):
+        directory = cache_root / key
+        wrong = _damage(directory)
+        if not wrong and (found := find_image(recipe, cache_root)):
             return found
         tools = _Tools(run_marker)
         tools.check()
+        if directory.exists():
+            on_note(f"guest image: {wrong or f'{directory} is not whole'}; it is built anew")
+            directory.rename(cache_root / f"{key}.new-damaged")
         for stale in cache_root.glob(f"{key}.new-*"):  # of a builder that was killed: we hold the lock
             tools.as_root("rm", "-rf", stale)
         work = Path(tempfile.mkdtemp(prefix=f"{key}.new-", dir=cache_root))
         try:
             _build(recipe.resolve(), work, tools, on_note)
-            work.rename(cache_root / key)
+            with our_files(work):
+                seal(work)
+                work.rename(directory)
+                sync(cache_root)
         finally:
             if work.exists():
                 tools.as_root("rm", "-rf", work)
-    return _image(cache_root / key, key)
+    return _image(directory, key)
+
+
+def _damage(directory: Path) -> str:
+    """What is wrong with a kept image; one that an earlier version built, without sums, is taken as it is."""
+    with our_files(directory):
+        if (directory / _ROOT).is_file() and not (directory / SUMS).exists():
+            seal(directory)
+        return damage(directory) if directory.exists() else ""
 
 
 def check_programs() -> None:

@@ -1,7 +1,9 @@
 import os
+import random
 import shutil
 import tarfile
 import threading
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from tenacity import wait_none
 from bisector.errors import InfraError, UserError
 from bisector.machine import image as image_module
 from bisector.machine.image import GuestImage, build_image, find_image, overlay, own_image, recipe_key
+from bisector.machine.imagesums import digest
 from bisector.packages import install
 from bisector.process import CommandFailed, CommandMissing, run
 from bisector.settings import Accelerator, MachineSettings
@@ -150,7 +153,7 @@ def test_an_image_is_built_once(mmdebstrap: Path, tmp_path: Path) -> None:
 def test_nothing_else_is_kept(mmdebstrap: Path, tmp_path: Path) -> None:
     image = build(tmp_path / "cache")
     kept = sorted(path.name for path in image.root.parent.iterdir())
-    assert kept == ["id_ed25519", "id_ed25519.pub", "root.ext4", "ssh_host_ed25519_key.pub"]
+    assert kept == ["id_ed25519", "id_ed25519.pub", "root.ext4", "ssh_host_ed25519_key.pub", "sums"]
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == [image.key, f"{image.key}.lock"]
 
 
@@ -204,6 +207,101 @@ def test_no_mirror_is_named_and_every_package_is_asked_for(mmdebstrap: Path, tmp
     assert not any("://" in word for word in words)
     (included,) = [word.removeprefix("--include=").split(",") for word in words if word.startswith("--include=")]
     assert {"openssh-server", "fio", "lvm2", "thin-provisioning-tools", "bcache-tools", "udev", "kmod"} <= set(included)
+
+
+def flip(path: Path) -> None:
+    """One bit, in the middle of the data."""
+    path.chmod(0o600)
+    with path.open("r+b") as file:
+        file.seek(1024 + 56)  # the magic number of ext4 in the root
+        byte = file.read(1) or b"\0"
+        file.seek(-1 if byte != b"\0" else 0, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "a bit": lambda image: flip(image / "root.ext4"),
+    "half": lambda image: os.truncate(image / "root.ext4", 100 << 20),
+    "no key": lambda image: (image / "id_ed25519").unlink(),
+    "no host key": lambda image: (image / "ssh_host_ed25519_key.pub").unlink(),
+    "empty host key": lambda image: (image / "ssh_host_ed25519_key.pub").write_bytes(b""),
+    "no root": lambda image: (image / "root.ext4").unlink(),
+    "empty sums": lambda image: (image / "sums").write_bytes(b""),
+    "garbled sums": lambda image: (image / "sums").write_bytes(b"\xff\0\n"),
+}
+
+
+@pytest.mark.usefixtures("namespaces")
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_an_image_that_was_damaged_is_built_anew(mmdebstrap: Path, tmp_path: Path, damage: str) -> None:
+    """Before a guest starts on it, and only once."""
+    image = build(tmp_path / "cache")
+    DAMAGES[damage](image.root.parent)
+    notes: list[str] = []
+    again = build_image(RECIPE, tmp_path / "cache", None, notes.append)
+    assert "built anew" in notes[0]
+    assert calls(mmdebstrap) == 2
+    assert again.ssh_key.read_text() != ""
+    assert debugfs(again, "stat /usr/sbin/bisector-init") != ""
+    assert build_image(RECIPE, tmp_path / "cache", None, notes.append) == again
+    assert calls(mmdebstrap) == 2
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == [image.key, f"{image.key}.lock"]
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_an_image_of_an_earlier_version_gets_its_sums(mmdebstrap: Path, tmp_path: Path) -> None:
+    image = build(tmp_path / "cache")
+    (image.root.parent / "sums").unlink()
+    assert build(tmp_path / "cache") == image
+    assert calls(mmdebstrap) == 1
+    flip(image.root)
+    build(tmp_path / "cache")
+    assert calls(mmdebstrap) == 2
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_an_image_is_on_the_disk_before_it_has_its_name(
+    mmdebstrap: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    fsync, rename = os.fsync, Path.rename
+
+    def noted(descriptor: int) -> None:
+        fsync(descriptor)
+        order.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+
+    def renamed(path: Path, target: Path) -> Path:
+        order.append("its name")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(Path, "rename", renamed)
+    build(tmp_path / "cache")
+    files = ["id_ed25519", "id_ed25519.pub", "root.ext4", "ssh_host_ed25519_key.pub", "sums"]
+    assert order[:5] == files
+    assert order[5].startswith(f"{recipe_key(RECIPE)}.new-")
+    assert order[6:] == ["its name", "cache"]
+
+
+def test_holes_and_zeros_have_one_sum(tmp_path: Path) -> None:
+    """And a place or a size that differs has another."""
+    data = random.Random(1).randbytes(5000)
+    contents = [
+        bytes(3 << 20) + data + bytes(2 << 20),
+        bytes(2 << 20) + data + bytes(3 << 20),
+        bytes(3 << 20) + data + bytes(1 << 20),
+        bytes(3 << 20) + data[:-1] + b"\0" + bytes(2 << 20),
+    ]
+    sums = []
+    for content in contents:
+        (tmp_path / "file").write_bytes(content)
+        sums.append(digest(tmp_path / "file"))
+    assert len(set(sums)) == len(contents)
+    with (tmp_path / "sparse").open("wb") as file:
+        file.seek(3 << 20)
+        file.write(data)
+        file.truncate(len(contents[0]))
+    assert digest(tmp_path / "sparse") == sums[0]
 
 
 def test_programs_that_are_missing_are_named_with_their_packages(
@@ -267,9 +365,38 @@ def test_an_image_of_ones_own(tmp_path: Path) -> None:
     at_ns = image.stat().st_mtime_ns
     os.utime(image, ns=(at_ns, at_ns + 1_000_000_000))
     written_again = own_image(machine(image, key, host)).key
-    image.write_bytes(b"QFI\xfb, changed")
+    image.write_bytes(b"QFI\xfb" + bytes(8))
     os.utime(image, ns=(at_ns, at_ns))
     assert len({own.key, written_again, own_image(machine(image, key, host)).key}) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), None),
+        (("-o", "compat=0.10"), None),
+        (("-F", "raw", "-b", "secret"), "backing file"),
+        (("-o", "compat=0.10", "-F", "raw", "-b", "secret"), "backing file"),
+        (("-F", "qcow2", "-b", "middle.qcow2"), "backing file"),
+        (("-o", "data_file=other,data_file_raw=on"), "data file"),
+    ],
+)
+def test_an_image_that_names_another_file_is_refused(
+    tmp_path: Path, options: tuple[str, ...], words: str | None
+) -> None:
+    """Whatever it names, and in whatever way it goes on from there, would be read by the guest."""
+    (tmp_path / "secret").write_bytes(bytes(1 << 20))
+    host, image = tmp_path / "host.pub", tmp_path / "mine.qcow2"
+    host.write_text("ssh-ed25519 AAAAC3Nz me@guest\n")
+    make = ["qemu-img", "create", "-q", "-f", "qcow2"]
+    run([*make, "-F", "raw", "-b", tmp_path / "secret", tmp_path / "middle.qcow2"], deadline_s=20, cwd=tmp_path)
+    run([*make, *options, image.name, "1M"], deadline_s=20, cwd=tmp_path)
+    if words is None:
+        assert own_image(machine(image, host, host)).root == image
+        return
+    with pytest.raises(UserError, match=rf"mine\.qcow2 names a {words}") as caught:
+        own_image(machine(image, host, host))
+    assert "qemu-img convert" in caught.value.hint
 
 
 @pytest.mark.parametrize("missing", ["image", "image_key", "image_host_key"])
