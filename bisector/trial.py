@@ -24,7 +24,7 @@ from bisector.kernel.build import KernelBuilder
 from bisector.kernel.make import BuildPlaces
 from bisector.machine.host import ContentionMeter, host_id
 from bisector.machine.vm import VirtualMachine, VirtualMachines
-from bisector.model import Commit, Compiler, Disk, Fault, Kernel, Stage, Timings, Trial
+from bisector.model import Commit, Compiler, Disk, Fault, FaultKind, Kernel, Stage, Timings, Trial
 from bisector.settings import STACKS, Settings, StorageSettings
 from bisector.storage import stacks
 from bisector.workload import runner
@@ -204,7 +204,17 @@ class _Course:
 
 
 def try_build(bench: Bench, commit: Commit, compiler: Compiler, logs: Path) -> Fault | None:
-    """Whether a compiler builds a commit, whose kernel is kept then; else why not. Raises as :func:`run_trial`."""
+    """Whether a compiler builds a commit, whose kernel is kept then; else why not. Raises as :func:`run_trial`.
+
+    A build that was not done in time is tried once more, since the answer is for good and the host may be busy.
+    """
+    fault = _fault_of_building(bench, commit, compiler, logs)
+    if fault is not None and fault.kind is FaultKind.BUILD_TIMEOUT:
+        fault = _fault_of_building(bench, commit, compiler, logs)
+    return fault
+
+
+def _fault_of_building(bench: Bench, commit: Commit, compiler: Compiler, logs: Path) -> Fault | None:
     course = _Course(bench, TrialRequest(0, commit, {}, (compiler,)), logs)
     try:
         with _ours_told_apart(course):

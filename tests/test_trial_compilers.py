@@ -16,8 +16,9 @@ from bisector.history.worktrees import SourceTree
 from bisector.kernel import toolchain
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
+from bisector.kernel.make import BuildPlaces
 from bisector.machine.vm import VirtualMachines
-from bisector.model import Commit, Compiler, FaultKind, Stage
+from bisector.model import Commit, Compiler, FaultKind, Kernel, Stage
 from bisector.settings import options
 from bisector.trial import Bench, TrialRequest, _Course
 from tests.kernel.fake_tree import FRAGMENT, copy_to
@@ -103,6 +104,26 @@ def test_a_try_tells_whether_and_keeps_the_kernel(shop: Shop) -> None:
     assert shop.course(old).build().cached
     logs = shop.path / "run/compilers"
     assert len(list(logs.glob("*/build.log"))) == 2
+
+
+@pytest.mark.parametrize(("late", "kind"), [(1, None), (2, FaultKind.BUILD_TIMEOUT)])
+def test_a_try_that_is_not_done_in_time_is_made_twice(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, late: int, kind: FaultKind | None
+) -> None:
+    build, faults = (
+        KernelBuilder.build,
+        [KernelFault(Stage.BUILD, FaultKind.BUILD_TIMEOUT, "not done after 1 s")] * late,
+    )
+
+    def slow(builder: KernelBuilder, tree: str, places: BuildPlaces) -> Kernel:
+        if faults:
+            raise faults.pop()
+        return build(builder, tree, places)
+
+    monkeypatch.setattr(KernelBuilder, "build", slow)
+    fault = shop.engine.try_build(shop.commit, shop.compiler("cc", "cc 12.2"))
+    assert (fault.kind if fault else None) is kind
+    assert faults == []
 
 
 def test_a_compiler_that_changes_under_way_builds_nothing(shop: Shop) -> None:

@@ -11,9 +11,10 @@ of which gives a kernel of other sources without a word:
   file systems put off what nobody asked them to sync (delayed allocation in ext4, XFS and btrfs).
 
 So a build directory says when it was last fit: in which boot of the host, and by which clock. After another
-boot, or by a clock that was set back, all of it is removed. A power cut always ends a boot, so nothing has to be
-synced: syncfs(2) after each build takes longer (seconds on a busy hard disk) than ccache needs for one more
-clean build in each boot.
+boot, or by a clock that was set back, all of it is removed; ccache checks what it keeps by itself. A power cut
+always ends a boot, so nothing has to be synced. syncfs(2) would have to be asked after each build, waits for what
+anybody wrote to that file system (0.2 s after a clean build, on an SSD that was otherwise idle), and saves one clean
+build in each boot.
 """
 
 import os
