@@ -13,7 +13,6 @@ from bisector import hostlock
 from bisector.errors import UserError
 from bisector.printable import clean, clean_lines
 from bisector.report.stream import silence
-from bisector.report.text import clean
 
 
 def write_document(text: str) -> None:
