@@ -15,7 +15,9 @@ from bisector.errors import UserError
 
 _SUDO = "sudo "
 # Debian's name, and theirs, where both call it the same.
-_SAME = {name: name for name in ("bc", "binutils", "bison", "ccache", "flex", "gcc", "git", "make", "perl")}
+_SAME = {
+    name: name for name in ("bc", "binutils", "bison", "bubblewrap", "ccache", "flex", "gcc", "git", "make", "perl")
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("compiler", Need.BUILD, lambda asked: kernel.compilers(asked.settings.kernel.compilers)),
     Probe("kernel config", Need.BUILD, _configuration),
     Probe("build tools", Need.BUILD, _programs),
+    Probe("sandbox", Need.BUILD, lambda asked: kernel.confinement(asked.settings.kernel.sandbox)),
     Probe("old kernels", Need.NOTHING, lambda asked: kernel.old_kernels(asked.settings.kernel.compilers)),
     Probe("ccache", Need.NOTHING, lambda asked: kernel.ccache(asked.settings.kernel.compilers)),
     Probe("libvirt", Need.RUN, lambda asked: machine.libvirt(asked.settings.machine, asked.scratch)),

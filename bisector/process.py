@@ -8,6 +8,7 @@ that children of a killed orchestrator are found and ended by the next one (:fun
 import os
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -111,18 +112,23 @@ def run(
     stdin: str | None = None,
     check: bool = True,
     run_marker: Path | None = None,
+    within: Sequence[str] = (),
 ) -> Finished:
     """Run a command to its end.
 
-    With ``log`` standard output and error go to that file (appended), else both are returned.
+    With ``log`` standard output and error go to that file (appended), else both are returned. ``within`` is a
+    command that runs it (:attr:`bisector.sandbox.Sandbox.words`), and is not part of what is told of it.
     Raises :class:`CommandMissing`, :class:`CommandTimeout`, and with ``check``
     :class:`CommandFailed`. When the wait is interrupted (Ctrl-C), the whole group is ended first.
     """
     words = tuple(os.fspath(word) for word in argv)
+    if within and shutil.which(words[0]) is None:
+        raise CommandMissing(words[0])
+    started = (*within, *words)
     with _output(log) as output:
         try:
             child = subprocess.Popen(
-                words,
+                started,
                 cwd=cwd,
                 env=environment({**(env or {}), **(mark(run_marker) if run_marker else {})}),
                 text=True,
@@ -137,7 +143,7 @@ def run(
         except (FileNotFoundError, PermissionError) as error:
             if cwd is not None and not (cwd.is_dir() and os.access(cwd, os.X_OK)):
                 raise
-            raise CommandMissing(words[0]) from error
+            raise CommandMissing(started[0]) from error
         stdout, stderr = to_its_end(child, words, deadline_s, stdin)
     finished = Finished(words, child.returncode, stdout or "", stderr or "")
     if check and finished.exit_status != 0:

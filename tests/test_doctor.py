@@ -24,6 +24,7 @@ PROGRAMS = (
     *("git", "make", "flex", "bison", "bc", "perl", "ld", "objcopy", "readelf", "gcc", "as", "ccache"),
     *(
         "qemu-img",
+        "bwrap",
         "mmdebstrap",
         "mke2fs",
         "ssh-keygen",
@@ -189,6 +190,10 @@ def job_without_section(machine: Machine) -> None:
     machine.settings = replace(machine.settings, workload=replace(machine.settings.workload, job=job))
 
 
+def bwrap_without_rights(machine: Machine) -> None:
+    machine.program("bwrap", "echo 'bwrap: setting up uid map: Permission denied' >&2; exit 1")
+
+
 def without(*names: str) -> Callable[[Machine], None]:
     return lambda machine: machine.without(*names)
 
@@ -200,6 +205,8 @@ MISSING: tuple[tuple[str, str, Callable[[Machine], None], str], ...] = (
     ("git", "git", git_that_gives_up_after_a_skip, install("git")),
     ("compiler", "compiler", lambda machine: machine.setting("kernel.compiler", "gcc-0"), install("gcc-0")),
     ("kernel config", "kernel config", other_architecture, ""),
+    ("sandbox", "sandbox", without("bwrap"), install("bubblewrap")),
+    ("sandbox", "sandbox", bwrap_without_rights, "--set kernel.sandbox=false"),
     ("build tools", "make", without("make"), install("make")),
     ("build tools", "flex", without("flex"), install("flex")),
     ("build tools", "bison", without("bison"), install("bison")),
@@ -252,6 +259,15 @@ def test_a_build_alone_is_refused_for_what_it_needs(machine: Machine, take_away:
     take_away(machine)
     with pytest.raises(UserError):
         preflight.check_build(machine.settings, machine.run_dir)
+
+
+def test_without_a_sandbox_on_purpose_a_start_is_warned_and_goes_on(machine: Machine) -> None:
+    assert machine.rows("sandbox")[0].state is Grade.OK
+    machine.without("bwrap")
+    machine.setting("kernel.sandbox", "false")
+    (row,) = machine.rows("sandbox")
+    assert (row.state, "with network and home" in row.what) == (Grade.WARN, True)
+    assert machine.refusal() is None
 
 
 def clang(machine: Machine, major: int) -> None:

@@ -27,6 +27,7 @@ FOUNDATION = frozenset(
         ),
         *within("bisector.settings", "kinds configfile jobfile"),
         "bisector.bisection.compilers",
+        "bisector.sandbox",
     }
 )
 LAYERS: tuple[tuple[frozenset[str], ...], ...] = (

@@ -46,6 +46,17 @@ def refused(record: RecordedRun, output: pytest.CaptureFixture[str], *words: str
     return said
 
 
+def test_a_report_says_that_there_was_no_sandbox(
+    record: RecordedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bare").mkdir()
+    said = []
+    for one in (record, found(tmp_path / "bare", {"kernel.sandbox": "false"})):
+        assert run(one, "report") == 0
+        said.append("none: make ran what the trees bring along" in capsys.readouterr().out)
+    assert said == [False, True]
+
+
 def test_two_runs_of_one_disk_mean_what_they_meant(
     record: RecordedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

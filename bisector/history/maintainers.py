@@ -1,7 +1,7 @@
 """Who would want to know of a commit: what its own tree's ``scripts/get_maintainer.pl`` says, and its trailers.
 
 The script of that tree is run on that commit's patch, in a directory of ours that has the tree's
-directories and those files that the script reads. A proposal is all that comes of it.
+directories and those files that the script reads, in a sandbox. A proposal is all that comes of it.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bisector import process
+from bisector import process, sandbox
 from bisector.errors import BisectorError
 from bisector.history.repository import Repository
 from bisector.report.addresses import usable
@@ -66,7 +66,7 @@ def _trailers(message: str) -> Iterator[str]:
 def _scripted(repository: Repository, sha: str) -> Iterable[str]:
     """The addresses that the script prints, without the roles."""
     with tempfile.TemporaryDirectory(prefix="bisector-maintainers-") as name:
-        top = Path(name)
+        top = Path(name).resolve()
         try:
             _lay_out(repository, sha, top)
             patch = repository.ask("format-patch", "-1", "--stdout", "--no-signature", sha).stdout
@@ -77,9 +77,9 @@ def _scripted(repository: Repository, sha: str) -> Iterable[str]:
         (top / "the.patch").write_text(patch, encoding="utf-8", errors="replace")
         words = ("perl", SCRIPT, "--nogit", "--nogit-fallback", "--norolestats", "the.patch")
         try:
-            said = process.run(words, deadline_s=_DEADLINE_S, cwd=top, env={"HOME": name})
+            said = process.run(words, deadline_s=_DEADLINE_S, cwd=top, within=sandbox.Sandbox(readable=(top,)).words)
         except process.CommandMissing as error:
-            raise _NotAsked("no maintainers proposed: perl is not installed") from error
+            raise _NotAsked(f"no maintainers proposed: {error.program} is not installed") from error
         except (process.CommandFailed, process.CommandTimeout) as error:
             raise _NotAsked(f"no maintainers proposed: {error}") from error
         return said.stdout.splitlines()

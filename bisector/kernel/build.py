@@ -252,7 +252,7 @@ class KernelBuilder:
         variables = {**_PINNED_VARIABLES, "CC": chosen.cc, "HOSTCC": chosen.host_cc}
         variables |= {name: value for quirk in applied for name, value in quirk.variables}
         environment = ccache.environment(places.run_dir) if chosen.cached else {}
-        return Make(places, variables, self._jobs, deadline, environment), applied
+        return Make(places, variables, self._jobs, deadline, environment, self._settings.sandbox), applied
 
     @property
     def _compiler(self) -> Compiler:

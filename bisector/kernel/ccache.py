@@ -12,10 +12,11 @@ from bisector import process
 from bisector.errors import InfraError
 
 PROGRAM = "ccache"
+DIRECTORY = "CCACHE_DIR"
 _DEADLINE_S = 60.0
 _NO_FILE = "/dev/null"
 # The variables that carry what a person may choose, by ccache's own names.
-_CHOSEN = {"cache_dir": "CCACHE_DIR", "max_size": "CCACHE_MAXSIZE"}
+_CHOSEN = {"cache_dir": DIRECTORY, "max_size": "CCACHE_MAXSIZE"}
 
 
 def environment(base: Path, *, anew: bool = False) -> dict[str, str]:

@@ -2,20 +2,25 @@
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bisector import process
+from bisector import process, sandbox
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, KernelFault, UserError
+from bisector.kernel import ccache
 from bisector.kernel.buildlog import ended_from_outside, first_error, lines_since, size_bytes
+from bisector.kernel.strays import remove_strays
 from bisector.model import FaultKind, Stage
-from bisector.packages import install
+from bisector.packages import not_installed
 
 BUILD_LOG = "build.log"
 _NO_ROOM_BYTES = 32 << 20
+# What variables name as programs, in a person's own directory it may be.
+_COMMANDS = ("CC", "HOSTCC", "LD")
+_SIGNALLED = 128  # and the signal's number: what sh(1) says of the command that it ran; make itself ends with 2 at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +28,10 @@ class BuildPlaces:
     """Where a build happens.
 
     ``source`` is the checked-out tree, written to only by :mod:`bisector.kernel.edits` (make itself
-    writes nothing there) and whole again with the next checkout; ``build`` make's ``O=`` directory, kept
-    between commits; ``logs`` this trial's directory, which gets ``build.log``, ``kernel.config``
-    and, if any, ``unmet.txt``; ``run_dir`` marks the processes, and ccache takes paths relative to
-    it, so that what one run compiled is a hit in the next.
+    writes nothing there, and cannot in its sandbox) and whole again with the next checkout; ``build``
+    make's ``O=`` directory, kept between commits; ``logs`` this trial's directory, which gets
+    ``build.log``, ``kernel.config`` and, if any, ``unmet.txt``; ``run_dir`` marks the processes, and
+    ccache takes paths relative to it, so that what one run compiled is a hit in the next.
     """
 
     source: Path
@@ -53,7 +58,8 @@ class BuildPlaces:
 class Make:
     """make in ``places.source`` for ``places.build``, with these variables, until the deadline.
 
-    ``environment`` is added to that of make and all that it starts.
+    ``environment`` is added to that of make and all that it starts. ``sandboxed``, they see no more of this host than
+    the system's programs, the source, the build directory and ccache's, of which the last two can be written.
     """
 
     places: BuildPlaces
@@ -61,17 +67,27 @@ class Make:
     jobs: int
     deadline: Deadline
     environment: Mapping[str, str] = field(default_factory=dict)
+    sandboxed: bool = True
 
     def run(self, stage: Stage, *goals: str, variables: Mapping[str, str] | None = None) -> None:
         """Make the goals; the output is added to ``build.log``.
 
         Raises :class:`KernelFault` with the first real error, or :class:`InfraError` when the host
-        ran out of room or memory meanwhile or has no make.
+        ran out of room or memory meanwhile or has no make or no sandbox.
         """
+        try:
+            self._run(stage, goals, variables or {})
+        finally:
+            strays = remove_strays(self.places.build, self.places.source) if self.sandboxed else ()
+        if strays:
+            reason = f"make {' '.join(goals)} leaves in its build directory what leads out of it: {strays[0]}"
+            raise KernelFault(stage, FaultKind.BUILD_ERROR, reason, strays[:5])
+
+    def _run(self, stage: Stage, goals: Sequence[str], variables: Mapping[str, str]) -> None:
         log = self.places.logs / BUILD_LOG
         before = size_bytes(log)
         killed_before = _oom_kills()
-        every = {"O": str(self.places.build), **self.variables, **(variables or {})}
+        every = {"O": str(self.places.build), **self.variables, **variables}
         try:
             process.run(
                 ["make", "-C", self.places.source, f"-j{self.jobs}", *(f"{k}={v}" for k, v in every.items()), *goals],
@@ -79,20 +95,33 @@ class Make:
                 env=self.environment,
                 log=log,
                 run_marker=self.places.run_dir,
+                within=self._sandbox.words if self.sandboxed else (),
             )
         except process.CommandMissing as error:
-            raise InfraError(str(error), install("make")) from error
+            missing = sandbox.missing() if error.program == sandbox.PROGRAM else not_installed("make", "make")
+            raise InfraError(missing.message, missing.hint) from error
         except process.CommandTimeout as error:
             reason = f"{self.deadline.what} not done after {self.deadline.seconds:g} s (in make {' '.join(goals)})"
             raise KernelFault(stage, FaultKind.BUILD_TIMEOUT, reason, lines_since(log, before)[-5:]) from error
         except process.CommandFailed as error:
             self._raise_for_host(error.finished.exit_status, _oom_kills() - killed_before)
+            if (trouble := sandbox.failed(lines_since(log, before))) is not None:
+                raise InfraError(f"there is no sandbox for make: {trouble}", "bisector doctor") from error
             output = "\n".join(lines_since(log, before))
             if (ended := ended_from_outside(output)) is not None:
                 raise InfraError(f"a command of the kernel build was ended by a signal: {ended}", str(log)) from error
             found = first_error(output, self.places.source, self.places.build)
             kind = FaultKind.CONFIG_ERROR if stage is Stage.CONFIG else FaultKind.BUILD_ERROR
             raise KernelFault(stage, kind, found.reason, found.tail) from error
+
+    @property
+    def _sandbox(self) -> sandbox.Sandbox:
+        programs = (word for name in _COMMANDS for word in self.variables.get(name, "").split())
+        writable = [self.places.build]
+        if kept := self.environment.get(ccache.DIRECTORY):
+            writable.append(Path(kept))
+            writable[-1].mkdir(parents=True, exist_ok=True)
+        return sandbox.Sandbox((self.places.source,), tuple(writable), ("make", *programs))
 
     def _raise_for_host(self, exit_status: int, oom_kills: int) -> None:
         """Raise :class:`InfraError` when the failure may well be the host's."""
@@ -102,8 +131,8 @@ class Make:
         if oom_kills > 0:
             hint = f"fewer at once: kernel.jobs below {self.jobs}"
             raise InfraError("the host ran out of memory during the kernel build", hint)
-        if exit_status < 0:
-            raise InfraError(f"make was ended by signal {-exit_status} from outside")
+        if exit_status < 0 or exit_status > _SIGNALLED:
+            raise InfraError(f"make was ended by signal {abs(exit_status) % _SIGNALLED} from outside")
 
 
 def _oom_kills() -> int:

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from bisector import process
+from bisector import process, sandbox
 from bisector.findings import Finding, Grade
 from bisector.kernel import modules, requirements, toolchain
 from bisector.kernel.quirk_table import QUIRKS
@@ -96,6 +96,16 @@ def ccache(commands: Sequence[str]) -> Finding:
         show = f"ccache {command} -c -x c /dev/null -o /dev/null"
         return Finding("ccache", Grade.WARN, f"not used: `ccache {command}` does not compile", show)
     return Finding("ccache", Grade.OK, _version("ccache"))
+
+
+def confinement(wanted: bool) -> Finding:
+    """Whether what a tree brings along can be kept in a sandbox, which is tried; raises :class:`UserError` when not."""
+    row = "sandbox"
+    if not wanted:
+        what = f"{sandbox.OPTION} = false: make runs as this user what a tree brings along, with network and home"
+        return Finding(row, Grade.WARN, what, f"--set {sandbox.OPTION}=true")
+    sandbox.check()
+    return Finding(row, Grade.OK, f"{_version(sandbox.PROGRAM)}; tried: no network, an empty home, no other process")
 
 
 def _version(program: str) -> str:

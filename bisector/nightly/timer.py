@@ -125,7 +125,7 @@ RestrictRealtime=yes
 # Left out on purpose:
 #   PrivateDevices, DevicePolicy  /dev/kvm, loop devices and test disks are used
 #   ProtectHome                   repositories and caches are in home directories
-#   RestrictNamespaces            the guest image is made in namespaces
+#   RestrictNamespaces            the guest image is made in namespaces, and make runs in some
 #   RestrictSUIDSGID              the guest image has set-user-ID programs in it
 #   MemoryDenyWriteExecute        QEMU without KVM translates code and executes it
 #   ProtectControlGroups          libvirt's QEMU driver may make control groups

@@ -113,7 +113,9 @@ def _workload(settings: Settings, run_dir: Path) -> Workload:
 def _kernel(settings: Settings) -> tuple[tuple[str, str], ...]:
     base = settings.kernel.base_config
     fragments = ", ".join(reproducing.fragment_name(Path(name)) for name in settings.kernel.fragments)
-    return (("kconfig", f"{base.name if base else 'everything off'}, then {fragments}"),)
+    kconfig = f"{base.name if base else 'everything off'}, then {fragments}"
+    sandbox = "none: make ran what the trees bring along with network and home" if not settings.kernel.sandbox else ""
+    return (("kconfig", kconfig), ("sandbox", sandbox))
 
 
 def _text(directory: Path, name: str | Path) -> str:

@@ -15,7 +15,7 @@ from bisector.settings.option_table import BY_KEY, PROFILES, Option
 
 _RELEASE = re.compile(r"v\d+\.\d+[\w.-]*")
 # What says nothing of the measurement.
-_NO_MATTER = ("mail.",)
+_NO_MATTER = ("mail.", "kernel.sandbox")
 _NUMBERED = re.compile(r"\d+-")
 
 

@@ -85,13 +85,14 @@ class BisectSettings:
 
 @dataclass(frozen=True, slots=True)
 class KernelSettings:
-    """How a commit becomes a bootable image."""
+    """How a commit becomes a bootable image; in a sandbox unless somebody says otherwise."""
 
     base_config: Path | None
     fragments: tuple[str, ...]
     compilers: tuple[str, ...]
     jobs: int
     build_deadline_s: float
+    sandbox: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import pytest
 from bisector.history.maintainers import SCRIPT, Proposal, propose
 from bisector.history.repository import Repository
 from tests.history import histories
+from tests.hostile import SECRET, prey
 
 # What the real one does of interest: it has to be at the top of a tree, and it reads the patch that it is given.
 STANDS_IN = r"""
@@ -78,3 +79,25 @@ def test_without_perl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Repository.open(tmp_path / "linux") as repository:
         proposal = propose(repository, repository.resolve("HEAD").sha)
     assert proposal.notes == ("no maintainers proposed: perl is not installed",)
+
+
+def test_without_a_sandbox_the_script_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("git", "env", "perl"):
+        (tools / name).symlink_to(f"/usr/bin/{name}")
+    commit(tmp_path)
+    monkeypatch.setenv("PATH", str(tools))
+    with Repository.open(tmp_path / "linux") as repository:
+        proposal = propose(repository, repository.resolve("HEAD").sha)
+    assert proposal.notes == ("no maintainers proposed: bwrap is not installed",)
+
+
+def test_a_hostile_script_gets_nothing_and_is_heard(tmp_path: Path) -> None:
+    with prey(tmp_path) as victim:
+        attack = "my $loot = `sh -c '{}'`;".format(victim.script.replace("'", "'\\''").replace("\\", "\\\\"))
+        shown = 'foreach (split /\\n/, $loot) { s/\\W/-/g; print "$_\\@example.org\\n"; }'
+        proposal = commit(tmp_path, f'{attack}\n{shown}\nprint "still\\@example.org\\n";')
+        assert "still@example.org" in proposal.cc
+        assert not [one for one in proposal.cc if SECRET in one]
+        assert victim.harm("") == set()

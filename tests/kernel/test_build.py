@@ -6,6 +6,7 @@ import shutil
 import signal
 import stat
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from bisector.kernel.quirk_table import QUIRKS
 from bisector.kernel.quirks import Edit, Evidence, Quirk
 from bisector.model import Compiler, FaultKind, Kernel, Stage
 from bisector.settings import KernelSettings
+from tests.hostile import EVERYTHING, Prey, prey
 from tests.kernel.fake_tree import FRAGMENT, copy_to, edit, iops_of, set_iops, spoil
 
 SETTINGS = KernelSettings(base_config=None, fragments=("md",), compilers=("gcc",), jobs=2, build_deadline_s=60.0)
@@ -325,7 +327,8 @@ def crashes(bench: Bench, times: int) -> Path:
     counts = (
         f"echo CCACHE_RECACHE=$CCACHE_RECACHE >> {calls}; [ $(wc -l < {calls}) -gt {times} ] || {{ {says}; exit 1; }}"
     )
-    bench.settings = replace(SETTINGS, compilers=(compiler_that(bench.path, counts),))
+    # Without a sandbox, in which it could not count: what it writes has to outlive the build directory.
+    bench.settings = replace(SETTINGS, compilers=(compiler_that(bench.path, counts),), sandbox=False)
     return calls
 
 
@@ -352,7 +355,7 @@ def test_a_compiler_that_always_crashes_is_believed_the_second_time(bench: Bench
 def test_an_error_that_is_surely_the_sources_is_seen_once(bench: Bench) -> None:
     calls = bench.path / "calls"
     compiler = compiler_that(bench.path, f"status=$?; echo called >> {calls}; exit $status")
-    bench.settings = replace(SETTINGS, compilers=(compiler,))
+    bench.settings = replace(SETTINGS, compilers=(compiler,), sandbox=False)
     spoil(bench.source)
     with pytest.raises(KernelFault, match="nr_dentries"):
         bench.build("tree")
@@ -503,7 +506,7 @@ def slow_compiler(path: Path, marker: Path) -> str:
 def test_half_an_object_of_a_killed_build_is_compiled_again(bench: Bench) -> None:
     first = bench.build()
     edit(bench.source, "fs/dcache.c", "nr_dentry = 0;", "nr_dentry = 1;")
-    hung = bench.path / "hung"
+    hung = bench.path / "build/hung"
     bench.settings = replace(SETTINGS, compilers=(slow_compiler(bench.path / "slow-cc", hung),))
 
     def kill_make() -> None:
@@ -537,7 +540,7 @@ def marked(entry: Path, run_dir: Path) -> bool:
 
 
 def test_a_build_over_its_deadline_is_told_as_such(bench: Bench) -> None:
-    compiler = slow_compiler(bench.path / "slow-cc", bench.path / "hung")
+    compiler = slow_compiler(bench.path / "slow-cc", bench.path / "build/hung")
     bench.settings = replace(SETTINGS, compilers=(compiler,), build_deadline_s=1.0)
     with pytest.raises(KernelFault, match="kernel build not done after 1 s") as caught:
         bench.build()
@@ -614,4 +617,108 @@ def test_base_for_another_architecture(bench: Bench) -> None:
     base.write_text("CONFIG_ARM64=y\n")
     bench.settings = replace(SETTINGS, base_config=base)
     with pytest.raises(UserError, match="arm64"):
+        bench.build()
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Iterator[Prey]:
+    with prey(tmp_path) as made:
+        yield made
+
+
+@pytest.mark.parametrize(("sandboxed", "harm"), [(True, set()), (False, EVERYTHING)], ids=["sandbox", "none"])
+def test_a_hostile_makefile_gets_nothing_and_its_kernel_is_built(
+    bench: Bench, victim: Prey, sandboxed: bool, harm: set[str]
+) -> None:
+    bench.settings = replace(SETTINGS, sandbox=sandboxed)
+    (bench.source / "attack.sh").write_text(victim.script)
+    loot = bench.path / "build/loot"
+    attack = f"attack := $(shell [ -e {loot} ] || sh {bench.source}/attack.sh > {loot})\n"
+    makefile = bench.source / "Makefile"
+    makefile.write_text(attack + makefile.read_text())
+    assert iops_of(bench.build().image) == 1002
+    assert victim.harm(loot.read_text()) == harm
+
+
+def test_make_writes_nowhere_but_into_the_build_directory(bench: Bench) -> None:
+    (bench.path / "trials").mkdir()
+    makefile = bench.source / "Makefile"
+    attack = f"attack := $(shell touch {bench.source}/x {bench.path}/x {bench.path}/trials/x)\n"
+    makefile.write_text(attack + makefile.read_text())
+    before = sorted(bench.source.rglob("*"))
+    bench.build()
+    assert sorted(bench.source.rglob("*")) == before
+    assert list(bench.path.rglob("x")) == []
+
+
+@pytest.mark.parametrize(
+    ("attack", "name"),
+    [
+        ("ln -sf {other} {build}/.config.wanted", ".config.wanted"),
+        ("ln -sf ../../../../../../..{other} {build}/.config.wanted", ".config.wanted"),
+        ("mkdir -p {build}/a; ln -sfn {other} {build}/a/b", "a/b"),
+        ("[ -e {build}/pipe ] || mkfifo {build}/pipe", "pipe"),
+    ],
+)
+def test_what_make_leaves_for_us_to_fall_into_is_removed_and_the_commits_fault(
+    bench: Bench, attack: str, name: str
+) -> None:
+    """A file that is behind .config.wanted would be written the next time."""
+    other = bench.path / "other"
+    other.write_text("a person's")
+    makefile, build = bench.source / "Makefile", bench.path / "build"
+    plain = makefile.read_text()
+    makefile.write_text(f"attack := $(shell {attack.format(other=other, build=build)})\n{plain}")
+    with pytest.raises(KernelFault, match=f"what leads out of it: .*/{re.escape(name)}, "):
+        bench.build()
+    assert not os.path.lexists(build / name)
+    makefile.write_text(plain)
+    bench.build()
+    assert other.read_text() == "a person's"
+
+
+def test_links_of_kbuild_are_kept(bench: Bench) -> None:
+    makefile = bench.source / "Makefile"
+    build = bench.path / "build"
+    links = f"$(shell ln -sfn {bench.source} {build}/source; ln -sfn ../build/source {build}/inside)"
+    makefile.write_text(f"links := {links}\n{makefile.read_text()}")
+    bench.build()
+    assert (build / "source").is_symlink()
+    assert (build / "inside").is_symlink()
+
+
+def test_a_kernel_is_the_same_with_and_without_the_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is compiled in one is a hit in the other."""
+    monkeypatch.setenv("CCACHE_DIR", str(tmp_path / "ccache"))
+    kernels = []
+    for name, sandboxed in (("with", True), ("without", False)):
+        (tmp_path / name).mkdir()
+        bench = Bench(tmp_path / name)
+        bench.settings = replace(SETTINGS, sandbox=sandboxed)
+        kernels.append(bench.build("tree"))
+    assert kernels[0].content_sha256 == kernels[1].content_sha256
+    assert kernels[0].key == kernels[1].key
+    statistics = process.run(["ccache", "--print-stats"], deadline_s=10).stdout
+    assert sum(int(n) for n in re.findall(r"^(?:direct|preprocessed)_cache_hit\s+(\d+)", statistics, re.MULTILINE)) >= 5
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (None, "bwrap is not installed"),
+        ("echo 'bwrap: setting up uid map: Permission denied' >&2; exit 1", "no sandbox for make: bwrap: setting up"),
+    ],
+)
+def test_without_a_sandbox_nothing_is_built_and_no_commit_is_to_blame(
+    bench: Bench, script: str | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = bench.path / "bin"
+    tools.mkdir()
+    for name in ("make", "gcc", "ld", "ccache", "sh"):
+        (tools / name).symlink_to(shutil.which(name) or name)
+    if script is not None:
+        (tools / "bwrap").write_text(f"#!/bin/sh\n{script}\n")
+        (tools / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools))
+    with pytest.raises(InfraError, match=words):
         bench.build()

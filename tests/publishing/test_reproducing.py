@@ -37,6 +37,7 @@ def test_defaults_need_no_flag(tmp_path: Path) -> None:
         ({"storage.stack": "ssd"}, "--stack ssd"),
         ({"workload.runtime": "90s"}, "--runtime 90s"),
         ({"mail.host": "smtp.example.org"}, ""),
+        ({"kernel.sandbox": "false"}, ""),
     ],
 )
 def test_what_follows_from_a_setting_is_not_said(tmp_path: Path, flags: dict[str, str], words: str) -> None:

@@ -1,0 +1,152 @@
+"""Commands that a stranger's tree brings along (make's rules, scripts) run in a sandbox of bubblewrap (bwrap(1)).
+
+What holds for such a command, whoever starts it:
+
+- no network, not even this host's loopback; no socket of this host's;
+- of the file system it sees the programs of the system and those on PATH, read-only, some files of /etc, and the
+  places that are named; only those named as writable, and a /tmp of its own, can be written. The home is empty;
+- it sees no other process, and has no capability. Root stays user 0, without any: what it cannot see it cannot touch;
+- nothing of it outlives the command, and the command does not outlive this process, whatever this process ends by.
+
+What does not: memory, processor time and room on the disk are not bounded, and kernel keyrings (keyrings(7)) are seen.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bisector import process
+from bisector.errors import UserError
+from bisector.packages import install
+
+PROGRAM = "bwrap"
+OPTION = "kernel.sandbox"
+_PACKAGE = "bubblewrap"
+_DEADLINE_S = 20.0
+_TMP = "/tmp"  # noqa: S108 - the sandbox's own
+_HOME = f"{_TMP}/home"
+# Where distributions keep programs, and what those read; no file there is a person's, and root's own are not in it.
+_SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix", "gnu")
+_ETC = (
+    *("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "passwd", "group", "nsswitch.conf", "localtime"),
+    *("os-release", "ccache.conf", "perl", "ssl/openssl.cnf", "pki/tls/openssl.cnf", "crypto-policies"),
+)
+# Root enters the directories of others that it is sent to, which a user namespace would not let it do.
+_FOR_USERS = ("--unshare-user", "--disable-userns")
+_ISOLATED = (
+    *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--cap-drop", "ALL", "--die-with-parent", "--as-pid-1"),
+)
+# The first process of the namespace ends with the command, and the kernel then ends all others before that is told
+# (pid_namespaces(7)); bwrap's own one would wait for them.
+_FIRST_PROCESS = ("sh", "-c", '"$@"; exit $?', "sh")
+# The home is empty, the system read-only, and hardly anybody came before: by what sh(1) has built in.
+_TRIAL = 'cd && test "$(echo .[!.]* *)" = ".[!.]* *" && test ! -w /usr && test $$ -lt 10'
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """What a command sees beside the system: absolute paths without symbolic links, which are there.
+
+    ``programs`` are words of commands: those that are programs outside the system's places are shown with what
+    lies beside them.
+    """
+
+    readable: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    programs: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is put before a command, for :func:`bisector.process.run`."""
+        shown = {str(place): "--ro-bind-try" for place in _program_places(self.programs)}
+        shown |= {str(place): "--ro-bind" for place in self.readable}
+        shown |= {str(place): "--bind" for place in self.writable}
+        # In order of their names: a place comes after the one that it lies in.
+        binds = (word for place in sorted(shown) for word in (shown[place], place, place))
+        return (
+            PROGRAM,
+            *(() if os.geteuid() == 0 else _FOR_USERS),
+            *_ISOLATED,
+            *_system(),
+            *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--tmpfs", _TMP, "--dir", _HOME),
+            *binds,
+            *("--remount-ro", "/", "--setenv", "HOME", _HOME),
+            *(word for name in ("TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR") for word in ("--unsetenv", name)),
+            "--",
+            *_FIRST_PROCESS,
+        )
+
+
+def failed(output: Iterable[str]) -> str | None:
+    """Why there was no sandbox, by the first line that was written: bwrap speaks before what it starts."""
+    first = next(iter(output), "")
+    return first if first.startswith(f"{PROGRAM}: ") else None
+
+
+def check() -> None:
+    """Run something in a sandbox; raises :class:`UserError` when that does not work here."""
+    try:
+        process.run(["sh", "-c", _TRIAL], deadline_s=_DEADLINE_S, within=Sandbox().words)
+    except process.CommandMissing as error:
+        raise missing() from error
+    except (process.CommandFailed, process.CommandTimeout) as error:
+        why = error.finished.stderr.strip() if isinstance(error, process.CommandFailed) else ""
+        raise UserError(
+            f"there is no sandbox for what a kernel tree runs: {why or error}",
+            f"may this user make namespaces? sysctl user.max_user_namespaces kernel.unprivileged_userns_clone "
+            f"kernel.apparmor_restrict_unprivileged_userns; for a tree that you trust: --set {OPTION}=false",
+        ) from error
+
+
+def missing() -> UserError:
+    """The error for a host without bubblewrap."""
+    return UserError(f"{PROGRAM} is not installed: there is no sandbox for what a kernel tree runs", install(_PACKAGE))
+
+
+def _system() -> Iterator[str]:
+    for name in _SYSTEM:
+        path = Path("/", name)
+        if path.is_symlink():
+            yield from ("--symlink", os.fspath(path.readlink()), os.fspath(path))
+        elif path.is_dir():
+            yield from ("--ro-bind", os.fspath(path), os.fspath(path))
+    for name in _ETC:
+        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+
+
+def _program_places(commands: Iterable[str]) -> Iterator[Path]:
+    """What a person's own programs need, a compiler below the home, say: each on PATH, and each that is named."""
+    on_path = [Path(place) for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if place]
+    for directory in on_path:
+        yield from _beside(directory) if _is_hidden(directory) else ()
+    for command in commands:
+        found = Path(shutil.which(command) or command)
+        for file in dict.fromkeys((found, found.resolve())):
+            if _is_hidden(file) and file.is_file():
+                yield file
+                yield from _beside(file.parent)
+
+
+def _beside(directory: Path) -> Iterator[Path]:
+    """A directory of programs, and their libraries."""
+    if directory.name == "shims":  # pyenv's and its like: scripts that start what is beside them
+        yield directory.parent
+    elif directory.name == "bin":
+        yield directory
+        yield from (directory.parent / name for name in ("lib", "lib32", "lib64", "libexec"))
+        # A cross compiler's assembler and linker are in PREFIX/TRIPLE/bin.
+        yield from (path.parent for path in directory.parent.glob("*-linux*/bin"))
+    else:
+        yield directory
+
+
+def _is_hidden(path: Path) -> bool:
+    """Whether it is in none of the places that every command sees; never so a home or what homes are in."""
+    return path.is_absolute() and path.parts[1:2] != () and path.parts[1] not in _SYSTEM and not _is_above_home(path)
+
+
+def _is_above_home(path: Path) -> bool:
+    return Path.home().is_relative_to(path)
