@@ -40,8 +40,12 @@ def start() -> Iterator[Start]:
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where runs are, known to the index; no guest but those of the test is anybody's."""
+    """Where runs are, known to the index; nothing is ended that is not the test's own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    marked = process.marked
+    monkeypatch.setattr(
+        process, "marked", lambda: {run: pids for run, pids in marked().items() if run.is_relative_to(tmp_path)}
+    )
     monkeypatch.setattr(embedded, "_parents", lambda: (tmp_path,))
     return tmp_path
 

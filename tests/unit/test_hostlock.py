@@ -88,17 +88,18 @@ def test_who_holds_it_is_known_as_long_as_it_does(tmp_path: Path) -> None:
     assert hostlock.holder() is None
 
 
-def second_name(path: Path) -> None:
-    precious = path.parent / "precious"
-    precious.write_text("precious")
-    path.hardlink_to(precious)
+def precious(path: Path) -> Path:
+    file = path.parent / "precious"
+    file.write_text("precious")
+    return file
 
 
 STRANGE: dict[str, Callable[[Path], object]] = {
-    "a link": lambda path: path.symlink_to("elsewhere"),
+    "a link": lambda path: path.symlink_to(precious(path)),
+    "a link to nothing": lambda path: path.symlink_to("elsewhere"),
     "a directory": Path.mkdir,
     "a pipe": os.mkfifo,
-    "a second name": second_name,
+    "a second name": lambda path: path.hardlink_to(precious(path)),
 }
 
 
