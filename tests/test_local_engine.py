@@ -9,7 +9,8 @@ from bisector import hostlock
 from bisector.errors import InfraError
 from bisector.events import Event, Note
 from bisector.figures import Contention
-from bisector.fleet.local import LocalEngine
+from bisector.fleet.local import LocalEngine, local_engine
+from bisector.history.repository import Repository
 from bisector.history.worktrees import SourceTree
 from bisector.kernel.build import KernelBuilder
 from bisector.machine import quiet
@@ -50,6 +51,20 @@ def engine(tmp_path: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch)
 def test_nothing_else_is_built_or_measured_meanwhile(engine: LocalEngine) -> None:
     assert engine.measure(REQUEST).commit == COMMIT
     assert engine.try_build(COMMIT, fakes.GCC) is None
+    assert hostlock.holder() is None
+
+
+def test_the_image_is_built_alone_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(_machine: object, run_dir: Path, _note: object) -> None:
+        raise InfraError(str(hostlock.holder()))
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("bisector.fleet.local.end_leftovers", lambda *_: None)
+    monkeypatch.setattr("bisector.fleet.local.guest_image", build)
+    settings = options.load(directory=tmp_path).settings
+    with pytest.raises(InfraError) as caught, local_engine(settings, tmp_path, cast("Repository", None), print):
+        pass
+    assert str(caught.value).startswith(f"run {tmp_path}, process ")
     assert hostlock.holder() is None
 
 

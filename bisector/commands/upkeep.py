@@ -5,9 +5,9 @@ import shutil
 from contextlib import closing
 from pathlib import Path
 
-from bisector import keeping, process, resources
+from bisector import hostlock, keeping, process, resources
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
-from bisector.commands.output import write
+from bisector.commands.output import note, write
 from bisector.history.references import release
 from bisector.history.repository import Repository
 from bisector.history.worktrees import remove_leftovers
@@ -23,7 +23,7 @@ from bisector.settings import Settings, options
 
 def add(verbs: Verbs) -> None:
     """Register ``image`` and ``reset``."""
-    image_ = add_verb(verbs, "image", image, "the guest's root image", disturbs=True)
+    image_ = add_verb(verbs, "image", image, "the guest's root image")
     image_.add_argument("action", choices=("build",), help="build it, unless it is there already")
     reset_ = add_verb(verbs, "reset", reset, "end a run: remove its worktrees, references, guests, disks and build")
     add_run_dir(reset_)
@@ -33,7 +33,7 @@ def add(verbs: Verbs) -> None:
 def image(arguments: argparse.Namespace) -> int:
     """Build the guest image now, so that a night without network can begin."""
     home = resources.cache_home()
-    with keeping.in_use(home):
+    with keeping.in_use(home), hostlock.measuring(home / "images", note):
         built = build_image(resources.vm_images(), home / "images", None, lambda text: write(f"{text}\n"))
     write(f"{built.root}\n")
     return 0

@@ -128,11 +128,16 @@ def local_engine(settings: Settings, run_dir: Path, repository: Repository, tell
     What killed processes left running, of this run and of others, is ended first. Left by an exception, the
     sources and the build directory stay for the run that is resumed.
     """
+
+    def note(text: str) -> None:
+        tell(Note(text))
+
     with ExitStack() as stack:
         stack.enter_context(keeping.in_use(resources.cache_home()))
-        end_leftovers(run_dir, lambda text: tell(Note(text)))
-        image = guest_image(settings.machine, run_dir, lambda text: tell(Note(text)))
-        machines = stack.enter_context(VirtualMachines.open(settings, image, run_dir, lambda text: tell(Note(text))))
+        end_leftovers(run_dir, note)
+        with hostlock.measuring(run_dir, note):  # an image may have to be built, and libvirt tries what QEMU can do
+            image = guest_image(settings.machine, run_dir, note)
+            machines = stack.enter_context(VirtualMachines.open(settings, image, run_dir, note))
         source = stack.enter_context(SourceTree(repository, run_dir))
         builder = kernel_builder(settings.kernel)
         yield LocalEngine(Bench(settings, run_dir, source, builder, machines, tell))
