@@ -112,9 +112,9 @@ def test_what_a_hard_disk_takes_is_no_stall() -> None:
 
 
 def test_a_host_that_stood_still_between_the_runs_is_seen() -> None:
-    assert weaknesses(timed(*AS_MEASURED, workload_s=WORKLOAD_S + 3), LIMITS) == ()
+    assert weaknesses(timed(*AS_MEASURED, workload_s=WORKLOAD_S + 15), LIMITS) == ()
     (found,) = weaknesses(timed(*AS_MEASURED, workload_s=WORKLOAD_S + 60), LIMITS)
-    assert found == "61.5 s went by between the runs, limit 5.0 s"
+    assert found == "61.5 s went by between the runs, limit 20.0 s"
 
 
 def test_slow_disks_take_long_to_lay_out_the_files() -> None:
@@ -123,7 +123,7 @@ def test_slow_disks_take_long_to_lay_out_the_files() -> None:
     assert weaknesses(timed(empty, full, workload_s=WORKLOAD_S + 600), LIMITS) == ()
     assert weaknesses(timed(AS_MEASURED[0], full, workload_s=WORKLOAD_S + 300), LIMITS) == ()
     (found,) = weaknesses(timed(empty, AS_MEASURED[1], workload_s=WORKLOAD_S + 300), LIMITS)
-    assert found == "the empty run lasted 300.9 s longer than it should, limit 5.0 s"
+    assert found == "the empty run lasted 300.9 s longer than it should, limit 20.0 s"
 
 
 def test_a_single_run_has_nothing_between() -> None:
