@@ -45,3 +45,18 @@ def test_weak_evidence_is_never_a_verdict(tool: Tool, demo: History, built: None
     assert [trial["verdict"] for trial in status["trials"]] == ["weak", "weak"]
     assert all(trial["runs"][-1]["contention"]["other_busy_cores"] > 0.5 for trial in status["trials"])
     assert (status["first_fixed"], status["weak"]) == (None, 2)
+
+
+def test_two_runs_take_turns(tool: Tool, demo: History, built: None, tmp_path: Path) -> None:
+    """One of them waits, tells for whom, and boots its guest when the other has ended."""
+    runs = tmp_path / "one", tmp_path / "another"
+    children = [tool.spawn("test", demo.new, "--repo", tool.repo, "--run-dir", run, *SHORT) for run in runs]
+    said = [child.communicate()[0] for child in children]
+    last = 0 if "waiting for run" in said[0] else 1
+    assert f"waiting for run {runs[1 - last]}, process {children[1 - last].pid}: " in said[last]
+    assert at(said[1 - last], "trial 1: ") <= at(said[last], "  boot")
+
+
+def at(said: str, words: str) -> str:
+    """The time of day of the last line with these words."""
+    return [line for line in said.splitlines() if words in line][-1].split()[0]
