@@ -20,6 +20,8 @@ ALIVE_LINE = "bisector-guest: alive"
 _STALLS_TO_BE_SURE = 2
 _KEPT_LINES = 200
 _LONGEST_LINE = 8192
+# A serial line of 115,200 baud carries 41 MB in an hour. What writes more than this floods.
+_MOST_CHARACTERS = 64 << 20
 
 
 class Finding(StrEnum):
@@ -70,6 +72,12 @@ _RULES: tuple[tuple[Finding, re.Pattern[str]], ...] = (
     (Finding.SHUTDOWN, re.compile(r"reboot: (Restarting system|Power down|System halted)")),
 )
 
+# What is in each line that a rule can match: most lines have none of it, and one search is quicker than all rules.
+_TELLING = re.compile(
+    rf"{READY_LINE}|Linux version|Kernel panic|PANIC: |System halted|BUG|LOCKUP|blocked for|stall|\[#\d"
+    r"|WARNING: |reboot: "
+)
+
 # "[    1.234567] ", with CONFIG_PRINTK_CALLER also "[    T1] "
 _TIMESTAMP = re.compile(r"^(\[ *\d+\.\d+\]\s?)(\[ *[TC]\d+\]\s?)?")
 
@@ -102,9 +110,11 @@ class Console:
         self._stalls: list[str] = []
         self._fatal: Sighting | None = None
         self._shutdown = ""
+        self._characters = 0
 
     def feed(self, text: str) -> tuple[Sighting, ...]:
         """Take more console text; what its complete lines say, in order."""
+        self._characters += len(text)
         *complete, self._rest = (self._rest + text).split("\n")
         if len(self._rest) > _LONGEST_LINE:
             complete.append(self._rest)
@@ -126,6 +136,9 @@ class Console:
             return Fault(stage, kind, self._fatal.line, self.tail())
         if len(self._stalls) >= _STALLS_TO_BE_SURE:
             return Fault(stage, FaultKind.HANG, self._stalls[0], self.tail())
+        if self._characters > _MOST_CHARACTERS:
+            reason = f"the console had more than {_MOST_CHARACTERS >> 20} MiB, and no end"
+            return Fault(stage, FaultKind.COMMAND_FAILED, reason, self.tail())
         return None
 
     def fault_when_gone(self, stage: Stage) -> Fault:
@@ -185,7 +198,10 @@ class Console:
 
 def judge(line: str) -> Sighting | None:
     """What a single console line says, if anything."""
-    message = _TIMESTAMP.sub("", _clean(line)).strip()
+    text = _clean(line)
+    if not _TELLING.search(text):
+        return None
+    message = _TIMESTAMP.sub("", text).strip()
     if READY_LINE in message:  # anywhere: the kernel may have spoken into the line
         return Sighting(Finding.READY, message)
     for finding, pattern in _RULES:

@@ -10,6 +10,7 @@ import libvirt
 
 from bisector.deadline import Deadline, DeadlineExpired
 from bisector.errors import InfraError
+from bisector.machine.console_file import ConsoleFile
 from bisector.machine.definition import DomainSpec
 
 _END_DEADLINE_S = 5.0
@@ -41,7 +42,7 @@ class Domain:
         self._qemu_log = qemu_log
         self._forget = forget
         self._cpu_time_s = 0.0
-        self._read_bytes = 0
+        self._console = ConsoleFile(spec.console)
 
     def is_running(self) -> bool:
         """Whether the guest is there; False means that it ended itself (panic, reset, power-off).
@@ -72,15 +73,11 @@ class Domain:
         return self._cpu_time_s
 
     def read_console(self) -> str:
-        """What the guest has written to its console since the last call."""
-        size = self.spec.console.stat().st_size
-        if size < self._read_bytes:  # virtlogd starts a new file at 2 MiB (max_size in virtlogd.conf)
-            self._read_bytes = 0
-        with self.spec.console.open("rb") as file:
-            file.seek(self._read_bytes)
-            new = file.read()
-        self._read_bytes += len(new)
-        return new.decode("latin-1")  # bytes of a broken kernel; no sequence can be cut in two
+        """What the guest has written to its console since the last call, at most 1 MiB of it.
+
+        Raises :class:`InfraError` when it cannot be read.
+        """
+        return self._console.read().decode("latin-1")  # bytes of a broken kernel; no sequence can be cut in two
 
     def destroy(self) -> None:
         """End the guest at once; idempotent. Raises :class:`InfraError` when it will not go."""
@@ -93,6 +90,7 @@ class Domain:
         except libvirt.libvirtError as error:
             if error.get_error_code() not in _GONE:
                 raise InfraError(f"{self.spec.name} cannot be ended: {error}") from error
+        self._console.close()
         self._forget(self)  # at the end: interrupted before it, close() tries again by name
 
     def __enter__(self) -> Self:

@@ -22,6 +22,7 @@ from bisector.machine.accelerator import MEMORY, choose_accelerator
 from bisector.machine.attach import attached
 from bisector.machine.connection import open_hypervisor
 from bisector.machine.console import ALIVE_LINE, Console
+from bisector.machine.console_file import CHUNK_BYTES
 from bisector.machine.definition import DomainSpec, command_line
 from bisector.machine.domain import Domain
 from bisector.machine.guest import Guest, GuestError, GuestLost, GuestNonsense, GuestTimeout
@@ -64,17 +65,25 @@ class Watch:
     def __call__(self) -> None:
         """Read on; raises :class:`KernelFault` when the kernel has died, :class:`InfraError` when QEMU has."""
         running = self._domain.is_running()  # before reading, so that the last words are among what is read
-        if text := self._domain.read_console():
-            self.console.feed(text)
-            self._heard_at = self._now()
-            self._pulse = self._pulse or ALIVE_LINE in text
-        if (fault := self.console.fault(self.stage)) is not None:
-            raise _raised(fault)
+        text = self._domain.read_console()
+        self._hear(text)
+        while len(text) >= CHUNK_BYTES or (text and not running):  # of a guest that is gone, everything
+            text = self._domain.read_console()
+            self._hear(text)
         if not running:
             raise _raised(self.console.fault_when_gone(self.stage))
         # Our init gives a sign of life every ten seconds; a person's own image may be silent and well.
         if self._pulse and self.silence_s > self._silence_deadline_s:
             raise self.silent()
+
+    def _hear(self, text: str) -> None:
+        """Raises :class:`KernelFault` as soon as the console shows one, or has no end."""
+        if text:
+            self.console.feed(text)
+            self._heard_at = self._now()
+            self._pulse = self._pulse or ALIVE_LINE in text
+        if (fault := self.console.fault(self.stage)) is not None:
+            raise _raised(fault)
 
     def silent(self) -> KernelFault:
         """The fault of a guest that should have spoken by now."""

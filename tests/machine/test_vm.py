@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from bisector.errors import InfraError, KernelFault
+from bisector.machine.guest import GuestNonsense
 from bisector.machine.vm import VirtualMachine, Watch, domain_prefix
 from bisector.model import FaultKind, Stage
 
@@ -86,3 +87,14 @@ def test_another_kernel_than_the_one_built_is_not_the_commits_fault(release: str
     with pytest.raises(InfraError, match=f"the guest runs {release}") as caught:
         started._check_kernel()
     assert "/cache/bzImage" in caught.value.hint
+
+
+def test_a_guest_that_sends_without_an_end_is_at_fault_itself(clock: list[float]) -> None:
+    bench = SimpleNamespace(image=None, settings=SimpleNamespace(machine=None))
+    started = VirtualMachine(None, SimpleNamespace(ssh_port=2222), SimpleNamespace(), bench)  # type: ignore[arg-type] # as used
+    started._watch = watch(Domain(["Linux version 6.1\n"]), clock)
+    started._watch()
+    with pytest.raises(KernelFault, match="not a regular file") as caught, started.blamed(Stage.WORKLOAD):
+        raise GuestNonsense("fio.json in the guest is not a regular file")
+    assert (caught.value.kind, caught.value.stage) == (FaultKind.COMMAND_FAILED, Stage.WORKLOAD)
+    assert caught.value.tail == ("Linux version 6.1",)
