@@ -4,7 +4,6 @@ What is needed of them is looked at before every run, or every build, which does
 something is missing; the others say what makes a run slower, or its evidence weaker.
 """
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from pathlib import Path
 from bisector import resources
 from bisector.errors import BisectorError, UserError
 from bisector.findings import Finding, Grade, refusal
+from bisector.fleet.leftovers import end_leftovers
 from bisector.fleet.local import kept_kernels, kernel_builder
 from bisector.history import probes as history
 from bisector.kernel import probes as kernel
@@ -22,6 +22,7 @@ from bisector.machine import probes as machine
 from bisector.packages import merged
 from bisector.post import probes as post
 from bisector.room import check_build_room, check_disk, check_room
+from bisector.scratch import remove_abandoned, scratch
 from bisector.settings import Settings
 from bisector.workload.runner import check_job
 
@@ -68,6 +69,13 @@ def _programs(asked: Asked) -> Iterator[Finding]:
     yield from kernel.headers(options)
 
 
+def _leftovers(asked: Asked) -> Finding:
+    done: list[str] = []
+    end_leftovers(asked.run_dir, done.append)
+    remove_abandoned(places.nearest(asked.run_dir))
+    return Finding("leftovers", Grade.INFO if done else Grade.OK, "; ".join(done) or "nothing of a killed run was left")
+
+
 def _job(asked: Asked) -> Finding:
     check_job(asked.settings.workload)
     return Finding("fio job", Grade.OK, str(asked.settings.workload.job))
@@ -84,6 +92,7 @@ def _disk(asked: Asked, name: str) -> Finding:
 # Read as a table, so laid out as one; the order is that of the rows.
 # fmt: off
 PROBES: tuple[Probe, ...] = (
+    Probe("leftovers", Need.NOTHING, _leftovers),
     Probe("git", Need.RUN, lambda asked: history.git(asked.scratch)),
     Probe("compiler", Need.BUILD, lambda asked: kernel.compilers(asked.settings.kernel.compilers)),
     Probe("kernel config", Need.BUILD, _configuration),
@@ -164,7 +173,5 @@ def _worst(probe: Probe) -> Grade:
 
 @contextmanager
 def _asked(settings: Settings, run_dir: Path, note: Callable[[str], None]) -> Iterator[Asked]:
-    with tempfile.TemporaryDirectory(prefix="bisector-probe-") as name:
-        scratch = Path(name)
-        scratch.chmod(0o755)  # a daemon's QEMU runs as another user
-        yield Asked(settings, run_dir, scratch, note)
+    with scratch("probe", mode=0o755) as place:  # a daemon's QEMU runs as another user
+        yield Asked(settings, run_dir, place, note)

@@ -28,6 +28,7 @@ FOUNDATION = frozenset(
         *within("bisector.settings", "kinds configfile jobfile"),
         "bisector.bisection.compilers",
         "bisector.sandbox",
+        "bisector.scratch",
     }
 )
 LAYERS: tuple[tuple[frozenset[str], ...], ...] = (

@@ -88,6 +88,33 @@ def test_a_guest_alone_is_found_by_its_name(runs: Path, start: Start) -> None:
     assert qemu.wait(10) == -9
 
 
+def test_a_guest_of_no_known_run_is_ended_unless_somebody_uses_its_directory(runs: Path, start: Start) -> None:
+    qemu = guest(runs, runs / "doctor", start)
+    (root,) = runs.glob("bisector-*")
+    script = f"from pathlib import Path; from bisector.machine.embedded import hold; hold(Path({str(root)!r}));"
+    words = [sys.executable, "-c", f"{script} print(1, flush=True); input()"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
+        assert user.stdout is not None
+        user.stdout.readline()
+        end_leftovers(runs / "mine", silent)
+        assert qemu.poll() is None
+        user.kill()
+    told: list[str] = []
+    end_leftovers(runs / "mine", told.append)
+    assert qemu.wait(10) == -9
+    assert told == [f"guest {domain_prefix(runs / 'doctor')}3 was left by a process that was killed, and is ended"]
+
+
+def test_temporary_directories_of_killed_processes_are_removed(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(runs / "cache"))
+    monkeypatch.setattr("tempfile.tempdir", str(runs))
+    left = [runs / "bisector-tmp-probe-abcdefgh", runs / "cache/bisector/bisector-tmp-reach-abcdefgh"]
+    for path in left:
+        path.mkdir(parents=True)
+    end_leftovers(runs / "mine", silent)
+    assert not any(path.exists() for path in left)
+
+
 def silent(text: str) -> None:
     raise AssertionError(text)
 

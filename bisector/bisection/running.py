@@ -35,6 +35,7 @@ from bisector.record.index import Index, IndexEntry
 from bisector.record.rows import BisectionRow
 from bisector.record.rundir import RunDirectory, run_name
 from bisector.record.store import Store
+from bisector.scratch import remove_abandoned
 from bisector.settings import Settings, checks, options
 from bisector.strategy.steps import Kin, Outcome
 
@@ -97,6 +98,7 @@ def begun(asked: Asked, run_dir: Path | None = None) -> Iterator[tuple[RunDirect
         skips = tuple(sha for expression in asked.skips for sha in repository.expand(expression))
     run = RunDirectory.create(run_dir, run_name(asked.old, asked.new))
     with run.lock(), _gone_if_nothing_began(run):
+        remove_abandoned(run.path)
         preflight.check(asked.settings, run.path)
         settings = inputs.keep(asked.settings, run.path)
         row = _row(asked, repository.top, wanted, skips, settings)

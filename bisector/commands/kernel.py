@@ -13,6 +13,7 @@ from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, 
 from bisector.commands.measure import test_directory
 from bisector.commands.output import note, write, write_document, write_json
 from bisector.errors import KernelFault, UserError
+from bisector.fleet.leftovers import end_leftovers
 from bisector.fleet.local import kernel_builder
 from bisector.history.repository import Repository
 from bisector.history.worktrees import SourceTree
@@ -86,6 +87,7 @@ class _Workshop:
                 Repository.open(repository.top, run_marker=run.path) as marked,
                 SourceTree(marked, run.path) as source,
             ):
+                end_leftovers(run.path, note)
                 yield cls(commit, kernel_builder(settings.kernel), source, run.path)
             shutil.rmtree(run.path / "build", ignore_errors=True)
 

@@ -1,4 +1,7 @@
-"""What killed runs of this user left running: it would make each measurement weak until those runs are resumed."""
+"""What killed runs of this user left running: it would make each measurement weak until those runs are resumed.
+
+And what they left lying about in temporary directories.
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -6,19 +9,22 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from bisector import process
+from bisector import process, resources
 from bisector.errors import InfraError
-from bisector.machine.embedded import guests, runs_guest
+from bisector.machine.embedded import end_abandoned, guests, runs_guest
 from bisector.machine.vm import domain_prefix
 from bisector.record.index import Index
 from bisector.record.lock import Held, held, holder_of
 from bisector.record.rundir import LOCK
+from bisector.scratch import remove_abandoned
 
 
 def end_leftovers(own: Path, tell: Callable[[str], None]) -> None:
     """End the builds and guests of other runs whose process is gone: their lock is there, and nobody holds it.
 
-    What cannot be ended stays, and shows in the load of the host.
+    Guests of what is no run that is known (doctor's, say) are ended where nobody holds the directory of libvirt's
+    driver that they are in. What cannot be ended stays, and shows in the load of the host. Temporary directories of
+    killed processes are removed without a word.
     """
     for run_dir in sorted(_at_work() - {Path(os.path.realpath(own))}):
         # Locked, so that nobody resumes it in this moment. A directory without that file is a night's, say, or gone.
@@ -27,6 +33,11 @@ def end_leftovers(own: Path, tell: Callable[[str], None]) -> None:
                 with held(run_dir / LOCK):
                     ended = _end(run_dir)
                 tell(f"{run_dir} was killed and had left something running, which is ended: {ended} processes")
+    with suppress(InfraError):
+        for name in end_abandoned(tuple(domain_prefix(Path(entry.run_dir)) for entry in Index().entries())):
+            tell(f"guest {name} was left by a process that was killed, and is ended")
+    for place in (None, resources.cache_home()):
+        remove_abandoned(place)
 
 
 def _end(run_dir: Path) -> int:

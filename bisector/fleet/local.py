@@ -69,6 +69,7 @@ class LocalEngine:
     @contextmanager
     def _alone(self, *, again: bool = False) -> Iterator[None]:
         with hostlock.measuring(self.bench.run_dir, self._note):
+            end_leftovers(self.bench.run_dir, self._note)
             if again:
                 wait_until_quiet(self.bench.settings.contention, self._note)
             yield

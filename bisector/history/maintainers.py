@@ -5,7 +5,6 @@ directories and those files that the script reads, in a sandbox. A proposal is a
 """
 
 import re
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from bisector import process, sandbox
 from bisector.errors import BisectorError
 from bisector.history.repository import Repository
 from bisector.report.addresses import usable
+from bisector.scratch import scratch
 
 SCRIPT = "scripts/get_maintainer.pl"
 # What the script looks at to see that it is at the top of a tree, and what it reads (its top_of_kernel_tree()).
@@ -65,8 +65,8 @@ def _trailers(message: str) -> Iterator[str]:
 
 def _scripted(repository: Repository, sha: str) -> Iterable[str]:
     """The addresses that the script prints, without the roles."""
-    with tempfile.TemporaryDirectory(prefix="bisector-maintainers-") as name:
-        top = Path(name).resolve()
+    with scratch("maintainers") as made:
+        top = made.resolve()
         try:
             _lay_out(repository, sha, top)
             patch = repository.ask("format-patch", "-1", "--stdout", "--no-signature", sha).stdout

@@ -6,7 +6,6 @@ import platform
 import re
 import shlex
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from bisector.errors import UserError
 from bisector.kernel import ccache, modules
 from bisector.model import Compiler
 from bisector.packages import install
+from bisector.scratch import scratch
 
 HOST_ARCHITECTURE = "x86_64"
 _DEADLINE_S = 60.0
@@ -200,8 +200,8 @@ def _first_line(argv: list[str], chosen: str) -> str:
 
 def _compiles(words: list[str]) -> str | None:
     """None, or why an empty file was not compiled; ccache is useless, say, where its directory is read-only."""
-    with tempfile.TemporaryDirectory(prefix="bisector-cc-") as directory:
-        source = Path(directory) / "empty.c"
+    with scratch("cc") as directory:
+        source = directory / "empty.c"
         source.write_text("int empty;\n", encoding="utf-8")
         argv = [*words, "-c", str(source), "-o", str(source.with_suffix(".o"))]
         try:

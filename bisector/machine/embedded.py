@@ -13,8 +13,10 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+from bisector import process
 from bisector.errors import InfraError, UserError
 
 # Short: sockaddr_un has 108 bytes (unix(7)), and libvirt adds "/lib/qemu/domain-ID-NAME(20)/monitor.sock". Kept across
@@ -184,3 +186,27 @@ def guest_pids(root: Path, prefix: str) -> Iterator[tuple[str, int]]:
             pid = int(file.read_text(encoding="ascii"))
             if runs_guest(pid, file.stem):
                 yield file.stem, pid
+
+
+def end_abandoned(spared: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """End the guests of killed processes, but for those whose names begin as one of ``spared``; their names.
+
+    Whoever uses a directory holds it, see :func:`hold`. Raises :class:`InfraError` for a guest that does not end.
+    """
+    marked = (directory for directory in directories() if _is_marked(directory))
+    return tuple(name for directory in marked for name in _ended_in(directory, spared))
+
+
+def _ended_in(directory: Path, spared: tuple[str, ...]) -> Iterator[str]:
+    found = {name: pid for name, pid in guest_pids(directory, "") if not name.startswith(spared)}
+    if not found:
+        return
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for name, pid in found.items():
+                if process.end(pid, partial(runs_guest, name=name)):
+                    yield name
+    finally:
+        os.close(lock)

@@ -26,6 +26,7 @@ from bisector.machine.imagesums import SUMS, damage, seal, sync
 from bisector.machine.qcow2 import check_alone
 from bisector.packages import install, not_installed
 from bisector.process import CommandFailed, CommandMissing, CommandTimeout, Finished, run
+from bisector.scratch import abandoned, scratch
 from bisector.settings import MachineSettings
 
 # Debian 12: its e2fsprogs 1.47.0 turns on no ext4 feature that a kernel of 2017 cannot mount. Later ones turn on
@@ -112,6 +113,8 @@ def build_image(recipe: Path, cache_root: Path, run_marker: Path | None, on_note
             on_note(f"guest image: {wrong or f'{directory} is not whole'}; it is built anew")
             directory.rename(cache_root / f"{key}.new-damaged")
         for stale in cache_root.glob(f"{key}.new-*"):  # of a builder that was killed: we hold the lock
+            tools.as_root("rm", "-rf", stale)
+        for stale in abandoned():
             tools.as_root("rm", "-rf", stale)
         work = Path(tempfile.mkdtemp(prefix=f"{key}.new-", dir=cache_root))
         try:
@@ -258,7 +261,10 @@ def _install(recipe: Path, tar: Path, tools: _Tools, on_note: Note) -> None:
         reraise=True,
     )
     try:
-        attempts(tools.run_raw, ("mmdebstrap", "--quiet", *options, SUITE, tar), _INSTALL_S)
+        # It unpacks in a directory of its own in TMPDIR, half a gigabyte, which others must be able to enter.
+        with scratch("image", mode=0o755) as place:
+            argv = ("env", f"TMPDIR={place}", "mmdebstrap", "--quiet", *options, SUITE, tar)
+            attempts(tools.run_raw, argv, _INSTALL_S)
     except (CommandFailed, CommandTimeout) as error:
         raise InfraError(
             f"the guest image's packages could not be installed: {error}",

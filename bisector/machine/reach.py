@@ -5,13 +5,13 @@ All of them speak when a guest starts. A minute of that is well spent before an 
 """
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from bisector.errors import InfraError, UserError
 from bisector.machine.definition import DiskSource, DiskSpec, DomainSpec, SourceKind
 from bisector.machine.host import free_port
 from bisector.machine.hypervisor import Hypervisor
 from bisector.machine.vm import domain_prefix
+from bisector.scratch import scratch
 from bisector.settings import EMBEDDED, Accelerator
 
 _MEMORY_BYTES = 64 << 20
@@ -26,16 +26,16 @@ def check_reach(hypervisor: Hypervisor, run_dir: Path, cache: Path) -> None:
     Raises :class:`UserError` with the words of libvirt or QEMU.
     """
     with (
-        TemporaryDirectory(prefix="reach-", dir=cache) as there,
-        TemporaryDirectory(prefix="reach-", dir=run_dir) as here,
+        scratch("reach", cache) as there,
+        scratch("reach", run_dir) as here,
     ):
-        kernel, disk = Path(there) / "kernel", Path(here) / "disk.img"
+        kernel, disk = there / "kernel", here / "disk.img"
         kernel.write_bytes(bytes(_KERNEL_BYTES))
         disk.write_bytes(bytes(_DISK_BYTES))
         spec = DomainSpec(
             name=f"{domain_prefix(run_dir)}reach",
             kernel=kernel,
-            console=Path(here) / "console",
+            console=here / "console",
             ssh_port=free_port(),
             accelerator=Accelerator.TCG,
             disks=(DiskSpec("disk", DiskSource(SourceKind.FILE, str(disk)), direct=False),),

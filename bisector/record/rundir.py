@@ -16,6 +16,7 @@ from bisector.record.database import DATABASE, UNFINISHED
 from bisector.record.inputs import INPUTS
 from bisector.record.lock import Held, Holder, held, holder_of
 from bisector.record.store import Store
+from bisector.scratch import is_scratch
 
 LOCK = "lock"
 # What a start that was killed before its first fact leaves; "libvirt" is the embedded driver's link.
@@ -61,7 +62,7 @@ class RunDirectory:
         directory = Path.cwd() / path if path else _unused(state_home() / "runs", name)
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            contents = {entry.name for entry in directory.iterdir()}
+            contents = {entry.name for entry in directory.iterdir() if not is_scratch(entry)}
         except (FileExistsError, NotADirectoryError) as error:
             raise UserError(f"run directory {directory}: {error.filename} is not a directory") from error
         except OSError as error:

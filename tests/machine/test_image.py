@@ -1,6 +1,9 @@
 import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Callable
@@ -10,12 +13,14 @@ from pathlib import Path
 import pytest
 from tenacity import wait_none
 
+from bisector.deadline import Deadline
 from bisector.errors import InfraError, UserError
 from bisector.machine import image as image_module
 from bisector.machine.image import GuestImage, build_image, find_image, overlay, own_image, recipe_key
 from bisector.machine.imagesums import digest
 from bisector.packages import install
 from bisector.process import CommandFailed, CommandMissing, run
+from bisector.scratch import remove_abandoned
 from bisector.settings import Accelerator, MachineSettings
 
 RECIPE = Path(__file__).parent.parent.parent / "vm-images"
@@ -102,6 +107,36 @@ def build(cache: Path) -> GuestImage:
 
 
 @pytest.mark.usefixtures("namespaces")
+def test_what_a_killed_builder_unpacked_is_removed(mmdebstrap: Path, tmp_path: Path) -> None:
+    """mmdebstrap's own directory is in one of ours, which nobody holds any more."""
+    script = (
+        "import sys; from pathlib import Path; from bisector.machine.image import build_image;"
+        "build_image(Path(sys.argv[1]), Path(sys.argv[2]), None, print)"
+    )
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    hangs = 'mkdir "$TMPDIR/mmdebstrap.x" && echo x > "$TMPDIR/mmdebstrap.x/file" && exec sleep 300\n'
+    (mmdebstrap / "mmdebstrap").write_text(f"#!/bin/sh\n{hangs}")
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    words = [sys.executable, "-c", script, str(RECIPE), str(tmp_path / "images")]
+    with subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL) as builder:
+        unpacked = Deadline("what is unpacked", 20).poll(lambda: next(temporary.glob("*/*/file"), None), every_s=0.02)
+        assert remove_abandoned(temporary) == ()
+        builder.kill()
+    assert unpacked.exists()
+    left = [path for path in Path("/proc").glob("[0-9]*/environ") if is_of(path, unpacked)]
+    assert remove_abandoned(temporary) == (unpacked.parent.parent,)
+    for path in left:
+        os.kill(int(path.parent.name), signal.SIGKILL)
+
+
+def is_of(environ: Path, unpacked: Path) -> bool:
+    try:
+        return os.fsencode(f"TMPDIR={unpacked.parent.parent}") in environ.read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
 def test_the_file_system_is_complete_and_roots(mmdebstrap: Path, tmp_path: Path) -> None:
     image = build(tmp_path / "cache")
     for path, mode in {

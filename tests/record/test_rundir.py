@@ -195,3 +195,13 @@ def test_a_run_directory_has_one_path_however_it_is_spelled(tmp_path: Path, monk
     assert RunDirectory.create(Path("../run"), "").path == tmp_path / "run"
     with Store.create(tmp_path / "run" / DATABASE, examples.bisection()):
         assert RunDirectory.open(Path("../work/../run")).path == tmp_path / "run"
+
+
+def test_what_a_killed_start_tried_out_does_not_make_it_no_run_directory(tmp_path: Path) -> None:
+    left = tmp_path / "run/bisector-tmp-reach-abcdefgh"
+    left.mkdir(parents=True)
+    (left / "disk.img").write_text("")
+    assert RunDirectory.create(tmp_path / "run", "").path == tmp_path / "run"
+    (tmp_path / "run/mine").mkdir()
+    with pytest.raises(UserError, match="not empty"):
+        RunDirectory.create(tmp_path / "run", "")
