@@ -1,12 +1,15 @@
 """The contract of ``status --json``: whoever renames a key must rename it here, and count SCHEMA up."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
 
-from bisector.model import State, Verdict
-from bisector.report.status import BisectionView, to_json, trial_to_json
+from bisector import resources
+from bisector.model import Disk, State, Verdict
+from bisector.report.status import BisectionView, InfraFaultView, to_json, trial_to_json
+from tests.examples import baseline
 
 from . import examples
 
@@ -235,3 +238,17 @@ def test_no_figure_is_null_and_strings_are_facts() -> None:
     assert isinstance(trials, list)
     assert trials[0]["runs"][0]["jobs"][0]["iops_mean"] is None
     assert trials[0]["subject"] == "\x1b[31mred \udce9"
+
+
+def test_readme_names_every_key() -> None:
+    """Where it lists the keys of an object, it lists all of them, unless it says that there are more."""
+    readme = (resources.ROOT / "README.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (`.*?`) \|(.*)\|$", readme.partition("## For scripts")[2], re.MULTILINE))
+    named = {key for keys in rows for key in re.findall(r"`(\w+)`", keys)}
+    trouble = InfraFaultView("2026-03-01T10:00:00+00:00", "a" * 40, "box", "x")
+    view = replace(examples.found(), infra_faults=(trouble,), baselines=(baseline(Disk.SSD, 5_000.0),))
+    document = json.loads(json.dumps(to_json(view)))
+    assert set(document) - named == {"schema"}  # which the sentence above the table is about
+    for name in ("trials", "baselines", "infra_faults"):
+        (listed,) = re.findall(r"^ `\[\{(.*?)\}\]`", rows[f"`{name}`"])
+        assert set(listed.split(", ")) == set(document[name][0]), name
