@@ -36,11 +36,6 @@ class Shown:
     svg: bytes
     alt: str
 
-    @property
-    def base64(self) -> str:
-        """For a data: URL."""
-        return base64.b64encode(self.svg).decode("ascii")
-
 
 class _Kinded(NamedTuple):
     """A block, and which of them it is."""
@@ -152,6 +147,7 @@ def _environment() -> "Environment":
     )
     environment.filters["classes"] = lambda column: Markup(_CLASSES.get(column.title, _FIGURES * column.figures))  # noqa: S704 - ours
     environment.filters["line"] = str.expandtabs
+    environment.filters["base64"] = lambda data: Markup(base64.b64encode(data).decode("ascii"))  # noqa: S704 - no markup
     for name, file in (("style", "page.css"), ("script", "page.js")):
         text = resources.files("bisector.report").joinpath(file).read_text(encoding="utf-8")
         environment.globals[name] = Markup(text)  # noqa: S704 - our own file, which the policy knows by its hash

@@ -70,7 +70,8 @@ def page() -> str:
         )
         for row in made.rows
     ]
-    return as_html.render(made, details, [Shown(draw(by_commit, Picture.SVG), "Plot: figures by commit")])
+    pictures = [Shown(draw(plot, Picture.SVG), f"Plot: {plot.title}") for plot in (drawn, by_commit)]
+    return as_html.render(made, details, pictures)
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +196,15 @@ def test_whole_without_scripts(browser: webdriver.Chrome, file: Path) -> None:
         assert details.find_element(By.TAG_NAME, "svg").is_displayed()
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_letters_of_all_pictures_have_one_size(browser: webdriver.Chrome, file: Path) -> None:
+    """They are drawn in one size, so none is stretched to the width of the page."""
+    look(browser, file)
+    scales = browser.execute_script("return [...document.images].map(one => one.clientWidth / one.naturalWidth)")
+    assert scales == [1, 1]
+    look(browser, file, PHONE)
+    assert browser.execute_script("return Math.max(...[...document.images].map(one => one.clientWidth))") <= PHONE[0]
 
 
 def test_nothing_is_asked_of_a_network_and_nothing_foreign_runs(browser: webdriver.Chrome, file: Path) -> None:

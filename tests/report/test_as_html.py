@@ -153,3 +153,9 @@ def test_verdicts_are_words_and_not_colours_alone() -> None:
     page = whole(documents.narrowed())
     for word in ("broken", "fixed", Verdict.SKIP.value):
         assert re.search(rf"\b{word}\b", page.text)
+
+
+def test_a_picture_of_any_size_is_whole() -> None:
+    svg = b"<svg>" + b"x" * 100_000 + b"</svg>"
+    (image,) = Page(as_html.render(documents.found(), (), [Shown(svg, "Plot")])).all("img")
+    assert base64.b64decode((image["src"] or "").partition(",")[2], validate=True) == svg
