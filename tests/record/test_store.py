@@ -1,5 +1,6 @@
 """Every fact comes back as it was added, whole or not at all."""
 
+import gzip
 import math
 import os
 import random
@@ -303,6 +304,30 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
         assert writer.trials()[5] == (6, examples.imported(4))
         assert writer.database.connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
         assert writer.database.connection.execute("PRAGMA user_version").fetchone()[0] == schema.VERSION
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_a_record_that_version_11_wrote_means_what_it_meant(tmp_path: Path, readonly: bool) -> None:
+    """A file of that version itself; columns that are taken away from one of today say nothing of its quirks."""
+    path = tmp_path / DATABASE
+    path.write_bytes(gzip.decompress((Path(__file__).parents[1] / "data/records/version-11.sqlite.gz").read_bytes()))
+    trials = (
+        *(examples.measured(1), examples.faulty(2), examples.stopped(3)),
+        *(examples.equal_kernel(4), examples.imported(5)),
+    )
+    with Store.open(path, readonly=readonly) as store:
+        assert store.bisection() == examples.bisection()
+        assert store.trials() == tuple(enumerate(trials, 1))
+        assert [fault.message for fault in store.infra_faults()] == ["libvirt is out of reach"]
+        assert store.mattering() == frozenset(("a" * 40,))
+        assert store.controls() == ()
+        state = store.state()
+        assert state is not None
+        assert state.state is State.STOPPED
+        if not readonly:
+            store.add_skips(("d" * 40,))
+            store.add_control(Control("now", "box", "b" * 40, Stage.BUILD, (2,), "build error: no"))
+            assert [n for n, trial in store.trials() if trial.doubted] == [2]
 
 
 def _before_imports(store: Store) -> None:
