@@ -9,7 +9,7 @@ from typing import NoReturn
 from bisector.analysis.controls import Due, reach, speaks_for
 from bisector.bisection.attempts import Attempts
 from bisector.errors import AttemptFailed, InfraError, TrialRefused
-from bisector.events import Note
+from bisector.events import Note, Planned
 from bisector.fleet.engine import Engine
 from bisector.machine.host import host_id
 from bisector.model import Commit, Control, Fault, FaultKind, Stage, Trial
@@ -87,7 +87,7 @@ class Controls:
         if fault is not None:
             self.store.add_control(control)
             self._raise_alike(error, fault.sentence)
-        self._note(f"{self._name} still works: {commit.short} once more")
+        self._plan(commit, f"once more, {self._name} still works")
         return control
 
     def _raise_alike(self, error: AttemptFailed | TrialRefused, alike: str) -> NoReturn:
@@ -104,6 +104,7 @@ class Controls:
 
     def _tried(self, stage: Stage) -> Fault | None:
         """What the end ends in; a fault that can be chance counts when it is seen twice, as any kernel's does."""
+        self._plan(self.end, "measured before; does it still work?")
         attempt = partial(self.engine.control, self.end, self.store.compilers(), stage)
         fault = self.attempts.at(self.end, attempt)
         if fault is not None and stage is not Stage.BUILD:
@@ -121,6 +122,10 @@ class Controls:
     def _what_changed(self, stage: Stage) -> str:
         logs = self.store.path.parent / "controls" / f"{stage}-{self.end.short}"
         return _WHAT_CHANGED.format(logs=logs)
+
+    def _plan(self, commit: Commit, purpose: str) -> None:
+        """What is tried is no trial to count on: its number is that of the next one."""
+        self.attempts.tell(Planned(self.store.next_n, commit, purpose, 0, 0))
 
     def _note(self, text: str) -> None:
         self.attempts.tell(Note(text))

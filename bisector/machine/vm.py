@@ -174,7 +174,9 @@ class VirtualMachine:
     def blamed(self, stage: Stage) -> Iterator[None]:
         """Sort out a guest that did not answer: a dead or stuck kernel is one, a lost connection is ours.
 
-        The first is raised as :class:`KernelFault`, the second as the :class:`GuestError` it is.
+        The first is raised as :class:`KernelFault`, the second as the :class:`GuestError` it is. Whether the kernel
+        under test lost the connection nobody can see from here: a kernel that is known to be good tells
+        (:mod:`bisector.bisection.controlling`).
         """
         self._watch.stage = stage
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bisector.errors import AttemptFailed, InfraError, TrialRefused
-from bisector.events import Note
+from bisector.events import Note, Planned
 from bisector.model import Control, Fault, FaultKind, Stage, State, Strategy, Trial, Verdict
 from tests import fakes
 from tests.bisection.test_bisection import BY_GIT, DEFAULTS, Lab
@@ -134,6 +134,12 @@ def test_a_commit_that_breaks_the_network_is_skipped(line: Lab) -> None:
     assert len({trial.commit.sha for trial in blamed}) == len(blamed)  # believed at once
     with line._store() as store:
         assert len(store.infra_faults()) == 3 * len(blamed)
+    plans = [event for event in line.events if isinstance(event, Planned)]
+    again = next(index for index, plan in enumerate(plans) if "does it still work" in plan.purpose)
+    commit, end, once_more = plans[again - 1 : again + 2]
+    assert (end.commit.sha, end.n) == (line.shas["c16"], commit.n)
+    assert once_more.commit == commit.commit
+    assert once_more.purpose == f"once more, the fixed end {line.shas['c16'][:12]} still works"
 
 
 def test_trouble_that_passes_while_the_end_is_tried_is_no_commits(by_git: Lab) -> None:
