@@ -8,6 +8,11 @@ from typing import Self, TypeVar
 T = TypeVar("T")
 
 
+def awake_s() -> float:
+    """Seconds on the monotonic clock, in which the machine was not suspended."""
+    return time.monotonic()
+
+
 def since_boot_s() -> float:
     """Seconds since the machine was booted, suspensions included."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -34,8 +39,8 @@ class Deadline:
 
     what: str
     seconds: float
-    start: float = field(default_factory=time.monotonic)
-    clock: Callable[[], float] = time.monotonic
+    start: float = field(default_factory=awake_s)
+    clock: Callable[[], float] = awake_s
 
     @classmethod
     def through_suspension(cls, what: str, seconds: float) -> Self:
