@@ -14,7 +14,7 @@ from pathlib import Path
 from bisector.deadline import DeadlineExpired
 from bisector.errors import InfraError
 from bisector.packages import not_installed
-from bisector.process import CommandTimeout, mark, to_its_end
+from bisector.process import RUN_MARKER, CommandTimeout, mark, to_its_end
 
 # GitPython looks for git when it is imported, and ImportError is no sentence for a person: we look when we need it.
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
@@ -27,6 +27,8 @@ DEADLINE_S = 600.0
 _CONFIGURATION = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
+    "core.alternateRefsCommand=true",  # true(1), which names no reference: they only save a fetch some bytes
+    "log.showSignature=false",  # nor is gpg.program run
     "core.sparseCheckout=false",  # `git worktree add` copies a sparse checkout's patterns into ours
     # A checkout has the files of its tree, whatever a person's own attributes, line ends and file system are like;
     # git-init(1) notes the last three of the file system that the person's checkout is on.
@@ -81,6 +83,17 @@ _FOREIGN = (
     "GIT_SHALLOW_FILE",
     "GIT_WORK_TREE",
 )
+
+
+# What git, or what it reaches a remote with, needs of the environment around us; a login for mail is not among it.
+_PASSED = frozenset(
+    (
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "DBUS_SESSION_BUS_ADDRESS"),
+        *("GNUPGHOME", "KRB5CCNAME", "NETRC", "CURL_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE", "NIX_SSL_CERT_FILE"),
+        *(RUN_MARKER, *_ENVIRONMENT),
+    )
+)
+_PASSED_KINDS = ("GIT_", "SSH_", "XDG_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +189,15 @@ def enclosing_repository(path: Path) -> tuple[Path, Path] | None:
 
 
 def _shield() -> tuple[str, ...]:
-    """Before every git: what keeps variables of a git around us from it."""
-    foreign = tuple(f"--unset={name}" for name in _FOREIGN if name in os.environ)
-    return ("env", *foreign) if foreign else ()
+    """Before every git: what keeps from it the variables that it has no use for, and those of a git around us.
+
+    By their names: GitPython hands over all of the environment, and values would be seen in the list of processes.
+    """
+    unset = tuple(f"--unset={name}" for name in os.environ if not _is_passed(name))
+    return ("env", *unset) if unset else ()
+
+
+def _is_passed(name: str) -> bool:
+    if name in _PASSED:
+        return True
+    return name not in _FOREIGN and (name.startswith(_PASSED_KINDS) or name.lower().endswith("_proxy"))

@@ -12,11 +12,15 @@ import pytest
 
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, UserError
+from bisector.history.maintainers import propose
 from bisector.history.repository import Repository
+from bisector.history.undo import changed_end
+from bisector.history.worktrees import SourceTree
+from bisector.model import Kind
 from bisector.process import RUN_MARKER, run
 
 from .conftest import Make
-from .histories import Node, build, git, linear, root
+from .histories import KERNEL_TREE, Node, build, git, linear, root
 
 PACKAGE = Path(__file__).parents[2]
 
@@ -121,6 +125,67 @@ def test_variables_of_a_git_hook_lead_nowhere(make: Make, tmp_path: Path, monkey
     repository, names = make(linear(2))
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
     assert repository.resolve("main").sha == names["c1"]
+
+
+def test_git_gets_what_it_needs_of_the_environment_and_no_login(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BISECTOR_SMTP_PASSWORD", "secret")
+    monkeypatch.setenv("SOME_TOKEN", "secret")
+    monkeypatch.setenv("GIT_INDEX_FILE", "/nowhere")
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
+    monkeypatch.setenv("https_proxy", "http://proxy")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    monkeypatch.setenv(RUN_MARKER, "/another/run")
+    repository, _ = make(linear(2))
+    with Repository.open(repository.top, run_marker=tmp_path) as repository:
+        lines = repository.ask("-c", "alias.environment=!env", "environment").lines
+    given = dict(line.partition("=")[::2] for line in lines)
+    assert {name for name, value in given.items() if value == "secret"} == set()
+    assert "GIT_INDEX_FILE" not in given
+    wanted = {"SSH_AUTH_SOCK": "/run/agent", "https_proxy": "http://proxy", "LC_ALL": "C", RUN_MARKER: str(tmp_path)}
+    assert {name: given.get(name) for name in wanted} == wanted
+    assert "HOME" in given
+
+
+def test_what_a_repositorys_settings_name_is_not_run(make: Make, tmp_path: Path) -> None:
+    plain = "a\n" * 9
+    attributes = {".gitattributes": "* filter=evil merge=evil diff=evil\n"}
+    repository, _ = make(
+        (
+            Node("a", files={**KERNEL_TREE, **attributes, "x.c": plain}),
+            Node("b", ("a",), {"x.c": f"b\n{plain}"}),
+            Node("c", ("b",), {"x.c": f"b\n{plain}c\n"}),
+        ),
+        checkout=True,
+    )
+    top = repository.top
+    ran = tmp_path / "ran"
+    script = tmp_path / "evil"
+    script.write_text(f"#!/bin/sh\necho $0 $@ >> {ran}\nexec cat\n")
+    script.chmod(0o755)
+    named = (
+        *("filter.evil.smudge", "filter.evil.clean", "merge.evil.driver", "diff.evil.textconv", "diff.evil.command"),
+        *("diff.external", "gpg.program", "core.fsmonitor", "core.alternateRefsCommand", "core.sshCommand"),
+        *("core.pager", "core.editor", "core.askPass", "credential.helper", "core.gitProxy"),
+    )
+    for name in named:
+        git(top, "config", name, str(script))
+    for name, value in (("merge.default", "evil"), ("log.showSignature", "true"), ("core.hooksPath", str(tmp_path))):
+        git(top, "config", name, value)
+    signature = "gpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n"
+    with repository:
+        head = repository.resolve("HEAD")
+        text = repository.ask("cat-file", "commit", head.sha).stdout
+        signed = text.replace("\n\n", f"\n{signature}\n", 1)
+        sha = repository.ask("hash-object", "-t", "commit", "-w", "--stdin", stdin=signed).stdout.strip()
+        commit = repository.resolve(sha)
+        propose(repository, sha)
+        (parent,) = repository.commits(repository.parents(sha))
+        changed_end(repository, Kind.REVERTED, parent, commit)
+        with SourceTree(repository, tmp_path / "run") as source:
+            assert (source.checkout(commit) / "x.c").read_text().startswith("b\n")
+    assert not ran.exists(), ran.read_text()
 
 
 def test_directory_that_vanished_is_no_other(make: Make) -> None:
