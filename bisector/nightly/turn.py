@@ -217,6 +217,8 @@ class Turn:
             message = f"given up after {_PATIENCE} nights: {error.message}"
             iops = last.least_iops if last else None
             self._add(Concluded(left.run_dir, State.FAILED, message, "", left.new_sha, iops))
+            hint = standing.resume_command(left.run_dir)
+            self._notify(Failed("bisection", BisectorError(message, hint)), fingerprint(str(left.run_dir), message))
 
     def _notify(self, failed: Failed, about: str) -> None:
         error = failed.error

@@ -293,7 +293,9 @@ def test_bisection_that_fails_each_night_is_given_up(world: World, monkeypatch: 
     for _ in range(3):
         world.night()
     assert world.story().open is None
-    assert len(world.letters.notices) == 1
+    (_, _, first), (_, _, last) = world.letters.notices
+    assert first.startswith("no room on the disk")
+    assert last.startswith("given up after 3 nights: no room on the disk\n\nbisector resume --run-dir ")
     world.push("cache", "c10")
     world.night()
     assert world.classes()[-1] == "same"
