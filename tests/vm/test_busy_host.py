@@ -48,13 +48,14 @@ def test_weak_evidence_is_never_a_verdict(tool: Tool, demo: History, built: None
 
 
 def test_two_runs_take_turns(tool: Tool, demo: History, built: None, tmp_path: Path) -> None:
-    """One of them waits, tells for whom, and boots its guest when the other has ended."""
+    """Whoever waits tells for whom, and the later guest boots when the earlier trial has ended."""
     runs = tmp_path / "one", tmp_path / "another"
     children = [tool.spawn("test", demo.new, "--repo", tool.repo, "--run-dir", run, *SHORT) for run in runs]
     said = [child.communicate()[0] for child in children]
-    last = 0 if "waiting for run" in said[0] else 1
-    assert f"waiting for run {runs[1 - last]}, process {children[1 - last].pid}: " in said[last]
-    assert at(said[1 - last], "trial 1: ") <= at(said[last], "  boot")
+    told = [f"waiting for run {run}, process {child.pid}: " for run, child in zip(runs, children, strict=True)]
+    assert told[0] in said[1] or told[1] in said[0]
+    earlier, later = sorted(said, key=lambda text: at(text, "  boot"))
+    assert at(earlier, "trial 1: ") <= at(later, "  boot")
 
 
 def at(said: str, words: str) -> str:
