@@ -1,5 +1,7 @@
 """A guest that libvirt runs: watched, and gone afterwards."""
 
+import errno
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
@@ -14,6 +16,7 @@ from bisector.machine.console_file import ConsoleFile
 from bisector.machine.definition import DomainSpec
 
 _END_DEADLINE_S = 5.0
+_REASON_DEADLINE_S = 2.0
 _GONE = (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID)
 
 
@@ -35,12 +38,15 @@ class Domain:
         ending: Callable[[], Ending | None],
         qemu_log: Callable[[], tuple[str, ...]],
         forget: Callable[["Domain"], None],
+        *,
+        io_error: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.spec = spec
         self._handle = handle
         self._ending = ending
         self._qemu_log = qemu_log
         self._forget = forget
+        self._io_error = io_error
         self._cpu_time_s = 0.0
         self._console = ConsoleFile(spec.console)
 
@@ -60,8 +66,8 @@ class Domain:
         if state in (libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED):
             return True
         if state == libvirt.VIR_DOMAIN_PAUSED:
-            full = reason == libvirt.VIR_DOMAIN_PAUSED_IOERROR
-            why = "an I/O error on the host (is its disk full?)" if full else f"libvirt's reason {reason}"
+            of_a_disk = reason == libvirt.VIR_DOMAIN_PAUSED_IOERROR
+            why = f"an I/O error on the host, {self._why_paused()}" if of_a_disk else f"libvirt's reason {reason}"
             raise InfraError(f"{self.spec.name} was paused: {why}", "; ".join(self._qemu_log()[-2:]))
         return self._ended()
 
@@ -100,6 +106,14 @@ class Domain:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.destroy()
+
+    def _why_paused(self) -> str:
+        """In QEMU's words; their event may lag behind the state, too."""
+        try:
+            told = Deadline("QEMU's reason", _REASON_DEADLINE_S).poll(self._io_error)
+        except DeadlineExpired:
+            return "without a reason"
+        return f"{told} (is its disk full?)" if os.strerror(errno.ENOSPC) in told else told
 
     def _ended(self) -> bool:
         """False for an end by the guest's own doing; the event with the cause may lag behind the state."""

@@ -1,5 +1,6 @@
 """A connection to libvirt: guests that start, and that leave nothing running."""
 
+import json
 import os
 import signal
 from contextlib import AbstractContextManager, suppress
@@ -9,6 +10,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 import libvirt
+import libvirt_qemu
 
 from bisector.deadline import Deadline, DeadlineExpired
 from bisector.errors import InfraError, UserError
@@ -39,11 +41,25 @@ class Hypervisor:
         self._connection = connection
         self._embedded_root = embedded_root
         self._endings: dict[str, Ending] = {}
+        self._io_errors: dict[str, str] = {}
         self._domains: list[Domain] = []
         self._names: set[str] = set()  # also of a guest that came up while Ctrl-C was pressed, and has no Domain
         self._callback = connection.domainEventRegisterAny(
             None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_lifecycle, None
         )
+        self._monitor: int | None = None
+        with suppress(libvirt.libvirtError):  # what is paused is then without QEMU's reason
+            self._monitor = libvirt_qemu.qemuMonitorEventRegister(
+                connection, None, "BLOCK_IO_ERROR", self._on_io_error, None
+            )
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether libvirt is still at the other end; it is not after a daemon's restart."""
+        try:
+            return self._connection is not None and self._connection.isAlive() == 1
+        except libvirt.libvirtError:
+            return False
 
     @property
     def embedded(self) -> bool:
@@ -107,6 +123,7 @@ class Hypervisor:
             if disk.source.was_replaced:
                 raise InfraError(f"{disk.source.name} is another device by now, or gone", "see: dmesg; lsblk")
         self._endings.pop(spec.name, None)
+        self._io_errors.pop(spec.name, None)
         # The embedded driver refuses it; there, a killed process leaves its guest to reap().
         flags = 0 if self.embedded else libvirt.VIR_DOMAIN_START_AUTODESTROY
         self._names.add(spec.name)
@@ -119,7 +136,12 @@ class Hypervisor:
                 f"{spec.name} did not start: {error}", f"{self._log(spec.name)}: {log}" if log else ""
             ) from error
         domain = Domain(
-            spec, handle, lambda: self._endings.get(spec.name), lambda: self._log_tail(spec.name), self._forget
+            spec,
+            handle,
+            lambda: self._endings.get(spec.name),
+            lambda: self._log_tail(spec.name),
+            self._forget,
+            io_error=lambda: self._io_errors.get(spec.name),
         )
         self._domains.append(domain)
         return domain
@@ -160,6 +182,8 @@ class Hypervisor:
         connection, self._connection = self._connection, None
         with suppress(libvirt.libvirtError):  # the daemon may be gone, and its callbacks with it
             connection.domainEventDeregisterAny(self._callback)
+            if self._monitor is not None:
+                libvirt_qemu.qemuMonitorEventDeregister(connection, self._monitor)
         if self._embedded_root is None:
             with suppress(libvirt.libvirtError):
                 connection.close()
@@ -202,6 +226,15 @@ class Hypervisor:
             self._endings.setdefault(handle.name(), _ENDINGS.get(detail, Ending.OUTSIDE))
         elif (event, detail) == (libvirt.VIR_DOMAIN_EVENT_SHUTDOWN, libvirt.VIR_DOMAIN_EVENT_SHUTDOWN_HOST):
             self._endings.setdefault(handle.name(), Ending.OUTSIDE)
+
+    def _on_io_error(
+        self, _connection: Any, handle: Any, _event: str, _seconds: int, _micros: int, details: str, _opaque: Any
+    ) -> None:
+        """Runs in the event thread. QEMU's own words (qapi/block-core.json, BLOCK_IO_ERROR); the first ones count."""
+        with suppress(ValueError):
+            told = json.loads(details)
+            what = f"{told.get('operation', 'use')} of a disk: {told.get('reason', 'no reason given')}"
+            self._io_errors.setdefault(handle.name(), what)
 
 
 def _kvm_group() -> int:

@@ -10,14 +10,14 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from bisector import resources
 from bisector.deadline import Deadline
-from bisector.errors import InfraError, KernelFault
+from bisector.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.machine.accelerator import MEMORY, choose_accelerator
 from bisector.machine.attach import attached
 from bisector.machine.connection import open_hypervisor
@@ -220,26 +220,43 @@ class VirtualMachines:
         settings: Settings,
         image: GuestImage,
         run_dir: Path,
-        hypervisor: Hypervisor,
+        connect: Callable[[], Hypervisor],
         on_note: Callable[[str], None],
     ) -> None:
         self.settings = settings
         self.image = image
         self._run_dir = run_dir
-        self._hypervisor = hypervisor
+        self._connect = connect
+        self._hypervisor = connect()
         self._on_note = on_note
 
     @classmethod
     def open(cls, settings: Settings, image: GuestImage, run_dir: Path, on_note: Callable[[str], None]) -> Self:
         """Connect, and end what a killed process of this run left running."""
         cache = resources.cache_home() / "libvirt"
-        hypervisor = open_hypervisor(settings.machine.connect, run_dir, cache)
+
+        def connect() -> Hypervisor:
+            hypervisor = open_hypervisor(settings.machine.connect, run_dir, cache)
+            try:
+                hypervisor.reap(domain_prefix(run_dir))
+            except BaseException:
+                hypervisor.close()
+                raise
+            return hypervisor
+
+        return cls(settings, image, run_dir, connect, on_note)
+
+    def _stay_connected(self) -> None:
+        """Connect again after a daemon's restart; raises :class:`InfraError` while there is none."""
+        if self._hypervisor.is_alive:
+            return
+        self._on_note("the connection to libvirt is lost; it is opened again")
+        with suppress(BisectorError):  # its guests are out of reach by it: the new one finds them by their names
+            self._hypervisor.close()
         try:
-            hypervisor.reap(domain_prefix(run_dir))
-        except BaseException:
-            hypervisor.close()
-            raise
-        return cls(settings, image, run_dir, hypervisor, on_note)
+            self._hypervisor = self._connect()
+        except UserError as error:  # it was there when the run began
+            raise InfraError(error.message, error.hint) from error
 
     def __enter__(self) -> Self:
         return self
@@ -252,6 +269,7 @@ class VirtualMachines:
     @contextmanager
     def prepared(self, name: str, kernel: Kernel, logs: Path) -> Iterator[VirtualMachine]:
         """A guest that is defined and not started, with new empty disks; nothing of it outlives the block."""
+        self._stay_connected()
         with ExitStack() as stack:
             root = self._run_dir / "root.qcow2"
             root.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ The kernel is a stand-in of a few bytes (tiny_kernel.py), so a guest costs a sec
 """
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -14,11 +15,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import libvirt
 import pytest
 
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, UserError
+from bisector.machine import domain as domains
 from bisector.machine import embedded as driver
 from bisector.machine.connection import open_hypervisor
 from bisector.machine.definition import DiskSource, DiskSpec, DomainSpec, SourceKind
@@ -28,6 +32,7 @@ from bisector.machine.host import direct_io, free_port
 from bisector.machine.hypervisor import Hypervisor
 from bisector.settings import EMBEDDED, Accelerator
 from tests.libvirtd import libvirtd
+from tests.loopdevice import command
 from tests.machine.tiny_kernel import End, tiny_kernel
 
 PREFIX = f"bisector-test-{os.getpid()}-"
@@ -333,6 +338,65 @@ def test_a_guest_starts_after_its_drivers_directory_was_cleaned_up(embedded: Hyp
         assert directory.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Path]:
+    """A file on a file system without room for its content."""
+    if os.getuid() != 0:
+        pytest.skip("mounting needs root")
+    directory = tmp_path / "full"
+    directory.mkdir()
+    command("mount", "-t", "tmpfs", "-o", "size=1M,mode=755", "none", directory)
+    try:
+        with (directory / "disk.img").open("wb") as file:
+            file.truncate(1 << 20)
+        (directory / "rest").write_bytes(bytes(1 << 20))
+        yield directory / "disk.img"
+    finally:
+        command("umount", directory)
+
+
+@pytest.mark.vm
+def test_a_guest_that_a_full_disk_paused(embedded: Hypervisor, place: Path, full: Path) -> None:
+    disk = DiskSpec("hdd", DiskSource(SourceKind.FILE, str(full)), direct=False)
+    reason = r"was paused: an I/O error on the host, write of a disk: No space left on device \(is its disk full\?\)"
+    with (
+        embedded.start(replace(spec_of(place, End.WRITE), disks=(disk,))) as domain,
+        pytest.raises(InfraError, match=reason),
+    ):
+        ended(domain)
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ("read of a disk: Invalid argument", "read of a disk: Invalid argument"),
+        ("write of a disk: No space left on device", "write of a disk: No space left on device (is its disk full?)"),
+        (None, "without a reason"),
+    ],
+)
+def test_why_a_guest_was_paused_is_in_qemus_words(
+    place: Path, monkeypatch: pytest.MonkeyPatch, told: str | None, why: str
+) -> None:
+    """A full disk is only one of the reasons."""
+    monkeypatch.setattr(domains, "_REASON_DEADLINE_S", 0.05)
+    paused = SimpleNamespace(state=lambda: (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR))
+    domain = Domain(
+        spec_of(place, End.SLEEP), paused, lambda: None, lambda: (), lambda domain: None, io_error=lambda: told
+    )
+    with pytest.raises(InfraError, match=re.escape(f"an I/O error on the host, {why}") + "$"):
+        domain.is_running()
+
+
+@pytest.mark.vm
+def test_a_connection_ends_with_its_daemon(place: Path) -> None:
+    with libvirtd() as uri:
+        hypervisor = open_hypervisor(uri, place)
+        assert hypervisor.is_alive
+    Deadline("the end of the connection", 10.0).poll(lambda: None if hypervisor.is_alive else True)
+    hypervisor.close()
+    assert not hypervisor.is_alive
+
+
 @pytest.mark.vm
 def test_what_qemu_says_when_it_does_not_start(embedded: Hypervisor, place: Path) -> None:
     with socket.socket() as listener:
@@ -371,6 +435,7 @@ from pathlib import Path
 from bisector.machine.connection import open_hypervisor
 from tests.machine.test_domain import spec_of, wait_for_words
 from tests.libvirtd import libvirtd
+from tests.loopdevice import command
 from tests.machine.tiny_kernel import End
 uri, name, place, cache = sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4])
 hypervisor = open_hypervisor(uri, place, cache)

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from bisector.errors import InfraError, KernelFault
+from bisector.errors import InfraError, KernelFault, UserError
 from bisector.machine.guest import GuestNonsense
-from bisector.machine.vm import VirtualMachine, Watch, domain_prefix
+from bisector.machine.vm import VirtualMachine, VirtualMachines, Watch, domain_prefix
 from bisector.model import FaultKind, Stage
 
 
@@ -98,3 +98,29 @@ def test_a_guest_that_sends_without_an_end_is_at_fault_itself(clock: list[float]
         raise GuestNonsense("fio.json in the guest is not a regular file")
     assert (caught.value.kind, caught.value.stage) == (FaultKind.COMMAND_FAILED, Stage.WORKLOAD)
     assert caught.value.tail == ("Linux version 6.1",)
+
+
+def test_a_connection_that_was_lost_is_opened_again(tmp_path: Path) -> None:
+    """After a daemon's restart; each attempt of a trial asks anew."""
+    opened: list[SimpleNamespace] = []
+
+    def connect() -> SimpleNamespace:
+        if len(opened) == 1 and not attempts:
+            attempts.append("refused")
+            raise UserError("no libvirtd", "start it")
+        opened.append(SimpleNamespace(is_alive=True, close=lambda: None))
+        return opened[-1]
+
+    attempts: list[str] = []
+    notes: list[str] = []
+    machines = VirtualMachines(None, None, tmp_path, connect, notes.append)  # type: ignore[arg-type] # stand-ins
+    machines._stay_connected()
+    assert len(opened) == 1
+    opened[0].is_alive = False
+    with pytest.raises(InfraError, match="no libvirtd"):
+        machines._stay_connected()
+    machines._stay_connected()
+    machines._stay_connected()
+    assert id(machines._hypervisor) == id(opened[1])
+    assert len(opened) == 2
+    assert "is lost" in notes[0]

@@ -1,4 +1,4 @@
-"""A bootable stand-in for a kernel: some words on the serial port, then one of three ends.
+"""A bootable stand-in for a kernel: some words on the serial port, then one of four ends.
 
 The smallest thing that QEMU's direct boot takes (Documentation/arch/x86/boot.rst): real-mode setup
 code behind a 2.02 header. It boots in a fraction of a second and needs no compiler.
@@ -17,6 +17,9 @@ class End(Enum):
 
     SPIN = b"\xeb\xfe"  # jmp $
     SLEEP = b"\xfa\xf4\xeb\xfd"  # cli; hlt; jmp back
+    WRITE = (  # a sector to the first disk, by the BIOS: es:bx = 0:0x7c00, ah = write, one, from the first on
+        b"\x31\xc0\x8e\xc0\xbb\x00\x7c\xb8\x01\x03\xb9\x01\x00\xba\x80\x00\xcd\x13\xeb\xfe"
+    )
     RESET = b"\xb0\xfe\xe6\x64\xeb\xfe"  # out 0x64, 0xfe: pulse the reset line
 
 
