@@ -52,5 +52,5 @@ def test_what_newer_tools_than_gcc_break_is_broken_with_any_gcc() -> None:
 def test_a_row_says_the_same_to_people_and_to_the_table(quirk: Quirk) -> None:
     if (said := re.match(r"gcc (\d+)", quirk.symptom)) is not None:
         assert quirk.gcc == int(said[1])
-    elif not quirk.symptom.startswith(("the same", "gcc with")):
-        assert quirk.gcc == 0
+    else:
+        assert (quirk.gcc > 0) is quirk.symptom.startswith(("the same", "gcc with"))
