@@ -76,14 +76,17 @@ def look_around(seconds: float = _LOOK_S, proc: Path = _PROC) -> Load:
     time.sleep(seconds)
     seen, after = meter.stop(), _cpu_s(proc)
     cores: defaultdict[str, float] = defaultdict(float)
-    for (pid, name), cpu_s in after.items():
-        cores[name] += max(cpu_s - before.get((pid, name), 0.0), 0.0) / seconds
+    for process, (name, cpu_s) in after.items():
+        cores[name] += max(cpu_s - before.get(process, (name, 0.0))[1], 0.0) / seconds
     most = sorted(cores.items(), key=lambda one: one[1], reverse=True)[:_NAMED]
     return Load(seen, tuple(one for one in most if one[1] >= _LEAST_CORES))
 
 
-def _cpu_s(proc: Path) -> dict[tuple[int, str], float]:
-    """CPU seconds of each other process so far, its ended children not among them (proc_pid_stat(5))."""
+def _cpu_s(proc: Path) -> dict[tuple[int, str], tuple[str, float]]:
+    """Name and CPU seconds so far of each other process, by its number and when it began (proc_pid_stat(5)).
+
+    Its name changes, as that of a kernel's worker does with its work.
+    """
     found = {}
     for entry in proc.glob("[0-9]*/stat"):
         with suppress(OSError, ValueError):  # it ended meanwhile
@@ -91,5 +94,5 @@ def _cpu_s(proc: Path) -> dict[tuple[int, str], float]:
             pid, _, name = before.partition(" (")
             words = after.split()
             if int(pid) != os.getpid():
-                found[int(pid), name] = (int(words[11]) + int(words[12])) / _TICKS_PER_S
+                found[int(pid), words[19]] = name, (int(words[11]) + int(words[12])) / _TICKS_PER_S
     return found

@@ -77,7 +77,23 @@ def test_nobody_waits_who_does_not_want_to(monkeypatch: pytest.MonkeyPatch) -> N
     assert clock.looks == 0
 
 
-def test_the_busiest_program_is_named(tmp_path: Path) -> None:
+def stat(pid: int, name: str, ticks: int) -> str:
+    return f"{pid} ({name}) S 1 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 7 0 0\n"
+
+
+def test_a_worker_that_got_another_name_was_not_busy_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "stat").write_text("cpu  0 0 0 0 0 0 0 0 0 0\n")
+    (tmp_path / "77").mkdir()
+    worker = tmp_path / "77" / "stat"
+    worker.write_text(stat(77, "kworker/0:1-events", 100_000))
+    monkeypatch.setattr(
+        "bisector.machine.quiet.time.sleep", lambda _: worker.write_text(stat(77, "kworker/0:1", 100_001))
+    )
+    assert look_around(1.0, tmp_path).busiest == ()
+
+
+def test_the_busiest_program_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quiet, "_NAMED", 1000)  # others may be busy, too
     program = tmp_path / "backup) of all"  # proc_pid_stat(5): the name may have anything in it
     program.symlink_to(sys.executable)
     with subprocess.Popen([program, "-c", "while True: pass"]) as busy:
