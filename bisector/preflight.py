@@ -108,7 +108,8 @@ PROBES: tuple[Probe, ...] = (
         asked.settings.machine, asked.scratch, kept_kernels().newest_image(), asked.note)),
     Probe("guest image", Need.RUN, lambda asked: machine.guest_image(asked.settings.machine)),
     Probe("user namespaces", Need.RUN, lambda asked: machine.namespaces(asked.settings.machine)),
-    Probe("run directory", Need.RUN, lambda asked: places.directory("run directory", asked.run_dir)),
+    Probe("run directory", Need.RUN, lambda asked: places.directory(
+        "run directory", asked.run_dir, of_record=True)),
     Probe("cache directory", Need.RUN, lambda asked: places.directory("cache directory", resources.cache_home())),
     Probe("libvirt's reach", Need.RUN, lambda asked: machine.reach(
         asked.settings.machine, asked.scratch, asked.run_dir)),

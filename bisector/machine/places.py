@@ -18,16 +18,18 @@ _UNFIT: Mapping[str, str] = {
     "tmpfs": "memory: so would be the disks in it",
     "ramfs": "memory: so would be the disks in it",
     "overlay": "a container's: gone with it, and slower than a disk",
-    **dict.fromkeys(
-        ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "fuse.sshfs", "fuse.glusterfs", "virtiofs"), _NETWORK
-    ),
+    **dict.fromkeys(("cifs", "smb3", "9p", "ceph", "fuse.sshfs", "fuse.glusterfs", "virtiofs"), _NETWORK),
+    **dict.fromkeys(("nfs", "nfs4"), _NETWORK),
 }
+# "WAL does not work over a network filesystem" (https://sqlite.org/wal.html), and another host may have the same run.
+_NO_RECORD = ("nfs", "nfs4")
 
 
-def directory(name: str, path: Path) -> Finding:
+def directory(name: str, path: Path, *, of_record: bool = False) -> Finding:
     """Whether a directory, there or still to be made, is writable, on a fit file system, and takes O_DIRECT.
 
-    Raises :class:`UserError` when nothing can be written there.
+    With ``of_record`` it is to hold a record. Raises :class:`UserError` when nothing can be written there, or a record
+    is not safe there.
     """
     there = nearest(path)
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
@@ -35,6 +37,12 @@ def directory(name: str, path: Path) -> Finding:
     kind = file_system(there)
     shown = f"{path} on {kind}"
     elsewhere = "bisector start OLD NEW --run-dir DIR  # on a disk of this host"
+    if of_record and kind in _NO_RECORD:
+        raise UserError(
+            f"{shown}: a record is not safe there: its database (SQLite in WAL mode) and its lock need memory and "
+            "locks that all processes share, which hosts do not",
+            elsewhere,
+        )
     if kind in _UNFIT:
         return Finding(name, Grade.WARN, f"{shown}, which is {_UNFIT[kind]}", elsewhere)
     if not direct_io(there):

@@ -224,3 +224,12 @@ def test_load_is_judged_by_the_limits_of_a_run(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(places, "_LOOK_S", 0.0)
     monkeypatch.setattr(ContentionMeter, "stop", lambda _: seen)
     assert places.contention(ContentionSettings(0.5, 0.1, 0.0)).state is state
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4"])
+def test_a_record_is_not_kept_on_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(places, "file_system", lambda path: kind)
+    with pytest.raises(UserError, match=f"on {kind}: a record is not safe there") as caught:
+        places.directory("run directory", tmp_path, of_record=True)
+    assert "--run-dir" in caught.value.hint
+    assert places.directory("cache directory", tmp_path).state is Grade.WARN
