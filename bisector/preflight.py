@@ -124,22 +124,26 @@ PROBES: tuple[Probe, ...] = (
 # fmt: on
 
 
-def check(settings: Settings, run_dir: Path) -> None:
-    """Raise :class:`UserError` with everything that would stop the run later."""
-    _refuse(settings, run_dir, (Need.BUILD, Need.RUN))
+def check(settings: Settings, run_dir: Path, warn: Callable[[Finding], None] = lambda _: None) -> None:
+    """Raise :class:`UserError` with everything that would stop the run; ``warn`` is told what spoils its figures."""
+    _refuse(settings, run_dir, (Need.BUILD, Need.RUN), warn)
 
 
 def check_build(settings: Settings, run_dir: Path) -> None:
     """The same for a build alone, which needs no guest."""
-    _refuse(settings, run_dir, (Need.BUILD,))
+    _refuse(settings, run_dir, (Need.BUILD,), lambda _: None)
     check_build_room(settings.kernel, run_dir)
 
 
-def _refuse(settings: Settings, run_dir: Path, needs: Sequence[Need]) -> None:
+def _refuse(settings: Settings, run_dir: Path, needs: Sequence[Need], warn: Callable[[Finding], None]) -> None:
     with _asked(settings, run_dir, lambda _: None) as asked:
         looks = (_findings(probe, asked) for probe in PROBES if probe.need in needs)
-        missing = [finding for rows in looks for finding in rows if finding.state is Grade.MISSING]
+        found = [finding for rows in looks for finding in rows]
+    missing = [finding for finding in found if finding.state is Grade.MISSING]
     if not missing:
+        for finding in found:
+            if finding.state is Grade.WARN:
+                warn(finding)
         return
     sentences = tuple(dict.fromkeys(finding.what for finding in missing))
     message = sentences[0] if len(sentences) == 1 else "\n  ".join(("a run here lacks several things:", *sentences))

@@ -459,3 +459,12 @@ def test_settings_that_cannot_be_are_a_row(machine: Machine, capsys: pytest.Capt
     assert "storage.cache_size" in first["remedy"]
     assert "missing" not in {row["state"] for row in others}
     assert len(others) > len(PROBES)
+
+
+def test_start_is_told_what_only_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [Finding("run directory", grade, str(grade)) for grade in (Grade.WARN, Grade.OK, Grade.INFO)]
+    probes = (Probe("places", Need.RUN, lambda asked: rows), Probe("mail", Need.NOTHING, lambda asked: rows[0]))
+    monkeypatch.setattr(preflight, "PROBES", probes)
+    told: list[Finding] = []
+    preflight.check(options.load().settings, tmp_path, told.append)
+    assert told == rows[:1]

@@ -16,6 +16,7 @@ from bisector.bisection.kinship import Kinship
 from bisector.bisection.loop import Bisection
 from bisector.errors import BisectorError, EndsDoNotReproduce, InfraError, Interrupted, UserError
 from bisector.events import Listener, Note
+from bisector.findings import Finding
 from bisector.fleet.engine import Engine
 from bisector.fleet.local import local_engine
 from bisector.history.attributes import check_attributes
@@ -87,7 +88,9 @@ def here(settings: Settings, run_dir: Path, repository: Repository, tell: Listen
 
 
 @contextmanager
-def begun(asked: Asked, run_dir: Path | None = None) -> Iterator[tuple[RunDirectory, Store]]:
+def begun(
+    asked: Asked, run_dir: Path | None = None, warn: Callable[[Finding], None] = lambda _: None
+) -> Iterator[tuple[RunDirectory, Store]]:
     """A new run, checked in every way that needs nothing built, recorded, and ours while the block lasts.
 
     Raises :class:`UserError` for what cannot work; nothing is left of such a run.
@@ -99,7 +102,7 @@ def begun(asked: Asked, run_dir: Path | None = None) -> Iterator[tuple[RunDirect
     run = RunDirectory.create(run_dir, run_name(asked.old, asked.new))
     with run.lock(), _gone_if_nothing_began(run):
         remove_abandoned(run.path)
-        preflight.check(asked.settings, run.path)
+        preflight.check(asked.settings, run.path, warn)
         settings = inputs.keep(asked.settings, run.path)
         row = _row(asked, repository.top, wanted, skips, settings)
         with _recorded(run, row, asked.inherited) as store:

@@ -6,7 +6,9 @@ import sys
 from bisector.bisection import running, standing
 from bisector.bisection.judging import Judging
 from bisector.commands.arguments import Verbs, add_quiet, add_repo, add_run_dir, add_verb, run_directory
+from bisector.commands.output import note
 from bisector.errors import UserError
+from bisector.findings import Finding
 from bisector.model import State
 from bisector.record.rundir import RunDirectory
 from bisector.record.store import Store
@@ -52,8 +54,12 @@ def start(arguments: argparse.Namespace) -> int:
     settings = options.load(options.flags_from(arguments), arguments.config).settings
     ends = arguments.old, arguments.new
     asked = running.Asked(arguments.repo, *ends, settings, tuple(arguments.paths), tuple(arguments.skip))
-    with running.begun(asked, arguments.run_dir) as (run, store):
+    with running.begun(asked, arguments.run_dir, _warn) as (run, store):
         return conclude(run, store, quiet=arguments.quiet)
+
+
+def _warn(finding: Finding) -> None:
+    note(f"bisector: warning: {finding.name}: {finding.what}")
 
 
 def resume(arguments: argparse.Namespace) -> int:

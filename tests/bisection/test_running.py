@@ -94,7 +94,7 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("bisector.preflight.check", lambda settings, run_dir: None)
+    monkeypatch.setattr("bisector.preflight.check", lambda *_: None)
     return Site(tmp_path)
 
 

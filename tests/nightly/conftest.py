@@ -175,7 +175,7 @@ class World:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(preflight, "check", lambda settings, run_dir: None)
+    monkeypatch.setattr(preflight, "check", lambda *_: None)
     monkeypatch.setattr(fetching, "_BETWEEN_ATTEMPTS", wait_none())
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
