@@ -147,6 +147,30 @@ def test_proposed_recipients_are_used_only_when_told_to(
     assert server.post.letters == []
 
 
+def test_a_login_goes_to_no_server_that_a_record_names(
+    tmp_path: Path,
+    record: RecordedRun,
+    server: Server,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run directory may come from somebody else, and so may the server in it."""
+    monkeypatch.setenv(login.USERNAME, "me")
+    monkeypatch.setenv(login.PASSWORD, "hunter2")
+    (tmp_path / "theirs").mkdir()
+    settings = {
+        "mail.host": "localhost",
+        "mail.port": str(server.port),
+        "mail.security": "none",
+        "mail.from": "a@b.org",
+    }
+    theirs = found(tmp_path / "theirs", settings)
+    assert "no mail server" in refused(theirs, capsys, "mail", "--send", "--to", "c@d.org")
+    assert server.post.letters == []
+    assert run(theirs, "mail") == 0
+    assert "From: a@b.org" in (theirs.run.path / "report.eml").read_text()
+
+
 @pytest.mark.parametrize("key", ["password", "username", "login"])
 def test_password_in_settings_is_refused(record: RecordedRun, capsys: pytest.CaptureFixture[str], key: str) -> None:
     Path("bisector.toml").write_text(f"[mail]\nhost = 'localhost'\n{key} = 'hunter2'\n")

@@ -24,7 +24,8 @@ examples:
   bisector mail --send --to dm-devel@lists.linux.dev,snitzer@kernel.org
   bisector mail --send --proposed            to those that it proposed
   bisector mail --send --to LIST --follows RUN_DIR   in the thread of another run's report
-settings: [mail] of bisector.toml; the login is BISECTOR_SMTP_USERNAME and BISECTOR_SMTP_PASSWORD, or mail.login_file
+settings: [mail] of bisector.toml, and mail.from also as the run has it on record; the login is
+BISECTOR_SMTP_USERNAME and BISECTOR_SMTP_PASSWORD, or mail.login_file
 """
 
 
@@ -49,7 +50,9 @@ def mail(arguments: argparse.Namespace) -> int:
     run = run_directory(arguments)
     with run.lock(), Store.open(run.database) as store:
         recorded = options.from_json(store.bisection().settings)
-        settings = options.overlaid(recorded, "mail.", options.flags_from(arguments), arguments.config)
+        settings = options.overlaid(
+            recorded, "mail.", options.flags_from(arguments), arguments.config, kept=("mail.from",)
+        )
         proposal = _proposal(store, posting.Post(run, store, settings.mail).report())
         post = posting.Post(run, store, settings.mail, _wishes(arguments, proposal))
         if arguments.send:

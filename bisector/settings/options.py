@@ -198,18 +198,23 @@ def _refuse(effective: Effective, problem: checks.Problem | None) -> None:
     raise UserError(f"{named}: {problem.sentence}", problem.hint)
 
 
-def overlaid(recorded: Settings, prefix: str, flags: Flags | None = None, config: Path | None = None) -> Settings:
-    """Recorded settings, with those under ``prefix`` as flags and the file of today have them.
+def overlaid(
+    recorded: Settings, prefix: str, flags: Flags | None = None, config: Path | None = None, kept: Collection[str] = ()
+) -> Settings:
+    """Recorded settings, with those under ``prefix`` as flags and the file of today have them, or by default.
 
-    Only those are looked at: what else the file says may be of another machine. Raises :class:`UserError`.
+    Of today's only those are looked at: what else the file says may be of another machine. Where today says nothing of
+    the keys ``kept``, the record's values count. Raises :class:`UserError`.
     """
     directory = Path.cwd()
     today = {**_from_file(config, directory), **_from_flags(flags or {}, directory)}
-    written = written_values(recorded).items()
-    given = {key: Given(value, "recorded settings") for key, value in written}
+    given = {key: Given(value, "recorded settings") for key, value in written_values(recorded).items()}
+    given |= {
+        option.key: Given(option.in_profile(recorded.profile), f"profile {recorded.profile}")
+        for option in OPTIONS
+        if option.key.startswith(prefix) and option.key not in kept
+    }
     given |= {key: one for key, one in today.items() if key.startswith(prefix)}
-    if "mail.security" in today and "mail.port" not in today:
-        given["mail.port"] = Given(AUTO, "recorded settings")  # the recorded one followed from what was recorded
     settings = _assemble(Settings, _resolved({option.field: _parse(option, given[option.key]) for option in OPTIONS}))
     origins = {key: one.origin for key, one in given.items()}
     _refuse(Effective(settings, origins), next(checks.mail_is_private(settings), None))
