@@ -2,14 +2,17 @@
 
 import os
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from bisector.errors import InfraError, UserError
 from bisector.machine import testdisk
-from bisector.machine.definition import DiskSource, DiskSpec, SourceKind
+from bisector.machine.definition import BlockSizes, DiskSource, DiskSpec, SourceKind
 from bisector.machine.host import direct_io
 from bisector.settings import DiskSettings, StorageSettings
+
+_SYSFS = Path("/sys/dev/block")
+_LARGEST_LOGICAL = 4096  # a page: what any kernel takes (blk_validate_limits(); larger ones since v6.14)
 
 FindVolume = Callable[[str, str], AbstractContextManager[testdisk.ExistingDisk]]
 
@@ -32,16 +35,35 @@ def attached(
     with existing(serial, wish, find_volume, overwrite) as there:
         if there is not None:
             offset_and_length = testdisk.empty(there)
-            yield DiskSpec(serial, there.source, True, wish.iops_limit, wish.bytes_per_s_limit, offset_and_length)
+            limits = wish.iops_limit, wish.bytes_per_s_limit
+            number = there.source.number
+            blocks = None if number is None else block_sizes(number)
+            yield DiskSpec(serial, there.source, True, *limits, offset_and_length, blocks)
             return
     directory = Path(wish.path) if wish.path is not None else run_dir
     file = directory / _file_name(prefix, serial)
     try:
         _make(serial, file, wish.size_bytes)
         source = DiskSource(SourceKind.FILE, str(file.resolve()))
-        yield DiskSpec(serial, source, direct_io(directory), wish.iops_limit, wish.bytes_per_s_limit)
+        blocks = block_sizes(file.stat().st_dev)
+        yield DiskSpec(serial, source, direct_io(directory), wish.iops_limit, wish.bytes_per_s_limit, blocks=blocks)
     finally:
         file.unlink(missing_ok=True)
+
+
+def block_sizes(number: int, sysfs: Path = _SYSFS) -> BlockSizes | None:
+    """The block sizes of a disk of the host by its device number (sysfs-block in Documentation/ABI/stable).
+
+    A guest that is told others writes parts of blocks, which the host then has to read first; file systems are laid
+    out by them, too. None where the kernel names no disk: tmpfs, btrfs and network file systems have numbers of no
+    device. That of a partition is its disk's.
+    """
+    device = sysfs / f"{os.major(number)}:{os.minor(number)}"
+    for queue in (device / "queue", device.resolve().parent / "queue"):
+        with suppress(OSError, ValueError):
+            logical, physical = (int((queue / f"{which}_block_size").read_text()) for which in ("logical", "physical"))
+            return BlockSizes(min(logical, _LARGEST_LOGICAL), max(logical, physical))
+    return None
 
 
 def leftovers(storage: StorageSettings, run_dir: Path, prefix: str) -> Iterator[Path]:

@@ -91,12 +91,21 @@ class DiskSource:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockSizes:
+    """The smallest unit that a disk addresses, and the one that it writes without reading it first, in bytes."""
+
+    logical: int
+    physical: int
+
+
+@dataclass(frozen=True, slots=True)
 class DiskSpec:
     """A raw disk under test; the guest finds it as ``/dev/disk/by-id/virtio-SERIAL``.
 
     ``direct`` bypasses the host's page cache (O_DIRECT), so that the figure is the device's and
     not the host's memory; only a file system that cannot do it is a reason to say no. Limits of 0
-    are no limit. ``part`` is the offset and length in bytes that the guest sees, else all.
+    are no limit. ``part`` is the offset and length in bytes that the guest sees, else all. ``blocks`` are the sizes
+    that the guest is told; without them QEMU says 512 bytes.
     """
 
     serial: str
@@ -105,6 +114,7 @@ class DiskSpec:
     iops_limit: int = 0
     bytes_per_s_limit: int = 0
     part: tuple[int, int] | None = None
+    blocks: BlockSizes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +241,9 @@ def _test_disk(devices: ET.Element, spec: DiskSpec, device: str) -> None:
         offset, size = map(str, spec.part)
         ET.SubElement(ET.SubElement(source, "slices"), "slice", type="storage", offset=offset, size=size)
     ET.SubElement(disk, "target", dev=device, bus="virtio")
+    if spec.blocks is not None:
+        sizes = {"logical_block_size": spec.blocks.logical, "physical_block_size": spec.blocks.physical}
+        ET.SubElement(disk, "blockio", {name: str(size) for name, size in sizes.items()})
     limits = {"total_bytes_sec": spec.bytes_per_s_limit, "total_iops_sec": spec.iops_limit}
     if any(limits.values()):
         iotune = ET.SubElement(disk, "iotune")

@@ -10,6 +10,7 @@ from bisector.errors import UserError
 from bisector.machine.definition import (
     BASE_COMMAND_LINE,
     GUEST_INIT,
+    BlockSizes,
     DiskSource,
     DiskSpec,
     DomainSpec,
@@ -138,6 +139,15 @@ def test_limits() -> None:
     assert found["hdd"].findtext("iotune/total_iops_sec") == "1000"
     assert found["hdd"].find("iotune/total_bytes_sec") is None
     assert found["vol"].findtext("iotune/total_bytes_sec") == str(1 << 20)
+
+
+def test_block_sizes() -> None:
+    told = replace(SPEC, disks=(replace(SPEC.disks[0], blocks=BlockSizes(512, 4096)), *SPEC.disks[1:]))
+    found = disks(told)
+    blockio = found["ssd"].find("blockio")
+    assert blockio is not None
+    assert blockio.attrib == {"logical_block_size": "512", "physical_block_size": "4096"}
+    assert found["hdd"].find("blockio") is None
 
 
 def test_network_goes_in_by_one_port_and_never_out() -> None:

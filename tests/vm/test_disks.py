@@ -51,6 +51,16 @@ def test_block_devices(tool: Tool, demo: History, devices: tuple[Path, Path], fi
     assert not [line for line in command("losetup", "--list", "--noheadings").splitlines() if "deleted" in line]
 
 
+def test_a_guest_is_told_the_block_sizes_of_its_disks(tool: Tool, demo: History, files: tuple[Path, Path]) -> None:
+    """An SSD with blocks of 4 KiB below an HDD with blocks of 512 bytes, as LVM in the guest has to take them."""
+    with loop_device(files[0], "--sector-size", "4096") as ssd, loop_device(files[1]) as hdd:
+        trial = tool.trial(demo.new, "--ssd", ssd, "--hdd", hdd, *SHORT)
+    (console,) = (one["path"] for one in trial["artifacts"] if one["name"] == "console.log")
+    said = (Path(trial["run_dir"]) / console).read_text(errors="replace")
+    assert f"[vdb] {SIZE_BYTES // 4096 - 512} 4096-byte logical blocks" in said
+    assert f"[vdc] {SIZE_BYTES // 512 - 4096} 512-byte logical blocks" in said
+
+
 def test_block_device_with_data_is_refused_before_anything_is_built(
     tool: Tool, demo: History, devices: tuple[Path, Path]
 ) -> None:
