@@ -12,7 +12,7 @@ import pytest
 from bisector.errors import AttemptFailed, InfraError, KernelFault, TrialRefused, UserError
 from bisector.fleet.local import LocalEngine
 from bisector.hostfiles import our_files
-from bisector.machine.guest import GuestLost
+from bisector.machine.guest_errors import GuestLost
 from bisector.model import FaultKind, Kernel, Stage
 from bisector.settings import options
 from bisector.trial import Bench, TrialRequest

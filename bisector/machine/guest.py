@@ -9,16 +9,15 @@ The guest runs the kernel under test, and is not trusted: whatever it sends is b
 regular files are copied out of it.
 """
 
-import codecs
 import logging
 import os
-import re
 import select
 import stat
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
@@ -32,7 +31,17 @@ from paramiko.pkey import UnknownKeyType
 from bisector.deadline import Deadline
 from bisector.errors import InfraError
 from bisector.machine import notes
+from bisector.machine.guest_errors import (
+    GuestCopyFailed,
+    GuestError,
+    GuestLost,
+    GuestNonsense,
+    GuestRefused,
+    GuestTimeout,
+)
 from bisector.machine.image import GuestImage
+from bisector.machine.life import Life
+from bisector.machine.streamed import StreamedText
 from bisector.model import CommandResult
 
 T = TypeVar("T")
@@ -43,7 +52,6 @@ _QUESTION_S = 30.0
 _COPY_S = 120.0
 _HANG_UP_S = 2.0
 _CHUNK_BYTES = 65536
-_LONGEST_LINE = 65536
 _ANSWER_BYTES = 65536
 _MIB = 1 << 20
 
@@ -52,36 +60,18 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").propagate = False
 
 
-class GuestError(InfraError):
-    """SSH to the guest did not work; whether its kernel is to blame is for who sees the console."""
-
-
-class GuestLost(GuestError):
-    """The connection could not be made, or broke."""
-
-
-class GuestRefused(GuestError):
-    """The guest is there and refuses our key, or shows a host key that is not the pinned one."""
-
-
-class GuestTimeout(GuestError):
-    """The guest did not finish something in its time; a next command may be answered or not."""
-
-
-class GuestCopyFailed(GuestError):
-    """The guest is there and a file could not be copied to or from it."""
-
-
-class GuestNonsense(GuestError):
-    """The guest is there and sends what no sound one does: too much of it, or no answer to what was asked."""
-
-
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The most that is taken from a guest: of one file, and of the output of one command (both streams together)."""
+    """The most that is taken from a guest: of one file, and of the output of one command (both streams together).
+
+    A command may print nothing until it ends, hours later. After ``silence_s`` of that the guest is asked for a sign
+    of life, for which it has ``answer_s``.
+    """
 
     file_bytes: int = 64 * _MIB
     output_bytes: int = 64 * _MIB
+    silence_s: float = 60.0
+    answer_s: float = 120.0
 
 
 class Guest:
@@ -149,10 +139,12 @@ class Guest:
     ) -> CommandResult:
         deadline = Deadline(f"the end of `{command}` in the guest", deadline_s)
         channel = self._ask(lambda: self._start(command), deadline)
-        stdout, stderr = _Text(), _Text(on_line)
+        stdout, stderr = StreamedText(), StreamedText(on_line)
+        life = self._life(command)
         try:
             while not self._finished(channel):
                 self._rest(channel, deadline)
+                life.check(stdout.read_bytes + stderr.read_bytes)
                 if channel.recv_ready():
                     stdout.feed(channel.recv(_CHUNK_BYTES))
                 if channel.recv_stderr_ready():
@@ -228,6 +220,11 @@ class Guest:
             raise EOFError
         return self._connection
 
+    def _life(self, command: str) -> Life:
+        transport = self._connection.client.get_transport()
+        ask = partial(transport.global_request, "keepalive@openssh.com", wait=True)
+        return Life(lambda: self._worker.submit(ask), self._bounds.silence_s, self._bounds.answer_s, command)
+
     def _start(self, command: str) -> paramiko.Channel:
         channel: paramiko.Channel = self._live().create_session()
         channel.exec_command(command)
@@ -289,37 +286,6 @@ class Guest:
             self._connection.client.close()  # fabric closes only what it has seen connected
         if transport is not None:
             transport.join(_HANG_UP_S)  # it reads with a short time-out, and then sees that it is closed
-
-
-class _Text:
-    """A stream of bytes as text, all of it at the end and line by line meanwhile."""
-
-    def __init__(self, on_line: Callable[[str], None] | None = None) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._on_line = on_line
-        self._all: list[str] = []
-        self._begun = ""
-        self.read_bytes = 0
-
-    def feed(self, data: bytes, final: bool = False) -> None:
-        self.read_bytes += len(data)
-        text = self._decoder.decode(data, final)
-        self._all.append(text)
-        if self._on_line is not None:
-            first, *others = re.split(r"\r\n|\r|\n", text)
-            *lines, self._begun = self._begun + first, *others
-            if len(self._begun) > _LONGEST_LINE:
-                lines.append(self._begun)
-                self._begun = ""
-            for line in lines:
-                self._on_line(line)
-
-    def end(self) -> str:
-        """Everything there was; a last line without an end is handed over too."""
-        self.feed(b"", final=True)
-        if self._on_line is not None and self._begun:
-            self._on_line(self._begun)
-        return "".join(self._all)
 
 
 def _connection(port: int, image: GuestImage, deadline: Deadline) -> Any:

@@ -25,7 +25,8 @@ from bisector.machine.console import ALIVE_LINE, Console
 from bisector.machine.console_file import CHUNK_BYTES
 from bisector.machine.definition import DomainSpec, command_line
 from bisector.machine.domain import Domain
-from bisector.machine.guest import Guest, GuestError, GuestLost, GuestNonsense, GuestTimeout
+from bisector.machine.guest import Guest
+from bisector.machine.guest_errors import GuestError, GuestLost, GuestNonsense, GuestTimeout
 from bisector.machine.host import free_port, host_facts
 from bisector.machine.hypervisor import Hypervisor
 from bisector.machine.image import GuestImage, build_image, overlay, own_image

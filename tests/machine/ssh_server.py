@@ -21,6 +21,8 @@ class SshServer:
         self.host_key, self.authorized, self.files = host_key, authorized, files
         self.connections = 0
         self.answer_exec = True
+        self.answer_life = True
+        self.signs_of_life = 0
         self.told: paramiko.SFTPAttributes | None = None  # of every file, whatever it is
         self.released = threading.Event()
         self.transports: list[paramiko.Transport] = []
@@ -121,6 +123,12 @@ class _Root(paramiko.ServerInterface):
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
         return OPEN_SUCCEEDED
+
+    def check_global_request(self, kind: str, msg: paramiko.Message) -> bool:
+        if not self.server.answer_life:
+            self.server.released.wait()
+        self.server.signs_of_life += 1
+        return False
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
         if not self.server.answer_exec:

@@ -5,6 +5,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import paramiko
@@ -13,9 +14,8 @@ import pytest
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, KernelFault
 from bisector.machine import notes
-from bisector.machine.guest import (
-    Bounds,
-    Guest,
+from bisector.machine.guest import Bounds, Guest
+from bisector.machine.guest_errors import (
     GuestCopyFailed,
     GuestError,
     GuestLost,
@@ -24,6 +24,7 @@ from bisector.machine.guest import (
     GuestTimeout,
 )
 from bisector.machine.image import GuestImage
+from bisector.machine.life import Life
 from bisector.model import FaultKind, Shell, Stage
 from bisector.process import run
 
@@ -206,6 +207,40 @@ class _Panics:
         self.looks_left -= 1
         if self.looks_left < 0:
             raise KernelFault(Stage.WORKLOAD, FaultKind.PANIC, "Kernel panic - not syncing")
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_guest_that_falls_silent_in_a_command_is_asked_for_a_sign_of_life(
+    server: SshServer, keys: Path, answers: bool
+) -> None:
+    server.answer_life = answers
+    bounds = Bounds(silence_s=0.3, answer_s=0.6)
+    with Guest.connect(server.port, image(keys), Deadline("a login", 20), bounds=bounds) as guest:
+        if answers:
+            assert guest.run("sleep 2; echo done", 20).stdout == "done\n"
+            assert server.signs_of_life > 1
+        else:
+            with pytest.raises(GuestLost, match=r"nothing was heard of the guest for 0\.9 s during `sleep 60`"):
+                guest.run("sleep 60", 20)
+
+
+def test_a_process_that_was_stopped_has_not_listened() -> None:
+    """Seconds in which nobody looked say nothing of the guest."""
+    clock = [0.0]
+    asked: list[Future[object]] = []
+
+    def ask() -> Future[object]:
+        asked.append(Future())
+        return asked[-1]
+
+    life = Life(ask, 60.0, 120.0, "fio", lambda: clock[0])
+    for seconds in (*[1.0] * 61, 1_000.0, *[1.0] * 119):
+        clock[0] += seconds
+        life.check(0)
+    assert len(asked) == 1
+    clock[0] += 1.0
+    with pytest.raises(GuestLost):
+        life.check(0)
 
 
 @pytest.mark.parametrize("answers", [True, False], ids=["while it runs", "before it starts"])

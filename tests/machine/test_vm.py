@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from bisector.errors import InfraError, KernelFault, UserError
-from bisector.machine.guest import GuestNonsense
+from bisector.machine.guest_errors import GuestNonsense
 from bisector.machine.vm import VirtualMachine, VirtualMachines, Watch, domain_prefix
 from bisector.model import FaultKind, Stage
 
