@@ -126,8 +126,7 @@ def _program_places(commands: Iterable[str]) -> Iterator[Path]:
         found = Path(shutil.which(command) or command)
         for file in dict.fromkeys((found, found.resolve())):
             if _is_hidden(file) and file.is_file():
-                yield file
-                yield from _beside(file.parent)
+                yield from _beside(file.parent) if _is_hidden(file.parent) else (file,)
 
 
 def _beside(directory: Path) -> Iterator[Path]:

@@ -102,6 +102,18 @@ def test_programs_of_a_persons_own_work_with_what_is_beside_them(
         monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")  # from now on it is found there
 
 
+def test_of_a_home_with_a_program_in_it_the_program_alone_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "private").write_text("private\n")
+    program = tmp_path / "own-cc"
+    program.write_text("#!/bin/sh\necho compiled\n")
+    program.chmod(0o755)
+    box = Sandbox(programs=(str(program),))
+    assert run(f"{program}; cat {tmp_path}/private; echo {tmp_path}/*", box).stdout == f"compiled\n{program}\n"
+
+
 def test_a_home_on_path_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
