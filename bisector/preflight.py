@@ -17,6 +17,7 @@ from bisector.fleet.leftovers import end_leftovers
 from bisector.fleet.local import kept_kernels, kernel_builder
 from bisector.history import probes as history
 from bisector.kernel import probes as kernel
+from bisector.kernel import toolchain
 from bisector.machine import places
 from bisector.machine import probes as machine
 from bisector.packages import merged
@@ -62,11 +63,20 @@ def _configuration(asked: Asked) -> Finding:
 
 
 def _programs(asked: Asked) -> Iterator[Finding]:
-    options: Mapping[str, str] = {}
-    with suppress(UserError):  # a configuration that will not do has a row of its own
-        options = kernel_builder(asked.settings.kernel).wanted
+    options = _options(asked)
     yield from kernel.programs(options)
     yield from kernel.headers(options)
+
+
+def _sandbox(asked: Asked) -> Finding:
+    settings = asked.settings.kernel
+    return kernel.confinement(settings.sandbox, (*settings.compilers, *toolchain.programs(_options(asked))))
+
+
+def _options(asked: Asked) -> Mapping[str, str]:
+    with suppress(UserError):  # a configuration that will not do has a row of its own
+        return kernel_builder(asked.settings.kernel).wanted
+    return {}
 
 
 def _leftovers(asked: Asked) -> Finding:
@@ -97,9 +107,10 @@ PROBES: tuple[Probe, ...] = (
     Probe("compiler", Need.BUILD, lambda asked: kernel.compilers(asked.settings.kernel.compilers)),
     Probe("kernel config", Need.BUILD, _configuration),
     Probe("build tools", Need.BUILD, _programs),
-    Probe("sandbox", Need.BUILD, lambda asked: kernel.confinement(asked.settings.kernel.sandbox)),
+    Probe("sandbox", Need.BUILD, _sandbox),
     Probe("old kernels", Need.NOTHING, lambda asked: kernel.old_kernels(asked.settings.kernel.compilers)),
-    Probe("ccache", Need.NOTHING, lambda asked: kernel.ccache(asked.settings.kernel.compilers)),
+    Probe("ccache", Need.NOTHING, lambda asked: kernel.ccache(
+        asked.settings.kernel.compilers, asked.settings.kernel.sandbox)),
     Probe("libvirt", Need.RUN, lambda asked: machine.libvirt(asked.settings.machine, asked.scratch)),
     Probe("qemu", Need.RUN, lambda asked: machine.qemu(asked.settings.machine, asked.scratch)),
     Probe("qemu-img", Need.RUN, lambda asked: machine.qemu_img()),

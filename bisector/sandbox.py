@@ -5,7 +5,7 @@ What holds for such a command, whoever starts it:
 - no network, not even this host's loopback; no socket of this host's;
 - of the file system it sees the programs of the system and those on PATH, read-only, some files of /etc, and the
   places that are named; only those named as writable, and a /tmp of its own, can be written. The home is empty;
-- it sees no other process, and has no capability. Root stays user 0, without any: what it cannot see it cannot touch;
+- it sees no other process, and has no capability. Root is another user in it, one of its own (builduser.py);
 - nothing of it outlives the command, and the command does not outlive this process, whatever this process ends by.
 
 What does not: memory, processor time and room on the disk are not bounded, and kernel keyrings (keyrings(7)) are seen.
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bisector import process
+from bisector.builduser import build_user
 from bisector.errors import UserError
 from bisector.packages import install
 
@@ -33,8 +34,10 @@ _ETC = (
     *("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "passwd", "group", "nsswitch.conf", "localtime"),
     *("os-release", "ccache.conf", "perl", "ssl/openssl.cnf", "pki/tls/openssl.cnf", "crypto-policies"),
 )
-# Root enters the directories of others that it is sent to, which a user namespace would not let it do.
+# Root has the kernel's own rights to mount: in a user namespace it could not enter directories that are closed to it.
+# It keeps what it takes to become another user (setpriv(1)), which is the first thing that it does.
 _FOR_USERS = ("--unshare-user", "--disable-userns")
+_FOR_ROOT = tuple(word for name in ("SETUID", "SETGID", "SETPCAP") for word in ("--cap-add", f"CAP_{name}"))
 _ISOLATED = (
     *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
     *("--cap-drop", "ALL", "--die-with-parent", "--as-pid-1"),
@@ -42,8 +45,12 @@ _ISOLATED = (
 # The first process of the namespace ends with the command, and the kernel then ends all others before that is told
 # (pid_namespaces(7)); bwrap's own one would wait for them.
 _FIRST_PROCESS = ("sh", "-c", '"$@"; exit $?', "sh")
-# The home is empty, the system read-only, and hardly anybody came before: by what sh(1) has built in.
-_TRIAL = 'cd && test "$(echo .[!.]* *)" = ".[!.]* *" && test ! -w /usr && test $$ -lt 10'
+# The home is empty, the system somebody else's and read-only, and hardly anybody came before: by what sh(1) has built
+# in. Then which file each of the programs that are named is.
+_TRIAL = (
+    'cd && test "$(echo .[!.]* *)" = ".[!.]* *" && test ! -w /usr && test ! -O /usr && test $$ -lt 10 || exit 1; '
+    'for program; do command -v "$program" || echo; done'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,35 +68,46 @@ class Sandbox:
     @property
     def words(self) -> tuple[str, ...]:
         """What is put before a command, for :func:`bisector.process.run`."""
-        shown = {str(place): "--ro-bind-try" for place in _program_places(self.programs)}
+        user = build_user()
+        shown = {str(place): "--ro-bind" for place in _program_places(self.programs) if place.exists()}
         shown |= {str(place): "--ro-bind" for place in self.readable}
         shown |= {str(place): "--bind" for place in self.writable}
-        # In order of their names: a place comes after the one that it lies in.
-        binds = (word for place in sorted(shown) for word in (shown[place], place, place))
+        # In order of their names: a place comes after the one that it lies in. What it lies in has to be said, or bwrap
+        # may make that for root alone.
+        binds = (
+            word for place in sorted(shown) for word in ("--dir", str(Path(place).parent), shown[place], place, place)
+        )
         return (
             PROGRAM,
-            *(() if os.geteuid() == 0 else _FOR_USERS),
             *_ISOLATED,
+            *(_FOR_USERS if user is None else _FOR_ROOT),
             *_system(),
-            *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--tmpfs", _TMP, "--dir", _HOME),
+            *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"),
+            *("--perms", "1777", "--tmpfs", "/dev/shm", "--perms", "1777", "--tmpfs", _TMP),  # noqa: S108 - its own
+            *("--perms", "0777", "--dir", _HOME),
             *binds,
             *("--remount-ro", "/", "--setenv", "HOME", _HOME),
             *(word for name in ("TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR") for word in ("--unsetenv", name)),
             "--",
             *_FIRST_PROCESS,
+            *(() if user is None else user.become),
         )
 
 
 def failed(output: Iterable[str]) -> str | None:
     """Why there was no sandbox, by the first line that was written: bwrap speaks before what it starts."""
     first = next(iter(output), "")
-    return first if first.startswith(f"{PROGRAM}: ") else None
+    return first if first.startswith((f"{PROGRAM}: ", "setpriv: ", "sh: ")) else None
 
 
-def check() -> None:
-    """Run something in a sandbox; raises :class:`UserError` when that does not work here."""
+def check(*programs: str) -> None:
+    """Run something in a sandbox; raises :class:`UserError` when that does not work here, or not with these programs.
+
+    Root's own programs may be closed to the user that root is in there, which would take others of the same name.
+    """
     try:
-        process.run(["sh", "-c", _TRIAL], deadline_s=_DEADLINE_S, within=Sandbox().words)
+        trial = ["sh", "-c", _TRIAL, "sh", *programs]
+        printed = process.run(trial, deadline_s=_DEADLINE_S, within=Sandbox(programs=programs).words).stdout
     except process.CommandMissing as error:
         raise missing() from error
     except (process.CommandFailed, process.CommandTimeout) as error:
@@ -99,6 +117,12 @@ def check() -> None:
             f"may this user make namespaces? sysctl user.max_user_namespaces kernel.unprivileged_userns_clone "
             f"kernel.apparmor_restrict_unprivileged_userns; for a tree that you trust: --set {OPTION}=false",
         ) from error
+    for program, there in zip(programs, printed.splitlines(), strict=True):
+        if (here := shutil.which(program)) is not None and here != there:
+            raise UserError(
+                f"{here} cannot be run in the sandbox, where {program} is {there or 'not found'}",
+                f"let every user run it (ls -ld {Path(here).parent} {here}), or take {Path(here).parent} out of PATH",
+            )
 
 
 def missing() -> UserError:

@@ -25,6 +25,7 @@ PROGRAMS = (
     *(
         "qemu-img",
         "bwrap",
+        "setpriv",
         "mmdebstrap",
         "mke2fs",
         "ssh-keygen",

@@ -23,7 +23,7 @@ FOUNDATION = frozenset(
         *within(
             "bisector",
             "errors figures model events deadline process steps resources keeping findings packages hostfiles"
-            " hostlock inside printable",
+            " hostlock inside printable builduser",
         ),
         *within("bisector.settings", "kinds configfile jobfile"),
         "bisector.bisection.compilers",

@@ -1,6 +1,8 @@
 """What a stranger's tree runs gets nothing of this host but what it is given."""
 
+import grp
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector import process, sandbox
+from bisector import builduser, process, sandbox
 from bisector.deadline import Deadline
 from bisector.errors import UserError
 from bisector.sandbox import Sandbox
@@ -39,13 +41,14 @@ def test_only_what_is_writable_can_be_written(tmp_path: Path) -> None:
     for place in (source, build, other):
         place.mkdir(parents=True)
     (source / "file").write_text("old\n")
+    builduser.give(build)
     box = Sandbox(readable=(source,), writable=(build,))
-    asked = f'{source} {other} / /usr /etc /proc/sys/kernel /dev "$HOME" /tmp {build}'
+    asked = f'{source} {other} / /usr /etc /proc/sys/kernel /dev/shm "$HOME" /tmp {build}'
     touched = f'{source} {other} "$HOME" {build}'
     script = f"""cat {source}/file
         for place in {asked}; do [ -w $place ] && echo $place; done
         for place in {touched}; do touch $place/new 2>/dev/null; done"""
-    assert run(script, box).stdout.split() == ["old", "/dev", "/tmp/home", "/tmp", str(build)]
+    assert run(script, box).stdout.split() == ["old", "/dev/shm", "/tmp/home", "/tmp", str(build)]
     assert list(tmp_path.rglob("new")) == [build / "new"]
 
 
@@ -56,8 +59,48 @@ def test_exit_status_output_and_directory_are_those_of_the_command(tmp_path: Pat
 
 
 def test_a_command_in_it_has_no_capabilities_and_no_way_to_some() -> None:
-    status = run("grep -E '^(CapPrm|CapEff|NoNewPrivs)' /proc/self/status; id -u").stdout.split()
-    assert status == ["CapPrm:", "0" * 16, "CapEff:", "0" * 16, "NoNewPrivs:", "1", str(os.geteuid())]
+    names = ("CapInh", "CapPrm", "CapEff", "CapAmb", "NoNewPrivs")
+    status = run(f"grep -E '^({'|'.join(names)})' /proc/self/status").stdout.split()
+    assert dict(zip(status[::2], status[1::2], strict=True)) == {
+        **{f"{name}:": "0" * 16 for name in names[:-1]},
+        "NoNewPrivs:": "1",
+    }
+
+
+def test_an_ordinary_user_is_itself_in_it_and_root_somebody_who_is_nobody_else(tmp_path: Path) -> None:
+    numbers = [int(number) for number in run("id -u; id -g; id -G").stdout.split()]
+    if os.geteuid() != 0:
+        assert numbers[0] == os.geteuid()
+        return
+    assert numbers == [numbers[0]] * 3
+    for find in (pwd.getpwuid, grp.getgrgid):
+        with pytest.raises(KeyError):
+            find(numbers[0])
+    assert "CapBnd:\t" + "0" * 16 in run("cat /proc/self/status").stdout
+    # What is root's alone, and the process of root's that waits for the command.
+    (tmp_path / "private").write_text("private\n")
+    (tmp_path / "private").chmod(0o600)
+    tmp_path.chmod(0o755)
+    tried = run(f"cat {tmp_path}/private /proc/1/environ; kill -9 1; echo still here", Sandbox(readable=(tmp_path,)))
+    assert tried.stdout == "still here\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user than root has no other user")
+def test_a_program_that_only_root_may_run_refuses_the_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program of that name would take its place."""
+    directory = tmp_path / "bin"
+    directory.mkdir(mode=0o755)
+    for name in ("gcc", "own-cc"):
+        (directory / name).write_text("#!/bin/sh\n")
+        (directory / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+    sandbox.check("gcc", "own-cc", "make", "surely-not-there")
+    directory.chmod(0o700)
+    with pytest.raises(UserError, match=r"/bin/gcc cannot be run in the sandbox, where gcc is /usr/bin/gcc") as caught:
+        sandbox.check("make", "gcc")
+    assert str(directory) in caught.value.hint
+    with pytest.raises(UserError, match="where own-cc is not found"):
+        sandbox.check("own-cc")
 
 
 def test_it_ends_with_the_process_that_began_it(tmp_path: Path) -> None:

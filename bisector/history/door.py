@@ -135,8 +135,9 @@ class Door:
         ok: tuple[int, ...] | None = (0,),
         stdin: str = "",
         deadline_s: float = DEADLINE_S,
+        umask: int = -1,
     ) -> Answer:
-        """Run ``git words`` in directory ``at``; ``where`` are options such as ``--git-dir``.
+        """Run ``git words`` in directory ``at``; ``where`` are options such as ``--git-dir``, -1 this process's umask.
 
         Raises :class:`InfraError` for an exit status not in ``ok`` (None: any will do) and for a
         command that does not end in time.
@@ -144,7 +145,7 @@ class Door:
         command = [*_shield(), "git", "-C", os.fspath(at), *where]
         command += [word for entry in _CONFIGURATION for word in ("-c", entry)]
         try:
-            status, stdout, stderr = self._run([*command, *words], stdin, deadline_s)
+            status, stdout, stderr = self._run([*command, *words], stdin, deadline_s, umask)
         except CommandTimeout as error:
             raise InfraError(str(DeadlineExpired(f"the end of git {words[0]}", error.seconds))) from error
         answer = Answer(status, stdout, stderr)
@@ -152,7 +153,7 @@ class Door:
             raise InfraError(f"git {words[0]} failed with status {status}: {answer.complaint}")
         return answer
 
-    def _run(self, command: list[str], stdin: str, deadline_s: float) -> tuple[int, str, str]:
+    def _run(self, command: list[str], stdin: str, deadline_s: float, umask: int) -> tuple[int, str, str]:
         with tempfile.TemporaryFile() as file:
             file.write(stdin.encode())
             file.seek(0)
@@ -160,7 +161,7 @@ class Door:
             # holds the interpreter until it fires. Not its cwd either: it falls back to the directory the
             # person is in when ours is gone, hence -C. A session of its own: Ctrl-C is for us alone.
             process = self._git.execute(
-                command, as_process=True, istream=file, env=self._environment, start_new_session=True
+                command, as_process=True, istream=file, env=self._environment, start_new_session=True, umask=umask
             )
             stdout, stderr = to_its_end(process, command, deadline_s)
         # Kernel history has Latin-1 names in commits that do not say so; figures and hashes are ASCII.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bisector import process, sandbox
+from bisector import builduser, process, sandbox
 from bisector.errors import BisectorError
 from bisector.history.repository import Repository
 from bisector.report.addresses import usable
@@ -66,7 +66,8 @@ def _trailers(message: str) -> Iterator[str]:
 def _scripted(repository: Repository, sha: str) -> Iterable[str]:
     """The addresses that the script prints, without the roles."""
     with scratch("maintainers") as made:
-        top = made.resolve()
+        top = made.resolve() / "tree"
+        top.mkdir()
         try:
             _lay_out(repository, sha, top)
             patch = repository.ask("format-patch", "-1", "--stdout", "--no-signature", sha).stdout
@@ -77,6 +78,8 @@ def _scripted(repository: Repository, sha: str) -> Iterable[str]:
         (top / "the.patch").write_text(patch, encoding="utf-8", errors="replace")
         words = ("perl", SCRIPT, "--nogit", "--nogit-fallback", "--norolestats", "the.patch")
         try:
+            builduser.give(top)
+            top.chmod(0o755)  # bwrap enters it as root without its rights; nobody else gets as far
             said = process.run(words, deadline_s=_DEADLINE_S, cwd=top, within=sandbox.Sandbox(readable=(top,)).words)
         except process.CommandMissing as error:
             raise _NotAsked(f"no maintainers proposed: {error.program} is not installed") from error

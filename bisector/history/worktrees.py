@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bisector import builduser
 from bisector.errors import InfraError
 from bisector.history.attributes import check_attributes, without_filters
 from bisector.history.door import DEADLINE_S, Answer
@@ -71,10 +72,11 @@ class Worktree:
         options: Sequence[str] = (),
         ok: tuple[int, ...] | None = (0,),
         deadline_s: float = DEADLINE_S,
+        umask: int = -1,
     ) -> Answer:
         """A git command in this worktree; ``options`` are those of git itself."""
         where = (f"--git-dir={self.admin}", f"--work-tree={self.path}", *options)
-        return self.repository.git(*words, at=self.path, where=where, ok=ok, deadline_s=deadline_s)
+        return self.repository.git(*words, at=self.path, where=where, ok=ok, deadline_s=deadline_s, umask=umask)
 
     def unlock(self) -> None:
         """Remove the locks of a git that was killed; the caller knows that none is running."""
@@ -140,7 +142,8 @@ class SourceTree:
 
     def _check_out(self, worktree: Worktree, commit: Commit, deadline_s: float) -> Answer:
         words = ("checkout", "--quiet", "--force", "--detach", commit.sha, "--")
-        answer = worktree.git(*words, options=without_filters(self._repository), ok=None, deadline_s=deadline_s)
+        options, umask = without_filters(self._repository), builduser.umask()
+        answer = worktree.git(*words, options=options, ok=None, deadline_s=deadline_s, umask=umask)
         if answer.status == 0:
             worktree.git("clean", "-ffdxq", deadline_s=deadline_s)
         return answer

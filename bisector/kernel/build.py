@@ -40,6 +40,7 @@ from bisector.kernel.cache import KernelCache
 from bisector.kernel.entries import BuildFailure
 from bisector.kernel.make import BUILD_LOG, BuildPlaces, Make
 from bisector.kernel.quirk_table import QUIRKS
+from bisector.kernel.strays import remove_strays
 from bisector.model import Change, Compiler, FaultKind, Kernel, Stage
 from bisector.settings import KernelSettings
 
@@ -160,8 +161,7 @@ class KernelBuilder:
         The answer is what was asked for and not obtained. Raises as :meth:`build` does.
         """
         with our_files(places.build):
-            places = places.prepared()
-            builddir.make_fit(places)
+            places = self._prepared(places)
             make, _ = self._made_ready(places, self._deadline("kernel configuration"))
             return self._unmet(self._configure(make), places.source)
 
@@ -180,8 +180,7 @@ class KernelBuilder:
         :class:`InfraError` where the host is: no room, no memory, no make.
         """
         with our_files(places.build):
-            places = places.prepared()
-            builddir.make_fit(places)
+            places = self._prepared(places)
             make, applied = self._made_ready(places, self._deadline())
             obtained, installed = self._made(tree, make)
             unmet = self._unmet(obtained, places.source)
@@ -205,6 +204,14 @@ class KernelBuilder:
             read = sources.collected(places.build, places.source, obtained, quirks.files(QUIRKS))
         return self._cache.store(kernel, read)
 
+    def _prepared(self, places: BuildPlaces) -> BuildPlaces:
+        """The same places with nothing in them that the last make, killed as it may have been, should not leave."""
+        places = places.prepared()
+        if self._settings.sandbox:
+            remove_strays(places.build, places.source)
+        builddir.make_fit(places)
+        return places
+
     def _unmet(self, obtained: kconfig.Options, source: Path) -> tuple[str, ...]:
         """What was asked for and not obtained; of a preference of the tool's own only where the tree knows it."""
         missed = kconfig.unmet(self._asked, obtained)
@@ -227,7 +234,7 @@ class KernelBuilder:
                 raise
             _require_tools(self._wanted)
             builddir.begin_anew(make.places, f"this may be the host's fault ({fault.reason})")
-        environment = make.environment and ccache.environment(make.places.run_dir, anew=True)
+        environment = make.environment and self._ccache(make.places, anew=True)
         return self._made_once(replace(make, deadline=self._deadline(), environment=environment))
 
     def _made_once(self, make: Make) -> tuple[kconfig.Options, Path | None]:
@@ -251,8 +258,11 @@ class KernelBuilder:
         chosen = self._toolchain()
         variables = {**_PINNED_VARIABLES, "CC": chosen.cc, "HOSTCC": chosen.host_cc}
         variables |= {name: value for quirk in applied for name, value in quirk.variables}
-        environment = ccache.environment(places.run_dir) if chosen.cached else {}
+        environment = self._ccache(places) if chosen.cached else {}
         return Make(places, variables, self._jobs, deadline, environment, self._settings.sandbox), applied
+
+    def _ccache(self, places: BuildPlaces, *, anew: bool = False) -> dict[str, str]:
+        return ccache.environment(places.run_dir, anew=anew, sandboxed=self._settings.sandbox)
 
     @property
     def _compiler(self) -> Compiler:

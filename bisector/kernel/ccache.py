@@ -9,7 +9,9 @@ it may be are taken from theirs.
 from pathlib import Path
 
 from bisector import process
+from bisector.builduser import build_user
 from bisector.errors import InfraError
+from bisector.resources import cache_home
 
 PROGRAM = "ccache"
 DIRECTORY = "CCACHE_DIR"
@@ -19,22 +21,29 @@ _NO_FILE = "/dev/null"
 _CHOSEN = {"cache_dir": DIRECTORY, "max_size": "CCACHE_MAXSIZE"}
 
 
-def environment(base: Path, *, anew: bool = False) -> dict[str, str]:
+def environment(base: Path, *, anew: bool = False, sandboxed: bool = False) -> dict[str, str]:
     """The variables for a build below ``base``, to which ccache takes paths relative: another run's objects are hits.
 
-    With ``anew`` nothing kept is believed, and what is compiled takes its place. Raises :class:`InfraError` when
-    ccache does not answer.
+    Root's ``sandboxed`` builds, which are another user's, have a cache of their own. With ``anew`` nothing kept is
+    believed, and what is compiled takes its place. Raises :class:`InfraError` when ccache does not answer.
     """
+    own = {DIRECTORY: str(own_directory())} if sandboxed and build_user() is not None else {}
     return {
         "CCACHE_CONFIGPATH": _NO_FILE,
         "CCACHE_CONFIGPATH2": _NO_FILE,  # the system's file
         **{variable: _setting(key) for key, variable in _CHOSEN.items()},
+        **own,
         "CCACHE_BASEDIR": str(base),
         "CCACHE_NOHASHDIR": "1",
         # The default, by time and size, takes an upgrade for the same compiler where times are pinned, as in Nix.
         "CCACHE_COMPILERCHECK": "content",
         **({"CCACHE_RECACHE": "1"} if anew else {}),
     }
+
+
+def own_directory() -> Path:
+    """Where root's sandboxed builds keep what they compiled: root's own cache would have to be given away."""
+    return cache_home() / "ccache"
 
 
 def _setting(key: str) -> str:

@@ -2,12 +2,12 @@
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bisector import process, sandbox
+from bisector import builduser, process, sandbox
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, KernelFault, UserError
 from bisector.kernel import ccache
@@ -89,15 +89,18 @@ class Make:
         before = size_bytes(log)
         killed_before = _oom_kills()
         every = {"O": str(self.places.build), **self.variables, **variables}
+        words: list[str | Path] = ["make", "-C", self.places.source, f"-j{self.jobs}"]
+        words += (*(f"{name}={value}" for name, value in every.items()), *goals)
         try:
-            process.run(
-                ["make", "-C", self.places.source, f"-j{self.jobs}", *(f"{k}={v}" for k, v in every.items()), *goals],
-                deadline_s=self.deadline.remaining_s,
-                env=self.environment,
-                log=log,
-                run_marker=self.places.run_dir,
-                within=self._sandbox.words if self.sandboxed else (),
-            )
+            with self._handed_over(log):
+                process.run(
+                    words,
+                    deadline_s=self.deadline.remaining_s,
+                    env=self.environment,
+                    log=log,
+                    run_marker=self.places.run_dir,
+                    within=self._sandbox.words if self.sandboxed else (),
+                )
         except process.CommandMissing as error:
             missing = sandbox.missing() if error.program == sandbox.PROGRAM else not_installed("make", "make")
             raise InfraError(missing.message, missing.hint) from error
@@ -115,14 +118,29 @@ class Make:
             kind = FaultKind.CONFIG_ERROR if stage is Stage.CONFIG else FaultKind.BUILD_ERROR
             raise KernelFault(stage, kind, found.reason, found.tail) from error
 
+    @contextmanager
+    def _handed_over(self, log: Path) -> Iterator[None]:
+        """Have all places be those of the user that make runs as, for root's sandbox is another user's."""
+        if not self.sandboxed:
+            builduser.take_back(self.places.build)
+            yield
+            return
+        builduser.show(self.places.source)
+        for place in self._writable:
+            place.mkdir(parents=True, exist_ok=True)
+            builduser.give(place)
+        with builduser.lent(log):
+            yield
+
     @property
     def _sandbox(self) -> sandbox.Sandbox:
         programs = (word for name in _COMMANDS for word in self.variables.get(name, "").split())
-        writable = [self.places.build]
-        if kept := self.environment.get(ccache.DIRECTORY):
-            writable.append(Path(kept))
-            writable[-1].mkdir(parents=True, exist_ok=True)
-        return sandbox.Sandbox((self.places.source,), tuple(writable), ("make", *programs))
+        return sandbox.Sandbox((self.places.source,), self._writable, ("make", *programs))
+
+    @property
+    def _writable(self) -> tuple[Path, ...]:
+        kept = self.environment.get(ccache.DIRECTORY)
+        return (self.places.build, *((Path(kept),) if kept else ()))
 
     def _raise_for_host(self, exit_status: int, oom_kills: int) -> None:
         """Raise :class:`InfraError` when the failure may well be the host's."""

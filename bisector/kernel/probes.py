@@ -4,8 +4,10 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from bisector import process, sandbox
+from bisector.builduser import build_user
 from bisector.findings import Finding, Grade
 from bisector.kernel import modules, requirements, toolchain
+from bisector.kernel.ccache import own_directory
 from bisector.kernel.quirk_table import QUIRKS
 from bisector.kernel.quirks import Evidence
 from bisector.model import Compiler
@@ -86,7 +88,7 @@ def old_kernels(commands: Sequence[str]) -> Finding:
     return Finding("old kernels", Grade.INFO, what)
 
 
-def ccache(commands: Sequence[str]) -> Finding:
+def ccache(commands: Sequence[str], sandboxed: bool) -> Finding:
     """Whether compilations are kept; raises :class:`UserError` for the compiler's trouble."""
     command = commands[0] if commands else toolchain.installed()[0].command
     if shutil.which("ccache") is None:
@@ -95,17 +97,24 @@ def ccache(commands: Sequence[str]) -> Finding:
     if not toolchain.detect(command).cached:
         show = f"ccache {command} -c -x c /dev/null -o /dev/null"
         return Finding("ccache", Grade.WARN, f"not used: `ccache {command}` does not compile", show)
-    return Finding("ccache", Grade.OK, _version("ccache"))
+    own = f"; root's sandbox keeps its objects in {own_directory()}" if sandboxed and build_user() is not None else ""
+    return Finding("ccache", Grade.OK, f"{_version('ccache')}{own}")
 
 
-def confinement(wanted: bool) -> Finding:
-    """Whether what a tree brings along can be kept in a sandbox, which is tried; raises :class:`UserError` when not."""
+def confinement(wanted: bool, programs: Iterable[str]) -> Finding:
+    """Whether what a tree brings along can be kept in a sandbox, which is tried with the programs of a build.
+
+    Raises :class:`UserError` when not.
+    """
     row = "sandbox"
     if not wanted:
         what = f"{sandbox.OPTION} = false: make runs as this user what a tree brings along, with network and home"
         return Finding(row, Grade.WARN, what, f"--set {sandbox.OPTION}=true")
-    sandbox.check()
-    return Finding(row, Grade.OK, f"{_version(sandbox.PROGRAM)}; tried: no network, an empty home, no other process")
+    sandbox.check(*programs)
+    user = build_user()
+    number = f", user {user.uid} instead of root" if user is not None else ""
+    tried = f"tried: no network, an empty home, no other process{number}"
+    return Finding(row, Grade.OK, f"{_version(sandbox.PROGRAM)}; {tried}")
 
 
 def _version(program: str) -> str:

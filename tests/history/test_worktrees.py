@@ -366,3 +366,17 @@ def test_file_missing_from_a_partial_clone(make: Make, tmp_path: Path) -> None:
         with pytest.raises(InfraError, match="partial clone"), tree:
             tree.checkout(repository.resolve("main"))
         tree.remove()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="make runs as whoever checks out")
+def test_roots_umask_is_not_that_of_the_sources(make: Make, tmp_path: Path) -> None:
+    """Another user compiles what root checks out."""
+    repository, names = make(linear(2), checkout=True)
+    before = os.umask(0o077)
+    try:
+        with SourceTree(repository, tmp_path / "run") as tree:
+            path = tree.checkout(repository.resolve(names["c1"]))
+            closed = [file for file in path.rglob("*") if file.name != ".git" and file.stat().st_mode & 0o004 == 0]
+            assert (closed, (path / "Makefile").is_file()) == ([], True)
+    finally:
+        os.umask(before)

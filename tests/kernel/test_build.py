@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from bisector import process, resources
+from bisector import builduser, process, resources
 from bisector.deadline import Deadline
 from bisector.errors import InfraError, KernelFault, UserError
-from bisector.kernel import kconfig, make, toolchain
+from bisector.kernel import ccache, kconfig, make, toolchain
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import Moment
 from bisector.kernel.cache import KernelCache
@@ -36,6 +36,7 @@ class Bench:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.path.chmod(0o755)  # compilers are put here, and root's make is another user's
         self.settings = SETTINGS
         self.builds = 0
         self.source = copy_to(self.path / "source")
@@ -155,8 +156,14 @@ def test_another_build_directory_makes_the_same_kernel(bench: Bench) -> None:
 
 
 @pytest.mark.skipif(shutil.which("ccache") is None, reason="ccache is not installed")
+def ccache_in(cache_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have ccache keep everything there: the cache of root's sandbox, and that of everybody else."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_home))
+    monkeypatch.setenv("CCACHE_DIR", str(ccache.own_directory()))
+
+
 def test_another_run_directory_compiles_nothing_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CCACHE_DIR", str(tmp_path / "ccache"))
+    ccache_in(tmp_path, monkeypatch)
     kernels = []
     for run in ("run1", "run2"):
         (tmp_path / run).mkdir()
@@ -499,7 +506,7 @@ def slow_compiler(path: Path, marker: Path) -> str:
         'for word; do [ "$previous" = -o ] && object=$word; previous=$word; done\n'
         f'trap "" TERM; printf half > "$object"; : > {marker}; while :; do sleep 0.1; done\n'
     )
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    path.chmod(0o755)
     return str(path)
 
 
@@ -689,7 +696,7 @@ def test_links_of_kbuild_are_kept(bench: Bench) -> None:
 
 def test_a_kernel_is_the_same_with_and_without_the_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is compiled in one is a hit in the other."""
-    monkeypatch.setenv("CCACHE_DIR", str(tmp_path / "ccache"))
+    ccache_in(tmp_path, monkeypatch)
     kernels = []
     for name, sandboxed in (("with", True), ("without", False)):
         (tmp_path / name).mkdir()
@@ -700,6 +707,63 @@ def test_a_kernel_is_the_same_with_and_without_the_sandbox(tmp_path: Path, monke
     assert kernels[0].key == kernels[1].key
     statistics = process.run(["ccache", "--print-stats"], deadline_s=10).stdout
     assert sum(int(n) for n in re.findall(r"^(?:direct|preprocessed)_cache_hit\s+(\d+)", statistics, re.MULTILINE)) >= 5
+
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="make runs as whoever starts it")
+
+
+@as_root
+def test_roots_build_directory_goes_on_whoever_ran_the_make_before(bench: Bench) -> None:
+    """A directory of a version that ran make as root, of one without a sandbox, and of one for another user."""
+    user, build = builduser.build_user(), bench.path / "build"
+    assert user is not None
+    owners = []
+    for number, sandboxed in enumerate((False, True, True, False, True)):
+        bench.settings = replace(SETTINGS, sandbox=sandboxed)
+        set_iops(bench.source, 2000 + number)
+        if not sandboxed:  # an object that root makes, and the next build takes as it is
+            (build / "fs/dcache.o").unlink(missing_ok=True)
+        assert iops_of(bench.build().image) == 2000 + number
+        owners.append({path.lstat().st_uid for path in (build, *build.rglob("*.o"), build / ".config")})
+        assert (len(bench.made()) == 6) is (number == 0)  # all, or what a commit changed
+    assert owners == [{0}, {user.uid}, {user.uid}, {0, user.uid}, {user.uid}]
+    assert build.stat().st_mode & 0o777 == 0o700
+
+
+@as_root
+def test_roots_umask_keeps_no_source_from_make(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        bench = Bench(tmp_path)
+        for path in (bench.source, *bench.source.rglob("*")):
+            path.chmod(stat.S_IMODE(path.stat().st_mode) & 0o700)
+        assert iops_of(bench.build().image) == 1002
+        assert bench.source.stat().st_mode & 0o777 == 0o705
+        set_iops(bench.source, 2000)
+        assert iops_of(bench.build().image) == 2000
+    finally:
+        os.umask(before)
+
+
+def test_a_rule_may_open_its_standard_error_again(bench: Bench) -> None:
+    makefile = bench.source / "Makefile"
+    makefile.write_text("said := $(shell echo heard > /dev/stderr)\n" + makefile.read_text())
+    bench.build()
+    log = bench.places.logs / "build.log"
+    assert "heard" in log.read_text().splitlines()
+    assert log.stat().st_uid == os.geteuid()
+
+
+def test_what_a_killed_make_left_for_us_to_fall_into_is_gone_before_the_next(bench: Bench) -> None:
+    """The directory may have any name in it that this process writes to, whoever ended this process."""
+    bench.build()
+    other = bench.path / "other"
+    other.write_text("a person's")
+    for name in (".bisector-edits.json.bisector-new", ".config.wanted", ".config.new"):
+        (bench.path / "build" / name).unlink(missing_ok=True)
+        (bench.path / "build" / name).symlink_to(other)
+    bench.build()
+    assert other.read_text() == "a person's"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,130 @@
+"""The user that runs what a stranger's tree brings along when root starts it; an ordinary user runs that as itself.
+
+This user owns nothing on the host but what is given to it here: a build directory, a cache of compiled objects, a
+copy of a few sources. Nothing of it runs outside a sandbox, and none is running while root looks at its directories.
+"""
+
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+NAME = "bisector-build"
+# Of systemd's range for services' users that exist for a while (61184 to 65519, https://systemd.io/UIDS-GIDS), which
+# no account is made in; systemd itself takes no number that has a process or is known by a name.
+_NUMBERS = range(64_900, 65_520)
+_CLOSED = 0o700
+_READABLE = 0o005
+_NEW_FILES_READABLE = 0o022
+
+
+@dataclass(frozen=True, slots=True)
+class BuildUser:
+    """Its numbers; neither is root's."""
+
+    uid: int
+    gid: int
+
+    @property
+    def become(self) -> tuple[str, ...]:
+        """What is put before a command that root starts, by setpriv(1): no other group, and no way to any right."""
+        return (
+            *("setpriv", f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups"),
+            *("--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--"),
+        )
+
+
+def build_user() -> BuildUser | None:
+    """None unless this is root: the user of that name, or else the first number that nobody has."""
+    return _chosen() if os.geteuid() == 0 else None
+
+
+def umask() -> int:
+    """Of a command that writes sources: root's own may keep them from everybody else. -1 is this process's."""
+    return -1 if build_user() is None else _NEW_FILES_READABLE
+
+
+def give(directory: Path) -> None:
+    """Make the build user the owner of a directory and of all below it, and close it to other users.
+
+    The directory itself comes last: when it belongs to the user already, only what root has since put directly into
+    it is looked at. Raises ``OSError``.
+    """
+    user = build_user()
+    if user is None:
+        return
+    given = directory.stat().st_uid == user.uid
+    for _, directories, names, at in os.fwalk(directory, follow_symlinks=False):
+        for name in (*directories, *names):
+            if os.stat(name, dir_fd=at, follow_symlinks=False).st_uid != user.uid:
+                os.chown(name, user.uid, user.gid, dir_fd=at, follow_symlinks=False)
+        if given:
+            return
+    directory.chmod(_CLOSED)
+    os.chown(directory, user.uid, user.gid)
+
+
+def take_back(directory: Path) -> None:
+    """Have the next :func:`give` look at all of it: root itself is going to write there. Raises ``OSError``."""
+    if build_user() is not None and directory.stat().st_uid != 0:
+        os.chown(directory, 0, 0)
+
+
+@contextmanager
+def lent(file: Path) -> Iterator[None]:
+    """A file, made if need be, that is the build user's during the block: /dev/stderr opens again what is there."""
+    user = build_user()
+    if user is None:
+        yield
+        return
+    file.touch()
+    mode = stat.S_IMODE(file.stat().st_mode)
+    os.chown(file, user.uid, user.gid)
+    try:
+        yield
+    finally:
+        os.chown(file, 0, 0)
+        file.chmod(mode)
+
+
+def show(directory: Path) -> None:
+    """Let the build user read a directory and all below it; quick where it can read the directory itself.
+
+    Raises ``OSError``.
+    """
+    if build_user() is None or directory.stat().st_mode & _READABLE == _READABLE:
+        return
+    for _, directories, names, at in os.fwalk(directory, topdown=False, follow_symlinks=False):
+        for name in (*directories, *names):
+            mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
+            if not stat.S_ISLNK(mode):
+                os.chmod(name, _shown(mode), dir_fd=at)
+    directory.chmod(_shown(directory.stat().st_mode))
+
+
+def _shown(mode: int) -> int:
+    """The same with others' rights to read, and to enter or run what its owner can."""
+    return stat.S_IMODE(mode) | 0o004 | (mode & stat.S_IXUSR) >> 6
+
+
+@cache
+def _chosen() -> BuildUser:
+    with suppress(KeyError):
+        known = pwd.getpwnam(NAME)
+        if known.pw_uid and known.pw_gid:
+            return BuildUser(known.pw_uid, known.pw_gid)
+    number = next(number for number in _NUMBERS if not _is_known(number))
+    return BuildUser(number, number)
+
+
+def _is_known(number: int) -> bool:
+    for find in (pwd.getpwuid, grp.getgrgid):
+        with suppress(KeyError):
+            find(number)
+            return True
+    return False
