@@ -69,7 +69,7 @@ class Sandbox:
     def words(self) -> tuple[str, ...]:
         """What is put before a command, for :func:`bisector.process.run`."""
         user = build_user()
-        shown = {str(place): "--ro-bind" for place in _program_places(self.programs) if place.exists()}
+        shown = {str(place): "--ro-bind" for place in _program_places(self.programs) if os.access(place, os.F_OK)}
         shown |= {str(place): "--ro-bind" for place in self.readable}
         shown |= {str(place): "--bind" for place in self.writable}
         # In order of their names: a place comes after the one that it lies in. What it lies in has to be said, or bwrap
@@ -145,7 +145,7 @@ def _program_places(commands: Iterable[str]) -> Iterator[Path]:
     """What a person's own programs need, a compiler below the home, say: each on PATH, and each that is named."""
     on_path = [Path(place) for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if place]
     for directory in on_path:
-        yield from _beside(directory) if _is_hidden(directory) else ()
+        yield from _beside(directory) if _is_hidden(directory) and os.access(directory, os.X_OK) else ()
     for command in commands:
         found = Path(shutil.which(command) or command)
         for file in dict.fromkeys((found, found.resolve())):

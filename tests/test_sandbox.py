@@ -165,6 +165,12 @@ def test_a_home_on_path_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert run(f"cat {tmp_path}/home/private").stdout == ""
 
 
+def test_a_place_on_path_that_cannot_be_looked_at_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As root's own are for a user that sudo gave root's PATH; this name is too long for root as well."""
+    monkeypatch.setenv("PATH", f"/{'x' * 300}/bin:{os.environ['PATH']}")
+    assert "x" * 300 not in " ".join(Sandbox().words)
+
+
 def test_where_there_is_none_a_sentence_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox.check()
     program = tmp_path / "bwrap"
