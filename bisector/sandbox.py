@@ -138,7 +138,7 @@ def _system() -> Iterator[str]:
         elif path.is_dir():
             yield from ("--ro-bind", os.fspath(path), os.fspath(path))
     for name in _ETC:
-        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+        yield from ("--dir", str(Path("/etc", name).parent), "--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
 
 
 def _program_places(commands: Iterable[str]) -> Iterator[Path]:

@@ -52,6 +52,14 @@ def test_only_what_is_writable_can_be_written(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("new")) == [build / "new"]
 
 
+def test_programs_that_other_files_of_the_system_choose_run(tmp_path: Path) -> None:
+    """As awk, a link to /etc/alternatives/awk in Debian; what is shown can be entered by whoever a command is."""
+    script = (
+        'awk "BEGIN { print 1 + 1 }"; for place in /* /etc/*; do [ -d $place ] && ! [ -x $place ] && echo $place; done'
+    )
+    assert run(script, Sandbox(readable=(tmp_path,))).stdout == "2\n"
+
+
 def test_exit_status_output_and_directory_are_those_of_the_command(tmp_path: Path) -> None:
     done = run("pwd; echo said >&2; exit 7", Sandbox(readable=(tmp_path,)), cwd=tmp_path)
     assert (done.exit_status, done.stdout, done.stderr) == (7, f"{tmp_path}\n", "said\n")
