@@ -5,7 +5,6 @@ commit told, and a contradiction is refused after the refs have changed. So what
 found out beforehand, by ancestry, and after a kill everything is told anew.
 """
 
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +17,7 @@ from bisector.history.repository import Repository
 from bisector.history.steps import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Step, Try
 from bisector.history.worktrees import Purpose, Worktree
 from bisector.model import Terms, Verdict
+from bisector.scratch import scratch
 
 Told = tuple[str, Verdict]
 
@@ -216,10 +216,11 @@ class Bisect:
         start = " ".join(map(_quoted, (*words, *first_parent, "--", *self._range.paths)))
         ends = ((self._range.new.sha, Verdict.NEW), (self._range.old.sha, Verdict.OLD))
         verdicts = [f"git bisect {self._terms.word(verdict)} {sha}" for sha, verdict in (*ends, *self._told)]
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".bisect") as log:
-            log.write("".join(f"{line}\n" for line in (f"git bisect start {start}", *verdicts)))
-            log.flush()
-            return self._bisect("replay", log.name)
+        with scratch("bisect") as directory:
+            log = directory / "log"
+            lines = (f"git bisect start {start}", *verdicts)
+            log.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            return self._bisect("replay", str(log))
 
     def _holds(self) -> bool:
         """Whether git's state is what we noted, under the terms we gave; what it proposes is noted."""

@@ -22,7 +22,6 @@ from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, Protocol
 
 from bisector import process
@@ -31,6 +30,7 @@ from bisector.machine.definition import DiskSource, SourceKind
 from bisector.machine.diskname import disk_name
 from bisector.machine.label import LABEL_AT, Label, is_blank, is_labelled
 from bisector.machine.openers import openers_of_device
+from bisector.scratch import scratch
 from bisector.settings import DISK_MARGIN_BYTES, usable_bytes
 
 # linux/fs.h
@@ -246,11 +246,13 @@ def signatures(disk: ExistingDisk) -> tuple[str, ...]:
 @contextmanager
 def margins_copy(size_bytes: int, head: bytes, tail: bytes) -> Iterator[Path]:
     """A sparse file that looks like a disk of which only the margins can be read."""
-    with NamedTemporaryFile(prefix="bisector-margins-") as file:
-        file.truncate(size_bytes)
-        os.pwrite(file.fileno(), head, 0)
-        os.pwrite(file.fileno(), tail, size_bytes - len(tail))
-        yield Path(file.name)
+    with scratch("margins") as directory:
+        path = directory / "disk"
+        with path.open("wb") as file:
+            file.truncate(size_bytes)
+            os.pwrite(file.fileno(), head, 0)
+            os.pwrite(file.fileno(), tail, size_bytes - len(tail))
+        yield path
 
 
 def _spelt(signature: dict[str, Any]) -> str:

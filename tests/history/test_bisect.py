@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from bisector.history.bisect import Bisect
+from bisector.history.door import Answer
 from bisector.history.ranges import Range, check_range
 from bisector.history.repository import Repository
 from bisector.history.steps import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Step, Try
 from bisector.model import Terms, Verdict
+from bisector.scratch import is_scratch
 
 from .checks import assert_git_agrees, footprint
 from .conftest import Make
@@ -96,6 +98,21 @@ def test_log_is_gits_own_and_can_be_replayed(begin: Begin, tmp_path: Path) -> No
     git(tmp_path, "clone", "-q", str(search.repository.top), "again")
     said = git(tmp_path / "again", "bisect", "replay", str(tmp_path / "log"))
     assert f"{search.shas['c7']} is the first fast commit" in said
+
+
+def test_what_git_is_told_goes_with_its_process(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file is where the next process looks for what this one left, if this one is killed."""
+    seen = []
+
+    def bisect(self: Bisect, *words: str) -> Answer:
+        seen.append(words[1])
+        assert is_scratch(Path(words[1]).parent)
+        return ask(self, *words)
+
+    ask = Bisect._bisect
+    monkeypatch.setattr(Bisect, "_bisect", bisect)
+    begin(linear(4), "c0", "c3")
+    assert [Path(name).exists() for name in seen] == [False]
 
 
 def test_the_users_own_bisection_goes_on(begin: Begin, make: Make) -> None:

@@ -20,6 +20,7 @@ from bisector.machine.definition import DiskSource, SourceKind
 from bisector.machine.diskname import disk_name
 from bisector.machine.label import LABEL_AT, LABEL_BYTES, Label
 from bisector.machine.testdisk import BlockDevice, ExistingDisk
+from bisector.scratch import is_scratch
 from bisector.settings import DISK_MARGIN_BYTES, DiskSettings, usable_bytes
 from tests.loopdevice import command, loop_device, partition_table, partitions
 
@@ -350,3 +351,14 @@ def test_no_wipefs_no_disk(disk: File, monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr(testdisk, "_SUPERUSER_DIRECTORIES", ())
     with pytest.raises(UserError, match="wipefs: command not found"):
         testdisk.check(disk)
+
+
+def test_the_copy_of_the_margins_is_sparse_and_goes_with_its_process() -> None:
+    with testdisk.margins_copy(1 << 30, b"head", b"tail") as copy:
+        assert is_scratch(copy.parent)  # removed by the next process, if this one is killed
+        with copy.open("rb") as file:
+            assert file.read(4) == b"head"
+            file.seek(-4, os.SEEK_END)
+            assert (file.read(), file.tell()) == (b"tail", 1 << 30)
+        assert copy.stat().st_blocks < 64
+    assert not copy.parent.exists()
