@@ -1,5 +1,7 @@
 """Commands that a stranger's tree brings along (make's rules, scripts) run in a sandbox of bubblewrap (bwrap(1)).
 
+Where that is not installed it is one of util-linux (:mod:`bisector.unshared`).
+
 What holds for such a command, whoever starts it:
 
 - no network, not even this host's loopback; no socket of this host's;
@@ -13,11 +15,11 @@ What does not: memory, processor time and room on the disk are not bounded, and 
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bisector import process
+from bisector import process, unshared
 from bisector.builduser import build_user
 from bisector.errors import UserError
 from bisector.packages import install
@@ -48,7 +50,7 @@ _FIRST_PROCESS = ("sh", "-c", '"$@"; exit $?', "sh")
 # The home is empty, the system somebody else's and read-only, and hardly anybody came before: by what sh(1) has built
 # in. Then which file each of the programs that are named is.
 _TRIAL = (
-    'cd && test "$(echo .[!.]* *)" = ".[!.]* *" && test ! -w /usr && test ! -O /usr && test $$ -lt 10 || exit 1; '
+    'cd && test "$(echo .[!.]* *)" = ".[!.]* *" && test ! -w /usr && test ! -O /usr && test $$ -lt 50 || exit 1; '
     'for program; do command -v "$program" || echo; done'
 )
 
@@ -68,36 +70,51 @@ class Sandbox:
     @property
     def words(self) -> tuple[str, ...]:
         """What is put before a command, for :func:`bisector.process.run`."""
-        user = build_user()
-        shown = {str(place): "--ro-bind" for place in _program_places(self.programs) if os.access(place, os.F_OK)}
-        shown |= {str(place): "--ro-bind" for place in self.readable}
-        shown |= {str(place): "--bind" for place in self.writable}
-        # In order of their names: a place comes after the one that it lies in. What it lies in has to be said, or bwrap
-        # may make that for root alone.
-        binds = (
-            word for place in sorted(shown) for word in ("--dir", str(Path(place).parent), shown[place], place, place)
-        )
-        return (
-            PROGRAM,
-            *_ISOLATED,
-            *(_FOR_USERS if user is None else _FOR_ROOT),
-            *_system(),
-            *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"),
-            *("--perms", "1777", "--tmpfs", "/dev/shm", "--perms", "1777", "--tmpfs", _TMP),  # noqa: S108 - its own
-            *("--perms", "0777", "--dir", _HOME),
-            *binds,
-            *("--remount-ro", "/", "--setenv", "HOME", _HOME),
-            *(word for name in ("TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR") for word in ("--unsetenv", name)),
-            "--",
-            *_FIRST_PROCESS,
-            *(() if user is None else user.become),
-        )
+        shown = {str(place): False for place in _program_places(self.programs) if os.access(place, os.F_OK)}
+        shown |= {str(place): False for place in self.readable}
+        shown |= {str(place): True for place in self.writable}
+        if program() == unshared.PROGRAM:
+            copied = (path for path in _etc() if os.access(path, os.F_OK))
+            return unshared.words(tuple(_system()), copied, shown, _FIRST_PROCESS, _HOME)
+        return _bubblewrap(shown)
+
+
+def _bubblewrap(shown: Mapping[str, bool]) -> tuple[str, ...]:
+    """What is put before a command, for these places; whether they can be written."""
+    user = build_user()
+    # In order of their names: a place comes after the one that it lies in. What it lies in has to be said, or bwrap
+    # may make that for root alone.
+    binds = (
+        word
+        for place in sorted(shown)
+        for word in ("--dir", str(Path(place).parent), "--bind" if shown[place] else "--ro-bind", place, place)
+    )
+    return (
+        PROGRAM,
+        *_ISOLATED,
+        *(_FOR_USERS if user is None else _FOR_ROOT),
+        *_bound_system(),
+        *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"),
+        *("--perms", "1777", "--tmpfs", "/dev/shm", "--perms", "1777", "--tmpfs", _TMP),  # noqa: S108 - its own
+        *("--perms", "0777", "--dir", _HOME),
+        *binds,
+        *("--remount-ro", "/", "--setenv", "HOME", _HOME),
+        *(word for name in ("TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR") for word in ("--unsetenv", name)),
+        "--",
+        *_FIRST_PROCESS,
+        *(() if user is None else user.become),
+    )
+
+
+def program() -> str:
+    """The program that makes the sandbox: bubblewrap, or where that is not installed unshare(1)."""
+    return PROGRAM if shutil.which(PROGRAM) or not shutil.which(unshared.PROGRAM) else unshared.PROGRAM
 
 
 def failed(output: Iterable[str]) -> str | None:
-    """Why there was no sandbox, by the first line that was written: bwrap speaks before what it starts."""
+    """Why there was no sandbox, by the first line that was written: what makes it speaks before what it starts."""
     first = next(iter(output), "")
-    return first if first.startswith((f"{PROGRAM}: ", "setpriv: ", "sh: ")) else None
+    return first if first.startswith(tuple(f"{name}: " for name in (PROGRAM, *unshared.STEPS))) else None
 
 
 def check(*programs: str) -> None:
@@ -130,15 +147,22 @@ def missing() -> UserError:
     return UserError(f"{PROGRAM} is not installed: there is no sandbox for what a kernel tree runs", install(_PACKAGE))
 
 
-def _system() -> Iterator[str]:
-    for name in _SYSTEM:
-        path = Path("/", name)
+def _system() -> Iterator[Path]:
+    return (path for path in (Path("/", name) for name in _SYSTEM) if path.is_symlink() or path.is_dir())
+
+
+def _etc() -> Iterator[Path]:
+    return (Path("/etc", name) for name in _ETC)
+
+
+def _bound_system() -> Iterator[str]:
+    for path in _system():
         if path.is_symlink():
             yield from ("--symlink", os.fspath(path.readlink()), os.fspath(path))
-        elif path.is_dir():
+        else:
             yield from ("--ro-bind", os.fspath(path), os.fspath(path))
-    for name in _ETC:
-        yield from ("--dir", str(Path("/etc", name).parent), "--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+    for path in _etc():
+        yield from ("--dir", os.fspath(path.parent), "--ro-bind-try", os.fspath(path), os.fspath(path))
 
 
 def _program_places(commands: Iterable[str]) -> Iterator[Path]:

@@ -23,7 +23,7 @@ FOUNDATION = frozenset(
         *within(
             "bisector",
             "errors figures model events deadline process steps resources keeping findings packages hostfiles"
-            " hostlock inside printable builduser",
+            " hostlock inside printable builduser unshared",
         ),
         *within("bisector.settings", "kinds configfile jobfile"),
         "bisector.bisection.compilers",

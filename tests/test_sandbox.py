@@ -7,15 +7,24 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from bisector import builduser, process, sandbox
+from bisector import builduser, process, sandbox, unshared
 from bisector.deadline import Deadline
 from bisector.errors import UserError
 from bisector.sandbox import Sandbox
 from tests.hostile import EVERYTHING, Prey, prey
+
+
+@pytest.fixture(autouse=True, params=[sandbox.PROGRAM, unshared.PROGRAM])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each test is of both ways to make a sandbox."""
+    name: str = request.param
+    monkeypatch.setattr(sandbox, "program", lambda: name)
+    return name
 
 
 @pytest.fixture
@@ -60,6 +69,34 @@ def test_programs_that_other_files_of_the_system_choose_run(tmp_path: Path) -> N
     assert run(script, Sandbox(readable=(tmp_path,))).stdout == "2\n"
 
 
+@pytest.mark.parametrize("way", [sandbox.PROGRAM], indirect=True)
+def test_bubblewrap_makes_it_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    chosen = [sandbox.program()]
+    for name in ("unshare", "bwrap"):
+        (tmp_path / name).touch(mode=0o755)
+        chosen.append(sandbox.program())
+    assert chosen == ["bwrap", "unshare", "bwrap"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts something")
+def test_what_is_mounted_below_a_place_is_as_writable_as_that(tmp_path: Path) -> None:
+    source, build = tmp_path / "my source", tmp_path / "my source/build"
+    inner = [source / "inner", build / "inner"]
+    for place in inner:
+        place.mkdir(parents=True)
+    with ExitStack() as mounted:
+        for place in inner:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec,mode=1777", "tmpfs", place], check=True)
+            mounted.callback(subprocess.check_call, ["umount", str(place)])
+            (place / "file").write_text("seen\n")
+        script = 'for place; do cat "$place/file"; touch "$place/new"; done'
+        words = ["sh", "-c", script, "sh", *map(str, inner)]
+        done = process.run(words, deadline_s=20, within=Sandbox((source,), (build,)).words, check=False)
+        assert (done.stdout, [(place / "new").exists() for place in inner]) == ("seen\nseen\n", [False, True])
+
+
 def test_exit_status_output_and_directory_are_those_of_the_command(tmp_path: Path) -> None:
     done = run("pwd; echo said >&2; exit 7", Sandbox(readable=(tmp_path,)), cwd=tmp_path)
     assert (done.exit_status, done.stdout, done.stderr) == (7, f"{tmp_path}\n", "said\n")
@@ -79,6 +116,7 @@ def test_an_ordinary_user_is_itself_in_it_and_root_somebody_who_is_nobody_else(t
     numbers = [int(number) for number in run("id -u; id -g; id -G").stdout.split()]
     if os.geteuid() != 0:
         assert numbers[0] == os.geteuid()
+        assert run("unshare --user true").exit_status != 0  # nor is it root in a namespace of its own
         return
     assert numbers == [numbers[0]] * 3
     for find in (pwd.getpwuid, grp.getgrgid):
@@ -111,11 +149,12 @@ def test_a_program_that_only_root_may_run_refuses_the_sandbox(tmp_path: Path, mo
         sandbox.check("own-cc")
 
 
-def test_it_ends_with_the_process_that_began_it(tmp_path: Path) -> None:
+def test_it_ends_with_the_process_that_began_it(way: str) -> None:
     """Killed as nothing can prepare for; its whole tree of processes, sessions of their own included."""
     nap = f"300.{os.getpid()}7"
     script = (
-        "from bisector import process; from bisector.sandbox import Sandbox;"
+        "from bisector import process, sandbox; from bisector.sandbox import Sandbox;"
+        f"sandbox.program = lambda: '{way}';"
         f"process.run(['sh', '-c', 'setsid sleep {nap} & sleep {nap}'], deadline_s=60, within=Sandbox().words)"
     )
 
@@ -173,12 +212,14 @@ def test_a_home_on_path_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert run(f"cat {tmp_path}/home/private").stdout == ""
 
 
+@pytest.mark.parametrize("way", [sandbox.PROGRAM], indirect=True)
 def test_a_place_on_path_that_cannot_be_looked_at_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """As root's own are for a user that sudo gave root's PATH; this name is too long for root as well."""
     monkeypatch.setenv("PATH", f"/{'x' * 300}/bin:{os.environ['PATH']}")
     assert "x" * 300 not in " ".join(Sandbox().words)
 
 
+@pytest.mark.parametrize("way", [sandbox.PROGRAM], indirect=True)
 def test_where_there_is_none_a_sentence_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox.check()
     program = tmp_path / "bwrap"
@@ -195,6 +236,7 @@ def test_where_there_is_none_a_sentence_says_how_to_get_one(tmp_path: Path, monk
     assert "bubblewrap" in caught.value.hint
 
 
+@pytest.mark.parametrize("way", [sandbox.PROGRAM], indirect=True)
 def test_a_sandbox_that_is_none_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that does not hide the home is no sandbox, whatever it is called."""
     program = tmp_path / "bwrap"
@@ -205,6 +247,7 @@ def test_a_sandbox_that_is_none_is_seen(tmp_path: Path, monkeypatch: pytest.Monk
         sandbox.check()
 
 
+@pytest.mark.parametrize("way", [sandbox.PROGRAM], indirect=True)
 def test_its_own_words_are_told_from_those_of_what_it_runs() -> None:
     assert sandbox.failed(["bwrap: Can't find source path /x", "more"]) == "bwrap: Can't find source path /x"
     assert sandbox.failed(["make: Entering directory", "bwrap: said a tree"]) is None

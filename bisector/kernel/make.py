@@ -102,7 +102,7 @@ class Make:
                     within=self._sandbox.words if self.sandboxed else (),
                 )
         except process.CommandMissing as error:
-            missing = sandbox.missing() if error.program == sandbox.PROGRAM else not_installed("make", "make")
+            missing = sandbox.missing() if error.program != words[0] else not_installed("make", "make")
             raise InfraError(missing.message, missing.hint) from error
         except process.CommandTimeout as error:
             reason = f"{self.deadline.what} not done after {self.deadline.seconds:g} s (in make {' '.join(goals)})"
