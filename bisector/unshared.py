@@ -36,8 +36,7 @@ mount -n -t tmpfs -o {safe},mode=1777 tmpfs {root}/tmp
 mkdir -m 777 {root}{home}
 mkdir -p {directories}
 for file in {files}; do : > "$file"; done
-cp -P {links} {root}
-cp -P {device_links} {root}/dev
+{links}cp -P {device_links} {root}/dev
 cp -rP --parents {copied} {root}
 cat > {root}/fstab << 'END'
 {fstab}
@@ -76,7 +75,8 @@ def words(system: Iterable[Path], copied: Iterable[Path], places: Mapping[str, b
         root=_ROOT, home=home, safe=_SAFE, limit=_NO_NAMESPACES if user is None else "", rights=shlex.join(rights),
         directories=_at_root(str(Path(place).parent) if place in files else place for place in shown),
         files=_at_root((*(f"/dev/{name}" for name in _DEVICES), *files)),
-        links=shlex.join(map(str, links)), device_links=shlex.join(_DEVICE_LINKS), copied=shlex.join(map(str, copied)),
+        links=f"cp -P {shlex.join(map(str, links))} {_ROOT}\n" if links else "",
+        device_links=shlex.join(_DEVICE_LINKS), copied=shlex.join(map(str, copied)),
         fstab="\n".join(_table(shown)),
         remounts="".join(f"mount -n -o remount,bind,ro,{_SAFE} {_at_root([place])}\n" for place in below),
     )  # fmt: skip

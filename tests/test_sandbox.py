@@ -252,3 +252,13 @@ def test_its_own_words_are_told_from_those_of_what_it_runs() -> None:
     assert sandbox.failed(["bwrap: Can't find source path /x", "more"]) == "bwrap: Can't find source path /x"
     assert sandbox.failed(["make: Entering directory", "bwrap: said a tree"]) is None
     assert sandbox.failed([]) is None
+
+
+@pytest.mark.parametrize("way", [unshared.PROGRAM], indirect=True)
+def test_a_host_whose_bin_is_a_directory_has_no_links_to_copy() -> None:
+    def copies(*system: str) -> list[str]:
+        words = unshared.words([Path(name) for name in system], [Path("/etc/passwd")], {}, ("sh",), "/tmp/home")
+        return [line for word in words for line in word.splitlines() if line.startswith("cp -P")]
+
+    assert [len(line.split()) for line in copies("/usr")] == [7]
+    assert copies("/usr", "/bin", "/lib")[0] == "cp -P /bin /lib /sys"
