@@ -53,6 +53,7 @@ class Shop:
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     detect = toolchain.detect
     monkeypatch.setattr(toolchain, "detect", lambda command: replace(detect(command), cc=command))  # without ccache
+    tmp_path.chmod(0o755)  # compilers are put here, and root's make is another user's
     top = copy_to(tmp_path / "linux")
     (top / MAX_PAGE_SIZE).write_text("# as before v4.16\n")
     identity = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
