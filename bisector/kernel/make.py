@@ -111,6 +111,7 @@ class Make:
             self._raise_for_host(error.finished.exit_status, _oom_kills() - killed_before)
             if (trouble := sandbox.failed(lines_since(log, before))) is not None:
                 raise InfraError(f"there is no sandbox for make: {trouble}", "bisector doctor") from error
+            self._require_programs()
             output = "\n".join(lines_since(log, before))
             if (ended := ended_from_outside(output)) is not None:
                 raise InfraError(f"a command of the kernel build was ended by a signal: {ended}", str(log)) from error
@@ -132,10 +133,22 @@ class Make:
         with builduser.lent(log):
             yield
 
+    def _require_programs(self) -> None:
+        """Raise :class:`InfraError` where root's make may not run what root may: no commit is to blame for that."""
+        if not self.sandboxed or builduser.build_user() is None:
+            return
+        try:
+            sandbox.check(*self._programs)
+        except UserError as error:
+            raise InfraError(error.message, error.hint) from error
+
     @property
     def _sandbox(self) -> sandbox.Sandbox:
-        programs = (word for name in _COMMANDS for word in self.variables.get(name, "").split())
-        return sandbox.Sandbox((self.places.source,), self._writable, ("make", *programs))
+        return sandbox.Sandbox((self.places.source,), self._writable, self._programs)
+
+    @property
+    def _programs(self) -> tuple[str, ...]:
+        return ("make", *(word for name in _COMMANDS for word in self.variables.get(name, "").split()))
 
     @property
     def _writable(self) -> tuple[Path, ...]:

@@ -731,6 +731,14 @@ def test_roots_build_directory_goes_on_whoever_ran_the_make_before(bench: Bench)
 
 
 @as_root
+def test_a_compiler_that_only_root_may_run_is_no_commits_fault(bench: Bench) -> None:
+    bench.settings = replace(SETTINGS, compilers=(compiler_that(bench.path, "exit 0"),))
+    bench.path.chmod(0o700)
+    with pytest.raises(InfraError, match="odd-cc cannot be run in the sandbox"):
+        bench.build()
+
+
+@as_root
 def test_roots_umask_keeps_no_source_from_make(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
