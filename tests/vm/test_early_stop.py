@@ -9,6 +9,7 @@ from bisector.analysis.early_stop import StopRule
 from bisector.figures import StopReason
 from bisector.fleet.local import local_engine
 from bisector.history.repository import Repository
+from bisector.record.rundir import RunDirectory
 from bisector.settings import options
 from bisector.trial import TrialRequest
 from bisector.workload import fio
@@ -40,7 +41,8 @@ def test_a_run_whose_side_is_clear_is_ended(
 ) -> None:
     settings = options.load(sizes, directory=tmp_path).settings
     rule = StopRule(1_200.0, float(settings.workload.runtime_s), 9.0 if reason is StopReason.NOT_ABOVE else None)
-    with Repository.open(Path(demo.repo), run_marker=tmp_path) as repository:
+    # Of a run whose lock is free any other one would end the guest.
+    with RunDirectory(tmp_path).lock(), Repository.open(Path(demo.repo), run_marker=tmp_path) as repository:
         commit = repository.resolve(rev.format(demo.culprit.sha))
         with local_engine(settings, tmp_path, repository, lambda event: None) as engine:
             trial = engine.measure(TrialRequest(1, commit, {}, (), rule))
