@@ -33,6 +33,7 @@ umask 022
 {limit}mount -n -t tmpfs -o {safe},mode=755 tmpfs {root}
 mkdir {root}/tmp {root}/proc {root}/dev {root}/dev/shm
 mount -n -t tmpfs -o {safe},mode=1777 tmpfs {root}/tmp
+mount -n -t tmpfs -o {safe},mode=1777 tmpfs {root}/dev/shm
 mkdir -m 777 {root}{home}
 mkdir -p {directories}
 for file in {files}; do : > "$file"; done
@@ -92,7 +93,6 @@ def _table(shown: Mapping[str, bool]) -> Iterator[str]:
     """As of fstab(5); a place comes after the one that it lies in."""
     for name in _DEVICES:
         yield f"/dev/{name} {_ROOT}/dev/{name} none bind 0 0"
-    yield f"tmpfs {_ROOT}/dev/shm tmpfs {_SAFE},mode=1777 0 0"  # noqa: S108 - the sandbox's own
     yield f"proc {_ROOT}/proc proc ro,noexec,{_SAFE} 0 0"
     for place in sorted(shown):
         word = "".join(f"\\{ord(letter):03o}" if letter in " \t\n\\" else letter for letter in place)
