@@ -156,7 +156,6 @@ def test_another_build_directory_makes_the_same_kernel(bench: Bench) -> None:
     assert first.build_id == second.build_id
 
 
-@pytest.mark.skipif(shutil.which("ccache") is None, reason="ccache is not installed")
 def ccache_in(cache_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have ccache keep everything there: the cache of root's sandbox, and that of everybody else."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache_home))
@@ -371,7 +370,6 @@ def test_an_error_that_is_surely_the_sources_is_seen_once(bench: Bench) -> None:
     assert calls.read_text().splitlines() == ["called"]
 
 
-@pytest.mark.skipif(shutil.which("ccache") is None, reason="ccache is not installed")
 def test_what_ccache_has_is_not_believed_the_second_time(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, gcc: toolchain.Toolchain
 ) -> None:

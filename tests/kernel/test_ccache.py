@@ -1,7 +1,6 @@
 """What a person has told ccache does not change what is built."""
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,6 @@ import pytest
 from bisector import process
 from bisector.errors import InfraError
 from bisector.kernel import ccache
-
-pytestmark = pytest.mark.skipif(shutil.which("ccache") is None, reason="ccache is not installed")
 
 ODD = "compiler_check = none\nsloppiness = include_file_mtime\nignore_options = -D*\nprefix_command = env\n"
 
