@@ -139,5 +139,5 @@ def _through(trial: Trial | None) -> Stage:
 
 
 def _blamed(stage: Stage, reason: str) -> Fault:
-    """What presented as trouble of ours, as the fault of the kernel that it is."""
+    """The kernel's fault that looked like an infrastructure error."""
     return Fault(stage, FaultKind.NO_SSH if stage is Stage.BOOT else FaultKind.COMMAND_FAILED, reason)

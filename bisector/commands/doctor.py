@@ -38,7 +38,7 @@ def add(verbs: Verbs) -> None:
         verbs,
         "doctor",
         doctor,
-        "what this machine lacks, and the command that mends it",
+        "what this machine lacks, and the command that fixes it",
         examples=_EXAMPLES,
         disturbs=True,
     )

@@ -61,7 +61,7 @@ def directories() -> Iterator[Path]:
 
 
 def _linked(link: Path) -> Path | None:
-    """Where a run's link leads, if that can be a directory of ours."""
+    """Where a run's link leads, if this tool can have made that directory."""
     try:
         target = link.readlink()
     except OSError:  # it is not there, or no link

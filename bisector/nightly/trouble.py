@@ -31,8 +31,8 @@ class Failed(Exception):
 def caught(work: Callable[[], T], directory: Path) -> T | Failed:
     """What a part of a job's work comes to, or how it failed.
 
-    A bug of ours is a failure as any other, with its traceback in ``directory``. Only what ends the night is raised:
-    that its hours are over, and a person's or the system's wish to stop.
+    A bug in bisector is a failure as any other, with its traceback in ``directory``. Only what ends the night is
+    raised: its hours are over, or a person or the system has told it to stop.
     """
     try:
         with our_files(directory):
