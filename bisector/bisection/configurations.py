@@ -52,6 +52,6 @@ def _file(trial: Trial) -> str | None:
 
 def _options(run_dir: Path, file: str | None) -> kconfig.Options | None:
     try:
-        return kconfig.parse(inside(run_dir, file).read_text(encoding="utf-8")) if file is not None else None
+        return kconfig.read_effective(inside(run_dir, file)) if file is not None else None
     except OSError:
         return None

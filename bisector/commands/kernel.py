@@ -123,7 +123,7 @@ def config(arguments: argparse.Namespace) -> int:
         except KernelFault as fault:
             return _complain(shop, fault)
         known = kconfig.symbols(places.source) if unmet else frozenset()
-        text = (shop.logs / "kernel.config").read_text(encoding="utf-8")
+        text = (shop.logs / "kernel.config").read_text(encoding="utf-8", errors="replace")
     if arguments.output is None:
         write_document(text)
     else:

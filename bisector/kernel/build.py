@@ -9,6 +9,7 @@ import copy
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import astuple, replace
@@ -46,6 +47,10 @@ from bisector.settings import KernelSettings
 
 _IMAGE = Path("arch/x86/boot/bzImage")
 _RELEASE = Path("include/config/kernel.release")
+
+# A kernel's name has 64 letters at most (uts_len in the kernel's Makefile).
+_PLAIN_RELEASE = re.compile(r"\w[!-.0-~]{0,63}", re.ASCII)
+_QUOTED = 80
 
 # Counts up when content_sha256 is made in another way: a kept kernel's could not be compared.
 _CONTENT = 2
@@ -186,7 +191,7 @@ class KernelBuilder:
             unmet = self._unmet(obtained, places.source)
             if unmet:
                 (places.logs / "unmet.txt").write_text("".join(f"{line}\n" for line in unmet), encoding="utf-8")
-            release = (places.build / _RELEASE).read_text(encoding="utf-8").strip()
+            release = _release(places.build)
             kernel = Kernel(
                 image=places.build / _IMAGE,
                 config=places.build / ".config",
@@ -299,11 +304,10 @@ class KernelBuilder:
         else:
             shutil.copyfile(wanted, new)
         make.run(Stage.CONFIG, "olddefconfig", variables=aside)
-        text = new.read_text(encoding="utf-8")
-        if not current.is_file() or current.read_text(encoding="utf-8") != text:
+        if not current.is_file() or current.read_bytes() != new.read_bytes():
             new.replace(current)
         shutil.copyfile(current, make.places.logs / "kernel.config")
-        return kconfig.parse(text)
+        return kconfig.read_effective(current)
 
 
 def _compile(make: Make, obtained: kconfig.Options) -> Path | None:
@@ -325,6 +329,14 @@ def _require_image(build: Path) -> None:
         if not path.is_file():
             reason = f"make bzImage ended well and made no {path.relative_to(build)}"
             raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, reason)
+
+
+def _release(build: Path) -> str:
+    """What ``uname -r`` will print; it names a directory of modules, so it is no path and has no odd letters."""
+    text = (build / _RELEASE).read_bytes().decode("ascii", errors="replace").strip()
+    if not _PLAIN_RELEASE.fullmatch(text):
+        raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, f"the tree calls its release {text[:_QUOTED]!r}")
+    return text
 
 
 def _require_tools(options: kconfig.Options) -> None:

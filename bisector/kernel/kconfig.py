@@ -122,6 +122,11 @@ def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[tu
     return tuple((name, old, new) for name, old, new in both if old != new)
 
 
+def read_effective(path: Path) -> Options:
+    """What Kconfig made, options by name; a string in it may be in any encoding. Raises :class:`OSError`."""
+    return parse(path.read_text(encoding="utf-8", errors="replace"))
+
+
 def symbols(source: Path) -> frozenset[str]:
     """The names of all options that the Kconfig files of a source tree define, as ``CONFIG_X``."""
     files = (Path(at, name) for at, _, names in os.walk(source) for name in names if name.startswith("Kconfig"))

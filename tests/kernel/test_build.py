@@ -94,6 +94,29 @@ def test_a_tree_becomes_a_kernel(bench: Bench) -> None:
     assert (bench.places.logs / "kernel.config").read_text() == kernel.config.read_text()
 
 
+_CONF = "@python3 -IS $(srctree)/scripts/kconfig/conf.py $@ $(srctree)/Kconfig\n"
+
+
+def test_a_configuration_in_another_encoding(bench: Bench) -> None:
+    edit(
+        bench.source,
+        "Makefile",
+        _CONF,
+        _CONF + "\t@test $@ = allnoconfig || printf '# \\351t\\351\\n' >> $(KCONFIG_CONFIG)\n",
+    )
+    kernel = bench.build()
+    assert b"# \xe9t\xe9\n" in kernel.config.read_bytes()
+    assert kconfig.read_effective(kernel.config)["CONFIG_DM_CACHE_SMQ"] == "y"
+
+
+@pytest.mark.parametrize("release", ["6.1.0\351", "../../etc", "", "6.1.0 and more", "6" * 65])
+def test_a_release_that_names_no_directory(bench: Bench, release: str) -> None:
+    old = 'include/config/kernel.release: include/config/auto.conf FORCE\n\t@echo "$(release)" >'
+    edit(bench.source, "Makefile", old, old.replace('echo "$(release)"', f"printf '{release}\\n'"))
+    with pytest.raises(KernelFault, match="the tree calls its release"):
+        bench.build()
+
+
 def test_the_source_tree_is_not_written_to(bench: Bench) -> None:
     before = sorted(bench.source.rglob("*"))
     bench.build()
