@@ -152,6 +152,7 @@ def run_once(
     deadline = Deadline(f"the end of the {name} run", deadline_s)
     logs.mkdir(parents=True, exist_ok=True)
     job = settings.job.read_text(encoding="utf-8")
+    told = _told(settings, job)
     stop = None if jobfile.has_ramp(job) else stop
     _prepare(shell, job, deadline)
     cache_before = stack.cache_status(shell)
@@ -166,6 +167,7 @@ def run_once(
     finally:
         contention = meter.stop()
     jobs = _jobs(shell, finished, watch, settings, logs)
+    _all_there(jobs, told, watch)
     host_s, guest_s = watch.host_and_guest_s
     return Run(
         name=name,
@@ -179,6 +181,14 @@ def run_once(
         # fio may have ended by itself while it was told to.
         stopped_early=watch.early_stop if finished.exit_status else None,
     )
+
+
+def _told(settings: WorkloadSettings, job: str) -> int:
+    """How many jobs fio is told to run."""
+    try:
+        return jobfile.processes(job)
+    except jobfile.NumberUnread as error:
+        raise UserError(f"workload.job: {settings.job}: {error}") from error
 
 
 def _prepare(shell: Shell, job: str, deadline: Deadline) -> None:
@@ -246,6 +256,13 @@ def _jobs(
         reason = "fio's output has no figures of a job that reads"
         raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tuple(watch.tail))
     return jobs
+
+
+def _all_there(jobs: tuple[JobFigures, ...], told: int, watch: _Watch) -> None:
+    """Raise :class:`KernelFault` where a job has no figures: the slowest of the others is not the slowest of all."""
+    if (reported := len({job.name for job in jobs})) < told:
+        reason = f"fio's output has figures of {reported} jobs, and {told} were started"
+        raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tuple(watch.tail))
 
 
 def _names(listed: str) -> tuple[str, ...]:

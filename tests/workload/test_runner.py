@@ -1,5 +1,6 @@
 """A run in a guest that answers as a real one did."""
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -428,3 +429,11 @@ def test_an_output_without_a_job_that_reads(bench: Bench) -> None:
     files = {"fio.json": '{"fio version": "fio-3.33", "jobs": []}'}
     with pytest.raises(KernelFault, match="no figures of a job that reads"):
         bench.run(FakeShell({FIO_RUNS: replace(GOOD, stdout="fio.json\n")}, files))
+
+
+def test_an_output_without_the_figures_of_one_of_the_jobs(bench: Bench) -> None:
+    document = json.loads(FILES["fio.json"])
+    del document["jobs"][1]
+    files = {**FILES, "fio.json": json.dumps(document)}
+    with pytest.raises(KernelFault, match="figures of 1 jobs, and 2 were started"):
+        bench.run(FakeShell({FIO_RUNS: GOOD}, files))
