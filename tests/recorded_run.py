@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bisector.bisection.loop import GIT_LOG
 from bisector.figures import Run
 from bisector.history.repository import Repository
 from bisector.model import Artifact, Commit, Direction, Fault, State, Terms, Trial
 from bisector.record import inputs
 from bisector.record.rows import BisectionRow
-from bisector.record.rundir import RunDirectory
+from bisector.record.rundir import GIT_LOG, RunDirectory
 from bisector.record.store import Store
 from bisector.settings import Settings, options
 from bisector.workload import fio

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from bisector import cli
-from bisector.bisection.loop import GIT_LOG
 from bisector.cli import main
 from bisector.commands import output
 from bisector.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.model import Fault, FaultKind, Stage, State
 from bisector.post import login
 from bisector.record.rows import InfraFaultRow
+from bisector.record.rundir import GIT_LOG
 from bisector.record.store import Store
 from bisector.report import letter
 from bisector.report.document import Envelope

@@ -26,6 +26,7 @@ from bisector.history.ranges import Range
 from bisector.history.repository import Repository
 from bisector.history.undo import CannotBeHad, changed_end
 from bisector.model import Commit, Control, Kind, NotChanged, Strategy, Trial, Verdict
+from bisector.record.rundir import GIT_LOG
 from bisector.record.store import Store
 from bisector.settings import Settings
 from bisector.strategy.by_bayes import ByBayes
@@ -34,8 +35,6 @@ from bisector.strategy.evidence import Known
 from bisector.strategy.mirror import Mirror
 from bisector.strategy.steps import Kin, Measure, MeasureChanged, Outcome, Outlook, Searcher
 from bisector.trial import TrialRequest
-
-GIT_LOG = "bisect.log"
 
 
 @dataclass(slots=True)

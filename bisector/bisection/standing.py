@@ -8,7 +8,6 @@ from pathlib import Path
 
 from bisector.bisection.configurations import config_changes
 from bisector.bisection.judging import Judging
-from bisector.bisection.loop import GIT_LOG
 from bisector.errors import BisectorError, UserError
 from bisector.history.ground import Ground
 from bisector.history.ranges import Range
@@ -16,12 +15,11 @@ from bisector.history.repository import Repository
 from bisector.imported import replay
 from bisector.model import Commit, State, Strategy, Verdict
 from bisector.record.rows import BisectionRow, StateRow
-from bisector.record.rundir import RunDirectory, state_of
+from bisector.record.rundir import GIT_LOG, RunDirectory, state_of
 from bisector.record.store import Store
 from bisector.report.status import BeliefView, BisectionView, InfraFaultView, LevelView, Likely, TrialView
 from bisector.settings import options
-from bisector.strategy.by_git import outside_paths
-from bisector.strategy.conclusion import Standing
+from bisector.strategy.conclusion import Standing, outside_paths
 from bisector.strategy.evidence import Case, Known
 
 _ENDED = (State.FOUND, State.NARROWED, State.FAILED, State.IMPORTED)

@@ -7,10 +7,10 @@ import sys
 from rich.console import Console
 
 from bisector.bisection import standing
-from bisector.bisection.loop import GIT_LOG
 from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_verb, run_directory
 from bisector.commands.output import write, write_json
 from bisector.errors import UserError
+from bisector.record.rundir import GIT_LOG
 from bisector.record.store import Store
 from bisector.report.progress import print_report
 from bisector.report.status import to_json

@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from bisector.bisection.judging import Judging, Numbered
-from bisector.bisection.loop import GIT_LOG
 from bisector.errors import InfraError
 from bisector.figures import JobFigures, Run
 from bisector.inside import inside
 from bisector.model import Artifact, Strategy, Terms, Trial, Verdict
 from bisector.record import artifacts
+from bisector.record.rundir import GIT_LOG
 from bisector.workload import fio, fiotext
 
 RAW = "fio.json"

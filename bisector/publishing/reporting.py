@@ -11,7 +11,6 @@ from pathlib import Path
 
 from bisector import resources
 from bisector.bisection import standing
-from bisector.bisection.loop import GIT_LOG
 from bisector.errors import BisectorError
 from bisector.history.origin import origin
 from bisector.history.repository import Repository
@@ -19,7 +18,7 @@ from bisector.inside import inside
 from bisector.model import Commit, Trial
 from bisector.publishing import reproducing
 from bisector.record.rows import BisectionRow
-from bisector.record.rundir import RunDirectory
+from bisector.record.rundir import GIT_LOG, RunDirectory
 from bisector.record.store import Store
 from bisector.report.document import Asked, Host, Origin, Report, Row, Workload
 from bisector.report.status import BisectionView, TrialView

@@ -19,6 +19,7 @@ from bisector.record.store import Store
 from bisector.scratch import is_scratch
 
 LOCK = "lock"
+GIT_LOG = "bisect.log"
 # What a start that was killed before its first fact leaves; "libvirt" is the embedded driver's link.
 _OF_A_START = UNFINISHED | {LOCK, INPUTS, TRIALS, "libvirt"}
 _NAME_LENGTH = 120  # NAME_MAX is 255 bytes (limits.h); it is also the tail of longer paths

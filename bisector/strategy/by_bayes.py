@@ -18,8 +18,8 @@ from bisector.history.search import Answer, Ending, Try, Undo
 from bisector.history.steps import MergeBaseIsNew
 from bisector.model import Commit, Kind, State, Terms, Verdict
 from bisector.report.units import share
-from bisector.strategy.by_git import merge_base_is_new, outside_paths
-from bisector.strategy.conclusion import Standing
+from bisector.strategy.by_git import merge_base_is_new
+from bisector.strategy.conclusion import Standing, outside_paths
 from bisector.strategy.evidence import Case, Known
 from bisector.strategy.mirror import Mirror
 from bisector.strategy.steps import Kin, Measure, MeasureChanged, Now, Outcome, Outlook, Step

@@ -1,6 +1,5 @@
 """git's own midpoints; each verdict is believed."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from bisector.errors import EndsDoNotReproduce, InfraError
@@ -9,6 +8,7 @@ from bisector.history.bisect import Bisect
 from bisector.history.ranges import Range
 from bisector.history.steps import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Try
 from bisector.model import Commit, State, Terms, Verdict
+from bisector.strategy.conclusion import outside_paths
 from bisector.strategy.steps import Kin, Measure, Now, Outcome, Outlook, Step
 
 
@@ -115,11 +115,6 @@ class ByGit:
                 f" measure the parent: bisector test {twin.short}",
             )
         return Outcome(State.FOUND, (commit,), (), f"{commit.short} is the first {term} commit: {commit.subject}")
-
-
-def outside_paths(paths: Iterable[str]) -> str:
-    """The sentence for a change that no commit of the path limit made."""
-    return f"no commit that touches {' '.join(paths)} made the change"
 
 
 def merge_base_is_new(step: MergeBaseIsNew, terms: Terms) -> EndsDoNotReproduce:

@@ -1,6 +1,7 @@
 """What can be said of a case at this moment: the likeliest commit, how sure that is, and whether it is the end."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -126,3 +127,8 @@ class Standing:
         whole = missing_whole_runs(case.problem, case.facts, belief.best, stand_ins=stand_ins)
         undoing = not self.confirmed and undo_options(case.problem, case.facts, belief.best)
         return max(1, searching + (1 if undoing else 0) + (len(whole) if not searching else 0))
+
+
+def outside_paths(paths: Iterable[str]) -> str:
+    """The sentence for a change that no commit of the path limit made."""
+    return f"no commit that touches {' '.join(paths)} made the change"
