@@ -28,7 +28,7 @@ from bisector.commands import (
     upkeep,
 )
 from bisector.commands.output import note, note_measurement, write
-from bisector.errors import BisectorError, Interrupted
+from bisector.core.errors import BisectorError, Interrupted
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

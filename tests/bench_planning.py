@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bisector.bisection.kinship import counted
-from bisector.history.bisect import Bisect
-from bisector.history.ranges import Range, check_range
-from bisector.history.repository import Repository
-from bisector.history.steps import Try
-from bisector.history.trees import Trees
+from bisector.bisect.equal_kernels import counted
+from bisector.core.model import Terms, Verdict
+from bisector.git.bisect import Bisect
+from bisector.git.diff import Trees
+from bisector.git.outcomes import Try
+from bisector.git.ranges import Range, check_range
+from bisector.git.repository import Repository
 from bisector.kernel.sources import Sources
-from bisector.model import Terms, Verdict
-from tests.history.histories import build, subsystems
+from tests.git.histories import build, subsystems
 
 COMMITS = 28_000
 GOAL_S = 3.0

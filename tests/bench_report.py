@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from bisector import resources
+from bisector.core import resources
 from tests import fakes
-from tests.history import histories
+from tests.git import histories
 from tests.recorded_run import FAST, SLOW, RecordedRun
 
 TRIALS = 40

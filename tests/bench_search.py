@@ -5,12 +5,11 @@ import sys
 from dataclasses import dataclass
 from statistics import fmean
 
-from bisector.history.likelihood import Noise
-from bisector.history.simulation import search_for, simulate
-from bisector.history.world import Conditions
-from bisector.model import Strategy
-
-from .history.graphs import kernel_like
+from bisector.core.model import Strategy
+from bisector.search.likelihood import Noise
+from bisector.search.simulate.runs import search_for, simulate
+from bisector.search.simulate.world import Conditions
+from tests.search.graphs import kernel_like
 
 GOAL_MB = 300
 SEARCHES = 10

@@ -8,12 +8,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from bisector.history.likelihood import Noise
-from bisector.history.simulation import Summary, search_for, simulate, told
-from bisector.history.world import BOTH_EARLY, Conditions, Durations
-from bisector.model import Strategy
-
-from .history.graphs import recorded
+from bisector.core.model import Strategy
+from bisector.search.likelihood import Noise
+from bisector.search.simulate.runs import Summary, search_for, simulate, told
+from bisector.search.simulate.world import BOTH_EARLY, Conditions, Durations
+from tests.search.graphs import recorded
 
 CLAIM_TOLERANCE = 0.02
 

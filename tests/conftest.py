@@ -11,9 +11,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from bisector import hostlock
+from bisector.host import measuring_lock
 from bisector.kernel import toolchain
-from bisector.machine.hypervisor import Hypervisor
+from bisector.vm.hypervisor import Hypervisor
 
 # The same examples each time, however slow the machine: a run says something of the change, not of the day.
 # New ones are looked for with --hypothesis-profile=default.
@@ -36,8 +36,8 @@ def _host_of_its_own(
     """No unit test waits for a measurement that is under way on this host, or tells of it."""
     if "vm" not in request.keywords:
         locks = tmp_path_factory.getbasetemp()
-        monkeypatch.setattr(hostlock, "SHARED", locks / "shared.lock")
-        monkeypatch.setattr(hostlock, "own_path", lambda: locks / "own.lock")
+        monkeypatch.setattr(measuring_lock, "SHARED", locks / "shared.lock")
+        monkeypatch.setattr(measuring_lock, "own_path", lambda: locks / "own.lock")
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.figures import CacheStatus, Contention, EarlyStop, JobFigures, Run, StopReason
-from bisector.model import Artifact, Commit, Disk, Fault, Kernel, Stage, Timings, Trial
+from bisector.core.figures import CacheStatus, Contention, EarlyStop, JobFigures, Run, StopReason
+from bisector.core.model import Artifact, Commit, Disk, Fault, Kernel, Stage, Timings, Trial
 
 EARLY = EarlyStop(StopReason.ABOVE, 16.5, 3012.5, 1363.0, "every job was above 3,012 IOPS for 6 s")
 STARTED_AT = "2026-03-01T10:00:00+00:00"

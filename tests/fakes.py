@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from bisector.analysis.early_stop import StopRule
-from bisector.bisection.attempts import RetryPolicy
-from bisector.errors import AttemptFailed, TrialRefused
-from bisector.figures import Contention, EarlyStop, StopReason
-from bisector.history.ranges import Range
-from bisector.history.repository import Repository
-from bisector.model import Commit, Compiler, Disk, Fault, FaultKind, Kernel, Mattering, Stage, Trial
-from bisector.trial import TrialRequest
+from bisector.bisect.retry import RetryPolicy
+from bisector.core.errors import AttemptFailed, TrialRefused
+from bisector.core.figures import Contention, EarlyStop, StopReason
+from bisector.core.model import Commit, Compiler, Disk, Fault, FaultKind, Kernel, Mattering, Stage, Trial
+from bisector.git.ranges import Range
+from bisector.git.repository import Repository
+from bisector.trial.runner import TrialRequest
 from tests import examples
 from tests.examples import BUSY, QUIET
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bisector.model import CommandResult
+from bisector.core.model import CommandResult
 
 
 @dataclass(frozen=True)

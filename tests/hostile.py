@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bisector.deadline import Deadline, DeadlineExpired
+from bisector.core.deadline import Deadline, DeadlineExpired
 
 SECRET = "correct-horse-battery"
 _SCRIPT = """\

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from bisector.deadline import Deadline
+from bisector.core.deadline import Deadline
 
-# As in bisector.machine: else it logs to standard error, whoever loads it first.
+# As in bisector.vm: else it logs to standard error, whoever loads it first.
 os.environ.setdefault("LIBVIRT_LOG_OUTPUTS", "4:file:/dev/null")
 
 import libvirt

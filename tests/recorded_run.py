@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bisector.figures import Run
-from bisector.history.repository import Repository
-from bisector.model import Artifact, Commit, Direction, Fault, State, Terms, Trial
-from bisector.record import inputs
-from bisector.record.rows import BisectionRow
-from bisector.record.rundir import GIT_LOG, RunDirectory
-from bisector.record.store import Store
-from bisector.settings import Settings, options
-from bisector.workload import fio
+from bisector.config import Settings, options
+from bisector.core.figures import Run
+from bisector.core.model import Artifact, Commit, Direction, Fault, State, Terms, Trial
+from bisector.git.repository import Repository
+from bisector.store import inputs
+from bisector.store.rows import BisectionRow
+from bisector.store.rundir import GIT_LOG, RunDirectory
+from bisector.store.store import Store
+from bisector.workload.fio import output
 from tests import examples, fakes
-from tests.history import histories
-from tests.history.histories import Node
+from tests.git import histories
+from tests.git.histories import Node
 
 HOST = {"CPU": "Example CPU, 4 cores", "memory": "8.0 GiB", "accelerator": "tcg, QEMU 7.2.22"}
 SLOW, FAST = (1002.3, 8046.0), (4006.0, 7363.0)
@@ -95,7 +95,7 @@ class RecordedRun:
     def _run(self, directory: str, name: str, iops: tuple[float, ...]) -> tuple[Run, Artifact]:
         text = fio_json(*iops)
         full = examples.cache()
-        run = replace(examples.run(name, before=full, after=full), jobs=fio.parse_json(text))
+        run = replace(examples.run(name, before=full, after=full), jobs=output.parse_json(text))
         return run, self._file(directory, f"{name}/fio.json", text)
 
     def _file(self, directory: str, name: str, text: str) -> Artifact:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bisector import keeping, resources
 from bisector.cli import main
-from bisector.fleet.local import KEPT_KERNELS_BYTES, kept_kernels
+from bisector.core import resources
+from bisector.core.model import Fault, FaultKind, Stage
+from bisector.executor.local import KEPT_KERNELS_BYTES, kept_kernels
+from bisector.host import shared_caches
 from bisector.kernel.entries import BuildFailure
-from bisector.model import Fault, FaultKind, Stage
 from tests.kernel.test_cache import LONG_AGO_S, age, kernel
 
 TREE = "1234567890abcdef" * 2 + "12345678"
@@ -87,7 +88,7 @@ def test_clear_leaves_nothing_of_either(world: World) -> None:
 
 
 def test_clear_leaves_a_running_run_what_it_uses(world: World) -> None:
-    with keeping.in_use(world.home):
+    with shared_caches.in_use(world.home):
         assert "a run is going on" in world.run("clear")
     assert world.names == {f"f00-{TREE}", "86070231413b0000", "86070231413b0000.new-x"}
 

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from bisector import cli, resources
+from bisector import cli
 from bisector.cli import main
-from bisector.record import schema
-from bisector.record.rundir import state_home
-from tests.history import histories
-from tests.history.histories import Node
+from bisector.core import resources
+from bisector.store import schema
+from bisector.store.rundir import state_home
+from tests.git import histories
+from tests.git.histories import Node
 
 
 @dataclass
@@ -149,7 +150,7 @@ def test_test_disk_that_is_not_there(world: World) -> None:
 
 
 def test_no_room_on_the_disk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bisector.room.disk_room_bytes", lambda path: 1 << 30)
+    monkeypatch.setattr("bisector.doctor.space.disk_room_bytes", lambda path: 1 << 30)
     said = world.start_refused("v1", "v2")
     assert "1 GiB free" in said
     assert "--run-dir" in said
@@ -238,7 +239,7 @@ _NOBODY_READS = """
 import os, sys
 from bisector import cli
 from bisector.commands import output, show
-from bisector.errors import UserError
+from bisector.core.errors import UserError
 
 def status(arguments):
     output.write("x" * {count})

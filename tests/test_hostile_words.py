@@ -12,15 +12,15 @@ import pytest
 from bisector import cli
 from bisector.cli import main
 from bisector.commands import output
-from bisector.errors import BisectorError, InfraError, KernelFault, UserError
-from bisector.model import Fault, FaultKind, Stage, State
-from bisector.post import login
-from bisector.record.rows import InfraFaultRow
-from bisector.record.rundir import GIT_LOG
-from bisector.record.store import Store
+from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
+from bisector.core.model import Fault, FaultKind, Stage, State
+from bisector.mail import login
 from bisector.report import letter
 from bisector.report.document import Envelope
-from tests.history import histories
+from bisector.store.rows import InfraFaultRow
+from bisector.store.rundir import GIT_LOG
+from bisector.store.store import Store
+from tests.git import histories
 from tests.recorded_run import HOST, RecordedRun, found
 
 # The clipboard (OSC 52), the title, the screen, C1's CSI, bidi overrides and isolates, what ends a line elsewhere.

@@ -8,8 +8,8 @@ import pytest
 
 from bisector.cli import main
 from bisector.kernel import kconfig
-from bisector.record.rundir import state_home
-from tests.history.histories import KERNEL_TREE, git
+from bisector.store.rundir import state_home
+from tests.git.histories import KERNEL_TREE, git
 from tests.kernel.fake_tree import FRAGMENT, copy_to, edit, iops_of, spoil
 
 _IDENTITY = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
@@ -41,7 +41,7 @@ def world(
 ) -> World:
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "CCACHE_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name))
-    monkeypatch.setattr("bisector.room.disk_room_bytes", lambda path: 1 << 40)
+    monkeypatch.setattr("bisector.doctor.space.disk_room_bytes", lambda path: 1 << 40)
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)

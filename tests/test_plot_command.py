@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from bisector.cli import main
-from bisector.publishing.tracing import traced
-from bisector.record.rundir import RunDirectory
-from bisector.record.store import Store
+from bisector.report.tracing import traced
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
 from tests import recorded_run
-from tests.history import histories
+from tests.git import histories
 from tests.recorded_run import FAST, SLOW, RecordedRun
 from tests.report.curve_examples import log_text
 

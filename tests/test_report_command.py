@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from bisector.cli import main
-from bisector.model import State
-from bisector.post import login
-from bisector.record.mails import Mails
-from bisector.record.store import Store
-from tests.post.servers import Post, Server, serving
+from bisector.core.model import State
+from bisector.mail import login
+from bisector.mail.outbox import Mails
+from bisector.store.store import Store
+from tests.mail.servers import Post, Server, serving
 from tests.recorded_run import RecordedRun, found
 
 

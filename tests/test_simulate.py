@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from bisector.cli import main
-
-from .history.graphs import RECORDED
-from .history.histories import build, linear
+from tests.git.histories import build, linear
+from tests.search.graphs import RECORDED
 
 KEYS = (
     "success_rate",

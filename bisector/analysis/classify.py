@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 
 from bisector.analysis.early_stop import holds
-from bisector.errors import InfraError, UserError
-from bisector.figures import EarlyStop, JobFigures
-from bisector.model import Direction, Trial, Verdict
+from bisector.core.errors import InfraError, UserError
+from bisector.core.figures import EarlyStop, JobFigures
+from bisector.core.model import Direction, Trial, Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ what could not be tested. A trial of any kernel that came further than the fault
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bisector.model import Stage, Trial
+from bisector.core.model import Stage, Trial
 
 # So many commits in a row that fail at one stage are no longer taken for chance.
 LIKE_FAULTS = 3

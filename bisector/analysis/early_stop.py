@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bisector.figures import EarlyStop, StopReason
+from bisector.core.figures import EarlyStop, StopReason
 
 Floats = npt.NDArray[np.float64]
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from bisector.figures import Run
-from bisector.model import Trial
+from bisector.core.figures import Run
+from bisector.core.model import Trial
 
 # Below this an I/O that took long, or a run that ended late, says nothing. On the hard disk of the recorded bisect of
 # 2017 the longest of all I/Os took 1.7 s, and no run of 15 min ended more than 0.2 s late; in emulation, 0.6 s.

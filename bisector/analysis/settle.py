@@ -12,7 +12,7 @@ that was stopped early, whatever that said.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bisector.model import Trial
+from bisector.core.model import Trial
 
 _FAULTS_BELIEVED = 2
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from bisector.analysis.levels import Figures, line_between
-from bisector.errors import EndsDoNotReproduce
-from bisector.model import Direction, Terms, Verdict
+from bisector.core.errors import EndsDoNotReproduce
+from bisector.core.model import Direction, Terms, Verdict
 
 
 @dataclass(frozen=True, slots=True)

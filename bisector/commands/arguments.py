@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from bisector.errors import UserError
-from bisector.record.index import Index
-from bisector.record.rundir import RunDirectory
+from bisector.core.errors import UserError
+from bisector.store.index import Index
+from bisector.store.rundir import RunDirectory
 
 Command: TypeAlias = Callable[[argparse.Namespace], int]
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"

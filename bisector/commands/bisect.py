@@ -3,17 +3,18 @@
 import argparse
 import sys
 
-from bisector.bisection import running, standing
-from bisector.bisection.judging import Judging
+from bisector.analysis.verdicts import Judging
+from bisector.bisect import session
 from bisector.commands.arguments import Verbs, add_quiet, add_repo, add_run_dir, add_verb, run_directory
 from bisector.commands.output import note
-from bisector.errors import UserError
-from bisector.findings import Finding
-from bisector.model import State
-from bisector.record.rundir import RunDirectory
-from bisector.record.store import Store
+from bisector.config import options
+from bisector.core.errors import UserError
+from bisector.core.findings import Finding
+from bisector.core.model import State
 from bisector.report.display import display_for
-from bisector.settings import options
+from bisector.status import from_record
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
 
 _START_EXAMPLES = """\
 examples:
@@ -53,8 +54,8 @@ def start(arguments: argparse.Namespace) -> int:
     """Check everything, record what is asked, bisect."""
     settings = options.load(options.flags_from(arguments), arguments.config).settings
     ends = arguments.old, arguments.new
-    asked = running.Asked(arguments.repo, *ends, settings, tuple(arguments.paths), tuple(arguments.skip))
-    with running.begun(asked, arguments.run_dir, _warn) as (run, store):
+    asked = session.Asked(arguments.repo, *ends, settings, tuple(arguments.paths), tuple(arguments.skip))
+    with session.begun(asked, arguments.run_dir, _warn) as (run, store):
         return conclude(run, store, quiet=arguments.quiet)
 
 
@@ -77,7 +78,7 @@ def resume(arguments: argparse.Namespace) -> int:
         if ended:
             return _show_end(run, store, arguments.quiet)
         if arguments.skip:
-            running.skip(store, arguments.skip)
+            session.skip(store, arguments.skip)
         return conclude(run, store, quiet=arguments.quiet)
 
 
@@ -92,14 +93,14 @@ def conclude(run: RunDirectory, store: Store, *, quiet: bool) -> int:
     """Go on with a run that is ours to its end, and show it; the exit code."""
     terms = options.from_json(store.bisection().settings).bisect.terms
     with display_for(sys.stdout, terms, quiet=quiet) as display:
-        outcome = running.go_on(run, store, display)
-        display.conclude(standing.view(run, store))
+        outcome = session.go_on(run, store, display)
+        display.conclude(from_record.view(run, store))
     return _EXIT_CODES[outcome.state]
 
 
 def _show_end(run: RunDirectory, store: Store, quiet: bool) -> int:
-    view = standing.view(run, store)
+    view = from_record.view(run, store)
     with display_for(sys.stdout, view.terms, quiet=quiet) as display:
-        running.after_the_answer(run, store, display)
+        session.after_the_answer(run, store, display)
         display.conclude(view)
     return _EXIT_CODES.get(view.state, 1)

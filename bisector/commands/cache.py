@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bisector import keeping, resources
 from bisector.commands.arguments import Verbs, add_json, add_verb
 from bisector.commands.output import write, write_json
-from bisector.fleet.local import KEPT_KERNELS_BYTES, kept_kernels
+from bisector.core import resources, units
+from bisector.core.model import Kernel
+from bisector.executor.local import KEPT_KERNELS_BYTES, kept_kernels
+from bisector.host import shared_caches
 from bisector.kernel.cache import KeptEntry
-from bisector.machine.kept_images import KeptImage, kept_images, remove_images
-from bisector.model import Kernel
-from bisector.report import units
+from bisector.vm.kept_images import KeptImage, kept_images, remove_images
 
 _SCHEMA = 1
 _SHORT = 12
@@ -47,7 +47,7 @@ def cache(arguments: argparse.Namespace) -> int:
 
 def _clear(home: Path, images: Path) -> bool:
     """Remove what nobody uses; whether something had to be spared."""
-    with keeping.alone(home) as nobody_else:
+    with shared_caches.alone(home) as nobody_else:
         kept_kernels().clear(spare_used=not nobody_else)
         if nobody_else:
             remove_images(images)

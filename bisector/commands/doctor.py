@@ -8,17 +8,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bisector import preflight
 from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_verb
 from bisector.commands.output import note, write, write_json
-from bisector.errors import UserError
-from bisector.findings import Finding, Grade, refusal
-from bisector.history.terms import check_terms
-from bisector.record.rundir import state_home
-from bisector.report.checkup import finding_lines, ready, to_json
+from bisector.config import Settings, options
+from bisector.core.errors import UserError
+from bisector.core.findings import Finding, Grade, refusal
+from bisector.doctor import checks
+from bisector.doctor.show import finding_lines, ready, to_json
+from bisector.git.terms import check_terms
 from bisector.report.progress import print_lines
 from bisector.report.text import as_text
-from bisector.settings import Settings, options
+from bisector.store.rundir import state_home
 
 _EXAMPLES = """\
 examples:
@@ -51,7 +51,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     """Look at everything that `start` needs, and at what makes its evidence better."""
     settings, row = _settings(arguments)
     run_dir = (arguments.run_dir or state_home() / "runs").absolute()
-    findings = [row, *preflight.examine(settings, run_dir, _note)]
+    findings = [row, *checks.examine(settings, run_dir, _note)]
     if arguments.json:
         write_json(to_json(findings))
     elif sys.stdout.isatty():

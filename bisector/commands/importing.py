@@ -6,24 +6,24 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from bisector.bisection import standing
 from bisector.commands.arguments import Verbs, add_quiet, add_run_dir, add_verb
 from bisector.commands.output import write
-from bisector.errors import UserError
-from bisector.history.repository import Repository
-from bisector.history.terms import check_terms
+from bisector.config import Settings, options
+from bisector.core import units
+from bisector.core.errors import UserError
+from bisector.git.repository import Repository
+from bisector.git.terms import check_terms
 from bisector.imported import sheet, trials
 from bisector.imported.sheet import COLUMNS, Entry
 from bisector.imported.trials import Found
-from bisector.record.artifacts import remove_unfinished
-from bisector.record.index import Index, IndexEntry
-from bisector.record.rows import BisectionRow
-from bisector.record.rundir import RunDirectory, run_name
-from bisector.record.store import Store
-from bisector.report import units
 from bisector.report.summary import answer_lines
 from bisector.report.text import as_text
-from bisector.settings import Settings, options
+from bisector.status import from_record
+from bisector.store.artifacts import remove_unfinished
+from bisector.store.index import Index, IndexEntry
+from bisector.store.rows import BisectionRow
+from bisector.store.rundir import RunDirectory, run_name
+from bisector.store.store import Store
 
 _EXAMPLES = f"""\
 examples:
@@ -202,7 +202,7 @@ def _record(run: RunDirectory, store: Store, found: Sequence[Found]) -> None:
 
 
 def _show(arguments: argparse.Namespace, run: RunDirectory, store: Store, new: Sequence[Found], known: int) -> int:
-    view = standing.view(run, store)
+    view = from_record.view(run, store)
     if not arguments.quiet:
         baselines = sum(one.trial.alone is not None for one in new)
         beside = f" and {units.plural(baselines, 'baseline')}" if baselines else ""

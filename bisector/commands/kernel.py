@@ -8,21 +8,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from bisector import hostlock, keeping, preflight, process, resources
 from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_verb
 from bisector.commands.measure import test_directory
 from bisector.commands.output import note, write, write_document, write_json
-from bisector.errors import KernelFault, UserError
-from bisector.fleet.leftovers import end_leftovers
-from bisector.fleet.local import kernel_builder
-from bisector.history.repository import Repository
-from bisector.history.worktrees import SourceTree
+from bisector.config import options
+from bisector.core import resources
+from bisector.core.errors import KernelFault, UserError
+from bisector.core.model import Commit, Kernel
+from bisector.doctor import checks
+from bisector.executor.leftovers import end_leftovers
+from bisector.executor.local import kernel_builder
+from bisector.git.repository import Repository
+from bisector.git.worktrees import SourceTree
+from bisector.host import measuring_lock, process, shared_caches
 from bisector.kernel import kconfig
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.make import BuildPlaces
-from bisector.model import Commit, Kernel
 from bisector.report.text import clean
-from bisector.settings import options
 
 _CONFIG_EXAMPLES = """\
 examples:
@@ -79,11 +81,11 @@ class _Workshop:
             repository.check_kernel_tree(commit)
         run = test_directory(arguments.run_dir, repository)
         with run.lock():
-            preflight.check_build(settings, run.path)
+            checks.check_build(settings, run.path)
             process.reap(run.path)
             with (
-                hostlock.measuring(run.path, note),
-                keeping.in_use(resources.cache_home()),
+                measuring_lock.measuring(run.path, note),
+                shared_caches.in_use(resources.cache_home()),
                 Repository.open(repository.top, run_marker=run.path) as marked,
                 SourceTree(marked, run.path) as source,
             ):

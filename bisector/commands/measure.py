@@ -7,23 +7,25 @@ import shutil
 import sys
 from pathlib import Path
 
-from bisector import preflight, process
-from bisector.bisection import running, standing
-from bisector.bisection.judging import Judging
+from bisector.analysis.verdicts import Judging
+from bisector.bisect import session
 from bisector.commands.arguments import Verbs, add_json, add_quiet, add_repo, add_run_dir, add_verb, run_directory
 from bisector.commands.output import write, write_json
-from bisector.errors import UserError
-from bisector.events import Planned, TrialJudged
-from bisector.fleet.local import local_engine
-from bisector.history.repository import Repository
-from bisector.model import Commit, Verdict
-from bisector.record.rundir import RunDirectory, state_home
-from bisector.record.store import Store
+from bisector.config import Settings, options
+from bisector.core.errors import UserError
+from bisector.core.events import Planned, TrialJudged
+from bisector.core.model import Commit, Verdict
+from bisector.doctor import checks
+from bisector.executor.local import local_engine
+from bisector.git.repository import Repository
+from bisector.host import process
 from bisector.report.baselines import facts
 from bisector.report.display import Display, display_for
-from bisector.report.status import TrialView, to_json, trial_to_json
-from bisector.settings import Settings, options
-from bisector.trial import TrialRequest
+from bisector.status import from_record
+from bisector.status.view import TrialView, to_json, trial_to_json
+from bisector.store.rundir import RunDirectory, state_home
+from bisector.store.store import Store
+from bisector.trial.runner import TrialRequest
 
 _EXAMPLES = """\
 examples:
@@ -63,8 +65,8 @@ def baselines(arguments: argparse.Namespace) -> int:
     with run.lock(), Store.open(run.database) as store:
         terms = options.from_json(store.bisection().settings).bisect.terms
         with display_for(sys.stderr if arguments.json else sys.stdout, terms, quiet=arguments.quiet) as display:
-            running.measure_baselines(run, store, display)
-        view = standing.view(run, store)
+            session.measure_baselines(run, store, display)
+        view = from_record.view(run, store)
     if arguments.json:
         whole = to_json(view)
         write_json({key: whole[key] for key in ("schema", "run_dir", "baselines")})
@@ -82,7 +84,7 @@ def test(arguments: argparse.Namespace) -> int:
     run = test_directory(arguments.run_dir, repository)
     face = display_for(sys.stderr if arguments.json else sys.stdout, settings.bisect.terms, quiet=arguments.quiet)
     with run.lock(), face as display:
-        preflight.check(settings, run.path)
+        checks.check(settings, run.path)
         process.reap(run.path)
         view = _one_trial(run, repository.top, settings, commit, display)
         shutil.rmtree(run.path / "build", ignore_errors=True)

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bisector.bisection import running
+from bisector.bisect import session
 from bisector.commands.arguments import Verbs, add_json, add_quiet, add_verb
 from bisector.commands.output import note, save, write, write_json
-from bisector.errors import BisectorError, UserError
-from bisector.model import Terms
+from bisector.core import units
+from bisector.core.errors import BisectorError, UserError
+from bisector.core.model import Terms
 from bisector.nightly import night, plan, timer
 from bisector.nightly.ahead import Intent, intents
 from bisector.nightly.picture import nights_plot
@@ -22,11 +23,10 @@ from bisector.nightly.timer import Timer
 from bisector.nightly.trend import Trend, trends
 from bisector.nightly.trust import check_for_root
 from bisector.nightly.turn import Means
-from bisector.record.nights import HISTORY, Event, Night, NightRecord, Trouble, nights_home
-from bisector.report import units
 from bisector.report.display import display_for
 from bisector.report.drawing import Picture, draw
 from bisector.report.text import as_text
+from bisector.store.nights import HISTORY, Event, Night, NightRecord, Trouble, nights_home
 
 _EXAMPLES = """\
 examples:
@@ -95,7 +95,7 @@ def _night(wanted: Plan, *, json: bool, quiet: bool) -> int:
             raise
         night.began(home)
         stack.enter_context(display)
-        n, _ = night.run(wanted, Means(record, postman, display, home, running.here))
+        n, _ = night.run(wanted, Means(record, postman, display, home, session.here))
         events, nights = record.events(), record.nights()
     if json:
         write_json(night_json(trends(events), nights[n - 1]))

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import IO
 
-from bisector import hostlock
-from bisector.errors import UserError
-from bisector.printable import clean, clean_lines
+from bisector.core.errors import UserError
+from bisector.core.printable import clean, clean_lines
+from bisector.host import measuring_lock
 from bisector.report.stream import silence
 
 
@@ -32,7 +32,7 @@ def note(text: str) -> None:
 
 def note_measurement() -> None:
     """Tell on standard error whose measurement is under way on this host, when there is one."""
-    if (holder := hostlock.holder()) is not None:
+    if (holder := measuring_lock.holder()) is not None:
         note(
             f"bisector: a measurement is under way on this host ({clean(str(holder))}): other work makes its runs weak"
         )

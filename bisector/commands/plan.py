@@ -7,25 +7,26 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bisector.bisection import running, standing
-from bisector.bisection.kinship import Kinship
+from bisector.bisect import session
+from bisector.bisect.equal_kernels import Kinship
 from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_verb, count, seed
 from bisector.commands.output import note, write, write_json
-from bisector.fleet.local import kernel_builder
-from bisector.history.graphsource import graph_of_range
-from bisector.history.ranges import Range, check_range
-from bisector.history.repository import Repository
-from bisector.history.trees import Trees
-from bisector.machine.host import host_id
-from bisector.model import Relevance
-from bisector.planning.experience import Experience, experience
-from bisector.planning.plan import Asked, forecast
-from bisector.record.index import Index
+from bisector.config import Settings, options
+from bisector.core.model import Relevance
+from bisector.executor.local import kernel_builder
+from bisector.git.diff import Trees
+from bisector.git.graph_source import graph_of_range
+from bisector.git.ranges import Range, check_range
+from bisector.git.repository import Repository
+from bisector.host.load import host_id
+from bisector.plan.estimate import Asked, forecast
+from bisector.plan.experience import Experience, experience
+from bisector.plan.forecast import Forecast, forecast_lines, to_json
 from bisector.report.display import display_for
-from bisector.report.forecast import Forecast, forecast_lines, to_json
 from bisector.report.progress import print_lines
 from bisector.report.text import as_text
-from bisector.settings import Settings, options
+from bisector.status import from_record
+from bisector.store.index import Index
 
 _EXAMPLES = """\
 examples:
@@ -83,13 +84,13 @@ def plan(arguments: argparse.Namespace) -> int:
 
 def _calibrate(arguments: argparse.Namespace, settings: Settings) -> None:
     """Measure both ends, in a run that can be gone on with."""
-    asked = running.Asked(arguments.repo, arguments.old, arguments.new, settings, tuple(arguments.paths))
+    asked = session.Asked(arguments.repo, arguments.old, arguments.new, settings, tuple(arguments.paths))
     with (
-        running.begun(asked, arguments.run_dir) as (run, store),
+        session.begun(asked, arguments.run_dir) as (run, store),
         display_for(sys.stderr, settings.bisect.terms, quiet=False) as display,
     ):
-        running.go_on(run, store, display, work=running.calibrated)
-        note(f"bisector: to search with these readings: {standing.resume_command(run.path)}")
+        session.go_on(run, store, display, work=session.calibrated)
+        note(f"bisector: to search with these readings: {from_record.resume_command(run.path)}")
 
 
 def _relevance(repository: Repository, wanted: Range, settings: Settings, known: Experience) -> Relevance | None:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, count, run_directory
 from bisector.commands.output import note, save, write
-from bisector.errors import UserError
-from bisector.publishing import plotting
-from bisector.publishing.plotting import Kind
-from bisector.record.store import Store
+from bisector.core.errors import UserError
+from bisector.report import plotting
 from bisector.report.drawing import Picture, draw
+from bisector.report.plotting import Kind
+from bisector.store.store import Store
 
 _PLOTS = "plots"
 _EXAMPLES = """\

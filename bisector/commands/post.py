@@ -6,17 +6,16 @@ from pathlib import Path
 
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
 from bisector.commands.output import write
-from bisector.errors import BisectorError
-from bisector.history.maintainers import Proposal, propose
-from bisector.history.repository import Repository
-from bisector.post import login
-from bisector.publishing import posting
-from bisector.record.rundir import RunDirectory
-from bisector.record.store import Store
+from bisector.config import options
+from bisector.core.errors import BisectorError
+from bisector.git.repository import Repository
+from bisector.mail import login, posting
+from bisector.mail.maintainers import Proposal, propose
 from bisector.report import letter
 from bisector.report.addresses import parse
 from bisector.report.document import Report
-from bisector.settings import options
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
 
 _EXAMPLES = """\
 examples:

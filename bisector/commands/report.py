@@ -5,13 +5,14 @@ from pathlib import Path
 
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
 from bisector.commands.output import write_document
-from bisector.errors import UserError
-from bisector.publishing import paging, plotting, posting, reporting
-from bisector.record.rundir import RunDirectory
-from bisector.record.store import Store
+from bisector.config import options
+from bisector.core.errors import UserError
+from bisector.mail import posting
+from bisector.report import paging, plotting, reporting
 from bisector.report.document import Report
 from bisector.report.formats import RENDERERS, Format
-from bisector.settings import options
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
 
 _EXAMPLES = """\
 examples:

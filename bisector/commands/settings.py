@@ -4,7 +4,7 @@ import argparse
 
 from bisector.commands.arguments import Verbs, add_verb
 from bisector.commands.output import write, write_document
-from bisector.settings import options
+from bisector.config import options
 
 _EXAMPLES = """\
 examples:

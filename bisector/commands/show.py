@@ -6,17 +6,17 @@ import sys
 
 from rich.console import Console
 
-from bisector.bisection import standing
 from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_verb, run_directory
 from bisector.commands.output import write, write_json
-from bisector.errors import UserError
-from bisector.record.rundir import GIT_LOG
-from bisector.record.store import Store
+from bisector.core.errors import UserError
 from bisector.report.progress import print_report
-from bisector.report.status import to_json
 from bisector.report.summary import footer_lines
 from bisector.report.table import report_lines
 from bisector.report.text import as_text
+from bisector.status import from_record
+from bisector.status.view import to_json
+from bisector.store.rundir import GIT_LOG
+from bisector.store.store import Store
 
 _WIDTH = 120
 
@@ -37,7 +37,7 @@ def status(arguments: argparse.Namespace) -> int:
     """How a run stands, also while it runs."""
     run = run_directory(arguments)
     with Store.open(run.database, readonly=True) as store:
-        view = standing.view(run, store)
+        view = from_record.view(run, store)
     if arguments.json:
         write_json(to_json(view))
     else:
@@ -49,7 +49,7 @@ def table(arguments: argparse.Namespace) -> int:
     """The verdict table of a run, also while it runs."""
     run = run_directory(arguments)
     with Store.open(run.database, readonly=True) as store:
-        view = standing.view(run, store)
+        view = from_record.view(run, store)
     if arguments.json:
         write_json({"schema": to_json(view)["schema"], "trials": to_json(view)["trials"]})
     elif sys.stdout.isatty():

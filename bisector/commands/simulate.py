@@ -6,13 +6,13 @@ from pathlib import Path
 
 from bisector.commands.arguments import Verbs, add_json, add_repo, add_verb, count, seed
 from bisector.commands.output import write, write_json
-from bisector.history.graph import RangeGraph
-from bisector.history.graphsource import graph_of_range, read_graph
-from bisector.history.ranges import Range, check_range
-from bisector.history.repository import Repository
-from bisector.history.simulation import Summary, search_for, simulate, told
-from bisector.history.world import BOTH_EARLY, Conditions, Durations
-from bisector.model import Strategy
+from bisector.core.model import Strategy
+from bisector.git.graph_source import graph_of_range, read_graph
+from bisector.git.ranges import Range, check_range
+from bisector.git.repository import Repository
+from bisector.search.graph import RangeGraph
+from bisector.search.simulate.runs import Summary, search_for, simulate, told
+from bisector.search.simulate.world import BOTH_EARLY, Conditions, Durations
 
 _EXAMPLES = """\
 examples:

@@ -5,20 +5,21 @@ import shutil
 from contextlib import closing
 from pathlib import Path
 
-from bisector import hostlock, keeping, process, resources
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
 from bisector.commands.output import note, write
-from bisector.history.references import release
-from bisector.history.repository import Repository
-from bisector.history.worktrees import remove_leftovers
-from bisector.machine.attach import leftovers
-from bisector.machine.connection import open_hypervisor
-from bisector.machine.image import build_image
-from bisector.machine.vm import domain_prefix
-from bisector.model import State
-from bisector.record.rundir import RunDirectory
-from bisector.record.store import Store
-from bisector.settings import Settings, options
+from bisector.config import Settings, options
+from bisector.core import resources
+from bisector.core.model import State
+from bisector.git.references import release
+from bisector.git.repository import Repository
+from bisector.git.worktrees import remove_leftovers
+from bisector.host import measuring_lock, process, shared_caches
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
+from bisector.vm.connection import open_hypervisor
+from bisector.vm.disks import leftovers
+from bisector.vm.image import build_image
+from bisector.vm.machine import domain_prefix
 
 
 def add(verbs: Verbs) -> None:
@@ -33,7 +34,7 @@ def add(verbs: Verbs) -> None:
 def image(arguments: argparse.Namespace) -> int:
     """Build the guest image now, so that a night without network can begin."""
     home = resources.cache_home()
-    with keeping.in_use(home), hostlock.measuring(home / "images", note):
+    with shared_caches.in_use(home), measuring_lock.measuring(home / "images", note):
         built = build_image(resources.vm_images(), home / "images", None, lambda text: write(f"{text}\n"))
     write(f"{built.root}\n")
     return 0

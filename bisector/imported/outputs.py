@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from bisector.errors import UserError
-from bisector.workload.fio import Output, OutputUnreadable, check_figures, parse_output
-from bisector.workload.fiotext import parse_text
-from bisector.workload.series import LogUnreadable, parse_iops_log
+from bisector.core.errors import UserError
+from bisector.workload.fio.output import Output, OutputUnreadable, check_figures, parse_output
+from bisector.workload.fio.series import LogUnreadable, parse_iops_log
+from bisector.workload.fio.text import parse_text
 
 _TEXT = re.compile(r"^(?:fio[- ])?\d+\.\d", re.MULTILINE)
 _LOG_NAME = re.compile(r".*_iops(?:\.\d+)?\.log")

@@ -1,10 +1,10 @@
 """What the verdicts on imported trials amount to, in the history of a repository."""
 
-from bisector.bisection.judging import Judging, Numbered
-from bisector.errors import BisectorError
-from bisector.history.repository import Repository
-from bisector.model import Commit, State, Terms, Verdict
-from bisector.record.rows import BisectionRow
+from bisector.analysis.verdicts import Judging, Numbered
+from bisector.core.errors import BisectorError
+from bisector.core.model import Commit, State, Terms, Verdict
+from bisector.git.repository import Repository
+from bisector.store.rows import BisectionRow
 
 _NO_HISTORY = "no repository says which of these commits came first: bisector import --repo DIRECTORY"
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from bisector.errors import UserError
+from bisector.core.errors import UserError
+from bisector.core.model import Disk, Terms, Verdict
 from bisector.imported.outputs import content, is_log, text_of
-from bisector.model import Disk, Terms, Verdict
 
 # In the order in which `bisector import --help` tells them.
 COLUMNS = {

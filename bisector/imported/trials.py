@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from bisector.errors import UserError
-from bisector.figures import JobFigures, Run
-from bisector.history.repository import Repository
+from bisector.core.errors import UserError
+from bisector.core.figures import JobFigures, Run
+from bisector.core.model import Commit, Origin, Stage, Timings, Trial, Verdict
+from bisector.git.repository import Repository
 from bisector.imported import outputs
 from bisector.imported.outputs import Read
 from bisector.imported.sheet import DISKS, Entry, Expected, File
-from bisector.model import Commit, Origin, Stage, Timings, Trial, Verdict
-from bisector.record import artifacts
-from bisector.workload.fio import Output, told_apart
+from bisector.store import artifacts
+from bisector.workload.fio.output import Output, told_apart
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol, Self
 
-from bisector.bisection.compilers import check_unchanged
-from bisector.deadline import Deadline
-from bisector.errors import InfraError, KernelFault
-from bisector.findings import Grade
-from bisector.hostfiles import our_files
+from bisector.config import KernelSettings
+from bisector.core.deadline import Deadline
+from bisector.core.errors import InfraError, KernelFault
+from bisector.core.findings import Grade
+from bisector.core.model import Change, Compiler, FaultKind, Kernel, Stage
+from bisector.host.files import our_files
 from bisector.kernel import (
     builddir,
     ccache,
@@ -38,12 +39,11 @@ from bisector.kernel import (
 )
 from bisector.kernel.buildlog import lines_since, size_bytes, surely_of_the_source
 from bisector.kernel.cache import KernelCache
+from bisector.kernel.compiler_choice import check_unchanged
 from bisector.kernel.entries import BuildFailure
 from bisector.kernel.make import BUILD_LOG, BuildPlaces, Make
 from bisector.kernel.quirk_table import QUIRKS
 from bisector.kernel.strays import remove_strays
-from bisector.model import Change, Compiler, FaultKind, Kernel, Stage
-from bisector.settings import KernelSettings
 
 _IMAGE = Path("arch/x86/boot/bzImage")
 _RELEASE = Path("include/config/kernel.release")
@@ -84,7 +84,7 @@ class Trees(Protocol):
 class KernelBuilder:
     """Builds kernels of one configuration with one compiler; the configuration is read at its making.
 
-    Raises :class:`bisector.errors.UserError` there for a base .config or a fragment that will not do.
+    Raises :class:`bisector.core.errors.UserError` there for a base .config or a fragment that will not do.
     """
 
     def __init__(self, settings: KernelSettings, cache: KernelCache, kconfigs: Path) -> None:
@@ -106,7 +106,7 @@ class KernelBuilder:
     def compilers(self) -> tuple[Compiler, ...]:
         """Those that were asked for, or without a wish all that this host has; the first one is used.
 
-        Raises :class:`bisector.errors.UserError` for one that is not here or does not work.
+        Raises :class:`bisector.core.errors.UserError` for one that is not here or does not work.
         """
         return tuple(map(toolchain.named, self._settings.compilers)) or toolchain.installed()
 

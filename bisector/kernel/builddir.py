@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from bisector.errors import InfraError, KernelFault
+from bisector.core.errors import InfraError, KernelFault
+from bisector.core.model import FaultKind
 from bisector.kernel.buildlog import lines_since, size_bytes
 from bisector.kernel.make import BUILD_LOG, BuildPlaces
-from bisector.model import FaultKind
 
 _BUILDING, _FINISHED = ".bisector-building", ".bisector-finished"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # random(4)

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import UnionType
 
-from bisector.errors import InfraError
+from bisector.core.errors import InfraError
+from bisector.core.model import Kernel
 from bisector.kernel import entries
 from bisector.kernel.entries import BuildFailure, Entry
 from bisector.kernel.sources import Sources
-from bisector.model import Kernel
 
 _TEMPORARY = ".tmp-"
 _ABANDONED_AFTER_S = 24 * 3600.0

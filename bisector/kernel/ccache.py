@@ -8,10 +8,10 @@ it may be are taken from theirs.
 
 from pathlib import Path
 
-from bisector import process
-from bisector.builduser import build_user
-from bisector.errors import InfraError
-from bisector.resources import cache_home
+from bisector.core.errors import InfraError
+from bisector.core.resources import cache_home
+from bisector.host import process
+from bisector.host.build_user import build_user
 
 PROGRAM = "ccache"
 DIRECTORY = "CCACHE_DIR"

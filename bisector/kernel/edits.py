@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from bisector.errors import InfraError
+from bisector.core.errors import InfraError
 from bisector.kernel.quirks import Edit
 
 _STAMPS = ".bisector-edits.json"

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bisector import process
-from bisector.errors import InfraError
+from bisector.core.errors import InfraError
+from bisector.host import process
 
 _DEADLINE_S = 120.0
 _BUILD_ID = re.compile(r"Build ID: ([0-9a-f]+)")

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from bisector.core.model import Fault, FaultKind, Kernel, Stage
 from bisector.kernel.sources import Sources
-from bisector.model import Fault, FaultKind, Kernel, Stage
 
 _SCHEMA = 1
 IMAGE, CONFIG, MODULES = "bzImage", "kernel.config", "modules.ext4"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bisector.errors import UserError
+from bisector.core.errors import UserError
 
 Options = dict[str, str]
 

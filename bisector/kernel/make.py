@@ -7,14 +7,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bisector import builduser, process, sandbox
-from bisector.deadline import Deadline
-from bisector.errors import InfraError, KernelFault, UserError
+from bisector.core.deadline import Deadline
+from bisector.core.errors import InfraError, KernelFault, UserError
+from bisector.core.model import FaultKind, Stage
+from bisector.host import build_user, process, sandbox
+from bisector.host.packages import not_installed
 from bisector.kernel import ccache
 from bisector.kernel.buildlog import ended_from_outside, first_error, lines_since, size_bytes
 from bisector.kernel.strays import remove_strays
-from bisector.model import FaultKind, Stage
-from bisector.packages import not_installed
 
 BUILD_LOG = "build.log"
 _NO_ROOM_BYTES = 32 << 20
@@ -123,19 +123,19 @@ class Make:
     def _handed_over(self, log: Path) -> Iterator[None]:
         """Have all places be those of the user that make runs as, for root's sandbox is another user's."""
         if not self.sandboxed:
-            builduser.take_back(self.places.build)
+            build_user.take_back(self.places.build)
             yield
             return
-        builduser.show(self.places.source)
+        build_user.show(self.places.source)
         for place in self._writable:
             place.mkdir(parents=True, exist_ok=True)
-            builduser.give(place)
-        with builduser.lent(log):
+            build_user.give(place)
+        with build_user.lent(log):
             yield
 
     def _require_programs(self) -> None:
         """Raise :class:`InfraError` where root's make may not run what root may: no commit is to blame for that."""
-        if not self.sandboxed or builduser.build_user() is None:
+        if not self.sandboxed or build_user.build_user() is None:
             return
         try:
             sandbox.check(*self._programs)

@@ -9,12 +9,12 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from bisector import packages, process
-from bisector.errors import InfraError
+from bisector.core.errors import InfraError
+from bisector.core.model import Stage
+from bisector.host import packages, process
 from bisector.kernel import elf
 from bisector.kernel.kconfig import MODULE
 from bisector.kernel.make import Make
-from bisector.model import Stage
 
 # What making and packing modules needs of the host: program, and the Debian package that has it.
 PROGRAMS = {"depmod": "kmod", "mke2fs": "e2fsprogs"}
@@ -42,7 +42,7 @@ def find_program(name: str) -> str | None:
 def install(make: Make) -> Path:
     """Install what ``make modules`` built into a new directory, stripped; what becomes /lib/modules of the guest.
 
-    Raises :class:`bisector.errors.KernelFault` as make does, :class:`InfraError` without depmod: the
+    Raises :class:`bisector.core.errors.KernelFault` as make does, :class:`InfraError` without depmod: the
     tree's own rules only warn (scripts/depmod.sh), and nothing could be loaded by its name.
     """
     staging = make.places.build / _STAGING

@@ -3,15 +3,15 @@
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from bisector import process, sandbox
-from bisector.builduser import build_user
-from bisector.findings import Finding, Grade
+from bisector.core.findings import Finding, Grade
+from bisector.core.model import Compiler
+from bisector.host import process, sandbox
+from bisector.host.build_user import build_user
+from bisector.host.packages import install
 from bisector.kernel import modules, requirements, toolchain
 from bisector.kernel.ccache import own_directory
 from bisector.kernel.quirk_table import QUIRKS
 from bisector.kernel.quirks import Evidence
-from bisector.model import Compiler
-from bisector.packages import install
 
 _DEADLINE_S = 10.0
 _HEADER_ROWS = {"libelf-dev": "libelf headers", "libssl-dev": "OpenSSL headers"}

@@ -22,7 +22,7 @@ def parts(build: Path, source: Path, release: str) -> dict[str, str]:
     """The digests of vmlinux and of all that is put around it in bzImage; see :func:`bisector.kernel.elf.combined`.
 
     A kernel with modules adds ``elf.content_sha256(path, release)`` of each ``.ko`` under its path.
-    Raises ``OSError`` and :class:`bisector.errors.InfraError`.
+    Raises ``OSError`` and :class:`bisector.core.errors.InfraError`.
     """
     found = {"vmlinux": elf.content_sha256(build / "vmlinux", release)}
     for path in depfiles.command_files(build / BOOT):

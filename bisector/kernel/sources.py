@@ -27,8 +27,8 @@ from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 from typing import Self
 
+from bisector.core.model import Change
 from bisector.kernel import depfiles
-from bisector.model import Change
 
 # Any change to these counts; trees that differ in them need not be compared further.
 ALIKE_AT = ("Makefile", "Kconfig", "Kbuild", "scripts")

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bisector import process
-from bisector.errors import UserError
+from bisector.core.errors import UserError
+from bisector.core.model import Compiler
+from bisector.host import process
+from bisector.host.packages import install
+from bisector.host.scratch import scratch
 from bisector.kernel import ccache, modules
-from bisector.model import Compiler
-from bisector.packages import install
-from bisector.scratch import scratch
 
 HOST_ARCHITECTURE = "x86_64"
 _DEADLINE_S = 60.0
@@ -182,7 +182,7 @@ def _require_architecture() -> None:
 
 
 def header_found(name: str) -> bool:
-    """Whether host programs can include it; raises :class:`bisector.process.CommandMissing` without a compiler."""
+    """Whether host programs can include it; raises :class:`bisector.host.process.CommandMissing` without a compiler."""
     argv = [_COMPILER, "-E", "-include", name, "-x", "c", "-"]
     return process.run(argv, deadline_s=_DEADLINE_S, stdin="", check=False).exit_status == 0
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bisector.errors import BisectorError
-from bisector.history.fetching import Branch
-from bisector.history.repository import Repository
+from bisector.core.errors import BisectorError
+from bisector.git.fetch import Branch
+from bisector.git.repository import Repository
 from bisector.nightly.night import Place
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from bisector.deadline import Deadline
-from bisector.errors import Interrupted
+from bisector.core.deadline import Deadline
+from bisector.core.errors import Interrupted
 
 # Python drops an exception that is raised in a destructor; so the alarm is given again, after any orderly end.
 _AGAIN_S = 600.0

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bisector.deadline import Deadline
-from bisector.errors import BisectorError, InfraError, Interrupted
-from bisector.events import Note
+from bisector.core.deadline import Deadline
+from bisector.core.errors import BisectorError, InfraError, Interrupted
+from bisector.core.events import Note
+from bisector.host.lock import Held, held
 from bisector.nightly.budget import NightOver
 from bisector.nightly.plan import Job, Plan
 from bisector.nightly.postman import Postman
 from bisector.nightly.replay import Story, replay
 from bisector.nightly.trouble import Failed, caught, fingerprint
 from bisector.nightly.turn import Means, Turn
-from bisector.record.lock import Held, held
-from bisector.record.nights import Begun, Ending, Event
+from bisector.store.nights import Begun, Ending, Event
 
 LOCK = "lock"
 _TOLD = "no-night"

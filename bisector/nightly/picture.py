@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby, pairwise
 
-from bisector.model import State
+from bisector.core import units
+from bisector.core.model import State
 from bisector.nightly.replay import Class, JobNight
 from bisector.nightly.trend import Point, Trend
-from bisector.record.nights import Concluded, Measurement, Night
-from bisector.report import units
 from bisector.report.nights import Change, Mark, Nights, Panel, Seen, Stretch
 from bisector.report.text import clean
+from bisector.store.nights import Concluded, Measurement, Night
 
 _SEEN = {
     Class.FIRST: Seen.FIRST,

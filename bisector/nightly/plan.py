@@ -10,14 +10,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bisector import resources
-from bisector.errors import UserError
-from bisector.model import Direction
+from bisector.config import Settings, kinds, options
+from bisector.config import file as configfile
+from bisector.config.kinds import Kind, Unfit
+from bisector.config.option_table import BY_KEY
+from bisector.config.options import Given
+from bisector.core import resources
+from bisector.core.errors import UserError
+from bisector.core.model import Direction
 from bisector.report.addresses import parse
-from bisector.settings import Settings, configfile, kinds, options
-from bisector.settings.kinds import Kind, Unfit
-from bisector.settings.option_table import BY_KEY
-from bisector.settings.options import Given
 
 _JOB_HEADER = re.compile(r"\s*\[\[\s*job\s*\]\]\s*(?:#.*)?")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?")

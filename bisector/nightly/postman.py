@@ -8,23 +8,22 @@ from email.utils import formatdate, make_msgid
 from pathlib import Path
 from typing import Protocol
 
-from bisector.errors import InfraError
+from bisector.core.errors import InfraError
+from bisector.mail import login, posting, smtp
+from bisector.mail.outbox import Mails
 from bisector.nightly.plan import Job, Send
-from bisector.post import login, smtp
-from bisector.publishing import posting
-from bisector.record.mails import Mails
-from bisector.record.rundir import RunDirectory
-from bisector.record.store import Store
 from bisector.report import letter
 from bisector.report.addresses import parse
 from bisector.report.document import Envelope
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
 
 
 class Postman(Protocol):
     """Writes or sends, as the job wants it; each method returns what became of it, for a person."""
 
     def report(self, job: Job, run: RunDirectory, store: Store) -> str:
-        """What a bisection found. Raises :class:`bisector.errors.BisectorError` when it could not be told."""
+        """What a bisection found. Raises :class:`bisector.core.errors.BisectorError` when it could not be told."""
         ...
 
     def notice(self, job: Job, subject: str, text: str) -> str:

@@ -8,19 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from bisector.model import Direction, State
+from bisector.core.model import Direction, State
 from bisector.nightly.plan import Wanted
-from bisector.record.nights import (
-    BisectionBegun,
-    Concluded,
-    Done,
-    Event,
-    Letter,
-    Measurement,
-    Role,
-    Tip,
-    Trouble,
-)
+from bisector.store.nights import BisectionBegun, Concluded, Done, Event, Letter, Measurement, Role, Tip, Trouble
 
 _TELLING = (State.FOUND, State.NARROWED)
 

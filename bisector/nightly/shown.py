@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bisector.analysis.changes import ALPHA
-from bisector.model import State
+from bisector.core import units
+from bisector.core.model import State
 from bisector.nightly.replay import Class, JobNight
 from bisector.nightly.trend import Point, Trend
-from bisector.record.nights import Measurement, Night
-from bisector.report import units
 from bisector.report.text import Line, Role, Span, cells, clean, left, right, shorten
+from bisector.store.nights import Measurement, Night
 
 SCHEMA = 1
 TEST = "circular binary segmentation on ranks; p from random orders"

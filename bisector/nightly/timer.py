@@ -7,11 +7,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from bisector import process
-from bisector.errors import InfraError, UserError
+from bisector.config import EMBEDDED
+from bisector.core.errors import InfraError, UserError
+from bisector.host import process
 from bisector.nightly.plan import Plan
 from bisector.nightly.trust import DIRECTORIES
-from bisector.settings import EMBEDDED
 
 NAME = "bisector-nightly"
 _KEPT = (*DIRECTORIES, "PATH")

@@ -5,21 +5,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bisector import preflight
 from bisector.analysis.classify import least_job_iops
 from bisector.analysis.settle import Measured
-from bisector.bisection import running
-from bisector.bisection.attempts import Attempts
-from bisector.bisection.measuring import Settled, settle
-from bisector.events import Listener
-from bisector.history.repository import Repository
-from bisector.model import Commit, Trial
+from bisector.bisect import session
+from bisector.bisect.measure import Settled, settle
+from bisector.bisect.retry import Attempts
+from bisector.config import Settings
+from bisector.core.events import Listener
+from bisector.core.model import Commit, Trial
+from bisector.doctor import checks
+from bisector.git.repository import Repository
 from bisector.nightly.plan import Job
-from bisector.record import inputs
-from bisector.record.artifacts import TRIALS, trial_number
-from bisector.record.nights import Fact, Figure, Measurement, Role
-from bisector.record.rows import InfraFaultRow
-from bisector.settings import Settings
+from bisector.store import inputs
+from bisector.store.artifacts import TRIALS, trial_number
+from bisector.store.nights import Fact, Figure, Measurement, Role
+from bisector.store.rows import InfraFaultRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +48,17 @@ class TipBench:
     job: Job
     directory: Path
     tell: Listener
-    equip: running.Equip
+    equip: session.Equip
 
     def measure(
         self, repository: Repository, wishes: Iterable[Wish], before: int, record: Callable[[Fact], None]
     ) -> None:
         """One measurement after the other, each recorded; ``before`` trials are on record already.
 
-        Raises :class:`bisector.errors.UserError` for a machine that lacks something, :class:`InfraError` for
+        Raises :class:`bisector.core.errors.UserError` for a machine that lacks something, :class:`InfraError` for
         trouble of ours that stays.
         """
-        preflight.check(self.job.measuring, self.directory)
+        checks.check(self.job.measuring, self.directory)
         settings = inputs.keep(self.job.measuring, self.directory)
         self._remove_unfinished(before)
         with self.equip(settings, self.directory, repository, self.tell) as equipment:

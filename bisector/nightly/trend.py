@@ -8,7 +8,7 @@ import numpy as np
 
 from bisector.analysis.changes import LevelChange, changes
 from bisector.nightly.replay import JobNight, Story, replay
-from bisector.record.nights import Event
+from bisector.store.nights import Event
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from bisector.errors import BisectorError, Interrupted
-from bisector.hostfiles import our_files
+from bisector.core.errors import BisectorError, Interrupted
+from bisector.host.files import our_files
 from bisector.nightly.budget import NightOver
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bisector import resources
-from bisector.errors import UserError
+from bisector.core import resources
+from bisector.core.errors import UserError
 from bisector.nightly.plan import Job, Plan
 
 # What of the environment goes into the unit, besides the search path.

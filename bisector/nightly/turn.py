@@ -9,39 +9,29 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bisector import process
 from bisector.analysis.classify import least_job_iops
 from bisector.analysis.settle import Measured
-from bisector.bisection import running, standing
-from bisector.bisection.judging import Judging
-from bisector.deadline import Deadline
-from bisector.errors import BisectorError, EndsDoNotReproduce, Interrupted, UserError
-from bisector.events import Listener, Note
-from bisector.history.fetching import Branch
-from bisector.history.ranges import Range, check_range
-from bisector.history.repository import Repository
-from bisector.hostfiles import our_files
-from bisector.model import Commit, State
+from bisector.analysis.verdicts import Judging
+from bisector.bisect import session
+from bisector.core.deadline import Deadline
+from bisector.core.errors import BisectorError, EndsDoNotReproduce, Interrupted, UserError
+from bisector.core.events import Listener, Note
+from bisector.core.model import Commit, State
+from bisector.git.fetch import Branch
+from bisector.git.ranges import Range, check_range
+from bisector.git.repository import Repository
+from bisector.host import process
+from bisector.host.files import our_files
 from bisector.nightly.budget import until
 from bisector.nightly.plan import Job, Rule
 from bisector.nightly.postman import Postman
 from bisector.nightly.replay import Change, Class, Story, replay
 from bisector.nightly.tips import TipBench, Wish
 from bisector.nightly.trouble import Failed, caught, fingerprint
-from bisector.record.nights import (
-    Begun,
-    BisectionBegun,
-    Concluded,
-    Done,
-    Fact,
-    Letter,
-    NightRecord,
-    Role,
-    Tip,
-    Trouble,
-)
-from bisector.record.rundir import RunDirectory, run_name, state_home
-from bisector.record.store import Store
+from bisector.status import from_record
+from bisector.store.nights import Begun, BisectionBegun, Concluded, Done, Fact, Letter, NightRecord, Role, Tip, Trouble
+from bisector.store.rundir import RunDirectory, run_name, state_home
+from bisector.store.store import Store
 
 _PATIENCE = 3  # nights in which a bisection may fail by our side before it is given up
 
@@ -54,7 +44,7 @@ class Means:
     postman: Postman
     tell: Listener
     home: Path
-    equip: running.Equip
+    equip: session.Equip
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +136,7 @@ class Turn:
             try:
                 with until(self.deadline), self._run(begun) as (run, store):
                     # Also where it ended and this night was killed before it knew: from all facts, the same end.
-                    running.go_on(run, store, self._tell, self.means.equip)
+                    session.go_on(run, store, self._tell, self.means.equip)
             except EndsDoNotReproduce:
                 self._conclude(begun)
                 raise
@@ -159,14 +149,14 @@ class Turn:
                 yield run, store
             return
         job = self.job
-        asked = running.Asked(job.repository, begun.old_sha, begun.new_sha, job.settings[begun.direction], job.paths)
-        with running.begun(asked, begun.run_dir) as both:
+        asked = session.Asked(job.repository, begun.old_sha, begun.new_sha, job.settings[begun.direction], job.paths)
+        with session.begun(asked, begun.run_dir) as both:
             yield both
 
     def _conclude(self, begun: BisectionBegun) -> None:
         run = RunDirectory.open(begun.run_dir)
         with Store.open(run.database, readonly=True) as store:
-            view = standing.view(run, store)
+            view = from_record.view(run, store)
             settled = Judging(self.job.measuring, store.trials()).settlement(begun.new_sha)
         iops = least_job_iops(settled.trial) if isinstance(settled, Measured) else None
         first = view.first_fixed.sha if view.first_fixed else ""
@@ -217,7 +207,7 @@ class Turn:
             message = f"given up after {_PATIENCE} nights: {error.message}"
             iops = last.least_iops if last else None
             self._add(Concluded(left.run_dir, State.FAILED, message, "", left.new_sha, iops))
-            hint = standing.resume_command(left.run_dir)
+            hint = from_record.resume_command(left.run_dir)
             self._notify(Failed("bisection", BisectorError(message, hint)), fingerprint(str(left.run_dir), message))
 
     def _notify(self, failed: Failed, about: str) -> None:

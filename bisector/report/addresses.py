@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from email.headerregistry import Address
 from email.utils import getaddresses
 
-from bisector.errors import UserError
+from bisector.core.errors import UserError
 from bisector.report.text import clean
 
 # An addr-spec of atoms: no quoted local parts, no comments, no address literals, nothing beyond ASCII.

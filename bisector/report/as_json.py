@@ -25,7 +25,7 @@ from dataclasses import asdict
 from bisector.report import baselines, compare
 from bisector.report.document import Comparison, Report, Row
 from bisector.report.sections import title
-from bisector.report.status import plain, to_json
+from bisector.status.view import plain, to_json
 
 SCHEMA = 1
 

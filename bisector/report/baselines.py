@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from bisector.figures import Run
-from bisector.model import Disk, Trial
-from bisector.report import units
+from bisector.core import units
+from bisector.core.figures import Run
+from bisector.core.model import Disk, Trial
 from bisector.report.table import figures
 
 

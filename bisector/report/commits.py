@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from bisector.analysis.classify import least_job_iops
 from bisector.analysis.levels import Level, levels
-from bisector.model import Kind, Verdict
+from bisector.core.model import Kind, Verdict
 from bisector.report.curves import Band, bands
 from bisector.report.document import Report, Row
 from bisector.report.text import clean
@@ -16,7 +16,7 @@ from bisector.report.text import clean
 _SIDES = (Verdict.OLD, Verdict.NEW)
 
 
-# Without a repository the dates are all there is (bisector.publishing.reporting).
+# Without a repository the dates are all there is (bisector.report.reporting).
 _ORDERS = {True: "in the order of history", False: "by date"}
 _CHANGED = {Kind.REVERTED: "new end without", Kind.PICKED: "old end with", Kind.COMMIT: ""}
 

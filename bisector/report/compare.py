@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from bisector.figures import JobFigures, Run
-from bisector.model import Direction, Trial
+from bisector.core.figures import JobFigures, Run
+from bisector.core.model import Direction, Trial
 from bisector.report.document import Comparison, Side
 
 METRIC = "fio.read_iops"

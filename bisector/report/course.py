@@ -8,10 +8,10 @@ import math
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from bisector.events import Event, IopsSample, Note, Planned, StageStarted, TrialJudged
-from bisector.figures import Run
-from bisector.model import Stage, Terms
-from bisector.report import units
+from bisector.core import units
+from bisector.core.events import Event, IopsSample, Note, Planned, StageStarted, TrialJudged
+from bisector.core.figures import Run
+from bisector.core.model import Stage, Terms
 from bisector.report.table import figures
 from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, cut, left, right, shorten
 

@@ -10,9 +10,9 @@ from itertools import chain
 
 import numpy as np
 
-from bisector.figures import Run
-from bisector.model import Disk, Trial
-from bisector.workload.series import Floats, Series, resample
+from bisector.core.figures import Run
+from bisector.core.model import Disk, Trial
+from bisector.workload.fio.series import Floats, Series, resample
 
 TOGETHER = 0
 # More points than that in one curve are no more to see, and too many to keep in a page.

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from bisector.model import Commit
+from bisector.core.model import Commit
 from bisector.report.curves import Curves
-from bisector.report.status import OptionChange
+from bisector.status.view import OptionChange
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ import os
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
-from bisector.events import Event
-from bisector.model import Terms
+from bisector.core.events import Event
+from bisector.core.model import Terms
 from bisector.report.plain import PlainLines, Quiet
 from bisector.report.progress import LiveProgress
-from bisector.report.status import BisectionView
+from bisector.status.view import BisectionView
 
 
 class Display(Protocol):

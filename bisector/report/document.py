@@ -1,6 +1,6 @@
 """The report of a bisection as one document of facts, whatever form it is read in.
 
-Made from the record by :mod:`bisector.publishing.reporting`; what is said of it, and in which order, is
+Made from the record by :mod:`bisector.report.reporting`; what is said of it, and in which order, is
 :mod:`bisector.report.sections`, and each format is a renderer of those sections.
 """
 
@@ -8,10 +8,10 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bisector.figures import Contention, Run
-from bisector.model import Commit, State, Trial, Verdict
-from bisector.report.status import BisectionView, TrialView
+from bisector.core.figures import Contention, Run
+from bisector.core.model import Commit, State, Trial, Verdict
 from bisector.report.text import clean
+from bisector.status.view import BisectionView, TrialView
 
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")  # SHA-1 or SHA-256
 

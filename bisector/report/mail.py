@@ -8,8 +8,9 @@ tables, listings and addresses are as wide as they are.
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from bisector.model import Direction, State
-from bisector.report import compare, units
+from bisector.core import units
+from bisector.core.model import Direction, State
+from bisector.report import compare
 from bisector.report.as_text import block_lines, fill, section_lines
 from bisector.report.blocks import Listing
 from bisector.report.document import Comparison, Envelope, Report

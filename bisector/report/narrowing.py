@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bisector.history.graph import Floats
-from bisector.history.posterior import Posterior
-from bisector.model import Verdict
+from bisector.core.model import Verdict
+from bisector.search.graph import Floats
+from bisector.search.posterior import Posterior
 
 # More columns are no more to see.
 _MOST_PARTS = 200

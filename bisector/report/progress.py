@@ -15,14 +15,14 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from bisector.events import Event, Note
-from bisector.model import Terms
+from bisector.core.events import Event, Note
+from bisector.core.model import Terms
 from bisector.report.course import Course, live_lines
-from bisector.report.status import BisectionView
 from bisector.report.stream import LastingStream, hangup_ignored
 from bisector.report.summary import footer_lines
 from bisector.report.table import report_lines
 from bisector.report.text import Line, Role, Span, clean
+from bisector.status.view import BisectionView
 
 REFRESHES_PER_SECOND = 2
 

@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from bisector.model import Commit, Direction, Kernel, Kind, State, Verdict
-from bisector.report import baselines, compare, units
+from bisector.core import units
+from bisector.core.model import Commit, Direction, Kernel, Kind, State, Verdict
+from bisector.report import baselines, compare
 from bisector.report.blocks import Block, Facts, Listing, Paragraph, Section
 from bisector.report.document import Basis, Host, Report
 from bisector.report.table import EARLY

@@ -4,11 +4,12 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from bisector.model import Commit, Kind, State, Verdict
-from bisector.report import baselines, units
-from bisector.report.status import BisectionView, LevelView
+from bisector.core import units
+from bisector.core.model import Commit, Kind, State, Verdict
+from bisector.report import baselines
 from bisector.report.table import EARLY
 from bisector.report.text import Line, Role, Span, cells, clean, left, shorten, wrapped
+from bisector.status.view import BisectionView, LevelView
 
 _LABEL_WIDTH = 13
 _LISTED = 8

@@ -8,11 +8,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bisector.figures import Run
-from bisector.model import Fault, Stage, Terms, Verdict
-from bisector.report import units
-from bisector.report.status import BisectionView, TrialView, ours_s
+from bisector.core import units
+from bisector.core.figures import Run
+from bisector.core.model import Fault, Stage, Terms, Verdict
 from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, clean, left, right, shorten, wrapped
+from bisector.status.view import BisectionView, TrialView, ours_s
 
 GAP = "  "
 TAIL_LINES = 6

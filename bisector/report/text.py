@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from bisector import printable
-from bisector.model import Verdict
-from bisector.printable import ELLIPSIS
+from bisector.core import printable
+from bisector.core.model import Verdict
+from bisector.core.printable import ELLIPSIS
 
 clean = printable.clean
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from bisector.model import Terms, Verdict
-from bisector.report import units
+from bisector.core import units
+from bisector.core.model import Terms, Verdict
 from bisector.report.blocks import Column, Table
 from bisector.report.document import Report, Row
 from bisector.report.table import figures, run_names, run_titles, said_by_others

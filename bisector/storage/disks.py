@@ -3,9 +3,9 @@
 import re
 from collections.abc import Sequence
 
-from bisector.errors import BisectorError, KernelFault, UserError
-from bisector.model import FaultKind, Stage
-from bisector.steps import FailedStep, Step
+from bisector.core.errors import BisectorError, KernelFault, UserError
+from bisector.core.guest_steps import FailedStep, Step
+from bisector.core.model import FaultKind, Stage
 
 # udev makes these links from the virtio serial number (udev: 60-persistent-storage.rules).
 SSD = "/dev/disk/by-id/virtio-ssd"

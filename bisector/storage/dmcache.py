@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from bisector.figures import CacheStatus
+from bisector.core.figures import CacheStatus
 
 _MODES = ("writeback", "writethrough", "passthrough")
 _NAMED = re.compile(r"(\S+) (\d+) (\d+)")

@@ -2,8 +2,8 @@
 
 import re
 
-from bisector.errors import UserError
-from bisector.steps import Step
+from bisector.core.errors import UserError
+from bisector.core.guest_steps import Step
 from bisector.storage.disks import kernel_fault, not_an_answer
 
 MOUNTPOINT = "/mnt"

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from bisector.errors import BisectorError, InfraError, KernelFault, UserError
-from bisector.figures import CacheStatus
-from bisector.model import FaultKind, Shell, Stage
-from bisector.settings import StorageSettings
-from bisector.steps import FailedStep, Step, run_steps
+from bisector.config import StorageSettings
+from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
+from bisector.core.figures import CacheStatus
+from bisector.core.guest_steps import FailedStep, Step, run_steps
+from bisector.core.model import FaultKind, Shell, Stage
 from bisector.storage import disks, dmcache, ext4
 
 _GROUP = "bisector"

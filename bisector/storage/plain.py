@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from bisector.figures import CacheStatus
-from bisector.model import Shell
-from bisector.settings import StorageSettings
-from bisector.steps import Step, run_steps
+from bisector.config import StorageSettings
+from bisector.core.figures import CacheStatus
+from bisector.core.guest_steps import Step, run_steps
+from bisector.core.model import Shell
 from bisector.storage import disks, ext4
 
 

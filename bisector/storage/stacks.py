@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
-from bisector.errors import UserError
-from bisector.figures import CacheStatus
-from bisector.model import Shell
-from bisector.settings import StorageSettings
+from bisector.config import StorageSettings
+from bisector.core.errors import UserError
+from bisector.core.figures import CacheStatus
+from bisector.core.model import Shell
 from bisector.storage import lvmcache, plain
 
 

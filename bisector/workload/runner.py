@@ -11,16 +11,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from bisector import process
 from bisector.analysis.early_stop import StopRule
-from bisector.deadline import Deadline
-from bisector.errors import BisectorError, InfraError, KernelFault, UserError
-from bisector.events import IopsSample
-from bisector.figures import CacheStatus, Contention, EarlyStop, JobFigures, Run
-from bisector.model import CommandResult, FaultKind, Shell, Stage
-from bisector.settings import WorkloadSettings, jobfile
-from bisector.steps import FailedStep, Step, run_steps
-from bisector.workload import fio, steering
+from bisector.config import WorkloadSettings, job_file
+from bisector.core.deadline import Deadline
+from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
+from bisector.core.events import IopsSample
+from bisector.core.figures import CacheStatus, Contention, EarlyStop, JobFigures, Run
+from bisector.core.guest_steps import FailedStep, Step, run_steps
+from bisector.core.model import CommandResult, FaultKind, Shell, Stage
+from bisector.host import process
+from bisector.workload.fio import output, steering
 
 _OUTPUTS = "/tmp/bisector"  # noqa: S108 -- the guest's, where nobody else is
 _JOB = "job.fio"
@@ -76,7 +76,7 @@ class _Watch:
     def hear(self, line: str) -> None:
         if line.startswith(_UPTIME):
             self._read_clock(line.removeprefix(_UPTIME))
-        elif (status := fio.parse_status_line(line)) is not None:
+        elif (status := output.parse_status_line(line)) is not None:
             self.sample(status.iops, status.done_share)
         elif self.steered is not None and not line.startswith("fio: "):
             self.steered.hear(line)
@@ -114,11 +114,11 @@ def check_job(settings: WorkloadSettings) -> None:
         text = settings.job.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"workload.job: {settings.job} cannot be read: {error}") from error
-    if (objection := jobfile.objection(text)) is not None:
+    if (objection := job_file.objection(text)) is not None:
         why, advice = objection
         raise UserError(f"workload.job: {settings.job}: {why}", advice)
-    variables = fio.environment(settings.file_bytes, settings.runtime_s, "/")
-    command = fio.parse_only_argv(os.fspath(settings.job))
+    variables = output.environment(settings.file_bytes, settings.runtime_s, "/")
+    command = output.parse_only_argv(os.fspath(settings.job))
     try:
         checked = process.run(command, deadline_s=_PARSE_DEADLINE_S, env=variables, check=False)
     except process.CommandMissing:
@@ -153,7 +153,7 @@ def run_once(
     logs.mkdir(parents=True, exist_ok=True)
     job = settings.job.read_text(encoding="utf-8")
     told = _told(settings, job)
-    stop = None if jobfile.has_ramp(job) else stop
+    stop = None if job_file.has_ramp(job) else stop
     _prepare(shell, job, deadline)
     cache_before = stack.cache_status(shell)
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -186,8 +186,8 @@ def run_once(
 def _told(settings: WorkloadSettings, job: str) -> int:
     """How many jobs fio is told to run."""
     try:
-        return jobfile.processes(job)
-    except jobfile.NumberUnread as error:
+        return job_file.processes(job)
+    except job_file.NumberUnread as error:
         raise UserError(f"workload.job: {settings.job}: {error}") from error
 
 
@@ -209,9 +209,9 @@ def _command(
     # fio leaves its last status line without a line end.
     uptime = f'read -r up rest < /proc/uptime; printf "\n{_UPTIME}%s\n" "$up" >&2'
     variables = _variables(settings, directory)
-    run = f"{variables} {shlex.join(fio.argv(_JOB, _JSON))} </dev/null >&2; status=$?"
+    run = f"{variables} {shlex.join(output.argv(_JOB, _JSON))} </dev/null >&2; status=$?"
     if stop is not None:
-        run = steering.command(variables, fio.steered_argv(_JOB, stop.batch_s), _JSON)
+        run = steering.command(variables, output.steered_argv(_JOB, stop.batch_s), _JSON)
     keeper, end = (_keeper(directory, f"{mountpoint}/.kept"), "kill $keeper; ") if keep_files else ("", "")
     made = f"mkdir -p {directory} && cd {_OUTPUTS} || exit"
     return f"{made}; {keeper}{uptime}; {run}; {uptime}; {end}ls -1; exit $status"
@@ -225,7 +225,7 @@ def _keeper(directory: str, kept: str) -> str:
 
 
 def _variables(settings: WorkloadSettings, directory: str) -> str:
-    values = fio.environment(settings.file_bytes, settings.runtime_s, directory)
+    values = output.environment(settings.file_bytes, settings.runtime_s, directory)
     return " ".join(f"{name}={shlex.quote(value)}" for name, value in values.items())
 
 
@@ -238,12 +238,12 @@ def _jobs(
     # fio makes the file before it reads the job file: none or an empty one says the same.
     text = (logs / _JSON).read_text(encoding="utf-8", errors="replace") if _JSON in left else ""
     if watch.steered is not None:
-        text = fio.last_document(text)
+        text = output.last_document(text)
         (logs / _JSON).write_text(text, encoding="utf-8")
-    well = (0, fio.INTERRUPTED) if watch.early_stop else (0,)
+    well = (0, output.INTERRUPTED) if watch.early_stop else (0,)
     try:
-        jobs = fio.parse_json(text)
-    except fio.OutputUnreadable as error:
+        jobs = output.parse_json(text)
+    except output.OutputUnreadable as error:
         if finished.exit_status not in well:
             raise _not_finished(shell, finished, watch, settings) from error
         raise _unreadable(shell, error) from error
@@ -307,9 +307,9 @@ def _not_finished(shell: Shell, finished: CommandResult, watch: _Watch, settings
     def job_error(failed: FailedStep) -> BisectorError:
         return _job_error(settings.job, failed.stderr)
 
-    check = f"cd {_OUTPUTS} && {_variables(settings, '/')} {shlex.join(fio.parse_only_argv(_JOB))}"
+    check = f"cd {_OUTPUTS} && {_variables(settings, '/')} {shlex.join(output.parse_only_argv(_JOB))}"
     run_steps(shell, (Step("command -v fio", _fio_missing), Step(check, job_error)), _PARSE_DEADLINE_S)
-    if any(fio.lacks_engine(line) for line in watch.tail):
+    if any(output.lacks_engine(line) for line in watch.tail):
         return _job_error(settings.job, "\n".join(watch.tail))
     return _failed(finished, watch)
 
@@ -319,12 +319,12 @@ def _failed(finished: CommandResult, watch: _Watch) -> BisectorError:
     return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tuple(watch.tail))
 
 
-def _unreadable(shell: Shell, error: fio.OutputUnreadable) -> BisectorError:
+def _unreadable(shell: Shell, error: output.OutputUnreadable) -> BisectorError:
     """Fio ended well and its output is cut off: a full disk in the guest, or a fault of ours.
 
     What is complete and cannot be was told by the guest, whose clock and counters are its kernel's.
     """
-    if isinstance(error, fio.FigureImpossible):
+    if isinstance(error, output.FigureImpossible):
         return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, str(error))
     free = shell.run(f"stat -f -c %a {_OUTPUTS}")
     if free.stdout.strip() == "0":
@@ -333,7 +333,7 @@ def _unreadable(shell: Shell, error: fio.OutputUnreadable) -> BisectorError:
 
 
 def _job_error(job: Path, stderr: str) -> UserError:
-    return UserError(f"workload.job: {job}: {fio.complaint(stderr)}", f"check it with: fio --parse-only {job}")
+    return UserError(f"workload.job: {job}: {output.complaint(stderr)}", f"check it with: fio --parse-only {job}")
 
 
 def _fio_missing(failed: FailedStep) -> BisectorError:  # the step's output says nothing

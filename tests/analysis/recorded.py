@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from bisector.figures import CacheStatus, Contention, JobFigures, Run
-from bisector.model import Commit, Fault, Stage, Timings, Trial
-from bisector.workload.fiotext import parse_text
+from bisector.core.figures import CacheStatus, Contention, JobFigures, Run
+from bisector.core.model import Commit, Fault, Stage, Timings, Trial
+from bisector.workload.fio.text import parse_text
 
 RECORDED = Path(__file__).parent.parent / "data" / "recorded-runs"
 QUIET = Contention(other_busy_cores=0.05, steal_share=0.0, psi_some_share=0.0)

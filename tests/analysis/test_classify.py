@@ -4,9 +4,9 @@ from dataclasses import replace
 import pytest
 
 from bisector.analysis.classify import classify, least_job_iops
-from bisector.errors import InfraError, UserError
-from bisector.figures import EarlyStop, StopReason
-from bisector.model import Direction, Verdict
+from bisector.core.errors import InfraError, UserError
+from bisector.core.figures import EarlyStop, StopReason
+from bisector.core.model import Direction, Verdict
 from tests.analysis.recorded import job, run, trial
 
 UP, DOWN = Direction.IMPROVEMENT, Direction.REGRESSION

@@ -18,8 +18,8 @@ from bisector.analysis.early_stop import (
     holds,
     reached_s,
 )
-from bisector.figures import EarlyStop, StopReason
-from bisector.workload.series import parse_iops_log, resample
+from bisector.core.figures import EarlyStop, StopReason
+from bisector.workload.fio.series import parse_iops_log, resample
 
 DATA = Path(__file__).parent.parent / "data" / "fio"
 

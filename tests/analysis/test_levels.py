@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bisector.analysis.classify import least_job_iops
 from bisector.analysis.levels import Level, levels, line_between, other_gaps
-from bisector.model import Direction, Verdict
+from bisector.core.model import Direction, Verdict
 from tests.analysis.test_recorded_bisect import VERDICTS, measured
 
 RECORDED = {kernel: [least_job_iops(measured(order, kernel))] for order, kernel, _ in VERDICTS}

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from bisector.analysis.quality import Limits, weaknesses
-from bisector.figures import EarlyStop, Latency, LatencyKind, Run, StopReason
-from bisector.model import Fault, FaultKind, Origin, Stage, Timings, Trial
+from bisector.core.figures import EarlyStop, Latency, LatencyKind, Run, StopReason
+from bisector.core.model import Fault, FaultKind, Origin, Stage, Timings, Trial
 from tests.analysis.recorded import FULL, QUIET, job, run, trial
 
 LIMITS = Limits(max_other_cores=0.5, max_steal_share=0.05, asked_runtime_s=40)

@@ -7,7 +7,7 @@ import pytest
 from bisector.analysis.classify import classify, least_job_iops
 from bisector.analysis.quality import Limits, weaknesses
 from bisector.analysis.threshold import Ends, from_readings
-from bisector.model import Direction, Terms, Trial
+from bisector.core.model import Direction, Terms, Trial
 from tests.analysis.recorded import RECORDED, fio_2_run, trial
 
 SET = RECORDED / "lvmcache-bisect-2017"

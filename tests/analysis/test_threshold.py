@@ -3,8 +3,8 @@ from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
 from bisector.analysis.threshold import Ends, from_readings, given
-from bisector.errors import EndsDoNotReproduce
-from bisector.model import Direction, Terms, Verdict
+from bisector.core.errors import EndsDoNotReproduce
+from bisector.core.model import Direction, Terms, Verdict
 
 UP, DOWN = Direction.IMPROVEMENT, Direction.REGRESSION
 

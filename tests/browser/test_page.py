@@ -20,7 +20,7 @@ from bisector.report.curves import curves
 from bisector.report.details import Detail
 from bisector.report.document import Report
 from bisector.report.drawing import Picture, draw
-from bisector.report.status import OptionChange
+from bisector.status.view import OptionChange
 from tests.report import documents, examples
 from tests.report.curve_examples import both_sides
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bisector.errors import UserError
+from bisector.core.errors import UserError
 
 EDITS = Path(__file__).parent / "edits" / "commits.toml"
 

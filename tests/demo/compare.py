@@ -10,14 +10,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from bisector.history.graph import RangeGraph
-from bisector.history.graphsource import graph_of_range
-from bisector.history.likelihood import Kernel, Reading
-from bisector.history.midpoint import Midpoint, next_commit
-from bisector.history.posterior import Facts
-from bisector.history.ranges import Range
-from bisector.history.repository import Repository
-from bisector.model import Verdict
+from bisector.core.model import Verdict
+from bisector.git.graph_source import graph_of_range
+from bisector.git.ranges import Range
+from bisector.git.repository import Repository
+from bisector.search.graph import RangeGraph
+from bisector.search.likelihood import Kernel, Reading
+from bisector.search.posterior import Facts
+from bisector.search.simulate.midpoint import Midpoint, next_commit
 from tests.demo.history import History, MadeCommit
 
 _ENDS = 2

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from bisector.errors import BisectorError, InfraError, UserError
+from bisector.core.errors import BisectorError, InfraError, UserError
 from tests.demo import commits
 from tests.demo.commits import EDITS, Step, digest, load_entries, plan, touched_paths
 

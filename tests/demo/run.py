@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bisector.errors import BisectorError, UserError
-from bisector.record.database import DATABASE
-from bisector.record.rundir import state_home
-from bisector.resources import cache_home
+from bisector.core.errors import BisectorError, UserError
+from bisector.core.resources import cache_home
+from bisector.store.database import DATABASE
+from bisector.store.rundir import state_home
 from tests.demo import compare, history
 from tests.demo.history import NEW_TAG, OLD_TAG, History
 

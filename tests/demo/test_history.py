@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.errors import InfraError, UserError
+from bisector.core.errors import InfraError, UserError
 from tests.demo import history
 from tests.demo.commits import EDITS, Edit, load_entries, plan, touched_paths
 from tests.demo.history import History, make

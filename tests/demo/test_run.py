@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bisector.errors import UserError
-from bisector.history.graph import RangeGraph
+from bisector.core.errors import UserError
+from bisector.search.graph import RangeGraph
 from tests.demo import compare
 from tests.demo.history import History, MadeCommit
 from tests.demo.run import newest_tarball, verdict

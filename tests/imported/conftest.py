@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from bisector.bisection import standing
 from bisector.cli import main
-from bisector.record.rundir import RunDirectory
-from bisector.record.store import Store
-from bisector.report.status import BisectionView
+from bisector.status import from_record
+from bisector.status.view import BisectionView
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
 from tests.analysis.recorded import RECORDED
 
 DATA = RECORDED.parent
@@ -54,7 +54,7 @@ class Desk:
     @property
     def view(self) -> BisectionView:
         with Store.open(self.run / "record.sqlite", readonly=True) as store:
-            return standing.view(RunDirectory(self.run), store)
+            return from_record.view(RunDirectory(self.run), store)
 
 
 @pytest.fixture

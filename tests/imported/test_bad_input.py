@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bisector.errors import UserError
+from bisector.core.errors import UserError
+from bisector.core.model import State, Terms, Verdict
 from bisector.imported import sheet
-from bisector.model import State, Terms, Verdict
-from bisector.record.rundir import RunDirectory
-from bisector.record.store import Store
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
 from tests.analysis.recorded import RECORDED
-from tests.history import histories
+from tests.git import histories
 from tests.imported.conftest import Desk
-from tests.record import examples
+from tests.store import examples
 
 SET = RECORDED / "lvmcache-bisect-2017"
 FIO = RECORDED.parent / "fio"
@@ -271,7 +271,7 @@ KILLED_AT_EACH_WRITE = """
 import os, shutil, signal, sys
 from pathlib import Path
 from bisector.cli import main
-from bisector.record.store import Store
+from bisector.store.store import Store
 
 run = Path(sys.argv[-1])
 EVENTS = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "sqlite3.connect"}

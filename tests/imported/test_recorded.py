@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from bisector.cli import main
-from bisector.model import Disk, State, Verdict
+from bisector.core.model import Disk, State, Verdict
 from tests.analysis.recorded import RECORDED
-from tests.history import histories
-from tests.history.histories import Node
+from tests.git import histories
+from tests.git.histories import Node
 from tests.imported.conftest import Desk
 
 SET = "lvmcache-bisect-2017"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector import process
+from bisector.host import process
 from bisector.kernel import toolchain
 
 WRAPPER = Path(toolchain.__file__).with_name("behind-ccache.sh")

@@ -14,9 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from bisector import builduser, process, resources
-from bisector.deadline import Deadline
-from bisector.errors import InfraError, KernelFault, UserError
+from bisector.config import KernelSettings
+from bisector.core import resources
+from bisector.core.deadline import Deadline
+from bisector.core.errors import InfraError, KernelFault, UserError
+from bisector.core.model import Compiler, FaultKind, Kernel, Stage
+from bisector.host import build_user, process
 from bisector.kernel import ccache, kconfig, make, toolchain
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import Moment
@@ -24,8 +27,6 @@ from bisector.kernel.cache import KernelCache
 from bisector.kernel.make import BuildPlaces
 from bisector.kernel.quirk_table import QUIRKS
 from bisector.kernel.quirks import Edit, Evidence, Quirk
-from bisector.model import Compiler, FaultKind, Kernel, Stage
-from bisector.settings import KernelSettings
 from tests.hostile import EVERYTHING, Prey, prey
 from tests.kernel.fake_tree import FRAGMENT, copy_to, edit, iops_of, set_iops, spoil
 
@@ -738,7 +739,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="make runs as whoever sta
 @as_root
 def test_roots_build_directory_goes_on_whoever_ran_the_make_before(bench: Bench) -> None:
     """A directory of a version that ran make as root, of one without a sandbox, and of one for another user."""
-    user, build = builduser.build_user(), bench.path / "build"
+    user, build = build_user.build_user(), bench.path / "build"
     assert user is not None
     owners = []
     for number, sandboxed in enumerate((False, True, True, False, True)):

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bisector.errors import InfraError, KernelFault
+from bisector.core.errors import InfraError, KernelFault
+from bisector.core.model import FaultKind, Stage
 from bisector.kernel import builddir
 from bisector.kernel.builddir import Moment, building, make_fit
 from bisector.kernel.make import BUILD_LOG, BuildPlaces
-from bisector.model import FaultKind, Stage
 
 MARKER, FINISHED = ".bisector-building", ".bisector-finished"
 HOUR_NS = 3600 * 10**9

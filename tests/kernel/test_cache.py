@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bisector.errors import InfraError
+from bisector.core.errors import InfraError
+from bisector.core.model import Fault, FaultKind, Kernel, Stage
 from bisector.kernel import entries
 from bisector.kernel.cache import KernelCache
 from bisector.kernel.entries import BuildFailure
-from bisector.model import Fault, FaultKind, Kernel, Stage
 
 LONG_AGO_S = 3 * 24 * 3600
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from bisector.core.model import Kernel
 from bisector.kernel import entries
 from bisector.kernel.cache import KernelCache
 from bisector.kernel.sources import Sources
-from bisector.model import Kernel
 from tests.kernel.test_cache import LONG_AGO_S, age, kernel
 
 READ = Sources(frozenset(("init/main.c", "fs/dcache.c")))

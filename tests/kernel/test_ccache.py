@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bisector import process
-from bisector.errors import InfraError
+from bisector.core.errors import InfraError
+from bisector.host import process
 from bisector.kernel import ccache
 
 ODD = "compiler_check = none\nsloppiness = include_file_mtime\nignore_options = -D*\nprefix_command = env\n"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bisector.errors import InfraError
-from bisector.history.repository import Repository
-from bisector.history.worktrees import SourceTree
+from bisector.core.errors import InfraError
+from bisector.git.repository import Repository
+from bisector.git.worktrees import SourceTree
 from bisector.kernel import edits
 from bisector.kernel.quirks import Edit
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bisector import process
-from bisector.errors import InfraError
+from bisector.core.errors import InfraError
+from bisector.host import process
 from bisector.kernel import elf
 
 # Stands for init/version.c, a driver that quotes the release without a name of its own, and what follows them.

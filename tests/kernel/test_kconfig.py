@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from bisector import resources
-from bisector.errors import UserError
+from bisector.core import resources
+from bisector.core.errors import UserError
 from bisector.kernel import kconfig
 
 OWN = sorted(resources.kconfigs().glob("*.config"))

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bisector import process
-from bisector.errors import InfraError
+from bisector.core.errors import InfraError
+from bisector.core.model import Kernel
+from bisector.host import process
 from bisector.kernel import modules, toolchain
-from bisector.model import Kernel
 from tests.kernel.fake_tree import FRAGMENT, edit, set_iops
 from tests.kernel.test_build import Bench
 

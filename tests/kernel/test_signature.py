@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bisector import process
-from bisector.errors import InfraError
+from bisector.core.errors import InfraError
+from bisector.host import process
 from bisector.kernel import signature
 from tests.kernel.test_elf import RC1, compiled, linked
 

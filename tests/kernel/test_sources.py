@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from bisector.core.model import Change
 from bisector.kernel import depfiles, sources
 from bisector.kernel.sources import Sources
-from bisector.model import Change
 
 RECORDED = Path(__file__).parent / "recorded/linux-6.1"
 READ = Sources(

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bisector.errors import UserError
+from bisector.core.errors import UserError
+from bisector.core.model import Compiler
+from bisector.host.packages import install
 from bisector.kernel import toolchain
-from bisector.model import Compiler
-from bisector.packages import install
 
 WRAPPER = Path(toolchain.__file__).with_name("behind-ccache.sh")
 

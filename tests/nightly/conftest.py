@@ -10,24 +10,24 @@ from pathlib import Path
 import pytest
 from tenacity import wait_none
 
-from bisector import preflight
-from bisector.bisection import running
-from bisector.errors import InfraError
-from bisector.events import Event as Told
-from bisector.events import Listener, Note
-from bisector.history import fetching
-from bisector.history.repository import Repository
+from bisector.bisect import session
+from bisector.config import Settings
+from bisector.core.errors import InfraError
+from bisector.core.events import Event as Told
+from bisector.core.events import Listener, Note
+from bisector.doctor import checks
+from bisector.git import fetch
+from bisector.git.repository import Repository
 from bisector.nightly import night, plan
 from bisector.nightly.plan import Job
 from bisector.nightly.replay import Story, replay
 from bisector.nightly.turn import Means
-from bisector.record.nights import HISTORY, Ending, Event, Fact, NightRecord, nights_home
-from bisector.record.rundir import RunDirectory
-from bisector.record.store import Store
-from bisector.settings import Settings
+from bisector.store.nights import HISTORY, Ending, Event, Fact, NightRecord, nights_home
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
 from tests import fakes
-from tests.history import histories
-from tests.history.conftest import unconfigured as unconfigured  # noqa: PLC0414 - a fixture of this room, too
+from tests.git import histories
+from tests.git.conftest import unconfigured as unconfigured  # noqa: PLC0414 - a fixture of this room, too
 
 LENGTH = 12  # commits c0 to c11
 
@@ -153,10 +153,10 @@ class World:
     @contextmanager
     def equip(
         self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener
-    ) -> Iterator[running.Equipment]:
+    ) -> Iterator[session.Equipment]:
         job = repository.top.name
         self.engines[job].culprit = self.slow_from.get(job, "")
-        yield running.Equipment(self.engines[job], fakes.FakeKin(repository), fakes.AT_ONCE)
+        yield session.Equipment(self.engines[job], fakes.FakeKin(repository), fakes.AT_ONCE)
 
     def events(self) -> tuple[Event, ...]:
         with NightRecord.open(nights_home() / HISTORY, readonly=True) as record:
@@ -175,8 +175,8 @@ class World:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(preflight, "check", lambda *_: None)
-    monkeypatch.setattr(fetching, "_BETWEEN_ATTEMPTS", wait_none())
+    monkeypatch.setattr(checks, "check", lambda *_: None)
+    monkeypatch.setattr(fetch, "_BETWEEN_ATTEMPTS", wait_none())
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
 

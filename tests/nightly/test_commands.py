@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from bisector.bisection import running
+from bisector.bisect import session
 from bisector.cli import main
 from bisector.nightly import timer
-from bisector.record.nights import HISTORY, Concluded, nights_home
+from bisector.store.nights import HISTORY, Concluded, nights_home
 from tests import fakes
 from tests.nightly.conftest import World
 
 
 @pytest.fixture
 def console(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> "Console":
-    monkeypatch.setattr(running, "here", world.equip)
+    monkeypatch.setattr(session, "here", world.equip)
     return Console(world, capsys)
 
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from bisector.deadline import Deadline
-from bisector.errors import InfraError, Interrupted
-from bisector.history.door import Answer, Door
-from bisector.model import State, Trial
+from bisector.core.deadline import Deadline
+from bisector.core.errors import InfraError, Interrupted
+from bisector.core.model import State, Trial
+from bisector.git.command import Answer, Door
 from bisector.nightly import night
 from bisector.nightly.budget import NightOver, until
 from bisector.nightly.replay import Class
-from bisector.record.nights import (
+from bisector.store.nights import (
     HISTORY,
     Begun,
     BisectionBegun,
@@ -31,9 +31,9 @@ from bisector.record.nights import (
     Tip,
     nights_home,
 )
-from bisector.trial import TrialRequest
+from bisector.trial.runner import TrialRequest
 from tests import fakes
-from tests.history import histories
+from tests.git import histories
 from tests.nightly.conftest import Make, World
 
 _KILLED = "bisector nightly: the last night ended without a word"
@@ -289,7 +289,7 @@ def test_bisection_that_fails_each_night_is_given_up(world: World, monkeypatch: 
     def fails(*_: object) -> None:
         raise InfraError("no room on the disk")
 
-    monkeypatch.setattr("bisector.bisection.running.go_on", fails)
+    monkeypatch.setattr("bisector.bisect.session.go_on", fails)
     for _ in range(3):
         world.night()
     assert world.story().open is None
@@ -353,7 +353,7 @@ def test_bisection_that_takes_all_hours_and_fails_takes_no_other_jobs_night(
         hours_gone = True
         fails()
 
-    monkeypatch.setattr("bisector.bisection.running.go_on", fails_at_the_end)
+    monkeypatch.setattr("bisector.bisect.session.go_on", fails_at_the_end)
     monkeypatch.setattr(Deadline, "elapsed_s", property(lambda self: self.seconds if hours_gone else 0.0))
     for tip, reached in (("c3", []), ("c4", ["c4"]), ("c5", ["c4", "c5"])):
         hours_gone = False
@@ -399,7 +399,7 @@ def test_report_that_fails_is_tried_the_next_night(world: World) -> None:
 
 
 def test_two_nights_never_overlap(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bisector.record.lock._WAIT_S", 0.05)
+    monkeypatch.setattr("bisector.host.lock._WAIT_S", 0.05)
     with night.only_one(nights_home()), pytest.raises(InfraError, match=r"another night is under way: process \d+"):
         world.night()
 
@@ -579,7 +579,7 @@ def test_killed_before_a_run_has_its_record(world: World, monkeypatch: pytest.Mo
         raise fakes.Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("bisector.bisection.running.Store.create", killed)
+        patch.setattr("bisector.bisect.session.Store.create", killed)
         with pytest.raises(fakes.Killed):
             world.night()
     world.night()

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bisector.model import Direction, State
+from bisector.core.model import Direction, State
 from bisector.nightly.picture import nights_plot
 from bisector.nightly.trend import trends
-from bisector.record.nights import Begun, BisectionBegun, Concluded, Done, Event, Fact, Measurement, Night, Tip, Trouble
 from bisector.report.nights import Change, Mark, Panel, Seen, Stretch
+from bisector.store.nights import Begun, BisectionBegun, Concluded, Done, Event, Fact, Measurement, Night, Tip, Trouble
 from tests.nightly.test_trend import night, series
 
 RUN = Path("/runs/1")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bisector.errors import UserError
-from bisector.model import Direction
+from bisector.core.errors import UserError
+from bisector.core.model import Direction
 from bisector.nightly import plan
 from bisector.nightly.plan import Rule, Send, Wanted
 

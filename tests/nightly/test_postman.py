@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from tenacity import wait_none
 
-from bisector.errors import InfraError
+from bisector.core.errors import InfraError
+from bisector.mail import posting
 from bisector.nightly import plan
 from bisector.nightly.plan import Job
 from bisector.nightly.postman import ByMail
-from bisector.publishing import posting
-from bisector.record.store import Store
-from tests.post import servers
-from tests.post.servers import serving
+from bisector.store.store import Store
+from tests.mail import servers
+from tests.mail.servers import serving
 from tests.recorded_run import RecordedRun, found
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bisector import process
-from bisector.errors import UserError
+from bisector.core.errors import UserError
+from bisector.host import process
 from bisector.nightly import plan, timer
 from bisector.nightly.timer import Timer
 

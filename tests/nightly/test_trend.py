@@ -8,8 +8,8 @@ import numpy as np
 
 from bisector.nightly.shown import history_json, trend_lines
 from bisector.nightly.trend import Trend, trends
-from bisector.record.nights import Begun, Done, Event, Fact, Figure, Measurement, Night, Role, Tip
 from bisector.report.text import as_text, cells
+from bisector.store.nights import Begun, Done, Event, Fact, Figure, Measurement, Night, Role, Tip
 
 
 def night(n: int, iops: float, conditions: str = "a", host: str = "box") -> tuple[Event, ...]:

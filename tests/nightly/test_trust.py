@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bisector import resources
 from bisector.cli import main
-from bisector.errors import UserError
+from bisector.core import resources
+from bisector.core.errors import UserError
 from bisector.nightly import plan, timer, trust
 from bisector.nightly.trust import check_for_root
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bisector.figures import EarlyStop, StopReason
+from bisector.core.figures import EarlyStop, StopReason
 from bisector.report.curves import Logged, Measured
-from bisector.workload.series import Series, parse_iops_log
+from bisector.workload.fio.series import Series, parse_iops_log
 from tests import examples
 
 LOGS = Path(__file__).parent.parent / "data" / "fio"

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.figures import Contention
-from bisector.model import Commit, Disk, Verdict
+from bisector.core.figures import Contention
+from bisector.core.model import Commit, Disk, Verdict
 from bisector.report.document import Asked, Envelope, Host, Origin, Report, Row, Workload
 from bisector.report.formats import RENDERERS, Format
-from bisector.report.status import BisectionView, TrialView
+from bisector.status.view import BisectionView, TrialView
 from tests.analysis.recorded import RECORDED, fio_2_run
 from tests.examples import baseline
 from tests.examples import trial as made_trial

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from bisector.events import Event, IopsSample, Note, Planned, StageStarted, TrialJudged
-from bisector.model import (
+from bisector.core.events import Event, IopsSample, Note, Planned, StageStarted, TrialJudged
+from bisector.core.model import (
     Commit,
     Control,
     Direction,
@@ -17,7 +17,7 @@ from bisector.model import (
     Timings,
     Verdict,
 )
-from bisector.report.status import (
+from bisector.status.view import (
     BeliefView,
     BisectionView,
     ConfigChanges,

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from bisector.analysis.levels import Level
-from bisector.model import Kind, Verdict
+from bisector.core.model import Kind, Verdict
 from bisector.report.commits import How, Mark, commits
 from bisector.report.curves import Band
 from bisector.report.document import Report, Row
-from bisector.report.status import TrialView
+from bisector.status.view import TrialView
 from tests import examples as records
 from tests.report import documents, examples
 from tests.report.curve_examples import STOP

@@ -3,12 +3,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bisector.events import IopsSample, Note, Planned, StageStarted
-from bisector.model import Stage, Terms
+from bisector.core.events import IopsSample, Note, Planned, StageStarted
+from bisector.core.model import Stage, Terms
 from bisector.report.course import Course, expectation, live_lines, plan_text
 from bisector.report.text import as_text, cells, line_text
-
-from . import examples
+from tests.report import examples
 
 WALL = datetime(2026, 3, 1, 14, 0, tzinfo=UTC)
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bisector.model import Disk
+from bisector.core.model import Disk
 from bisector.report.curves import TOGETHER, Band, Curves, Logged, Measured, Stop, curves, smooth
-from bisector.workload.series import Series
+from bisector.workload.fio.series import Series
 from tests import examples
 from tests.examples import baseline
 from tests.report import curve_examples

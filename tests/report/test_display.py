@@ -14,16 +14,15 @@ from typing import TextIO
 import pytest
 from rich.console import Console
 
-from bisector import process
-from bisector.events import Event, Note
-from bisector.model import Terms
+from bisector.core.events import Event, Note
+from bisector.core.model import Terms
+from bisector.host import process
 from bisector.report.display import Display, display_for
 from bisector.report.plain import PlainLines, Quiet
 from bisector.report.progress import LiveProgress, painted, print_report
 from bisector.report.stream import LastingStream, hangup_ignored
 from bisector.report.text import Span
-
-from . import examples
+from tests.report import examples
 
 Maker = Callable[[TextIO], Display]
 FACES: dict[str, Maker] = {
@@ -163,8 +162,8 @@ def test_exit_status_survives_a_broken_pipe(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import os, sys\n"
-        "from bisector.events import Note\n"
-        "from bisector.model import Terms\n"
+        "from bisector.core.events import Note\n"
+        "from bisector.core.model import Terms\n"
         "from bisector.report.plain import PlainLines\n"
         "read, write = os.pipe()\n"
         "os.close(read)\n"

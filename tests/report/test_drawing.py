@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from bisector import resources
-from bisector.model import Disk, Verdict
+from bisector.core import resources
+from bisector.core.model import Disk, Verdict
 from bisector.report import commits, curves, drawing, drawn_nights, strokes
 from bisector.report.commits import Commits
 from bisector.report.curves import Curves, Measured

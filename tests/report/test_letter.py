@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bisector.errors import UserError
-from bisector.model import Verdict
+from bisector.core.errors import UserError
+from bisector.core.model import Verdict
 from bisector.report import as_text, letter, mail
 from bisector.report.addresses import header, parse, usable
 from bisector.report.blocks import Facts, Paragraph

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bisector.history.posterior import Posterior
-from bisector.model import Verdict
-from bisector.publishing import reporting
-from bisector.publishing.replaying import narrowed
-from bisector.record.store import Store
+from bisector.core.model import Verdict
+from bisector.report import reporting
 from bisector.report.narrowing import After, Belief, narrowing
+from bisector.report.replaying import narrowed
+from bisector.search.posterior import Posterior
+from bisector.store.store import Store
 from tests import recorded_run
-from tests.history import histories
+from tests.git import histories
 from tests.recorded_run import FAST, SLOW, RecordedRun
 
 WORDS = ((Verdict.OLD, "broken"), (Verdict.NEW, "fixed"))

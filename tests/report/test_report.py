@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.figures import EarlyStop, StopReason
-from bisector.model import Direction, State, Verdict
+from bisector.core.figures import EarlyStop, StopReason
+from bisector.core.model import Direction, State, Verdict
 from bisector.report import as_markdown, as_text, compare
 from bisector.report.blocks import Column, Listing, Table
 from bisector.report.compare import Metric, change, metric_line
 from bisector.report.document import Basis, span
 from bisector.report.formats import RENDERERS, Format
 from bisector.report.sections import sections, terms_sentence
-from bisector.report.status import TrialView
+from bisector.status.view import TrialView
 from tests.report import documents, examples
 
 

@@ -2,15 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.figures import Run
-from bisector.model import Commit, Kind, Relevance, State, Terms, Verdict
-from bisector.report.status import BisectionView, ConfigChanges, OptionChange, TrialView, trial_to_json
+from bisector.core.figures import Run
+from bisector.core.model import Commit, Kind, Relevance, State, Terms, Verdict
 from bisector.report.summary import answer_lines, footer_lines
 from bisector.report.table import Figures, figures, report_lines, rows, run_names, time_lines, verdict_lines
 from bisector.report.text import Line, as_text, cells, line_text
+from bisector.status.view import BisectionView, ConfigChanges, OptionChange, TrialView, trial_to_json
 from tests import examples as records
-
-from . import examples
+from tests.report import examples
 
 FOUND_80 = """\
  n  commit        date        verdict  IOPS empty min/max  IOPS full min/max

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bisector.model import Verdict
+from bisector.core.model import Verdict
 from bisector.report.text import VERDICT_ROLES, Role, Span, as_text, cells, clean, cut, left, right, shorten, wrapped
 
 

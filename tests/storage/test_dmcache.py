@@ -2,7 +2,7 @@
 
 import pytest
 
-from bisector.figures import CacheStatus
+from bisector.core.figures import CacheStatus
 from bisector.storage.dmcache import (
     CacheDevices,
     CacheUnusable,

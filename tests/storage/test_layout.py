@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bisector.errors import InfraError, KernelFault, UserError
-from bisector.model import FaultKind, Stage
-from bisector.settings import STACKS as TRAITS
-from bisector.settings import CacheMode, DiskSettings, StorageSettings
+from bisector.config import STACKS as TRAITS
+from bisector.config import CacheMode, DiskSettings, StorageSettings
+from bisector.core.errors import InfraError, KernelFault, UserError
+from bisector.core.model import FaultKind, Stage
 from bisector.storage.stacks import STACKS, layout
 from tests.guestshell import Answer, FakeShell
 from tests.loopdevice import command

@@ -1,140 +1,95 @@
-"""Disks under test that are not files of ours: block devices, partitions, logical volumes, libvirt's volumes."""
+"""Disks that are files: new for each trial, gone after it, found when its process was killed."""
 
-import random
-import re
-from collections.abc import Iterator
-from contextlib import ExitStack
+import dataclasses
+import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from bisector.machine.label import LABEL_AT, LABEL_BYTES, Label
-from tests import libvirtd
-from tests.demo.history import History
-from tests.loopdevice import command, loop_device, partitions
-from tests.vm.conftest import SHORT, Tool
+from bisector.config import DiskSettings, options
+from bisector.core.errors import InfraError, UserError
+from bisector.vm.definition import BlockSizes
+from bisector.vm.disks import attached, block_sizes, leftovers
+from bisector.vm.test_disk import ExistingDisk
 
-pytestmark = pytest.mark.vm
-
-MIB = 1 << 20
-SIZE_BYTES = 256 * MIB
+SIZE_BYTES = 1 << 20
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> tuple[Path, Path]:
-    made = tmp_path / "one.img", tmp_path / "two.img"
-    for path in made:
-        with path.open("wb") as file:
-            file.truncate(SIZE_BYTES)
-    return made
+def no_volume(pool: str, name: str) -> AbstractContextManager[ExistingDisk]:
+    raise NotImplementedError
 
 
-@pytest.fixture
-def devices(files: tuple[Path, Path]) -> Iterator[tuple[Path, Path]]:
-    with ExitStack() as stack:
-        one, two = (stack.enter_context(loop_device(file)) for file in files)
-        yield one, two
-
-
-def test_block_devices(tool: Tool, demo: History, devices: tuple[Path, Path], files: tuple[Path, Path]) -> None:
-    """Twice: the second trial meets what the first one left, and the host sees nothing of it."""
-    ssd, hdd = devices
+@pytest.mark.parametrize("named", [True, False])
+def test_a_new_file_for_each_trial(tmp_path: Path, named: bool) -> None:
+    directory, run_dir = tmp_path / "disks", tmp_path / "run"
+    directory.mkdir()
+    run_dir.mkdir()
+    wish = DiskSettings(str(directory) if named else None, SIZE_BYTES, 5, 6)
+    storage = dataclasses.replace(options.load().settings.storage, hdd=wish)
     for _ in range(2):
-        trial = tool.trial(demo.new, "--ssd", ssd, "--hdd", hdd, *SHORT)
-        assert trial["runs"][1]["cache"]["before"]["full"]
-        for file in files:
-            data = file.read_bytes()
-            assert any(data[MIB:-MIB])
-            assert Label.parse(data[LABEL_AT : LABEL_AT + LABEL_BYTES]) is not None
-            assert not any(data[:LABEL_AT])
-            assert not any(data[-MIB:])
-    assert not [line for line in command("losetup", "--list", "--noheadings").splitlines() if "deleted" in line]
+        with attached("hdd", wish, run_dir, "x-", no_volume) as disk:
+            file = Path(disk.source.name)
+            assert file.parent == (directory if named else run_dir)
+            assert (disk.part, disk.iops_limit, disk.bytes_per_s_limit) == (None, 5, 6)
+            assert file.read_bytes() == bytes(SIZE_BYTES)
+            file.write_bytes(b"what a trial wrote")
+            assert list(leftovers(storage, run_dir, "x-")) == [file]
+            assert list(leftovers(storage, run_dir, "y-")) == []
+        assert not file.exists()
 
 
-def test_a_guest_is_told_the_block_sizes_of_its_disks(tool: Tool, demo: History, files: tuple[Path, Path]) -> None:
-    """An SSD with blocks of 4 KiB below an HDD with blocks of 512 bytes, as LVM in the guest has to take them."""
-    with loop_device(files[0], "--sector-size", "4096") as ssd, loop_device(files[1]) as hdd:
-        trial = tool.trial(demo.new, "--ssd", ssd, "--hdd", hdd, *SHORT)
-    (console,) = (one["path"] for one in trial["artifacts"] if one["name"] == "console.log")
-    said = (Path(trial["run_dir"]) / console).read_text(errors="replace")
-    assert f"[vdb] {SIZE_BYTES // 4096 - 512} 4096-byte logical blocks" in said
-    assert f"[vdc] {SIZE_BYTES // 512 - 4096} 512-byte logical blocks" in said
+def test_trouble_of_the_trial_is_not_the_disks(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ConnectionResetError),
+        attached("hdd", DiskSettings(None, SIZE_BYTES, 0, 0), tmp_path, "x-", no_volume),
+    ):
+        raise ConnectionResetError
 
 
-def test_block_device_with_data_is_refused_before_anything_is_built(
-    tool: Tool, demo: History, devices: tuple[Path, Path]
+def test_a_disk_that_cannot_be_made(tmp_path: Path) -> None:
+    gone = DiskSettings(None, SIZE_BYTES, 0, 0)
+    with (
+        pytest.raises(InfraError, match="cannot make the hdd disk"),
+        attached("hdd", gone, tmp_path / "x", "x-", no_volume),
+    ):
+        pytest.fail("it was made")
+
+
+def test_a_directory_of_somebody_else(tmp_path: Path) -> None:
+    if os.getuid() == 0:
+        pytest.skip("root may write everywhere")
+    tmp_path.chmod(0o500)
+    wish = DiskSettings(str(tmp_path), SIZE_BYTES, 0, 0)
+    with pytest.raises(UserError, match="is not writable"), attached("hdd", wish, tmp_path, "x-", no_volume):
+        pytest.fail("it was made")
+
+
+@pytest.mark.parametrize(
+    ("logical", "physical", "told"),
+    [(512, 512, (512, 512)), (512, 4096, (512, 4096)), (4096, 4096, (4096, 4096)), (16384, 16384, (4096, 16384))],
+)
+def test_a_guest_is_told_the_block_sizes_of_the_disk(
+    tmp_path: Path, logical: int, physical: int, told: tuple[int, int]
 ) -> None:
-    _, hdd = devices
-    command("mke2fs", "-q", "-t", "ext4", "-L", "family", hdd)
-    said = tool.refused(demo.new, "--hdd", hdd, *SHORT)
-    assert f"storage.hdd.path: {hdd} is not empty: ext4 (label family)" in said
-    assert f"wipefs --all {hdd}" in said
-    command("e2fsck", "-fn", hdd)
+    queue = tmp_path / "devices" / "sda" / "queue"
+    (queue.parent / "sda1").mkdir(parents=True)
+    queue.mkdir()
+    for which, size in (("logical", logical), ("physical", physical)):
+        (queue / f"{which}_block_size").write_text(f"{size}\n")
+    (tmp_path / "8:0").symlink_to(queue.parent)
+    (tmp_path / "8:1").symlink_to(queue.parent / "sda1")
+    for minor in range(2):
+        assert block_sizes(os.makedev(8, minor), tmp_path) == BlockSizes(*told)
 
 
-def test_block_device_without_a_signature_is_refused_until_it_is_named(
-    tool: Tool, demo: History, devices: tuple[Path, Path], files: tuple[Path, Path]
-) -> None:
-    """An encrypted disk looks like this; the refusal says what to type, and it is typed here."""
-    hdd, content = devices[1], random.Random(1).randbytes(MIB) * (SIZE_BYTES // MIB)
-    files[1].write_bytes(content)
-    said = tool.refused(demo.new, "--hdd", hdd, *SHORT)
-    assert f"storage.hdd.path: {hdd} is not blank" in said
-    assert files[1].read_bytes() == content
-    named = re.search(r"--overwrite (\S+)", said)
-    assert named is not None
-    tool.trial(demo.new, "--hdd", hdd, "--overwrite", named[1], *SHORT)
-    tool.trial(demo.new, "--hdd", hdd, *SHORT)
+def test_no_disk_below_a_directory(tmp_path: Path) -> None:
+    assert block_sizes(os.makedev(0, 42), tmp_path) is None
+    (tmp_path / "8:0" / "queue").mkdir(parents=True)
+    (tmp_path / "8:0" / "queue" / "logical_block_size").write_text("many\n")
+    assert block_sizes(os.makedev(8, 0), tmp_path) is None
 
 
-def test_block_devices_too_small(tool: Tool, demo: History, devices: tuple[Path, Path]) -> None:
-    ssd, _ = devices
-    said = tool.refused(demo.new, "--ssd", ssd, "--cache-size", "248MiB", "--file-size", "124MiB")
-    assert "storage.cache_size" in said
-    assert "which has 254MiB" in said
-
-
-def test_partition(tool: Tool, demo: History, devices: tuple[Path, Path], tmp_path: Path) -> None:
-    """A partition is taken while its neighbour is mounted, and the neighbour and the table are as before."""
-    device, _ = devices
-    neighbour = tmp_path / "neighbour"
-    neighbour.mkdir()
-    with partitions(device, 128 * MIB, 64 * MIB) as (first, second):
-        command("mke2fs", "-q", "-t", "ext4", second)
-        command("mount", second, neighbour)
-        try:
-            table = device.read_bytes()[:512]
-            tool.trial(demo.new, "--hdd", first, *SHORT)
-            assert f"{device} is in use" in tool.refused(demo.new, "--hdd", device, *SHORT)
-            assert device.read_bytes()[:512] == table
-        finally:
-            command("umount", neighbour)
-        command("e2fsck", "-fn", second)
-
-
-def test_logical_volume(tool: Tool, demo: History, devices: tuple[Path, Path]) -> None:
-    if not Path("/dev/mapper/control").exists() or command("sh", "-c", "command -v lvcreate || true") == "":
-        pytest.skip("no device-mapper in this kernel, or lvm2 is not installed")
-    device, _ = devices
-    group = f"bisector-test-{device.name}"
-    command("vgcreate", "-q", "-y", group, device)
-    try:
-        command("lvcreate", "-q", "-y", "-n", "hdd", "-L", "128m", group)
-        volume = Path(f"/dev/{group}/hdd")
-        for _ in range(2):
-            tool.trial(demo.new, "--hdd", volume, *SHORT)
-        said = tool.refused(demo.new, "--hdd", device, *SHORT)
-        assert f"{device} is in use" in said
-    finally:
-        command("vgremove", "-q", "-y", group)
-
-
-def test_volume(tool: Tool, demo: History, tmp_path: Path) -> None:
-    """A volume of a pool: taken, and refused when somebody has made a file system on it."""
-    with libvirtd.libvirtd() as uri, libvirtd.pool(uri, tmp_path, {"hdd": "raw"}):
-        wanted = ("--connect", uri, "--accelerator", "tcg", "--hdd", "volume:tests/hdd", *SHORT)
-        tool.trial(demo.new, *wanted)
-        command("mke2fs", "-q", "-F", "-t", "ext4", "-L", "family", tmp_path / "hdd")
-        said = tool.refused(demo.new, *wanted)
-        assert "storage.hdd.path: volume:tests/hdd is not empty: ext4 (label family)" in said
-        assert "virsh vol-wipe --pool tests hdd" in said
+def test_a_file_has_the_block_sizes_of_its_disk(tmp_path: Path) -> None:
+    with attached("hdd", DiskSettings(None, SIZE_BYTES, 0, 0), tmp_path, "x-", no_volume) as disk:
+        assert disk.blocks == block_sizes(tmp_path.stat().st_dev)

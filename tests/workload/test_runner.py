@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bisector import process
 from bisector.analysis.early_stop import StopRule
-from bisector.errors import InfraError, KernelFault, UserError
-from bisector.events import IopsSample
-from bisector.figures import CacheStatus, Contention, Run, StopReason
-from bisector.model import FaultKind, Shell, Stage
-from bisector.settings import WorkloadSettings
-from bisector.workload import fio, steering
+from bisector.config import WorkloadSettings
+from bisector.core.errors import InfraError, KernelFault, UserError
+from bisector.core.events import IopsSample
+from bisector.core.figures import CacheStatus, Contention, Run, StopReason
+from bisector.core.model import FaultKind, Shell, Stage
+from bisector.host import process
+from bisector.workload.fio import output, steering
 from bisector.workload.runner import check_job, run_once
 from tests.guestshell import Answer, FakeShell
 
@@ -111,14 +111,14 @@ def test_files_of_the_first_run_keep_their_blocks(bench: Bench, tmp_path: Path) 
     shell = FakeShell({FIO_RUNS: GOOD}, FILES)
     bench.run(shell, "empty", keep_files=True)
     (command,) = (one for one in shell.commands if FIO_RUNS in one)
-    fio = tmp_path / "bin" / "fio"
-    fio.parent.mkdir()
-    fio.write_text('#!/bin/sh\necho laid out > "$DIRECTORY/partial.0.0"; sleep 2; rm "$DIRECTORY/partial.0.0"\n')
-    fio.chmod(0o755)
+    output = tmp_path / "bin" / "fio"
+    output.parent.mkdir()
+    output.write_text('#!/bin/sh\necho laid out > "$DIRECTORY/partial.0.0"; sleep 2; rm "$DIRECTORY/partial.0.0"\n')
+    output.chmod(0o755)
     outputs, mountpoint = tmp_path / "outputs", tmp_path / "mnt"
     outputs.mkdir()
     here = command.replace("/tmp/bisector", str(outputs)).replace("/mnt", str(mountpoint))
-    process.run(["sh", "-c", f"PATH={fio.parent}:$PATH; {here}"], deadline_s=60)
+    process.run(["sh", "-c", f"PATH={output.parent}:$PATH; {here}"], deadline_s=60)
     assert (mountpoint / ".kept" / "partial.0.0").read_text() == "laid out\n"
     assert not (mountpoint / "empty" / "partial.0.0").exists()
 
@@ -233,7 +233,7 @@ def test_fio_on_this_machine_is_asked(tmp_path: Path, monkeypatch: pytest.Monkey
 
 # fio 3.33 that reported once, after a quarter of a second, and was interrupted: with threshold 100 that was enough.
 STEERED = (DATA / "steered-3.33.txt").read_text(encoding="utf-8")
-INTERRUPTED = Answer("fio.json\njob.fio\n", f"\n@uptime 10.00\n{STEERED}\n@uptime 11.05\n", fio.INTERRUPTED)
+INTERRUPTED = Answer("fio.json\njob.fio\n", f"\n@uptime 10.00\n{STEERED}\n@uptime 11.05\n", output.INTERRUPTED)
 SO_FAR, LAST = STEERED[: STEERED.rindex("\n{\n")], STEERED[STEERED.rindex("\n{\n") :]
 CLEAR, UNCLEAR = StopRule(100.0, 40.0), StopRule(1e6, 40.0)
 
@@ -251,11 +251,11 @@ def test_a_run_whose_side_is_clear_is_interrupted_and_says_so(bench: Bench) -> N
     assert interrupts(shell) == ["kill -INT $(cat /tmp/bisector/.pid)"]
     (command,) = (one for one in shell.commands if FIO_RUNS in one)
     assert "--status-interval=500ms" in command
-    last = fio.parse_json(LAST)
-    assert run.jobs == last != fio.parse_json(SO_FAR)
-    assert fio.parse_json((bench.logs / "fio.json").read_text(encoding="utf-8")) == last
+    last = output.parse_json(LAST)
+    assert run.jobs == last != output.parse_json(SO_FAR)
+    assert output.parse_json((bench.logs / "fio.json").read_text(encoding="utf-8")) == last
     (sample,) = bench.samples
-    assert sample.iops == pytest.approx(sum(job.total_ios * 1000 / job.runtime_ms for job in fio.parse_json(SO_FAR)))
+    assert sample.iops == pytest.approx(sum(job.total_ios * 1000 / job.runtime_ms for job in output.parse_json(SO_FAR)))
     assert sample.done_share == pytest.approx(run.stopped_early.at_s / 40)
 
 
@@ -275,10 +275,10 @@ def test_a_run_that_is_not_clear_is_left_alone(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("stop", "status"),
     [
-        pytest.param(UNCLEAR, fio.INTERRUPTED, id="interrupted, but not by us"),
+        pytest.param(UNCLEAR, output.INTERRUPTED, id="interrupted, but not by us"),
         pytest.param(CLEAR, 1, id="failed on its own"),
         pytest.param(CLEAR, 137, id="killed"),
-        pytest.param(None, fio.INTERRUPTED, id="a whole run"),
+        pytest.param(None, output.INTERRUPTED, id="a whole run"),
     ],
 )
 def test_a_failed_run_is_not_taken_for_one_that_was_stopped(bench: Bench, stop: StopRule | None, status: int) -> None:
@@ -300,11 +300,11 @@ def test_a_run_that_was_stopped_and_left_half_of_its_figures_is_no_kernels_fault
 
 
 def test_a_status_with_something_else_in_it_says_nothing() -> None:
-    reader = fio.StatusReader()
+    reader = output.StatusReader()
     lines = STEERED.splitlines()
     lines.insert(40, "Jobs: 2 (f=2)")
     heard = [figures for line in lines if (figures := reader.hear(line)) is not None]
-    assert heard == [fio.parse_json(LAST)]
+    assert heard == [output.parse_json(LAST)]
 
 
 def test_the_command_of_a_steered_run_here(tmp_path: Path) -> None:

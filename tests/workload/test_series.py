@@ -3,15 +3,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bisector.workload import fio
-from bisector.workload.series import LogUnreadable, parse_iops_log, resample
+from bisector.workload.fio import output
+from bisector.workload.fio.series import LogUnreadable, parse_iops_log, resample
 
 DATA = Path(__file__).parent.parent / "data" / "fio"
 LOG = (DATA / "partial_iops.1.log").read_text(encoding="utf-8")
 
 
 def test_a_real_log_sums_up_to_fios_own_count() -> None:
-    job = fio.parse_json((DATA / "partial-3.33.json").read_text(encoding="utf-8"))[0]
+    job = output.parse_json((DATA / "partial-3.33.json").read_text(encoding="utf-8"))[0]
     series = parse_iops_log(LOG)
     ios = float(np.sum(series.iops * (series.end_ms - series.start_ms)) / 1000)
     assert ios == pytest.approx(job.total_ios, rel=0.01)

@@ -1,0 +1,278 @@
+"""All facts of a bisection to all its verdicts: pure, and replayed after every trial.
+
+The loop decides by it and ``status`` shows it, so both always say the same.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from bisector.analysis import threshold
+from bisector.analysis.classify import Judgement, classify, least_job_iops, reads, unclear
+from bisector.analysis.early_stop import holds
+from bisector.analysis.levels import Level, levels, other_gaps
+from bisector.analysis.quality import Limits, weaknesses
+from bisector.analysis.settle import Again, Evidence, Measured, Settlement, Untestable, lacks_whole_run, settle
+from bisector.analysis.threshold import Ends, Threshold
+from bisector.config import Settings
+from bisector.core.errors import EndsDoNotReproduce
+from bisector.core.model import Commit, Kernel, Trial, Verdict
+
+Numbered = tuple[int, Trial]
+
+
+@dataclass(frozen=True)
+class Judging:
+    """The trials of one bisection, seen under its settings; ``old`` and ``new`` are the ends' hashes.
+
+    A weak trial up to the number ``forgiven`` is no reason (any more) to give up its commit. Without ends (a single
+    trial) there is no threshold but the one the settings give. What all trials amount to together is found once: each
+    of them is judged by it.
+    """
+
+    settings: Settings
+    trials: tuple[Numbered, ...]
+    old: str = ""
+    new: str = ""
+    forgiven: int = 0
+
+    def settlement(self, sha: str) -> Settlement:
+        """What all trials of a commit, and of the one whose equal kernel was measured, amount to.
+
+        An end needs a whole run of its kernel, since the threshold comes from the ends: nothing that is asked of an end
+        may depend on the threshold.
+        """
+        whole = sha in (self.old, self.new)
+        return settle(self._evidence_of(self._trials_of(sha), whole=whole), self.settings.bisect.max_repeats)
+
+    @property
+    def given_up(self) -> tuple[str, ...]:
+        """The commits of which no measurement was sound, with no fault of their own."""
+        settled = {sha: self.settlement(sha) for sha in dict.fromkeys(trial.commit.sha for _, trial in self.trials)}
+        return tuple(sha for sha, one in settled.items() if isinstance(one, Untestable) and one.weak)
+
+    def _evidence_of(self, trials: Iterable[Numbered], *, whole: bool = False) -> list[Evidence]:
+        found = ((n, self._whole_evidence(trial) if whole else self._evidence(trial)) for n, trial in trials)
+        return [replace(one, forgiven=n <= self.forgiven) for n, one in found]
+
+    def _trials_of(self, sha: str) -> list[Numbered]:
+        """The trials that measured a commit's kernel, under its own name or that of a commit with an equal one."""
+        same = {trial.commit.sha: trial.same_kernel_as for _, trial in self.trials if trial.same_kernel_as is not None}
+        shas = [sha]
+        while (other := same.get(shas[-1])) is not None and other not in shas:
+            shas.append(other)
+        return [(n, one) for n, one in self.trials if one.commit.sha in shas and one.same_kernel_as is None]
+
+    def to_measure_whole(self, sha: str) -> Commit | None:
+        """The commit that needs a whole run, when what is known of this one rests on a run that was stopped early.
+
+        Another one, when that has an equal kernel and was measured. None when there is nothing (more) to try.
+        """
+        known = self._trials_of(sha)
+        return (
+            known[0][1].commit if lacks_whole_run(self._evidence_of(known), self.settings.bisect.max_repeats) else None
+        )
+
+    @property
+    def fast_trials(self) -> tuple[Trial, ...]:
+        """The sound trials of the end that has the larger figure, and all others on its side of the threshold."""
+        fast = self.settings.bisect.direction.verdict(above_threshold=True)
+        end = self.new if fast is Verdict.NEW else self.old
+        return tuple(trial for trial, verdict in self.sound() if trial.commit.sha == end or verdict is fast)
+
+    def since(self, sha: str) -> Settlement:
+        """What the trials of a commit amount to since its last sound one: whether another can be had.
+
+        The same as :meth:`settlement` for one that has none.
+        """
+        mine = [(n, trial) for n, trial in self.trials if trial.commit.sha == sha]
+        ended = [
+            place
+            for place, (_, one) in enumerate(mine, 1)
+            if one.same_kernel_as is not None or self._evidence(one).sound
+        ]
+        rest = mine[ended[-1] :] if ended else mine
+        if not rest and mine:
+            return self.settlement(sha)
+        return settle(self._evidence_of(rest), self.settings.bisect.max_repeats)
+
+    def sound(self, sha: str | None = None) -> tuple[tuple[Trial, Verdict], ...]:
+        """Every trial whose figures count, of one commit or of all, with the side it is on; MEASURED without a line."""
+        return tuple(
+            (trial, self._judge_sound(trial).verdict)
+            for _, trial in self.trials
+            if sha in (None, trial.commit.sha) and trial.same_kernel_as is None and self._evidence(trial).sound
+        )
+
+    def verdicts(self) -> Iterator[tuple[str, Verdict]]:
+        """The settled verdicts on commits as the history has them, in the order in which they were first tried."""
+        for sha in dict.fromkeys(trial.commit.sha for _, trial in self.trials if trial.is_of_commit):
+            if (judgement := self.judge(sha)) is not None:
+                yield sha, judgement.verdict
+
+    def kernel_of(self, sha: str) -> Kernel | None:
+        """The kernel that was built of a commit; None when none was."""
+        kernels = (trial.kernel for _, trial in self.trials if trial.commit.sha == sha)
+        return next(filter(None, kernels), None)
+
+    @property
+    def measured_kernels(self) -> dict[str, str]:
+        """Content of each kernel that has figures that count, or surely is at fault itself, and the commit it is of."""
+        return {
+            trial.kernel.content_sha256: trial.commit.sha
+            for _, trial in self.trials
+            if trial.kernel is not None and trial.is_of_commit and self._tells_of_equals(trial)
+        }
+
+    @property
+    def whole_kernels(self) -> dict[str, str]:
+        """Those of them about which something is known that no run that was stopped early has said."""
+        early = {trial.commit.sha for _, trial in self.trials if trial.stopped_early is not None}
+        return {
+            content: sha
+            for content, sha in self.measured_kernels.items()
+            if sha not in early or self.to_measure_whole(sha) is None
+        }
+
+    def _tells_of_equals(self, trial: Trial) -> bool:
+        """Whether what is known of a trial's commit holds for any commit with an equal kernel.
+
+        A panic that was believed does; a host that was too busy each time says nothing of the kernel.
+        """
+        if trial.fault is None:
+            return bool(trial.runs) and self._evidence(trial).sound
+        sha = trial.commit.sha
+        all_faults = all(other.fault is not None for _, other in self.trials if other.commit.sha == sha)
+        return all_faults and isinstance(self.settlement(sha), Untestable)
+
+    def have_equal_kernels(self, one: str, other: str) -> bool:
+        """Whether the kernels of two commits, given by their hashes, are known and the same."""
+        contents = {t.commit.sha: t.kernel.content_sha256 for _, t in self.trials if t.kernel is not None}
+        return one in contents and contents[one] == contents.get(other)
+
+    def possible(self, candidates: Iterable[Commit], parents_of: Callable[[str], Iterable[str]]) -> tuple[Commit, ...]:
+        """Those of the candidates that can have made the change: not the ones that have a parent's kernel."""
+        return tuple(
+            commit
+            for commit in candidates
+            if not any(self.have_equal_kernels(commit.sha, parent) for parent in parents_of(commit.sha))
+        )
+
+    def threshold(self) -> Threshold | None:
+        """The line between the two sides; None until both ends are measured.
+
+        Raises :class:`EndsDoNotReproduce` when the ends are not as claimed.
+        """
+        return self._line
+
+    @cached_property
+    def _line(self) -> Threshold | None:
+        old, new = self.settlement(self.old), self.settlement(self.new)
+        if not (isinstance(old, Measured) and isinstance(new, Measured)):
+            return None
+        if _unread(old.trial) or _unread(new.trial):
+            return None
+        wishes = self.settings.bisect
+        ends = Ends(least_job_iops(old.trial), least_job_iops(new.trial), wishes.direction, wishes.terms)
+        if wishes.threshold_iops is not None:
+            return threshold.given(wishes.threshold_iops, ends)
+        return threshold.from_readings(ends, self.figures, wishes.min_ends_ratio)
+
+    @cached_property
+    def figures(self) -> dict[str, list[float]]:
+        """IOPS of the slowest job of every sound trial of whole runs, by the commit's hash."""
+        found: defaultdict[str, list[float]] = defaultdict(list)
+        for _, trial in self.trials:
+            whole = trial.same_kernel_as is None and trial.runs and trial.stopped_early is None
+            if whole and not _unread(trial) and self._evidence(trial).sound:
+                found[trial.commit.sha].append(least_job_iops(trial))
+        return dict(found)
+
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """On which levels the readings lie, slowest first; two when there is one change and a little noise."""
+        return levels(self.figures)
+
+    def is_on_an_ends_level(self, trial: Trial) -> bool:
+        """Whether a sound whole trial lies where one of the ends does; any does while the ends are not told apart."""
+        ends = [figures for sha in (self.old, self.new) if (figures := self.figures.get(sha))]
+        homes = {level for level in self.levels if any(figures[0] in level for figures in ends)}
+        return len(homes) != len(("old", "new")) or any(least_job_iops(trial) in level for level in homes)
+
+    @property
+    def other_lines_iops(self) -> tuple[float, ...]:
+        """The lines of the other steps between the ends, the widest first; empty while there is but one."""
+        try:
+            found = self.threshold()
+        except EndsDoNotReproduce:
+            return ()
+        return other_gaps(found.iops, found.old_iops, found.new_iops, self.levels) if found is not None else ()
+
+    @cached_property
+    def threshold_iops(self) -> float | None:
+        """The same as a figure, None also when the ends are not as claimed."""
+        try:
+            found = self.threshold()
+        except EndsDoNotReproduce:
+            found = None
+        return found.iops if found is not None else self.settings.bisect.threshold_iops
+
+    def judge(self, sha: str) -> Judgement | None:
+        """The settled verdict on a commit; None while it has to be measured (again)."""
+        match self.settlement(sha):
+            case Again():
+                return None
+            case Measured(trial=trial):
+                return self._judge_sound(trial)
+            case other:
+                return Judgement(Verdict.SKIP, other.why)
+
+    def judged_trials(self) -> Iterator[tuple[int, Trial, Judgement]]:
+        """Every trial with what it says by itself."""
+        for n, trial in self.trials:
+            yield n, trial, self._judge_trial(trial)
+
+    def _judge_trial(self, trial: Trial) -> Judgement:
+        if trial.same_kernel_as is not None:
+            other = self.judge(trial.same_kernel_as)
+            verdict = other.verdict if other is not None else Verdict.WEAK
+            return Judgement(verdict, trial.sameness)
+        evidence = self._evidence(trial)
+        if trial.doubted and trial.fault is not None:
+            return Judgement(Verdict.WEAK, f"doubted, a sound end failed, too: {trial.fault.sentence}")
+        if evidence.trial.fault is not None:
+            return Judgement(Verdict.SKIP, evidence.trial.fault.sentence)
+        if evidence.weaknesses:
+            return Judgement(Verdict.WEAK, "; ".join(evidence.weaknesses))
+        return self._judge_sound(trial)
+
+    def _judge_sound(self, trial: Trial) -> Judgement:
+        if _unread(trial):
+            return Judgement(Verdict.MEASURED, "no job of its last run reads, and verdicts are by read IOPS")
+        line = self.threshold_iops
+        if line is None:
+            return Judgement(Verdict.MEASURED, f"slowest job {least_job_iops(trial):,.0f} IOPS, no threshold yet")
+        return classify(trial, line, self.settings.bisect.direction)
+
+    def _evidence(self, trial: Trial) -> Evidence:
+        """A trial and its weaknesses; a run that was stopped early may have been held against another threshold."""
+        stop = trial.stopped_early
+        if stop is None or trial.commit.sha in (self.old, self.new) or (line := self.threshold_iops) is None:
+            return self._whole_evidence(trial)
+        return Evidence(trial, (*self._weaknesses(trial), *([unclear(line)] if holds(stop, line) is None else ())))
+
+    def _whole_evidence(self, trial: Trial) -> Evidence:
+        """The same where the threshold is not known, or comes from this trial."""
+        early = ("stopped early, where a whole run is needed",) if trial.stopped_early is not None else ()
+        return Evidence(trial, (*self._weaknesses(trial), *early))
+
+    def _weaknesses(self, trial: Trial) -> tuple[str, ...]:
+        limits = self.settings.contention
+        runtime_s = float(self.settings.workload.runtime_s)
+        return weaknesses(trial, Limits(limits.max_other_cores, limits.max_steal_share, runtime_s))
+
+
+def _unread(trial: Trial) -> bool:
+    """What others measured may only write; a workload of ours that does is refused."""
+    return trial.origin is not None and not reads(trial)

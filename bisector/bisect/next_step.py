@@ -1,0 +1,71 @@
+"""Where to look for the step that a run did not look for, with the readings it has already."""
+
+from dataclasses import replace
+
+from bisector.analysis.verdicts import Judging
+from bisector.bisect.session import Asked, Inherited
+from bisector.config import options
+from bisector.core.errors import UserError
+from bisector.core.model import State, Verdict
+from bisector.git.ranges import Range
+from bisector.git.repository import Repository
+from bisector.store.rows import BisectionRow
+from bisector.store.rundir import RunDirectory, state_of
+from bisector.store.store import Store
+
+_RUNNING = "wait for it, or interrupt it: bisector status"
+
+
+def next_step(run: RunDirectory, store: Store) -> Asked:
+    """What to bisect next: the narrowest range of measured commits around the widest other gap, and all trials.
+
+    Raises :class:`UserError` when the readings have one step, or it cannot be looked for.
+    """
+    asked = store.bisection()
+    if state_of(run, store)[0] is State.RUNNING:
+        raise UserError(f"{run.path} is still running", _RUNNING)
+    if asked.repository is None:
+        raise UserError(f"{run.path} was imported, and has no repository to build from", "bisector start OLD NEW")
+    # An end without a commit, or with it, is that of this run alone; so is what makes a fault doubted.
+    trials = tuple((n, trial) for n, trial in store.trials() if trial.is_of_commit and not trial.doubted)
+    judging = Judging(options.from_json(asked.settings), trials, asked.old_sha, asked.new_sha)
+    lines_iops = judging.other_lines_iops
+    if not lines_iops:
+        raise UserError(
+            f"the readings of {run.path} have no other step: {_where(judging)}", "bisector table shows all of them"
+        )
+    settings = judging.settings
+    settings = replace(settings, bisect=replace(settings.bisect, threshold_iops=lines_iops[0]))
+    with Repository.open(asked.repository) as repository:
+        old, new = _ends(repository, asked, replace(judging, settings=settings))
+    inherited = Inherited(run.path, (*judging.trials, *store.baselines()), store.compilers())
+    return Asked(asked.repository, old, new, settings, asked.paths, asked.skips, inherited)
+
+
+def _where(judging: Judging) -> str:
+    levels = judging.levels
+    shown = ", ".join(f"{level.from_iops:,.0f} to {level.to_iops:,.0f} IOPS" for level in levels)
+    return f"they lie at {shown}" if levels else "nothing was measured soundly"
+
+
+def _ends(repository: Repository, asked: BisectionRow, judging: Judging) -> tuple[str, str]:
+    """The hashes of the commits between which the other step is, of those that have a verdict by its line.
+
+    Of the new ones that leaves the fewest commits between it and all old ones, then of its old ancestors the nearest.
+    Both ends of the run will do, since the line is between their figures.
+    """
+    shas = dict.fromkeys(trial.commit.sha for _, trial in judging.trials)
+    judged = {sha: judgement.verdict for sha in shas if (judgement := judging.judge(sha)) is not None}
+    olds = [sha for sha, verdict in judged.items() if verdict is Verdict.OLD]
+    news = [sha for sha, verdict in judged.items() if verdict is Verdict.NEW]
+    old_end, new_end = repository.commits((asked.old_sha, asked.new_sha))
+    whole = Range(old_end, new_end, asked.first_parent, asked.paths)
+
+    def between(new: str, *before: str) -> int:
+        return len(repository.ask("rev-list", *whole.limits(new, before)).lines)
+
+    sizes = {new: between(new, *olds) for new in news}
+    new = min((one for one in news if sizes[one]), key=sizes.__getitem__, default=asked.new_sha)
+    above = [old for old in olds if repository.is_ancestor(old, new)]
+    old = min(above, key=lambda one: between(new, one), default=asked.old_sha)
+    return old, new

@@ -1,0 +1,306 @@
+"""A run from what was asked to its end of some kind: what ``start``, ``resume`` and a night have in common."""
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from bisector.bisect.baselines import Baselines, missing
+from bisector.bisect.equal_kernels import Kinship
+from bisector.bisect.loop import Bisection
+from bisector.bisect.retry import RETRIES, Attempts, RetryPolicy
+from bisector.bisect.steps import Kin, Outcome
+from bisector.config import Settings, checks, options
+from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, Interrupted, UserError
+from bisector.core.events import Listener, Note
+from bisector.core.findings import Finding
+from bisector.core.model import Compiler, State, Taken, Trial
+from bisector.doctor import checks as preflight
+from bisector.executor.base import Engine
+from bisector.executor.local import local_engine
+from bisector.git.attributes import check_attributes
+from bisector.git.bisect import Bisect
+from bisector.git.diff import Trees
+from bisector.git.ranges import Range, check_range, to_skip
+from bisector.git.references import hold, release
+from bisector.git.repository import Repository
+from bisector.git.terms import check_terms
+from bisector.host import process
+from bisector.host.files import our_files
+from bisector.host.scratch import remove_abandoned
+from bisector.mail import posting
+from bisector.status import from_record
+from bisector.status.range_graph import check_suspects
+from bisector.store import inputs
+from bisector.store.artifacts import adopt, remove_unfinished
+from bisector.store.index import Index, IndexEntry
+from bisector.store.rows import BisectionRow
+from bisector.store.rundir import RunDirectory, run_name
+from bisector.store.store import Store
+
+_BUILD = "build"
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """What another run has measured and this one takes over: its directory, its trials, what built them.
+
+    Baselines are among the trials; they are the last ones.
+    """
+
+    run_dir: Path
+    trials: tuple[tuple[int, Trial], ...]
+    compilers: tuple[Compiler, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a person, or a night, wants bisected; revisions and skips as typed, ``paths`` limit the range."""
+
+    repository: Path
+    old: str
+    new: str
+    settings: Settings
+    paths: tuple[str, ...] = ()
+    skips: tuple[str, ...] = ()
+    inherited: Inherited | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What measures commits, how often it tries, and what knows of kernels without building them."""
+
+    engine: Engine
+    kin: Kin
+    retries: RetryPolicy = RETRIES
+
+
+Equip = Callable[[Settings, Path, Repository, Listener], AbstractContextManager[Equipment]]
+
+
+@contextmanager
+def here(settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[Equipment]:
+    """The equipment of this host, for as long as the bisection lasts."""
+    with local_engine(settings, run_dir, repository, tell) as engine:
+        yield Equipment(engine, Kinship(Trees(repository), engine.bench.builder, settings.bisect.first_parent))
+
+
+@contextmanager
+def begun(
+    asked: Asked, run_dir: Path | None = None, warn: Callable[[Finding], None] = lambda _: None
+) -> Iterator[tuple[RunDirectory, Store]]:
+    """A new run, checked in every way that needs nothing built, recorded, and ours while the block lasts.
+
+    Raises :class:`UserError` for what cannot work; nothing is left of such a run.
+    """
+    check_terms(asked.settings.bisect.terms)
+    with Repository.open(asked.repository) as repository:
+        wanted = _wanted(repository, asked)
+        skips = tuple(sha for expression in asked.skips for sha in repository.expand(expression))
+    run = RunDirectory.create(run_dir, run_name(asked.old, asked.new))
+    with run.lock(), _gone_if_nothing_began(run):
+        remove_abandoned(run.path)
+        preflight.check(asked.settings, run.path, warn)
+        settings = inputs.keep(asked.settings, run.path)
+        row = _row(asked, repository.top, wanted, skips, settings)
+        with _recorded(run, row, asked.inherited) as store:
+            Index().add(IndexEntry(str(run.path), str(repository.top), asked.old, asked.new, row.created_at))
+            yield run, store
+
+
+def _recorded(run: RunDirectory, row: BisectionRow, inherited: Inherited | None) -> Store:
+    """The store of a new run, with what it takes over from another one."""
+    if inherited is None:
+        return Store.create(run.database, row)
+    source = inherited.run_dir
+    trials = [adopt(source, trial, run.path, n) for n, (_, trial) in enumerate(inherited.trials, 1)]
+    store = Store.create(run.database, row, trials, [Taken(str(source), n) for n, _ in inherited.trials])
+    store.set_compilers(inherited.compilers)
+    return store
+
+
+def _wanted(repository: Repository, asked: Asked) -> Range:
+    old, new = repository.resolve(asked.old), repository.resolve(asked.new)
+    for end in (old, new):
+        repository.check_kernel_tree(end)
+    wanted = Range(old, new, asked.settings.bisect.first_parent, asked.paths)
+    check_range(repository, wanted)
+    check_attributes(repository)
+    check_suspects(repository, asked.settings.bisect.suspects, new)
+    return wanted
+
+
+@contextmanager
+def _gone_if_nothing_began(run: RunDirectory) -> Iterator[None]:
+    """A start that is refused leaves no empty run directory behind."""
+    try:
+        yield
+    except BisectorError:
+        if not run.database.exists():
+            shutil.rmtree(run.path, ignore_errors=True)
+        raise
+
+
+def _row(asked: Asked, repository: Path, wanted: Range, skips: tuple[str, ...], settings: Settings) -> BisectionRow:
+    return BisectionRow(
+        repository=repository,
+        old_rev=asked.old,
+        old_sha=wanted.old.sha,
+        new_rev=asked.new,
+        new_sha=wanted.new.sha,
+        term_old=settings.bisect.terms.old,
+        term_new=settings.bisect.terms.new,
+        direction=settings.bisect.direction,
+        paths=wanted.paths,
+        first_parent=wanted.first_parent,
+        skips=skips,
+        settings=options.to_json(settings),
+        tool_version=version("bisector"),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here) -> None:
+    """The disks alone, as far as they are not on record, in a run that goes on or has ended; its state stays.
+
+    The new end is built if its kernel is not kept. Raises :class:`UserError` for an import and for files that do not
+    fit on the SSD, :class:`InfraError` for a disk that cannot be measured.
+    """
+    asked = store.bisection()
+    settings = options.from_json(asked.settings)
+    if asked.repository is None or asked.imported:
+        raise UserError(f"{run.path} was imported, and nothing is measured in it", "bisector import takes baselines")
+    checked = replace(settings, bisect=replace(settings.bisect, baselines=True))
+    if (problem := checks.first_size_problem(checked)) is not None:
+        raise UserError(f"{', '.join(problem.keys)}: {problem.sentence}", problem.hint)
+    if not missing(store):
+        return
+    _clean_up(run, store)
+    of_a_search = (run.path / _BUILD).exists()
+    with Repository.open(asked.repository, run_marker=run.path) as repository:
+        commit = repository.resolve(asked.new_sha)
+        with equip(settings, run.path, repository, tell) as equipment:
+            attempts = Attempts(store, tell, equipment.retries)
+            baselines = Baselines(commit, settings, store, equipment.engine, attempts)
+            for disk in missing(store):
+                baselines.measure_one(disk)
+    if not of_a_search:
+        shutil.rmtree(run.path / _BUILD, ignore_errors=True)
+
+
+def skip(store: Store, expressions: Iterable[str]) -> None:
+    """Record that commits of the range are not to be measured (any more); all of them or none.
+
+    Raises :class:`UserError` for a revision that is unknown, an end, or outside the range.
+    """
+    asked = store.bisection()
+    if asked.repository is None:
+        raise RuntimeError("a bisection without a repository")
+    with Repository.open(asked.repository) as repository:
+        wanted = _range(repository, asked)
+        store.add_skips([sha for one in expressions for sha in to_skip(repository, wanted, one)])
+
+
+def _range(repository: Repository, asked: BisectionRow) -> Range:
+    old, new = repository.resolve(asked.old_sha), repository.resolve(asked.new_sha)
+    return Range(old, new, asked.first_parent, asked.paths)
+
+
+def _clean_up(run: RunDirectory, store: Store) -> None:
+    """After a killed process of this run: what it left running, and what it had not recorded."""
+    process.reap(run.path)
+    with our_files(run.path):
+        remove_unfinished(run.path, store.artifacts())
+
+
+def calibrated(loop: Bisection) -> Outcome:
+    """The ends alone, measured as often as wished."""
+    loop.prepare()
+    return Outcome(State.STOPPED, (), (), "both ends are measured; the search is still to be done")
+
+
+def go_on(
+    run: RunDirectory,
+    store: Store,
+    tell: Listener,
+    equip: Equip = here,
+    work: Callable[[Bisection], Outcome] = Bisection.run,
+) -> Outcome:
+    """Clean up after a killed process of this run, then go on to an end of some kind, and record which.
+
+    Raises what ended it otherwise; a :class:`KeyboardInterrupt` as :class:`Interrupted`.
+    """
+    asked = store.bisection()
+    if asked.repository is None:
+        raise RuntimeError("a bisection without a repository")
+    settings = options.from_json(asked.settings)
+    _clean_up(run, store)
+    store.set_state(State.RUNNING)
+    with _ends_recorded(run, store), Repository.open(asked.repository, run_marker=run.path) as repository:
+        wanted = _range(repository, asked)
+        hold(repository, run.path, wanted)
+        with ExitStack() as stack:
+            equipment = stack.enter_context(equip(settings, run.path, repository, tell))
+            bisect = stack.enter_context(Bisect(repository, run.path, wanted, settings.bisect.terms))
+            loop = Bisection(
+                wanted=wanted,
+                skips=asked.skips,
+                settings=settings,
+                run_dir=run.path,
+                store=store,
+                repository=repository,
+                bisect=bisect,
+                engine=equipment.engine,
+                tell=tell,
+                kin=equipment.kin,
+                retries=equipment.retries,
+            )
+            outcome = work(loop)
+        store.set_state(outcome.state, outcome.message)
+    shutil.rmtree(run.path / _BUILD, ignore_errors=True)
+    if outcome.state is not State.STOPPED:
+        posting.leave_draft(run, store, tell)
+        _let_go(run, asked.repository, tell)
+    return outcome
+
+
+def after_the_answer(run: RunDirectory, store: Store, tell: Listener) -> None:
+    """What a process that was killed once the answer was on record has not come to."""
+    repository = store.bisection().repository
+    shutil.rmtree(run.path / _BUILD, ignore_errors=True)
+    if not (run.path / posting.DRAFT).exists():
+        posting.leave_draft(run, store, tell)
+    if repository is not None:
+        _let_go(run, repository, tell)
+
+
+def _let_go(run: RunDirectory, path: Path, tell: Listener) -> None:
+    """Hold no commits for a run any more; where that fails, the answer is not lost by it."""
+    try:
+        with suppress(UserError), Repository.open(path) as repository:  # there may be no repository any more
+            release(repository, run.path)
+    except InfraError as error:
+        tell(Note(f"the repository still has references of this run: {error}"))
+
+
+@contextmanager
+def _ends_recorded(run: RunDirectory, store: Store) -> Iterator[None]:
+    """Whatever stops a bisection is written down, and the person is told how to go on."""
+    resume = from_record.resume_command(run.path)
+    try:
+        with our_files(run.path):
+            yield
+    except EndsDoNotReproduce as error:
+        store.set_state(State.FAILED, str(error))
+        raise
+    except KeyboardInterrupt as error:
+        store.set_state(State.STOPPED, "interrupted")
+        raise Interrupted("interrupted; everything measured is kept", f"go on with: {resume}") from error
+    except BisectorError as error:
+        store.set_state(State.STOPPED, str(error))
+        without = f"or without that commit: {resume} --skip {error.skippable[:12]}" if error.skippable else ""
+        error.hint = "\n  ".join(filter(None, (error.hint, f"go on with: {resume}", without)))
+        raise

@@ -1,0 +1,202 @@
+"""Wishes: ``bisector.toml`` and flags over a profile, checked before anything expensive.
+
+One table (:mod:`bisector.config.option_table`) holds every setting with its type, its value in each profile
+and its flag; the file, the command line and ``bisector settings`` are read from it.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from bisector.core.model import Direction, Strategy, Terms
+
+EMBEDDED = "qemu:///embed"
+
+
+class Accelerator(StrEnum):
+    """How the guest's CPU runs; AUTO is decided by booting something."""
+
+    AUTO = "auto"
+    KVM = "kvm"
+    TCG = "tcg"
+
+
+class CacheMode(StrEnum):
+    """dm-cache modes that lvmcache offers (lvmcache(7))."""
+
+    WRITEBACK = "writeback"
+    WRITETHROUGH = "writethrough"
+
+
+@dataclass(frozen=True, slots=True)
+class StackTraits:
+    """What a storage stack needs and what it is made of.
+
+    ``files_on`` is the disk whose size bounds the file system: "ssd" or "hdd". ``suspects`` are the paths of its
+    drivers in the kernel's tree. ``runs`` are the names of a trial's runs in order: the last one counts, and the ones
+    before it fill the cache and leave their files in it.
+    """
+
+    fragments: tuple[str, ...]
+    files_on: str
+    cached: bool
+    suspects: tuple[str, ...]
+    runs: tuple[str, ...]
+
+
+_PLAIN_SUSPECTS = ("block", "drivers/block", "fs/ext4")  # ext4 on a virtio disk, nothing between them
+STACKS = {
+    "lvmcache": StackTraits(
+        ("vm", "storage-lvmcache"), files_on="hdd", cached=True, suspects=("drivers/md",), runs=("empty", "full")
+    ),
+    "ssd": StackTraits(("vm",), files_on="ssd", cached=False, suspects=_PLAIN_SUSPECTS, runs=("ssd",)),
+    "hdd": StackTraits(("vm",), files_on="hdd", cached=False, suspects=_PLAIN_SUSPECTS, runs=("hdd",)),
+}
+
+
+# What "auto" puts below the stack's fragments: without a base .config the smallest kernel, over one its mending.
+BARE_FRAGMENT = "tiny"
+BASE_FRAGMENT = "distribution"
+# Of a block device or a volume the guest gets all but this much at either end (machine/testdisk.py says why). It
+# covers what tells a disk's content: the last of ZFS' labels and btrfs' first superblock end within it.
+DISK_MARGIN_BYTES = 1 << 20
+
+
+def usable_bytes(disk_bytes: int) -> int:
+    """What of a block device or volume is the guest's, in whole MiB; 0 or less for one without room."""
+    return (disk_bytes - 2 * DISK_MARGIN_BYTES) // DISK_MARGIN_BYTES * DISK_MARGIN_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class BisectSettings:
+    """What is looked for and how it is judged."""
+
+    terms: Terms
+    direction: Direction
+    threshold_iops: float | None
+    min_ends_ratio: float
+    first_parent: bool
+    strategy: Strategy
+    suspects: tuple[str, ...]
+    calibrate: int
+    max_repeats: int
+    baselines: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSettings:
+    """How a commit becomes a bootable image; in a sandbox unless somebody says otherwise."""
+
+    base_config: Path | None
+    fragments: tuple[str, ...]
+    compilers: tuple[str, ...]
+    jobs: int
+    build_deadline_s: float
+    sandbox: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSettings:
+    """The guest and the hypervisor."""
+
+    connect: str
+    accelerator: Accelerator
+    vcpus: int
+    memory_bytes: int
+    image: Path | None
+    image_key: Path | None
+    image_host_key: Path | None
+    append: str
+    boot_deadline_s: float
+    silence_deadline_s: float
+    trial_deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSettings:
+    """One virtual disk.
+
+    ``path`` is a directory (a sparse file is made in it), a block device, or ``pool/volume`` of
+    libvirt written ``volume:POOL/NAME``; None means the run directory. Limits of 0 are no limit.
+    """
+
+    path: str | None
+    size_bytes: int
+    iops_limit: int
+    bytes_per_s_limit: int
+
+    @property
+    def is_volume(self) -> bool:
+        """Whether libvirt keeps it."""
+        return self.path is not None and self.path.startswith("volume:")
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSettings:
+    """The storage stack under test; ``overwrite`` are the disks, by their own names, whose content may go."""
+
+    stack: str
+    ssd: DiskSettings
+    hdd: DiskSettings
+    cache_bytes: int
+    metadata_bytes: int
+    cache_mode: CacheMode
+    cache_policy: str
+    overwrite: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSettings:
+    """The fio job and its size."""
+
+    job: Path
+    file_bytes: int
+    runtime_s: int
+    full_runs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ContentionSettings:
+    """From which foreign load on a run is no evidence, and how long a repeated trial waits for less."""
+
+    max_other_cores: float
+    max_steal_share: float
+    patience_s: float
+
+
+class Security(StrEnum):
+    """How a connection to a mail server is encrypted; NONE is for a server on this host alone."""
+
+    STARTTLS = "starttls"
+    TLS = "tls"
+    NONE = "none"
+
+    @property
+    def usual_port(self) -> int:
+        """RFC 6409 (submission), RFC 8314 (submission over TLS), RFC 5321."""
+        return {Security.STARTTLS: 587, Security.TLS: 465, Security.NONE: 25}[self]
+
+
+@dataclass(frozen=True, slots=True)
+class MailSettings:
+    """Who a letter is from and which server takes it; without ``host`` nothing can be sent."""
+
+    host: str
+    port: int
+    security: Security
+    sender: str | None
+    login_file: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything a bisection wants, complete and consistent."""
+
+    profile: str
+    bisect: BisectSettings
+    kernel: KernelSettings
+    machine: MachineSettings
+    storage: StorageSettings
+    workload: WorkloadSettings
+    contention: ContentionSettings
+    mail: MailSettings

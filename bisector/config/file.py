@@ -1,0 +1,89 @@
+"""The text of ``bisector.toml``: read into dotted keys, searched for a key's line, written."""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from bisector.core.errors import UserError
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_HEADER = re.compile(r"\s*\[([^\[\]]+)\]\s*(?:#.*)?")
+_ASSIGNMENT = re.compile(r"\s*([A-Za-z0-9_\-.\"' ]+?)\s*=")
+
+
+def read(path: Path) -> tuple[str, dict[str, object]]:
+    """The text and what it says; raises :class:`UserError` naming file, line and column."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", "name another file with --config FILE") from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise UserError(f"{path}:{line}: not UTF-8, which TOML has to be") from error
+    try:
+        return text, tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        # "… (at line 3, column 7)", and "(at end of document)" is its only other form.
+        raise UserError(f"{path}: not valid TOML: {error}", "see https://toml.io for how it is written") from error
+
+
+def flatten(table: Mapping[str, object], known: frozenset[str], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Dotted keys and values; a table whose own key is ``known`` is a value (of the wrong type)."""
+    for name, value in table.items():
+        key = prefix + name
+        if isinstance(value, dict) and value and key not in known:
+            yield from flatten(value, known, key + ".")
+        else:
+            yield key, value
+
+
+def line_of(text: str, key: str) -> int | None:
+    """The line (from 1) where a key that is in the file gets its value; None when it is well hidden."""
+    table = ""
+    best: tuple[int, int] | None = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.fullmatch(line):
+            table = _plain(header[1]) + "."
+        elif assignment := _ASSIGNMENT.match(line):
+            written = table + _plain(assignment[1])
+            # An inline table ("hdd = { size = … }") is found by the part of the key before it.
+            if (key == written or key.startswith(written + ".")) and (best is None or len(written) > best[0]):
+                best = (len(written), number)
+    return best[1] if best else None
+
+
+def _plain(dotted: str) -> str:
+    return re.sub(r"[\s\"']", "", dotted)
+
+
+def write(values: Mapping[str, object]) -> str:
+    """TOML with one table per dotted prefix; the inverse of :func:`read` and :func:`flatten`."""
+    tables: dict[str, list[str]] = {"": []}
+    for key, value in values.items():
+        table, _, name = key.rpartition(".")
+        tables.setdefault(table, []).append(f"{_key(name)} = {literal(value)}")
+    blocks = [(f"[{table}]\n" if table else "") + "\n".join(lines) for table, lines in tables.items() if lines]
+    return "\n\n".join(blocks) + "\n"
+
+
+def literal(value: object) -> str:
+    """One value as TOML writes it."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+        case list() | tuple():
+            return f"[{', '.join(literal(item) for item in value)}]"
+    return _string(str(value))
+
+
+def _key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else _string(name)
+
+
+def _string(text: str) -> str:
+    """A basic string: quotation mark, backslash and control characters are escaped (TOML 1.0)."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\u{ord(found[0]):04x}", escaped) + '"'

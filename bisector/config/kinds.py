@@ -1,0 +1,324 @@
+"""Kinds of settings: how a value is read from TOML or a flag, checked, and written back.
+
+``read`` accepts what :mod:`tomllib` gives and raises :class:`Unfit`; ``from_text`` first turns what
+was typed on the command line into the same; ``write`` is the inverse of ``read``, in TOML's types.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from bisector.core.model import Terms
+
+AUTO = "auto"
+
+_SIZE_UNITS = {
+    "TiB": 1 << 40,
+    "GiB": 1 << 30,
+    "MiB": 1 << 20,
+    "KiB": 1 << 10,
+    "TB": 10**12,
+    "GB": 10**9,
+    "MB": 10**6,
+    "kB": 10**3,
+    "B": 1,
+}
+_DURATION_UNITS = {"h": 3600.0, "min": 60.0, "s": 1.0, "ms": 0.001}
+_LONGEST_S = 1e9  # a longer wait than anybody's; keeps every duration exact in a float
+_QUANTITY = re.compile(r"(?P<number>[0-9]{1,20}(?:\.[0-9]{1,40})?) *(?P<unit>[A-Za-z]*)")
+
+
+class Unfit(Exception):
+    """A raw value is not of the kind; the caller knows the key and where it was written."""
+
+
+def _no_conversion(text: str) -> object:
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of value; ``base`` of ``read`` is the directory that relative paths start from.
+
+    Values are of the settings' own types, which differ from kind to kind: hence ``Any``.
+    """
+
+    expected: str
+    read: Callable[[object, Path | None], Any]
+    write: Callable[[Any], object]
+    from_text: Callable[[str], object] = _no_conversion
+
+
+def size_bytes(text: str) -> int:
+    """Bytes of "512MiB", "1.5GB" or "4096"; a bare "5G" is refused, since tools disagree on it."""
+    number, factor = _quantity(text, {**_SIZE_UNITS, "": 1})
+    size = number * factor
+    if size != int(size):
+        raise Unfit
+    return int(size)
+
+
+def size_text(size: int) -> str | int:
+    """The same size in the largest binary unit that is exact, else in bytes."""
+    for unit, factor in _SIZE_UNITS.items():
+        if unit.endswith("iB") and size and size % factor == 0:
+            return f"{size // factor}{unit}"
+    return size
+
+
+def duration_s(text: str) -> float:
+    """Seconds of "40s", "15min", "1h", "500ms" or "40"."""
+    number, factor = _quantity(text, {**_DURATION_UNITS, "": 1.0})
+    return float(number * factor)
+
+
+def duration_text(seconds: float) -> str | float:
+    """The same duration in the largest unit that is a whole number, else in seconds."""
+    for unit in ("h", "min", "s"):
+        count = seconds / _DURATION_UNITS[unit]
+        if seconds and count == int(count) and count * _DURATION_UNITS[unit] == seconds:
+            return f"{int(count)}{unit}"
+    written = repr(float(seconds))
+    return float(seconds) if "e" in written else f"{written}s"
+
+
+def _quantity(text: str, units: Mapping[str, float]) -> tuple[float, float]:
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None or match["unit"] not in units:
+        raise Unfit
+    number = match["number"]
+    return (float(number) if "." in number else int(number)), units[match["unit"]]
+
+
+def boolean() -> Kind:
+    """True or false."""
+
+    def read(raw: object, _base: Path | None) -> bool:
+        if not isinstance(raw, bool):
+            raise Unfit
+        return raw
+
+    words = {"true": True, "yes": True, "false": False, "no": False}
+    return Kind("true or false", read, bool, lambda text: words.get(text.lower(), text))
+
+
+def integer(minimum: int) -> Kind:
+    """A whole number, ``minimum`` or more."""
+
+    def read(raw: object, _base: Path | None) -> int:
+        if not isinstance(raw, int) or isinstance(raw, bool) or raw < minimum:
+            raise Unfit
+        return raw
+
+    return Kind(f"a whole number, {minimum} or more", read, int, lambda text: _number(text, int))
+
+
+def number(minimum: float, unit: str = "", *, above: bool = False) -> Kind:
+    """A finite number, ``minimum`` or more, or with ``above`` more than ``minimum``."""
+
+    def read(raw: object, _base: Path | None) -> float:
+        if not isinstance(raw, (int, float)) or isinstance(raw, bool):
+            raise Unfit
+        # Written so that NaN fails too, and a whole number too large for a float.
+        if not minimum <= raw <= sys.float_info.max or (above and raw == minimum):
+            raise Unfit
+        return float(raw)
+
+    bound = f"more than {minimum:g}" if above else f"{minimum:g} or more"
+    return Kind(f"a number{' of ' + unit if unit else ''}, {bound}", read, float, lambda text: _number(text, float))
+
+
+def _number(text: str, make: Callable[[str], object]) -> object:
+    try:
+        return make(text)
+    except ValueError:
+        return text
+
+
+def size(minimum: int) -> Kind:
+    """Bytes, with a unit or without."""
+
+    def read(raw: object, _base: Path | None) -> int:
+        if isinstance(raw, str):
+            raw = size_bytes(raw.removesuffix("/s"))
+        if not isinstance(raw, int) or isinstance(raw, bool) or raw < minimum:
+            raise Unfit
+        return raw
+
+    return Kind(
+        f"a size such as 512MiB, 5GiB or a whole number of bytes, {size_text(minimum)} or more", read, size_text
+    )
+
+
+def duration(minimum_s: float, *, whole: bool = False) -> Kind:
+    """Seconds, with a unit or without; ``whole`` seconds where the tool takes no others."""
+
+    def read(raw: object, _base: Path | None) -> float:
+        if isinstance(raw, str):
+            raw = duration_s(raw)
+        if not isinstance(raw, (int, float)) or isinstance(raw, bool):
+            raise Unfit
+        if not minimum_s <= raw <= _LONGEST_S or (whole and raw != int(raw)):
+            raise Unfit
+        return int(raw) if whole else float(raw)
+
+    kind = "a duration in whole seconds" if whole else "a duration"
+    return Kind(f"{kind} such as 40s or 15min, {minimum_s:g}s or more", read, duration_text)
+
+
+def text(expected: str, *, empty: bool = False) -> Kind:
+    """A string of one line."""
+
+    def read(raw: object, _base: Path | None) -> str:
+        if not isinstance(raw, str) or not raw.isprintable() or not (raw.strip() or empty):
+            raise Unfit
+        return raw
+
+    return Kind(expected, read, str)
+
+
+def choice(words: type[StrEnum] | tuple[str, ...]) -> Kind:
+    """One of a few words."""
+    known = {str(word): word for word in words}
+
+    def read(raw: object, _base: Path | None) -> str:
+        if not isinstance(raw, str) or raw not in known:
+            raise Unfit
+        return known[raw]
+
+    return Kind(f"one of {', '.join(known)}", read, str)
+
+
+def file(own: Callable[[str], Path] | None = None) -> Kind:
+    """A path; a bare name that is not in ``base`` means one of ours where ``own`` finds those."""
+
+    def read(raw: object, base: Path | None) -> Path:
+        if not isinstance(raw, str) or not raw.strip() or "\0" in raw:
+            raise Unfit
+        given = absolute(raw, base)
+        if own and "/" not in raw and (base is None or not given.exists()):
+            return own(raw)
+        return given
+
+    return Kind("a path", read, str)
+
+
+def disk() -> Kind:
+    """Where a virtual disk lives: a directory, a block device, or ``volume:POOL/NAME``."""
+
+    def read(raw: object, base: Path | None) -> str:
+        if not isinstance(raw, str) or not raw.strip() or "\0" in raw:
+            raise Unfit
+        if not raw.startswith("volume:"):
+            return str(absolute(raw, base))
+        pool, _, name = raw.removeprefix("volume:").partition("/")
+        if not pool or not name:
+            raise Unfit
+        return raw
+
+    return Kind("a directory, a block device or volume:POOL/NAME", read, str)
+
+
+def names_or_paths() -> Kind:
+    """A list of names; one with a slash in it is a path."""
+
+    def read(raw: object, base: Path | None) -> tuple[str, ...]:
+        if not isinstance(raw, (list, tuple)) or not all(isinstance(item, str) and item.strip() for item in raw):
+            raise Unfit
+        return tuple(str(absolute(item, base)) if "/" in item else item for item in raw)
+
+    return Kind('a list such as ["vm", "./my.config"]', read, list, lambda typed: typed.split(",") if typed else [])
+
+
+def names(auto: str) -> Kind:
+    """A list of words, or the word ``auto``, which stands for None: whoever reads the settings knows which then."""
+
+    def read(raw: object, _base: Path | None) -> tuple[str, ...] | None:
+        words = (raw,) if isinstance(raw, str) else raw
+        if words in ((auto,), [auto]):
+            return None
+        if not isinstance(words, (list, tuple)):
+            raise Unfit
+        if not all(isinstance(word, str) and word.isprintable() and word.strip() and word != auto for word in words):
+            raise Unfit
+        return tuple(words)
+
+    return Kind(
+        f'"{auto}", or a list such as ["drivers/md"]', read, list, lambda typed: typed.split(",") if typed else []
+    )
+
+
+def words(example: str) -> Kind:
+    """A list of words, none at all included."""
+
+    def read(raw: object, _base: Path | None) -> tuple[str, ...]:
+        words = (raw,) if isinstance(raw, str) else raw
+        if not isinstance(words, (list, tuple)):
+            raise Unfit
+        if not all(isinstance(word, str) and word.isprintable() and word.strip() for word in words):
+            raise Unfit
+        return tuple(words)
+
+    return Kind(f"a list such as {example}", read, list, lambda typed: typed.split(",") if typed else [])
+
+
+def commands(none: str) -> Kind:
+    """A command or several, in order; the word ``none`` stands for no wish."""
+
+    def read(raw: object, _base: Path | None) -> tuple[str, ...]:
+        words = (raw,) if isinstance(raw, str) else raw
+        if words in ((none,), [none]):
+            return ()
+        if not isinstance(words, (list, tuple)) or not words:
+            raise Unfit
+        if not all(isinstance(word, str) and word.isprintable() and word.strip() and word != none for word in words):
+            raise Unfit
+        return tuple(words)
+
+    def write(value: tuple[str, ...]) -> object:
+        return {0: none, 1: "".join(value)}.get(len(value), list(value))
+
+    return Kind(f'"{none}", a command such as gcc-12, or a list of them', read, write, lambda typed: typed.split(","))
+
+
+def terms() -> Kind:
+    """Two different words, for the old side and the new one, in git's alphabet of references."""
+
+    def read(raw: object, _base: Path | None) -> Terms:
+        words = re.fullmatch(r"([A-Za-z][\w-]*):([A-Za-z][\w-]*)", raw, re.ASCII) if isinstance(raw, str) else None
+        if words is None or words[1] == words[2]:
+            raise Unfit
+        return Terms(words[1], words[2])
+
+    return Kind(
+        "two different words as OLD:NEW, of letters, digits, - and _",
+        read,
+        lambda pair: f"{pair.old}:{pair.new}",
+    )
+
+
+def optional(kind: Kind, word: str, meaning: str) -> Kind:
+    """The same kind or ``word``, which stands for None; TOML has no null."""
+
+    def read(raw: object, base: Path | None) -> Any:
+        return None if raw == word else kind.read(raw, base)
+
+    return Kind(
+        f'{kind.expected}; or "{word}" ({meaning})',
+        read,
+        lambda value: word if value is None else kind.write(value),
+        lambda typed: typed if typed == word else kind.from_text(typed),
+    )
+
+
+def absolute(raw: str, base: Path | None) -> Path:
+    """The path from ``base``, or from the current directory; symbolic links and ``..`` stay as written."""
+    try:
+        given = Path(raw).expanduser()
+    except RuntimeError as error:  # "~name" of nobody
+        raise Unfit from error
+    return (base or Path.cwd()).absolute() / given

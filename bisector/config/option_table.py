@@ -1,0 +1,165 @@
+"""Settings are one table: a row per setting, from which file, flags and listings are read.
+
+A value in a profile is written as a person would write it, and goes through the same parser.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, STACKS, Accelerator, CacheMode, Security, kinds
+from bisector.config.kinds import AUTO, Kind
+from bisector.core import resources
+from bisector.core.model import Direction, Strategy
+
+PROFILES = ("quick", "article")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting: its key in the file, its field in :class:`Settings`, its kind and its values.
+
+    ``article`` is the value in that profile where it differs from ``quick``; ``const`` makes the
+    flag one without an argument; ``repeat`` lets it be given more than once, for a list. ``before`` is what held
+    before there was such a setting, where that is not the profile's value.
+    """
+
+    key: str
+    field: str
+    kind: Kind
+    quick: object
+    help: str
+    article: object = None
+    flag: str = ""
+    metavar: str = ""
+    const: str = ""
+    repeat: bool = False
+    before: object = None
+
+    def in_profile(self, profile: str) -> object:
+        """The value in a profile, as written."""
+        return self.quick if profile == "quick" or self.article is None else self.article
+
+
+def _path(key: str, flag: str, help_line: str, metavar: str = "FILE") -> Option:
+    kind = kinds.optional(kinds.file(), "", "none")
+    return Option(key, key, kind, "", help_line, flag=flag, metavar=metavar)
+
+
+def _disk(name: str, title: str, *, quick: str, article: str, iops: int = 0) -> tuple[Option, ...]:
+    key = f"storage.{name}."
+    place = kinds.optional(kinds.disk(), "", "a file in the run directory")
+    where = f"{title}: directory for a sparse file, block device (its content is lost) or volume:POOL/NAME"
+    return (
+        Option(key + "path", key + "path", place, "", where, flag=f"--{name}", metavar="PATH"),
+        Option(key + "size", key + "size_bytes", kinds.size(1 << 20), quick,
+               f"{title}: size of a file made for it, bytes", article),
+        Option(key + "iops_limit", key + "iops_limit", kinds.integer(0), iops,
+               f"{title}: limit in I/O operations/s, 0 for none", 0),
+        Option(key + "bandwidth_limit", key + "bytes_per_s_limit", kinds.size(0), 0,
+               f"{title}: limit in bytes/s, 0 for none"),
+    )  # fmt: skip
+
+
+# Read as a table, so laid out as one.
+# fmt: off
+OPTIONS: tuple[Option, ...] = (
+    Option("profile", "profile", kinds.choice(PROFILES), "quick",
+           "the set of values that everything else starts from", "article", flag="--profile", metavar="NAME"),
+    Option("bisect.terms", "bisect.terms", kinds.optional(kinds.terms(), AUTO,
+           "broken:fixed, or good:bad for a regression"), AUTO,
+           "words for the old side and the new one", flag="--terms", metavar="OLD:NEW"),
+    Option("bisect.direction", "bisect.direction", kinds.choice(Direction), "improvement",
+           "whether the new side's figure is larger (improvement) or smaller (regression)",
+           flag="--regression", const="regression"),
+    Option("bisect.threshold", "bisect.threshold_iops", kinds.optional(kinds.number(0, "IOPS", above=True), "ends",
+           "from the two ends"), "ends", "least mean IOPS of a job on the better side", 20000,
+           flag="--threshold", metavar="IOPS"),
+    Option("bisect.min_ends_ratio", "bisect.min_ends_ratio", kinds.number(1), 2.0,
+           "least factor between the two ends' figures, else nothing is bisected"),
+    Option("bisect.first_parent", "bisect.first_parent", kinds.boolean(), False,
+           "follow only the first parent of merges", flag="--first-parent", const="true"),
+    Option("bisect.strategy", "bisect.strategy", kinds.choice(Strategy), "bayes",
+           "who says what to measure next: bayes weighs all readings and says how sure it is, git believes each",
+           flag="--strategy", metavar="NAME", before="git"),
+    Option("bisect.suspect", "bisect.suspects", kinds.names(AUTO), AUTO,
+           f'paths whose commits are likelier to be the one; "{AUTO}" is the drivers of the storage stack, [] nobody',
+           flag="--suspect", metavar="PATH", repeat=True),
+    Option("bisect.calibrate", "bisect.calibrate", kinds.integer(1), 1,
+           "how often each end is measured before the search, which tells the noise", flag="--calibrate", metavar="N"),
+    Option("bisect.max_repeats", "bisect.max_repeats", kinds.integer(0), 3,
+           "how often a trial of weak evidence is measured again"),
+    Option("bisect.baselines", "bisect.baselines", kinds.boolean(), False,
+           "after the search measure the SSD alone and the HDD alone, too: two boots and two runs more",
+           flag="--baselines", const="true"),
+    _path("kernel.base_config", "--base-config", "kernel .config to start from"),
+    Option("kernel.fragments", "kernel.fragments", kinds.names_or_paths(), (AUTO,),
+           f'configuration fragments by name or path, the last wins; "{AUTO}" is {BARE_FRAGMENT} '
+           f"({BASE_FRAGMENT} with a base) and those of the stack",
+           flag="--fragment", metavar="NAME|FILE", repeat=True),
+    Option("kernel.compiler", "kernel.compilers", kinds.commands(AUTO), AUTO,
+           "C compiler of the kernels; auto is the first of this host that builds both ends; of several, each commit "
+           "gets the first that builds it", flag="--compiler", metavar="COMMAND", repeat=True),
+    Option("kernel.jobs", "kernel.jobs", kinds.optional(kinds.integer(1), AUTO, "one for each CPU"), AUTO,
+           "compilers that run at a time", flag="--jobs", metavar="N"),
+    Option("kernel.build_deadline", "kernel.build_deadline_s", kinds.duration(1), "1h", "longest build, seconds"),
+    Option("kernel.sandbox", "kernel.sandbox", kinds.boolean(), True,
+           "whether make, which runs what a tree brings along, is kept from network, home and other processes",
+           flag="--no-sandbox", const="false"),
+    Option("machine.connect", "machine.connect", kinds.text("a libvirt URI such as qemu:///system"), "qemu:///embed",
+           "libvirt's address; qemu:///embed is its driver in our own process, without a daemon",
+           flag="--connect", metavar="URI"),
+    Option("machine.accelerator", "machine.accelerator", kinds.choice(Accelerator), "auto",
+           "how the guest's CPU runs; auto tries it out", flag="--accelerator", metavar="NAME"),
+    Option("machine.vcpus", "machine.vcpus", kinds.integer(1), 2, "virtual CPUs of the guest"),
+    Option("machine.memory", "machine.memory_bytes", kinds.size(256 << 20), "1GiB", "memory of the guest, bytes"),
+    _path("machine.image", "--image", "root file system of your own for the guest"),
+    _path("machine.image_key", "--image-key", "private SSH key that logs in as root in your own image"),
+    _path("machine.image_host_key", "--image-host-key", "public SSH host key of your own image"),
+    Option("machine.append", "machine.append", kinds.text("kernel parameters on one line", empty=True), "",
+           "parameters added to the guest kernel's command line"),
+    Option("machine.boot_deadline", "machine.boot_deadline_s", kinds.duration(1), "2min",
+           "longest time from start to login, seconds"),
+    Option("machine.silence_deadline", "machine.silence_deadline_s", kinds.duration(1), "1min",
+           "longest silence of a guest that should answer, seconds"),
+    Option("machine.trial_deadline", "machine.trial_deadline_s", kinds.optional(kinds.duration(1), AUTO,
+           "15min more than the runs"), AUTO, "longest trial after its build, seconds"),
+    Option("storage.stack", "storage.stack", kinds.choice(tuple(STACKS)), "lvmcache",
+           "storage stack under test", flag="--stack", metavar="NAME"),
+    *_disk("ssd", "fast disk", quick="512MiB", article="5GiB"),
+    *_disk("hdd", "slow disk", quick="1GiB", article="50GiB", iops=1000),
+    Option("storage.cache_size", "storage.cache_bytes", kinds.size(1 << 20), "64MiB", "cache on the fast disk, bytes",
+           "4GiB", flag="--cache-size", metavar="SIZE"),
+    Option("storage.metadata_size", "storage.metadata_bytes", kinds.size(1 << 20), "8MiB",
+           "metadata of the cache, bytes", "50MiB"),
+    Option("storage.cache_mode", "storage.cache_mode", kinds.choice(CacheMode), "writeback", "dm-cache mode"),
+    Option("storage.cache_policy", "storage.cache_policy", kinds.choice(("smq", "mq")), "smq", "dm-cache policy"),
+    Option("storage.overwrite", "storage.overwrite", kinds.words('["WD-WX11A1234567"]'), (),
+           "block devices and volumes whose content may go, though it is not known what it is: by serial number or "
+           "the name that a refusal shows", flag="--overwrite", metavar="SERIAL", repeat=True),
+    Option("workload.job", "workload.job", kinds.file(resources.job), "partial.fio", "fio job file",
+           flag="--job", metavar="FILE"),
+    Option("workload.file_size", "workload.file_bytes", kinds.size(4096), "32MiB", "file of each job, bytes",
+           "2GiB", flag="--file-size", metavar="SIZE"),
+    Option("workload.runtime", "workload.runtime_s", kinds.duration(1, whole=True), "40s",
+           "length of a run, seconds", "15min", flag="--runtime", metavar="DURATION"),
+    Option("workload.full_runs", "workload.full_runs", kinds.boolean(), False,
+           "never end a run early, however clear its side is", flag="--full-runs", const="true"),
+    Option("contention.max_other_cores", "contention.max_other_cores", kinds.optional(kinds.number(0), AUTO,
+           "an eighth of the host's, at least 0.5"), AUTO, "foreign load in cores from which a run is no evidence"),
+    Option("contention.max_steal_share", "contention.max_steal_share", kinds.number(0), 0.1,
+           "share of stolen CPU time from which a run is no evidence"),
+    Option("contention.patience", "contention.patience_s", kinds.duration(0), "6h",
+           "longest wait for a quiet host before a commit is measured again, seconds; 0 is not to wait"),
+    Option("mail.host", "mail.host", kinds.text("the name of a mail server", empty=True), "",
+           "mail server for `bisector mail --send`"),
+    Option("mail.port", "mail.port", kinds.optional(kinds.integer(1), AUTO, "587, or 465 with tls"), AUTO,
+           "its port"),
+    Option("mail.security", "mail.security", kinds.choice(Security), "starttls",
+           "encryption of the connection; none is for a server on this host"),
+    Option("mail.from", "mail.sender", kinds.optional(kinds.text("an address as Name <user@host>"), AUTO,
+           "git's user.name and user.email"), AUTO, "whom reports are from"),
+    Option("mail.login_file", "mail.login_file", kinds.optional(kinds.file(), "", "none"), "",
+           "file of mode 600 with username=… and password=…; or BISECTOR_SMTP_USERNAME and BISECTOR_SMTP_PASSWORD"),
+)
+# fmt: on
+BY_KEY: Mapping[str, Option] = {option.key: option for option in OPTIONS}

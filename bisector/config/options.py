@@ -1,0 +1,321 @@
+"""Effective settings: flags over ``bisector.toml`` over a profile, with the origin of each value.
+
+What settings there are is in :mod:`bisector.config.option_table`, what cannot be combined in
+:mod:`bisector.config.checks`.
+"""
+
+import argparse
+import dataclasses
+import difflib
+import json
+import operator
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, STACKS, Settings, checks, file, kinds
+from bisector.config.kinds import AUTO
+from bisector.config.option_table import BY_KEY, OPTIONS, Option
+from bisector.core.errors import UserError
+from bisector.core.model import Direction, Terms
+
+CONFIG_FILE = "bisector.toml"
+_LEAST_OTHER_CORES = 0.5  # a quiet host's own kernel threads take up to 0.3
+_TRIAL_SPARE_S = 900.0  # boot, storage and laying out the files twice, on a slow host
+_DEFAULT_TERMS = {Direction.IMPROVEMENT: Terms("broken", "fixed"), Direction.REGRESSION: Terms("good", "bad")}
+# What :func:`_resolved` makes other settings follow from.
+_LEADING = ("bisect.direction", "kernel.base_config", "mail.security", "storage.stack", "workload.runtime_s")
+# What people write for a login that is not to be in a file of settings.
+_SECRETS = frozenset(f"mail.{name}" for name in ("password", "passwd", "pass", "username", "user", "login"))
+_DEST = "setting "  # no other argument's destination begins like this
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A raw value and where it was written; ``base`` is where its relative paths start.
+
+    ``typed`` is a word of the command line, which has no types yet.
+    """
+
+    raw: object
+    origin: str
+    base: Path | None = None
+    typed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """The settings that hold, and for each key where its value comes from."""
+
+    settings: Settings
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of ``bisector settings``; ``value`` is as a person would write it."""
+
+    key: str
+    value: str
+    origin: str
+    help: str
+
+
+Flags = Mapping[str, str | Sequence[str] | Given]
+
+
+def load(flags: Flags | None = None, config: Path | None = None, *, directory: Path | None = None) -> Effective:
+    """Flags (by key) over the configuration file over a profile, checked.
+
+    Without ``config``, ``bisector.toml`` of ``directory`` (the current one) is read when it is
+    there. Raises :class:`UserError`.
+    """
+    directory = directory or Path.cwd()
+    return from_given({**_from_file(config, directory), **_from_flags(flags or {}, directory)})
+
+
+def from_given(given: Mapping[str, Given]) -> Effective:
+    """What is given (by key) over a profile, checked; raises :class:`UserError`."""
+    given = dict(given)
+    for key, one in given.items():
+        if key not in BY_KEY:
+            _refuse_key(key, one.origin)
+    profile = given.get("profile", Given("quick", "profile quick"))
+    given["profile"] = profile
+    name = _parse(BY_KEY["profile"], profile)
+    for option in OPTIONS:
+        given.setdefault(option.key, Given(option.in_profile(name), f"profile {name}"))
+    values = {option.field: _parse(option, given[option.key]) for option in OPTIONS}
+    settings = _assemble(Settings, _resolved(values))
+    effective = Effective(settings, {option.key: given[option.key].origin for option in OPTIONS})
+    _refuse(effective, checks.first_problem(settings))
+    return effective
+
+
+def _from_file(config: Path | None, directory: Path) -> dict[str, Given]:
+    path = directory / (config or CONFIG_FILE)
+    if config is None and not path.is_file():
+        return {}
+    shown = config or Path(CONFIG_FILE)
+    text, table = file.read(path)
+    given = {}
+    for key, raw in file.flatten(table, frozenset(BY_KEY)):
+        line = file.line_of(text, key)
+        origin = f"{shown}:{line}" if line else str(shown)
+        if key not in BY_KEY:
+            _refuse_key(key, origin)
+        given[key] = Given(raw, origin, path.parent)
+    return given
+
+
+def _from_flags(flags: Flags, directory: Path) -> dict[str, Given]:
+    given = {}
+    for key, value in flags.items():
+        if key not in BY_KEY:
+            _refuse_key(key, f"--set {key}")
+        option = BY_KEY[key]
+        one = value if isinstance(value, Given) else Given(value, option.flag or f"--set {key}")
+        given[key] = dataclasses.replace(one, base=directory, typed=isinstance(one.raw, str))
+    return given
+
+
+def _refuse_key(key: str, origin: str) -> None:
+    if key in _SECRETS:
+        raise UserError(
+            f"{origin}: {key} does not belong into settings, which are shown, recorded and passed on",
+            "set BISECTOR_SMTP_USERNAME and BISECTOR_SMTP_PASSWORD, or name a file of mode 600 with mail.login_file",
+        )
+    if any(known.startswith(key + ".") for known in BY_KEY):
+        raise UserError(f"{origin}: {key} is a table of settings, not a setting")
+    near = difflib.get_close_matches(key, BY_KEY, n=1, cutoff=0.5)
+    last = [known for known in BY_KEY if known.rpartition(".")[2] == key.rpartition(".")[2]]
+    hint = f"did you mean {' or '.join(last or near)}?" if last or near else "`bisector settings` lists all there are"
+    raise UserError(f"{origin}: there is no setting {key}", hint)
+
+
+def _parse(option: Option, given: Given) -> Any:
+    raw = option.kind.from_text(str(given.raw)) if given.typed else given.raw
+    try:
+        return option.kind.read(raw, given.base)
+    except kinds.Unfit as error:
+        shown = given.raw if given.typed else file.literal(given.raw)
+        raise UserError(
+            f"{given.origin}: {option.key} = {shown}: expected {option.kind.expected}", f"{option.key}: {option.help}"
+        ) from error
+    except UserError as error:
+        raise UserError(f"{given.origin}: {option.key}: {error}", error.hint) from error
+
+
+def _other_cores(wished: float | None) -> float:
+    """A large host always has other work somewhere, which takes no core from the guest; a small one must be quiet.
+
+    On 4 cores a guest of 2 had the IOPS of a quiet host beside up to 2.0 cores of compilers or busy loops, and 30 %
+    less beside 2.8 (the SSD alone, emulated, one run of 10 s each): an eighth is a quarter of what did no harm.
+    """
+    return max(_LEAST_OTHER_CORES, (os.cpu_count() or 1) / 8) if wished is None else wished
+
+
+def _resolved(values: dict[str, Any]) -> dict[str, Any]:
+    """The values with every "auto" that follows from other settings filled in."""
+    ground = BARE_FRAGMENT if values["kernel.base_config"] is None else BASE_FRAGMENT
+    traits = STACKS[values["storage.stack"]]
+    auto = (ground, *traits.fragments)
+    names = values["kernel.fragments"]
+    runs_s = len(traits.runs) * values["workload.runtime_s"]
+    return {
+        **values,
+        "bisect.terms": values["bisect.terms"] or _DEFAULT_TERMS[values["bisect.direction"]],
+        "bisect.suspects": traits.suspects if values["bisect.suspects"] is None else values["bisect.suspects"],
+        "contention.max_other_cores": _other_cores(values["contention.max_other_cores"]),
+        "kernel.fragments": tuple(one for name in names for one in (auto if name == AUTO else (name,))),
+        "kernel.jobs": values["kernel.jobs"] or len(os.sched_getaffinity(0)),
+        "mail.port": values["mail.port"] or values["mail.security"].usual_port,
+        "machine.trial_deadline_s": values["machine.trial_deadline_s"] or runs_s + _TRIAL_SPARE_S,
+    }
+
+
+def _assemble(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
+    """A tree of dataclasses from values by dotted field; a value missing is a bug of the table."""
+    hints = get_type_hints(cls)
+    paths = {name: prefix + name for name in hints}
+    return cls(
+        **{
+            name: values[path] if path in values else _assemble(hints[name], values, path + ".")
+            for name, path in paths.items()
+        }
+    )
+
+
+def _refuse(effective: Effective, problem: checks.Problem | None) -> None:
+    if problem is None:
+        return
+    written = {row.key: row for row in describe(effective)}
+    named = ", ".join(f"{key} = {written[key].value} ({written[key].origin})" for key in problem.keys)
+    raise UserError(f"{named}: {problem.sentence}", problem.hint)
+
+
+def overlaid(
+    recorded: Settings, prefix: str, flags: Flags | None = None, config: Path | None = None, kept: Collection[str] = ()
+) -> Settings:
+    """Recorded settings, with those under ``prefix`` as flags and the file of today have them, or by default.
+
+    Of today's only those are looked at: what else the file says may be of another machine. Where today says nothing of
+    the keys ``kept``, the record's values count. Raises :class:`UserError`.
+    """
+    directory = Path.cwd()
+    today = {**_from_file(config, directory), **_from_flags(flags or {}, directory)}
+    given = {key: Given(value, "recorded settings") for key, value in written_values(recorded).items()}
+    given |= {
+        option.key: Given(option.in_profile(recorded.profile), f"profile {recorded.profile}")
+        for option in OPTIONS
+        if option.key.startswith(prefix) and option.key not in kept
+    }
+    given |= {key: one for key, one in today.items() if key.startswith(prefix)}
+    settings = _assemble(Settings, _resolved({option.field: _parse(option, given[option.key]) for option in OPTIONS}))
+    origins = {key: one.origin for key, one in given.items()}
+    _refuse(Effective(settings, origins), next(checks.mail_is_private(settings), None))
+    return settings
+
+
+def written_values(settings: Settings) -> dict[str, object]:
+    """Every setting by key, as TOML would hold it."""
+    return {option.key: option.kind.write(operator.attrgetter(option.field)(settings)) for option in OPTIONS}
+
+
+def usual(settings: Settings) -> dict[str, object]:
+    """What each setting would be if nobody had said anything of it, as TOML would hold it.
+
+    Where a default follows from other settings, from those that ``settings`` has.
+    """
+    defaults = {option.field: _parse(option, Given(option.in_profile(settings.profile), "")) for option in OPTIONS}
+    leading = {name: operator.attrgetter(name)(settings) for name in _LEADING}
+    followed = _assemble(Settings, _resolved({**defaults, **leading}))
+    own = {option.key: option.kind.write(defaults[option.field]) for option in OPTIONS if option.field in leading}
+    return written_values(followed) | own
+
+
+def describe(effective: Effective) -> list[Row]:
+    """The rows of ``bisector settings``, in the order of the table."""
+    written = written_values(effective.settings)
+    return [
+        Row(option.key, shown(written[option.key]), effective.origins.get(option.key, ""), option.help)
+        for option in OPTIONS
+    ]
+
+
+def shown(value: object) -> str:
+    """A value as TOML would hold it, as a person would read it."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case list():
+            return ", ".join(map(str, value))
+        case float():
+            return f"{value:.12g}"
+    return str(value) or '""'
+
+
+def to_toml(effective: Effective) -> str:
+    """A complete ``bisector.toml`` that loads to equal settings anywhere on this machine."""
+    return file.write(written_values(effective.settings))
+
+
+def to_json(settings: Settings) -> str:
+    """The settings for the record."""
+    return json.dumps(written_values(settings), indent=1)
+
+
+def from_json(text: str) -> Settings:
+    """Recorded settings, not checked again; one that is newer than the record is as it was ``before``."""
+    written: dict[str, object] = json.loads(text)
+    profile = str(written["profile"])
+    raw = {option.key: written.get(option.key, _before(option, profile)) for option in OPTIONS}
+    values = {option.field: _parse(option, Given(raw[option.key], "recorded settings")) for option in OPTIONS}
+    return _assemble(Settings, _resolved(values))
+
+
+def _before(option: Option, profile: str) -> object:
+    return option.in_profile(profile) if option.before is None else option.before
+
+
+def add_flags(parser: argparse.ArgumentParser, keys: Collection[str] = BY_KEY) -> None:
+    """The flags of the table, or of some of its ``keys``, ``--config FILE`` and ``--set KEY=VALUE``."""
+    group = parser.add_argument_group("settings", f"over {CONFIG_FILE}; `bisector settings` shows all of them")
+    group.add_argument("--config", type=Path, metavar="FILE", help=f"settings file (default: ./{CONFIG_FILE})")
+    for option in (option for option in OPTIONS if option.flag and option.key in keys):
+        how: dict[str, Any] = {"dest": _DEST + option.key, "help": option.help.replace("%", "%%")}
+        if option.const:
+            how |= {"action": "store_const", "const": option.const}
+        else:
+            how |= {"action": "append" if option.repeat else "store", "metavar": option.metavar}
+        group.add_argument(option.flag, **how)
+    group.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any setting, by its key")
+
+
+def flags_from(namespace: argparse.Namespace) -> dict[str, Given]:
+    """What :func:`add_flags` collected, for :func:`load`; raises :class:`UserError`."""
+    given = dict(_named(vars(namespace)))
+    for key, value in _assignments(namespace.set):
+        if key in given:
+            raise UserError(f"{key} is given twice: by {given[key].origin} and by --set", "leave one of them out")
+        given[key] = Given(value, "--set")
+    return given
+
+
+def _named(arguments: Mapping[str, object]) -> Iterator[tuple[str, Given]]:
+    for option in OPTIONS:
+        value = arguments.get(_DEST + option.key) if option.flag else None
+        if value is not None:
+            yield option.key, Given(value, option.flag)
+
+
+def _assignments(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"--set {text}: expected KEY=VALUE", "for example: --set machine.memory=2GiB")
+        yield key.strip(), value.strip()

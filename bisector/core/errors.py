@@ -1,0 +1,109 @@
+"""Errors by who is to blame; the type decides what happens next, never the text.
+
+BisectorError
+├── UserError      the input must be mended: exit 2, or 1 when the ends do not measure as claimed
+├── KernelFault    this commit does not build, boot or survive: it is skipped
+├── InfraError     ours or the host's: tried again, else the bisection stops and can be resumed
+└── Interrupted    the person stopped us: exit 130
+
+Everything else that is raised is a bug of ours (traceback, exit 70). All of them pickle: their
+arguments reach ``Exception.__init__`` positionally, because an exception with required
+keyword-only arguments does not survive a process boundary.
+"""
+
+from bisector.core.model import Fault, FaultKind, Stage, Trial
+from bisector.core.printable import clean
+
+
+class BisectorError(Exception):
+    """An error with a sentence for a person and, where there is one, what to type next."""
+
+    exit_code = 70
+    # The hash of the commit that stopped a bisection, where the bisection can go on without it.
+    skippable = ""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class UserError(BisectorError):
+    """What we were given cannot work: arguments, settings, repository, job file, image."""
+
+    exit_code = 2
+
+
+class EndsDoNotReproduce(BisectorError):
+    """An end of the range measured otherwise than claimed, or the two ends are too close."""
+
+    exit_code = 1
+
+
+class InfraError(BisectorError):
+    """A fault of this tool, its host or the network; it never becomes a verdict."""
+
+    exit_code = 4
+
+
+class AttemptFailed(InfraError):
+    """A trial that ended by no fault of its kernel: at which stage, on which host.
+
+    ``trial`` has the facts up to then, and no fault; None when it was not a trial, or had not begun.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        hint: str = "",
+        stage: Stage = Stage.CHECKOUT,
+        host: str = "",
+        trial: Trial | None = None,
+    ) -> None:
+        super().__init__(message, hint)
+        self.stage = stage
+        self.host = host
+        self.trial = trial
+
+
+class TrialRefused(UserError):
+    """A trial that found the input at fault; ``trial`` has the facts up to then, and no fault."""
+
+    def __init__(self, message: str, hint: str = "", trial: Trial | None = None) -> None:
+        super().__init__(message, hint)
+        self.trial = trial
+
+
+class Interrupted(BisectorError):
+    """A person or the system asked us to stop; everything measured so far is on disk."""
+
+    exit_code = 130
+
+
+class KernelFault(BisectorError):
+    """The kernel under test cannot be judged: it does not build, boot or survive the workload.
+
+    ``reason`` and ``tail`` are often its own words, and go on record: they are cleaned here.
+    """
+
+    exit_code = 4
+
+    def __init__(
+        self, stage: Stage, kind: FaultKind, reason: str, tail: tuple[str, ...] = (), cached: bool = False
+    ) -> None:
+        reason, tail = clean(reason), tuple(map(clean, tail))
+        super().__init__(reason)
+        self.args = (stage, kind, reason, tail, cached)
+        self.stage = stage
+        self.kind = kind
+        self.reason = reason
+        self.tail = tail
+        self.cached = cached
+
+    @property
+    def fault(self) -> Fault:
+        """The same as a plain record, for the trial's facts."""
+        return Fault(self.stage, self.kind, self.reason, self.tail, self.cached)

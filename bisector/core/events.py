@@ -1,0 +1,61 @@
+"""What is happening, told one way to whoever listens; nobody answers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bisector.core.model import Commit, Stage, Trial, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The next trial: which commit, why, how many candidates and steps are left (0: unknown).
+
+    This trial is one of the steps that are left. Where commits have probabilities, ``probability`` is that of the
+    likeliest one, and the candidates have 99 % of it together.
+    """
+
+    n: int
+    commit: Commit
+    purpose: str
+    candidates_left: int
+    steps_left: int
+    probability: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StageStarted:
+    """A stage of the running trial began; ``detail`` is for people."""
+
+    commit: Commit
+    stage: Stage
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IopsSample:
+    """The workload's own figure of the moment, over all its jobs."""
+
+    run: str
+    iops: float
+    done_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrialJudged:
+    """A trial ended and was classified; ``why`` is the sentence for the table."""
+
+    n: int
+    trial: Trial
+    verdict: Verdict
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something a person wants to know once."""
+
+    text: str
+
+
+Event = Planned | StageStarted | IopsSample | TrialJudged | Note
+Listener = Callable[[Event], None]

@@ -1,0 +1,64 @@
+"""Where our own data files are: kernel configuration fragments, fio jobs, the image recipe.
+
+In a checkout (and an editable installation) they are the top-level directories beside the package;
+a wheel carries them inside it, under the names that ``tool.setuptools.package-dir`` gives them.
+"""
+
+import os
+from pathlib import Path
+
+from bisector.core.errors import InfraError, UserError
+
+PACKAGE = Path(__file__).parent.parent
+ROOT = PACKAGE.parent
+
+
+def kconfigs() -> Path:
+    """The directory of configuration fragments, each ``NAME.config``."""
+    return _directory("kconfigs", "_kconfigs")
+
+
+def jobs() -> Path:
+    """The directory of fio job files."""
+    return _directory("fio", "_fio")
+
+
+def vm_images() -> Path:
+    """The directory of the guest image's recipe."""
+    return _directory("vm-images", "_vm_images")
+
+
+def cache_home() -> Path:
+    """What can be made again and is worth keeping (XDG Base Directory Specification, XDG_CACHE_HOME)."""
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # "All paths set in these environment variables must be absolute"; others are ignored.
+    return (given if given.is_absolute() else Path.home() / ".cache") / "bisector"
+
+
+def fragment(name: str) -> Path:
+    """The file of one of our fragments; raises :class:`UserError` with the names there are."""
+    return _one_of(kconfigs(), f"{name}.config", f"no kernel configuration fragment is named {name}")
+
+
+def job(name: str) -> Path:
+    """One of our fio job files by its file name; raises :class:`UserError` with those there are."""
+    return _one_of(jobs(), name, f"there is no fio job file {name}, here or among the tool's own")
+
+
+def _one_of(directory: Path, name: str, complaint: str) -> Path:
+    path = directory / name
+    if path.is_file():
+        return path
+    known = sorted(entry.name.removesuffix(".config") for entry in directory.iterdir() if entry.is_file())
+    raise UserError(complaint, f"known: {', '.join(known)}; a file of your own is written with a slash: ./{name}")
+
+
+def _directory(in_checkout: str, in_wheel: str) -> Path:
+    """The wheel's place first: beside an installed package lie other packages."""
+    for directory in (PACKAGE / in_wheel, ROOT / in_checkout):
+        if directory.is_dir():
+            return directory
+    raise InfraError(
+        f"the installation is incomplete: {ROOT / in_checkout} is missing",
+        "install again, from a complete checkout: pip install --editable DIRECTORY",
+    )

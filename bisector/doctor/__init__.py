@@ -1,0 +1,1 @@
+"""What is asked of this machine before the first hour is spent."""

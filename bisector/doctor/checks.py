@@ -1,0 +1,193 @@
+"""What is asked of this machine before the first hour is spent, and by ``bisector doctor``: one table.
+
+What is needed of them is looked at before every run, or every build, which does not begin while
+something is missing; the others say what makes a run slower, or its evidence weaker.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+
+from bisector.config import Settings
+from bisector.core import resources
+from bisector.core.errors import BisectorError, UserError
+from bisector.core.findings import Finding, Grade, refusal
+from bisector.doctor.space import check_build_room, check_disk, check_room
+from bisector.executor.leftovers import end_leftovers
+from bisector.executor.local import kept_kernels, kernel_builder
+from bisector.git import probes as history
+from bisector.host import places
+from bisector.host.packages import merged
+from bisector.host.scratch import remove_abandoned, scratch
+from bisector.kernel import probes as kernel
+from bisector.kernel import toolchain
+from bisector.mail import probes as post
+from bisector.vm import probes as machine
+from bisector.workload.runner import check_job
+
+
+class Need(Enum):
+    """What cannot do without it: nothing, a run, or a kernel build and so a run, too."""
+
+    NOTHING = 0
+    RUN = 1
+    BUILD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """For which settings and run directory; ``scratch`` is a directory for trying things out."""
+
+    settings: Settings
+    run_dir: Path
+    scratch: Path
+    note: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One look at the machine: a row or several; :class:`UserError` stands for a row that is missing."""
+
+    name: str
+    need: Need
+    look: Callable[[Asked], Finding | Iterable[Finding]]
+
+
+def _configuration(asked: Asked) -> Finding:
+    options = kernel_builder(asked.settings.kernel).wanted
+    base = asked.settings.kernel.base_config or "everything off"
+    names = ", ".join(asked.settings.kernel.fragments)
+    return Finding("kernel config", Grade.OK, f"{base}, then {names}: {len(options)} options asked for")
+
+
+def _programs(asked: Asked) -> Iterator[Finding]:
+    options = _options(asked)
+    yield from kernel.programs(options)
+    yield from kernel.headers(options)
+
+
+def _sandbox(asked: Asked) -> Finding:
+    settings = asked.settings.kernel
+    return kernel.confinement(settings.sandbox, (*settings.compilers, *toolchain.programs(_options(asked))))
+
+
+def _options(asked: Asked) -> Mapping[str, str]:
+    with suppress(UserError):  # a configuration that will not do has a row of its own
+        return kernel_builder(asked.settings.kernel).wanted
+    return {}
+
+
+def _leftovers(asked: Asked) -> Finding:
+    done: list[str] = []
+    end_leftovers(asked.run_dir, done.append)
+    remove_abandoned(places.nearest(asked.run_dir))
+    return Finding("leftovers", Grade.INFO if done else Grade.OK, "; ".join(done) or "nothing of a killed run was left")
+
+
+def _job(asked: Asked) -> Finding:
+    check_job(asked.settings.workload)
+    return Finding("fio job", Grade.OK, str(asked.settings.workload.job))
+
+
+def _room(asked: Asked) -> Finding:
+    return Finding("disk room", Grade.OK, check_room(asked.settings, asked.run_dir))
+
+
+def _disk(asked: Asked, name: str) -> Finding:
+    return Finding(f"{name} disk", Grade.OK, check_disk(asked.settings, name, asked.scratch))
+
+
+# Read as a table, so laid out as one; the order is that of the rows.
+# fmt: off
+PROBES: tuple[Probe, ...] = (
+    Probe("leftovers", Need.NOTHING, _leftovers),
+    Probe("git", Need.RUN, lambda asked: history.git(asked.scratch)),
+    Probe("compiler", Need.BUILD, lambda asked: kernel.compilers(asked.settings.kernel.compilers)),
+    Probe("kernel config", Need.BUILD, _configuration),
+    Probe("build tools", Need.BUILD, _programs),
+    Probe("sandbox", Need.BUILD, _sandbox),
+    Probe("old kernels", Need.NOTHING, lambda asked: kernel.old_kernels(asked.settings.kernel.compilers)),
+    Probe("ccache", Need.NOTHING, lambda asked: kernel.ccache(
+        asked.settings.kernel.compilers, asked.settings.kernel.sandbox)),
+    Probe("libvirt", Need.RUN, lambda asked: machine.libvirt(asked.settings.machine, asked.scratch)),
+    Probe("qemu", Need.RUN, lambda asked: machine.qemu(asked.settings.machine, asked.scratch)),
+    Probe("qemu-img", Need.RUN, lambda asked: machine.qemu_img()),
+    Probe("kvm", Need.NOTHING, lambda asked: machine.kvm()),
+    Probe("accelerator", Need.NOTHING, lambda asked: machine.accelerator(
+        asked.settings.machine, asked.scratch, kept_kernels().newest_image(), asked.note)),
+    Probe("guest image", Need.RUN, lambda asked: machine.guest_image(asked.settings.machine)),
+    Probe("user namespaces", Need.RUN, lambda asked: machine.namespaces(asked.settings.machine)),
+    Probe("run directory", Need.RUN, lambda asked: places.directory(
+        "run directory", asked.run_dir, of_record=True)),
+    Probe("cache directory", Need.RUN, lambda asked: places.directory("cache directory", resources.cache_home())),
+    Probe("libvirt's reach", Need.RUN, lambda asked: machine.reach(
+        asked.settings.machine, asked.scratch, asked.run_dir)),
+    Probe("disk room", Need.RUN, _room),
+    Probe("ssd disk", Need.RUN, lambda asked: _disk(asked, "ssd")),
+    Probe("hdd disk", Need.RUN, lambda asked: _disk(asked, "hdd")),
+    Probe("fio job", Need.RUN, _job),
+    Probe("host load", Need.NOTHING, lambda asked: places.contention(asked.settings.contention)),
+    Probe("mail", Need.NOTHING, lambda asked: post.server(asked.settings.mail)),
+    Probe("git send-email", Need.NOTHING, lambda asked: history.mail(Path.home())),
+)
+# fmt: on
+
+
+def check(settings: Settings, run_dir: Path, warn: Callable[[Finding], None] = lambda _: None) -> None:
+    """Raise :class:`UserError` with everything that would stop the run; ``warn`` is told what spoils its figures."""
+    _refuse(settings, run_dir, (Need.BUILD, Need.RUN), warn)
+
+
+def check_build(settings: Settings, run_dir: Path) -> None:
+    """The same for a build alone, which needs no guest."""
+    _refuse(settings, run_dir, (Need.BUILD,), lambda _: None)
+    check_build_room(settings.kernel, run_dir)
+
+
+def _refuse(settings: Settings, run_dir: Path, needs: Sequence[Need], warn: Callable[[Finding], None]) -> None:
+    with _asked(settings, run_dir, lambda _: None) as asked:
+        looks = (_findings(probe, asked) for probe in PROBES if probe.need in needs)
+        found = [finding for rows in looks for finding in rows]
+    missing = [finding for finding in found if finding.state is Grade.MISSING]
+    if not missing:
+        for finding in found:
+            if finding.state is Grade.WARN:
+                warn(finding)
+        return
+    sentences = tuple(dict.fromkeys(finding.what for finding in missing))
+    message = sentences[0] if len(sentences) == 1 else "\n  ".join(("a run here lacks several things:", *sentences))
+    raise UserError(message, "\n  ".join(merged(finding.remedy for finding in missing if finding.remedy)))
+
+
+def examine(settings: Settings, run_dir: Path, note: Callable[[str], None]) -> Iterator[Finding]:
+    """All rows, whatever becomes of a single probe; ``note`` is told what takes long."""
+    with _asked(settings, run_dir, note) as asked:
+        for probe in PROBES:
+            try:
+                yield from _findings(probe, asked)
+            except BisectorError as error:
+                yield Finding(probe.name, _worst(probe), error.message, error.hint)
+            except Exception as error:  # noqa: BLE001 - a row of the table, and the other rows, whatever it is
+                what = f"this look failed, which is a bug: {type(error).__name__}: {error}"
+                yield Finding(probe.name, _worst(probe), what)
+
+
+def _findings(probe: Probe, asked: Asked) -> tuple[Finding, ...]:
+    try:
+        seen = probe.look(asked)
+        return (seen,) if isinstance(seen, Finding) else tuple(seen)
+    except UserError as error:
+        found = refusal(probe.name, error)
+        return (replace(found, state=_worst(probe)),)
+
+
+def _worst(probe: Probe) -> Grade:
+    return Grade.WARN if probe.need is Need.NOTHING else Grade.MISSING
+
+
+@contextmanager
+def _asked(settings: Settings, run_dir: Path, note: Callable[[str], None]) -> Iterator[Asked]:
+    with scratch("probe", mode=0o755) as place:  # a daemon's QEMU runs as another user
+        yield Asked(settings, run_dir, place, note)

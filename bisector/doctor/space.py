@@ -1,0 +1,106 @@
+"""Room on the disks of this host, and the disks under test."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from bisector.config import STACKS, KernelSettings, Settings, checks, usable_bytes
+from bisector.core import resources
+from bisector.core.errors import UserError
+from bisector.core.units import size
+from bisector.host.load import disk_room_bytes
+from bisector.host.places import nearest
+from bisector.vm.connection import open_hypervisor
+from bisector.vm.disks import existing
+from bisector.vm.test_disk import BlockDevice, ExistingDisk
+
+# Measured on Linux 6.1 with the fragments of this tree: 1.5 GiB of sources, 0.2 GiB of build; a
+# distribution's configuration builds to 10 GiB and more, which `kernel.base_config` brings.
+_SOURCES_BYTES = 1800 << 20
+_SMALL_BUILD_BYTES = 512 << 20
+_LARGE_BUILD_BYTES = 12 << 30
+_IMAGE_BYTES = 1 << 30
+# ext4 without lazy initialisation writes an inode of 256 bytes for 16 KiB (mke2fs.conf(5)), and its journal.
+_EXT4_SHARE = 1 / 64
+_JOURNAL_BYTES = 1 << 30
+
+
+def check_room(settings: Settings, run_dir: Path) -> str:
+    """How much is free and needed, on each file system that is written; raises :class:`UserError` for too little."""
+    images = [(resources.cache_home(), _IMAGE_BYTES)] if settings.machine.image is None else []
+    return _compared([(run_dir, _build_bytes(settings.kernel)), *images, *_disk_files(settings, run_dir)])
+
+
+def check_build_room(settings: KernelSettings, run_dir: Path) -> str:
+    """The same for a build alone."""
+    return _compared([(run_dir, _build_bytes(settings))])
+
+
+def _build_bytes(settings: KernelSettings) -> int:
+    return _SOURCES_BYTES + (_SMALL_BUILD_BYTES if settings.base_config is None else _LARGE_BUILD_BYTES)
+
+
+def _disk_files(settings: Settings, run_dir: Path) -> Iterator[tuple[Path, int]]:
+    """Where a file is made for a disk, with what a trial writes into it at most; elsewhere it stays sparse."""
+    storage, traits = settings.storage, STACKS[settings.storage.stack]
+    jobs = checks.job_count(settings.workload.job)
+    files_bytes = settings.workload.file_bytes * jobs * len(traits.runs)
+    cache_bytes = storage.cache_bytes + storage.metadata_bytes if traits.cached else 0
+    for name, disk in (("ssd", storage.ssd), ("hdd", storage.hdd)):
+        place = run_dir if disk.path is None else Path(disk.path)
+        if disk.path is None or place.is_dir():
+            on_ext4 = int(disk.size_bytes * _EXT4_SHARE) + _JOURNAL_BYTES + files_bytes
+            written = (on_ext4 if traits.files_on == name else 0) + (cache_bytes if name == "ssd" else 0)
+            yield place, min(disk.size_bytes, written + checks.LVM_EXTENT_BYTES)
+
+
+def _compared(needed: list[tuple[Path, int]]) -> str:
+    seen = []
+    for path, needed_bytes in _by_file_system(needed).items():
+        free = disk_room_bytes(path)
+        if free < needed_bytes:
+            raise UserError(
+                f"{path} has {size(free)} free; sources, build, disks and image need up to {size(needed_bytes)} there",
+                "make room, or name another place: --run-dir DIRECTORY (and XDG_CACHE_HOME for kernels and images)",
+            )
+        seen.append(f"{size(free)} free for {path}, up to {size(needed_bytes)} needed")
+    return "; ".join(seen)
+
+
+def _by_file_system(needed: list[tuple[Path, int]]) -> dict[Path, int]:
+    """Needs that fall on one file system add up; the first path stands for it."""
+    first: dict[int, Path] = {}
+    total: dict[Path, int] = {}
+    for path, needed_bytes in needed:
+        place = first.setdefault(nearest(path).stat().st_dev, path)
+        total[place] = total.get(place, 0) + needed_bytes
+    return total
+
+
+def check_disk(settings: Settings, name: str, scratch: Path) -> str:
+    """What the disk ``ssd`` or ``hdd`` is made of; raises :class:`UserError` when it cannot be used.
+
+    One that is there already is overwritten in every trial: it must be whole, empty and used by nobody else, not
+    even as a part of the other one.
+    """
+    disks = {"ssd": settings.storage.ssd, "hdd": settings.storage.hdd}
+    wish = disks.pop(name)
+    with ExitStack() as stack:
+
+        def volume(pool: str, volume_name: str) -> AbstractContextManager[ExistingDisk]:
+            hypervisor = open_hypervisor(settings.machine.connect, scratch, resources.cache_home() / "libvirt")
+            return stack.enter_context(hypervisor).volume(pool, volume_name)
+
+        (other,) = disks.values()
+        if other.path is not None and Path(other.path).is_block_device():
+            with suppress(UserError):  # it has a row of its own
+                stack.enter_context(BlockDevice.claimed(Path(other.path)))
+        disk = stack.enter_context(existing(name, wish, volume, settings.storage.overwrite))
+        if disk is None:
+            return f"a file of {size(wish.size_bytes)} in {wish.path or 'the run directory'}"
+        seen = replace(wish, path=None, size_bytes=usable_bytes(disk.size_bytes))
+        storage = replace(settings.storage, ssd=seen) if name == "ssd" else replace(settings.storage, hdd=seen)
+        if (problem := checks.first_size_problem(replace(settings, storage=storage))) is not None:
+            raise UserError(f"{', '.join(problem.keys)}: {problem.sentence}", problem.hint)
+        return f"{disk.name}, {size(disk.size_bytes)}, overwritten in every trial"

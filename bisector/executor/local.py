@@ -1,0 +1,146 @@
+"""Trials in this process, on this host, one after another: build and measurement never share cores."""
+
+import dataclasses
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from bisector.config import KernelSettings, Settings
+from bisector.core import resources
+from bisector.core.errors import AttemptFailed, InfraError, TrialRefused
+from bisector.core.events import Listener, Note
+from bisector.core.model import Commit, Compiler, Fault, Stage, Trial
+from bisector.executor.leftovers import end_leftovers
+from bisector.git.repository import Repository
+from bisector.git.worktrees import SourceTree
+from bisector.host import measuring_lock, shared_caches
+from bisector.host.files import our_files
+from bisector.host.load import host_id
+from bisector.host.quiet import wait_until_quiet
+from bisector.kernel.build import KernelBuilder
+from bisector.kernel.cache import KernelCache
+from bisector.store.artifacts import collect, trial_directory
+from bisector.trial.runner import Bench, TrialRequest, run_trial, try_build, try_control
+from bisector.vm.machine import VirtualMachines, guest_image
+
+KEPT_KERNELS_BYTES = 10 << 30  # about 3,000 kernels of the small configuration
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEngine:
+    """An :class:`bisector.executor.base.Engine` over one bench."""
+
+    bench: Bench
+
+    def measure(self, request: TrialRequest) -> Trial:
+        """The facts of one trial, with its files; they come along with what is raised, too.
+
+        Nothing else of this tool builds or measures on this host meanwhile, and before a commit is tried once more
+        the host is quiet. Raises :class:`InfraError` when it is not in time.
+        """
+        run_dir = self.bench.run_dir
+        with self._alone(again=request.again), _as_attempt(run_dir):
+            logs = trial_directory(run_dir, request.n, request.commit)
+            try:
+                trial = run_trial(self.bench, request, logs)
+            except (AttemptFailed, TrialRefused) as error:
+                if error.trial is not None:
+                    with suppress(InfraError):  # what has happened is told, if need be without its files
+                        error.trial = dataclasses.replace(error.trial, artifacts=collect(logs, run_dir))
+                raise
+            return dataclasses.replace(trial, artifacts=collect(logs, run_dir))
+
+    def control(self, commit: Commit, compilers: tuple[Compiler, ...], through: Stage) -> Fault | None:
+        """What an end does now; its logs stay in the run directory.
+
+        It is built in the directory in which the commits failed: make compiles what they changed, and what failed to
+        compile. A directory in which it builds no more is removed, since it may be what is damaged: half an object that
+        a power failure left is enough.
+        """
+        logs = self._logs("controls", f"{through}-{commit.short}")
+        with self._alone(), _as_attempt(self.bench.run_dir):
+            fault = try_control(self.bench, commit, compilers, through, logs)
+            if fault is not None and through is Stage.BUILD:
+                shutil.rmtree(self.bench.build_dir)
+        return fault
+
+    @contextmanager
+    def _alone(self, *, again: bool = False) -> Iterator[None]:
+        with measuring_lock.measuring(self.bench.run_dir, self._note):
+            end_leftovers(self.bench.run_dir, self._note)
+            if again:
+                wait_until_quiet(self.bench.settings.contention, self._note)
+            yield
+
+    def _note(self, text: str) -> None:
+        self.bench.tell(Note(text))
+
+    def compilers(self) -> tuple[Compiler, ...]:
+        """Those that the settings name, or all that are installed."""
+        return self.bench.builder.compilers()
+
+    def try_build(self, commit: Commit, compiler: Compiler) -> Fault | None:
+        """A build alone; its log stays in the run directory."""
+        logs = self._logs("compilers", f"{_file_name(compiler.command)}-{commit.short}")
+        with self._alone(), _as_attempt(self.bench.run_dir):
+            return try_build(self.bench, commit, compiler, logs)
+
+    def _logs(self, what: str, name: str) -> Path:
+        """An empty directory for the logs of what is no trial; those of the time before are gone."""
+        logs = self.bench.run_dir / what / name
+        with _as_attempt(self.bench.run_dir):
+            shutil.rmtree(logs, ignore_errors=True)
+            logs.mkdir(parents=True)
+        return logs
+
+
+@contextmanager
+def _as_attempt(run_dir: Path) -> Iterator[None]:
+    """Files of a trial that cannot be made or read are an attempt that failed."""
+    try:
+        with our_files(run_dir):
+            yield
+    except AttemptFailed:
+        raise
+    except InfraError as error:
+        raise AttemptFailed(str(error), error.hint, Stage.CHECKOUT, host_id()) from error
+
+
+def _file_name(command: str) -> str:
+    return re.sub(r"[^\w.+-]", "_", command)
+
+
+def kernel_builder(settings: KernelSettings) -> KernelBuilder:
+    """The builder of these settings over the kernels that this user's runs have in common."""
+    return KernelBuilder(settings, kept_kernels(), resources.kconfigs())
+
+
+def kept_kernels() -> KernelCache:
+    """The kernels that this user's runs have in common."""
+    return KernelCache(resources.cache_home() / "kernels", KEPT_KERNELS_BYTES)
+
+
+@contextmanager
+def local_engine(settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[LocalEngine]:
+    """Everything a trial needs on this host, for as long as the bisection lasts.
+
+    What killed processes left running, of this run and of others, is ended first. Left by an exception, the
+    sources and the build directory stay for the run that is resumed.
+    """
+
+    def note(text: str) -> None:
+        tell(Note(text))
+
+    with ExitStack() as stack:
+        stack.enter_context(shared_caches.in_use(resources.cache_home()))
+        end_leftovers(run_dir, note)
+        # An image may have to be built, and libvirt tries what QEMU can do.
+        with measuring_lock.measuring(run_dir, note):
+            image = guest_image(settings.machine, run_dir, note)
+            machines = stack.enter_context(VirtualMachines.open(settings, image, run_dir, note))
+        source = stack.enter_context(SourceTree(repository, run_dir))
+        builder = kernel_builder(settings.kernel)
+        yield LocalEngine(Bench(settings, run_dir, source, builder, machines, tell))

@@ -1,0 +1,248 @@
+"""The search itself is git's: a real ``git bisect`` in a worktree of its own, without a checkout.
+
+Its state mirrors our facts and is never their store: ``refs/bisect/NEW`` remembers only the last
+commit told, and a contradiction is refused after the refs have changed. So what cannot be told is
+found out beforehand, by ancestry, and after a kill everything is told anew.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bisector.core.errors import InfraError
+from bisector.core.model import Terms, Verdict
+from bisector.git.command import Answer
+from bisector.git.outcomes import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Step, Try
+from bisector.git.ranges import Range, expected_steps
+from bisector.git.repository import Repository
+from bisector.git.worktrees import Purpose, Worktree
+from bisector.host.scratch import scratch
+
+Told = tuple[str, Verdict]
+
+# git's exit statuses (enum bisect_error in git's bisect.h).
+_ONLY_SKIPPED_LEFT = 2
+_NO_TESTABLE_COMMIT = 4
+_STATUSES = (0, _ONLY_SKIPPED_LEFT, _NO_TESTABLE_COMMIT)
+
+
+class Bisect:
+    """A running bisection; a context manager that leaves nothing behind in the repository.
+
+    ``start`` comes first; then ``next`` says what to try and ``tell`` takes verdicts.
+    """
+
+    def __init__(self, repository: Repository, run_dir: Path, wanted: Range, terms: Terms) -> None:
+        self._repository = repository
+        self._run_dir = run_dir
+        self._range = wanted
+        self._terms = terms
+        self._worktree: Worktree | None = None
+        bases = repository.merge_bases(wanted.new.sha, wanted.old.sha)
+        self._bases = tuple(sha for sha in bases if sha != wanted.old.sha)
+        self._forget()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._worktree is not None:
+            self._worktree.remove()
+
+    def start(self, skips: Iterable[str] = (), told: Iterable[Told] = ()) -> tuple[Told, ...]:
+        """Start, or start again: skip those of the hashes that are in the range, then tell all verdicts in order.
+
+        What was of use is returned. Raises :class:`Contradiction`, as :meth:`tell` does.
+        """
+        self._forget()
+        for sha in self._to_skip(skips):
+            self._note(sha, Verdict.SKIP)
+        for sha, verdict in told:
+            if self._is_useful(sha, verdict):
+                self._note(sha, verdict)
+        self._build()
+        return tuple(self._told)
+
+    def tell(self, sha: str, verdict: Verdict) -> bool:
+        """Tell git a settled verdict; whether it was of use (git can hold none about commits aside).
+
+        Raises :class:`Contradiction` before git's state is touched.
+        """
+        if not verdict.settled:
+            raise ValueError(f"{verdict} is not for git")
+        useful = sha == self._proposed or self._is_useful(sha, verdict)
+        if useful:
+            self._note(sha, verdict)
+            self._status = self._bisect(self._terms.word(verdict), sha).status
+            if not self._holds():  # somebody typed there by hand, or the worktree is gone
+                self._build()
+        return useful
+
+    def next(self) -> Step:
+        """What follows from everything told so far."""
+        commits = self._repository.commits
+        if self._over:
+            return MergeBaseIsNew(commits([self._new])[0], self._range.old, self._range.new)
+        if self._status == _NO_TESTABLE_COMMIT:
+            return OutsidePaths(commits(self._in_range()))
+        left = self.candidates()
+        if self._status == _ONLY_SKIPPED_LEFT:
+            return OnlySkippedLeft(commits(left), commits(sha for sha in left if sha in self._skips))
+        bases = self._untried_bases()
+        if left == (self._new,) and not bases:
+            return Found(commits(left)[0])
+        if not self._proposed:
+            # git around 2.31 did not go on after a skip when the terms were not its own.
+            raise InfraError(f"git {self._repository.git.version} proposes no commit that is still to be tried")
+        steps = expected_steps(left, self._new) + len(bases)
+        return Try(commits([self._proposed])[0], len(left), steps, self._proposed in bases)
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """The hashes of the merge bases that have to be old for there to be something to bisect."""
+        return self._bases
+
+    def in_range(self) -> tuple[str, ...]:
+        """The hashes of the commits left, whatever paths they touch."""
+        return self._in_range()
+
+    @property
+    def told(self) -> tuple[Told, ...]:
+        """What was of use of all that was told, in that order."""
+        return tuple(self._told)
+
+    def candidates(self) -> tuple[str, ...]:
+        """The hashes of the commits that may be the first new one, newest first."""
+        return self._repository.ask("rev-list", *self._range.limits(self._new, self._olds)).lines
+
+    def log(self) -> str:
+        """What ``git bisect log`` prints: it can be replayed, and ends with the answer when there is one.
+
+        Empty when somebody ended the bisection by hand.
+        """
+        # The command copies this file; up to git 2.39 by a shell script, which takes longer than a step of the search.
+        log = self._home.admin / "BISECT_LOG"
+        return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+
+    # What we know, as git should.
+
+    def _forget(self) -> None:
+        self._told: list[Told] = []
+        self._new = self._range.new.sha
+        self._olds = [self._range.old.sha]
+        self._skips: set[str] = set()
+        self._proposed = ""
+        self._status = 0
+
+    @property
+    def _over(self) -> bool:
+        """Whether a merge base turned out to be new."""
+        return self._new in self._bases
+
+    def _note(self, sha: str, verdict: Verdict) -> None:
+        self._told.append((sha, verdict))
+        if verdict is Verdict.NEW:
+            self._new = sha
+        elif verdict is Verdict.OLD:
+            self._olds.append(sha)
+        else:
+            self._skips.add(sha)
+
+    def _untried_bases(self) -> tuple[str, ...]:
+        return tuple(sha for sha in self._bases if sha not in self._olds and sha not in self._skips)
+
+    def _to_skip(self, shas: Iterable[str]) -> tuple[str, ...]:
+        """Those that can be skipped, by one walk over the range instead of questions about each."""
+        wanted = tuple(dict.fromkeys(shas))
+        if not wanted:
+            return ()
+        inside = {*self._in_range(), *self._untried_bases()} - {self._new}
+        return tuple(sha for sha in wanted if sha in inside)
+
+    def _is_useful(self, sha: str, verdict: Verdict) -> bool:
+        """Whether a verdict narrows the range; raises :class:`Contradiction`."""
+        if self._over:
+            return False
+        if sha in self._untried_bases():
+            return True
+        repository = self._repository
+        above_old = bool(repository.ask("rev-list", "--max-count=1", sha, "--not", *self._olds).lines)
+        if verdict is Verdict.NEW and not above_old:
+            raise Contradiction(sha, verdict, next(old for old in self._olds if repository.is_ancestor(sha, old)))
+        below_new = sha != self._new and repository.is_ancestor(sha, self._new)
+        if verdict is Verdict.OLD and not below_new and repository.is_ancestor(self._new, sha):
+            raise Contradiction(sha, verdict, self._new)
+        return above_old and below_new and sha not in self._skips
+
+    def _in_range(self) -> tuple[str, ...]:
+        """The commits left, whatever paths they touch."""
+        return self._repository.ask("rev-list", self._new, "--not", *self._olds).lines
+
+    # What git is told, and what it makes of it.
+
+    def _build(self) -> None:
+        """Git's state of everything noted, in the worktree that there is, or else in a fresh one.
+
+        Raises :class:`InfraError` when git does not hold it then.
+        """
+        if self._worktree is not None and self._is_replayed():
+            return
+        self._worktree = Worktree.add(self._repository, self._run_dir, Purpose.BISECT, self._range.old.sha)
+        if not self._is_replayed():
+            raise InfraError(f"git {self._repository.git.version} does not hold what it was told of the bisection")
+
+    def _is_replayed(self) -> bool:
+        self._status = self._replay().status
+        return self._holds()
+
+    @property
+    def _home(self) -> Worktree:
+        if self._worktree is None:
+            raise RuntimeError("start() comes first")
+        return self._worktree
+
+    def _bisect(self, *words: str) -> Answer:
+        return self._home.git("bisect", *words, ok=None)
+
+    def _replay(self) -> Answer:
+        """``git bisect start`` and all verdicts by one command: it searches once, not after each verdict.
+
+        The ends are told after the start: git 2.39 stops replaying when ``start`` with both ends asks
+        for a merge base, so its own log of that could not be replayed either.
+        """
+        words = ("--no-checkout", "--term-old", self._terms.old, "--term-new", self._terms.new)
+        first_parent = ("--first-parent",) if self._range.first_parent else ()
+        start = " ".join(map(_quoted, (*words, *first_parent, "--", *self._range.paths)))
+        ends = ((self._range.new.sha, Verdict.NEW), (self._range.old.sha, Verdict.OLD))
+        verdicts = [f"git bisect {self._terms.word(verdict)} {sha}" for sha, verdict in (*ends, *self._told)]
+        with scratch("bisect") as directory:
+            log = directory / "log"
+            lines = (f"git bisect start {start}", *verdicts)
+            log.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            return self._bisect("replay", str(log))
+
+    def _holds(self) -> bool:
+        """Whether git's state is what we noted, under the terms we gave; what it proposes is noted."""
+        refs, head = self._refs_and_head()
+        expected = {f"refs/bisect/{self._terms.new}": self._new}
+        expected |= {f"refs/bisect/{self._terms.old}-{sha}": sha for sha in self._olds}
+        expected |= {f"refs/bisect/skip-{sha}": sha for sha in self._skips}
+        self._proposed = head if self._status == 0 and head not in expected.values() else ""
+        # When it is over git says so by 3, or by 1 if it had not asked for just this merge base.
+        return (self._status in _STATUSES or self._over) and refs == expected
+
+    def _refs_and_head(self) -> tuple[dict[str, str], str]:
+        """The hash of each reference of git's bisection, and of BISECT_HEAD, which every state of ours has.
+
+        By one command: the hashes, that of BISECT_HEAD, and the references' names in the same order.
+        """
+        every = "--glob=refs/bisect/"
+        lines = self._home.git("rev-parse", every, "BISECT_HEAD", "--symbolic-full-name", every, ok=None).lines
+        middle = len(lines) // 2
+        return dict(zip(lines[middle + 1 :], lines[:middle], strict=False)), "".join(lines[middle : middle + 1])
+
+
+def _quoted(word: str) -> str:
+    """As git quotes the words in its log, and reads them back."""
+    return "'" + word.replace("'", "'\\''") + "'"

@@ -1,0 +1,204 @@
+"""The one door to git: how its commands are started, shielded from a person's configuration, and ended.
+
+GitPython starts git, and finds a repository that git refuses to speak of; nothing else of it is used: plain
+commands with plain output are quicker on a kernel's history, and say the same in every version.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bisector.core.deadline import DeadlineExpired
+from bisector.core.errors import InfraError
+from bisector.host.packages import not_installed
+from bisector.host.process import RUN_MARKER, CommandTimeout, mark, to_its_end
+
+# GitPython looks for git when it is imported, and ImportError is no sentence for a person: we look when we need it.
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+
+import git
+
+DEADLINE_S = 600.0
+
+# What a person's configuration must not do to our commands (git-config(1)).
+_CONFIGURATION = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.alternateRefsCommand=true",  # true(1), which names no reference: they only save a fetch some bytes
+    "log.showSignature=false",  # nor is gpg.program run
+    "core.sparseCheckout=false",  # `git worktree add` copies a sparse checkout's patterns into ours
+    # A checkout has the files of its tree, whatever a person's own attributes, line ends and file system are like;
+    # git-init(1) notes the last three of the file system that the person's checkout is on.
+    "core.attributesFile=/dev/null",
+    "core.autocrlf=false",
+    "core.eol=lf",
+    "core.symlinks=true",
+    "core.fileMode=true",
+    "core.ignoreCase=false",
+    # A file that something has written to is written again, also when size and second are the same.
+    "core.checkStat=default",
+    "core.trustctime=true",
+    "core.untrackedCache=false",
+    "index.skipHash=false",
+    "submodule.recurse=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "advice.detachedHead=false",
+    "color.ui=false",
+    "worktree.useRelativePaths=false",  # it would write extensions.relativeWorktrees into the user's config
+)
+_ENVIRONMENT = {
+    "LC_ALL": "C",
+    "LANGUAGE": "C",
+    # A cache that goes by trees is filled from the trees themselves, not from what git-replace(1) puts in their place.
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "true",
+    "SSH_ASKPASS": "true",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_PAGER": "cat",
+}
+# `git rev-parse --local-env-vars`: set inside a git hook, they would turn our commands to another repository. And the
+# tree whose attributes are taken instead of a checkout's own (git(1)).
+_FOREIGN = (
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_ATTR_SOURCE",
+    "GIT_COMMON_DIR",
+    "GIT_CONFIG",
+    "GIT_CONFIG_COUNT",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_DIR",
+    "GIT_GRAFT_FILE",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_INTERNAL_SUPER_PREFIX",
+    "GIT_NAMESPACE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+)
+
+
+# What git, or what it reaches a remote with, needs of the environment around us; a login for mail is not among it.
+_PASSED = frozenset(
+    (
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "DBUS_SESSION_BUS_ADDRESS"),
+        *("GNUPGHOME", "KRB5CCNAME", "NETRC", "CURL_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE", "NIX_SSL_CERT_FILE"),
+        *(RUN_MARKER, *_ENVIRONMENT),
+    )
+)
+_PASSED_KINDS = ("GIT_", "SSH_", "XDG_")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a git command ended and what it said."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The lines of standard output, as git ends them: a name may have in it what else ``str.splitlines`` splits at.
+
+        git-check-ref-format(1) forbids ASCII control characters, and neither U+0085 nor U+2028.
+        """
+        return tuple(self.stdout.removesuffix("\n").split("\n")) if self.stdout else ()
+
+    @property
+    def complaint(self) -> str:
+        """The last line of standard error."""
+        return self.stderr.strip().rpartition("\n")[2] or "no message"
+
+
+class Door:
+    """Runs git commands; it never changes directory and takes nothing from the environment it is in."""
+
+    def __init__(self, run_marker: Path | None = None) -> None:
+        if shutil.which("git") is None:
+            raise not_installed("git", "git")
+        self._git = git.Git()
+        self._environment = {**_ENVIRONMENT, **(mark(run_marker) if run_marker else {})}
+
+    def __call__(
+        self,
+        *words: str,
+        at: Path,
+        where: Sequence[str] = (),
+        ok: tuple[int, ...] | None = (0,),
+        stdin: str = "",
+        deadline_s: float = DEADLINE_S,
+        umask: int = -1,
+    ) -> Answer:
+        """Run ``git words`` in directory ``at``; ``where`` are options such as ``--git-dir``, -1 this process's umask.
+
+        Raises :class:`InfraError` for an exit status not in ``ok`` (None: any will do) and for a
+        command that does not end in time.
+        """
+        command = [*_shield(), "git", "-C", os.fspath(at), *where]
+        command += [word for entry in _CONFIGURATION for word in ("-c", entry)]
+        try:
+            status, stdout, stderr = self._run([*command, *words], stdin, deadline_s, umask)
+        except CommandTimeout as error:
+            raise InfraError(str(DeadlineExpired(f"the end of git {words[0]}", error.seconds))) from error
+        answer = Answer(status, stdout, stderr)
+        if ok is not None and status not in ok:
+            raise InfraError(f"git {words[0]} failed with status {status}: {answer.complaint}")
+        return answer
+
+    def _run(self, command: list[str], stdin: str, deadline_s: float, umask: int) -> tuple[int, str, str]:
+        with tempfile.TemporaryFile() as file:
+            file.write(stdin.encode())
+            file.seek(0)
+            # Not GitPython's kill_after_timeout: its timer outlives an exception raised meanwhile (Ctrl-C) and
+            # holds the interpreter until it fires. Not its cwd either: it falls back to the directory the
+            # person is in when ours is gone, hence -C. A session of its own: Ctrl-C is for us alone.
+            process = self._git.execute(
+                command, as_process=True, istream=file, env=self._environment, start_new_session=True, umask=umask
+            )
+            stdout, stderr = to_its_end(process, command, deadline_s)
+        # Kernel history has Latin-1 names in commits that do not say so; figures and hashes are ASCII.
+        return process.returncode, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """Let go of whatever GitPython keeps."""
+        self._git.clear_cache()
+
+    @property
+    def version(self) -> str:
+        """The version of the git program."""
+        return ".".join(str(part) for part in self._git.version_info)
+
+
+def enclosing_repository(path: Path) -> tuple[Path, Path] | None:
+    """The git directory and the checkout that ``path`` is in, found without git's consent; None without one.
+
+    Git itself does not say where a repository is whose owner it does not trust.
+    """
+    try:
+        with git.Repo(path, search_parent_directories=True) as found:
+            return Path(found.git_dir), Path(found.working_tree_dir or found.git_dir)
+    except git.InvalidGitRepositoryError:
+        return None
+
+
+def _shield() -> tuple[str, ...]:
+    """Before every git: what keeps from it the variables that it has no use for, and those of a git around us.
+
+    By their names: GitPython hands over all of the environment, and values would be seen in the list of processes.
+    """
+    unset = tuple(f"--unset={name}" for name in os.environ if not _is_passed(name))
+    return ("env", *unset) if unset else ()
+
+
+def _is_passed(name: str) -> bool:
+    if name in _PASSED:
+        return True
+    return name not in _FOREIGN and (name.startswith(_PASSED_KINDS) or name.lower().endswith("_proxy"))

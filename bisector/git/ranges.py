@@ -1,0 +1,125 @@
+"""A range of commits to bisect: what is in it, and whether it can be bisected at all."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from bisector.core.errors import UserError
+from bisector.core.model import Commit
+from bisector.git.repository import Repository
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The commits that may be the first new one, given an old and a new end.
+
+    ``first_parent`` and ``paths`` (relative to the top of the tree) mean what they mean to ``git bisect start``.
+    """
+
+    old: Commit
+    new: Commit
+    first_parent: bool = False
+    paths: tuple[str, ...] = ()
+
+    def limits(self, new: str, olds: Iterable[str]) -> tuple[str, ...]:
+        """The words for ``git rev-list`` that list what is left between commits known new and old."""
+        return (*(("--first-parent",) if self.first_parent else ()), new, "--not", *olds, "--", *self.paths)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeFacts:
+    """A range in figures; ``steps`` is the number of trials to expect between the ends.
+
+    When old is no ancestor of new, ``merge_bases`` have to be tried first (git-bisect(1)).
+    """
+
+    merge_bases: tuple[Commit, ...]
+    old_is_ancestor: bool
+    candidates: int
+    steps: int
+
+
+def check_range(repository: Repository, wanted: Range) -> RangeFacts:
+    """The figures of a range; :class:`UserError` when it cannot be bisected."""
+    old, new = wanted.old, wanted.new
+    if old.sha == new.sha:
+        raise UserError(f"both ends are the same commit, {old.short} ({old.subject})")
+    bases = repository.merge_bases(new.sha, old.sha)
+    if not bases:
+        raise _no_common_history(repository, wanted)
+    if new.sha in bases:
+        raise UserError(
+            f"the ends are swapped: {new.short}, given as the new one, is an ancestor of {old.short}",
+            f"bisector start {new.short} {old.short}",
+        )
+    _check_complete(repository, wanted)
+    candidates = _candidates(repository, wanted)
+    old_is_ancestor = old.sha in bases
+    steps = expected_steps(candidates, new.sha) + (0 if old_is_ancestor else len(bases))
+    return RangeFacts(repository.commits(bases), old_is_ancestor, len(candidates), steps)
+
+
+def to_skip(repository: Repository, wanted: Range, expression: str) -> tuple[str, ...]:
+    """The hashes of what a person wants to be skipped: of a revision, or of the commits of ``A..B`` in the range.
+
+    Raises :class:`UserError` for an end of the range, and for what has no commit between the ends.
+    """
+    between = repository.ask("rev-list", wanted.new.sha, f"^{wanted.old.sha}").lines
+    inside = {*between, *repository.merge_bases(wanted.new.sha, wanted.old.sha)} - {wanted.old.sha, wanted.new.sha}
+    named = repository.expand(expression)
+    if found := tuple(sha for sha in named if sha in inside):
+        return found
+    if named in ((wanted.old.sha,), (wanted.new.sha,)):
+        raise UserError(
+            f"{expression!r} is an end of the range, which cannot be skipped", "bisector start with another end"
+        )
+    raise UserError(
+        f"{expression!r} names no commit between {wanted.old.short} and {wanted.new.short}",
+        f"git log --oneline {wanted.old.short}..{wanted.new.short} lists those that can be skipped",
+    )
+
+
+def expected_steps(candidates: Collection[str], new: str) -> int:
+    """How many trials git needs, more likely than not, until one of ``candidates`` is known to be the first new.
+
+    With n = 2^k + x of them, 0 <= x < 2^k, it is k + 1 if 2^k < 3x and k otherwise; git shows one
+    less, since it counts what is left after the present one (``estimate_bisect_steps()`` in git's
+    bisect.c). A path limit may leave out the commit that is known new: then none may be the one.
+    """
+    count = len(candidates) + (new not in candidates)
+    power = count.bit_length() - 1
+    return power + (2**power < 3 * (count - 2**power)) if count > 1 else 0
+
+
+def _candidates(repository: Repository, wanted: Range) -> tuple[str, ...]:
+    words = wanted.limits(wanted.new.sha, (wanted.old.sha,))
+    # The commits exist, so it is the path limit that git can refuse here (pathspec magic, a path outside).
+    answer = repository.ask("rev-list", *words, ok=None if wanted.paths else (0,))
+    limit = " ".join(wanted.paths)
+    if answer.status != 0:
+        raise UserError(f"git does not accept the path limit {limit!r}", "paths are relative to the top of the tree")
+    if not answer.lines:
+        raise UserError(
+            f"no commit between {wanted.old.short} and {wanted.new.short} touches {limit}",
+            "paths are relative to the top of the tree; leave the limit out to search the whole range",
+        )
+    return answer.lines
+
+
+def _check_complete(repository: Repository, wanted: Range) -> None:
+    """Raise when a commit of the range lacks its parents: what came before it would never be tried."""
+    boundary = repository.shallow_boundary()
+    if boundary and boundary.intersection(repository.ask("rev-list", wanted.new.sha, f"^{wanted.old.sha}").lines):
+        raise _too_shallow(wanted)
+
+
+def _no_common_history(repository: Repository, wanted: Range) -> UserError:
+    if repository.shallow:
+        return _too_shallow(wanted)
+    return UserError(f"{wanted.old.short} and {wanted.new.short} have no common history", "are both of one project?")
+
+
+def _too_shallow(wanted: Range) -> UserError:
+    return UserError(
+        f"this is a shallow clone, and it lacks history between {wanted.old.short} and {wanted.new.short}",
+        "git fetch --unshallow, or less: git fetch --shallow-exclude=TAG with a tag before the old end",
+    )

@@ -1,0 +1,195 @@
+"""The user's repository, read only but for linked worktrees of our own.
+
+What went wrong is found out by further questions to git and the file system, never by reading git's
+messages, which change.
+"""
+
+import difflib
+import os
+import pwd
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bisector.core.errors import InfraError, UserError
+from bisector.core.model import Commit
+from bisector.git.command import Answer, Door, enclosing_repository
+
+_COMMIT_FORMAT = "--format=%H%x00%P%x00%T%x00%cI%x00%s"
+_KERNEL_TREE = ("Kbuild", "Kconfig", "Makefile", "arch/x86", "init/Kconfig")
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    commit: Commit
+    parents: tuple[str, ...]
+
+
+class Repository:
+    """A git repository that a range is taken from; a context manager.
+
+    ``top`` is the checkout's root or, of a bare repository, its directory; ``common_dir`` is where
+    worktrees are registered (gitrepository-layout(5)).
+    """
+
+    def __init__(self, door: Door, top: Path, common_dir: Path, shallow: bool) -> None:
+        self.git = door
+        self.top = top
+        self.common_dir = common_dir
+        self.shallow = shallow
+        self._commits: dict[str, _Known] = {}  # those that were asked for; what a hash names does not change
+
+    @classmethod
+    def open(cls, path: Path, run_marker: Path | None = None) -> Self:
+        """The repository ``path`` is in.
+
+        Raises :class:`UserError` when there is none, when git does not trust its owner, and when
+        no worktree can be added to it.
+        """
+        if not path.is_dir():
+            raise UserError(f"{path} is not a directory", "--repo DIRECTORY names a checkout of the kernel")
+        door = Door(run_marker)
+        always = ("--absolute-git-dir", "--git-common-dir", "--is-shallow-repository")
+        # The last word fails where there is no checkout, after the others were answered.
+        answer = door("rev-parse", *always, "--show-toplevel", at=path, ok=None)
+        if len(answer.lines) < len(always):
+            raise _refusal(door, path, answer)
+        git_dir, common_dir, shallow, *top = answer.lines
+        repository = cls(door, Path(*top or (git_dir,)), (path / common_dir).resolve(), shallow == "true")
+        repository._check_writable()
+        return repository
+
+    def close(self) -> None:
+        """End what GitPython holds open."""
+        self.git.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def ask(self, *words: str, ok: tuple[int, ...] | None = (0,), stdin: str = "") -> Answer:
+        """A git command that reads, in the repository."""
+        return self.git(*words, at=self.top, ok=ok, stdin=stdin)
+
+    def resolve(self, rev: str) -> Commit:
+        """The commit a person's revision names; :class:`UserError` when there is none."""
+        answer = self.ask("rev-parse", "--verify", "--quiet", f"{rev}^{{commit}}", ok=None)
+        if answer.status != 0:
+            raise self._unknown(rev)
+        return self.commits([answer.stdout.strip()])[0]
+
+    def commits(self, shas: Iterable[str]) -> tuple[Commit, ...]:
+        """The commits of full hashes, in their order."""
+        return tuple(one.commit for one in self._ask_for(shas))
+
+    def expand(self, expression: str) -> tuple[str, ...]:
+        """The hashes that ``REV`` or a range such as ``A..B`` stands for, as ``git bisect skip`` takes them."""
+        if ".." not in expression:
+            return (self.resolve(expression).sha,)
+        for end in re.split(r"\.{2,3}", expression):
+            self.resolve(end or "HEAD")
+        return self.ask("rev-list", expression, "--").lines
+
+    def is_ancestor(self, older: str, newer: str) -> bool:
+        """Whether ``older`` is ``newer`` or can be reached from it."""
+        return self.ask("merge-base", "--is-ancestor", older, newer, ok=(0, 1)).status == 0
+
+    def parents(self, sha: str, *, first_only: bool = False) -> tuple[str, ...]:
+        """The hashes of a commit's parents, whatever a path limit would leave out."""
+        (known,) = self._ask_for([sha])
+        return known.parents[:1] if first_only else known.parents
+
+    def merge_bases(self, one: str, *others: str) -> tuple[str, ...]:
+        """The best common ancestors of ``one`` and a merge of ``others`` (git-merge-base(1)); maybe none."""
+        return self.ask("merge-base", "--all", one, *others, ok=(0, 1)).lines
+
+    def between(self, olds: Iterable[str], news: Iterable[str]) -> tuple[Commit, ...]:
+        """The commits that can be the first new one: all of ``news`` come after them, none of ``olds`` does.
+
+        Newest first, as git lists them. The ancestors that some commits have in common are those of their best
+        common ancestors (git-merge-base(1), ``--octopus``).
+        """
+        bases = self.ask("merge-base", "--octopus", "--all", *news, ok=(0, 1)).lines
+        return self.commits(self.ask("rev-list", *bases, "--not", *olds).lines) if bases else ()
+
+    def check_kernel_tree(self, commit: Commit) -> None:
+        """Raise :class:`UserError` unless the commit's tree is a Linux source tree."""
+        found = set(self.ask("ls-tree", "--name-only", commit.sha, "--", *_KERNEL_TREE).lines)
+        if missing := [name for name in _KERNEL_TREE if name not in found]:
+            raise UserError(
+                f"{commit.short} is not a kernel tree: it has no {', '.join(missing)}",
+                "run inside a clone of the Linux source, or give one with --repo",
+            )
+
+    def shallow_boundary(self) -> frozenset[str]:
+        """The commits whose parents a shallow clone lacks."""
+        if not self.shallow:
+            return frozenset()
+        return frozenset((self.common_dir / "shallow").read_text(encoding="ascii").split())
+
+    @property
+    def partial(self) -> bool:
+        """Whether files are fetched from a remote as they are needed (gitglossary(7), "promisor")."""
+        words = ("config", "--get-regexp", r"^(extensions\.partialclone|remote\..*\.promisor)$")
+        return self.ask(*words, ok=(0, 1)).status == 0
+
+    def _ask_for(self, shas: Iterable[str]) -> tuple[_Known, ...]:
+        wanted = tuple(shas)
+        if unknown := [sha for sha in wanted if sha not in self._commits]:
+            stdin = "".join(f"{sha}\n" for sha in unknown)
+            words = ("log", "--no-walk=unsorted", "--no-show-signature", "--encoding=UTF-8", "--no-notes", "--stdin")
+            lines = self.ask(*words, _COMMIT_FORMAT, stdin=stdin).stdout.split("\n")
+            self._commits.update((known.commit.sha, known) for known in map(_read, filter(None, lines)))
+        return tuple(self._commits[sha] for sha in wanted)
+
+    def _unknown(self, rev: str) -> UserError:
+        names = self.ask("for-each-ref", "--format=%(refname:short)", "refs/tags", "refs/heads", "refs/remotes").lines
+        if near := difflib.get_close_matches(rev, names, n=3):
+            return UserError(f"unknown revision {rev!r}", f"did you mean {' or '.join(near)}?")
+        if re.fullmatch(r"[0-9a-f]{4,}", rev) and len(self.ask("rev-parse", f"--disambiguate={rev}").lines) > 1:
+            return UserError(f"the short hash {rev} names several objects", "give more digits")
+        if self.shallow:
+            return UserError(f"unknown revision {rev!r} in this shallow clone", "git fetch --unshallow --tags")
+        return UserError(f"unknown revision {rev!r}", "git fetch --tags, if it is a new one")
+
+    def _check_writable(self) -> None:
+        worktrees = self.common_dir / "worktrees"
+        where = worktrees if worktrees.is_dir() else self.common_dir
+        if not os.access(where, os.W_OK | os.X_OK):
+            raise UserError(
+                f"{where} cannot be written, and a bisection registers worktrees of its own there",
+                f"git clone --shared {self.top} COPY, then run with --repo COPY",
+            )
+
+
+def _read(line: str) -> _Known:
+    sha, parents, tree, committed_at, subject = line.split("\0")
+    return _Known(Commit(sha, tree, subject, committed_at), tuple(parents.split()))
+
+
+def _refusal(door: Door, path: Path, answer: Answer) -> UserError | InfraError:
+    """Why git does not answer in ``path``: nothing there, an owner it does not trust, or damage."""
+    found = enclosing_repository(path)
+    if found is None:
+        return UserError(f"{path} is not a git repository", "run inside a clone of the Linux source, or use --repo")
+    git_dir, top = found
+    # An explicit --git-dir is taken without asking for its owner (git-config(1), "safe.directory").
+    if door("rev-parse", "--git-dir", at=path, where=("--git-dir", os.fspath(git_dir)), ok=None).status == 0:
+        return UserError(
+            f"git does not trust {top}, which belongs to {_owner(top)}",
+            f"git config --global --add safe.directory {top}",
+        )
+    return UserError(f"git cannot read the repository {top}: {answer.complaint}", f"git -C {top} fsck")
+
+
+def _owner(path: Path) -> str:
+    uid = path.stat().st_uid
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"

@@ -1,1 +1,0 @@
-"""Which commit next: the repository and its bisect state."""

@@ -1,0 +1,96 @@
+"""How a package is installed here: a command in the words of this distribution, by Debian's name for it.
+
+Names on Fedora, openSUSE and Arch: Documentation/admin-guide/verify-bugs-and-bisect-regressions.rst of
+the kernel ("Install build requirements"). Fedora's dnf takes the path of a file for the package that has it.
+"""
+
+import functools
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from bisector.core.errors import UserError
+
+_SUDO = "sudo "
+# Debian's name, and theirs, where both call it the same.
+_SAME = {
+    name: name for name in ("bc", "binutils", "bison", "bubblewrap", "ccache", "flex", "gcc", "git", "make", "perl")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Distributions with one package manager; ``names`` are those we know, by Debian's."""
+
+    command: str
+    names: Mapping[str, str]
+
+
+_DEBIAN = Family("apt install", MappingProxyType({}))
+_FEDORA = {
+    "libelf-dev": "/usr/include/libelf.h",
+    "libssl-dev": "/usr/include/openssl/pkcs7.h",
+    "perl": "/usr/bin/perl",
+    "qemu-system-x86": "/usr/bin/qemu-system-x86_64",
+    "qemu-utils": "/usr/bin/qemu-img",
+}
+_FAMILIES: Mapping[str, Family] = {
+    "debian": _DEBIAN,
+    "fedora": Family("dnf install", _SAME | _FEDORA),
+    "suse": Family("zypper install", _SAME | {"libelf-dev": "libelf-devel", "libssl-dev": "openssl-devel"}),
+    "arch": Family("pacman -S --needed", _SAME | {"libelf-dev": "libelf", "libssl-dev": "openssl"}),
+}
+
+
+def install(*packages: str, family: Family | None = None) -> str:
+    """The command that installs packages, given by Debian's names.
+
+    Where we do not know what another distribution calls one, the command ends in a comment that says so.
+    """
+    family = family or _family()
+    wanted = sorted(set(packages))
+    if family is _DEBIAN:
+        return f"{_sudo()}{family.command} {' '.join(wanted)}"
+    command = f"{_sudo()}{family.command} {' '.join(family.names.get(name, name) for name in wanted)}"
+    unknown = [name for name in wanted if name not in family.names]
+    return command + (f"  # Debian's name: {' '.join(unknown)}" if unknown else "")
+
+
+def merged(commands: Iterable[str]) -> tuple[str, ...]:
+    """Commands in their order, each once, what they install installed by the first of them."""
+    prefixes = tuple(f"{sudo}{family.command} " for sudo in ("", _SUDO) for family in _FAMILIES.values())
+    words: dict[str, list[str]] = {}
+    for command in commands:
+        prefix = next((one for one in prefixes if command.startswith(one)), "")
+        if prefix and not set(";&|#") & set(command):
+            together = words.setdefault(prefix, [])
+            together += [word for word in command.removeprefix(prefix).split() if word not in together]
+        else:
+            words.setdefault(command, [])
+    return tuple(f"{command}{' '.join(names)}" for command, names in words.items())
+
+
+def family_of(release: Mapping[str, str]) -> Family:
+    """The family by ``ID`` and ``ID_LIKE`` of os-release(5); Debian's for one that we do not know."""
+    likes: Sequence[str] = [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
+    # "opensuse-leap" is also like "suse opensuse".
+    return next((_FAMILIES[like] for like in likes if like in _FAMILIES), _DEBIAN)
+
+
+@functools.cache
+def _family() -> Family:
+    try:
+        return family_of(platform.freedesktop_os_release())
+    except OSError:
+        return _DEBIAN
+
+
+def _sudo() -> str:
+    return "" if os.geteuid() == 0 else _SUDO
+
+
+def not_installed(program: str, package: str) -> UserError:
+    """The error for a program that is not there."""
+    return UserError(f"{program} is not installed", install(package))

@@ -1,0 +1,263 @@
+"""The one door to ``subprocess``.
+
+Commands are lists, never shell strings. Each child leads a process group, so that whatever ends it
+ends its own children too (make's compilers), and carries ``BISECTOR_RUN`` in its environment, so
+that children of a killed orchestrator are found and ended by the next one (:func:`reap`).
+"""
+
+import os
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from bisector.core.errors import InfraError
+
+Text = TypeVar("Text", str, bytes)
+RUN_MARKER = "BISECTOR_RUN"
+_MARK = f"{RUN_MARKER}=".encode()
+_GRACE_S = 2.0
+_GONE_S = 10.0  # SIGKILL to end: longer only in an uninterruptible sleep
+_KEPT_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "CCACHE_DIR")
+
+
+class Child(Protocol[Text]):
+    """A started command, as of ``subprocess.Popen``."""
+
+    @property
+    def pid(self) -> int:
+        """Its process, and its group."""
+        ...
+
+    @property
+    def returncode(self) -> int | Any:
+        """How it ended; None before."""
+        ...
+
+    def communicate(self, input: Text | None = None, timeout: float | None = None) -> tuple[Text, Text]:
+        """Give it its input, and take all that it writes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A command that ended by itself."""
+
+    argv: tuple[str, ...]
+    exit_status: int
+    stdout: str
+    stderr: str
+
+
+class CommandMissing(Exception):
+    """The program is not installed."""
+
+    def __init__(self, program: str) -> None:
+        super().__init__(program)
+        self.program = program
+
+    def __str__(self) -> str:
+        return f"{self.program}: command not found"
+
+
+class CommandFailed(Exception):
+    """A checked command ended with a non-zero status; the caller says who is to blame."""
+
+    def __init__(self, finished: Finished) -> None:
+        super().__init__(finished)
+        self.finished = finished
+
+    def __str__(self) -> str:
+        lines = (self.finished.stderr or self.finished.stdout).strip().splitlines()
+        last = "; ".join(lines[-3:])
+        return f"{shlex.join(self.finished.argv)}: exit status {self.finished.exit_status}: {last}"
+
+
+class CommandTimeout(Exception):
+    """A command did not end in its time and was ended with all its children."""
+
+    def __init__(self, argv: tuple[str, ...], seconds: float) -> None:
+        super().__init__(argv, seconds)
+        self.argv = argv
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return f"{shlex.join(self.argv)}: not finished after {self.seconds:g} s"
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """A short allow-list of ours plus ``extra``, in the C locale, so that outputs parse."""
+    kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+    return {**kept, "LC_ALL": "C.UTF-8", **(extra or {})}
+
+
+def mark(run_dir: Path) -> dict[str, str]:
+    """The variable that tells whose child a process is; the same for every spelling of the directory."""
+    return {RUN_MARKER: os.path.realpath(run_dir)}
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    deadline_s: float,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    log: Path | None = None,
+    stdin: str | None = None,
+    check: bool = True,
+    run_marker: Path | None = None,
+    within: Sequence[str] = (),
+) -> Finished:
+    """Run a command to its end.
+
+    With ``log`` standard output and error go to that file (appended), else both are returned. ``within`` is a
+    command that runs it (:attr:`bisector.host.sandbox.Sandbox.words`), and is not part of what is told of it.
+    Raises :class:`CommandMissing`, :class:`CommandTimeout`, and with ``check``
+    :class:`CommandFailed`. When the wait is interrupted (Ctrl-C), the whole group is ended first.
+    """
+    words = tuple(os.fspath(word) for word in argv)
+    if within and shutil.which(words[0]) is None:
+        raise CommandMissing(words[0])
+    started = (*within, *words)
+    with _output(log) as output:
+        try:
+            child = subprocess.Popen(
+                started,
+                cwd=cwd,
+                env=environment({**(env or {}), **(mark(run_marker) if run_marker else {})}),
+                text=True,
+                errors="replace",
+                stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+                stdout=output if output is not None else subprocess.PIPE,
+                stderr=subprocess.STDOUT if output is not None else subprocess.PIPE,
+                start_new_session=True,
+            )
+        # execvp(3) answers "permission denied" for a program that is nowhere when PATH names a directory that is
+        # closed to us; /root/bin of an environment kept by sudo, say.
+        except (FileNotFoundError, PermissionError) as error:
+            if cwd is not None and not (cwd.is_dir() and os.access(cwd, os.X_OK)):
+                raise
+            raise CommandMissing(started[0]) from error
+        stdout, stderr = to_its_end(child, words, deadline_s, stdin)
+    finished = Finished(words, child.returncode, stdout or "", stderr or "")
+    if check and finished.exit_status != 0:
+        raise CommandFailed(finished)
+    return finished
+
+
+def to_its_end(
+    child: Child[Text], argv: Sequence[str], deadline_s: float, stdin: Text | None = None
+) -> tuple[Text, Text]:
+    """Wait for a child that leads a process group; what it wrote.
+
+    Raises :class:`CommandTimeout`. However the wait ends, also well, nothing of the group is left.
+    """
+    try:
+        return child.communicate(stdin, timeout=deadline_s)
+    except subprocess.TimeoutExpired as error:
+        raise CommandTimeout(tuple(argv), deadline_s) from error
+    finally:
+        if child.returncode is None:
+            _end_group(child)
+        else:
+            # What the command left running has had its time. A group's number is not given away while it has members,
+            # and without any the kernel gives each other number away before it comes back to this one.
+            _signal_group(child, signal.SIGKILL)
+
+
+def marked() -> dict[Path, tuple[int, ...]]:
+    """The processes of this user that are marked, by the directory that they are marked with."""
+    found: dict[Path, tuple[int, ...]] = {}
+    for pid in _pids():
+        if (run_dir := _marked_with(pid)) is not None:
+            found[run_dir] = (*found.get(run_dir, ()), pid)
+    return found
+
+
+def reap(run_dir: Path) -> int:
+    """End every process that a dead orchestrator of this run left behind; how many there were.
+
+    They are gone when this returns; one that will not go raises :class:`InfraError`. A connection that ssh keeps
+    for all that come after (ControlPersist of ssh_config(5)) is spared: a person's own sessions may be using it, and
+    it takes part in nothing.
+    """
+    run_dir, ended = Path(os.path.realpath(run_dir)), set[int]()
+    # Each round finds what those of the round before had started meanwhile.
+    while found := [pid for pid in _pids() if _marked_with(pid) == run_dir and pid != os.getpid()]:
+        for pid in found:
+            if end(pid, lambda pid: _marked_with(pid) == run_dir):
+                ended.add(pid)
+    return len(ended)
+
+
+def end(pid: int, still: Callable[[int], bool]) -> bool:
+    """SIGKILL a process and wait until it is gone; False when it was, or when it is ``still`` not what was meant.
+
+    A number may have passed to another process since it was read; a pidfd_open(2) means one process for good, and is
+    asked for before the last look. Raises :class:`InfraError` for one that does not go.
+    """
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if not still(pid):
+            return False
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        if not select.select([pidfd], [], [], _GONE_S)[0]:
+            raise InfraError(f"process {pid}, left by an earlier run, does not end", f"ps -o pid,stat,wchan,args {pid}")
+    finally:
+        os.close(pidfd)
+    return True
+
+
+def _pids() -> Iterator[int]:
+    return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+
+
+def _marked_with(pid: int) -> Path | None:
+    """The mark of a process that runs and is not ssh's master; None also for somebody else's."""
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        value = next((word for word in words if word.startswith(_MARK)), None)
+        if value is None or _is_ssh_master(Path(f"/proc/{pid}/cmdline").read_bytes()):
+            return None
+    except OSError:  # it ended meanwhile, or belongs to somebody else
+        return None
+    return Path(os.fsdecode(value.removeprefix(_MARK)))
+
+
+def _is_ssh_master(title: bytes) -> bool:
+    """By the title that ssh gives itself, as in "ssh: /home/anna/.ssh/master [mux]" (control_persist_detach())."""
+    return title.startswith(b"ssh: ") and title.rstrip(b"\0 ").endswith(b" [mux]")
+
+
+@contextmanager
+def _output(log: Path | None) -> Iterator[int | None]:
+    if log is None:
+        yield None
+        return
+    with log.open("ab") as file:
+        yield file.fileno()
+
+
+def _end_group(child: Child[Any]) -> None:
+    """SIGTERM, a moment, SIGKILL, to the whole process group: a child may end and leave a stubborn one of its own."""
+    _signal_group(child, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        child.communicate(timeout=_GRACE_S)
+    _signal_group(child, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        child.communicate(timeout=_GRACE_S)
+
+
+def _signal_group(child: Child[Any], signum: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # nobody is left; or somebody else, who changed user
+        os.killpg(child.pid, signum)

@@ -1,0 +1,199 @@
+"""Commands that a stranger's tree brings along (make's rules, scripts) run in a sandbox of bubblewrap (bwrap(1)).
+
+Where that is not installed it is one of util-linux (:mod:`bisector.host.unshared`).
+
+What holds for such a command, whoever starts it:
+
+- no network, not even this host's loopback; no socket of this host's;
+- of the file system it sees the programs of the system and those on PATH, read-only, some files of /etc, and the
+  places that are named; only those named as writable, and a /tmp of its own, can be written. The home is empty;
+- it sees no other process, and has no capability. Root is another user in it, one of its own (builduser.py);
+- nothing of it outlives the command, and the command does not outlive this process, whatever this process ends by.
+
+What does not: memory, processor time and room on the disk are not bounded, and kernel keyrings (keyrings(7)) are seen.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bisector.core.errors import UserError
+from bisector.host import process, unshared
+from bisector.host.build_user import build_user
+from bisector.host.packages import install
+
+PROGRAM = "bwrap"
+OPTION = "kernel.sandbox"
+_PACKAGE = "bubblewrap"
+_DEADLINE_S = 20.0
+_TMP = "/tmp"  # noqa: S108 - the sandbox's own
+_HOME = f"{_TMP}/home"
+# Where distributions keep programs, and what those read; no file there is a person's, and root's own are not in it.
+_SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix", "gnu")
+_ETC = (
+    *("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "passwd", "group", "nsswitch.conf", "localtime"),
+    *("os-release", "ccache.conf", "perl", "ssl/openssl.cnf", "pki/tls/openssl.cnf", "crypto-policies"),
+)
+# Root has the kernel's own rights to mount: in a user namespace it could not enter directories that are closed to it.
+# It keeps what it takes to become another user (setpriv(1)), which is the first thing that it does.
+_FOR_USERS = ("--unshare-user", "--disable-userns")
+_FOR_ROOT = tuple(word for name in ("SETUID", "SETGID", "SETPCAP") for word in ("--cap-add", f"CAP_{name}"))
+_ISOLATED = (
+    *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--cap-drop", "ALL", "--die-with-parent", "--as-pid-1"),
+)
+# The first process of the namespace ends with the command, and the kernel then ends all others before that is told
+# (pid_namespaces(7)); bwrap's own one would wait for them.
+_FIRST_PROCESS = ("sh", "-c", '"$@"; exit $?', "sh")
+# The home is empty, the system somebody else's and read-only, and hardly anybody came before: by what sh(1) has built
+# in. Then which file each of the programs that are named is.
+_TRIAL = (
+    'cd && test "$(echo .[!.]* *)" = ".[!.]* *" && test ! -w /usr && test ! -O /usr && test $$ -lt 50 || exit 1; '
+    'for program; do command -v "$program" || echo; done'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """What a command sees beside the system: absolute paths without symbolic links, which are there.
+
+    ``programs`` are words of commands: those that are programs outside the system's places are shown with what
+    lies beside them.
+    """
+
+    readable: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    programs: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is put before a command, for :func:`bisector.host.process.run`."""
+        shown = {str(place): False for place in _program_places(self.programs) if os.access(place, os.F_OK)}
+        shown |= {str(place): False for place in self.readable}
+        shown |= {str(place): True for place in self.writable}
+        if program() == unshared.PROGRAM:
+            copied = (path for path in _etc() if os.access(path, os.F_OK))
+            return unshared.words(tuple(_system()), copied, shown, _FIRST_PROCESS, _HOME)
+        return _bubblewrap(shown)
+
+
+def _bubblewrap(shown: Mapping[str, bool]) -> tuple[str, ...]:
+    """What is put before a command, for these places; whether they can be written."""
+    user = build_user()
+    # In order of their names: a place comes after the one that it lies in. What it lies in has to be said, or bwrap
+    # may make that for root alone.
+    binds = (
+        word
+        for place in sorted(shown)
+        for word in ("--dir", str(Path(place).parent), "--bind" if shown[place] else "--ro-bind", place, place)
+    )
+    return (
+        PROGRAM,
+        *_ISOLATED,
+        *(_FOR_USERS if user is None else _FOR_ROOT),
+        *_bound_system(),
+        *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"),
+        *("--perms", "1777", "--tmpfs", "/dev/shm", "--perms", "1777", "--tmpfs", _TMP),  # noqa: S108 - its own
+        *("--perms", "0777", "--dir", _HOME),
+        *binds,
+        *("--remount-ro", "/", "--setenv", "HOME", _HOME),
+        *(word for name in ("TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR") for word in ("--unsetenv", name)),
+        "--",
+        *_FIRST_PROCESS,
+        *(() if user is None else user.become),
+    )
+
+
+def program() -> str:
+    """The program that makes the sandbox: bubblewrap, or where that is not installed unshare(1)."""
+    return PROGRAM if shutil.which(PROGRAM) or not shutil.which(unshared.PROGRAM) else unshared.PROGRAM
+
+
+def failed(output: Iterable[str]) -> str | None:
+    """Why there was no sandbox, by the first line that was written: what makes it speaks before what it starts."""
+    first = next(iter(output), "")
+    return first if first.startswith(tuple(f"{name}: " for name in (PROGRAM, *unshared.STEPS))) else None
+
+
+def check(*programs: str) -> None:
+    """Run something in a sandbox; raises :class:`UserError` when that does not work here, or not with these programs.
+
+    Root's own programs may be closed to the user that root is in there, which would take others of the same name.
+    """
+    try:
+        trial = ["sh", "-c", _TRIAL, "sh", *programs]
+        printed = process.run(trial, deadline_s=_DEADLINE_S, within=Sandbox(programs=programs).words).stdout
+    except process.CommandMissing as error:
+        raise missing() from error
+    except (process.CommandFailed, process.CommandTimeout) as error:
+        why = error.finished.stderr.strip() if isinstance(error, process.CommandFailed) else ""
+        raise UserError(
+            f"there is no sandbox for what a kernel tree runs: {why or error}",
+            f"may this user make namespaces? sysctl user.max_user_namespaces kernel.unprivileged_userns_clone "
+            f"kernel.apparmor_restrict_unprivileged_userns; for a tree that you trust: --set {OPTION}=false",
+        ) from error
+    for program, there in zip(programs, printed.splitlines(), strict=True):
+        if (here := shutil.which(program)) is not None and here != there:
+            raise UserError(
+                f"{here} cannot be run in the sandbox, where {program} is {there or 'not found'}",
+                f"let every user run it (ls -ld {Path(here).parent} {here}), or take {Path(here).parent} out of PATH",
+            )
+
+
+def missing() -> UserError:
+    """The error for a host without bubblewrap."""
+    return UserError(f"{PROGRAM} is not installed: there is no sandbox for what a kernel tree runs", install(_PACKAGE))
+
+
+def _system() -> Iterator[Path]:
+    return (path for path in (Path("/", name) for name in _SYSTEM) if path.is_symlink() or path.is_dir())
+
+
+def _etc() -> Iterator[Path]:
+    return (Path("/etc", name) for name in _ETC)
+
+
+def _bound_system() -> Iterator[str]:
+    for path in _system():
+        if path.is_symlink():
+            yield from ("--symlink", os.fspath(path.readlink()), os.fspath(path))
+        else:
+            yield from ("--ro-bind", os.fspath(path), os.fspath(path))
+    for path in _etc():
+        yield from ("--dir", os.fspath(path.parent), "--ro-bind-try", os.fspath(path), os.fspath(path))
+
+
+def _program_places(commands: Iterable[str]) -> Iterator[Path]:
+    """What a person's own programs need, a compiler below the home, say: each on PATH, and each that is named."""
+    on_path = [Path(place) for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if place]
+    for directory in on_path:
+        yield from _beside(directory) if _is_hidden(directory) and os.access(directory, os.X_OK) else ()
+    for command in commands:
+        found = Path(shutil.which(command) or command)
+        for file in dict.fromkeys((found, found.resolve())):
+            if _is_hidden(file) and file.is_file():
+                yield from _beside(file.parent) if _is_hidden(file.parent) else (file,)
+
+
+def _beside(directory: Path) -> Iterator[Path]:
+    """A directory of programs, and their libraries."""
+    if directory.name == "shims":  # pyenv's and its like: scripts that start what is beside them
+        yield directory.parent
+    elif directory.name == "bin":
+        yield directory
+        yield from (directory.parent / name for name in ("lib", "lib32", "lib64", "libexec"))
+        # A cross compiler's assembler and linker are in PREFIX/TRIPLE/bin.
+        yield from (path.parent for path in directory.parent.glob("*-linux*/bin"))
+    else:
+        yield directory
+
+
+def _is_hidden(path: Path) -> bool:
+    """Whether it is in none of the places that every command sees; never so a home or what homes are in."""
+    return path.is_absolute() and path.parts[1:2] != () and path.parts[1] not in _SYSTEM and not _is_above_home(path)
+
+
+def _is_above_home(path: Path) -> bool:
+    return Path.home().is_relative_to(path)

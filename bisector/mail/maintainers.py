@@ -1,0 +1,103 @@
+"""Who would want to know of a commit: what its own tree's ``scripts/get_maintainer.pl`` says, and its trailers.
+
+The script of that tree is run on that commit's patch, in a directory of ours that has the tree's
+directories and those files that the script reads, in a sandbox. A proposal is all that comes of it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bisector.core.errors import BisectorError
+from bisector.git.repository import Repository
+from bisector.host import build_user, process, sandbox
+from bisector.host.scratch import scratch
+from bisector.report.addresses import usable
+
+SCRIPT = "scripts/get_maintainer.pl"
+# What the script looks at to see that it is at the top of a tree, and what it reads (its top_of_kernel_tree()).
+_FILES = ("COPYING", "CREDITS", "Kbuild", "MAINTAINERS", "Makefile", "README", ".get_maintainer.ignore", SCRIPT)
+_TRAILERS = ("Signed-off-by", "Reviewed-by", "Acked-by", "Tested-by", "Reported-by", "Cc")
+_DEADLINE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Addresses for To and Cc, and a sentence for each thing that could not be asked."""
+
+    to: tuple[str, ...]
+    cc: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def propose(repository: Repository, sha: str) -> Proposal:
+    """The author, then maintainers, lists, reviewers and whoever signed; each address once."""
+    author, message = repository.ask("log", "-1", "--no-walk", "--format=%an <%ae>%x00%B", sha).stdout.split("\0", 1)
+    scripted: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    try:
+        scripted = tuple(_scripted(repository, sha))
+    except _NotAsked as error:
+        notes = (str(error),)
+    to = tuple(dict.fromkeys(usable([author])))
+    seen = {_bare(one) for one in to}
+    cc: dict[str, str] = {}
+    for address in usable([*scripted, *_trailers(message)]):
+        if _bare(address) not in seen:
+            cc.setdefault(_bare(address), address)
+    return Proposal(to, tuple(cc.values()), notes)
+
+
+class _NotAsked(Exception):
+    """The script said nothing, and why."""
+
+
+def _bare(address: str) -> str:
+    return address.rpartition("<")[2].rstrip(">").lower()
+
+
+def _trailers(message: str) -> Iterator[str]:
+    names = "|".join(_TRAILERS)
+    for found in re.finditer(rf"^(?:{names}):[ \t]*(.+)$", message, re.MULTILINE | re.IGNORECASE):
+        yield found[1].partition(" # ")[0]
+
+
+def _scripted(repository: Repository, sha: str) -> Iterable[str]:
+    """The addresses that the script prints, without the roles."""
+    with scratch("maintainers") as made:
+        top = made.resolve() / "tree"
+        top.mkdir()
+        try:
+            _lay_out(repository, sha, top)
+            patch = repository.ask("format-patch", "-1", "--stdout", "--no-signature", sha).stdout
+        except BisectorError as error:
+            raise _NotAsked(f"no maintainers proposed: {error}") from error
+        if not (top / SCRIPT).is_file():
+            raise _NotAsked(f"no maintainers proposed: the tree of {sha[:12]} has no {SCRIPT}")
+        (top / "the.patch").write_text(patch, encoding="utf-8", errors="replace")
+        words = ("perl", SCRIPT, "--nogit", "--nogit-fallback", "--norolestats", "the.patch")
+        try:
+            build_user.give(top)
+            top.chmod(0o755)  # bwrap enters it as root without its rights; nobody else gets as far
+            said = process.run(words, deadline_s=_DEADLINE_S, cwd=top, within=sandbox.Sandbox(readable=(top,)).words)
+        except process.CommandMissing as error:
+            raise _NotAsked(f"no maintainers proposed: {error.program} is not installed") from error
+        except (process.CommandFailed, process.CommandTimeout) as error:
+            raise _NotAsked(f"no maintainers proposed: {error}") from error
+        return said.stdout.splitlines()
+
+
+def _lay_out(repository: Repository, sha: str, top: Path) -> None:
+    """The directories of the tree, empty, and the few files; a checkout would be a gigabyte."""
+    for directory in repository.ask("ls-tree", "-r", "-d", "--name-only", "-z", sha).stdout.split("\0"):
+        if directory and _inside(directory):
+            (top / directory).mkdir(parents=True, exist_ok=True)
+    for name in _FILES:
+        blob = repository.ask("cat-file", "blob", f"{sha}:{name}", ok=(0, 128))
+        if blob.status == 0:
+            (top / name).write_text(blob.stdout, encoding="utf-8")
+
+
+def _inside(directory: str) -> bool:
+    return not Path(directory).is_absolute() and ".." not in Path(directory).parts

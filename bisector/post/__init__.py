@@ -1,1 +1,0 @@
-"""Letters to people: whom they are for, and the way to a mail server."""

@@ -1,1 +1,0 @@
-"""Facts on disk: the SQLite store, the artifacts, the index of runs."""

@@ -1,0 +1,113 @@
+"""Which plots a run has, made from its report and the files beside its record."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from bisector.core.errors import UserError
+from bisector.core.model import Terms
+from bisector.report import commits, curves, replaying, reporting
+from bisector.report.curves import Curves, Measured
+from bisector.report.document import Report
+from bisector.report.drawing import Plot
+from bisector.report.narrowing import Narrowing
+from bisector.report.text import clean
+from bisector.report.tracing import traced
+from bisector.status.view import TrialView
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
+
+
+class Kind(StrEnum):
+    """What can be plotted; each is the name of a file, too."""
+
+    CURVES = "curves"
+    COMMITS = "commits"
+    POSTERIOR = "posterior"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What plots are made from.
+
+    ``trials`` are the numbers of those to compare, none of them means before and after; ``narrowed`` is None of a run
+    whose readings were not weighed.
+    """
+
+    report: Report
+    run_dir: Path
+    trials: tuple[int, ...] = ()
+    narrowed: Narrowing | None = None
+
+
+def source(run: RunDirectory, store: Store, trials: tuple[int, ...] = ()) -> Source:
+    """All there is to plot of a run."""
+    return Source(reporting.report(run, store), run.path, trials, replaying.narrowed(store))
+
+
+@dataclass(frozen=True, slots=True)
+class Plotted:
+    """A plot, None where there is nothing to draw, and a sentence for each file that could not be used."""
+
+    plot: Plot | None
+    complaints: tuple[str, ...] = ()
+
+
+def curves_of(shown: Sequence[TrialView], source: Source) -> tuple[Curves | None, tuple[str, ...]]:
+    """The curves of one trial, or of several beside each other, and what was wrong with their logs."""
+    view = source.report.bisection
+    found = [traced(one.trial, source.run_dir) for one in shown]
+    kernels = [Measured(_name(one, view.terms), of.runs) for one, of in zip(shown, found, strict=True)]
+    title = f"IOPS over time, {' and '.join(kernel.name for kernel in kernels)}"
+    made = curves.curves(title, kernels, view.threshold_iops, view.baselines)
+    return made, tuple(complaint for of in found for complaint in of.complaints)
+
+
+def _compared(source: Source) -> Plotted:
+    """Of the trials asked for, else of the two sides of the answer."""
+    return Plotted(*curves_of(_asked(source) if source.trials else _both_sides(source.report), source))
+
+
+def _commits(source: Source) -> Plotted:
+    return Plotted(commits.commits(source.report))
+
+
+def _posterior(source: Source) -> Plotted:
+    return Plotted(source.narrowed)
+
+
+_MAKERS: Mapping[Kind, Callable[[Source], Plotted]] = {
+    Kind.CURVES: _compared,
+    Kind.COMMITS: _commits,
+    Kind.POSTERIOR: _posterior,
+}
+
+
+def plotted(kind: Kind, source: Source) -> Plotted:
+    """One plot of a run. Raises :class:`UserError` for a trial that there is not."""
+    return _MAKERS[kind](source)
+
+
+def _asked(source: Source) -> list[TrialView]:
+    by_n = {shown.n: shown for shown in source.report.bisection.trials}
+    for n in source.trials:
+        if n not in by_n:
+            raise UserError(
+                f"there is no trial {n}", f"the trials are 1 to {max(by_n)}: bisector table" if by_n else ""
+            )
+    return [by_n[n] for n in source.trials]
+
+
+def _both_sides(report: Report) -> list[TrialView]:
+    """The last trial before and after the change that counts; while there is no answer those of the two ends."""
+    view, comparison = report.bisection, report.comparison
+    if comparison is not None:
+        trials = [comparison.before.trials[-1], comparison.after.trials[-1]]
+        return [shown for trial in trials for shown in view.trials if shown.trial is trial]
+    last = {shown.trial.commit.sha: shown for shown in view.trials if shown.trial.runs}
+    return [last[end.sha] for end in (view.old, view.new) if end.sha in last]
+
+
+def _name(shown: TrialView, terms: Terms) -> str:
+    return f"{clean(shown.trial.commit.short)} ({clean(terms.word(shown.verdict))})"

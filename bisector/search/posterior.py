@@ -1,0 +1,166 @@
+"""Which commit is the first new one, given all facts so far: a probability for each commit of the range.
+
+A kernel is new if and only if the first new commit is among its ancestors or itself. The
+posterior is made anew from the facts each time, so their order, and whether they were replayed, makes no difference.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bisector.core.model import Verdict
+from bisector.search.graph import Floats, Mask, Numbers, RangeGraph
+from bisector.search.likelihood import Evidence, Kernel, Reading, Weighing
+
+# A commit that cannot change the kernel that is measured: next to nothing, as the analysis of what is built may err.
+IRRELEVANT_WEIGHT = 1e-4
+# How much likelier a suspect is at most, and how much of the prior all suspects may have together: were
+# the suspicion wrong, the former costs log2(20) bits, which two kernels bring.
+SUSPECT_WEIGHT = 20.0
+_SUSPECTS_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known: readings, commits that cannot be tested, and ends that a commit cannot be undone or done on.
+
+    Of ``twins`` the first has the kernel of the second, so that the readings of the second are its own, too.
+    ``exhausted`` are commits that gave readings and give no more. ``in_vain`` counts the changed ends that were
+    built and gave none.
+    """
+
+    readings: tuple[Reading, ...] = ()
+    skips: tuple[int, ...] = ()
+    failed: tuple[tuple[int, Kernel], ...] = ()
+    twins: tuple[tuple[int, int], ...] = ()
+    exhausted: tuple[int, ...] = ()
+    in_vain: int = 0
+
+    def with_reading(self, reading: Reading) -> "Facts":
+        """These and one more reading."""
+        return replace(self, readings=(*self.readings, reading))
+
+    def with_skip(self, commit: int) -> "Facts":
+        """These, and a commit that cannot be tested."""
+        return replace(self, skips=(*self.skips, commit))
+
+    def with_failed(self, commit: int, kernel: Kernel) -> "Facts":
+        """These, and an end that a commit does not revert or pick on, or that does not work then."""
+        return replace(self, failed=(*self.failed, (commit, kernel)))
+
+    @property
+    def untestable(self) -> frozenset[int]:
+        """Commits that were skipped and whose kernel never gave a reading."""
+        return frozenset(self.skips) - self.measured
+
+    @property
+    def closed(self) -> frozenset[int]:
+        """Commits that no reading can be had of (any more)."""
+        return self.untestable | frozenset(self.exhausted)
+
+    def with_twins(self, commits: Iterable[int]) -> frozenset[int]:
+        """These commits, and all that have the kernel of one of them."""
+        known = frozenset(commits)
+        return known | {twin for twin, other in self.twins if other in known}
+
+    @property
+    def measured(self) -> frozenset[int]:
+        """Commits whose kernel gave a reading."""
+        return self.with_twins(reading.commit for reading in self.readings if reading.kernel is Kernel.COMMIT)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Posterior:
+    """``p`` is the probability of each commit to be the first new one.
+
+    ``tested`` and ``undone`` are the evidence of each kernel's readings, before it is hardened.
+    """
+
+    p: Floats
+    tested: Mapping[int, Evidence]
+    undone: Mapping[tuple[int, Kernel], Evidence]
+
+    @property
+    def best(self) -> int:
+        """The likeliest commit; the oldest of several."""
+        return int(np.argmax(self.p))
+
+    @property
+    def unknown_bits(self) -> float:
+        """What is not known yet: the entropy."""
+        p = self.p[self.p > 0]
+        return float(-(p * np.log2(p)).sum())
+
+    def likeliest(self, count: int) -> tuple[int, ...]:
+        """The ``count`` likeliest commits, likeliest first."""
+        count = min(count, len(self.p))
+        top = np.sort(np.argpartition(-self.p, count - 1)[:count])
+        return tuple(int(commit) for commit in top[np.argsort(-self.p[top], kind="stable")])
+
+    def smallest_set(self, mass: float) -> tuple[int, ...]:
+        """The fewest commits that have at least this probability together, likeliest first."""
+        ranked = np.argsort(-self.p, kind="stable")
+        count = int(np.searchsorted(np.cumsum(self.p[ranked]), mass * (1 - 1e-12))) + 1
+        return tuple(int(commit) for commit in ranked[:count])
+
+
+def prior(
+    count: int, relevant: Mask | None = None, suspects: Mask | None = None, factor: float = SUSPECT_WEIGHT
+) -> Floats:
+    """Log-probabilities before any trial; never minus infinity.
+
+    ``relevant`` commits can change the kernel, ``suspects`` are ``factor`` times as likely as others at most.
+    """
+    weights = np.ones(count) if relevant is None else np.where(relevant, 1.0, IRRELEVANT_WEIGHT)
+    if suspects is not None and suspects.any() and not suspects.all():
+        theirs, others = weights[suspects].sum(), weights[~suspects].sum()
+        ceiling = max(1.0, _SUSPECTS_SHARE / (1 - _SUSPECTS_SHARE) * others / theirs)
+        weights = np.where(suspects, weights * min(factor, SUSPECT_WEIGHT, ceiling), weights)
+    log: Floats = np.log(weights / weights.sum())
+    return log
+
+
+def posterior(graph: RangeGraph, log_prior: Floats, facts: Facts, weighing: Weighing) -> Posterior:
+    """Bayes' rule over all facts."""
+    by_kernel: dict[tuple[int, Kernel], list[Reading]] = defaultdict(list)
+    for reading in facts.readings:
+        by_kernel[reading.commit, reading.kernel].append(reading)
+    evidence = {key: weighing.of(by_kernel[key]) for key in sorted(by_kernel)}
+    log_p = log_prior.copy()
+    for (commit, kernel), raw in evidence.items():
+        hard = raw.hardened(weighing.noise.sticky)
+        match kernel:
+            case Kernel.COMMIT:
+                log_p += np.where(graph.ancestors(commit), hard.new, hard.old)
+            case Kernel.REVERTED:  # old if this commit is the one, else new
+                log_p[commit] += hard.old - hard.new
+            case Kernel.PICKED:
+                log_p[commit] += hard.new - hard.old
+    p = np.exp(log_p - log_p.max())
+    tested = {commit: raw for (commit, kernel), raw in evidence.items() if kernel is Kernel.COMMIT}
+    return Posterior(
+        p / p.sum(),
+        tested | {twin: tested[other] for twin, other in facts.twins if other in tested},
+        {key: raw for key, raw in evidence.items() if key[1] is not Kernel.COMMIT},
+    )
+
+
+def side_under(graph: RangeGraph, reading_of: tuple[int, Kernel], first_new: int) -> Verdict:
+    """The side a kernel is on if ``first_new`` is the first new commit."""
+    commit, kernel = reading_of
+    match kernel:
+        case Kernel.COMMIT:
+            return Verdict.NEW if graph.ancestors(commit)[first_new] else Verdict.OLD
+        case Kernel.REVERTED:
+            return Verdict.OLD if commit == first_new else Verdict.NEW
+        case Kernel.PICKED:
+            return Verdict.NEW if commit == first_new else Verdict.OLD
+
+
+def as_mask(count: int, commits: Numbers | tuple[int, ...] | frozenset[int]) -> Mask:
+    """Commits as a mask."""
+    mask = np.zeros(count, dtype=np.bool_)
+    mask[list(commits)] = True
+    return mask

@@ -1,0 +1,134 @@
+"""What can be said of a case at this moment: the likeliest commit, how sure that is, and whether it is the end."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bisector.core.model import Verdict
+from bisector.search.confirm import Fit, fit, missing_whole_runs, undo_options
+from bisector.search.likelihood import Kernel
+from bisector.search.posterior import Posterior
+from bisector.search.select import prospects
+from bisector.search.step import Answer, Decision, Ending, believe, decide_from
+from bisector.status.evidence import Case
+
+# A kernel is shown to git as on a side from this probability on.
+_SHOWN = 0.9
+# No trial tells more than a bit, and a poor one is not all that is left.
+_LEAST_BITS_A_TRIAL = 0.4
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A case and the posterior of it."""
+
+    case: Case
+
+    @cached_property
+    def belief(self) -> Posterior:
+        """The posterior."""
+        return believe(self.case.problem, self.case.facts, self.case.search)
+
+    @cached_property
+    def decision(self) -> Decision:
+        """The next step; that commits with equal kernels are apart is nobody's answer."""
+        decision = decide_from(self.case.problem, self.case.facts, self.case.search, self.belief)
+        if isinstance(decision, Answer) and self.case.impossible[decision.commit]:
+            return Answer(
+                Ending.NOT_ONE_CHANGE,
+                decision.commit,
+                decision.probability,
+                decision.candidates,
+                decision.fit,
+                decision.confirmed,
+            )
+        return decision
+
+    @property
+    def best(self) -> str:
+        """The hash of the likeliest commit."""
+        return self.case.ground.shas[self.belief.best]
+
+    @property
+    def probability(self) -> float:
+        """That the likeliest commit is the first new one, if there is one change."""
+        return float(self.belief.p[self.belief.best])
+
+    @cached_property
+    def candidates(self) -> tuple[tuple[str, float], ...]:
+        """The smallest set that has the target's probability: hashes, likeliest first, and the probability of each."""
+        numbers = self.belief.smallest_set(self.case.search.rules.target)
+        return tuple((self.case.ground.shas[number], float(self.belief.p[number])) for number in numbers)
+
+    @property
+    def without_suspects(self) -> tuple[str, float]:
+        """The likeliest commit, and its probability, if nobody were suspected."""
+        belief = believe(self.case.unsuspecting, self.case.facts, self.case.search)
+        return self.case.ground.shas[belief.best], float(belief.p[belief.best])
+
+    @cached_property
+    def fit(self) -> Fit:
+        """How well one change at the likeliest commit explains the readings."""
+        return fit(self.case.ground.graph, self.case.facts, self.belief.best, self.case.search.weighing.expected)
+
+    @property
+    def one_change(self) -> bool:
+        """Whether the readings, and the kernels that are equal, can be of one change at the likeliest commit."""
+        return self.fit.one_change and not self.case.impossible[self.belief.best]
+
+    @property
+    def confirmed(self) -> tuple[Kernel, ...]:
+        """By which ends without the likeliest commit, or with it, it was confirmed."""
+        best = self.belief.best
+        for_it = {Kernel.REVERTED: -1, Kernel.PICKED: 1}
+        found = {kernel: self.belief.undone.get((best, kernel)) for kernel in for_it}
+        return tuple(k for k, evidence in found.items() if evidence and for_it[k] * (evidence.new - evidence.old) > 0)
+
+    @cached_property
+    def probability_new(self) -> dict[str, float]:
+        """For each commit of the range whether its kernel is a new one."""
+        mass = np.clip(self.case.ground.graph.mass(self.belief.p), 0.0, 1.0)
+        return dict(zip(self.case.ground.shas, map(float, mass), strict=True))
+
+    @property
+    def shown(self) -> dict[str, Verdict]:
+        """What git is to be told: the side of each kernel that is beyond doubt, and what cannot be tested.
+
+        Newest first, so that each new one is an ancestor of the one before where that can be.
+        """
+        case, new = self.case, self.probability_new
+        sides = {sha: new[sha] for sha in map(case.ground.shas.__getitem__, sorted(case.facts.measured, reverse=True))}
+        skips = {case.ground.shas[number]: Verdict.SKIP for number in case.facts.untestable}
+        return {
+            sha: Verdict.NEW if p > _SHOWN else Verdict.OLD for sha, p in sides.items() if p > _SHOWN or p < 1 - _SHOWN
+        } | skips
+
+    @property
+    def final(self) -> dict[str, Verdict]:
+        """The same at the end, with the answer new and its parents old, so that git names it."""
+        ground, best = self.case.ground, self.belief.best
+        parents = {ground.shas[parent]: Verdict.OLD for parent in ground.graph.parents[best]}
+        return {**self.shown, **parents, self.best: Verdict.NEW}
+
+    @property
+    def trials_left(self) -> int:
+        """About how many trials are to be expected: the bits that are lacking, then what an answer rests on."""
+        case, belief = self.case, self.belief
+        if isinstance(self.decision, Answer):
+            return 0
+        outlook = prospects(case.ground.graph, belief, case.facts, case.search.weighing.expected, case.search.costs)
+        searching = math.ceil(belief.unknown_bits / max(_LEAST_BITS_A_TRIAL, outlook.best_gain_bits))
+        if self.probability >= case.search.rules.suspect:
+            searching = 0
+        stand_ins = case.problem.relevant is not None
+        whole = missing_whole_runs(case.problem, case.facts, belief.best, stand_ins=stand_ins)
+        undoing = not self.confirmed and undo_options(case.problem, case.facts, belief.best)
+        return max(1, searching + (1 if undoing else 0) + (len(whole) if not searching else 0))
+
+
+def outside_paths(paths: Iterable[str]) -> str:
+    """The sentence for a change that no commit of the path limit made."""
+    return f"no commit that touches {' '.join(paths)} made the change"

@@ -1,0 +1,207 @@
+"""How a bisection stands, from its record alone: what ``status`` and ``table`` show."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from bisector.analysis.verdicts import Judging
+from bisector.config import options
+from bisector.core.errors import BisectorError, UserError
+from bisector.core.model import Commit, State, Strategy, Verdict
+from bisector.git.ranges import Range
+from bisector.git.repository import Repository
+from bisector.imported import replay
+from bisector.status.conclusion import Standing, outside_paths
+from bisector.status.configurations import config_changes
+from bisector.status.evidence import Case, Known
+from bisector.status.range_graph import Ground
+from bisector.status.view import BeliefView, BisectionView, InfraFaultView, LevelView, Likely, TrialView
+from bisector.store.rows import BisectionRow, StateRow
+from bisector.store.rundir import GIT_LOG, RunDirectory, state_of
+from bisector.store.store import Store
+
+_ENDED = (State.FOUND, State.NARROWED, State.FAILED, State.IMPORTED)
+
+
+def view(run: RunDirectory, store: Store) -> BisectionView:
+    """Everything there is to show of a run, whether its process is alive or not."""
+    asked = store.bisection()
+    settings = options.from_json(asked.settings)
+    trials_of_all = store.trials()
+    old, new = replay.ends(asked, trials_of_all) if asked.imported else (asked.old_sha, asked.new_sha)
+    judging = Judging(settings, trials_of_all, old, new)
+    last = store.state()
+    belief = None
+    if asked.imported:
+        state, message, candidates = replay.outcome(asked, judging)
+    else:
+        state, message = state_of(run, store)
+        belief = _belief(asked, judging, store)
+        candidates = _candidates(asked, judging, belief, state, message)
+    skipped = set(asked.skips) | {t.commit.sha for _, t, j in judging.judged_trials() if j.verdict is Verdict.SKIP}
+    first = candidates[0] if state is State.FOUND and candidates else None
+    trials = [trial for _, trial in judging.trials]
+    log, taken = run.path / GIT_LOG, store.taken()
+    others = judging.other_lines_iops
+    return BisectionView(
+        state=state,
+        message=message + (_more_steps(others) if state in _ENDED else ""),
+        repository=str(asked.repository or ""),
+        terms=settings.bisect.terms,
+        direction=settings.bisect.direction,
+        threshold_iops=judging.threshold_iops,
+        threshold_origin=_threshold_origin(judging),
+        old=_commit(asked, judging.old, judging),
+        new=_commit(asked, judging.new, judging),
+        first_fixed=first,
+        config_changes=(
+            config_changes(asked.repository, asked.paths, run.path, trials, first) if first and asked.repository else ()
+        ),
+        relevance=store.relevance(),
+        candidates=candidates,
+        strategy=settings.bisect.strategy,
+        belief=belief,
+        skips_in_the_way=tuple(commit for commit in candidates if state is State.NARROWED and commit.sha in skipped),
+        trials=tuple(
+            TrialView(n, trial, judgement.verdict, judgement.why, taken.get(n))
+            for n, trial, judgement in judging.judged_trials()
+        ),
+        infra_faults=tuple(InfraFaultView(one.at, one.sha, one.host, one.message) for one in store.infra_faults()),
+        started_at=asked.created_at,
+        ended_at=_ended_at(asked, state, last),
+        run_dir=str(run.path),
+        resume_command="" if state in _ENDED else resume_command(run.path),
+        log=str(log) if log.is_file() else "",
+        levels=tuple(LevelView(one.from_iops, one.to_iops, one.trials) for one in judging.levels),
+        other_steps_iops=others,
+        baselines=tuple(trial for _, trial in store.baselines()),
+        controls=store.controls(),
+        next_step_command=next_step_command(run.path) if others and state in _ENDED else "",
+    )
+
+
+def _ended_at(asked: BisectionRow, state: State, last: StateRow | None) -> str | None:
+    if asked.imported:
+        return asked.created_at
+    return last.at if last is not None and state is not State.RUNNING else None
+
+
+def resume_command(run_dir: Path) -> str:
+    """What to type to go on with a run."""
+    return f"bisector resume --run-dir {shlex.quote(str(run_dir))}"
+
+
+def next_step_command(run_dir: Path) -> str:
+    """What to type to look for the step that a run did not look for."""
+    return f"bisector next-step --run-dir {shlex.quote(str(run_dir))}"
+
+
+def _more_steps(others_iops: Sequence[float]) -> str:
+    """What there is to say when the readings lie on three levels or more."""
+    if not others_iops:
+        return ""
+    lines = " and ".join(f"{iops:,.0f}" for iops in others_iops)
+    return f"; the readings lie on more than two levels, so there is another step, at {lines} IOPS"
+
+
+def believes(asked: BisectionRow, judging: Judging) -> bool:
+    """Whether readings are weighed, and there is something to weigh: both ends are measured."""
+    measured = judging.sound(asked.old_sha) and judging.sound(asked.new_sha)
+    return judging.settings.bisect.strategy is Strategy.BAYES and bool(measured) and asked.repository is not None
+
+
+def case(repository: Repository, asked: BisectionRow, judging: Judging, store: Store) -> Case:
+    """All that is known of a bisection, as the search weighs it."""
+    ground = Ground.of(repository, _range(repository, asked), judging.settings.bisect.suspects)
+    bases = repository.merge_bases(asked.new_sha, asked.old_sha)
+    return Case(ground, judging, Known(asked.skips, store.mattering(), store.not_changed(), bases))
+
+
+def _belief(asked: BisectionRow, judging: Judging, store: Store) -> BeliefView | None:
+    """What all readings say; None by git, before both ends are measured, and when the repository is gone."""
+    if not believes(asked, judging) or asked.repository is None:
+        return None
+    try:
+        with Repository.open(asked.repository) as repository:
+            whole = case(repository, asked, judging, store)
+            return _as_view(repository, Standing(whole), judging.settings.bisect.suspects)
+    except BisectorError:
+        return None
+
+
+def _as_view(repository: Repository, standing: Standing, suspects: tuple[str, ...]) -> BeliefView:
+    other, its_probability = standing.without_suspects
+    shas, probabilities = zip(*standing.candidates, strict=True)
+    commits = repository.commits(shas)
+    return BeliefView(
+        likely=tuple(map(Likely, commits, probabilities)),
+        contradictions=standing.fit.contradictions,
+        expected_contradictions=standing.fit.expected,
+        one_change=standing.one_change,
+        confirmed=standing.confirmed,
+        without_suspects=Likely(repository.commits([other])[0], its_probability),
+        suspects=suspects,
+        trials_left=standing.trials_left,
+        probability_new=standing.probability_new,
+    )
+
+
+def _range(repository: Repository, asked: BisectionRow) -> Range:
+    old_end, new_end = repository.commits((asked.old_sha, asked.new_sha))
+    return Range(old_end, new_end, asked.first_parent, asked.paths)
+
+
+def _candidates(
+    asked: BisectionRow, judging: Judging, belief: BeliefView | None, state: State, message: str
+) -> tuple[Commit, ...]:
+    """What the first new commit can still be; nothing when the repository is gone."""
+    if belief is None:
+        return _as_git_lists(asked, judging, narrowed=state is State.NARROWED)
+    likely = tuple(one.commit for one in belief.likely)
+    if state is State.FOUND:
+        return likely[:1]
+    if message == outside_paths(asked.paths):
+        return _as_git_lists(replace(asked, paths=()), judging, narrowed=True)
+    return likely
+
+
+def _as_git_lists(asked: BisectionRow, judging: Judging, *, narrowed: bool) -> tuple[Commit, ...]:
+    if asked.repository is None:
+        return ()
+    new, olds = asked.new_sha, [asked.old_sha]
+    for sha, verdict in judging.verdicts():
+        if sha in (asked.old_sha, asked.new_sha):
+            continue
+        if verdict is Verdict.NEW:
+            new = sha
+        elif verdict is Verdict.OLD:
+            olds.append(sha)
+    try:
+        with Repository.open(asked.repository) as repository:
+            parents = partial(repository.parents, first_only=asked.first_parent)
+            left = repository.commits(repository.ask("rev-list", *_range(repository, asked).limits(new, olds)).lines)
+            return judging.possible(left, parents) if narrowed else left
+    except BisectorError:
+        return ()
+
+
+def _commit(asked: BisectionRow, sha: str, judging: Judging) -> Commit:
+    """An end of the range: from its trial, else from the repository, else its hash alone."""
+    for _, trial in judging.trials:
+        if trial.commit.sha == sha:
+            return trial.commit
+    if asked.repository is None or not sha:
+        return Commit(sha, "", "", "")
+    try:
+        with Repository.open(asked.repository) as repository:
+            return repository.commits((sha,))[0]
+    except UserError:
+        return Commit(sha, "", "", "")
+
+
+def _threshold_origin(judging: Judging) -> str:
+    if judging.settings.bisect.threshold_iops is not None:
+        return "as given"
+    return "middle of the gap between the two sides' readings" if judging.threshold_iops is not None else ""

@@ -1,0 +1,1 @@
+"""Facts on disk: SQLite, artifacts, run directories, the index of runs."""

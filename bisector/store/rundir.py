@@ -1,0 +1,135 @@
+"""The directory of one bisection: its database, the files of its trials, the lock of its process."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+from bisector.core.errors import UserError
+from bisector.core.model import State
+from bisector.host.lock import Held, Holder, held, holder_of
+from bisector.host.scratch import is_scratch
+from bisector.store.artifacts import TRIALS
+from bisector.store.database import DATABASE, UNFINISHED
+from bisector.store.inputs import INPUTS
+from bisector.store.store import Store
+
+LOCK = "lock"
+GIT_LOG = "bisect.log"
+# What a start that was killed before its first fact leaves; "libvirt" is the embedded driver's link.
+_OF_A_START = UNFINISHED | {LOCK, INPUTS, TRIALS, "libvirt"}
+_NAME_LENGTH = 120  # NAME_MAX is 255 bytes (limits.h); it is also the tail of longer paths
+
+
+def state_home() -> Path:
+    """Where runs and their index are kept (XDG Base Directory Specification, XDG_STATE_HOME)."""
+    given = Path(os.environ.get("XDG_STATE_HOME", ""))
+    # "All paths set in these environment variables must be absolute"; others are ignored.
+    home = given if given.is_absolute() else Path.home() / ".local" / "state"
+    return home / "bisector"
+
+
+def run_name(old: str, new: str, now: datetime | None = None) -> str:
+    """A name that is safe in any file system, such as ``20261121-033012-v4.11..v4.13-rc1`` (UTC)."""
+    ends = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{old}..{new}")
+    return f"{(now or datetime.now(UTC)).strftime('%Y%m%d-%H%M%S')}-{ends}"[:_NAME_LENGTH]
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """A run directory that exists; its path is absolute and the same for every spelling of it (realpath(3))."""
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", self.path.resolve())
+
+    @property
+    def database(self) -> Path:
+        """The SQLite file; it appears when the bisection is recorded in it, never half-made."""
+        return self.path / DATABASE
+
+    @classmethod
+    def create(cls, path: Path | None, name: str) -> Self:
+        """Make the directory for a new bisection: ``path``, or ``name`` under the state directory.
+
+        A directory without a database that holds only what a killed start leaves is taken. Raises
+        :class:`UserError`.
+        """
+        directory = Path.cwd() / path if path else _unused(state_home() / "runs", name)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            contents = {entry.name for entry in directory.iterdir() if not is_scratch(entry)}
+        except (FileExistsError, NotADirectoryError) as error:
+            raise UserError(f"run directory {directory}: {error.filename} is not a directory") from error
+        except OSError as error:
+            raise UserError(f"cannot make run directory {directory}: {error.strerror}", _ELSEWHERE) from error
+        if DATABASE in contents:
+            holder = cls(directory).holder()
+            if holder:
+                raise UserError(f"run directory {directory} is in use by {holder}", _ELSEWHERE)
+            resume = f"go on with it: bisector resume --run-dir {directory}"
+            raise UserError(f"run directory {directory} holds a bisection already", resume)
+        if contents - _OF_A_START:
+            raise UserError(f"{directory} is not empty, and it is no run directory", _ELSEWHERE)
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise UserError(f"run directory {directory} is not writable", _ELSEWHERE)
+        return cls(directory)
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """A run directory that was made before; raises :class:`UserError` when it is none."""
+        directory = Path.cwd() / path
+        if not directory.is_dir():
+            raise UserError(f"there is no run directory {directory}", _MADE_BY_START)
+        if not (directory / DATABASE).is_file():
+            raise UserError(f"{directory} is no run directory: it has no {DATABASE}", _MADE_BY_START)
+        return cls(directory)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the one process that works here; raises :class:`UserError` when another one does.
+
+        The kernel gives the lock back whatever way the process ends (flock(2)).
+        """
+        try:
+            lock = ExitStack()
+            lock.enter_context(held(self.path / LOCK))
+        except OSError as error:
+            hint = f"ls -ld {self.path}"
+            raise UserError(f"run directory {self.path} is not writable: {error.strerror}", hint) from error
+        except Held as error:
+            raise UserError(
+                f"run directory {self.path} is in use by {error.holder}", "bisector status shows it"
+            ) from error
+        with lock:
+            yield
+
+    def holder(self) -> Holder | None:
+        """The process that works here now; None when there is none, also after it was killed."""
+        return holder_of(self.path / LOCK)
+
+
+def state_of(run: RunDirectory, store: Store) -> tuple[State, str]:
+    """The state and its message; one that says it runs, in nobody's hands, has been stopped."""
+    last = store.state()
+    if last is None or last.state is State.RUNNING:
+        holder = run.holder()
+        if holder:
+            return State.RUNNING, last.message if last else ""
+        return State.STOPPED, f"process {last.pid} ended without a word" if last else "ended before its first trial"
+    return last.state, last.message
+
+
+_ELSEWHERE = "name another one with --run-dir DIRECTORY"
+_MADE_BY_START = "--run-dir names a directory that `bisector start` made"
+
+
+def _unused(parent: Path, name: str) -> Path:
+    """Two starts in one second get two names; the lock decides in the rare case of a race."""
+    candidates = [name, *(f"{name}-{number}" for number in range(2, 100))]
+    return parent / next((one for one in candidates if not (parent / one).exists()), name)

@@ -1,0 +1,311 @@
+"""The facts of one bisection as records; every fact is one transaction of :mod:`bisector.store.database`."""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bisector.core.figures import CacheStatus, Contention, CpuUse, DiskFigures, EarlyStop, JobFigures, Latency, Run
+from bisector.core.model import (
+    Artifact,
+    Commit,
+    Compiler,
+    Control,
+    Fault,
+    Kernel,
+    Mattering,
+    NotChanged,
+    Origin,
+    Relevance,
+    State,
+    Taken,
+    Timings,
+    Trial,
+)
+from bisector.kernel.compiler_choice import BuildTry
+from bisector.store.database import Database, Moment, Row
+from bisector.store.rows import BisectionRow, InfraFaultRow, StateRow, build, columns
+
+Numbered = tuple[int, Trial]
+
+
+class Store:
+    """An open record; a context manager. Numbers ``n`` of trials start at 1, in order of measuring."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.path = database.path
+        self._trials: tuple[Numbered, ...] = ()
+        self._baselines: tuple[Numbered, ...] = ()
+        self._trials_at: Moment | None = None
+
+    @classmethod
+    def create(
+        cls, path: Path, bisection: BisectionRow, trials: Iterable[Trial] = (), taken: Iterable[Taken] = ()
+    ) -> Self:
+        """Make a database that holds ``bisection``, and no trials yet but those that are known before.
+
+        ``taken`` tells of the first of them where they were taken over from. It appears under its name when it is
+        complete. Raises :class:`UserError` when there is one already, :class:`InfraError` when it cannot be written.
+        """
+        with Database.create(path) as new:
+            new.insert("bisection", {"id": 1, **columns(bisection)})
+            for trial in trials:
+                _add_trial(new, trial)
+            for n, origin in enumerate(taken, 1):
+                new.insert("taken", {"trial": n, **columns(origin)})
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: Path, readonly: bool = False) -> Self:
+        """Open a database, for reading only beside a process that writes.
+
+        Raises :class:`UserError` when it is not ours or of another version, :class:`InfraError`
+        when it is damaged or locked.
+        """
+        return cls(Database.open(path, readonly))
+
+    def close(self) -> None:
+        """Close the database; what was added is on disk already."""
+        self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def bisection(self) -> BisectionRow:
+        """What was asked for; the skips are those of the start, then those that were added."""
+        with self.database.snapshot():
+            asked = build(BisectionRow, self.database.select("bisection")[0])
+            added = self.database.select("skips", "id") if self.database.has("skips") else []
+        return replace(asked, skips=tuple(dict.fromkeys((*asked.skips, *(row["sha"] for row in added)))))
+
+    def add_skips(self, shas: Iterable[str]) -> None:
+        """Record that a person wants these commits, by their hashes, not to be measured (any more)."""
+        with self.database.transaction():
+            for sha in shas:
+                self.database.insert("skips", {"at": _now(), "sha": sha})
+
+    @property
+    def next_n(self) -> int:
+        """The number that the next trial will get."""
+        return self.database.greatest("trials", "n") + 1
+
+    def add_trial(self, trial: Trial) -> int:
+        """Record the facts of a trial, all of them or none; its number."""
+        (n,) = self.add_trials((trial,))
+        return n
+
+    def add_trials(self, trials: Iterable[Trial]) -> tuple[int, ...]:
+        """Record the facts of several trials, all of them or none; their numbers."""
+        with self.database.transaction():
+            return tuple(_add_trial(self.database, trial) for trial in trials)
+
+    def add_blamed(self, trial: Trial, control: Control) -> int:
+        """Record a trial whose fault is the kernel's because ``control`` answered, and that control; its number."""
+        with self.database.transaction():
+            n = _add_trial(self.database, trial)
+            self.database.insert("controls", columns(replace(control, trials=(n,))))
+        return n
+
+    def add_control(self, control: Control) -> None:
+        """Record how a sound end fared when it was tried again."""
+        with self.database.transaction():
+            self.database.insert("controls", columns(control))
+
+    def controls(self) -> tuple[Control, ...]:
+        """Every time that a sound end was tried again, oldest first."""
+        rows = self.database.select("controls", "id") if self.database.has("controls") else []
+        return tuple(build(Control, row) for row in rows)
+
+    def trials(self) -> tuple[Numbered, ...]:
+        """Every trial of a commit with its number, equal to what was added, as of one moment.
+
+        The same tuple until that changes.
+        """
+        return self._of_this_moment()[0]
+
+    def baselines(self) -> tuple[Numbered, ...]:
+        """The same of disks alone, which are no trials of a commit; the numbers are of one series."""
+        return self._of_this_moment()[1]
+
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """Every file that the record names."""
+        with self.database.snapshot():
+            return tuple(build(Artifact, row) for row in self.database.select("artifacts"))
+
+    def _of_this_moment(self) -> tuple[tuple[Numbered, ...], tuple[Numbered, ...]]:
+        moment = self.database.moment
+        if moment != self._trials_at:
+            known = self._read_trials()
+            self._trials = tuple(one for one in known if one[1].alone is None)
+            self._baselines = tuple(one for one in known if one[1].alone is not None)
+            self._trials_at = moment
+        return self._trials, self._baselines
+
+    def _read_trials(self) -> tuple[Numbered, ...]:
+        with self.database.snapshot():
+            trials = self.database.select("trials", "n")
+            faults, kernels = self.database.grouped("faults", "trial"), self.database.grouped("kernels", "trial")
+            artifacts, origins = self.database.grouped("artifacts", "trial"), self.database.grouped("origins", "trial")
+            runs = self._runs()
+            controls = self.controls()
+        asked = {n: control for control in controls for n in control.trials}
+        return tuple(
+            (
+                row["n"],
+                build(
+                    Trial,
+                    row,
+                    commit=build(Commit, row),
+                    timings=build(Timings, row),
+                    fault=next((build(Fault, one) for one in faults[row["n"]]), None),
+                    kernel=next((build(Kernel, one) for one in kernels[row["n"]]), None),
+                    artifacts=tuple(build(Artifact, one) for one in artifacts[row["n"]]),
+                    runs=tuple(runs[row["n"]]),
+                    origin=next((build(Origin, one) for one in origins[row["n"]]), None),
+                    control=asked.get(row["n"]),
+                ),
+            )
+            for row in trials
+        )
+
+    def taken(self) -> dict[int, Taken]:
+        """Where trials were taken over from, by their number here."""
+        rows = self.database.select("taken", "trial") if self.database.has("taken") else []
+        return {row["trial"]: build(Taken, row) for row in rows}
+
+    def _runs(self) -> Mapping[int, list[Run]]:
+        jobs, caches = self.database.grouped("jobs", "run"), self.database.grouped("caches", "run")
+        latencies, disks = self.database.grouped("latencies", "job"), self.database.grouped("disks", "run")
+        stops = self.database.grouped("early_stops", "run")
+        runs: defaultdict[int, list[Run]] = defaultdict(list)
+        for row in self.database.select("runs", "id"):
+            cache = {one["moment"]: build(CacheStatus, one) for one in caches[row["id"]]}
+            stop = next((build(EarlyStop, one) for one in stops[row["id"]]), None)
+            run = build(
+                Run,
+                row,
+                jobs=tuple(_job(one, latencies) for one in jobs[row["id"]]),
+                cache_before=cache.get("before"),
+                cache_after=cache.get("after"),
+                contention=None if row["other_busy_cores"] is None else build(Contention, row),
+                disks=tuple(build(DiskFigures, one) for one in disks[row["id"]]),
+                stopped_early=stop,
+            )
+            runs[row["trial"]].append(run)
+        return runs
+
+    def add_build_try(self, one: BuildTry) -> None:
+        """Record whether a compiler builds an end of the range."""
+        with self.database.transaction():
+            self.database.insert("build_tries", {**columns(one.compiler), **columns(one)})
+
+    def build_tries(self) -> tuple[BuildTry, ...]:
+        """What was tried to find the compiler, oldest first."""
+        rows = self.database.select("build_tries", "id")
+        return tuple(build(BuildTry, row, compiler=build(Compiler, row)) for row in rows)
+
+    def set_compilers(self, compilers: tuple[Compiler, ...]) -> None:
+        """Record what every kernel of this bisection is built with, for good."""
+        with self.database.transaction():
+            for compiler in compilers:
+                self.database.insert("compilers", columns(compiler))
+
+    def compilers(self) -> tuple[Compiler, ...]:
+        """What the kernels are built with, the first one before the others; empty before that is settled."""
+        return tuple(build(Compiler, row) for row in self.database.select("compilers", "n"))
+
+    def add_infra_fault(self, fault: InfraFaultRow) -> None:
+        """Record an attempt that says nothing about its commit."""
+        with self.database.transaction():
+            self.database.insert("infra_faults", columns(fault))
+
+    def infra_faults(self) -> tuple[InfraFaultRow, ...]:
+        """Every attempt that failed by our fault, oldest first."""
+        return tuple(build(InfraFaultRow, row) for row in self.database.select("infra_faults", "id"))
+
+    def set_mattering(self, mattering: Mattering) -> None:
+        """Record which commits of the range can matter; once."""
+        with self.database.transaction():
+            self.database.insert("relevance", {"id": 1, **columns(mattering.relevance)})
+            for sha in sorted(mattering.shas):
+                self.database.insert("mattering", {"sha": sha})
+
+    def mattering(self) -> frozenset[str] | None:
+        """The hashes of the commits that can matter; None while that is not known, or was only counted."""
+        with self.database.snapshot():
+            relevance = self.relevance()
+            rows = self.database.select("mattering") if self.database.has("mattering") else []
+        counted = relevance is not None and relevance.can_matter == len(rows)
+        return frozenset(row["sha"] for row in rows) if counted else None
+
+    def add_not_changed(self, one: NotChanged) -> None:
+        """Record that an end cannot be had without a commit, or with it."""
+        with self.database.transaction():
+            self.database.insert("not_changed", columns(one))
+
+    def not_changed(self) -> tuple[NotChanged, ...]:
+        """Every such end, oldest first."""
+        rows = self.database.select("not_changed", "id") if self.database.has("not_changed") else []
+        return tuple(build(NotChanged, row) for row in rows)
+
+    def relevance(self) -> Relevance | None:
+        """How many commits of the range can matter; None while that is not known."""
+        rows = self.database.select("relevance") if self.database.has("relevance") else []
+        return build(Relevance, rows[0]) if rows else None
+
+    def set_state(self, state: State, message: str = "") -> None:
+        """Record that this process brought the bisection into ``state``, now."""
+        with self.database.transaction():
+            self.database.insert("states", columns(StateRow(_now(), state, message, os.getpid())))
+
+    def state(self) -> StateRow | None:
+        """The last state recorded; a killed process leaves "running", see :func:`rundir.state_of`."""
+        rows = self.database.select("states", "id")
+        return build(StateRow, rows[-1]) if rows else None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _job(row: Row, latencies: Mapping[int, list[Row]]) -> JobFigures:
+    # An older database that is only read lacks the columns of the CPU.
+    cpu = None if row.get("user_percent") is None else build(CpuUse, row)
+    return build(JobFigures, row, cpu=cpu, latencies=tuple(build(Latency, one) for one in latencies[row["id"]]))
+
+
+def _add_trial(database: Database, trial: Trial) -> int:
+    n = database.insert("trials", {**columns(trial.commit), **columns(trial), **columns(trial.timings)})
+    for table, record in (("faults", trial.fault), ("kernels", trial.kernel), ("origins", trial.origin)):
+        if record is not None:
+            database.insert(table, {"trial": n, **columns(record)})
+    for artifact in trial.artifacts:
+        database.insert("artifacts", {"trial": n, **columns(artifact)})
+    for run in trial.runs:
+        _add_run(database, n, run)
+    return n
+
+
+def _add_run(database: Database, n: int, run: Run) -> None:
+    contention = columns(run.contention) if run.contention is not None else {}
+    run_id = database.insert("runs", {"trial": n, **columns(run), **contention})
+    for job in run.jobs:
+        cpu = columns(job.cpu) if job.cpu is not None else {}
+        job_id = database.insert("jobs", {"run": run_id, **columns(job), **cpu})
+        for latency in job.latencies:
+            database.insert("latencies", {"job": job_id, **columns(latency)})
+    for moment, status in (("before", run.cache_before), ("after", run.cache_after)):
+        if status is not None:
+            database.insert("caches", {"run": run_id, "moment": moment, **columns(status)})
+    for disk in run.disks:
+        database.insert("disks", {"run": run_id, **columns(disk)})
+    if run.stopped_early is not None:
+        database.insert("early_stops", {"run": run_id, **columns(run.stopped_early)})

@@ -1,1 +1,0 @@
-"""Which step is next, and what the answer is: by git's own midpoints, or by weighing all readings."""

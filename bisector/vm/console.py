@@ -1,0 +1,219 @@
+"""Serial text to findings: did the kernel start, is the guest ready, what went wrong.
+
+Pure: text in, records out. The texts matched are the kernel's own; each rule cites where it is
+printed. Lines are judged when complete, since the file is read while QEMU writes it.
+"""
+
+import re
+from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bisector.core.model import Fault, FaultKind, Stage
+from bisector.core.printable import clean
+
+READY_LINE = "bisector-guest: ready"
+ALIVE_LINE = "bisector-guest: alive"
+
+# One report of a stall may be a host that gave the guest no CPU time (emulation, a suspended
+# laptop); the kernel repeats itself only while the stall lasts (kernel/watchdog.c, kernel/rcu/tree_stall.h).
+_STALLS_TO_BE_SURE = 2
+_KEPT_LINES = 200
+_LONGEST_LINE = 8192
+# A serial line of 115,200 baud carries 41 MB in an hour. What writes more than this floods.
+_MOST_CHARACTERS = 64 << 20
+
+
+class Finding(StrEnum):
+    """What one console line says."""
+
+    BANNER = "kernel started"
+    READY = "guest ready"
+    WARNING = "warning"
+    STALL = "stall"
+    OOPS = "oops"
+    PANIC = "panic"
+    SHUTDOWN = "shutdown"
+
+    @property
+    def fault(self) -> FaultKind | None:
+        """The fault that this finding makes of a kernel, once it is certain."""
+        return _FAULTS.get(self)
+
+
+_FAULTS = {Finding.STALL: FaultKind.HANG, Finding.OOPS: FaultKind.OOPS, Finding.PANIC: FaultKind.PANIC}
+
+# The first rule that matches decides. All of them start at the beginning of the message, so that a
+# user process that dies ("traps: fio[7] general protection fault ip:…") is not taken for an oops.
+_RULES: tuple[tuple[Finding, re.Pattern[str]], ...] = (
+    # init/version.c: linux_banner
+    (Finding.BANNER, re.compile(r"Linux version \d")),
+    # kernel/panic.c; with these three reasons the panic only ends what was reported before it
+    (Finding.STALL, re.compile(r"Kernel panic - not syncing: (softlockup|hung_task|RCU Stall|Hard LOCKUP)")),
+    (Finding.PANIC, re.compile(r"Kernel panic - not syncing")),
+    # arch/x86/kernel/head_64.S, head64.c: before there is anything that could panic
+    (Finding.PANIC, re.compile(r"PANIC: (early exception|double fault)")),
+    # arch/x86/boot/compressed/error.c: the decompressor gave up
+    (Finding.PANIC, re.compile(r"-- System halted$")),
+    # kernel/watchdog.c, kernel/watchdog_hld.c, kernel/hung_task.c, kernel/workqueue.c, kernel/rcu/tree_stall.h
+    (Finding.STALL, re.compile(r"(watchdog: |NMI watchdog: )?BUG: (soft lockup|workqueue lockup)")),
+    (Finding.STALL, re.compile(r"(NMI watchdog: |watchdog: )?Watchdog detected hard LOCKUP")),
+    (Finding.STALL, re.compile(r"INFO: task .* blocked for more than \d+ seconds")),
+    (Finding.STALL, re.compile(r"(rcu: )?INFO: rcu\S* (self-)?detected (expedited )?stall")),
+    # arch/x86/mm/fault.c: show_fault_oops(), its wording before and since v5.1
+    (Finding.OOPS, re.compile(r"BUG: (unable to handle|kernel NULL pointer dereference)")),
+    # lib/bug.c: report_bug()
+    (Finding.OOPS, re.compile(r"kernel BUG at ")),
+    # arch/x86/kernel/dumpstack.c: __die_header() counts every death, "general protection fault: 0000 [#1] SMP"
+    (Finding.OOPS, re.compile(r"[^\[]*: [0-9a-f]{4,16} \[#\d+\]")),
+    # kernel/panic.c: __warn(); other "BUG:" lines (scheduling while atomic, bad page state) let the kernel go on
+    (Finding.WARNING, re.compile(r"(WARNING: |BUG: )")),
+    # kernel/reboot.c
+    (Finding.SHUTDOWN, re.compile(r"reboot: (Restarting system|Power down|System halted)")),
+)
+
+# What is in each line that a rule can match: most lines have none of it, and one search is quicker than all rules.
+_TELLING = re.compile(
+    rf"{READY_LINE}|Linux version|Kernel panic|PANIC: |System halted|BUG|LOCKUP|blocked for|stall|\[#\d"
+    r"|WARNING: |reboot: "
+)
+
+# "[    1.234567] ", with CONFIG_PRINTK_CALLER also "[    T1] "
+_TIMESTAMP = re.compile(r"^(\[ *\d+\.\d+\]\s?)(\[ *[TC]\d+\]\s?)?")
+
+# Lines that help nobody who reads a table of verdicts: firmware, decompressor, register dumps.
+_NOISE = re.compile(
+    rf"{ALIVE_LINE}|SeaBIOS|iPXE|Press Ctrl-B|Booting from |early console in|(input|output)_(data|len)|output: 0x"
+    r"|(kernel_total|needed)_size|trampoline_32bit"
+    r"|(R[A-ES][XPI]|RBP|R\d\d|FS|CS|DR\d|CR\d|EFLAGS|PKRU|Code|Hardware name|Modules linked in):"
+    r"|Call Trace:|</?(TASK|IRQ|NMI)>|Kernel Offset:|---\[|-{5,}|\? "
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A line that says something, without its timestamp."""
+
+    finding: Finding
+    line: str
+
+
+class Console:
+    """What a guest's console has said so far; fed with text as it comes."""
+
+    def __init__(self) -> None:
+        self.banner = False
+        self.ready = False
+        self.warnings = 0
+        self._rest = ""
+        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._stalls: list[str] = []
+        self._fatal: Sighting | None = None
+        self._shutdown = ""
+        self._characters = 0
+
+    def feed(self, text: str) -> tuple[Sighting, ...]:
+        """Take more console text; what its complete lines say, in order."""
+        self._characters += len(text)
+        *complete, self._rest = (self._rest + text).split("\n")
+        if len(self._rest) > _LONGEST_LINE:
+            complete.append(self._rest)
+            self._rest = ""
+        return tuple(sighting for raw in complete if (sighting := self._take(raw)) is not None)
+
+    def tail(self, count: int = 20) -> tuple[str, ...]:
+        """The last lines that mean something to a person, with their timestamps."""
+        last = _clean(self._rest)
+        lines = [*self._lines, *([last] if _meaningful(last) else [])]
+        return tuple(lines[-count:])
+
+    def fault(self, stage: Stage) -> Fault | None:
+        """What the kernel itself has reported as fatal, if anything.
+
+        The first report counts: what follows an oops, the panic included, is its consequence.
+        """
+        if self._fatal is not None and (kind := self._fatal.finding.fault) is not None:
+            return Fault(stage, kind, self._fatal.line, self.tail())
+        if len(self._stalls) >= _STALLS_TO_BE_SURE:
+            return Fault(stage, FaultKind.HANG, self._stalls[0], self.tail())
+        if self._characters > _MOST_CHARACTERS:
+            reason = f"the console had more than {_MOST_CHARACTERS >> 20} MiB, and no end"
+            return Fault(stage, FaultKind.COMMAND_FAILED, reason, self.tail())
+        return None
+
+    def fault_when_gone(self, stage: Stage) -> Fault:
+        """Why the guest is no longer there, when QEMU says it ended by itself."""
+        if (fault := self.fault(stage)) is not None:
+            return fault
+        if self._shutdown:
+            reason = f"the guest shut down: {self._shutdown}"
+        elif self.banner:
+            reason = "the guest was reset without a word (triple fault?)"
+        else:
+            reason = "the guest was reset before its kernel said anything"
+        return Fault(stage, FaultKind.EXITED, reason, self.tail())
+
+    def fault_when_silent(self, stage: Stage, silence_s: float) -> Fault:
+        """Why a guest that runs and should have spoken or answered within ``silence_s`` did not."""
+        if (fault := self.fault(stage)) is not None:
+            return fault
+        kind = FaultKind.HANG
+        if self._stalls:
+            reason = self._stalls[-1]
+        elif not self.banner:
+            reason = f"the kernel said nothing within {silence_s:g} s"
+        elif not self.ready:
+            reason = f"the kernel started, user space was not ready within {silence_s:g} s"
+            kind = FaultKind.NO_SSH
+        else:
+            reason = f"the guest was ready, then nothing for {silence_s:g} s"
+        return Fault(stage, kind, reason, self.tail())
+
+    def _take(self, raw: str) -> Sighting | None:
+        text = _clean(raw)
+        if _meaningful(text):
+            self._lines.append(text)
+        sighting = judge(text)
+        if sighting is not None:
+            self._note(sighting)
+        return sighting
+
+    def _note(self, sighting: Sighting) -> None:
+        match sighting.finding:
+            case Finding.BANNER:
+                self.banner = True
+            case Finding.READY:
+                self.ready = True
+            case Finding.WARNING:
+                self.warnings += 1
+            case Finding.STALL:
+                self._stalls.append(sighting.line)
+                if sighting.line.startswith("Kernel panic"):
+                    self._stalls.append(sighting.line)
+            case Finding.OOPS | Finding.PANIC:
+                self._fatal = self._fatal or sighting
+            case Finding.SHUTDOWN:
+                self._shutdown = sighting.line
+
+
+def judge(line: str) -> Sighting | None:
+    """What a single console line says, if anything."""
+    text = _clean(line)
+    if not _TELLING.search(text):
+        return None
+    message = _TIMESTAMP.sub("", text).strip()
+    if READY_LINE in message:  # anywhere: the kernel may have spoken into the line
+        return Sighting(Finding.READY, message)
+    for finding, pattern in _RULES:
+        if pattern.match(message) or (finding is Finding.PANIC and pattern.search(message)):
+            return Sighting(finding, message)
+    return None
+
+
+def _clean(raw: str) -> str:
+    return clean(raw.rstrip()).rstrip()
+
+
+def _meaningful(line: str) -> bool:
+    message = _TIMESTAMP.sub("", line).strip()
+    return bool(message) and _NOISE.match(message) is None

@@ -1,0 +1,270 @@
+"""What a guest is made of, and libvirt's XML of it (https://libvirt.org/formatdomain.html).
+
+Only what the experiment needs is defined: each absent device is probe time saved in every boot.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from bisector.config import Accelerator
+from bisector.core.errors import UserError
+
+MODULES_SERIAL = "modules"
+GUEST_INIT = "/sbin/bisector-init"
+
+# panic=-1 resets at once, which ends the domain: a panic is an event, not a time-out. oops=panic
+# for the same reason, and because a kernel with a dead task in it measures nothing. A stall is
+# *not* made a panic (softlockup_panic, hung_task_panic): under emulation on a busy host it may be the
+# host's fault, so it is judged from the console. earlyprintk, since a kernel that dies before its
+# console is up prints nothing otherwise. nokaslr makes the traces of two boots comparable.
+BASE_COMMAND_LINE = (
+    "root=/dev/vda",
+    "rw",
+    "console=ttyS0",
+    "earlyprintk=ttyS0",
+    "net.ifnames=0",
+    "panic=-1",
+    "oops=panic",
+    "nokaslr",
+)
+
+_QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
+# libvirt numbers its own devices from 2 upward on this bus; this slot stays free for the network card.
+_NIC_SLOT = "0x10"
+_DOMAIN_TYPES = {Accelerator.KVM: "kvm", Accelerator.TCG: "qemu"}
+
+
+class SourceKind(StrEnum):
+    """What a virtual disk is made of; the values are libvirt's disk types."""
+
+    FILE = "file"
+    BLOCK = "block"
+    VOLUME = "volume"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSource:
+    """A file, a block device, or a volume of a libvirt pool; ``name`` is a path or the volume's name.
+
+    ``number`` is the device number (``st_rdev``) of the block device that was claimed.
+    """
+
+    kind: SourceKind
+    name: str
+    pool: str = ""
+    number: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "DiskSource":
+        """Of ``volume:POOL/NAME`` or a path; raises :class:`UserError` when it is neither."""
+        if text.startswith("volume:"):
+            pool, slash, name = text.removeprefix("volume:").partition("/")
+            if not (pool and slash and name):
+                raise UserError(f"{text!r} names no libvirt volume", "write it as volume:POOL/NAME")
+            return cls(SourceKind.VOLUME, name, pool)
+        if not text.startswith("/"):
+            raise UserError(f"{text!r} is not an absolute path", "give the disk as /dev/… or a full path")
+        return cls(SourceKind.BLOCK if Path(text).is_block_device() else SourceKind.FILE, text)
+
+    @property
+    def was_replaced(self) -> bool:
+        """Whether the name leads to another device by now than to the one that was claimed."""
+        if self.number is None:
+            return False
+        try:
+            return Path(self.name).stat().st_rdev != self.number
+        except OSError:
+            return True
+
+    @property
+    def xml(self) -> dict[str, str]:
+        """The attributes of libvirt's ``<source>``."""
+        match self.kind:
+            case SourceKind.FILE:
+                return {"file": self.name}
+            case SourceKind.BLOCK:
+                return {"dev": self.name}
+            case SourceKind.VOLUME:
+                return {"pool": self.pool, "volume": self.name}
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSizes:
+    """The smallest unit that a disk addresses, and the one that it writes without reading it first, in bytes."""
+
+    logical: int
+    physical: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpec:
+    """A raw disk under test; the guest finds it as ``/dev/disk/by-id/virtio-SERIAL``.
+
+    ``direct`` bypasses the host's page cache (O_DIRECT), so that the figure is the device's and
+    not the host's memory; only a file system that cannot do it is a reason to say no. Limits of 0
+    are no limit. ``part`` is the offset and length in bytes that the guest sees, else all. ``blocks`` are the sizes
+    that the guest is told; without them QEMU says 512 bytes.
+    """
+
+    serial: str
+    source: DiskSource
+    direct: bool = True
+    iops_limit: int = 0
+    bytes_per_s_limit: int = 0
+    part: tuple[int, int] | None = None
+    blocks: BlockSizes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DomainSpec:
+    """Everything about one guest.
+
+    ``root`` is a throw-away qcow2 overlay; ``root_base`` its raw backing file, named so that libvirt
+    leaves its owner alone. Without a root the kernel panics after its banner, which is enough for
+    a probe. ``modules`` is a file system that the guest finds as the read-only disk with the serial
+    number :data:`MODULES_SERIAL`. ``ssh_port`` is on the loopback interface of the host. ``run_as`` is the
+    user and group of QEMU under a daemon that would choose its own.
+    """
+
+    name: str
+    kernel: Path
+    console: Path
+    ssh_port: int
+    accelerator: Accelerator
+    command_line: tuple[str, ...] = (*BASE_COMMAND_LINE, f"init={GUEST_INIT}")
+    root: Path | None = None
+    root_base: Path | None = None
+    disks: tuple[DiskSpec, ...] = field(default=())
+    modules: Path | None = None
+    vcpus: int = 2
+    memory_bytes: int = 1 << 30
+    run_as: tuple[int, int] | None = None
+
+
+def command_line(append: str = "", own_init: bool = False) -> tuple[str, ...]:
+    """The kernel's arguments; the person's come last, and with most of them the last one counts.
+
+    With ``own_init`` the image's own init starts, as in a person's own image.
+    """
+    init = () if own_init else (f"init={GUEST_INIT}",)
+    return (*BASE_COMMAND_LINE, *init, *append.split())
+
+
+def domain_xml(spec: DomainSpec) -> str:
+    """Libvirt's description of the guest."""
+    ET.register_namespace("qemu", _QEMU_NAMESPACE)
+    domain = ET.Element("domain", type=_DOMAIN_TYPES[spec.accelerator])
+    _text(domain, "name", spec.name)
+    _text(domain, "memory", str(spec.memory_bytes), unit="b")
+    _text(domain, "vcpu", str(spec.vcpus))
+    _boot(domain, spec)
+    features = ET.SubElement(domain, "features")
+    for feature in ("acpi", "apic"):
+        ET.SubElement(features, feature)
+    if spec.accelerator is Accelerator.KVM:
+        ET.SubElement(domain, "cpu", mode="host-passthrough", migratable="off")
+    ET.SubElement(domain, "clock", offset="utc")
+    for event in ("on_poweroff", "on_reboot", "on_crash"):
+        _text(domain, event, "destroy")
+    _devices(domain, spec)
+    if spec.run_as is not None:
+        user, group = spec.run_as
+        # relabel: else QEMU could not read the secrets that the daemon leaves for it in a directory of its own
+        label = ET.SubElement(domain, "seclabel", type="static", model="dac", relabel="yes")
+        _text(label, "label", f"+{user}:+{group}")
+    _network(domain, spec.ssh_port)
+    return ET.tostring(domain, encoding="unicode")
+
+
+def _boot(domain: ET.Element, spec: DomainSpec) -> None:
+    system = ET.SubElement(domain, "os")
+    # i440fx: no PCIe root ports to walk, and every kernel since 4.x has drivers for it
+    _text(system, "type", "hvm", arch="x86_64", machine="pc")
+    _text(system, "kernel", str(spec.kernel))
+    _text(system, "cmdline", " ".join(spec.command_line))
+
+
+def _devices(domain: ET.Element, spec: DomainSpec) -> None:
+    devices = ET.SubElement(domain, "devices")
+    if spec.root is not None:
+        _root_disk(devices, spec.root, spec.root_base)
+    for number, disk in enumerate(spec.disks, start=1):
+        _test_disk(devices, disk, f"vd{chr(ord('a') + number)}")
+    if spec.modules is not None:
+        _modules_disk(devices, spec.modules, f"vd{chr(ord('b') + len(spec.disks))}")
+    ET.SubElement(devices, "controller", type="usb", model="none")
+    serial = ET.SubElement(devices, "serial", type="file")
+    # append: with a daemon, virtlogd would otherwise replace our file by one that only root can read
+    ET.SubElement(serial, "source", path=str(spec.console), append="on")
+    ET.SubElement(serial, "target", type="isa-serial", port="0")
+    ET.SubElement(devices, "memballoon", model="none")
+    rng = ET.SubElement(devices, "rng", model="virtio")
+    _text(rng, "backend", "/dev/urandom", model="random")
+
+
+def _root_disk(devices: ET.Element, root: Path, base: Path | None) -> None:
+    disk = ET.SubElement(devices, "disk", type="file", device="disk")
+    # unsafe: flushes cost time, and nothing of this disk outlives the trial
+    ET.SubElement(disk, "driver", name="qemu", type="qcow2", cache="unsafe", error_policy="stop")
+    ET.SubElement(disk, "source", file=str(root))
+    if base is not None:
+        backing = ET.SubElement(disk, "backingStore", type="file")
+        ET.SubElement(backing, "format", type="raw")
+        source = ET.SubElement(backing, "source", file=str(base))
+        ET.SubElement(source, "seclabel", model="dac", relabel="no")
+        ET.SubElement(backing, "backingStore")
+    ET.SubElement(disk, "target", dev="vda", bus="virtio")
+    _text(disk, "serial", "root")
+
+
+def _modules_disk(devices: ET.Element, image: Path, device: str) -> None:
+    """The last one, so that the letters of the others are the same with and without it."""
+    disk = ET.SubElement(devices, "disk", type="file", device="disk")
+    ET.SubElement(disk, "driver", name="qemu", type="raw", error_policy="stop", rerror_policy="stop")
+    source = ET.SubElement(disk, "source", file=str(image))
+    ET.SubElement(source, "seclabel", model="dac", relabel="no")  # a kept file, which other guests may be reading
+    ET.SubElement(disk, "target", dev=device, bus="virtio")
+    ET.SubElement(disk, "readonly")
+    _text(disk, "serial", MODULES_SERIAL)
+
+
+def _test_disk(devices: ET.Element, spec: DiskSpec, device: str) -> None:
+    disk = ET.SubElement(devices, "disk", type=spec.source.kind.value, device="disk")
+    driver = {"name": "qemu", "type": "raw", "discard": "unmap"}
+    driver |= {"cache": "none", "io": "native"} if spec.direct else {"cache": "writeback", "io": "threads"}
+    # stop, not report: the host's full or broken disk must not look like an I/O error of the kernel under test
+    ET.SubElement(disk, "driver", driver | {"error_policy": "stop", "rerror_policy": "stop"})
+    source = ET.SubElement(disk, "source", spec.source.xml)
+    if spec.part is not None:
+        offset, size = map(str, spec.part)
+        ET.SubElement(ET.SubElement(source, "slices"), "slice", type="storage", offset=offset, size=size)
+    ET.SubElement(disk, "target", dev=device, bus="virtio")
+    if spec.blocks is not None:
+        sizes = {"logical_block_size": spec.blocks.logical, "physical_block_size": spec.blocks.physical}
+        ET.SubElement(disk, "blockio", {name: str(size) for name, size in sizes.items()})
+    limits = {"total_bytes_sec": spec.bytes_per_s_limit, "total_iops_sec": spec.iops_limit}
+    if any(limits.values()):
+        iotune = ET.SubElement(disk, "iotune")
+        for limit, value in limits.items():
+            if value:
+                _text(iotune, limit, str(value))
+    _text(disk, "serial", spec.serial)
+
+
+def _network(domain: ET.Element, ssh_port: int) -> None:
+    """User networking with one way in and none out.
+
+    On QEMU's command line, because libvirt forwards ports only with passt. The empty ``romfile``
+    keeps iPXE out of the boot.
+    """
+    backend = f"user,id=ssh,restrict=on,ipv6=off,hostfwd=tcp:127.0.0.1:{ssh_port}-:22"
+    card = f"virtio-net-pci,netdev=ssh,bus=pci.0,addr={_NIC_SLOT},romfile="
+    extra = ET.SubElement(domain, f"{{{_QEMU_NAMESPACE}}}commandline")
+    for argument in ("-netdev", backend, "-device", card):
+        ET.SubElement(extra, f"{{{_QEMU_NAMESPACE}}}arg", value=argument)
+
+
+def _text(parent: ET.Element, tag: str, text: str, **attributes: str) -> None:
+    ET.SubElement(parent, tag, attributes).text = text

@@ -1,0 +1,121 @@
+"""The guest's two disks under test: what the settings name, empty, for one trial."""
+
+import os
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from bisector.config import DiskSettings, StorageSettings
+from bisector.core.errors import InfraError, UserError
+from bisector.host.load import direct_io
+from bisector.vm import test_disk
+from bisector.vm.definition import BlockSizes, DiskSource, DiskSpec, SourceKind
+
+_SYSFS = Path("/sys/dev/block")
+_LARGEST_LOGICAL = 4096  # a page: what any kernel takes (blk_validate_limits(); larger ones since v6.14)
+
+FindVolume = Callable[[str, str], AbstractContextManager[test_disk.ExistingDisk]]
+
+
+@contextmanager
+def attached(
+    serial: str,
+    wish: DiskSettings,
+    run_dir: Path,
+    prefix: str,
+    find_volume: FindVolume,
+    *,
+    overwrite: Collection[str] = (),
+) -> Iterator[DiskSpec]:
+    """A disk of the settings, empty; in a directory a new sparse file is made, and removed again.
+
+    ``find_volume`` is given a volume's pool and name; ``overwrite`` names disks whose content may go. Raises
+    :class:`UserError` for a disk that may not be overwritten.
+    """
+    with existing(serial, wish, find_volume, overwrite) as there:
+        if there is not None:
+            offset_and_length = test_disk.empty(there)
+            limits = wish.iops_limit, wish.bytes_per_s_limit
+            number = there.source.number
+            blocks = None if number is None else block_sizes(number)
+            yield DiskSpec(serial, there.source, True, *limits, offset_and_length, blocks)
+            return
+    directory = Path(wish.path) if wish.path is not None else run_dir
+    file = directory / _file_name(prefix, serial)
+    try:
+        _make(serial, file, wish.size_bytes)
+        source = DiskSource(SourceKind.FILE, str(file.resolve()))
+        blocks = block_sizes(file.stat().st_dev)
+        yield DiskSpec(serial, source, direct_io(directory), wish.iops_limit, wish.bytes_per_s_limit, blocks=blocks)
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def block_sizes(number: int, sysfs: Path = _SYSFS) -> BlockSizes | None:
+    """The block sizes of a disk of the host by its device number (sysfs-block in Documentation/ABI/stable).
+
+    A guest that is told others writes parts of blocks, which the host then has to read first; file systems are laid
+    out by them, too. None where the kernel names no disk: tmpfs, btrfs and network file systems have numbers of no
+    device. That of a partition is its disk's.
+    """
+    device = sysfs / f"{os.major(number)}:{os.minor(number)}"
+    for queue in (device / "queue", device.resolve().parent / "queue"):
+        with suppress(OSError, ValueError):
+            logical, physical = (int((queue / f"{which}_block_size").read_text()) for which in ("logical", "physical"))
+            return BlockSizes(min(logical, _LARGEST_LOGICAL), max(logical, physical))
+    return None
+
+
+def leftovers(storage: StorageSettings, run_dir: Path, prefix: str) -> Iterator[Path]:
+    """Files of disks that a killed process of the run has left."""
+    for serial, wish in (("ssd", storage.ssd), ("hdd", storage.hdd)):
+        file = (run_dir if wish.path is None else Path(wish.path)) / _file_name(prefix, serial)
+        if file.is_file():
+            yield file
+
+
+def _file_name(prefix: str, serial: str) -> str:
+    return f"{prefix}{serial}.img"
+
+
+def _make(serial: str, file: Path, size_bytes: int) -> None:
+    try:
+        file.unlink(missing_ok=True)
+        with file.open("wb") as made:
+            made.truncate(size_bytes)
+    except OSError as error:
+        raise InfraError(f"cannot make the {serial} disk {file}: {error.strerror}", f"df {file.parent}") from error
+
+
+@contextmanager
+def existing(
+    serial: str, wish: DiskSettings, find_volume: FindVolume, overwrite: Collection[str] = ()
+) -> Iterator[test_disk.ExistingDisk | None]:
+    """The block device or volume that the settings name, ours alone meanwhile; None for a file yet to be made.
+
+    Raises :class:`UserError` when it is not there, not to be had, or holds something.
+    """
+    if wish.path is None or Path(wish.path).is_dir():
+        if wish.path is not None and not os.access(wish.path, os.W_OK | os.X_OK):
+            raise UserError(f"storage.{serial}.path: {wish.path} is not writable")
+        yield None
+        return
+    with ExitStack() as stack:
+        with _about(serial):
+            disk: test_disk.ExistingDisk
+            if wish.is_volume:
+                source = DiskSource.parse(wish.path)
+                disk = stack.enter_context(find_volume(source.pool, source.name))
+            else:
+                disk = stack.enter_context(test_disk.BlockDevice.claimed(Path(wish.path)))
+            test_disk.check(disk, overwrite)
+        yield disk
+
+
+@contextmanager
+def _about(serial: str) -> Iterator[None]:
+    """Say which setting it is."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"storage.{serial}.path: {error}", error.hint) from error

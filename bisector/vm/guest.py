@@ -1,0 +1,340 @@
+"""A root shell in a running guest: the one owner of fabric and paramiko.
+
+paramiko waits without a time limit in several places (the answer to "exec", an SFTP reply). So
+every such call runs in one worker thread while the caller's thread watches the clock and the
+guest; when either says stop, the connection is closed, which frees the worker. The output of a
+running command is read by the caller's thread itself, which sleeps in select(2) meanwhile.
+
+The guest runs the kernel under test, and is not trusted: whatever it sends is bounded, and only
+regular files are copied out of it.
+"""
+
+import logging
+import os
+import select
+import stat
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self, TypeVar
+
+import fabric
+import paramiko
+from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
+from paramiko.pkey import UnknownKeyType
+
+from bisector.core.deadline import Deadline
+from bisector.core.errors import InfraError
+from bisector.core.model import CommandResult
+from bisector.vm import notes
+from bisector.vm.guest_errors import GuestCopyFailed, GuestError, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
+from bisector.vm.image import GuestImage
+from bisector.vm.liveness import Life
+from bisector.vm.streamed import StreamedText
+
+T = TypeVar("T")
+Watch = Callable[[], None]
+
+_WATCH_EVERY_S = 0.2
+_QUESTION_S = 30.0
+_COPY_S = 120.0
+_HANG_UP_S = 2.0
+_CHUNK_BYTES = 65536
+_ANSWER_BYTES = 65536
+_MIB = 1 << 20
+
+# paramiko prints tracebacks of its own when a peer goes away; what happened is in the exceptions.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+logging.getLogger("paramiko").propagate = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The most that is taken from a guest: of one file, and of the output of one command (both streams together).
+
+    A command may print nothing until it ends, hours later. After ``silence_s`` of that the guest is asked for a sign
+    of life, for which it has ``answer_s``.
+    """
+
+    file_bytes: int = 64 * _MIB
+    output_bytes: int = 64 * _MIB
+    silence_s: float = 60.0
+    answer_s: float = 120.0
+
+
+class Guest:
+    """A connection to a guest; implements :class:`bisector.core.model.Shell`.
+
+    ``watch`` is called about five times a second while the guest is waited for; what it raises
+    (a :class:`bisector.core.errors.KernelFault` when the console shows a panic) ends the wait at once.
+    Every method raises :class:`GuestLost` or :class:`GuestTimeout` when it is not answered, and
+    :class:`GuestNonsense` when more comes than ``bounds`` allow.
+    """
+
+    def __init__(self, connection: Any, watch: Watch, bounds: Bounds) -> None:
+        self._connection = connection
+        self._watch = watch
+        self._bounds = bounds
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="guest")
+
+    @classmethod
+    def connect(
+        cls,
+        port: int,
+        image: GuestImage,
+        deadline: Deadline,
+        watch: Watch = lambda: None,
+        bounds: Bounds = Bounds(),
+    ) -> Self:
+        """Log in as root on the loopback port; to be called once the guest has said it is ready.
+
+        Raises :class:`GuestRefused` for keys, :class:`GuestLost` and :class:`GuestTimeout`.
+        """
+        guest = cls(_connection(port, image, deadline), watch, bounds)
+        try:
+            guest._ask(guest._connection.open, deadline)
+        except BaseException:
+            guest.close()
+            raise
+        return guest
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection and the worker; may be called again."""
+        self._hang_up()
+        self._worker.shutdown()
+
+    def run(self, command: str, deadline_s: float = 60.0) -> CommandResult:
+        """Run to the end, whatever the exit status (-1: ended by a signal)."""
+        return self.stream(command, lambda line: None, deadline_s)
+
+    def stream(self, command: str, on_line: Callable[[str], None], deadline_s: float) -> CommandResult:
+        """Run to the end, handing over each line of standard error (CR ends one too) as it comes.
+
+        A line longer than 64 KiB is handed over in pieces.
+        """
+        return self._stream(command, on_line, deadline_s, self._bounds.output_bytes)
+
+    def _stream(
+        self, command: str, on_line: Callable[[str], None], deadline_s: float, most_bytes: int
+    ) -> CommandResult:
+        deadline = Deadline(f"the end of `{command}` in the guest", deadline_s)
+        channel = self._ask(lambda: self._start(command), deadline)
+        stdout, stderr = StreamedText(), StreamedText(on_line)
+        life = self._life(command)
+        try:
+            while not self._finished(channel):
+                self._rest(channel, deadline)
+                life.check(stdout.read_bytes + stderr.read_bytes)
+                if channel.recv_ready():
+                    stdout.feed(channel.recv(_CHUNK_BYTES))
+                if channel.recv_stderr_ready():
+                    stderr.feed(channel.recv_stderr(_CHUNK_BYTES))
+                if stdout.read_bytes + stderr.read_bytes > most_bytes:
+                    raise GuestNonsense(f"the guest wrote more than {_size(most_bytes)} of output: `{command}`")
+            return CommandResult(command, channel.recv_exit_status(), stdout.end(), stderr.end())
+        except (paramiko.SSHException, EOFError) as error:
+            raise GuestLost(f"the connection to the guest broke during `{command}`") from error
+        finally:
+            with suppress(paramiko.SSHException, EOFError, OSError):
+                channel.close()
+
+    def put(self, text: str, remote: str) -> None:
+        """Write a small text file in the guest; raises :class:`GuestCopyFailed`."""
+        deadline = Deadline(f"the copy to {remote} in the guest", _COPY_S)
+        self._ask(lambda: self._live().put(BytesIO(text.encode()), remote), deadline, GuestCopyFailed)
+
+    def get(self, remote: str, local: Path) -> None:
+        """Copy a regular file out of the guest, into one that is not there yet; a link's end has no say in where.
+
+        Raises :class:`GuestCopyFailed`, :class:`GuestNonsense` for what is no regular file or larger than the bound,
+        and :class:`InfraError` when ``local`` is there already or cannot be written.
+        """
+        deadline = Deadline(f"the copy of {remote} out of the guest", _COPY_S)
+        with _new_file(local) as file:
+            try:
+                self._ask(lambda: self._copy(remote, file), deadline, GuestCopyFailed)
+            except BaseException:
+                local.unlink(missing_ok=True)  # half a file is worse than none
+                raise
+
+    def _copy(self, remote: str, file: BinaryIO) -> None:
+        """Ask what it is before it is opened: opening a FIFO would wait, and a device never ends."""
+        sftp, most = self._live().sftp(), self._bounds.file_bytes
+        _check_copied(remote, sftp.stat(remote), most)
+        with sftp.open(remote, "rb") as source:
+            size = _check_copied(remote, source.stat(), most)
+            source.prefetch(size)
+            copied = 0
+            while data := source.read(_CHUNK_BYTES):
+                copied += len(data)
+                if copied > most:  # whatever it said before
+                    raise GuestNonsense(f"{remote} in the guest has more than {_size(most)}")
+                file.write(data)
+
+    def boot_id(self) -> str:
+        """The kernel's random name of this boot (random(4))."""
+        return self._answer("cat /proc/sys/kernel/random/boot_id")
+
+    def uname_release(self) -> str:
+        """The release of the running kernel, as ``uname -r``."""
+        return self._answer("uname -r")
+
+    def build_id(self) -> str:
+        """The GNU build-id of the running vmlinux in hex; empty when the kernel has none or hides it."""
+        command = "od -An -v -tx1 /sys/kernel/notes || true"
+        answer = self._answer(command)
+        try:
+            return notes.build_id(bytes.fromhex(answer))
+        except ValueError as error:
+            raise GuestNonsense(f"`{command}` in the guest printed no bytes in hex: {answer[:100]!r}") from error
+
+    def _answer(self, command: str) -> str:
+        result = self._stream(command, lambda line: None, _QUESTION_S, _ANSWER_BYTES)
+        if result.exit_status != 0:
+            raise GuestError(f"`{command}` in the guest: exit status {result.exit_status}: {result.stderr.strip()}")
+        return result.stdout.strip()
+
+    def _live(self) -> Any:
+        """The connection, while it is one: fabric would quietly make a new one, to whatever listens there now."""
+        if not self._connection.is_connected:
+            raise EOFError
+        return self._connection
+
+    def _life(self, command: str) -> Life:
+        transport = self._connection.client.get_transport()
+        ask = partial(transport.global_request, "keepalive@openssh.com", wait=True)
+        return Life(lambda: self._worker.submit(ask), self._bounds.silence_s, self._bounds.answer_s, command)
+
+    def _start(self, command: str) -> paramiko.Channel:
+        channel: paramiko.Channel = self._live().create_session()
+        channel.exec_command(command)
+        channel.shutdown_write()  # a command that reads its standard input sees its end
+        return channel
+
+    @staticmethod
+    def _finished(channel: paramiko.Channel) -> bool:
+        """Whether all output was read and the exit status is known; raises when neither will ever be."""
+        if channel.recv_ready() or channel.recv_stderr_ready() or not channel.exit_status_ready():
+            return False
+        if channel.closed and not channel.eof_received:  # a command that ends, even by a signal, sends an end of file
+            raise EOFError
+        return bool(channel.eof_received)
+
+    def _rest(self, channel: paramiko.Channel, deadline: Deadline) -> None:
+        """Sleep until there is output, or an end, or it is time to watch."""
+        self._guard(deadline)
+        wait_s = min(_WATCH_EVERY_S, deadline.remaining_s)
+        if channel.eof_received:  # it would be readable for ever; what is missing is the exit status
+            channel.status_event.wait(wait_s)
+        else:
+            poller = select.poll()
+            poller.register(channel, select.POLLIN)
+            poller.poll(wait_s * 1000)
+
+    def _ask(self, call: Callable[[], T], deadline: Deadline, failed: type[GuestError] = GuestLost) -> T:
+        """The call's answer, made in the worker; ``failed`` is raised when it fails on a connection that holds."""
+        future = self._worker.submit(call)
+        try:
+            while not _done(future, min(_WATCH_EVERY_S, deadline.remaining_s)):
+                self._guard(deadline)
+        except BaseException:
+            self._hang_up()
+            raise
+        try:
+            return future.result()
+        except (paramiko.AuthenticationException, paramiko.BadHostKeyException) as error:
+            raise GuestRefused(f"the guest's SSH: {error}", "are these the keys of this guest image?") from error
+        except OSError as error:
+            kind = failed if self._connection.is_connected else GuestLost
+            raise kind(f"{deadline.what} failed: {error}") from error
+        except (paramiko.SFTPError, UnicodeDecodeError) as error:  # no SFTP at all, or a name that is no text
+            raise failed(f"{deadline.what} failed: {error}") from error
+        except (paramiko.SSHException, EOFError) as error:
+            raise GuestLost(f"{deadline.what} failed: {error or 'the connection broke'}") from error
+
+    def _guard(self, deadline: Deadline) -> None:
+        self._watch()
+        if deadline.expired:
+            raise GuestTimeout(f"{deadline.what} not seen within {deadline.seconds:g} s")
+
+    def _hang_up(self) -> None:
+        """Close the connection under whatever waits for it, which then ends with an error."""
+        transport = self._connection.client.get_transport()
+        with suppress(paramiko.SSHException, EOFError, OSError):
+            self._connection.close()
+        with suppress(paramiko.SSHException, EOFError, OSError):
+            self._connection.client.close()  # fabric closes only what it has seen connected
+        if transport is not None:
+            transport.join(_HANG_UP_S)  # it reads with a short time-out, and then sees that it is closed
+
+
+def _connection(port: int, image: GuestImage, deadline: Deadline) -> Any:
+    """A fabric connection that knows this guest's key and nothing of the user's ssh configuration."""
+    # lazy: neither fabric.yaml nor ~/.ssh/config is looked for.
+    config = fabric.Config(lazy=True, overrides={"load_ssh_configs": False})
+    connection = fabric.Connection(
+        "127.0.0.1",
+        user="root",
+        port=port,
+        config=config,
+        connect_kwargs={
+            "key_filename": str(image.ssh_key),
+            "look_for_keys": False,
+            "allow_agent": False,
+            "timeout": deadline.remaining_s,
+            "banner_timeout": deadline.remaining_s,
+            "auth_timeout": deadline.remaining_s,
+        },
+    )
+    # fabric's own choice is to accept any key.
+    connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
+    try:
+        entry = HostKeyEntry.from_line(f"[127.0.0.1]:{port} {image.host_public_key}")
+    except (InvalidHostKey, UnknownKeyType, paramiko.SSHException) as error:
+        raise GuestRefused(f"the pinned host key of the guest image is none: {error}") from error
+    if entry is None or entry.key is None:
+        raise GuestRefused(f"the pinned host key of the guest image is none: {image.host_public_key}")
+    connection.client.get_host_keys().add(entry.hostnames[0], entry.key.get_name(), entry.key)
+    return connection
+
+
+def _done(future: "Future[T]", within_s: float) -> bool:
+    with suppress(TimeoutError):
+        future.exception(timeout=within_s)
+    return future.done()
+
+
+def _new_file(path: Path) -> BinaryIO:
+    """A file that was not there, and is no link to another one; raises :class:`InfraError`."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise InfraError(f"cannot make {path}: {error.strerror}", f"ls -ld {path.parent}") from error
+    return os.fdopen(descriptor, "wb")
+
+
+def _check_copied(remote: str, attributes: paramiko.SFTPAttributes, most_bytes: int) -> int:
+    """The size in bytes of what may be copied; raises :class:`GuestNonsense`."""
+    if not stat.S_ISREG(attributes.st_mode or 0):
+        raise GuestNonsense(f"{remote} in the guest is not a regular file")
+    size = attributes.st_size or 0
+    if size > most_bytes:
+        raise GuestNonsense(f"{remote} in the guest has {_size(size)}, more than {_size(most_bytes)}")
+    return size
+
+
+def _size(size: int) -> str:
+    return f"{size / _MIB:,.0f} MiB" if size >= _MIB else f"{size:,} bytes"

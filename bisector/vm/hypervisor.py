@@ -1,0 +1,248 @@
+"""A connection to libvirt: guests that start, and that leave nothing running."""
+
+import json
+import os
+import signal
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import libvirt
+import libvirt_qemu
+
+from bisector.config import Accelerator
+from bisector.core.deadline import Deadline, DeadlineExpired
+from bisector.core.errors import InfraError, UserError
+from bisector.host.packages import install
+from bisector.vm.definition import DomainSpec, domain_xml
+from bisector.vm.domain import Domain, Ending
+from bisector.vm.embedded import guest_pids, make_private, runs_guest
+from bisector.vm.volume import Volume
+
+_REAP_DEADLINE_S = 20.0
+_LOG_TAIL_LINES = 12
+_VIRT_TYPES = {Accelerator.KVM: "kvm", Accelerator.TCG: "qemu"}
+
+
+# virDomainEventStoppedDetailType
+_ENDINGS = {
+    libvirt.VIR_DOMAIN_EVENT_STOPPED_SHUTDOWN: Ending.GUEST,
+    libvirt.VIR_DOMAIN_EVENT_STOPPED_CRASHED: Ending.GUEST,
+    libvirt.VIR_DOMAIN_EVENT_STOPPED_FAILED: Ending.QEMU,
+}
+
+
+class Hypervisor:
+    """A connection to libvirt; closing it leaves nothing of ours running."""
+
+    def __init__(self, connection: Any, embedded_root: Path | None) -> None:
+        self._connection = connection
+        self._embedded_root = embedded_root
+        self._endings: dict[str, Ending] = {}
+        self._io_errors: dict[str, str] = {}
+        self._domains: list[Domain] = []
+        self._names: set[str] = set()  # also of a guest that came up while Ctrl-C was pressed, and has no Domain
+        self._callback = connection.domainEventRegisterAny(
+            None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_lifecycle, None
+        )
+        self._monitor: int | None = None
+        with suppress(libvirt.libvirtError):  # what is paused is then without QEMU's reason
+            self._monitor = libvirt_qemu.qemuMonitorEventRegister(
+                connection, None, "BLOCK_IO_ERROR", self._on_io_error, None
+            )
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether libvirt is still at the other end; it is not after a daemon's restart."""
+        try:
+            return self._connection is not None and self._connection.isAlive() == 1
+        except libvirt.libvirtError:
+            return False
+
+    @property
+    def embedded(self) -> bool:
+        """Whether libvirt's driver runs in this process."""
+        return self._embedded_root is not None
+
+    @property
+    def run_as(self) -> tuple[int, int] | None:
+        """User and group that QEMU is to have; None where it has ours anyway.
+
+        A system daemon's QEMU is a user of its own, who cannot enter an ordinary home directory. So it is
+        told to be us, with the group that may open /dev/kvm: that of the daemon's own user.
+        """
+        if self.embedded or urlsplit(self._connection.getURI()).path != "/system":
+            return None
+        return os.getuid(), _kvm_group() or os.getgid()
+
+    @property
+    def qemu_version(self) -> str:
+        """QEMU's version, as ``7.2.22``; raises :class:`UserError` when there is no QEMU for x86_64."""
+        try:
+            return version_text(self._connection.getVersion())
+        except libvirt.libvirtError as error:
+            raise UserError(f"libvirt finds no QEMU: {error}", install("qemu-system-x86")) from error
+
+    @property
+    def driver_version(self) -> str:
+        """The version of the libvirt that drives QEMU: a daemon's may be another than the library's."""
+        return version_text(self._connection.getLibVersion())
+
+    def offers(self, accelerator: Accelerator) -> bool:
+        """Whether libvirt would start an x86_64 guest so; that it *runs* is another question."""
+        try:
+            self._connection.getDomainCapabilities(arch="x86_64", virttype=_VIRT_TYPES[accelerator])
+        except libvirt.libvirtError:
+            return False
+        return True
+
+    def volume(self, pool: str, name: str) -> AbstractContextManager[Volume]:
+        """A volume of libvirt's, ours alone meanwhile.
+
+        Raises :class:`UserError` when there is none that could be a test disk, or somebody uses it.
+        """
+        if self.embedded:
+            raise UserError(
+                f"volume:{pool}/{name} needs a libvirt daemon, the embedded driver knows no pools",
+                "use --connect qemu:///system, or give a path",
+            )
+        return Volume.claimed(self._connection, pool, name)
+
+    def start(self, spec: DomainSpec) -> "Domain":
+        """Start a transient guest; the console file is made first, so it holds the first byte.
+
+        Raises :class:`InfraError` with QEMU's own words when it does not start.
+        """
+        if self._embedded_root is not None:
+            make_private(self._embedded_root)  # it may have been cleaned up since the last guest
+        spec.console.write_bytes(b"")
+        spec.console.chmod(0o644)
+        for disk in spec.disks:
+            if disk.source.was_replaced:
+                raise InfraError(f"{disk.source.name} is another device by now, or gone", "see: dmesg; lsblk")
+        self._endings.pop(spec.name, None)
+        self._io_errors.pop(spec.name, None)
+        # The embedded driver refuses it; there, a killed process leaves its guest to reap().
+        flags = 0 if self.embedded else libvirt.VIR_DOMAIN_START_AUTODESTROY
+        self._names.add(spec.name)
+        try:
+            handle = self._connection.createXML(domain_xml(spec), flags)
+        except libvirt.libvirtError as error:
+            self._names.discard(spec.name)
+            log = "; ".join(self._log_tail(spec.name)[-2:])
+            raise InfraError(
+                f"{spec.name} did not start: {error}", f"{self._log(spec.name)}: {log}" if log else ""
+            ) from error
+        domain = Domain(
+            spec,
+            handle,
+            lambda: self._endings.get(spec.name),
+            lambda: self._log_tail(spec.name),
+            self._forget,
+            io_error=lambda: self._io_errors.get(spec.name),
+        )
+        self._domains.append(domain)
+        return domain
+
+    def _forget(self, domain: "Domain") -> None:
+        self._domains.remove(domain)
+        self._names.discard(domain.spec.name)
+
+    def reap(self, prefix: str) -> tuple[str, ...]:
+        """End every domain whose name starts with ``prefix``, whoever started it; their names.
+
+        A guest whose orchestrator was killed is found here: the embedded driver reconnects to what
+        runs under its directory. The pid files are a second way, for a guest that it has lost.
+        Raises :class:`InfraError` when one cannot be ended.
+        """
+        leftover = dict(guest_pids(self._embedded_root, prefix)) if self._embedded_root else {}
+        names = {handle.name() for handle in self._active(prefix)}
+        try:
+            Deadline(f"end of the guests {prefix}*", _REAP_DEADLINE_S).poll(lambda: self._all_ended(prefix), 0.2)
+        except DeadlineExpired as error:
+            raise InfraError(str(error), f"end them by hand: pkill -9 -f guest={prefix}") from error
+        for name, pid in leftover.items():
+            if runs_guest(pid, name):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                names.add(name)
+        return tuple(sorted(names))
+
+    def close(self) -> None:
+        """End the guests that are left and the connection; idempotent."""
+        if self._connection is None:
+            return
+        for domain in tuple(self._domains):
+            domain.destroy()
+        for name in tuple(self._names):
+            with suppress(libvirt.libvirtError):  # it never came up
+                self._connection.lookupByName(name).destroy()
+        connection, self._connection = self._connection, None
+        with suppress(libvirt.libvirtError):  # the daemon may be gone, and its callbacks with it
+            connection.domainEventDeregisterAny(self._callback)
+            if self._monitor is not None:
+                libvirt_qemu.qemuMonitorEventDeregister(connection, self._monitor)
+        if self._embedded_root is None:
+            with suppress(libvirt.libvirtError):
+                connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _active(self, prefix: str) -> list[Any]:
+        try:
+            handles = self._connection.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE)
+        except libvirt.libvirtError as error:
+            raise InfraError(f"libvirt lists no domains: {error}") from error
+        return [handle for handle in handles if handle.name().startswith(prefix)]
+
+    def _all_ended(self, prefix: str) -> bool | None:
+        handles = self._active(prefix)
+        for handle in handles:
+            with suppress(libvirt.libvirtError):  # it may be ending, or still be connected to: asked again
+                handle.destroy()
+        return None if handles else True
+
+    def _log(self, name: str) -> Path:
+        return (self._embedded_root / "log" if self._embedded_root else Path("/var/log/libvirt")) / f"qemu/{name}.log"
+
+    def _log_tail(self, name: str) -> tuple[str, ...]:
+        try:
+            lines = self._log(name).read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:  # not made yet, or only root may read the daemon's
+            return ()
+        return tuple(lines[-_LOG_TAIL_LINES:])
+
+    def _on_lifecycle(self, _connection: Any, handle: Any, event: int, detail: int, _opaque: Any) -> None:
+        """Runs in the event thread; the first word about an end is the true one."""
+        if event == libvirt.VIR_DOMAIN_EVENT_STOPPED:
+            self._endings.setdefault(handle.name(), _ENDINGS.get(detail, Ending.OUTSIDE))
+        elif (event, detail) == (libvirt.VIR_DOMAIN_EVENT_SHUTDOWN, libvirt.VIR_DOMAIN_EVENT_SHUTDOWN_HOST):
+            self._endings.setdefault(handle.name(), Ending.OUTSIDE)
+
+    def _on_io_error(
+        self, _connection: Any, handle: Any, _event: str, _seconds: int, _micros: int, details: str, _opaque: Any
+    ) -> None:
+        """Runs in the event thread. QEMU's own words (qapi/block-core.json, BLOCK_IO_ERROR); the first ones count."""
+        with suppress(ValueError):
+            told = json.loads(details)
+            what = f"{told.get('operation', 'use')} of a disk: {told.get('reason', 'no reason given')}"
+            self._io_errors.setdefault(handle.name(), what)
+
+
+def _kvm_group() -> int:
+    with suppress(OSError):
+        return Path("/dev/kvm").stat().st_gid
+    return 0
+
+
+def version_text(number: int) -> str:
+    """As virConnectGetVersion() encodes them: 1,000,000 * major + 1,000 * minor + release."""
+    return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"

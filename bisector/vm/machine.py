@@ -1,0 +1,323 @@
+"""A kernel in a running guest: started, watched from the first byte of its console, gone afterwards.
+
+Who is to blame when the guest no longer answers is decided here and nowhere else, because only
+here console, domain and connection are seen together.
+"""
+
+import dataclasses
+import hashlib
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bisector.config import Accelerator, DiskSettings, MachineSettings, Settings
+from bisector.core import resources
+from bisector.core.deadline import Deadline
+from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
+from bisector.core.model import Fault, FaultKind, Kernel, Stage
+from bisector.host.load import free_port, host_facts
+from bisector.vm.accelerator import MEMORY, choose_accelerator
+from bisector.vm.connection import open_hypervisor
+from bisector.vm.console import ALIVE_LINE, Console
+from bisector.vm.console_file import CHUNK_BYTES
+from bisector.vm.definition import DomainSpec, command_line
+from bisector.vm.disks import attached
+from bisector.vm.domain import Domain
+from bisector.vm.guest import Guest
+from bisector.vm.guest_errors import GuestError, GuestLost, GuestNonsense, GuestTimeout
+from bisector.vm.hypervisor import Hypervisor
+from bisector.vm.image import GuestImage, build_image, overlay, own_image
+
+CONSOLE = "console.log"
+_LOGIN_S = 30.0
+_LAST_WORDS_S = 3.0
+_PING_S = 15.0
+
+
+def guest_image(machine: MachineSettings, run_marker: Path | None, on_note: Callable[[str], None]) -> GuestImage:
+    """The image of the settings: a person's own, or that of our recipe, built when it is not there yet."""
+    if machine.image is not None:
+        return own_image(machine)
+    return build_image(resources.vm_images(), resources.cache_home() / "images", run_marker, on_note)
+
+
+class Watch:
+    """Reads a guest's console while anything waits for the guest, and says who is to blame for its end."""
+
+    def __init__(self, domain: Domain, silence_deadline_s: float, now: Callable[[], float] = time.monotonic) -> None:
+        self.console = Console()
+        self.stage = Stage.BOOT
+        self._domain = domain
+        self._silence_deadline_s = silence_deadline_s
+        self._pulse = False
+        self._now = now
+        self._heard_at = now()
+
+    @property
+    def silence_s(self) -> float:
+        """Seconds since the console said anything."""
+        return self._now() - self._heard_at
+
+    def __call__(self) -> None:
+        """Read on; raises :class:`KernelFault` when the kernel has died, :class:`InfraError` when QEMU has."""
+        running = self._domain.is_running()  # before reading, so that the last words are among what is read
+        text = self._domain.read_console()
+        self._hear(text)
+        while len(text) >= CHUNK_BYTES or (text and not running):  # of a guest that is gone, everything
+            text = self._domain.read_console()
+            self._hear(text)
+        if not running:
+            raise _raised(self.console.fault_when_gone(self.stage))
+        # Our init gives a sign of life every ten seconds; a person's own image may be silent and well.
+        if self._pulse and self.silence_s > self._silence_deadline_s:
+            raise self.silent()
+
+    def _hear(self, text: str) -> None:
+        """Raises :class:`KernelFault` as soon as the console shows one, or has no end."""
+        if text:
+            self.console.feed(text)
+            self._heard_at = self._now()
+            self._pulse = self._pulse or ALIVE_LINE in text
+        if (fault := self.console.fault(self.stage)) is not None:
+            raise _raised(fault)
+
+    def silent(self) -> KernelFault:
+        """The fault of a guest that should have spoken by now."""
+        return _raised(self.console.fault_when_silent(self.stage, round(self.silence_s)))
+
+
+class VirtualMachine:
+    """One guest from its definition to its end; ``guest`` is there once :meth:`boot` has returned."""
+
+    def __init__(self, hypervisor: Hypervisor, spec: DomainSpec, kernel: Kernel, bench: "VirtualMachines") -> None:
+        self._hypervisor = hypervisor
+        self._spec = spec
+        self._kernel = kernel
+        self._image = bench.image
+        self._settings = bench.settings.machine
+        self._stack = ExitStack()
+        self._domain: Domain | None = None
+        self._guest: Guest | None = None
+
+    @property
+    def guest(self) -> Guest:
+        """The root shell."""
+        if self._guest is None:
+            raise RuntimeError("boot() comes first")
+        return self._guest
+
+    def cpu_time_s(self) -> float:
+        """Host CPU seconds that QEMU has used."""
+        return self._domain.cpu_time_s() if self._domain is not None else 0.0
+
+    def facts(self) -> dict[str, str]:
+        """What bounds the figures of this guest, for the record: names and values for people."""
+        host, spec = host_facts(), self._spec
+        return {
+            "CPU": f"{host.cpu_model}, {host.cores} cores",
+            "memory": f"{host.memory_bytes / (1 << 30):.1f} GiB",
+            "host kernel": platform.release(),
+            "accelerator": f"{spec.accelerator}, QEMU {self._hypervisor.qemu_version}",
+            "guest": f"{spec.vcpus} CPUs, {spec.memory_bytes >> 20} MiB",
+        }
+
+    def boot(self) -> None:
+        """Start, wait for the guest's own word, log in, and check that it is our kernel that runs.
+
+        Raises :class:`KernelFault` for a panic, a hang or silence, and :class:`InfraError` for another kernel: which
+        one is started is decided by our cache, QEMU's arguments and the port, never by the commit.
+        """
+        self._domain = self._stack.enter_context(self._hypervisor.start(self._spec))
+        self._watch = Watch(self._domain, self._settings.silence_deadline_s)
+        deadline = Deadline("the guest", self._settings.boot_deadline_s)
+        with self.blamed(Stage.BOOT):
+            self._guest = self._stack.enter_context(self._login(deadline))
+            self._check_kernel()
+
+    def _login(self, deadline: Deadline) -> Guest:
+        if self._settings.image is None:
+            self._wait_until_ready(deadline)
+            return Guest.connect(self._spec.ssh_port, self._image, Deadline("SSH to the guest", _LOGIN_S), self._watch)
+        while True:  # a person's own image says nothing on the console when it is ready
+            self._watch()
+            try:
+                attempt = Deadline("SSH to the guest", min(_LOGIN_S, max(deadline.remaining_s, 1.0)))
+                return Guest.connect(self._spec.ssh_port, self._image, attempt, self._watch)
+            except (GuestLost, GuestTimeout):
+                if deadline.expired:
+                    raise self._watch.silent() from None
+                time.sleep(0.5)
+
+    def _wait_until_ready(self, deadline: Deadline) -> None:
+        """Poll the console: user networking accepts a connection long before sshd listens."""
+        silence_s = self._settings.silence_deadline_s
+        while not self._watch.console.ready:
+            self._watch()
+            if deadline.expired or self._watch.silence_s > silence_s:
+                raise self._watch.silent()
+            time.sleep(0.02)
+
+    def _check_kernel(self) -> None:
+        running, build_id = self.guest.uname_release(), self.guest.build_id()
+        if running != self._kernel.release or build_id not in ("", self._kernel.build_id):
+            raise InfraError(
+                f"the guest runs {running} (build id {build_id[:12]}), and not the kernel that was built, "
+                f"{self._kernel.release} ({self._kernel.build_id[:12]})",
+                f"was {self._kernel.image} replaced, or does another guest answer on port {self._spec.ssh_port}?",
+            )
+
+    @contextmanager
+    def blamed(self, stage: Stage) -> Iterator[None]:
+        """Sort out a guest that did not answer: a dead or stuck kernel is one, a lost connection is ours.
+
+        The first is raised as :class:`KernelFault`, the second as the :class:`GuestError` it is. Whether the kernel
+        under test lost the connection nobody can see from here: a kernel that is known to be good tells
+        (:mod:`bisector.bisect.control_trials`).
+        """
+        self._watch.stage = stage
+        try:
+            yield
+        except GuestNonsense as error:  # it answers: no host and no network makes a file endless
+            raise KernelFault(stage, FaultKind.COMMAND_FAILED, str(error), self._watch.console.tail()) from error
+        except GuestError as error:
+            self._look_for_last_words()
+            if self._answers():
+                if isinstance(error, GuestTimeout):  # the kernel talks, what was started never ends
+                    raise KernelFault(stage, FaultKind.HANG, str(error), self._watch.console.tail()) from error
+            elif self._watch.silence_s > self._settings.silence_deadline_s:
+                raise self._watch.silent() from error
+            raise
+
+    def _look_for_last_words(self) -> None:
+        """A panic may reach the console a moment after the connection broke."""
+        deadline = Deadline("last words", _LAST_WORDS_S)
+        while not deadline.expired:
+            self._watch()
+            time.sleep(0.1)
+
+    def _answers(self) -> bool:
+        """Whether the guest takes a new connection: then its kernel is alive."""
+        try:
+            with Guest.connect(self._spec.ssh_port, self._image, Deadline("an answer", _PING_S), self._watch) as guest:
+                return guest.run("true", _PING_S).exit_status == 0
+        except GuestError:
+            return False
+
+    def close(self) -> None:
+        """End connection and guest."""
+        self._stack.close()
+
+
+class VirtualMachines:
+    """Makes guests for one run: hypervisor, image, accelerator and the two disks."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        image: GuestImage,
+        run_dir: Path,
+        connect: Callable[[], Hypervisor],
+        on_note: Callable[[str], None],
+    ) -> None:
+        self.settings = settings
+        self.image = image
+        self._run_dir = run_dir
+        self._connect = connect
+        self._hypervisor = connect()
+        self._on_note = on_note
+
+    @classmethod
+    def open(cls, settings: Settings, image: GuestImage, run_dir: Path, on_note: Callable[[str], None]) -> Self:
+        """Connect, and end what a killed process of this run left running."""
+        cache = resources.cache_home() / "libvirt"
+
+        def connect() -> Hypervisor:
+            hypervisor = open_hypervisor(settings.machine.connect, run_dir, cache)
+            try:
+                hypervisor.reap(domain_prefix(run_dir))
+            except BaseException:
+                hypervisor.close()
+                raise
+            return hypervisor
+
+        return cls(settings, image, run_dir, connect, on_note)
+
+    def _stay_connected(self) -> None:
+        """Connect again after a daemon's restart; raises :class:`InfraError` while there is none."""
+        if self._hypervisor.is_alive:
+            return
+        self._on_note("the connection to libvirt is lost; it is opened again")
+        with suppress(BisectorError):  # its guests are out of reach by it: the new one finds them by their names
+            self._hypervisor.close()
+        try:
+            self._hypervisor = self._connect()
+        except UserError as error:  # it was there when the run began
+            raise InfraError(error.message, error.hint) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._hypervisor.close()
+
+    @contextmanager
+    def prepared(self, name: str, kernel: Kernel, logs: Path) -> Iterator[VirtualMachine]:
+        """A guest that is defined and not started, with new empty disks; nothing of it outlives the block."""
+        self._stay_connected()
+        with ExitStack() as stack:
+            root = self._run_dir / "root.qcow2"
+            root.unlink(missing_ok=True)
+            stack.callback(root.unlink, missing_ok=True)
+            prefix = domain_prefix(self._run_dir)
+            overwrite = self.settings.storage.overwrite
+            disks = tuple(
+                stack.enter_context(
+                    attached(serial, one, self._run_dir, prefix, self._hypervisor.volume, overwrite=overwrite)
+                )
+                for serial, one in self._disks()
+            )
+            spec = self._spec(f"{prefix}{name}", kernel, logs / CONSOLE, overlay(self.image, root))
+            spec = dataclasses.replace(spec, disks=disks, accelerator=self._accelerator(spec))
+            machine = VirtualMachine(self._hypervisor, spec, kernel, self)
+            stack.callback(machine.close)
+            yield machine
+
+    def _spec(self, name: str, kernel: Kernel, console: Path, root: Path) -> DomainSpec:
+        machine = self.settings.machine
+        return DomainSpec(
+            name=name,
+            kernel=kernel.image,
+            modules=kernel.modules,
+            console=console,
+            ssh_port=free_port(),
+            accelerator=machine.accelerator,
+            command_line=command_line(machine.append, own_init=machine.image is not None),
+            root=root,
+            root_base=self.image.root if self.image.disk_format == "raw" else None,
+            vcpus=machine.vcpus,
+            memory_bytes=machine.memory_bytes,
+            run_as=self._hypervisor.run_as,
+        )
+
+    def _accelerator(self, spec: DomainSpec) -> Accelerator:
+        memory = resources.cache_home() / MEMORY
+        return choose_accelerator(self.settings.machine.accelerator, self._hypervisor, spec, memory)
+
+    def _disks(self) -> tuple[tuple[str, DiskSettings], ...]:
+        return (("ssd", self.settings.storage.ssd), ("hdd", self.settings.storage.hdd))
+
+
+def domain_prefix(run_dir: Path) -> str:
+    """What the names of a run's domains and disks begin with: it finds them again after a kill."""
+    return f"bisector-{hashlib.sha256(os.fsencode(run_dir.resolve())).hexdigest()[:10]}-"
+
+
+def _raised(fault: Fault) -> KernelFault:
+    return KernelFault(fault.stage, fault.kind, fault.reason, fault.tail)

@@ -1,0 +1,187 @@
+"""What this host has to run guests with: libvirt, QEMU, KVM, the accelerator that works, the guest's image."""
+
+import grp
+import os
+import pwd
+import shutil
+import stat
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from bisector.config import EMBEDDED, Accelerator, MachineSettings
+from bisector.core import resources
+from bisector.core.errors import UserError
+from bisector.core.findings import Finding, Grade
+from bisector.host.load import free_port
+from bisector.host.packages import install
+from bisector.host.places import nearest
+from bisector.vm.accelerator import MEMORY, check_wish, choose_accelerator, remembered
+from bisector.vm.connection import library_version, open_hypervisor
+from bisector.vm.definition import DomainSpec
+from bisector.vm.hypervisor import Hypervisor
+from bisector.vm.image import GuestImage, check_namespaces, check_programs, find_image, find_overlay_tool
+from bisector.vm.image import own_image as read_own_image
+from bisector.vm.reach import check_reach
+
+KVM_DEVICE = Path("/dev/kvm")
+_BOOT = Path("/boot")
+_PROC_CPUINFO = Path("/proc/cpuinfo")
+_GROUP_RIGHTS = stat.S_IRGRP | stat.S_IWGRP
+# The flag of each vendor's virtualization, and the module that serves it (kvm-intel and kvm-amd of arch/x86/kvm).
+_KVM_MODULES = {"vmx": "kvm_intel", "svm": "kvm_amd"}
+
+
+def libvirt(machine: MachineSettings, scratch: Path) -> Finding:
+    """Whether libvirt answers at its address, in which versions; raises :class:`UserError` when not."""
+    with _opened(machine, scratch) as hypervisor:
+        versions = f"library {library_version()}, driver {hypervisor.driver_version}"
+        return Finding("libvirt", Grade.OK, f"{machine.connect} answers; {versions}")
+
+
+def qemu(machine: MachineSettings, scratch: Path) -> Finding:
+    """QEMU as libvirt finds it, and whether it can do what is wished; raises :class:`UserError` when not."""
+    program = shutil.which("qemu-system-x86_64")
+    try:
+        opened = _opened(machine, scratch)
+    except UserError:
+        if program is None:
+            return Finding("qemu", Grade.MISSING, "qemu-system-x86_64 is not installed", install("qemu-system-x86"))
+        return Finding("qemu", Grade.INFO, f"{program}; libvirt does not answer, so it is not known whether it is used")
+    with opened as hypervisor:
+        version = hypervisor.qemu_version
+        check_wish(machine.accelerator, hypervisor)
+        return Finding("qemu", Grade.OK, f"{version}, as libvirt finds it")
+
+
+def reach(machine: MachineSettings, scratch: Path, run_dir: Path) -> Finding:
+    """Whether QEMU can use the files of a run; raises :class:`UserError` with its words when not."""
+    row = "libvirt's reach"
+    if machine.connect == EMBEDDED:
+        return Finding(row, Grade.INFO, "not asked: QEMU is started by this process, as this user")
+    try:
+        opened = _opened(machine, scratch)
+    except UserError:
+        return Finding(row, Grade.INFO, "libvirt does not answer, so it is not known which files it could use")
+    with opened as hypervisor:
+        check_reach(hypervisor, nearest(run_dir), nearest(resources.cache_home()))
+    return Finding(row, Grade.OK, "its QEMU starts with files of the run directory and of the cache")
+
+
+def qemu_img() -> Finding:
+    """The program that makes a guest's throw-away disk; raises :class:`UserError` when it is not there."""
+    return Finding("qemu-img", Grade.OK, find_overlay_tool())
+
+
+def kvm(device: Path = KVM_DEVICE, cpuinfo: Path = _PROC_CPUINFO) -> Finding:
+    """Whether this user may use KVM; whether a guest then runs is for :func:`accelerator` to say."""
+    if not device.exists():
+        flags = set(cpuinfo.read_text(encoding="utf-8", errors="replace").split())
+        for flag, module in _KVM_MODULES.items():
+            if flag in flags:
+                return Finding("kvm", Grade.WARN, f"there is no {device}, and the CPU has {flag}", _modprobe(module))
+        return Finding("kvm", Grade.INFO, f"there is no {device}: this CPU is given no virtualization of its own")
+    status = device.stat()
+    group = _group(status.st_gid)
+    rights = f"{device} belongs to group {group}, mode {status.st_mode & 0o777:04o}"
+    if os.access(device, os.R_OK | os.W_OK):
+        return Finding("kvm", Grade.OK, f"{rights}: this user may read and write it")
+    user = pwd.getpwuid(os.getuid()).pw_name
+    # Being in the group is of use only where the group has the rights; the change is seen after a new login.
+    join = f"sudo usermod --append --groups {group} {user}"
+    allow = f"sudo setfacl --modify user:{user}:rw {device}"
+    by_group = status.st_mode & _GROUP_RIGHTS == _GROUP_RIGHTS and status.st_gid != 0
+    return Finding("kvm", Grade.WARN, f"{rights}: this user may not use it", join if by_group else allow)
+
+
+def accelerator(
+    machine: MachineSettings, scratch: Path, kernel: Path | None, on_note: Callable[[str], None]
+) -> Finding:
+    """What guests run under here and how that is known: tried by booting, now if it never was.
+
+    ``kernel`` is an image to boot for it; None stands for one that the distribution left in /boot.
+    Raises :class:`UserError` when libvirt does not answer.
+    """
+    if machine.accelerator is not Accelerator.AUTO:
+        return Finding("accelerator", Grade.INFO, f"{machine.accelerator}, as machine.accelerator says; not tried")
+    memory = resources.cache_home() / MEMORY
+    with _opened(machine, scratch) as hypervisor:
+        if not hypervisor.offers(Accelerator.KVM):
+            return Finding("accelerator", Grade.WARN, "tcg, emulation: libvirt does not offer KVM here")
+        known = remembered(hypervisor, memory)
+        if known is None:
+            image = kernel or _distribution_kernel()
+            if image is None:
+                what = "not known: it is tried with the first kernel that is built; there is none to boot yet"
+                return Finding("accelerator", Grade.INFO, what)
+            on_note(f"accelerator: booting {image} under KVM, and without it if need be; at most 45 s, once per boot")
+            choose_accelerator(Accelerator.AUTO, hypervisor, _spec(image, scratch), memory)
+            known = remembered(hypervisor, memory)
+    return _chosen(known, memory)
+
+
+def _chosen(known: tuple[Accelerator, datetime] | None, memory: Path) -> Finding:
+    if known is None:
+        what = "tcg, emulation: the kernel at hand says nothing under KVM nor without, so the next one is asked again"
+        return Finding("accelerator", Grade.WARN, what)
+    chosen, at = known
+    when = f"tried {at:%Y-%m-%d %H:%M}"
+    if chosen is Accelerator.KVM:
+        return Finding("accelerator", Grade.OK, f"kvm: a kernel came up under it ({when})")
+    what = f"tcg, emulation: KVM is offered, and a kernel that comes up without it does not come up under it ({when})"
+    return Finding("accelerator", Grade.WARN, what, f"rm {memory}  # has it tried again, after a change of this host")
+
+
+def guest_image(machine: MachineSettings) -> Finding:
+    """The guest's image, or whether there is what builds it; raises :class:`UserError` when there is not."""
+    if machine.image is not None:
+        return Finding("guest image", Grade.OK, f"your own, {read_own_image(machine).root}")
+    if (built := _built_image()) is not None:
+        at = datetime.fromtimestamp(built.root.stat().st_mtime).astimezone()
+        return Finding("guest image", Grade.OK, f"built {at:%Y-%m-%d %H:%M}: {built.root}")
+    check_programs()
+    what = "not built yet: the first start does it, in about a minute, and needs the network"
+    return Finding("guest image", Grade.WARN, what, "bisector image build")
+
+
+def namespaces(machine: MachineSettings) -> Finding:
+    """Whether this user can build the image; root needs no user namespaces for it."""
+    row = "user namespaces"
+    if os.geteuid() == 0:
+        return Finding(row, Grade.INFO, "not needed: root builds the guest image")
+    try:
+        check_namespaces()
+    except UserError as error:
+        if machine.image is None and _built_image() is None:
+            raise
+        return Finding(row, Grade.INFO, f"not to be had, and not needed: the guest image is there ({error})")
+    return Finding(row, Grade.OK, "with subordinate ids: this user can build the guest image")
+
+
+def _built_image() -> GuestImage | None:
+    return find_image(resources.vm_images(), resources.cache_home() / "images")
+
+
+def _opened(machine: MachineSettings, scratch: Path) -> Hypervisor:
+    return open_hypervisor(machine.connect, scratch, resources.cache_home() / "libvirt")
+
+
+def _distribution_kernel() -> Path | None:
+    images = [image for image in _BOOT.glob("vmlinuz-*") if os.access(image, os.R_OK)]
+    return max(images, key=lambda image: image.stat().st_mtime, default=None)
+
+
+def _spec(kernel: Path, scratch: Path) -> DomainSpec:
+    name = f"bisector-doctor-{os.getpid()}"
+    return DomainSpec(name, kernel, scratch / "console", free_port(), Accelerator.TCG)
+
+
+def _modprobe(module: str) -> str:
+    return f"{'' if os.geteuid() == 0 else 'sudo '}modprobe {module}"
+
+
+def _group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)

@@ -1,0 +1,340 @@
+"""fio's command line and what fio says: JSON figures, status lines, errors (fio(1)).
+
+Everything here is a function of text; :mod:`bisector.workload.runner` runs fio.
+"""
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+from bisector.config.job_file import CONFIGURED
+from bisector.core.figures import CpuUse, DiskFigures, JobFigures, Latency, LatencyKind
+
+# fio's JSON has no types of its own; nothing of it leaves this module untyped.
+_Json: TypeAlias = Mapping[str, Any]
+
+DIRECTIONS = ("read", "write", "trim")
+# fio's exit status after SIGINT, SIGTERM or SIGQUIT (backend.c, sig_int), without a failure of a job.
+INTERRUPTED = 128
+_P99 = 99.0
+# Of JSON that is read whole: 60 jobs with all their latency bins (--output-format=json+) have a tenth of it.
+_MOST_CHARACTERS = 16 << 20
+# Of an integer that the record holds. fio counts in 64 bits without a sign, and a counter that wrapped is near 2**64.
+_GREATEST = 2**63
+_LONGEST_NAME = 256
+_MOST_LINES = 1_000_000  # of one status, which has about 200 lines a job
+_QUOTED = 200
+SECOND_OUTPUT = "a second output of fio begins here: give each of them a file of its own"
+
+_SUFFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
+_NUMBER = re.compile(r"(\d{1,12}(?:\.\d{0,9})?)([kKMG]?)", re.ASCII)
+_DONE = re.compile(r"\[(\d+(?:\.\d+)?)%(?: done)?\]")
+_IOPS = re.compile(r"\[([^\[\]]+?) (?:IOPS|iops)\]")
+_SAYING = re.compile(r"^(?:fio: |Bad option|Did you mean)")
+
+
+class OutputUnreadable(Exception):
+    """fio's output is not what fio writes when it ends by itself; ``line`` is where that shows."""
+
+    def __init__(self, message: str, line: int = 1) -> None:
+        super().__init__(message, line)
+        self.message = message
+        self.line = line
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class FigureImpossible(OutputUnreadable):
+    """fio's output is complete, and a figure in it is none that a machine has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Everything that one run of fio tells: its version, jobs and disks, and when it ended.
+
+    ``ended_at`` is ISO 8601, with a zone only where fio tells it, and empty where it tells no time.
+    """
+
+    version: str
+    jobs: tuple[JobFigures, ...]
+    disks: tuple[DiskFigures, ...]
+    ended_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatusLine:
+    """One of fio's lines about the run in progress, over all jobs and directions."""
+
+    iops: float
+    done_share: float
+
+
+def environment(file_bytes: int, runtime_s: int, directory: str) -> dict[str, str]:
+    """The variables that job files may use, for fio's own ``${NAME}`` expansion."""
+    return {"FILE_SIZE": str(file_bytes), "RUNTIME": str(runtime_s), "DIRECTORY": directory}
+
+
+def argv(job: str, output: str) -> tuple[str, ...]:
+    """Run fio on a job file: JSON into ``output``, a status line a second on standard output.
+
+    Without ``--output`` fio gives no status lines at all in JSON mode, and without
+    ``--eta-newline`` they end in carriage returns only; with a whole second it misses every other one.
+    """
+    return ("fio", "--output-format=json", f"--output={output}", "--eta=always", "--eta-newline=500ms", job)
+
+
+def steered_argv(job: str, status_every_s: float) -> tuple[str, ...]:
+    """Run fio on a job file: JSON on standard output, the figures so far every so often and at last the whole.
+
+    In JSON mode the status takes the place of the status lines. fio 3.33 refuses an interval below a millisecond;
+    an interrupted fio (SIGINT) writes the last document and its logs, too, and exits :data:`INTERRUPTED`.
+    """
+    return ("fio", "--output-format=json", f"--status-interval={round(status_every_s * 1000)}ms", job)
+
+
+def last_document(output: str) -> str:
+    """What a steered fio wrote at last, without the status before; the whole output when it wrote no JSON."""
+    return output[output.rfind("\n{\n") + 1 :]
+
+
+def parse_only_argv(job: str) -> tuple[str, ...]:
+    """Have fio check a job file; it exits 1 on an error and says which."""
+    return ("fio", "--parse-only", job)
+
+
+def complaint(stderr: str) -> str:
+    """The lines in which fio names the fault, without its lists of valid values."""
+    said = [line.strip() for line in stderr.splitlines() if _SAYING.match(line)]
+    return "; ".join(said or [line.strip() for line in stderr.splitlines() if line.strip()][-1:])
+
+
+def lacks_engine(line: str) -> bool:
+    """Whether fio says that it has no such I/O engine, which ``--parse-only`` does not look for."""
+    return line.startswith("fio: engine ") and line.endswith(" not loadable")
+
+
+def parse_status_line(line: str) -> StatusLine | None:
+    """The newest status in a line, or None when it is something else.
+
+    Forms: ``[r(2)][10.0%][r=12.3MiB/s,w=4KiB/s][r=3151,w=1 IOPS][eta …]`` of fio 3, and
+    ``[10.0% done] [14150KB/0KB/0KB /s] [3537/0/0 iops]`` of fio 2.
+    """
+    newest = line.rstrip("\r").rpartition("\r")[2] or line
+    if not newest.startswith("Jobs:") or (iops := _IOPS.search(newest)) is None:
+        return None
+    done = _DONE.search(newest)
+    figures = (float(number) * _SUFFIXES[suffix] for number, suffix in _NUMBER.findall(iops[1]))
+    return StatusLine(sum(figures), float(done[1]) / 100 if done else 0.0)
+
+
+def parse_json(text: str) -> tuple[JobFigures, ...]:
+    """The figures of each job in each direction that it was told to go, or went; see :func:`parse_output`."""
+    return parse_output(text).jobs
+
+
+def parse_output(text: str) -> Output:
+    """What fio 2 or 3 wrote with ``--output-format=json``.
+
+    ``numjobs`` makes several jobs of one name: they become ``name/1``, ``name/2``. ``iops_mean``
+    is fio's ``iops``, all I/Os over the whole run time: its ``iops_mean`` is a mean of samples
+    that leaves out the intervals in which nothing was done. A percentile that fio was told not
+    to compute is None. Raises :class:`OutputUnreadable`, and of its kind :class:`FigureImpossible`.
+    """
+    document = _document(text)
+    try:
+        output = _output(document)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, OSError) as error:
+        raise OutputUnreadable(f"fio's JSON lacks what fio 3 writes: {repr(error)[:_QUOTED]}") from error
+    check_figures(output)
+    return output
+
+
+def _output(document: _Json) -> Output:
+    jobs: list[_Json] = document["jobs"]
+    everywhere: _Json = document.get("global options", {})
+    names = told_apart([str(job["jobname"]) for job in jobs])
+    return Output(
+        version=str(document.get("fio version", "")),
+        jobs=tuple(one for name, job in zip(names, jobs, strict=True) for one in _job(name, job, everywhere)),
+        disks=tuple(map(_disk, document.get("disk_util", ()))),
+        ended_at=_time(document.get("timestamp")),
+    )
+
+
+def check_figures(output: Output) -> None:
+    """Raise :class:`FigureImpossible` for what no machine measures and no record holds.
+
+    That is what is below zero, infinite, no number, or 2**63 and more; and names longer than fio has room for.
+    """
+    for value in _values(astuple(output)):
+        if isinstance(value, str):
+            if len(value) > _LONGEST_NAME:
+                raise FigureImpossible(f"fio's output has a name of {len(value):,} letters")
+        elif not 0 <= value < _GREATEST:
+            raise _impossible(value)
+
+
+def _values(value: object) -> Iterator[str | int | float]:
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _values(item)
+    elif isinstance(value, str | int | float):
+        yield value
+
+
+def _impossible(value: object) -> FigureImpossible:
+    return FigureImpossible(f"fio's output has {str(value)[:_QUOTED]}, which is no figure of any machine")
+
+
+def _finite(text: str) -> float:
+    """A number with a point or an exponent; JSON has no infinity, but numbers that are too large for a float."""
+    if not math.isfinite(value := float(text)):
+        raise _impossible(text)
+    return value
+
+
+def _constant(name: str) -> float:
+    """What is no JSON, and Python would take: NaN and the infinities."""
+    raise _impossible(name)
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_constant)
+
+
+@dataclass(slots=True)
+class StatusReader:
+    """Takes the lines of a steered fio and gives the figures of each status, once it is complete."""
+
+    _lines: list[str] = field(default_factory=list)
+
+    def hear(self, line: str) -> tuple[JobFigures, ...] | None:
+        """The figures so far, cumulative, when this line ends a status.
+
+        One into which something else was written says nothing.
+        """
+        if line == "{" or len(self._lines) >= _MOST_LINES:
+            self._lines = []
+        self._lines.append(line)
+        if line != "}":
+            return None
+        text, self._lines = "\n".join(self._lines), []
+        try:
+            return parse_json(text)
+        except OutputUnreadable:
+            return None
+
+
+def _document(text: str) -> _Json:
+    """The first JSON object; fio may put warnings and notes before it."""
+    start = text.find("{\n") if "{\n" in text else text.find("{")
+    if start < 0:
+        said = text.strip().splitlines()[-1:] or ["nothing"]
+        raise OutputUnreadable(f"fio wrote no JSON, but {said[0][:_QUOTED]!r}")
+    if len(text) > _MOST_CHARACTERS:
+        raise OutputUnreadable(f"fio's JSON has {len(text) >> 20} MiB, more than {_MOST_CHARACTERS >> 20}")
+    try:
+        document, end = _DECODER.raw_decode(text, start)
+    except json.JSONDecodeError as error:
+        message = f"fio's JSON is cut off or damaged at character {error.pos} of {len(text)}"
+        raise OutputUnreadable(message, error.lineno) from error
+    except ValueError as error:  # a number of more digits than Python takes (sys.set_int_max_str_digits)
+        raise FigureImpossible(f"fio's JSON has a figure of thousands of digits: {error}") from error
+    except RecursionError as error:
+        raise OutputUnreadable("fio's JSON is nested deeper than fio nests") from error
+    if not isinstance(document, dict):
+        raise OutputUnreadable("fio's JSON is not an object")
+    if (second := text.find("{", end)) >= 0:
+        line = text.count("\n", 0, second) + 1
+        raise OutputUnreadable(SECOND_OUTPUT, line)
+    return document
+
+
+def told_apart(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of jobs; one that several have becomes ``name/1``, ``name/2``."""
+    how_many = Counter(names)
+    seen: Counter[str] = Counter()
+    found = []
+    for name in names:
+        seen[name] += 1
+        found.append(f"{name}/{seen[name]}" if how_many[name] > 1 else name)
+    return tuple(found)
+
+
+def _job(name: str, job: _Json, everywhere: _Json) -> Iterator[JobFigures]:
+    options = {**everywhere, **job.get("job options", {})}
+    configured = CONFIGURED.get(str(options.get("rw", "read")).partition(":")[0], set())
+    for direction in DIRECTIONS:
+        figures: _Json = job.get(direction, {})
+        # fio 2 tells no options: what it did is all there is to see.
+        if (direction in configured and "job options" in job) or figures.get("total_ios", 0) > 0:
+            yield _figures(name, direction, figures, job)
+
+
+def _figures(name: str, direction: str, figures: _Json, job: _Json) -> JobFigures:
+    latencies = tuple(one for kind in LatencyKind if (one := _latency(kind, figures)) is not None)
+    completion = {one.kind: one for one in latencies}[LatencyKind.COMPLETION]
+    deviation = figures.get("iops_stddev")
+    return JobFigures(
+        name=name,
+        direction=direction,
+        iops_mean=float(figures["iops"]),
+        iops_stddev=None if deviation is None else float(deviation),
+        bw_kib_s=float(figures["bw"]),
+        clat_mean_ns=completion.mean_ns,
+        clat_p99_ns=dict(completion.percentiles_ns).get(_P99),
+        total_ios=int(figures["total_ios"]),
+        runtime_ms=int(figures["runtime"]),
+        error=int(job["error"]),
+        latencies=latencies,
+        cpu=_cpu(job),
+        depths_percent=tuple((level, float(share)) for level, share in job.get("iodepth_level", {}).items()),
+    )
+
+
+def _latency(kind: LatencyKind, figures: _Json) -> Latency | None:
+    """In nanoseconds since fio 3, before that in microseconds and without the unit in its name."""
+    in_ns = f"{kind}_ns" in figures
+    found: _Json | None = figures.get(f"{kind}_ns" if in_ns else kind)
+    if found is None:
+        return None
+    unit = 1.0 if in_ns else 1000.0
+    percentiles = ((float(percent), value * unit) for percent, value in found.get("percentile", {}).items())
+    return Latency(
+        kind=kind,
+        min_ns=found["min"] * unit,
+        max_ns=found["max"] * unit,
+        mean_ns=found["mean"] * unit,
+        stddev_ns=found["stddev"] * unit,
+        percentiles_ns=tuple(sorted(one for one in percentiles if one[0] > 0)),
+    )
+
+
+def _cpu(job: _Json) -> CpuUse | None:
+    if "usr_cpu" not in job:
+        return None
+    return CpuUse(float(job["usr_cpu"]), float(job["sys_cpu"]), int(job["ctx"]), int(job["majf"]))
+
+
+def _disk(disk: _Json) -> DiskFigures:
+    return DiskFigures(
+        name=str(disk["name"]),
+        read_ios=int(disk["read_ios"]),
+        write_ios=int(disk["write_ios"]),
+        read_merges=int(disk["read_merges"]),
+        write_merges=int(disk["write_merges"]),
+        read_ticks_ms=int(disk["read_ticks"]),
+        write_ticks_ms=int(disk["write_ticks"]),
+        in_queue_ms=int(disk["in_queue"]),
+        util_percent=float(disk["util"]),
+    )
+
+
+def _time(timestamp: object) -> str:
+    """Seconds since the epoch as ISO 8601; empty where there are none."""
+    return datetime.fromtimestamp(int(str(timestamp)), UTC).isoformat() if timestamp is not None else ""

@@ -1,0 +1,173 @@
+"""The disks alone beside a bisection: real git, a store, and a bench that answers from a table."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector.bisect import session
+from bisector.bisect.session import Equipment
+from bisector.cli import main
+from bisector.config import Settings, options
+from bisector.core.errors import InfraError, UserError
+from bisector.core.events import Event, Listener, Note
+from bisector.core.model import Disk, State
+from bisector.git.repository import Repository
+from bisector.store.store import Store
+from tests import examples, fakes
+from tests.bisect.test_bisection import DEFAULTS, Lab
+from tests.git import histories
+from tests.recorded_run import RecordedRun, found
+
+WISHING = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, baselines=True))
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Lab:
+    return Lab(tmp_path, histories.linear(9), "c0", "c8", settings=WISHING)
+
+
+def recorded(lab: Lab) -> list[Disk | None]:
+    with lab._store() as store:
+        return [trial.alone for _, trial in store.baselines()]
+
+
+def test_measured_once_and_no_part_of_the_search(line: Lab, tmp_path: Path) -> None:
+    engine = line.engine("c5")
+    outcome = line.bisect(engine)
+    assert line.found(outcome) == "c5"
+    assert engine.measured[-2:] == ["ssd", "hdd"]
+    again = line.engine("c5")
+    assert (line.bisect(again), again.measured) == (outcome, [])
+    assert recorded(line) == [Disk.SSD, Disk.HDD]
+    with line._store() as store:
+        assert [n for n, _ in store.baselines()] == [store.next_n - 2, store.next_n - 1]
+        assert {trial.commit.sha for _, trial in store.baselines()} == {line.shas["c8"]}
+    # A bisection without them says the same of everything else.
+    (tmp_path / "bare").mkdir()
+    bare = Lab(tmp_path / "bare", line.nodes, "c0", "c8", settings=DEFAULTS)
+    without = bare.view(bare.bisect(bare.engine("c5")))
+    view = line.view(outcome)
+    assert view.belief == without.belief
+    for name in ("trials", "threshold_iops", "levels", "other_steps_iops", "candidates", "first_fixed", "message"):
+        assert getattr(view, name) == getattr(without, name), name
+    assert (len(view.baselines), without.baselines) == (2, ())
+
+
+WEAK = "no sound measurement in 4: the host was busy: 1.40 cores of other work, limit 0.50"
+TROUBLE: dict[str, tuple[Mapping[str, object], str, int]] = {
+    "busy for good": ({"busy": {"ssd": 99}}, f"no baseline: the SSD alone could not be measured: {WEAK}", 4),
+    "a network that stays away": ({"infra": {"ssd": 99}}, "no baseline: the network went away", 3),
+    "a panic": ({"faults": {"ssd": fakes.PANIC}}, "no baseline: the SSD alone could not be measured: panic: ", 2),
+}
+
+
+@pytest.mark.parametrize(("table", "said", "attempts"), TROUBLE.values(), ids=TROUBLE)
+def test_what_cannot_be_measured_costs_no_answer(
+    line: Lab, table: Mapping[str, Mapping[str, object]], said: str, attempts: int
+) -> None:
+    engine = line.engine("c5", **table)
+    assert line.found(line.bisect(engine)) == "c5"
+    assert engine.attempts["ssd"] == attempts
+    assert any(isinstance(event, Note) and event.text.startswith(said) for event in line.events)
+    assert recorded(line) == [Disk.HDD]
+
+
+def test_a_weak_run_is_repeated_and_never_recorded(line: Lab) -> None:
+    engine = line.engine("c5", busy={"hdd": 2})
+    line.bisect(engine)
+    assert engine.attempts["hdd"] == 3
+    with line._store() as store:
+        assert [trial.runs[-1].contention for _, trial in store.baselines()] == [examples.QUIET] * 2
+        assert store.next_n == len(store.trials()) + 3
+
+
+def test_killed_between_the_disks(line: Lab) -> None:
+    """Wished for when the search is over, they are all that is measured; a kill costs the disk it falls on."""
+    line.settings = DEFAULTS
+    line.bisect(line.engine("c5"))
+    searched = len(line.trials())
+    line.settings = WISHING
+    with pytest.raises(fakes.Killed):
+        line.bisect(replace(line.engine("c5"), kill_at=searched + 2))
+    assert recorded(line) == [Disk.SSD]
+    resumed = line.engine("c5")
+    assert line.found(line.bisect(resumed)) == "c5"
+    assert resumed.measured == ["hdd"]
+    assert recorded(line) == [Disk.SSD, Disk.HDD]
+
+
+# `bisector baselines`
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> RecordedRun:
+    return found(tmp_path)
+
+
+def measure(record: RecordedRun, engine: fakes.FakeEngine) -> list[Event]:
+    events: list[Event] = []
+
+    @contextmanager
+    def equip(_settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
+        yield Equipment(engine, fakes.FakeKin(repository), fakes.AT_ONCE)
+
+    with Store.open(record.run.database) as store:
+        session.measure_baselines(record.run, store, events.append, equip)
+    return events
+
+
+def test_a_run_that_has_ended_gets_them_and_stays_as_it_is(ended: RecordedRun) -> None:
+    left_over = ended.run.path / "trials" / "0006-half"
+    left_over.mkdir()
+    engine = fakes.FakeEngine(lambda sha: True, busy={"ssd": 1})
+    measure(ended, engine)
+    with Store.open(ended.run.database) as store:
+        assert [trial.alone for _, trial in store.baselines()] == list(Disk)
+        state = store.state()
+        assert state is not None
+        assert state.state is State.FOUND
+    assert engine.measured == ["ssd", "ssd", "hdd"]
+    assert not left_over.exists()
+    assert measure(ended, engine) == []
+    assert engine.measured == ["ssd", "ssd", "hdd"]
+
+
+def test_a_disk_that_cannot_be_measured_is_an_error_there(ended: RecordedRun) -> None:
+    with pytest.raises(InfraError, match="the SSD alone could not be measured: no sound measurement") as caught:
+        measure(ended, fakes.FakeEngine(lambda sha: True, busy={"ssd": 99}))
+    assert caught.value.hint == "bisector baselines tries it again"
+
+
+def test_files_that_do_not_fit_on_the_ssd(tmp_path: Path) -> None:
+    large = {"workload.file_size": "240MiB", "storage.hdd.size": "2GiB"}
+    record = found(tmp_path, large)
+    with pytest.raises(UserError, match=r"bisect.baselines, workload.file_size, storage.ssd.size: 2 jobs of 240MiB"):
+        measure(record, fakes.FakeEngine(lambda sha: True))
+    with pytest.raises(UserError, match=r"bisect.baselines = true .*on the SSD alone, of 512MiB, has no room"):
+        options.load({"bisect.baselines": "true", **large}, directory=tmp_path)
+    with pytest.raises(UserError, match="a stack without a cache is one disk alone"):
+        options.load({"bisect.baselines": "true", "storage.stack": "hdd"}, directory=tmp_path)
+
+
+def test_the_command_shows_what_is_on_record(
+    ended: RecordedRun, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure(ended, fakes.FakeEngine(lambda sha: True))
+    capsys.readouterr()
+    assert main(["baselines", "--quiet", "--run-dir", str(ended.run.path)]) == 0
+    new = ended.shas["c4"][:12]
+    assert capsys.readouterr().out.splitlines() == [
+        f"SSD alone 5,000 / 9,000 IOPS on {new}",
+        f"HDD alone 500 / 501 IOPS on {new}",
+    ]
+
+
+def test_imported_records_are_refused(tmp_path: Path) -> None:
+    record = found(tmp_path)
+    with Store.open(record.run.database) as store:
+        store.database.connection.execute("UPDATE bisection SET imported = 1")
+    with pytest.raises(UserError, match="was imported, and nothing is measured in it"):
+        measure(record, fakes.FakeEngine(lambda sha: True))

@@ -1,0 +1,365 @@
+"""The loop under the posterior: real git, a bench that answers from a table and, where asked to, misleads."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bisector.bisect.steps import Outcome
+from bisector.core.errors import EndsDoNotReproduce
+from bisector.core.model import Direction, Kind, Mattering, State, Terms
+from bisector.git.bisect import Bisect
+from tests import fakes
+from tests.bisect.test_bisection import DEFAULTS, Lab
+from tests.git import histories
+from tests.git.histories import Node
+
+
+def lab_of(path: Path, nodes: Sequence[Node], old: str, new: str, **more: object) -> Lab:
+    return Lab(path, nodes, old, new, **{"settings": DEFAULTS, **more})  # type: ignore[arg-type] # Lab's own fields
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Lab:
+    return lab_of(tmp_path, histories.linear(17), "c0", "c16")
+
+
+def kinds(lab: Lab) -> list[tuple[Kind, str]]:
+    return [(trial.kind, lab.names[trial.changed_by]) for trial in lab.trials() if trial.changed_by]
+
+
+def tried(lab: Lab) -> list[str]:
+    return [lab.names[trial.commit.sha] for trial in lab.trials() if trial.kind is Kind.COMMIT]
+
+
+@pytest.mark.parametrize("culprit", ["c1", "c16"])
+def test_line(line: Lab, culprit: str) -> None:
+    outcome = line.bisect(line.engine(culprit))
+    assert line.found(outcome) == culprit
+    assert outcome.message.startswith(f"{line.shas[culprit][:12]} is the first fixed commit: {culprit} (")
+    assert f"# first fixed commit: [{line.shas[culprit]}]" in line.log
+    # Itself, its parent, and an end without it, or with it, have been measured.
+    assert {f"c{int(culprit[1:]) - 1}", culprit} <= set(tried(line))
+    assert (Kind.REVERTED, culprit) in kinds(line)
+    assert len(line.trials()) <= 12
+
+
+def test_nobodys_checkout_or_references_are_touched(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, histories.linear(9), "c0", "c8")
+    repository = tmp_path / "linux"
+    histories.git(repository, "reset", "-q", "--hard", "main")
+    before = histories.git(repository, "for-each-ref"), histories.git(repository, "status", "--porcelain", "-b")
+    assert lab.found(lab.bisect(lab.engine("c5"))) == "c5"
+    assert (
+        histories.git(repository, "for-each-ref"),
+        histories.git(repository, "status", "--porcelain", "-b"),
+    ) == before
+
+
+@pytest.mark.parametrize("culprit", ["b2", "c2", "c4"])
+def test_merge_from_an_old_base(tmp_path: Path, culprit: str) -> None:
+    lab = lab_of(tmp_path, histories.old_base_merge(), "c0", "c5")
+    assert lab.found(lab.bisect(lab.engine(culprit))) == culprit
+
+
+def test_a_merge_cannot_be_taken_out_and_is_sure_when_its_neighbours_are_not_it(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, histories.old_base_merge(), "c0", "c5")
+    outcome = lab.bisect(lab.engine("m"))
+    assert lab.found(outcome) == "m"
+    assert "m" not in {name for _, name in kinds(lab)}
+    assert {"c3", "b3", "m"} <= set(tried(lab))
+    assert len(tried(lab)) > len(set(tried(lab)))  # one of them twice, and not said to be its own equal
+    assert not [trial for trial in lab.trials() if trial.same_kernel_as]
+    view = lab.view(outcome)
+    assert view.belief is not None
+    assert view.belief.confirmed == ()
+
+
+def test_first_parents_merge_stands_for_what_it_brought(tmp_path: Path) -> None:
+    wishes = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, first_parent=True))
+    lab = lab_of(tmp_path, histories.old_base_merge(), "c0", "c5", settings=wishes)
+    engine = lab.engine("b2")
+    engine.culprit = "m"
+    assert lab.found(lab.bisect(engine)) == "m"
+    assert not {"b1", "b2", "b3"} & set(tried(lab))
+    assert set(kinds(lab)) == {(Kind.REVERTED, "m")}
+
+
+def test_ends_on_two_branches_try_the_merge_base_first(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, histories.stable_tags(), "s2", "n2")
+    assert lab.found(lab.bisect(lab.engine("c4"))) == "c4"
+    assert tried(lab)[2] == "c2"
+
+
+def test_new_merge_base_is_told_apart(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, histories.stable_tags(), "s2", "n2")
+    engine = fakes.FakeEngine(lambda sha: sha != lab.shas["s2"])
+    with pytest.raises(EndsDoNotReproduce, match="merge base"):
+        lab.bisect(engine)
+
+
+def test_a_run_that_misleads_is_outvoted(line: Lab) -> None:
+    engine = line.engine("c7", wrong={"c8": 1})
+    assert line.found(line.bisect(engine)) == "c7"
+    assert f"# first fixed commit: [{line.shas['c7']}]" in line.log
+    view = line.view()
+    assert view.belief is not None
+    assert view.belief.contradictions == 1
+
+
+def test_a_commit_that_always_misleads_is_outvoted_by_its_neighbours(line: Lab) -> None:
+    engine = line.engine("c7", wrong={"c8": 99})
+    assert line.found(line.bisect(engine)) == "c7"
+
+
+def test_an_untestable_culprit_is_known_by_taking_it_out(line: Lab) -> None:
+    outcome = line.bisect(line.engine("c8", faults={"c7": fakes.BUILD_ERROR, "c8": fakes.PANIC}))
+    assert [line.names[commit.sha] for commit in outcome.candidates][:1] == ["c8"]
+    assert (Kind.REVERTED, "c8") in kinds(line)
+    view = line.view()
+    assert view.belief is not None
+    assert view.belief.best.probability > 0.95
+    assert view.belief.confirmed == (Kind.REVERTED,)
+
+
+def test_untestable_commits_that_cannot_be_undone_are_git_skips(line: Lab) -> None:
+    faults = {"c7": fakes.BUILD_ERROR, "c8": fakes.PANIC}
+    engine = line.engine("c8", faults=faults)
+    engine.changed_fault = fakes.PANIC
+    outcome = line.bisect(engine)
+    assert outcome.state is State.NARROWED
+    names = [line.names[commit.sha] for commit in outcome.candidates]
+    assert set(names[:3]) == {"c7", "c8", "c9"}
+    assert line.shown(outcome) == names
+    assert {line.names[commit.sha] for commit in outcome.skipped} == {"c7", "c8"}
+    for name in ("c7", "c8"):
+        assert f"git bisect skip {line.shas[name]}" in line.log
+    assert line.log.count("# possible first fixed commit") == 3
+    assert len(set(kinds(line))) <= 6  # what cannot be had costs a build each time
+
+
+def test_known_bad_commits_are_never_measured(line: Lab) -> None:
+    line.skips = ("c8",)
+    engine = line.engine("c3")
+    assert line.found(line.bisect(engine)) == "c3"
+    assert line.shas["c8"] not in engine.measured
+
+
+def test_an_untestable_parent_does_not_keep_git_from_naming_what_is_sure(line: Lab) -> None:
+    line.skips = ("c6",)
+    engine = line.engine("c7")
+    assert line.found(line.bisect(engine)) == "c7"
+    assert line.shas["c6"] not in engine.measured
+    assert {(Kind.REVERTED, "c7"), (Kind.REVERTED, "c6")} <= set(kinds(line))
+    assert f"# first fixed commit: [{line.shas['c7']}]" in line.log
+
+
+def test_a_weak_trial_is_no_reading(line: Lab) -> None:
+    engine = line.engine("c7", busy={"c8": 2, "c0": 1})
+    assert line.found(line.bisect(engine)) == "c7"
+    assert engine.measured.count(line.shas["c8"]) >= 3
+
+
+def test_host_that_stays_contended_makes_a_skip_not_a_reading(line: Lab) -> None:
+    engine = line.engine("c7", busy={"c8": 99})
+    assert line.found(line.bisect(engine)) == "c7"
+    assert engine.measured.count(line.shas["c8"]) == DEFAULTS.bisect.max_repeats + 1
+    assert f"git bisect skip {line.shas['c8']}" in line.log
+
+
+def test_equal_kernels_are_measured_once_and_cannot_be_apart(line: Lab) -> None:
+    content = {"c6": "x", "c7": "x", "c8": "x"}
+    engine = line.engine("c6", content=content)
+    assert line.found(line.bisect(engine)) == "c6"
+    view = line.view()
+    assert view.belief is not None
+    assert view.belief.contradictions == 0
+
+
+def test_an_equal_of_the_old_end_is_old(line: Lab) -> None:
+    engine = line.engine("c9", content={f"c{n}": "old" for n in range(9)})
+    assert line.found(line.bisect(engine)) == "c9"
+    measured = [line.names.get(sha, "") for sha in engine.measured]
+    assert set(measured) & {f"c{n}" for n in range(1, 8)} == set()
+
+
+def test_a_parent_with_the_same_sources_is_looked_at_before_anything_is_named(line: Lab) -> None:
+    line.twins = {"c7": "c2"}  # were c2 a parent of c7
+    engine = line.engine("c7")
+    assert line.found(line.bisect(engine)) == "c7"  # it was not the same after all
+    assert tried(line)[-1] == "c2"
+
+
+def conflicting(*names: str) -> list[Node]:
+    """A line whose every commit changes one line of one file, so that none of ``names`` reverts or picks."""
+    nodes = []
+    for node in histories.linear(12):
+        text = f"{node.name}\n"
+        files = {"drivers/md/dm.c": text} if node.name in names else {}
+        nodes.append(replace(node, files=files) if files else node)
+    return nodes
+
+
+def test_what_does_not_revert_is_picked(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, conflicting("c6", "c8"), "c0", "c11")
+    assert lab.found(lab.bisect(lab.engine("c6"))) == "c6"
+    assert kinds(lab) == [(Kind.PICKED, "c6")]
+    with lab._store() as store:
+        ((kind, sha, end),) = [(one.kind, one.sha, one.end_sha) for one in store.not_changed()]
+    assert (kind, lab.names[sha], lab.names[end]) == (Kind.REVERTED, "c6", "c11")
+
+
+def test_what_does_neither_is_likely_and_not_sure(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, conflicting(*(f"c{n}" for n in range(12))), "c0", "c11")
+    outcome = lab.bisect(lab.engine("c6"))
+    assert outcome.state is State.NARROWED
+    assert lab.names[outcome.candidates[0].sha] == "c6"
+    assert not [name for _, name in kinds(lab) if name == "c6"]
+    with lab._store() as store:
+        assert {one.kind for one in store.not_changed() if one.sha == lab.shas["c6"]} == {Kind.REVERTED, Kind.PICKED}
+
+
+def test_what_does_neither_is_sure_when_the_next_one_is_not_it(tmp_path: Path) -> None:
+    """Its parent is no suspect; its child, which it might have misled for, is ruled out by taking that out."""
+    lab = lab_of(tmp_path, conflicting("c3", "c6", "c8"), "c0", "c11")
+    assert lab.found(lab.bisect(lab.engine("c6"))) == "c6"
+    assert kinds(lab) == [(Kind.REVERTED, "c7")]
+
+
+def test_two_changes_are_not_named_one(line: Lab) -> None:
+    new = {line.shas[f"c{n}"] for n in (2, 3, 4, 5, 10, 12, 14, 16)}
+    engine = fakes.FakeEngine(fakes.among(new), culprit="none")
+    outcome = line.bisect(engine)
+    assert outcome.state is State.NARROWED
+    view = line.view()
+    assert view.belief is not None
+    if not view.belief.one_change:
+        assert outcome.message.startswith("not one change")
+    assert view.first_fixed is None
+
+
+def test_what_lies_between_the_levels_does_not_have_the_change_yet(line: Lab) -> None:
+    """As in the recorded bisect of 2017, where the fix's parent, alone of all, read 6,120 IOPS."""
+    iops = {f"c{number}": 2_000.0 for number in (5, 6, 7, 8)}
+    line_up = {f"c{number}": 300.0 for number in range(5)}
+    engine = line.engine("c9", iops=iops | line_up)
+    engine.slow_iops, engine.fast_iops = 2_000.0, 7_000.0
+    assert line.found(line.bisect(engine)) == "c9"
+
+
+def test_paths_limit_what_is_tried(tmp_path: Path) -> None:
+    nodes = [
+        replace(node, files={f"drivers/md/{node.name}.c": node.name}) if node.name in ("c3", "c6", "c9") else node
+        for node in histories.linear(12)
+    ]
+    lab = lab_of(tmp_path, nodes, "c0", "c11", paths=("drivers/md",))
+    assert lab.found(lab.bisect(lab.engine("c6"))) == "c6"
+    assert set(tried(lab)[2:]) <= {"c3", "c6", "c9"}
+
+
+def test_a_change_outside_the_paths_is_said_to_be_there(tmp_path: Path) -> None:
+    nodes = [
+        replace(node, files={f"drivers/md/{node.name}.c": node.name}) if node.name in ("c3", "c6") else node
+        for node in histories.linear(12)
+    ]
+    lab = lab_of(tmp_path, nodes, "c0", "c11", paths=("drivers/md",))
+    outcome = lab.bisect(lab.engine("c8"))
+    assert outcome.state is State.NARROWED
+    assert outcome.message == "no commit that touches drivers/md made the change"
+    assert {lab.names[commit.sha] for commit in outcome.candidates} == {f"c{n}" for n in range(7, 12)}
+
+
+def test_regression_uses_the_same_code(tmp_path: Path) -> None:
+    wishes = replace(DEFAULTS.bisect, direction=Direction.REGRESSION, terms=Terms("fast", "slow"))
+    lab = lab_of(tmp_path, histories.linear(9), "c0", "c8", settings=replace(DEFAULTS, bisect=wishes))
+    engine = lab.engine("c5")
+    engine.slow_iops, engine.fast_iops = engine.fast_iops, engine.slow_iops
+    outcome = lab.bisect(engine)
+    assert lab.found(outcome) == "c5"
+    assert "is the first slow commit" in outcome.message
+
+
+def test_what_cannot_matter_is_hardly_looked_at(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, histories.linear(40), "c0", "c39")
+    lab.known = Mattering(39, frozenset(lab.shas[name] for name in ("c5", "c12", "c20", "c33")))
+    engine = lab.engine("c12")
+    assert lab.found(lab.bisect(engine)) == "c12"
+    assert len(lab.trials()) <= 8
+
+
+def test_a_wrong_suspicion_costs_little_and_is_told(tmp_path: Path) -> None:
+    nodes = [
+        replace(node, files={f"drivers/md/{node.name}.c": node.name}) if node.name in ("c3", "c11") else node
+        for node in histories.linear(17)
+    ]
+    lab = lab_of(tmp_path, nodes, "c0", "c16")
+    assert lab.found(lab.bisect(lab.engine("c7"))) == "c7"
+    view = lab.view()
+    assert view.belief is not None
+    without = view.belief.without_suspects
+    assert without is not None
+    assert lab.names[without.commit.sha] == "c7"
+
+
+def test_a_belief_that_turns_is_told_to_git_anew(line: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = []
+    start = Bisect.start
+
+    def counting(self: Bisect, *args: Any) -> object:
+        starts.append(args)
+        return start(self, *args)
+
+    monkeypatch.setattr(Bisect, "start", counting)
+    engine = line.engine("c3", wrong={"c8": 1})
+    assert line.found(line.bisect(engine)) == "c3"
+    assert len(starts) > 1
+    assert not re.search(rf"^git bisect broken {line.shas['c8']}", line.log, re.MULTILINE)
+
+
+def test_runs_may_end_early_but_for_those_that_the_answer_rests_on(line: Lab) -> None:
+    engine = line.engine("c7")
+    engine.stops_early = True
+    assert line.found(line.bisect(engine)) == "c7"
+    whole = {line.names.get(sha, "changed") for sha, rule in engine.rules if rule is None}
+    early = {line.names.get(sha, "changed") for sha, rule in engine.rules if rule is not None}
+    assert {"c0", "c16", "c6", "c7", "changed"} <= whole
+    assert "c8" in early
+    assert "changed" not in early
+
+
+def test_a_run_that_was_stopped_on_the_wrong_side_is_outvoted(line: Lab) -> None:
+    engine = line.engine("c7")
+    engine.stops_early, engine.misleading = True, frozenset({line.shas["c8"]})
+    assert line.found(line.bisect(engine)) == "c7"
+
+
+def ill_fated(path: Path) -> tuple[Lab, fakes.FakeEngine]:
+    """A panic, a busy host and a run that misleads on the way."""
+    lab = lab_of(path, histories.linear(9), "c0", "c8")
+    return lab, lab.engine("c5", faults={"c4": fakes.PANIC}, busy={"c6": 1}, wrong={"c5": 1})
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, fakes.FakeEngine, Outcome]:
+    lab, engine = ill_fated(tmp_path_factory.mktemp("unbroken"))
+    return lab, engine, lab.bisect(engine)
+
+
+@pytest.mark.parametrize("kill_at", [4, 7, 11])
+def test_killed_anywhere_and_resumed_nothing_is_measured_twice(
+    tmp_path: Path, unbroken: tuple[Lab, fakes.FakeEngine, Outcome], kill_at: int
+) -> None:
+    whole, undisturbed, expected = unbroken
+    assert len(whole.trials()) > kill_at
+    lab, engine = ill_fated(tmp_path)
+    engine.kill_at = kill_at
+    with pytest.raises(fakes.Killed):
+        lab.bisect(engine)
+    engine.kill_at = None
+    assert lab.bisect(engine) == expected
+    assert engine.measured == undisturbed.measured
+    assert [trial.changed_by for trial in lab.trials()] == [trial.changed_by for trial in whole.trials()]
+    assert lab.log == whole.log

@@ -1,0 +1,111 @@
+"""A host that was busy for a while costs time, never an answer."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bisector.bisect import session
+from bisector.cli import main
+from bisector.config import Settings
+from bisector.core.errors import EndsDoNotReproduce, InfraError
+from bisector.core.events import Listener
+from bisector.core.model import State, Strategy
+from bisector.git.repository import Repository
+from bisector.status import from_record
+from bisector.store.store import Store
+from tests import fakes
+from tests.bisect.test_bisection import BY_GIT, DEFAULTS, Lab
+from tests.git import histories
+from tests.recorded_run import FAST, SLOW, RecordedRun
+
+BY = {Strategy.GIT: BY_GIT, Strategy.BAYES: DEFAULTS}
+REPEATS = DEFAULTS.bisect.max_repeats
+
+
+@pytest.fixture(params=list(BY))
+def line(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
+    return Lab(tmp_path, histories.linear(17), "c0", "c16", BY[request.param])
+
+
+@pytest.mark.parametrize("end", ["c0", "c16"])
+def test_an_end_that_was_kept_from_being_measured_is_measured_anew(line: Lab, end: str) -> None:
+    busy = line.engine("c7", busy={end: 99})
+    with pytest.raises(InfraError, match=f"end {line.shas[end][:12]} could not be measured: no sound measurement in 4"):
+        line.bisect(busy)
+    assert busy.measured.count(line.shas[end]) == 1 + REPEATS
+    assert line.found(line.bisect(line.engine("c7"))) == "c7"
+
+
+def test_an_end_with_a_fault_of_its_own_is_still_no_end(line: Lab) -> None:
+    for _ in range(2):
+        with pytest.raises(EndsDoNotReproduce, match="cannot be judged: panic"):
+            line.bisect(line.engine("c7", faults={"c16": fakes.PANIC}))
+
+
+def kept_from(lab: Lab, name: str) -> fakes.FakeEngine:
+    """A bench too busy for one commit, on which no end without a commit works, by which it could be known, too."""
+    engine = lab.engine("c7", busy={name: 99})
+    engine.changed_fault = fakes.PANIC
+    return engine
+
+
+def test_what_was_given_up_is_tried_again_by_the_next_process(line: Lab) -> None:
+    """The culprit itself was never measured soundly; in a quiet night it is."""
+    outcome = line.bisect(kept_from(line, "c7"))
+    assert outcome.state is State.NARROWED
+    assert [commit.sha for commit in outcome.skipped] == [line.shas["c7"]]
+    resumed = line.engine("c7")
+    outcome = line.bisect(resumed)
+    assert outcome.candidates[0].sha == line.shas["c7"]
+    assert outcome.skipped == ()
+    assert resumed.measured[0] == line.shas["c7"]
+    if line.settings is BY_GIT:
+        assert outcome.state is State.FOUND
+
+
+def test_and_given_up_again_if_it_has_to_be(line: Lab) -> None:
+    line.bisect(kept_from(line, "c7"))
+    busy = kept_from(line, "c7")
+    assert line.bisect(busy).state is State.NARROWED
+    assert busy.measured.count(line.shas["c7"]) == 1 + REPEATS
+
+
+def test_only_what_was_tried_before_waits_for_a_quiet_host(line: Lab) -> None:
+    engine = line.engine("c7", busy={"c8": 1})
+    line.bisect(engine)
+    seen: set[str] = set()
+    for sha, again in engine.waited:
+        assert again is (sha in seen)
+        seen.add(sha)
+
+
+def test_resume_goes_on_with_a_run_that_was_narrowed_by_a_busy_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = RecordedRun(tmp_path, histories.linear(3), {"bisect.strategy": "git"})
+    recorded.add("c0", SLOW)
+    recorded.add("c2", FAST)
+    engine = fakes.FakeEngine(fakes.among([recorded.shas["c1"], recorded.shas["c2"]]), culprit="c1",
+                              busy={recorded.shas["c1"]: 1 + REPEATS})  # fmt: skip
+
+    @contextmanager
+    def equip(
+        _settings: Settings, _run_dir: Path, repository: Repository, _tell: Listener
+    ) -> Iterator[session.Equipment]:
+        yield session.Equipment(engine, fakes.FakeKin(repository))
+
+    def state() -> State:
+        with Store.open(recorded.run.database, readonly=True) as store:
+            return from_record.view(recorded.run, store).state
+
+    monkeypatch.setattr(session.go_on, "__defaults__", (equip, *(session.go_on.__defaults__ or ())[1:]))
+    resume = ["resume", "--quiet", "--run-dir", str(recorded.run.path)]
+    assert main(resume) == 3
+    assert state() is State.NARROWED
+    assert main(resume) == 0
+    assert state() is State.FOUND
+    measured = len(engine.measured)
+    assert main(resume) == 0
+    assert len(engine.measured) == measured

@@ -1,0 +1,191 @@
+"""Faults are believed while a sound end works: a host that breaks costs no commit, a commit that breaks no run."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector.core.errors import AttemptFailed, InfraError, TrialRefused
+from bisector.core.events import Note, Planned
+from bisector.core.model import Control, Fault, FaultKind, Stage, State, Strategy, Trial, Verdict
+from tests import fakes
+from tests.bisect.test_bisection import BY_GIT, DEFAULTS, Lab
+from tests.git import histories
+
+BY = {Strategy.GIT: BY_GIT, Strategy.BAYES: DEFAULTS}
+INNER = [f"c{number}" for number in range(1, 16)]
+NO_ROOT = Fault(Stage.BOOT, FaultKind.PANIC, "VFS: Unable to mount root fs")
+NO_HEADER = Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "fatal error: gelf.h: No such file or directory")
+NO_SPACE = Fault(Stage.WORKLOAD, FaultKind.IO_ERROR, "fio: job partial: EIO")
+NOT_READ = AttemptFailed("the network went away", "", Stage.BOOT, "box")
+
+
+@pytest.fixture(params=list(BY))
+def line(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
+    return Lab(tmp_path, histories.linear(17), "c0", "c16", BY[request.param])
+
+
+@pytest.fixture
+def by_git(tmp_path: Path) -> Lab:
+    return Lab(tmp_path, histories.linear(17), "c0", "c16", BY_GIT)
+
+
+def controls(lab: Lab) -> tuple[Control, ...]:
+    with lab._store() as store:
+        return store.controls()
+
+
+def faulty(lab: Lab) -> list[Trial]:
+    return [trial for trial in lab.trials() if trial.fault is not None]
+
+
+def notes(lab: Lab) -> list[str]:
+    return [event.text for event in lab.events if isinstance(event, Note)]
+
+
+@pytest.mark.parametrize("fault", [NO_ROOT, NO_HEADER, NO_SPACE], ids=["image", "header", "disk"])
+def test_a_host_that_breaks_in_the_middle_costs_no_commit(line: Lab, fault: Fault) -> None:
+    broken = line.engine("c3", faults=dict.fromkeys(INNER, fault), broken={fault.stage: fault})
+    with pytest.raises(InfraError, match=r"the fixed end .* which was measured before, fails now: ") as caught:
+        line.bisect(broken)
+    assert f"controls/{fault.stage}-{line.shas['c16'][:12]}" in caught.value.hint
+    assert caught.value.skippable == ""
+    assert len({trial.commit.sha for trial in faulty(line)}) == 3
+    assert all(trial.doubted for trial in faulty(line))
+    (control,) = controls(line)
+    assert (control.sha, control.stage, control.failed) == (line.shas["c16"], fault.stage, fault.sentence)
+    view = line.view()
+    assert {trial.verdict for trial in view.trials if trial.trial.fault} == {Verdict.WEAK}
+    # Put right, the run goes on, and what was doubted is measured where it is wanted.
+    mended = line.engine("c3")
+    assert line.found(line.bisect(mended)) == "c3"
+    assert not {trial.commit.sha for trial in faulty(line)}.isdisjoint(mended.measured)
+    assert {line.names[sha] for sha in mended.anew} <= (set(INNER) if fault is NO_HEADER else set())
+    assert bool(mended.anew) is (fault is NO_HEADER)
+
+
+def test_faults_of_the_commits_themselves_stand_when_the_end_still_works(line: Lab) -> None:
+    engine = line.engine("c8", faults=dict.fromkeys(INNER[3:12], NO_ROOT))
+    outcome = line.bisect(engine)
+    assert outcome.state is State.NARROWED
+    assert engine.controls
+    assert set(engine.controls) == {(line.shas["c16"], Stage.BOOT)}
+    asked = [n for control in controls(line) for n in control.trials]
+    assert len(asked) == len(set(asked))
+    assert all(control.answered for control in controls(line))
+    assert not any(trial.doubted for trial in line.trials())
+    assert any(text.endswith("those are of the commits themselves") for text in notes(line))
+
+
+def test_an_answer_that_rests_on_a_skip_waits_for_the_end(by_git: Lab) -> None:
+    # c7 and c8 are the last ones that git proposes, and nothing comes further than them afterwards.
+    faults = {"c7": fakes.PANIC, "c8": fakes.PANIC}
+    engine = by_git.engine("c8", faults=faults, broken={"boot": NO_ROOT})
+    with pytest.raises(InfraError, match="fails now: panic: VFS"):
+        by_git.bisect(engine)
+    mended = by_git.engine("c8", faults=faults)
+    outcome = by_git.bisect(mended)
+    assert outcome.state is State.NARROWED
+    assert [control.answered for control in controls(by_git)] == [False, True]
+
+
+def test_an_answer_that_rests_on_no_skip_asks_nothing(by_git: Lab) -> None:
+    engine = by_git.engine("c3")
+    by_git.found(by_git.bisect(engine))
+    assert engine.controls == []
+
+
+@pytest.mark.parametrize("kill_at", [1, 2])
+def test_killed_at_a_control_it_is_asked_then_and_nothing_is_measured_twice(by_git: Lab, kill_at: int) -> None:
+    faults = dict.fromkeys(INNER[2:14], NO_ROOT)
+    engine = by_git.engine("c8", faults=faults)
+    engine.kill_at_control = kill_at
+    with pytest.raises(fakes.Killed):
+        by_git.bisect(engine)
+    before = tuple(replace(trial, control=None) for trial in by_git.trials())
+    engine.kill_at_control = None
+    outcome = by_git.bisect(engine)
+    assert tuple(replace(trial, control=None) for trial in by_git.trials()[: len(before)]) == before
+    whole = by_git.engine("c8", faults=faults)
+    (by_git.path / "whole").mkdir()
+    unbroken = Lab(by_git.path / "whole", by_git.nodes, "c0", "c16", BY_GIT)
+    assert unbroken.bisect(whole) == outcome
+    assert whole.measured == engine.measured
+    assert len(engine.controls) == len(whole.controls) + 1
+    assert [one.trials for one in controls(by_git)] == [one.trials for one in controls(unbroken)]
+
+
+# What presents as ours
+
+
+def test_a_commit_that_breaks_the_network_is_skipped(line: Lab) -> None:
+    engine = line.engine("c3", infra={f"c{n}": 99 for n in range(6, 11)})
+    assert line.found(line.bisect(engine)) == "c3"
+    blamed = faulty(line)
+    assert blamed
+    for trial in blamed:
+        assert trial.fault is not None
+        assert trial.fault.sentence == "never reached SSH: the network went away"
+        assert trial.vouched_for
+        assert trial.control is not None
+        assert trial.control.stage is Stage.BOOT
+        assert engine.attempts[trial.commit.sha] == 3  # twice, and once more after the end answered
+    assert len({trial.commit.sha for trial in blamed}) == len(blamed)  # believed at once
+    with line._store() as store:
+        assert len(store.infra_faults()) == 3 * len(blamed)
+    plans = [event for event in line.events if isinstance(event, Planned)]
+    again = next(index for index, plan in enumerate(plans) if "does it still work" in plan.purpose)
+    commit, end, once_more = plans[again - 1 : again + 2]
+    assert (end.commit.sha, end.n) == (line.shas["c16"], commit.n)
+    assert once_more.commit == commit.commit
+    assert once_more.purpose == f"once more, the fixed end {line.shas['c16'][:12]} still works"
+
+
+def test_trouble_that_passes_while_the_end_is_tried_is_no_commits(by_git: Lab) -> None:
+    engine = by_git.engine("c3", infra={"c8": 2})
+    assert by_git.found(by_git.bisect(engine)) == "c3"
+    assert faulty(by_git) == []
+    assert [control.trials for control in controls(by_git)] == [()]
+
+
+@pytest.mark.parametrize("end_now", [NOT_READ, NO_ROOT], ids=["alike", "otherwise"])
+def test_where_the_end_fails_too_it_is_ours(by_git: Lab, end_now: Fault | Exception) -> None:
+    broken: Mapping[str, object] = {"boot": end_now}
+    with pytest.raises(AttemptFailed, match=r"the fixed end .* which was measured before, fails ") as caught:
+        by_git.bisect(by_git.engine("c3", infra=dict.fromkeys(INNER, 99), broken=broken))
+    assert caught.value.message.endswith(
+        "alike" if end_now is NOT_READ else "now, too: panic: VFS: Unable to mount root fs"
+    )
+    assert by_git.names[caught.value.skippable] in INNER
+    assert caught.value.hint
+    assert faulty(by_git) == []
+    assert by_git.found(by_git.bisect(by_git.engine("c3"))) == "c3"
+
+
+def test_a_commit_that_makes_the_input_look_wrong_is_skipped(line: Lab) -> None:
+    engine = line.engine("c3", refused={f"c{n}": 99 for n in range(6, 11)})
+    assert line.found(line.bisect(engine)) == "c3"
+    (fault, *_) = (trial.fault for trial in faulty(line))
+    assert fault is not None
+    assert fault.sentence == "command failed: the guest's root disk is full"
+    assert set(engine.controls) == {(line.shas["c16"], Stage.WORKLOAD)}
+
+
+def test_input_that_is_wrong_for_the_end_too_stops_with_its_message(by_git: Lab) -> None:
+    refused = TrialRefused("the guest's root disk is full", "the image needs some free space")
+    broken: Mapping[str, object] = {"workload": refused}
+    with pytest.raises(TrialRefused, match=r"^the guest's root disk is full$") as caught:
+        by_git.bisect(by_git.engine("c3", refused=dict.fromkeys(INNER, 99), broken=broken))
+    assert caught.value.hint == "the image needs some free space"
+    assert by_git.names[caught.value.skippable] in INNER
+
+
+@pytest.mark.parametrize("end", ["c0", "c16"])
+@pytest.mark.parametrize(("table", "kind"), [("infra", AttemptFailed), ("refused", TrialRefused)])
+def test_of_an_end_nothing_is_blamed_on_the_kernel(by_git: Lab, end: str, table: str, kind: type[Exception]) -> None:
+    engine = by_git.engine("c3", **{table: {end: 99}})
+    with pytest.raises(kind):
+        by_git.bisect(engine)
+    assert engine.controls == []
+    assert controls(by_git) == ()

@@ -1,0 +1,192 @@
+"""Equal kernels found without a build: a stand-in tree, with real git, make and compiler."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from bisector.bisect.equal_kernels import Kinship
+from bisector.config import KernelSettings, options
+from bisector.core.events import Event
+from bisector.core.model import Commit, Kernel, Mattering, Relevance, Stage
+from bisector.git.diff import Trees
+from bisector.git.ranges import Range
+from bisector.git.repository import Repository
+from bisector.git.worktrees import SourceTree
+from bisector.host import process
+from bisector.kernel.build import KernelBuilder
+from bisector.kernel.cache import KernelCache
+from bisector.kernel.make import BuildPlaces
+from bisector.trial.runner import Bench, TrialRequest, run_trial
+from bisector.vm.machine import VirtualMachines
+from tests.git.histories import Node, build
+from tests.kernel.fake_tree import FRAGMENT, TREE
+
+WISHES = options.load(directory=Path("/")).settings
+SETTINGS = KernelSettings(base_config=None, fragments=("md",), compilers=("gcc",), jobs=2, build_deadline_s=60.0)
+DCACHE = (TREE / "fs/dcache.c").read_text()
+
+# On top of one another; which of them make another kernel than the commit before.
+STEPS: tuple[tuple[str, Mapping[str, str], bool], ...] = (
+    ("docs", {"Documentation/index.rst": "Nothing to see here.\n", "MAINTAINERS": "nobody\n"}, False),
+    ("unread", {"drivers/md/dm-raid.c": "int raid;\n", "sound/core/pcm.c": "int pcm;\n"}, False),
+    ("arm", {"arch/arm/kernel/head.S": "nop\n", "arch/arm/Makefile": "obj-y += head.o\n"}, False),
+    ("read", {"fs/dcache.c": DCACHE + "int extra;\n"}, True),
+    ("comment", {"fs/dcache.c": DCACHE + "int extra; /* more */\n"}, True),  # it has to be built to know
+    ("makefile", {"sound/Makefile": "obj-y += core/\n"}, True),
+    ("hidden", {"include/generated/compile.h": "#error\n"}, True),
+)
+
+
+@dataclass
+class World:
+    repository: Repository
+    commits: Mapping[str, Commit]
+    path: Path
+    builds: int = field(default=0)
+
+    @property
+    def kin(self) -> Kinship:
+        (self.path / "kconfigs").mkdir(exist_ok=True)
+        (self.path / "kconfigs/md.config").write_text(FRAGMENT)
+        cache = KernelCache(self.path / "cache", 100_000_000)
+        return Kinship(Trees(self.repository), KernelBuilder(SETTINGS, cache, self.path / "kconfigs"))
+
+    def build(self, name: str) -> Kernel:
+        """Build a commit without asking for its equals."""
+        self.builds += 1
+        source = SourceTree(self.repository, self.path / "run").checkout(self.commits[name])
+        places = BuildPlaces(source, self.path / "run/build", self.path / f"logs{self.builds}", self.path / "run")
+        return self.kin.builder.build(self.commits[name].tree, places)
+
+    def alike(self, name: str) -> Kernel | None:
+        return self.kin.builder.find_alike(self.commits[name].tree, self.kin.trees)
+
+
+@pytest.fixture
+def world(tmp_path: Path, known_gcc: None) -> Iterator[World]:
+    files = {str(path.relative_to(TREE)): path.read_text() for path in sorted(TREE.rglob("*")) if path.is_file()}
+    files |= {"drivers/md/dm-raid.c": "int raid = 1;\n", "sound/core/pcm.c": "int pcm = 1;\n"}
+    nodes = [Node("base", files=files)]
+    for name, changed, _ in STEPS:
+        nodes.append(Node(name, (nodes[-1].name,), files=changed))
+    names = build(tmp_path / "linux", nodes)
+    (tmp_path / "run").mkdir()
+    with Repository.open(tmp_path / "linux") as repository:
+        yield World(repository, dict(zip(names, repository.commits(names.values()), strict=True)), tmp_path)
+
+
+def test_a_commit_whose_files_take_no_part_has_a_kernel_already(world: World) -> None:
+    base = world.build("base")
+    before = "base"
+    for name, _, counts in STEPS:
+        found = world.alike(name)
+        if name == "hidden":  # kbuild does not see it either: what it has compiled stays as it is
+            assert found is None
+            break
+        if counts:
+            assert found is None, name
+            found = world.build(name)
+            assert world.kin.twin(world.commits[name], found) is None
+        else:
+            assert found is not None, name
+            assert world.kin.twin(world.commits[name], found) == world.commits[before]
+            assert world.builds == 1, "no build was needed"
+        assert found is not None
+        before = name
+    assert (base.tree, base.cached) == (world.commits["base"].tree, False)
+
+
+def test_the_claim_is_true_of_what_is_built_all_the_same(world: World) -> None:
+    contents = {"base": world.build("base").content_sha256}
+    for name, _, counts in STEPS[:4]:
+        contents[name] = world.build(name).content_sha256
+        if not counts:
+            assert contents[name] == contents["base"], name
+    assert contents["read"] != contents["base"]
+
+
+def test_the_kernel_found_says_whose_it_is(world: World) -> None:
+    base = world.build("base")
+    found = world.alike("arm")
+    assert found is not None
+    assert (found.key, found.tree) == (base.key, world.commits["base"].tree)
+    assert found.content_sha256 == base.content_sha256
+
+
+def test_going_back_is_as_good_as_going_on(world: World) -> None:
+    world.build("arm")
+    assert world.alike("base") is not None
+    assert world.alike("read") is None
+
+
+def test_another_configuration_has_other_kernels(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.build("base")
+    monkeypatch.setattr("tests.bisect.test_equal_kernels.FRAGMENT", FRAGMENT + "CONFIG_SMP=y\n")
+    assert world.alike("docs") is None
+
+
+def test_a_kernel_that_does_not_say_what_it_was_made_of_proves_nothing(world: World) -> None:
+    kernel = world.build("base")
+    (kernel.image.parent / "sources.gz").unlink()
+    assert world.alike("docs") is None
+    assert world.kin.twin(world.commits["docs"], kernel) is None
+
+
+def test_a_kernel_of_another_repository_proves_nothing(world: World) -> None:
+    kernel = world.build("base")
+    elsewhere = kernel.image.parent.with_name(re.sub("-.*", "-" + "1" * 40, kernel.key))
+    kernel.image.parent.rename(elsewhere)
+    assert world.alike("docs") is None
+
+
+def test_a_trial_of_such_a_commit_neither_builds_nor_measures(world: World) -> None:
+    base = world.build("base")
+    events: list[Event] = []
+    nobody = cast(VirtualMachines, None)
+    source = SourceTree(world.repository, world.path / "run")
+    bench = Bench(WISHES, world.path / "run", source, world.kin.builder, nobody, events.append)
+    logs = world.path / "logs of the trial"
+    logs.mkdir()
+    measured = {base.content_sha256: world.commits["base"].sha}
+    trial = run_trial(bench, TrialRequest(2, world.commits["docs"], measured), logs)
+    assert (trial.stage, trial.fault, events) == (Stage.DONE, None, [])
+    timings = trial.timings
+    assert timings.build_s == timings.boot_s == timings.storage_s == timings.workload_s == 0.0
+    assert trial.same_kernel_as == world.commits["base"].sha
+    assert trial.sameness == f"same sources as {world.commits['base'].short}"
+    assert (logs / "kernel.config").read_text() == base.config.read_text()
+
+
+def test_how_many_commits_can_matter_is_counted(world: World) -> None:
+    old, new = world.build("base"), world.build("makefile")
+    wanted = Range(world.commits["base"], world.commits["makefile"])
+    mattering = Mattering(6, frozenset(world.commits[name].sha for name, _, other in STEPS[:6] if other))
+    assert world.kin.mattering(wanted, old, new) == mattering
+    assert mattering.relevance == Relevance(commits=6, can_matter=3)
+    for kernel in (old, new):
+        (kernel.image.parent / "sources.gz").unlink()
+    assert world.kin.mattering(wanted, old, new) is None
+
+
+def test_what_a_merge_brings_in_is_the_merges_where_only_first_parents_count(world: World) -> None:
+    """A merge with the kernel of its second parent, seen with and without ``--first-parent``."""
+    base, read = (world.commits[name] for name in ("base", "read"))
+    git: list[str | Path] = [
+        "git",
+        "-C",
+        world.repository.top,
+        "-c",
+        "user.name=Test",
+        "-c",
+        "user.email=test@example.org",
+    ]
+    argv = [*git, "commit-tree", "-m", "merge", "-p", base.sha, "-p", read.sha, read.tree]
+    (merge,) = world.repository.commits([process.run(argv, deadline_s=30).stdout.strip()])
+    kernel = world.build("read")
+    trees, builder = world.kin.trees, world.kin.builder
+    assert Kinship(trees, builder).twin(merge, kernel) == read
+    assert Kinship(trees, builder, first_parent=True).twin(merge, kernel) is None

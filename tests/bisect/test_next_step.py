@@ -1,0 +1,290 @@
+"""``bisector next-step``: real git, a bench that answers from a table, and the readings of 2017 in a small history."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from bisector.analysis.verdicts import Judging
+from bisector.bisect import session
+from bisector.bisect.next_step import next_step
+from bisector.bisect.steps import Outcome
+from bisector.cli import main
+from bisector.config import Settings, options
+from bisector.core.errors import InfraError, UserError
+from bisector.core.events import Listener
+from bisector.core.model import Artifact, Commit, Direction, Disk, Kind, State, Trial
+from bisector.git.repository import Repository
+from bisector.report.summary import footer_lines
+from bisector.report.text import as_text
+from bisector.status import from_record
+from bisector.status.view import BisectionView, to_json
+from bisector.store.artifacts import collect, trial_directory
+from bisector.store.rows import BisectionRow
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
+from tests import fakes
+from tests.examples import EARLY, baseline
+from tests.git.histories import Node, build, chain, linear
+
+DEFAULTS = options.load(directory=Path("/")).settings
+AT_20000 = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, threshold_iops=20_000.0))
+
+# The kernels of the recorded bisect as far as they tell anything; x1 to x3 were not measured then.
+HISTORY: tuple[Node, ...] = (
+    *linear(1),
+    Node("2ea659a9ef48", ("c0",)),
+    Node("243bfd2c052d", ("2ea659a9ef48",)),
+    Node("78c45607b909", ("2ea659a9ef48",)),
+    *chain("x", 3, "78c45607b909"),
+    Node("4d44ec5ab751", ("x3",)),
+    Node("6cf4cc8f8b3b", ("4d44ec5ab751",)),
+    Node("701e03e4e180", ("6cf4cc8f8b3b",)),
+    Node("a58a260fd96b", ("701e03e4e180", "243bfd2c052d")),
+    Node("5518b69b7668", ("a58a260fd96b",)),
+)
+# Least job means of the full-cache runs, in the order of measuring. Nobody knows the commit of the first kernel.
+READINGS = {
+    "c0": 730.0,
+    "5518b69b7668": 20_077.0,
+    "a58a260fd96b": 20_089.0,
+    "243bfd2c052d": 738.0,
+    "701e03e4e180": 21_616.0,
+    "78c45607b909": 694.0,
+    "6cf4cc8f8b3b": 20_877.0,
+    "4d44ec5ab751": 6_120.0,
+    "2ea659a9ef48": 689.0,
+}
+SECOND = {"x1": 700.0, "x2": 6_000.0, "x3": 6_100.0}
+
+
+@dataclass
+class Site:
+    """A repository, a run with readings, and the bench on which another one goes on."""
+
+    home: Path
+    shas: Mapping[str, str]
+    readings: Mapping[str, float]
+    settings: Settings = AT_20000
+    old: str = "c0"
+    new: str = "5518b69b7668"
+    measured: list[str] = field(default_factory=list)
+
+    def first_run(self, state: State = State.FOUND) -> RunDirectory:
+        run = RunDirectory(self.home / "first")
+        run.path.mkdir()
+        row = BisectionRow(
+            self.home / "linux", self.old, self.shas[self.old], self.new, self.shas[self.new], "broken", "fixed",
+            Direction.IMPROVEMENT, (), False, (), options.to_json(self.settings), "0", "2026-01-01T00:00:00Z",
+        )  # fmt: skip
+        with Store.create(run.database, row) as store:
+            for n, (name, iops) in enumerate(self.readings.items(), 1):
+                store.add_trial(self._trial(run, n, name, iops))
+            store.set_compilers((fakes.GCC,))
+            store.set_state(state, "found it")
+        return run
+
+    def _trial(self, run: RunDirectory, n: int, name: str, iops: float) -> Trial:
+        sha = self.shas[name]
+        made = fakes.trial(Commit(sha, sha, name, "2017-05-14T21:54:33-04:00"))
+        jobs = tuple(replace(job, iops_mean=max(iops, job.iops_mean)) for job in made.runs[-1].jobs[1:])
+        last = replace(made.runs[-1], jobs=(replace(made.runs[-1].jobs[0], iops_mean=iops), *jobs))
+        directory = trial_directory(run.path, n, made.commit)
+        (directory / "full").mkdir()
+        (directory / "full/fio.json").write_text(f"{iops}\n")
+        return replace(made, runs=(*made.runs[:-1], last), artifacts=collect(directory, run.path))
+
+    @contextmanager
+    def equip(
+        self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener
+    ) -> Iterator[session.Equipment]:
+        iops = {self.shas[name]: figure for name, figure in {**READINGS, **SECOND}.items()}
+        engine = fakes.FakeEngine(lambda sha: iops[sha] > 2_000, culprit="x2", slow_iops=700.0, fast_iops=6_000.0)
+        yield session.Equipment(engine, fakes.FakeKin(repository), fakes.AT_ONCE)
+        names = {sha: name for name, sha in self.shas.items()}
+        self.measured += [names[sha] for sha in engine.measured if sha in names]  # not the ends without a commit
+
+    def go_on(self, run: RunDirectory) -> tuple[Outcome, RunDirectory, BisectionView]:
+        with Store.open(run.database, readonly=True) as store:
+            asked = next_step(run, store)
+        with session.begun(asked, self.home / "second") as (new, new_store):
+            outcome = session.go_on(new, new_store, lambda event: None, self.equip)
+            return outcome, new, from_record.view(new, new_store)
+
+    def range(self, run: RunDirectory) -> tuple[str, str]:
+        names = {sha: name for name, sha in self.shas.items()}
+        with Store.open(run.database, readonly=True) as store:
+            asked = next_step(run, store)
+        return names[asked.old], names[asked.new]
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("bisector.doctor.checks.check", lambda *_: None)
+    return Site(tmp_path, build(tmp_path / "linux", HISTORY), READINGS)
+
+
+def test_the_second_step_of_2017_is_found_with_what_is_measured(site: Site) -> None:
+    outcome, new, view = site.go_on(site.first_run())
+    assert outcome.state is State.FOUND
+    assert [commit.subject for commit in outcome.candidates] == ["x2"]
+    assert set(site.measured) <= set(SECOND)
+    assert len(set(site.measured)) == len(site.measured)
+    assert view.threshold_iops == pytest.approx((738 * 6_120) ** 0.5)
+    with Store.open(new.database, readonly=True) as store:
+        assert store.compilers() == (fakes.GCC,)
+
+
+def test_the_ends_are_the_nearest_that_are_measured(site: Site) -> None:
+    assert site.range(site.first_run()) == ("78c45607b909", "4d44ec5ab751")
+
+
+def test_an_end_that_was_only_stopped_early_is_measured_whole(site: Site) -> None:
+    """Its verdict is that of a commit with the same kernel, whose only run was stopped: no threshold comes from it."""
+    aside = ("4d44ec5ab751", "6cf4cc8f8b3b")
+    site.readings = {name: iops for name, iops in READINGS.items() if name not in aside} | {"701e03e4e180": 6_120.0}
+    run = site.first_run()
+    end, alike = (Commit(site.shas[name], site.shas[name], name, "2017-05-14T21:54:33-04:00") for name in aside)
+    with Store.open(run.database) as store:
+        for trial in (
+            fakes.trial(alike, 5_000.0, stopped=replace(EARLY, bound_iops=4_000.0)),
+            fakes.trial(end, content=alike.sha, same_as=alike.sha),
+        ):
+            store.add_trial(replace(trial, artifacts=()))
+    assert main(["status", "--json", "--run-dir", str(run.path)]) == 0
+    assert site.range(run) == ("78c45607b909", "4d44ec5ab751")
+    outcome, _, _ = site.go_on(run)
+    assert [commit.subject for commit in outcome.candidates] == ["x2"]
+    assert site.measured[0] == "4d44ec5ab751"
+
+
+def test_an_old_commit_aside_is_no_end(site: Site) -> None:
+    site.readings = {name: iops for name, iops in READINGS.items() if name != "78c45607b909"}
+    assert site.range(site.first_run()) == ("2ea659a9ef48", "4d44ec5ab751")
+
+
+def test_a_new_commit_below_an_old_one_is_no_end(site: Site) -> None:
+    site.readings = {
+        "c0": 730.0,
+        "5518b69b7668": 20_077.0,
+        "78c45607b909": 6_120.0,
+        "4d44ec5ab751": 694.0,
+        "701e03e4e180": 6_120.0,
+    }
+    assert site.range(site.first_run()) == ("4d44ec5ab751", "701e03e4e180")
+
+
+def test_trials_come_with_their_files_and_say_where_from(site: Site) -> None:
+    run = site.first_run()
+    _, new, view = site.go_on(run)
+    taken = [trial for trial in view.trials if trial.taken_from is not None]
+    assert [trial.taken_from.n for trial in taken if trial.taken_from] == list(range(1, 10))
+    assert {trial.taken_from.run_dir for trial in taken if trial.taken_from} == {str(run.path)}
+    artifacts: list[Artifact] = [artifact for trial in taken for artifact in trial.trial.artifacts]
+    assert [float((new.path / one.path).read_text()) for one in artifacts] == list(READINGS.values())
+    document = json.loads(json.dumps(to_json(view)))
+    assert document["trials"][0]["taken_from"] == {"run_dir": str(run.path), "n": 1}
+    assert document["trials"][-1]["taken_from"] is None
+    assert "9 taken over from another run" in as_text(footer_lines(view, 200))
+
+
+def test_disks_alone_are_taken_over_and_are_no_trials(site: Site) -> None:
+    run = site.first_run()
+    with Store.open(run.database) as store:
+        store.add_trial(replace(baseline(Disk.HDD, 500.0), artifacts=()))
+    _, _, view = site.go_on(run)
+    assert [one.alone for one in view.baselines] == [Disk.HDD]
+    assert view.taken_over == len(READINGS)
+
+
+def test_an_end_without_a_commit_stays_with_its_run(site: Site) -> None:
+    run = site.first_run()
+    made = fakes.trial(Commit("e" * 40, "f" * 40, 'Revert "x2"', "2017-05-14T21:54:33-04:00"), 6_500.0)
+    with Store.open(run.database) as store:
+        store.add_trial(replace(made, kind=Kind.REVERTED, changed_by=site.shas["x2"]))
+    with Store.open(run.database, readonly=True) as store:
+        asked = next_step(run, store)
+    assert asked.inherited is not None
+    assert len(asked.inherited.trials) == len(READINGS)
+    assert site.range(run) == ("78c45607b909", "4d44ec5ab751")
+
+
+def test_the_end_of_a_run_says_that_there_is_another_step(site: Site) -> None:
+    run = site.first_run()
+    with Store.open(run.database, readonly=True) as store:
+        view = from_record.view(run, store)
+    document = json.loads(json.dumps(to_json(view)))
+    assert document["levels"] == [
+        {"from_iops": 689.0, "to_iops": 738.0, "trials": 4},
+        {"from_iops": 6_120.0, "to_iops": 6_120.0, "trials": 1},
+        {"from_iops": 20_077.0, "to_iops": 21_616.0, "trials": 4},
+    ]
+    assert document["other_steps_iops"] == [pytest.approx(2125.2, abs=0.1)]
+    assert document["next_step_command"] == f"bisector next-step --run-dir {run.path}"
+    assert document["message"].endswith("so there is another step, at 2,125 IOPS")
+    text = as_text(footer_lines(view, 200))
+    assert "689 to 738 IOPS (4 trials), 6,120 IOPS (1 trial), 20,077 to 21,616 IOPS (4 trials)" in text
+    assert text.rstrip().endswith(f"bisector next-step --run-dir {run.path}")
+
+
+def test_only_what_lies_between_the_ends_levels_is_on_neither(site: Site) -> None:
+    run = site.first_run()
+    with Store.open(run.database, readonly=True) as store:
+        judging = Judging(DEFAULTS, store.trials(), site.shas["c0"], site.shas["5518b69b7668"])
+    aside = [trial.commit.subject for _, trial in judging.trials if not judging.is_on_an_ends_level(trial)]
+    assert aside == ["4d44ec5ab751"]
+    alone = replace(judging, new=site.shas["243bfd2c052d"])  # both ends on one level: no reading is on neither
+    assert all(alone.is_on_an_ends_level(trial) for _, trial in alone.trials)
+
+
+def test_two_levels_have_no_next_step(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.readings = {name: iops for name, iops in READINGS.items() if iops != 6_120}
+    run = site.first_run()
+    with Store.open(run.database, readonly=True) as store:
+        view = from_record.view(run, store)
+    assert not view.next_step_command
+    assert view.message == "found it"
+    assert main(["next-step", "--run-dir", str(run.path)]) == 2
+    assert "have no other step: they lie at 689 to 738 IOPS, 20,077 to 21,616 IOPS" in capsys.readouterr().err
+
+
+def test_a_run_that_goes_on_is_left_alone(site: Site) -> None:
+    run = site.first_run()
+    with run.lock(), Store.open(run.database) as store:
+        store.set_state(State.RUNNING)
+        with pytest.raises(UserError, match="still running"):
+            next_step(run, store)
+
+
+def test_a_file_that_is_gone_is_said_and_nothing_is_begun(site: Site) -> None:
+    run = site.first_run()
+    next(run.path.glob("trials/0003-*/full/fio.json")).unlink()
+    with pytest.raises(InfraError, match="cannot take over"):
+        site.go_on(run)
+    assert not (site.home / "second").exists()
+
+
+def test_ends_that_were_calibrated_are_not_measured_again(site: Site) -> None:
+    """What ``plan --calibrate`` does, and ``resume`` after it."""
+    settings = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, calibrate=2))
+    asked = session.Asked(site.home / "linux", site.shas["x1"], site.shas["x3"], settings)
+    with session.begun(asked, site.home / "calibrated") as (run, store):
+        outcome = session.go_on(run, store, lambda event: None, site.equip, session.calibrated)
+        assert outcome.state is State.STOPPED
+        assert site.measured == ["x1", "x3", "x1", "x3"]
+        assert from_record.view(run, store).resume_command
+        site.measured.clear()
+        outcome = session.go_on(run, store, lambda event: None, site.equip)
+        assert [commit.subject for commit in outcome.candidates] == ["x2"]
+        assert "x1" not in site.measured[:1]
+        assert site.measured.count("x3") == 0
+
+
+def test_an_only_reading_above_leaves_the_end_of_the_run(site: Site) -> None:
+    """Nothing measured is nearer to the other step than the ends."""
+    site.readings = {"c0": 730.0, "5518b69b7668": 20_077.0, "243bfd2c052d": 6_120.0}
+    assert site.range(site.first_run()) == ("c0", "243bfd2c052d")

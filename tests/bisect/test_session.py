@@ -1,0 +1,178 @@
+"""A run from its start to its end: real git and store, and a bench that answers from a table."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from bisector.bisect import session
+from bisector.bisect.session import Asked
+from bisector.cli import main
+from bisector.config import Settings, options
+from bisector.core.errors import InfraError, Interrupted, UserError
+from bisector.core.events import Event, Listener, Note
+from bisector.core.model import Kind, State, Trial
+from bisector.git.repository import Repository
+from bisector.git.worktrees import SourceTree
+from bisector.mail.posting import DRAFT
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
+from bisector.trial.runner import TrialRequest
+from tests import fakes, recorded_run
+from tests.git import histories
+from tests.git.conftest import unconfigured as unconfigured  # noqa: PLC0414 - a fixture of this room, too
+
+DEFAULTS = options.load(directory=Path("/")).settings
+RUNS = "refs/by-bisector/runs"
+
+
+class CheckingOut(fakes.FakeEngine):
+    """A bench that has each commit checked out, as a real one, before it knows what it measures."""
+
+    tree: SourceTree
+
+    def measure(self, request: TrialRequest) -> Trial:
+        self.tree.checkout(request.commit)
+        return super().measure(request)
+
+
+@dataclass
+class Site:
+    """A person's clone, in which two branches end at the ends of a range; the culprit is c3."""
+
+    home: Path
+    settings: Settings = DEFAULTS
+    events: list[Event] = field(default_factory=list)
+    measured: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.repository = self.home / "linux"
+        self.shas = histories.build(self.repository, histories.linear(6))
+        self.names = {sha: name for name, sha in self.shas.items()}
+        self.git("branch", "old", self.shas["c0"])
+        self.git("checkout", "-q", "--orphan", "elsewhere")
+        self.git("commit", "-q", "--allow-empty", "-m", "nothing to do with it")
+        self.engine = CheckingOut(lambda sha: self.names.get(sha, "c0") not in {"c0", "c1", "c2"}, culprit="c3")
+
+    def git(self, *words: str) -> str:
+        return histories.git(self.repository, *words)
+
+    def begin(self) -> State:
+        asked = Asked(self.repository, "old", "main", self.settings)
+        with session.begun(asked, self.home / "run") as (run, store):
+            return self._go_on(run, store)
+
+    def resume(self) -> State:
+        run = RunDirectory(self.home / "run")
+        with run.lock(), Store.open(run.database) as store:
+            return self._go_on(run, store)
+
+    def _go_on(self, run: RunDirectory, store: Store) -> State:
+        return session.go_on(run, store, self.events.append, self._equip).state
+
+    @contextmanager
+    def _equip(
+        self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener
+    ) -> Iterator[session.Equipment]:
+        with SourceTree(repository, run_dir) as self.engine.tree:
+            yield session.Equipment(self.engine, fakes.FakeKin(repository), fakes.AT_ONCE)
+
+    def held(self) -> Sequence[str]:
+        """The commits that are held, by the names of the references that do it."""
+        lines = self.git("for-each-ref", "--format=%(refname) %(objectname)", RUNS).splitlines()
+        return sorted(f"{name.rpartition('/')[2]} {self.names[sha]}" for name, sha in map(str.split, lines))
+
+    def lose_the_branches(self) -> None:
+        """The person deletes both branches, and git collects everything that nothing holds."""
+        self.git("branch", "-q", "-D", "old", "main")
+        self.git("reflog", "expire", "--expire=now", "--expire-unreachable=now", "--all")
+        self.git("gc", "-q", "--prune=now")
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("bisector.doctor.checks.check", lambda *_: None)
+    return Site(tmp_path)
+
+
+def interrupted_at(monkeypatch: pytest.MonkeyPatch, site: Site, subject: str) -> None:
+    """The person presses Ctrl-C when this commit's sources are checked out."""
+
+    def measure(self: fakes.FakeEngine, request: TrialRequest) -> Trial:
+        if request.commit.subject == subject:
+            raise KeyboardInterrupt
+        return whole(self, request)
+
+    whole = fakes.FakeEngine.measure
+    with monkeypatch.context() as patch:
+        patch.setattr(fakes.FakeEngine, "measure", measure)
+        with pytest.raises(Interrupted):
+            site.begin()
+
+
+def test_an_end_of_a_run_holds_nothing(site: Site) -> None:
+    refs = site.git("for-each-ref")
+    assert site.begin() is State.FOUND
+    assert site.git("for-each-ref") == refs
+    assert not (site.repository / ".git" / RUNS).exists()
+
+
+@pytest.mark.parametrize("subject", ["c5", "c3", 'Revert "c3"'])
+def test_history_that_is_gone_while_a_run_is_stopped(site: Site, monkeypatch: pytest.MonkeyPatch, subject: str) -> None:
+    """Stopped at an end, at the culprit, and at the end without it, which is in no branch anyway."""
+    interrupted_at(monkeypatch, site, subject)
+    assert site.held() == ["new c5", "old c0"]
+    site.lose_the_branches()
+    assert site.resume() is State.FOUND
+    with Store.open(site.home / "run/record.sqlite", readonly=True) as store:
+        assert Kind.REVERTED in [trial.kind for _, trial in store.trials()]
+    assert site.held() == []
+
+
+def test_lock_of_a_killed_git_on_our_references_is_removed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted_at(monkeypatch, site, "c5")
+    (found,) = (site.repository / ".git" / RUNS).iterdir()
+    (found / "old.lock").touch()
+    assert site.resume() is State.FOUND
+
+
+def test_an_answer_is_not_lost_to_a_reference(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def locked(repository: Repository, run_dir: Path) -> None:
+        raise InfraError("somebody else's git is at packed-refs")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bisector.bisect.session.release", locked)
+        assert site.begin() is State.FOUND
+    told = [event.text for event in site.events if isinstance(event, Note)]
+    assert "the repository still has references of this run: somebody else's git is at packed-refs" in told
+    assert main(["resume", "--run-dir", str(site.home / "run")]) == 0
+    assert site.held() == []
+
+
+def test_reset_lets_go(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted_at(monkeypatch, site, "c5")
+    assert main(["reset", "--run-dir", str(site.home / "run")]) == 0
+    assert site.held() == []
+
+
+def test_attributes_of_the_clone_are_refused_before_anything_is_recorded(site: Site) -> None:
+    (site.repository / ".git/info").mkdir(exist_ok=True)
+    (site.repository / ".git/info/attributes").write_text("*.c ident\n")
+    with pytest.raises(UserError, match=r"info/attributes:1 sets ident"):
+        site.begin()
+    assert not (site.home / "run").exists()
+
+
+def test_killed_between_the_answer_and_its_letter(tmp_path: Path) -> None:
+    record = recorded_run.found(tmp_path)
+    (record.run.path / "build").mkdir()
+    assert main(["resume", "--run-dir", str(record.run.path)]) == 0
+    letter = (record.run.path / DRAFT).read_text()
+    assert f"{record.shas['c3'][:12]}" in letter
+    assert not (record.run.path / "build").exists()
+    (record.run.path / DRAFT).write_text("as the person edited it")
+    assert main(["resume", "--run-dir", str(record.run.path)]) == 0
+    assert (record.run.path / DRAFT).read_text() == "as the person edited it"

@@ -1,0 +1,154 @@
+"""The rule of the next run, from the record and the fast end's own logs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from bisector.analysis.early_stop import StopRule
+from bisector.analysis.verdicts import Judging
+from bisector.bisect import stop_rule
+from bisector.config import Settings, options
+from bisector.core.figures import StopReason
+from bisector.core.model import Artifact, Commit, Direction, Trial
+from tests import fakes
+from tests.examples import BUSY, EARLY
+
+DEFAULTS = options.load(directory=Path("/")).settings
+SLOW = Commit("5" * 40, "5" * 40, "slow", "2026-01-01T00:00:00+00:00")
+FAST = Commit("f" * 40, "f" * 40, "fast", "2026-01-02T00:00:00+00:00")
+OTHER = replace(FAST, sha="8" * 40)
+
+
+@dataclass
+class Record:
+    """Two ends with logs; the fast end's jobs become fast at these seconds."""
+
+    run_dir: Path
+    settings: Settings = DEFAULTS
+    log_of: str = "{run}/partial_iops.{job}.log"
+
+    def end(self, commit: Commit, least: float, jumps_s: Sequence[float], n: int = 1) -> Trial:
+        trial = fakes.trial(commit, least)
+        names = {job: self.log_of.format(run="full", job=job) for job in range(1, len(jumps_s) + 1)}
+        kept = [Artifact(name, f"{n}-{commit.short}/{name}", "", 0) for name in names.values()]
+        kept.append(Artifact("empty/partial_iops.1.log", f"{n}-{commit.short}/empty/partial_iops.1.log", "", 0))
+        for artifact, jump_s in zip(kept, (*jumps_s, 0), strict=True):
+            lines = [
+                f"{ms}, {2 * least if ms > jump_s * 1000 else 10:.0f}, 0, 4096, 0" for ms in range(501, 40_502, 500)
+            ]
+            (self.run_dir / artifact.path).parent.mkdir(parents=True, exist_ok=True)
+            (self.run_dir / artifact.path).write_text("\n".join(lines), encoding="utf-8")
+        return replace(trial, artifacts=tuple(kept))
+
+    def rule(self, *trials: Trial, old: Commit = SLOW, new: Commit = FAST) -> StopRule | None:
+        judging = Judging(self.settings, tuple(enumerate(trials, 1)), old.sha, new.sha)
+        return stop_rule.stop_rule(judging, self.run_dir)
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    return Record(tmp_path)
+
+
+@pytest.fixture
+def slow(record: Record) -> Trial:
+    return record.end(SLOW, fakes.SLOW_IOPS, (0, 0))
+
+
+@pytest.fixture
+def fast(record: Record) -> Trial:
+    return record.end(FAST, fakes.FAST_IOPS, (8, 12))
+
+
+def test_guard_is_from_the_slower_job_of_the_fast_end(record: Record, slow: Trial, fast: Trial) -> None:
+    rule = record.rule(slow, fast)
+    assert rule is not None
+    assert rule.threshold_iops == pytest.approx(2_000)
+    assert rule.runtime_s == 40.0
+    # 8,000 IOPS in the half second before second 12: two batches of six bring the mean of a window above the line
+    assert rule.guard_s == pytest.approx(2 * 12.5)
+
+
+def begun_later(trial: Trial, seconds: int) -> Trial:
+    """The same with so much more time between the beginnings of its runs."""
+    first, last = trial.runs
+    later = datetime.fromisoformat(last.started_at) + timedelta(seconds=seconds)
+    return replace(trial, runs=(first, replace(last, started_at=later.isoformat())))
+
+
+def test_a_cache_that_had_longer_is_no_sooner_fast(record: Record, slow: Trial) -> None:
+    """Fast from the first second on, since the second run began late; the next kernel's begins in time."""
+    at_once = record.end(FAST, fakes.FAST_IOPS, (0, 0))
+    early, late = record.rule(slow, at_once), record.rule(slow, begun_later(at_once, 14))
+    assert early is not None
+    assert early.guard_s == pytest.approx(20.0)  # half of the run: one curve may be a quick one
+    assert late is not None
+    assert late.guard_s == pytest.approx(2 * (3 + 14))
+    assert record.rule(begun_later(slow, 14), begun_later(at_once, 14)) == early
+
+
+def test_a_fast_end_that_was_quick_once_does_not_speak_for_other_commits(record: Record, slow: Trial) -> None:
+    quick, usual = record.end(FAST, fakes.FAST_IOPS, (0, 0)), record.end(OTHER, fakes.FAST_IOPS, (8, 12), n=2)
+    rule = record.rule(slow, quick, usual)
+    assert rule is not None
+    assert rule.guard_s == pytest.approx(2 * 12.5)
+    slower = record.end(replace(OTHER, sha="9" * 40), fakes.SLOW_IOPS, (8, 12), n=3)
+    assert record.rule(slow, quick, usual, slower) == rule
+
+
+def test_every_sound_run_of_the_fast_end_counts(record: Record, slow: Trial, fast: Trial) -> None:
+    later = record.end(FAST, fakes.FAST_IOPS, (8, 20), n=2)
+    both = record.rule(slow, fast, later)
+    assert both is not None
+    assert both.guard_s == pytest.approx(1.5 * 20.5)
+    weak = replace(later, runs=tuple(replace(run, contention=BUSY) for run in later.runs))
+    assert record.rule(slow, fast, weak) == record.rule(slow, fast)
+
+
+def test_a_run_that_was_stopped_as_fast_counts_too(record: Record, slow: Trial, fast: Trial) -> None:
+    other = fakes.trial(OTHER, stopped=replace(EARLY, at_s=21.0, bound_iops=3_000.0))
+    rule = record.rule(slow, fast, other)
+    assert rule is not None
+    assert rule.guard_s == pytest.approx(1.5 * 21.0)
+    unclear = fakes.trial(other.commit, stopped=replace(EARLY, at_s=21.0, bound_iops=1_999.0))
+    below = fakes.trial(other.commit, stopped=replace(EARLY, reason=StopReason.NOT_ABOVE, bound_iops=400.0))
+    assert record.rule(slow, fast, unclear, below) == record.rule(slow, fast)
+
+
+def test_of_a_regression_the_old_end_is_the_fast_one(record: Record, slow: Trial, fast: Trial) -> None:
+    record.settings = options.load({"bisect.direction": "regression"}, directory=Path("/")).settings
+    assert record.settings.bisect.direction is Direction.REGRESSION
+    rule = record.rule(fast, slow, old=FAST, new=SLOW)
+    assert rule is not None
+    assert rule.guard_s == pytest.approx(2 * 12.5)
+
+
+@pytest.mark.parametrize("lost", ["a job has no log", "no log", "it is gone", "it is damaged", "no IOPS log"])
+def test_without_the_curve_of_every_job_no_run_is_called_slow(record: Record, slow: Trial, lost: str) -> None:
+    if lost == "no IOPS log":
+        record.log_of = "{run}/partial_lat.{job}.log"
+    fast = record.end(FAST, fakes.FAST_IOPS, {"a job has no log": (8,), "no log": ()}.get(lost, (8, 12)))
+    if lost == "it is gone":
+        (record.run_dir / fast.artifacts[0].path).unlink()
+    if lost == "it is damaged":
+        (record.run_dir / fast.artifacts[1].path).write_text("1, fast\n", encoding="utf-8")
+    rule = record.rule(slow, fast)
+    assert rule is not None
+    assert rule.guard_s is None
+
+
+def test_no_rule_without_a_threshold_or_where_whole_runs_are_wished_for(
+    record: Record, slow: Trial, fast: Trial
+) -> None:
+    assert record.rule(slow) is None
+    record.settings = options.load({"workload.full_runs": "true"}, directory=Path("/")).settings
+    assert record.rule(slow, fast) is None
+
+
+def test_an_end_that_was_stopped_early_gives_no_threshold(record: Record, slow: Trial, fast: Trial) -> None:
+    stopped = replace(fast, runs=(fast.runs[0], replace(fast.runs[1], stopped_early=EARLY)))
+    assert record.rule(slow, stopped) is None
+    assert record.rule(slow, stopped, fast) == record.rule(slow, fast)

@@ -1,0 +1,107 @@
+"""Job files that fio takes and that would be read wrongly; how each is meant was seen with fio 3.33."""
+
+from pathlib import Path
+
+import pytest
+
+from bisector.config.job_file import jobs, objection
+
+GOOD = "[global]\nrw=randread\ndirectory=${DIRECTORY}\nsize=${FILE_SIZE}\nwrite_iops_log=x\n[one]\nnumjobs=2\n"
+
+
+def said(text: str) -> str:
+    found = objection(text)
+    assert found is not None
+    why, advice = found
+    assert advice
+    return why
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "; group_reporting",
+        "# group_reporting=1",
+        "group_reporting=0",
+        "group_reporting = 00 ; off",
+        "unified_rw_reporting=none",
+        "unified_rw_reporting=both",
+        "unified_rw_reporting=0",
+        "per_job_logs=1",
+        "per_job_logs",
+        "rw=rw:4",
+        "readwrite=randrw",
+        "directory=/elsewhere\nfilename=${DIRECTORY}/file",
+        "description=include nothing, group_reporting of no kind",
+    ],
+)
+def test_jobs_that_can_be_read(line: str) -> None:
+    assert objection(f"{GOOD}{line}\n") is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "group_reporting",
+        "group_reporting=1",
+        "  group_reporting\t",
+        "group_reporting = 1",
+        "group_reporting=2",
+        "group_reporting ; for one figure",
+        "group_reporting=1;x",
+        "group_reporting\r",
+    ],
+)
+def test_merged_jobs(line: str) -> None:
+    assert said(f"{GOOD}{line}\n").startswith("[one] group_reporting")
+    assert said(GOOD.replace("[one]", f"{line}\n[one]")).startswith("[one] group_reporting")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("unified_rw_reporting=1", "[one] unified_rw_reporting=1 makes"),
+        ("unified_rw_reporting=mixed", "[one] unified_rw_reporting=mixed makes"),
+        ("per_job_logs=0", "[one] per_job_logs=0 writes"),
+        ("directory=/mnt", "[one] has its files elsewhere"),
+        ("directory=", "[one] has its files elsewhere"),
+        ("rw=randwrite", "no job reads"),
+        ("readwrite=write:4", "no job reads"),
+        ("include more.fio", "'include more.fio': the guest gets this one file"),
+        ("include=more.fio", "the guest gets this one file"),
+    ],
+)
+def test_other_figures_than_they_are_read_for(line: str, words: str) -> None:
+    assert words in said(f"{GOOD}{line}\n")
+
+
+def test_logs_that_nobody_writes_are_not_shared() -> None:
+    assert objection(GOOD.replace("write_iops_log=x\n", "per_job_logs=0\n")) is None
+
+
+def test_one_job_that_reads_is_enough() -> None:
+    assert objection(f"{GOOD}[writer]\nrw=write\n") is None
+
+
+def test_a_job_is_told_by_the_global_sections_above_it() -> None:
+    text = "[a]\n[global]\nrw=write\nbs=4k\n[b]\nbs=8k\n[globally]\nbs=1k\n[c]\n[GLOBAL]\n"
+    assert [(job.name, dict(job.options)) for job in jobs(text)] == [
+        ("a", {}),
+        ("b", {"rw": "write", "bs": "8k"}),
+        ("c", {"rw": "write", "bs": "1k"}),
+        ("GLOBAL", {"rw": "write", "bs": "1k"}),
+    ]
+    merged_everywhere_but_here = GOOD.replace("[one]", "group_reporting\n[one]\ngroup_reporting=0")
+    assert objection(merged_everywhere_but_here) is None
+
+
+@pytest.mark.parametrize("text", ["", "[global]\nrw=read\n", "; [one]\n", "rw=read\n"])
+def test_no_job_at_all(text: str) -> None:
+    assert "no job section" in said(text)
+
+
+def test_every_job_file_of_ours_can_be_read() -> None:
+    ours = sorted((Path(__file__).parent.parent.parent / "fio").glob("*.fio"))
+    assert ours
+    assert [path.name for path in ours if objection(path.read_text(encoding="utf-8"))] == []

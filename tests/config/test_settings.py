@@ -1,0 +1,509 @@
+"""bisector.toml and flags over a profile: what comes out, from where, and what is refused."""
+
+import argparse
+import dataclasses
+import json
+import os
+import pickle
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from bisector.config import STACKS, Accelerator, Settings, checks, file, options
+from bisector.config.kinds import Unfit, duration_s, duration_text, size_bytes, size_text
+from bisector.config.option_table import BY_KEY, OPTIONS, Option
+from bisector.core import resources
+from bisector.core.errors import InfraError, UserError
+from bisector.core.model import Direction, Strategy, Terms
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def load_toml(text: str, **flags: Any) -> options.Effective:
+    Path("bisector.toml").write_text(text, encoding="utf-8")
+    return options.load(flags)
+
+
+def from_argv(*argv: str) -> options.Effective:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    options.add_flags(parser)
+    namespace = parser.parse_args(argv)
+    return options.load(options.flags_from(namespace), namespace.config)
+
+
+# What comes out
+
+
+def test_quick_is_the_default() -> None:
+    effective = options.load()
+    found = effective.settings
+    assert found.profile == "quick"
+    assert (found.storage.ssd.size_bytes, found.storage.ssd.iops_limit) == (512 * MIB, 0)
+    assert (found.storage.hdd.size_bytes, found.storage.hdd.iops_limit) == (GIB, 1000)
+    assert (found.storage.cache_bytes, found.storage.metadata_bytes) == (64 * MIB, 8 * MIB)
+    assert (found.workload.file_bytes, found.workload.runtime_s) == (32 * MIB, 40)
+    assert found.workload.job == resources.jobs() / "partial.fio"
+    assert found.bisect.threshold_iops is None
+    assert found.bisect.terms == Terms("broken", "fixed")
+    assert found.kernel.fragments == ("tiny", "vm", "storage-lvmcache")
+    assert found.kernel.jobs == len(os.sched_getaffinity(0))
+    assert found.machine.trial_deadline_s == 2 * 40 + 900
+    assert from_argv("--stack", "ssd").settings.machine.trial_deadline_s == 40 + 900
+    assert set(effective.origins.values()) == {"profile quick"}
+
+
+@pytest.mark.parametrize(("cores", "limit"), [(1, 0.5), (4, 0.5), (6, 0.75), (64, 8.0)])
+def test_a_large_host_may_have_other_work(cores: int, limit: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    assert options.load().settings.contention.max_other_cores == limit
+    wished = options.load(flags={"contention.max_other_cores": "0.25"}).settings
+    assert wished.contention.max_other_cores == 0.25
+
+
+def test_article() -> None:
+    found = from_argv("--profile", "article").settings
+    assert (found.storage.ssd.size_bytes, found.storage.hdd.size_bytes) == (5 * GIB, 50 * GIB)
+    assert (found.storage.cache_bytes, found.storage.metadata_bytes) == (4 * GIB, 50 * MIB)
+    assert found.storage.hdd.iops_limit == 0
+    assert (found.workload.file_bytes, found.workload.runtime_s) == (2 * GIB, 900)
+    assert found.bisect.threshold_iops == 20_000
+
+
+def test_flags_over_file_over_profile() -> None:
+    effective = load_toml(
+        'profile = "article"\n[workload]\n# shorter\nruntime = 600\n[bisect]\nthreshold = 15_000\n',
+        **{"bisect.threshold": "9000.5", "machine.vcpus": options.Given("4", "--set")},
+    )
+    found = effective.settings
+    assert (found.workload.runtime_s, found.bisect.threshold_iops, found.machine.vcpus) == (600, 9000.5, 4)
+    assert {key: effective.origins[key] for key in ("profile", "workload.runtime", "bisect.threshold")} == {
+        "profile": "bisector.toml:1",
+        "workload.runtime": "bisector.toml:4",
+        "bisect.threshold": "--threshold",
+    }
+    assert effective.origins["machine.vcpus"] == "--set"
+    assert effective.origins["storage.cache_size"] == "profile article"
+
+
+def test_every_flag() -> None:
+    for name in ("base", "disk.ext4", "key", "host.pub", "my.fio", "my.config"):
+        Path(name).write_text("[job]\n", encoding="utf-8")
+    found = from_argv(
+        *("--profile", "quick", "--threshold", "2000", "--terms", "slow:fast", "--regression", "--first-parent"),
+        *(
+            "--base-config",
+            "base",
+            "--fragment",
+            "auto",
+            "--fragment",
+            "./my.config",
+            "--compiler",
+            "gcc-12",
+            "--compiler",
+            "gcc-11",
+        ),
+        *("--jobs", "3", "--connect", "qemu:///system", "--accelerator", "tcg", "--image", "disk.ext4"),
+        *("--image-key", "key", "--image-host-key", "host.pub", "--ssd", ".", "--hdd", "volume:default/hdd"),
+        *("--stack", "lvmcache", "--job", "my.fio", "--runtime", "1min", "--file-size", "64MiB"),
+        *("--cache-size", "32MiB", "--set", "machine.memory=2GiB", "--set", "machine.append=quiet loglevel=3"),
+    ).settings
+    here = Path.cwd()
+    assert found.bisect == dataclasses.replace(
+        found.bisect,
+        threshold_iops=2000,
+        terms=Terms("slow", "fast"),
+        direction=Direction.REGRESSION,
+        first_parent=True,
+    )
+    assert found.kernel.base_config == here / "base"
+    assert found.kernel.fragments == ("distribution", "vm", "storage-lvmcache", str(here / "my.config"))
+    assert (found.kernel.compilers, found.kernel.jobs) == (("gcc-12", "gcc-11"), 3)
+    assert (found.machine.connect, found.machine.accelerator) == ("qemu:///system", Accelerator.TCG)
+    assert (found.machine.memory_bytes, found.machine.append) == (2 * GIB, "quiet loglevel=3")
+    assert (found.storage.ssd.path, found.storage.hdd.path) == (str(here), "volume:default/hdd")
+    assert (found.workload.job, found.workload.runtime_s) == (here / "my.fio", 60)
+
+
+def test_no_flags_change_nothing() -> None:
+    assert from_argv() == options.load()
+
+
+def test_terms_follow_the_direction() -> None:
+    assert from_argv("--regression").settings.bisect.terms == Terms("good", "bad")
+
+
+def test_fragments_follow_the_stack() -> None:
+    assert from_argv("--stack", "hdd").settings.kernel.fragments == ("tiny", *STACKS["hdd"].fragments)
+
+
+def test_paths_in_a_file_start_from_it(directory: Path) -> None:
+    (directory / "etc").mkdir()
+    (directory / "etc" / "my.fio").write_text("[a]\nnumjobs=4\n", encoding="utf-8")
+    (directory / "etc" / "b.toml").write_text('workload = { job = "my.fio" }\n', encoding="utf-8")
+    effective = from_argv("--config", "etc/b.toml")
+    assert effective.settings.workload.job == directory / "etc" / "my.fio"
+    assert effective.origins["workload.job"] == "etc/b.toml:1"
+
+
+def test_a_file_in_the_current_directory_is_not_taken_for_ours() -> None:
+    Path("partial.fio").write_text("[a]\n", encoding="utf-8")
+    assert options.load().settings.workload.job == resources.jobs() / "partial.fio"
+
+
+def test_table_and_records_are_the_same_set() -> None:
+    def fields(cls: type, prefix: str = "") -> Iterator[str]:
+        for name, hint in get_type_hints(cls).items():
+            if dataclasses.is_dataclass(hint) and hint is not Terms:
+                yield from fields(hint, f"{prefix}{name}.")  # type: ignore[arg-type] # is_dataclass says "or instance"
+            else:
+                yield prefix + name
+
+    assert sorted(option.field for option in OPTIONS) == sorted(fields(Settings))
+    assert len(BY_KEY) == len(OPTIONS)
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.key)
+def test_every_option_says_its_unit(option: Option) -> None:
+    for ending, unit in (("_s", "seconds"), ("_bytes", "bytes"), ("_per_s_limit", "bytes/s"), ("_iops", "IOPS")):
+        if option.field.endswith(ending):
+            assert unit in option.help
+
+
+def test_describe() -> None:
+    rows = {row.key: row for row in options.describe(from_argv("--threshold", "5000", "--first-parent"))}
+    assert list(rows) == list(BY_KEY)
+    assert rows["bisect.threshold"] == options.Row(
+        "bisect.threshold", "5000", "--threshold", "least mean IOPS of a job on the better side"
+    )
+    shown = {key: row.value for key, row in rows.items()}
+    assert shown["storage.ssd.size"] == "512MiB"
+    assert shown["workload.runtime"] == "40s"
+    assert shown["kernel.fragments"] == "tiny, vm, storage-lvmcache"
+    assert shown["bisect.first_parent"] == "true"
+    assert shown["machine.image"] == '""'
+
+
+# There and back
+
+paths = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0~"), min_size=1, max_size=8).filter(
+    str.strip
+)
+written = st.fixed_dictionaries(
+    {"machine.connect": st.just("qemu:///system")},  # what has volumes
+    optional={
+        "profile": st.sampled_from(["quick", "article"]),
+        "bisect.terms": st.sampled_from(["slow:fast", "a-1:b_2"]),
+        "bisect.direction": st.sampled_from(["improvement", "regression"]),
+        "bisect.threshold": st.floats(min_value=0, exclude_min=True, allow_infinity=False) | st.just("ends"),
+        "bisect.first_parent": st.booleans(),
+        "kernel.compiler": st.sampled_from(["auto", "gcc", 'a "quoted" \\ one', "é", ["gcc", "gcc-11"]]),
+        "kernel.jobs": st.integers(1, 99) | st.just("auto"),
+        "kernel.build_deadline": st.floats(1, 1e9) | st.sampled_from(["90min", "2h"]),
+        "machine.append": st.text(st.characters(categories=["L", "N", "P", "S"]), max_size=9),
+        "machine.memory": st.integers(256 * MIB, 1 << 50),
+        "machine.trial_deadline": st.floats(2000, 1e9) | st.just("auto"),
+        "storage.ssd.path": paths.map("volume:pool/{}".format),
+        "storage.hdd.path": st.just("."),
+        "storage.ssd.iops_limit": st.integers(0, 1 << 62),
+        "storage.hdd.bandwidth_limit": st.integers(0, 1 << 62),
+        "storage.cache_mode": st.sampled_from(["writeback", "writethrough"]),
+        "storage.stack": st.sampled_from(list(STACKS)),
+        "contention.max_steal_share": st.floats(0, 1e300),
+    },
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(written)
+def test_toml_and_json_round_trip(directory: Path, values: Mapping[str, object]) -> None:
+    path = directory / "in.toml"
+    path.write_text(file.write(values), encoding="utf-8")
+    first = options.load(config=path)
+    path.write_text(options.to_toml(first), encoding="utf-8")
+    assert options.load(config=path).settings == first.settings
+    assert options.from_json(options.to_json(first.settings)) == first.settings
+
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+leaves = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | text
+
+
+@settings(max_examples=50, deadline=None)
+@given(leaves | st.lists(leaves | st.lists(leaves, max_size=2), max_size=4))
+@example('a "quoted" \\ one\n\x7f\x00')
+def test_every_literal_is_toml(value: object) -> None:
+    assert tomllib.loads(f"x = {file.literal(value)}")["x"] == value
+
+
+@settings(deadline=None)
+@given(st.integers(0, 1 << 62))
+def test_sizes_round_trip(size: int) -> None:
+    assert size_bytes(str(size_text(size))) == size
+
+
+@settings(deadline=None)
+@given(st.floats(0.001, 1e9) | st.integers(0, 10**9).map(float))
+def test_durations_round_trip(seconds: float) -> None:
+    shown = duration_text(seconds)
+    assert (duration_s(shown) if isinstance(shown, str) else shown) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("512MiB", 512 * MIB), ("1.5 GiB", 3 * GIB // 2), ("4096", 4096), ("2GB", 2 * 10**9), ("64kB", 64_000)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert size_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["5G", "MiB", "-1MiB", "1.0001KiB", "1e3", "5 gib", "٣MiB", "9" * 5000, ""])
+def test_no_sizes(text: str) -> None:
+    with pytest.raises(Unfit):
+        size_bytes(text)
+
+
+def test_recorded_settings_are_not_checked_again(directory: Path) -> None:
+    """A run is resumed with what it was started with, also when a file has moved or a setting is new."""
+    job = directory / "my.fio"
+    job.write_text("[a]\n[b]\n", encoding="utf-8")
+    recorded = from_argv("--job", "my.fio", "--profile", "article").settings
+    job.unlink()
+    text = options.to_json(recorded).replace('"storage.cache_size"', '"storage.of_another_version"')
+    assert options.from_json(text) == recorded
+
+
+def test_settings_pickle() -> None:
+    found = options.load().settings
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+# What is refused
+
+BAD_FILES = {
+    "broken TOML": ("[bisect]\nthreshold = \n", r"bisector\.toml: not valid TOML: .*line 2, column 13"),
+    "unknown key": ("[storage]\ncash_size = 1\n", r"bisector\.toml:2: there is no setting storage\.cash_size"),
+    "unknown table": ("[bisekt]\n\nthreshold = 1\n", r"bisector\.toml:3: there is no setting bisekt\.threshold"),
+    "table for a value": ("[bisect.threshold]\niops = 1\n", r"bisect\.threshold = .*expected a number of IOPS"),
+    "value for a table": ("storage = 1\n", r"bisector\.toml:1: storage is a table of settings"),
+    "empty unknown table": ("[x]\n", r"bisector\.toml: there is no setting x"),
+    "string for a number": ('[machine]\nvcpus = "2"\n', r'bisector\.toml:2: machine\.vcpus = "2": expected a whole'),
+    "truth for a number": ("machine.vcpus = true\n", r"bisector\.toml:1: machine\.vcpus = true: expected a whole"),
+    "number for truth": ("[bisect]\nfirst_parent = 1\n", r"first_parent = 1: expected true or false"),
+    "unit": ('[storage]\ncache_size = "4G"\n', r'storage\.cache_size = "4G": expected a size such as 512MiB'),
+    "wrong kind of unit": ('[workload]\nruntime = "4GiB"\n', r"workload\.runtime = .* expected a duration in whole"),
+    "half a second": ("[workload]\nruntime = 1.5\n", r"workload\.runtime = 1\.5: expected a duration in whole"),
+    "run of no time": ("[workload]\nruntime = 0\n", r"workload\.runtime = 0: .* 1s or more"),
+    "endless": ("[machine]\nboot_deadline = inf\n", r"machine\.boot_deadline = inf: expected a duration"),
+    "no number": ("[bisect]\nthreshold = nan\n", r"bisect\.threshold = nan: expected a number of IOPS, more than 0"),
+    "beyond a float": (f"[bisect]\nthreshold = {10**400}\n", r"bisect\.threshold = 1000.*expected a number"),
+    "threshold": ("[bisect]\nthreshold = 0\n", r"bisect\.threshold = 0: expected a number of IOPS, more than 0"),
+    "ratio": ("[bisect]\nmin_ends_ratio = 0.5\n", r"bisect\.min_ends_ratio = 0\.5: expected a number, 1 or more"),
+    "vcpus": ("[machine]\nvcpus = 0\n", r"machine\.vcpus = 0: expected a whole number, 1 or more"),
+    "memory": ('[machine]\nmemory = "64MiB"\n', r"machine\.memory = .* 256MiB or more"),
+    "policy": ('[storage]\ncache_policy = "lru"\n', r'storage\.cache_policy = "lru": expected one of smq, mq'),
+    "mode": ('[storage]\ncache_mode = "x"\n', r"cache_mode = \"x\": expected one of writeback, writethrough"),
+    "stack": ('[storage]\nstack = "zfs"\n', r'storage\.stack = "zfs": expected one of lvmcache'),
+    "profile": ('profile = "slow"\n', r'bisector\.toml:1: profile = "slow": expected one of quick, article'),
+    "equal terms": ('[bisect]\nterms = "a:a"\n', r'bisect\.terms = "a:a": expected two different words'),
+    "terms of no branch": ('[bisect]\nterms = "a b:c"\n', r"bisect\.terms = .*expected two different words"),
+    "fragments": ("[kernel]\nfragments = [1]\n", r"kernel\.fragments = \[1\]: expected a list such as"),
+    "volume": ('[storage.ssd]\npath = "volume:x"\n', r"bisector\.toml:2: storage\.ssd\.path = .*volume:POOL/NAME"),
+    "two lines": ('[machine]\nappend = "a\\nb"\n', r"machine\.append = .*expected kernel parameters on one line"),
+    "path of nothing": ('[workload]\njob = ""\n', r'workload\.job = "": expected a path'),
+    "path with a nul": ('[workload]\njob = "a\\u0000b"\n', r"workload\.job = .*: expected a path"),
+    "home of nobody": ('[workload]\njob = "~nobody-of-that-name/a"\n', r"workload\.job = .*: expected a path"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_FILES.values(), ids=BAD_FILES.keys())
+def test_bad_file(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_toml(text)
+
+
+BAD_FLAGS = {
+    "no number": (["--threshold", "many"], r"^--threshold: bisect\.threshold = many: expected a number of IOPS"),
+    "negative": (["--set", "machine.vcpus=-1"], r"^--set: machine\.vcpus = -1: expected a whole number, 1 or more"),
+    "truth": (["--set", "bisect.first_parent=maybe"], r"^--set: bisect\.first_parent = maybe: expected true or false"),
+    "unknown": (["--set", "storage.ssd.sice=1GiB"], r"there is no setting storage\.ssd\.sice"),
+    "no value": (["--set", "machine.vcpus"], r"^--set machine\.vcpus: expected KEY=VALUE"),
+    "twice": (["--jobs", "2", "--set", "kernel.jobs=3"], r"^kernel\.jobs is given twice: by --jobs and by --set"),
+    "one term": (["--terms", "slow"], r"^--terms: bisect\.terms = slow: expected two different words as OLD:NEW"),
+    "no such job of ours": (["--job", "nothing.fio"], r"^--job: workload\.job: there is no fio job file nothing\.fio"),
+    "no such file": (["--job", "./nothing.fio"], r"^workload\.job = /.*/nothing\.fio \(--job\): there is no such file"),
+    "no such fragment": (["--fragment", "vn"], r"^kernel\.fragments = vn \(--fragment\): no kernel configuration"),
+    "no such fragment file": (["--fragment", "./vn"], r"^kernel\.fragments = .*\(--fragment\): there is no file /"),
+    "no such directory": (["--ssd", "./nowhere"], r"^storage\.ssd\.path = /.*\(--ssd\): there is no such directory"),
+    "no such config": (["--config", "b.toml"], r"^cannot read .*b\.toml: No such file"),
+    "base and no fragment": (["--set", "kernel.fragments="], r"a kernel needs one of the two"),
+    "image without key": (["--image", "my.ext4"], r"machine\.image_key = \"\" .*its SSH key and its host key"),
+    "key without image": (["--image-key", "a"], r"machine\.image = \"\" .*, machine\.image_key = .*given together"),
+    "cache and ssd": (["--cache-size", "512MiB"], r"^storage\.cache_size = 512MiB \(--cache-size\), .*: the cache and"
+                      r" its metadata need 524MiB on the SSD, which has 512MiB"),
+    "metadata": (["--set", "storage.metadata_size=4MiB"], r"^storage\.metadata_size = 4MiB \(--set\): LVM wants 8MiB"),
+    "files and hdd": (["--file-size", "500MiB"], r"^workload\.file_size = 500MiB \(--file-size\), storage\.hdd\.size ="
+                      r" 1GiB .*: 2 jobs of 500MiB are 1000MiB, 2 times over; a file system on 1GiB has no room"),
+    "files and ssd": (["--stack", "ssd", "--file-size", "256MiB"], r"storage\.ssd\.size = 512MiB .* no room for that"),
+    "files in cache": (["--file-size", "16MiB"], r"storage\.cache_size = 64MiB .* 32MiB, which never fills the cache"),
+    "deadline": (["--set", "machine.trial_deadline=80s"], r"^machine\.trial_deadline = 80s .* the 2 runs .* take 80s"),
+    "deadline of one run": (
+        ["--stack", "hdd", "--set", "machine.trial_deadline=40s"],
+        r"^machine\.trial_deadline = 40s .* the run of a trial alone takes 40s",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("argv", "message"), BAD_FLAGS.values(), ids=BAD_FLAGS.keys())
+def test_bad_flags(argv: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        from_argv(*argv)
+
+
+def test_nearest_key_is_suggested() -> None:
+    for key, suggestion in (
+        ("storage.sdd.size", "storage.ssd.size"),
+        ("threshold", "bisect.threshold"),
+        ("quux", "bisector settings"),
+    ):
+        with pytest.raises(UserError) as caught:
+            options.load({key: "1"})
+        assert suggestion in caught.value.hint
+
+
+def test_file_that_is_no_text() -> None:
+    Path("bisector.toml").write_bytes(b'profile = "quick"\n\xff')
+    with pytest.raises(UserError, match=r"bisector\.toml:2: not UTF-8"):
+        options.load()
+
+
+def test_stack_without_cache_asks_nothing_of_it() -> None:
+    from_argv("--stack", "hdd", "--file-size", "1MiB")
+    from_argv("--stack", "hdd", "--cache-size", "2GiB")
+
+
+def test_size_of_a_volume_is_libvirts_affair() -> None:
+    volumes = ("--ssd", "volume:default/ssd", "--hdd", "volume:a/b")
+    from_argv(*volumes, "--cache-size", "2GiB", "--file-size", "1GiB", "--connect", "qemu:///system")
+
+
+def test_volume_of_the_embedded_driver() -> None:
+    with pytest.raises(UserError, match=r"storage\.ssd\.path = .*machine\.connect = .*knows no pools"):
+        from_argv("--ssd", "volume:default/ssd")
+
+
+def test_disks_that_are_one(directory: Path) -> None:
+    volume = ("volume:default/one", "--connect", "qemu:///system")
+    with pytest.raises(UserError, match="both name the same disk"):
+        from_argv("--ssd", "volume:default/one", "--hdd", *volume)
+    from_argv("--ssd", str(directory), "--hdd", str(directory))
+
+
+def test_file_as_a_disk_is_refused(directory: Path) -> None:
+    (directory / "precious.img").write_text("data")
+    with pytest.raises(UserError, match=r"storage\.hdd\.path = .*it is a file, which would be overwritten"):
+        from_argv("--hdd", "precious.img")
+
+
+# The line of a key, and the jobs of a job file
+
+TOML = """\
+profile = "quick"  # first
+storage.cache_size = 1
+
+[ bisect ]
+# threshold = 5
+threshold = 6
+[storage.ssd]
+"size" = 7
+[storage]
+hdd = { size = 1, path = "x" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("profile", 1),
+        ("storage.cache_size", 2),
+        ("bisect.threshold", 6),
+        ("storage.ssd.size", 8),
+        ("storage.hdd.path", 10),
+        ("storage.ssd.path", None),
+    ],
+)
+def test_line_of(key: str, line: int | None) -> None:
+    assert file.line_of(TOML, key) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("[a]\n", 1),
+        ("[global]\nnumjobs = 3\n[a]\ndirect=1\n[b]\nnumjobs=4\ntime_based\n", 7),
+        ("; numjobs=9\n[a]\n# numjobs=8\n[a]\n", 2),
+        ("[a]\nnumjobs=4 ; four readers\n", 4),
+        ("[global]\nnumjobs=2\n[a]\n[global extra]\nnumjobs=3 # from here on\n[b]\n", 5),
+    ],
+)
+def test_job_count(text: str, count: int, directory: Path) -> None:
+    job = directory / "my.fio"
+    job.write_text(text, encoding="utf-8")
+    assert checks.job_count(job) == count
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[global]\nnumjobs=2\n", "my.fio has no job"),
+        (b"[a]\nnumjobs=some\n", "my.fio: [a] numjobs = some: expected a whole number"),
+        (b"[a]\nnumjobs\n", "my.fio: [a] numjobs = : expected a whole number"),
+        (b"[a]\nnumjobs=2*3\n", "my.fio: [a] numjobs = 2*3: expected a whole number"),
+        (b"[a]\nnumjobs=0\n", "my.fio: [a] numjobs = 0: expected a whole number from 1 to 9999"),
+        (b"\xff", "cannot read the fio job file"),
+    ],
+)
+def test_bad_job_file(content: bytes, message: str) -> None:
+    Path("my.fio").write_bytes(content)
+    with pytest.raises(UserError, match=r"workload\.job = .*my\.fio \(--job\): ") as caught:
+        from_argv("--job", "my.fio")
+    assert message in str(caught.value)
+
+
+def test_our_own_files_are_there() -> None:
+    assert resources.fragment("vm").is_file()
+    assert resources.job("partial.fio").is_file()
+    assert resources.vm_images().is_dir()
+    assert checks.job_count(resources.job("partial.fio")) == 2
+
+
+def test_incomplete_installation(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    monkeypatch.setattr(resources, "ROOT", directory)
+    with pytest.raises(InfraError, match=r"the installation is incomplete: .*kconfigs is missing"):
+        resources.kconfigs()
+
+
+def test_a_record_from_before_there_were_strategies_is_gits() -> None:
+    written = json.loads(options.to_json(options.load().settings))
+    assert options.from_json(json.dumps(written)).bisect.strategy is Strategy.BAYES
+    del written["bisect.strategy"], written["bisect.suspect"]
+    again = options.from_json(json.dumps(written)).bisect
+    assert (again.strategy, again.suspects) == (Strategy.GIT, ("drivers/md",))
+
+
+def test_who_is_suspected_follows_from_the_stack_or_the_person() -> None:
+    assert from_argv().settings.bisect.suspects == ("drivers/md",)
+    assert "fs/ext4" in from_argv("--stack", "ssd").settings.bisect.suspects
+    assert from_argv("--suspect", "lib", "--suspect", "mm").settings.bisect.suspects == ("lib", "mm")
+    assert from_argv("--set", "bisect.suspect=").settings.bisect.suspects == ()

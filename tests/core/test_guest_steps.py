@@ -1,0 +1,82 @@
+"""Batches of commands, run by a real shell."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bisector.core.errors import BisectorError, InfraError, UserError
+from bisector.core.guest_steps import FailedStep, Step, run_steps
+from bisector.core.model import CommandResult
+from bisector.host import process
+
+
+class LocalShell:
+    def run(self, command: str, deadline_s: float = 60.0) -> CommandResult:
+        done = process.run(["/bin/sh", "-c", command], deadline_s=deadline_s, stdin="an answer\n", check=False)
+        return CommandResult(command, done.exit_status, done.stdout, done.stderr)
+
+    def stream(self, command: str, on_line: Callable[[str], None], deadline_s: float) -> CommandResult:
+        raise NotImplementedError
+
+    def put(self, text: str, remote: str) -> None:
+        raise NotImplementedError
+
+    def get(self, remote: str, local: Path) -> None:
+        raise NotImplementedError
+
+
+def blame(failed: FailedStep) -> BisectorError:
+    return InfraError(failed.reason, "|".join(failed.tail))
+
+
+def run(*commands: str) -> tuple[str, ...]:
+    return run_steps(LocalShell(), [Step(command, blame) for command in commands], 10)
+
+
+def test_outputs_are_kept_apart() -> None:
+    assert run("echo one; echo two", "true", "printf 'no line end'", "echo last") == (
+        "one\ntwo",
+        "",
+        "no line end",
+        "last",
+    )
+
+
+def test_a_later_step_sees_what_an_earlier_one_set() -> None:
+    assert run("export NAME=value", "echo $NAME")[1] == "value"
+
+
+def test_failure_names_its_command_and_only_its_output() -> None:
+    with pytest.raises(InfraError) as caught:
+        run("echo noise >&2", "sh -c 'echo why >&2; echo because >&2; exit 5'", "echo never")
+    assert caught.value.message == "sh: exit 5: because"
+    assert caught.value.hint == "why|because"
+
+
+def test_output_is_the_reason_when_nothing_is_on_standard_error() -> None:
+    with pytest.raises(InfraError, match=r"^echo: exit 1: only this$"):
+        run("echo only this; false")
+
+
+def test_each_step_has_its_own_blame() -> None:
+    steps = [Step("true", blame), Step("exit 3", lambda failed: UserError(failed.reason))]
+    with pytest.raises(UserError, match="exit 3"):
+        run_steps(LocalShell(), steps, 10)
+
+
+def test_a_step_that_ends_the_shell_with_success_is_still_a_failure() -> None:
+    with pytest.raises(InfraError, match="exit 0"):
+        run("exit 0", "echo never")
+
+
+def test_nothing_is_read_from_standard_input() -> None:
+    with pytest.raises(InfraError, match="read"):
+        run("read -r line")
+
+
+def test_marks_that_a_command_prints_itself_are_no_steps() -> None:
+    forged = "echo @step 1; echo @step 2; echo @step 3"
+    assert len(run(forged, "true")) == 2
+    with pytest.raises(InfraError, match="false"):
+        run(forged, "false")

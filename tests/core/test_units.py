@@ -1,0 +1,113 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bisector.core import units
+
+_IN_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.04, "0 s"),
+        (4.25, "4.2 s"),
+        (9.96, "10 s"),
+        (38, "38 s"),
+        (59.6, "1 min"),
+        (192, "3 min 12 s"),
+        (3599.7, "1 h"),
+        (4320, "1 h 12 min"),
+        (86399, "1 d"),
+        (183_600, "2 d 3 h"),
+        (-3600, "-1 h"),
+        (float("nan"), units.UNKNOWN),
+        (float("inf"), units.UNKNOWN),
+    ],
+)
+def test_duration(seconds: float, text: str) -> None:
+    assert units.duration(seconds) == text
+
+
+@given(st.floats(0, 1e8))
+def test_duration_says_about_what_it_was_given(seconds: float) -> None:
+    parts = re.findall(r"([\d.]+) (s|min|h|d)", units.duration(seconds))
+    said = sum(float(number) * _IN_SECONDS[unit] for number, unit in parts)
+    assert said == pytest.approx(seconds, rel=0.021, abs=0.05001)
+    assert len(parts) <= 2
+    assert all(float(number) < 60 for number, unit in parts if unit in {"s", "min"})
+
+
+@given(st.floats(0, 1e6))
+def test_clock_never_runs_ahead(seconds: float) -> None:
+    parts = [int(part) for part in units.clock(seconds).split(":")]
+    assert sum(part * 60**power for power, part in enumerate(reversed(parts))) == int(seconds)
+    assert all(part < 60 for part in parts[1:])
+
+
+def test_clock() -> None:
+    assert [units.clock(s) for s in (0, 31.9, 725, 3753, -1, float("nan"))] == [
+        "0:00",
+        "0:31",
+        "12:05",
+        "1:02:33",
+        "0:00",
+        "0:00",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (1010 << 10, "1010 KiB"),
+        (64 << 20, "64 MiB"),
+        (3 << 29, "1.5 GiB"),
+        ((1 << 20) - 1, "1 MiB"),
+        (1 << 62, "4096 PiB"),
+    ],
+)
+def test_size(size_bytes: int, text: str) -> None:
+    assert units.size(size_bytes) == text
+
+
+@given(st.integers(0, 1 << 59))
+def test_size_says_about_what_it_was_given(size_bytes: int) -> None:
+    number, unit = units.size(size_bytes).split()
+    factor = 1024 ** ("B", "KiB", "MiB", "GiB", "TiB", "PiB").index(unit)
+    assert float(number) * factor == pytest.approx(size_bytes, rel=0.051)
+
+
+@given(st.floats(0, 1e9))
+def test_iops_reads_back(figure: float) -> None:
+    assert abs(int(units.iops(figure).replace(",", "")) - figure) <= 0.5
+
+
+def test_iops() -> None:
+    assert [units.iops(figure) for figure in (0.0, -0.2, 999.6, 20_000, None, float("nan"))] == [
+        "0",
+        "0",
+        "1,000",
+        "20,000",
+        units.UNKNOWN,
+        units.UNKNOWN,
+    ]
+
+
+def test_plural() -> None:
+    assert units.plural(1, "trial") == "1 trial"
+    assert units.plural(0, "trial") == "0 trials"
+    assert units.plural(28_000, "entry", "entries") == "28,000 entries"
+
+
+@pytest.mark.parametrize(
+    ("probability", "text"),
+    [(1.0, "above 99.9 %"), (0.9991, "above 99.9 %"), (0.9938, "99.4 %"), (0.0, "below 0.1 %"), (0.001, "0.1 %")],
+)
+def test_share(probability: float, text: str) -> None:
+    assert units.share(probability) == text

@@ -1,0 +1,211 @@
+"""The words cross process boundaries, and every trouble is one of four kinds."""
+
+import dataclasses
+import enum
+import inspect
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bisector.analysis.early_stop import StopRule
+from bisector.core import deadline, errors, events, model, resources
+from bisector.core.errors import BisectorError, KernelFault
+from bisector.core.model import Direction, FaultKind, Stage, Terms, Verdict
+from bisector.host import process
+from bisector.trial import runner
+from tests import fakes
+from tests.examples import EARLY
+from tests.store import examples
+
+COMMIT = model.Commit("6" * 40, "7" * 40, "dm cache: x", "2017-05-14T21:54:33-04:00")
+TRIALS = (
+    fakes.trial(COMMIT),
+    fakes.trial(COMMIT, fault=fakes.PANIC),
+    fakes.trial(COMMIT, fault=fakes.BUILD_ERROR),
+    fakes.trial(COMMIT, same_as="8" * 40),
+    examples.imported(1),
+    fakes.trial(COMMIT, stopped=EARLY),
+)
+EVENTS = (
+    events.Planned(1, COMMIT, "the broken end", 0, 0),
+    events.StageStarted(COMMIT, Stage.BOOT),
+    events.IopsSample("full", 501.0, 0.5),
+    events.TrialJudged(1, TRIALS[0], Verdict.OLD, "slow"),
+    events.Note("x"),
+)
+PLAIN = (
+    Terms(),
+    model.Artifact("a", "b", "c", 1),
+    model.CommandResult("true", 0, "", ""),
+    model.Change("drivers/md/dm.c", added=True),
+    model.Relevance(14565, 1012),
+    model.Taken("/runs/one", 3),
+    model.Mattering(14565, frozenset(("a" * 40,))),
+    model.NotChanged(model.Kind.PICKED, "a" * 40, "b" * 40, "conflict in drivers/md/dm.c"),
+    model.Control("2026-03-01T10:00:00+00:00", "box", "a" * 40, Stage.BOOT, (4, 5), "panic: VFS"),
+    model.Compiler("gcc", "gcc 12.2.0, GNU ld 2.40"),
+    runner.TrialRequest(3, COMMIT, {"c8": "8" * 40}, stop=StopRule(1_363.0, 40.0, 20.5)),
+)
+
+
+def classes_of(module: object) -> Iterator[type]:
+    for _, found in inspect.getmembers(module, inspect.isclass):
+        if found.__module__ == getattr(module, "__name__", ""):
+            yield found
+
+
+def all_errors() -> Iterator[type[BaseException]]:
+    for module in (errors, deadline, process):
+        yield from (found for found in classes_of(module) if issubclass(found, BaseException))
+
+
+EXAMPLES: dict[type[BaseException], tuple[object, ...]] = {
+    errors.KernelFault: (Stage.BOOT, FaultKind.PANIC, "Kernel panic", ("line",)),
+    errors.AttemptFailed: ("no network", "try again", Stage.BUILD, "host"),
+    deadline.DeadlineExpired: ("the ready line", 3.0),
+    process.CommandMissing: ("make",),
+    process.CommandFailed: (process.Finished(("make",), 2, "", "error"),),
+    process.CommandTimeout: (("make",), 3.0),
+}
+
+
+@pytest.mark.parametrize("kind", list(all_errors()))
+def test_every_error_survives_a_process_boundary(kind: type[BaseException]) -> None:
+    made = kind(*EXAMPLES.get(kind, ("message", "hint")))
+    again = pickle.loads(pickle.dumps(made))
+    assert type(again) is kind
+    assert (again.args, str(again), vars(again)) == (made.args, str(made), vars(made))
+
+
+@pytest.mark.parametrize("record", [*TRIALS, *EVENTS, *PLAIN], ids=lambda record: type(record).__name__)
+def test_every_record_survives_a_process_boundary(record: object) -> None:
+    assert pickle.loads(pickle.dumps(record)) == record
+
+
+def test_every_class_of_the_model_is_among_those_tried() -> None:
+    tried: set[type] = set()
+
+    def walk(value: object) -> None:
+        tried.add(type(value))
+        if dataclasses.is_dataclass(value):
+            for field in dataclasses.fields(value):
+                walk(getattr(value, field.name))
+        elif isinstance(value, tuple):
+            for item in value:
+                walk(item)
+
+    for record in (*TRIALS, *EVENTS, *PLAIN):
+        walk(record)
+    wanted = {found for module in (model, events) for found in classes_of(module) if dataclasses.is_dataclass(found)}
+    assert wanted <= tried
+
+
+@pytest.mark.parametrize("record", [*TRIALS[:1], *EVENTS, *PLAIN], ids=lambda record: type(record).__name__)
+def test_records_cannot_be_changed(record: object) -> None:
+    (name, *_) = vars(type(record))["__slots__"]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(record, name, None)
+
+
+EXIT_CODES: dict[type[BaseException], int] = {
+    errors.BisectorError: 70,
+    errors.UserError: 2,
+    errors.EndsDoNotReproduce: 1,
+    errors.InfraError: 4,
+    errors.AttemptFailed: 4,
+    errors.TrialRefused: 2,
+    errors.Interrupted: 130,
+    errors.KernelFault: 4,
+}
+
+
+def test_exit_codes_are_those_of_the_contract() -> None:
+    assert {kind: kind.exit_code for kind in all_errors() if issubclass(kind, BisectorError)} == EXIT_CODES
+
+
+def test_fault_of_a_kernel_is_a_plain_record_too() -> None:
+    raised = KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1: error: no", ("x.c:1: error: no",))
+    assert raised.fault == model.Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1: error: no", ("x.c:1: error: no",))
+    assert str(raised) == "x.c:1: error: no"
+
+
+def test_fault_of_a_kernel_is_of_printable_words() -> None:
+    said = "\x1b]52;c;c3Rvcnk=\x07boot\x9b2J\u202efault\tx" + "y" * 5000
+    raised = KernelFault(Stage.BOOT, FaultKind.PANIC, said, (said, "\x1b[31mred\x1b[0m"))
+    assert raised.reason.startswith("bootfault x")
+    assert len(raised.reason) <= 4000
+    assert raised.reason.isprintable()
+    assert raised.tail == (raised.reason, "red")
+    assert pickle.loads(pickle.dumps(raised)).args == raised.args
+
+
+@pytest.mark.parametrize(
+    ("direction", "above", "side"),
+    [
+        (Direction.IMPROVEMENT, True, Verdict.NEW),
+        (Direction.IMPROVEMENT, False, Verdict.OLD),
+        (Direction.REGRESSION, True, Verdict.OLD),
+        (Direction.REGRESSION, False, Verdict.NEW),
+    ],
+)
+def test_side_of_a_figure(direction: Direction, above: bool, side: Verdict) -> None:
+    assert direction.verdict(above) is side
+
+
+def test_git_is_told_of_sides_and_skips_only() -> None:
+    assert {verdict for verdict in Verdict if verdict.settled} == {Verdict.OLD, Verdict.NEW, Verdict.SKIP}
+
+
+def test_enums_are_text() -> None:
+    for found in classes_of(model):
+        if issubclass(found, enum.Enum):
+            assert issubclass(found, enum.StrEnum)
+
+
+def test_terms_are_words_for_sides_only() -> None:
+    terms = Terms("fast", "slow")
+    assert [terms.word(verdict) for verdict in (Verdict.OLD, Verdict.NEW, Verdict.SKIP)] == ["fast", "slow", "skip"]
+
+
+def test_deadline_says_what_was_waited_for() -> None:
+    answers = iter([None, None, "ready"])
+    assert deadline.Deadline("the ready line", 5.0).poll(lambda: next(answers), every_s=0.001) == "ready"
+    with pytest.raises(deadline.DeadlineExpired, match=r"the ready line not seen within 0\.01 s"):
+        deadline.Deadline("the ready line", 0.01).poll(lambda: None, every_s=0.001)
+
+
+def _is_zombie(pid: str) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_command_that_takes_too_long_is_ended_with_its_children(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    with pytest.raises(process.CommandTimeout, match="not finished after"):
+        process.run(["sh", "-c", f"sleep 300 & echo $! > {note}; wait"], deadline_s=0.5)
+    child = note.read_text().strip()
+    deadline.Deadline("its end", 10.0).poll(lambda: not Path(f"/proc/{child}").exists() or _is_zombie(child) or None)
+
+
+def test_environment_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAKEFLAGS", "-j64")
+    monkeypatch.setenv("LANG", "de_DE.UTF-8")
+    seen = process.run(["env"], deadline_s=10).stdout
+    assert "MAKEFLAGS" not in seen
+    assert "LC_ALL=C.UTF-8" in seen
+
+
+def test_missing_program_and_failed_command_are_told_apart() -> None:
+    with pytest.raises(process.CommandMissing, match="no-such-program: command not found"):
+        process.run(["no-such-program"], deadline_s=10)
+    with pytest.raises(process.CommandFailed, match="exit status 3: said why"):
+        process.run(["sh", "-c", "echo said why >&2; exit 3"], deadline_s=10)
+
+
+def test_caches_are_where_the_specification_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert resources.cache_home() == tmp_path / "bisector"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert resources.cache_home() == tmp_path / ".cache" / "bisector"

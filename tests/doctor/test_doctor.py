@@ -1,0 +1,471 @@
+"""`bisector doctor`, and that `bisector start` refuses for exactly what it calls missing."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from bisector.cli import main
+from bisector.config import Settings, options
+from bisector.core.errors import InfraError, UserError
+from bisector.core.findings import Finding, Grade
+from bisector.doctor import checks
+from bisector.doctor.checks import PROBES, Asked, Need, Probe
+from bisector.host.packages import install
+from bisector.mail.probes import server as mail_server
+from bisector.vm import image, probes
+from bisector.vm.hypervisor import Hypervisor
+
+PROGRAMS = (
+    *("git", "make", "flex", "bison", "bc", "perl", "ld", "objcopy", "readelf", "gcc", "as", "ccache"),
+    *(
+        "qemu-img",
+        "bwrap",
+        "setpriv",
+        "mmdebstrap",
+        "mke2fs",
+        "ssh-keygen",
+        "unshare",
+        "env",
+        "sh",
+        "true",
+    ),
+)
+
+
+@dataclass
+class Machine:
+    """A machine of which programs, settings and places can be taken away."""
+
+    programs: Path
+    settings: Settings
+    run_dir: Path
+    patch: pytest.MonkeyPatch
+
+    def without(self, *names: str) -> None:
+        for name in names:
+            (self.programs / name).unlink()
+
+    def program(self, name: str, script: str) -> None:
+        self.without(name)
+        path = self.programs / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def setting(self, key: str, value: str) -> None:
+        self.settings = options.load({key: value}, directory=self.run_dir.parent).settings
+
+    def rows(self, probe: str) -> list[Finding]:
+        """The rows of one probe, as doctor has them."""
+        self.patch.setattr(checks, "PROBES", tuple(one for one in PROBES if one.name == probe))
+        return list(checks.examine(self.settings, self.run_dir, lambda _: None))
+
+    def refusal(self) -> UserError | None:
+        """How a start is refused by the same probe."""
+        try:
+            checks.check(self.settings, self.run_dir)
+        except UserError as error:
+            return error
+        return None
+
+
+@pytest.fixture(scope="session")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with QEMU alone: libvirt remembers where it found it for the life of the process."""
+    directory = tmp_path_factory.mktemp("emulator")
+    found = shutil.which("qemu-system-x86_64")
+    assert found
+    (directory / "qemu-system-x86_64").symlink_to(found)
+    return directory
+
+
+@pytest.fixture
+def whole_machine(tmp_path: Path, emulator: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in PROGRAMS:
+        found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+        assert found, f"{name} is not installed"
+        (programs / name).symlink_to(found)
+    monkeypatch.setenv("PATH", f"{programs}:{emulator}")
+    monkeypatch.setattr(image, "_SUPERUSER_DIRECTORIES", ())
+    monkeypatch.setattr(probes, "_distribution_kernel", lambda: None)
+    monkeypatch.setattr("bisector.host.places._LOOK_S", 0.01)
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    return Machine(programs, options.load(directory=work).settings, work / "run", monkeypatch)
+
+
+@pytest.fixture
+def machine(whole_machine: Machine, known_qemu: None) -> Machine:
+    return whole_machine
+
+
+def no_room(machine: Machine) -> None:
+    machine.patch.setattr("bisector.doctor.space.disk_room_bytes", lambda path: 1 << 30)
+
+
+def no_gcc_header(header: str) -> Callable[[Machine], None]:
+    def hide(machine: Machine) -> None:
+        real = (machine.programs / "gcc").resolve()
+        machine.program("gcc", f'case "$*" in *{header}*) exit 1;; esac; exec {real} "$@"')
+
+    return hide
+
+
+def git_that_cannot(words: str) -> Callable[[Machine], None]:
+    def spoil(machine: Machine) -> None:
+        real = (machine.programs / "git").resolve()
+        machine.program("git", f'case "$*" in {words}) exit 1;; esac; exec {real} "$@"')
+
+    return spoil
+
+
+def git_that_gives_up_after_a_skip(machine: Machine) -> None:
+    """It ends as git does when only skipped commits are left (exit status 2)."""
+    real = (machine.programs / "git").resolve()
+    machine.program("git", f'{real} "$@"; status=$?; case "$*" in *"bisect skip"*) exit 2;; esac; exit $status')
+
+
+def trusted_keys(machine: Machine) -> None:
+    (machine.run_dir.parent / "keys.config").write_text("CONFIG_SYSTEM_TRUSTED_KEYRING=y\n")
+    machine.setting("kernel.fragments", "./keys.config")
+    no_gcc_header("opensslv.h")(machine)
+
+
+def other_architecture(machine: Machine) -> None:
+    (machine.run_dir.parent / "arm.config").write_text("# Linux/arm64 6.1.0 Kernel Configuration\nCONFIG_ARM64=y\n")
+    machine.setting("kernel.base_config", "arm.config")
+
+
+def no_libvirt(machine: Machine) -> None:
+    machine.setting("machine.connect", "qemu:///system?socket=/nowhere")
+
+
+def no_libvirt_and_no_qemu(machine: Machine) -> None:
+    no_libvirt(machine)
+    machine.patch.setenv("PATH", str(machine.programs))
+
+
+def qemu_that_does_not_start(machine: Machine) -> None:
+    """Taken for a daemon's, the embedded driver refuses to end the guest with its connection."""
+    machine.patch.setattr(probes, "EMBEDDED", "none")
+    machine.patch.setattr(Hypervisor, "embedded", property(lambda self: False))
+
+
+def ordinary_user_without_namespaces(machine: Machine) -> None:
+    machine.patch.setattr(os, "geteuid", lambda: 1000)
+    machine.program("unshare", "echo no mapping >&2; exit 1")
+
+
+def run_directory_below_a_file(machine: Machine) -> None:
+    machine.run_dir.write_text("")
+    machine.run_dir /= "run"
+
+
+def cache_below_a_file(machine: Machine) -> None:
+    (machine.run_dir.parent / "file").write_text("")
+    machine.patch.setenv("XDG_CACHE_HOME", str(machine.run_dir.parent / "file"))
+
+
+def disk_gone(name: str) -> Callable[[Machine], None]:
+    def spoil(machine: Machine) -> None:
+        storage = machine.settings.storage
+        gone = replace(storage.ssd, path="/dev/nowhere")
+        changed = replace(storage, ssd=gone) if name == "ssd" else replace(storage, hdd=gone)
+        machine.settings = replace(machine.settings, storage=changed)
+
+    return spoil
+
+
+def job_without_section(machine: Machine) -> None:
+    job = machine.run_dir.parent / "empty.fio"
+    job.write_text("[global]\n")
+    machine.settings = replace(machine.settings, workload=replace(machine.settings.workload, job=job))
+
+
+def bwrap_without_rights(machine: Machine) -> None:
+    machine.program("bwrap", "echo 'bwrap: setting up uid map: Permission denied' >&2; exit 1")
+
+
+def without(*names: str) -> Callable[[Machine], None]:
+    return lambda machine: machine.without(*names)
+
+
+# Probe, row, what is taken away, the remedy.
+MISSING: tuple[tuple[str, str, Callable[[Machine], None], str], ...] = (
+    ("git", "git", without("git"), install("git")),
+    ("git", "git", git_that_cannot("*bisect\\ skip*|*bisect\\ replay*"), install("git")),
+    ("git", "git", git_that_gives_up_after_a_skip, install("git")),
+    ("compiler", "compiler", lambda machine: machine.setting("kernel.compiler", "gcc-0"), install("gcc-0")),
+    ("kernel config", "kernel config", other_architecture, ""),
+    ("sandbox", "sandbox", without("bwrap", "unshare"), install("bubblewrap")),
+    ("sandbox", "sandbox", bwrap_without_rights, "--set kernel.sandbox=false"),
+    ("build tools", "make", without("make"), install("make")),
+    ("build tools", "flex", without("flex"), install("flex")),
+    ("build tools", "bison", without("bison"), install("bison")),
+    ("build tools", "bc", without("bc"), install("bc")),
+    ("build tools", "perl", without("perl"), install("perl")),
+    ("build tools", "binutils", without("readelf"), install("binutils")),
+    ("build tools", "gcc", without("gcc"), install("gcc")),
+    ("build tools", "libelf headers", no_gcc_header("gelf.h"), install("libelf-dev")),
+    ("build tools", "OpenSSL headers", trusted_keys, install("libssl-dev")),
+    ("libvirt", "libvirt", no_libvirt, "virsh"),
+    ("qemu", "qemu", no_libvirt_and_no_qemu, install("qemu-system-x86")),
+    ("qemu-img", "qemu-img", without("qemu-img"), install("qemu-utils")),
+    ("guest image", "guest image", without("mmdebstrap"), install("mmdebstrap")),
+    ("user namespaces", "user namespaces", ordinary_user_without_namespaces, "--add-subuids"),
+    ("run directory", "run directory", run_directory_below_a_file, "--run-dir"),
+    ("cache directory", "cache directory", cache_below_a_file, "--run-dir"),
+    ("libvirt's reach", "libvirt's reach", qemu_that_does_not_start, "--connect qemu:///embed"),
+    ("disk room", "disk room", no_room, "--run-dir"),
+    ("ssd disk", "ssd disk", disk_gone("ssd"), ""),
+    ("hdd disk", "hdd disk", disk_gone("hdd"), ""),
+    ("fio job", "fio job", job_without_section, ""),
+)
+
+
+@pytest.mark.parametrize(("probe", "row", "take_away", "remedy"), MISSING, ids=[f"{m[0]}: {m[1]}" for m in MISSING])
+def test_what_is_missing_is_a_row_and_refuses_a_start(
+    machine: Machine, probe: str, row: str, take_away: Callable[[Machine], None], remedy: str
+) -> None:
+    before = {finding.name: finding for finding in machine.rows(probe)}
+    assert before[row].state is not Grade.MISSING
+    assert machine.refusal() is None
+    take_away(machine)
+    after = {finding.name: finding for finding in machine.rows(probe)}
+    assert set(after) == set(before)
+    assert after[row].state is Grade.MISSING
+    assert remedy in after[row].remedy
+    refusal = machine.refusal()
+    assert refusal is not None
+    assert after[row].what in refusal.message
+
+
+def test_every_needed_probe_is_seen_to_find_something_missing() -> None:
+    assert {probe.name for probe in PROBES if probe.need is not Need.NOTHING} == {probe for probe, *_ in MISSING}
+
+
+@pytest.mark.parametrize("take_away", [without("flex"), no_room])
+def test_a_build_alone_is_refused_for_what_it_needs(machine: Machine, take_away: Callable[[Machine], None]) -> None:
+    machine.without("git", "qemu-img", "mmdebstrap")
+    checks.check_build(machine.settings, machine.run_dir)
+    take_away(machine)
+    with pytest.raises(UserError):
+        checks.check_build(machine.settings, machine.run_dir)
+
+
+def test_without_a_sandbox_on_purpose_a_start_is_warned_and_goes_on(machine: Machine) -> None:
+    assert machine.rows("sandbox")[0].state is Grade.OK
+    machine.without("bwrap")
+    machine.setting("kernel.sandbox", "false")
+    (row,) = machine.rows("sandbox")
+    assert (row.state, "with network and home" in row.what) == (Grade.WARN, True)
+    assert machine.refusal() is None
+
+
+def clang(machine: Machine, major: int) -> None:
+    """gcc under clang's name and numbers."""
+    said = f"-D__clang__=1 -D__clang_major__={major} -D__clang_minor__=0 -D__clang_patchlevel__=6"
+    path = machine.programs / f"clang-{major}"
+    version = f'[ "$1" = --version ] && echo clang version {major}.0.6 && exit'
+    path.write_text(f'#!/bin/sh\n{version}\nexec gcc {said} "$@"\n')
+    path.chmod(0o755)
+
+
+def test_every_compiler_has_a_row_of_its_own_and_tells_its_kernels(machine: Machine) -> None:
+    before = machine.rows("compiler")
+    clang(machine, 14)
+    clang(machine, 19)
+    rows = machine.rows("compiler")
+    assert [row.name for row in rows] == ["compiler", "compiler clang-19", "compiler clang-14"]
+    assert rows[:1] == before
+    assert [row.what.partition("; ")[2] for row in rows] == [
+        "new enough for every kernel so far",
+        "new enough for every kernel so far",
+        "for kernels before v6.15, which ask for clang 15 (7861640aac52)",
+    ]
+    machine.setting("kernel.compiler", "clang-14")
+    assert [(row.name, row.what.partition(":")[0]) for row in machine.rows("compiler")] == [("compiler", "clang-14")]
+
+
+def test_which_kernels_need_mends_is_told_by_the_newest_gcc(machine: Machine) -> None:
+    real = (machine.programs / "gcc").resolve()
+    (machine.programs / "gcc-8").symlink_to(machine.programs / "gcc")
+    machine.program("gcc-8", f'exec {real} -U__GNUC__ -D__GNUC__=8 "$@"')
+    for major, since in ((9, "v5.11"), (11, "v5.11"), (12, "v5.17"), (15, "v6.14")):
+        machine.program("gcc", f'exec {real} -U__GNUC__ -D__GNUC__={major} "$@"')
+        (row,) = machine.rows("old kernels")
+        assert row.state is Grade.INFO
+        assert f"with gcc {major} built as they are from {since} on" in row.what
+
+
+def test_a_start_is_refused_with_everything_at_once(machine: Machine) -> None:
+    machine.without("flex", "bc")
+    machine.rows("build tools")
+    refusal = machine.refusal()
+    assert refusal is not None
+    assert refusal.message == "a run here lacks several things:\n  flex: not installed\n  bc: not installed"
+    assert refusal.hint == install("flex", "bc").replace("bc flex", "flex bc")
+
+
+@pytest.mark.parametrize(
+    ("take_away", "words"),
+    [
+        (without("ccache"), "not installed"),
+        (lambda machine: machine.program("ccache", "exit 1"), "does not compile"),
+    ],
+)
+def test_ccache_is_a_warning(machine: Machine, take_away: Callable[[Machine], None], words: str) -> None:
+    assert machine.rows("ccache")[0].state is Grade.OK
+    take_away(machine)
+    (row,) = machine.rows("ccache")
+    assert (row.state, words in row.what) == (Grade.WARN, True)
+    assert machine.refusal() is None
+
+
+def test_an_image_that_is_not_built_yet_is_a_warning(machine: Machine) -> None:
+    (row,) = machine.rows("guest image")
+    assert (row.state, row.remedy) == (Grade.WARN, "bisector image build")
+
+
+def test_a_configuration_that_will_not_do_hides_no_other_row(machine: Machine) -> None:
+    other_architecture(machine)
+    rows = machine.rows("build tools")
+    assert {row.name for row in rows} >= {"make", "flex", "libelf headers"}
+    assert {row.state for row in rows} == {Grade.OK}
+
+
+def test_namespaces_are_missing_once(machine: Machine) -> None:
+    ordinary_user_without_namespaces(machine)
+    assert machine.rows("guest image")[0].state is Grade.WARN
+
+
+def test_namespaces_are_not_needed_once_the_image_is_there(machine: Machine) -> None:
+    ordinary_user_without_namespaces(machine)
+    machine.patch.setattr(probes, "_built_image", lambda: image.GuestImage(Path(os.devnull), Path(), "", "key"))
+    (row,) = machine.rows("user namespaces")
+    assert (row.state, "not needed" in row.what) == (Grade.INFO, True)
+    assert machine.rows("guest image")[0].state is Grade.OK
+    assert machine.refusal() is None
+
+
+def test_a_header_that_this_configuration_does_without_is_told(machine: Machine) -> None:
+    no_gcc_header("opensslv.h")(machine)
+    rows = {row.name: row for row in machine.rows("build tools")}
+    assert (rows["OpenSSL headers"].state, rows["OpenSSL headers"].remedy) == (Grade.INFO, install("libssl-dev"))
+
+
+def test_send_email_tells_the_server_and_nothing_else(machine: Machine) -> None:
+    config = machine.run_dir.parent / "gitconfig"
+    config.write_text("")
+    machine.patch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    assert "not set" in machine.rows("git send-email")[0].what
+    config.write_text("[sendemail]\nsmtpServer = mail.example.org\nsmtpPass = secret\n")
+    (row,) = machine.rows("git send-email")
+    assert (row.state, "mail.example.org" in row.what, "secret" in row.what) == (Grade.INFO, True, False)
+
+
+@pytest.mark.parametrize(
+    ("mail", "state", "words"),
+    [
+        ({}, Grade.INFO, "mail.host is not set"),
+        ({"mail.host": "mail.example.org"}, Grade.OK, "mail.example.org:587, starttls, without a login"),
+        ({"mail.host": "mail.example.org", "mail.security": "tls"}, Grade.OK, "mail.example.org:465, tls"),
+        ({"mail.host": "mail.example.org", "mail.login_file": "closed"}, Grade.OK, "login as me"),
+        ({"mail.host": "mail.example.org", "mail.login_file": "open"}, Grade.WARN, "others may read"),
+    ],
+)
+def test_mail_is_read_from_the_settings(tmp_path: Path, mail: dict[str, str], state: Grade, words: str) -> None:
+    for name, mode in (("closed", 0o600), ("open", 0o644)):
+        (tmp_path / name).write_text("username=me\npassword=hunter2\n")
+        (tmp_path / name).chmod(mode)
+    row = mail_server(options.load(mail, directory=tmp_path).settings.mail)
+    assert (row.state, words in row.what, "hunter2" in row.what) == (state, True, False)
+
+
+@dataclass
+class Broken:
+    """A look that fails in a way that nobody thought of, or as a host's trouble."""
+
+    error: Exception
+
+    def __call__(self, asked: Asked) -> Iterator[Finding]:
+        yield Finding("first", Grade.OK, "")
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("by zero"), InfraError("disk gone", "look at it")])
+@pytest.mark.parametrize(("need", "state"), [(Need.RUN, Grade.MISSING), (Need.NOTHING, Grade.WARN)])
+def test_a_broken_look_is_a_row_beside_the_others(machine: Machine, error: Exception, need: Need, state: Grade) -> None:
+    healthy = Probe("healthy", Need.RUN, lambda asked: Finding("healthy", Grade.OK, "well"))
+    machine.patch.setattr(checks, "PROBES", (Probe("broken", need, Broken(error)), healthy))
+    broken, well = checks.examine(machine.settings, machine.run_dir, lambda _: None)
+    assert (broken.name, broken.state) == ("broken", state)
+    assert str(error) in broken.what
+    assert well.state is Grade.OK
+
+
+def test_the_hosts_trouble_stays_the_hosts_when_a_run_starts(machine: Machine) -> None:
+    machine.patch.setattr(checks, "PROBES", (Probe("broken", Need.RUN, Broken(InfraError("disk gone"))),))
+    with pytest.raises(InfraError, match="disk gone"):
+        checks.check(machine.settings, machine.run_dir)
+
+
+def doctor(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    capsys.readouterr()
+    code = main(["doctor", *words])
+    return code, capsys.readouterr().out
+
+
+@pytest.mark.vm
+def test_a_whole_machine(whole_machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also that libvirt finds QEMU."""
+    code, said = doctor(capsys, "--json")
+    told = json.loads(said)
+    assert (code, told["schema"], told["ready"]) == (0, 1, True)
+    assert [set(row) for row in told["findings"]] == [{"name", "state", "what", "remedy"}] * len(told["findings"])
+    assert {row["state"] for row in told["findings"]} <= {"ok", "warn", "info"}
+    names = [row["name"] for row in told["findings"]]
+    assert len(names) == len(set(names))
+    assert {probe.name for probe in PROBES} - {"build tools"} <= set(names)
+    assert not whole_machine.run_dir.exists()
+
+
+def test_a_machine_that_lacks_something(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.without("flex", "bc", "ccache")
+    code, said = doctor(capsys)
+    assert code == 1
+    head, *commands = said.split("`bisector start` would fail: ")[1].splitlines()
+    assert head.startswith("2 missing, ")
+    assert [line.strip() for line in commands] == [install("flex", "bc").replace("bc flex", "flex bc")]
+    assert all(name in said for name in ("flex", "bc", "libvirt", "host load"))
+
+
+def test_settings_that_cannot_be_are_a_row(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bisector.toml").write_text("[storage]\ncash_size = '64MiB'\n")
+    code, said = doctor(capsys, "--json")
+    told = json.loads(said)
+    first, *others = told["findings"]
+    assert (code, told["ready"]) == (1, False)
+    assert (first["name"], first["state"]) == ("settings", "missing")
+    assert "storage.cash_size" in first["what"]
+    assert "storage.cache_size" in first["remedy"]
+    assert "missing" not in {row["state"] for row in others}
+    assert len(others) > len(PROBES)
+
+
+def test_start_is_told_what_only_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [Finding("run directory", grade, str(grade)) for grade in (Grade.WARN, Grade.OK, Grade.INFO)]
+    probes = (Probe("places", Need.RUN, lambda asked: rows), Probe("mail", Need.NOTHING, lambda asked: rows[0]))
+    monkeypatch.setattr(checks, "PROBES", probes)
+    told: list[Finding] = []
+    checks.check(options.load().settings, tmp_path, told.append)
+    assert told == rows[:1]

@@ -1,0 +1,82 @@
+"""What an engine of this host does around a trial: alone on the host, and quiet before a repeat."""
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from bisector.config import options
+from bisector.core.errors import InfraError
+from bisector.core.events import Event, Note
+from bisector.core.figures import Contention
+from bisector.core.model import Commit, Fault, Trial
+from bisector.executor.local import LocalEngine, local_engine
+from bisector.git.repository import Repository
+from bisector.git.worktrees import SourceTree
+from bisector.host import measuring_lock, quiet
+from bisector.host.quiet import Load
+from bisector.kernel.build import KernelBuilder
+from bisector.trial.runner import Bench, TrialRequest
+from bisector.vm.machine import VirtualMachines
+from tests import fakes
+
+COMMIT = Commit("8" * 40, "7" * 40, "a commit", "2026-01-01T00:00:00+00:00")
+BUSY = Load(Contention(1.9, 0.0, 0.0), (("rsync", 0.9),))
+REQUEST = TrialRequest(1, COMMIT, {})
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def engine(tmp_path: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch) -> LocalEngine:
+    def measured(bench: Bench, request: TrialRequest, logs: Path) -> Trial:
+        assert str(measuring_lock.holder()).startswith(f"run {bench.run_dir}, process ")
+        return fakes.trial(request.commit)
+
+    def built(*_: object) -> Fault | None:
+        assert measuring_lock.holder() is not None
+        return None
+
+    monkeypatch.setattr("bisector.executor.local.run_trial", measured)
+    monkeypatch.setattr("bisector.executor.local.try_build", built)
+    settings = options.load({"contention.patience": "1ms"}, directory=tmp_path).settings
+    nothing = cast("SourceTree", None), cast("KernelBuilder", None), cast("VirtualMachines", None)
+    return LocalEngine(Bench(settings, tmp_path, *nothing, events.append))
+
+
+def test_nothing_else_is_built_or_measured_meanwhile(engine: LocalEngine) -> None:
+    assert engine.measure(REQUEST).commit == COMMIT
+    assert engine.try_build(COMMIT, fakes.GCC) is None
+    assert measuring_lock.holder() is None
+
+
+def test_the_image_is_built_alone_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(_machine: object, run_dir: Path, _note: object) -> None:
+        raise InfraError(str(measuring_lock.holder()))
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("bisector.executor.local.end_leftovers", lambda *_: None)
+    monkeypatch.setattr("bisector.executor.local.guest_image", build)
+    settings = options.load(directory=tmp_path).settings
+    with pytest.raises(InfraError) as caught, local_engine(settings, tmp_path, cast("Repository", None), print):
+        pass
+    assert str(caught.value).startswith(f"run {tmp_path}, process ")
+    assert measuring_lock.holder() is None
+
+
+def test_only_a_repeat_waits_for_a_quiet_host_and_it_is_no_attempt_that_failed(
+    engine: LocalEngine, events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quiet, "look_around", lambda: BUSY)
+    engine.measure(REQUEST)
+    assert events == []
+    with pytest.raises(InfraError, match="the host was busy") as stopped:
+        engine.measure(TrialRequest(2, COMMIT, {}, again=True))
+    assert type(stopped.value) is InfraError
+    assert [event.text for event in events if isinstance(event, Note)] == [
+        f"waiting for a quiet host, at most 0.001s: {BUSY}"
+    ]
+    assert measuring_lock.holder() is None

@@ -1,0 +1,370 @@
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from bisector.core.model import Terms, Verdict
+from bisector.git.bisect import Bisect
+from bisector.git.command import Answer
+from bisector.git.outcomes import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Step, Try
+from bisector.git.ranges import Range, check_range
+from bisector.git.repository import Repository
+from bisector.host.scratch import is_scratch
+from tests.git.checks import assert_git_agrees, footprint
+from tests.git.conftest import Make
+from tests.git.histories import Node, ancestors, criss_cross, git, linear, octopus, old_base_merge, stable_tags
+
+OLD, NEW, SKIP = Verdict.OLD, Verdict.NEW, Verdict.SKIP
+
+
+class Search:
+    """A bisection of a named history, driven by the names."""
+
+    def __init__(self, repository: Repository, names: dict[str, str], bisect: Bisect) -> None:
+        self.repository = repository
+        self.names = {sha: name for name, sha in names.items()}
+        self.shas = names
+        self.bisect = bisect
+        self.tried: list[str] = []
+
+    def run(self, verdict_of: Callable[[str], Verdict]) -> Step:
+        """To the end, by an oracle."""
+        while isinstance(step := self.bisect.next(), Try):
+            name = self.names[step.commit.sha]
+            self.tried.append(name)
+            assert step.is_merge_base or step.commit.sha in self.bisect.candidates()
+            assert self.bisect.tell(step.commit.sha, verdict_of(name))
+        if isinstance(step, Found):
+            assert_git_agrees(self.bisect, step)
+        return step
+
+    def to(self, culprit: str, nodes: tuple[Node, ...], *skipped: str) -> Step:
+        """To the end, without noise: a commit is new if the culprit is its ancestor or itself."""
+        known = ancestors(nodes)
+        return self.run(lambda name: SKIP if name in skipped else NEW if culprit in known[name] else OLD)
+
+
+Begin = Callable[..., Search]
+
+
+@pytest.fixture
+def begin(make: Make, tmp_path: Path) -> Iterator[Begin]:
+    with ExitStack() as stack:
+
+        def begin_(
+            nodes: tuple[Node, ...],
+            old: str,
+            new: str,
+            *paths: str,
+            first_parent: bool = False,
+            terms: Terms | None = None,
+            skips: tuple[str, ...] = (),
+        ) -> Search:
+            repository, names = make(nodes, checkout=True)
+            wanted = Range(repository.resolve(names[old]), repository.resolve(names[new]), first_parent, paths)
+            check_range(repository, wanted)
+            bisect = stack.enter_context(Bisect(repository, tmp_path / "run", wanted, terms or Terms()))
+            bisect.start([names[name] for name in skips])
+            return Search(repository, names, bisect)
+
+        yield begin_
+
+
+def test_line(begin: Begin) -> None:
+    nodes = linear(12)
+    search = begin(nodes, "c0", "c11")
+    first = search.bisect.next()
+    assert isinstance(first, Try)
+    assert (first.candidates_left, first.steps_left, first.is_merge_base) == (11, 4, False)
+    found = search.to("c7", nodes)
+    assert isinstance(found, Found)
+    assert found.commit.subject == "c7"
+    assert len(search.tried) <= 4
+    assert search.bisect.candidates() == (search.shas["c7"],)
+
+
+def test_log_is_gits_own_and_can_be_replayed(begin: Begin, tmp_path: Path) -> None:
+    nodes = linear(9)
+    search = begin(nodes, "c0", "c8", terms=Terms("slow", "fast"))
+    search.to("c7", nodes, "c4")
+    log = search.bisect.log()
+    assert log.splitlines()[-1] == f"# first fast commit: [{search.shas['c7']}] c7"
+    home = next((tmp_path / "run/worktrees").iterdir())
+    assert log.rstrip() == git(home, "bisect", "log")
+    (tmp_path / "log").write_text(log)
+    git(tmp_path, "clone", "-q", str(search.repository.top), "again")
+    said = git(tmp_path / "again", "bisect", "replay", str(tmp_path / "log"))
+    assert f"{search.shas['c7']} is the first fast commit" in said
+
+
+def test_what_git_is_told_goes_with_its_process(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file is where the next process looks for what this one left, if this one is killed."""
+    seen = []
+
+    def bisect(self: Bisect, *words: str) -> Answer:
+        seen.append(words[1])
+        assert is_scratch(Path(words[1]).parent)
+        return ask(self, *words)
+
+    ask = Bisect._bisect
+    monkeypatch.setattr(Bisect, "_bisect", bisect)
+    begin(linear(4), "c0", "c3")
+    assert [Path(name).exists() for name in seen] == [False]
+
+
+def test_the_users_own_bisection_goes_on(begin: Begin, make: Make) -> None:
+    nodes = linear(9)
+    search = begin(nodes, "c0", "c8")
+    top = search.repository.top
+    git(top, "bisect", "start", "main~1", "main~7")
+    before = footprint(search.repository), git(top, "bisect", "log")
+    assert isinstance(search.to("c3", nodes), Found)
+    with search.bisect:
+        pass
+    assert (footprint(search.repository), git(top, "bisect", "log")) != before  # our worktree was listed
+    git(top, "bisect", "bad", "main~2")
+    assert "c6" in git(top, "bisect", "log")
+
+
+def test_nothing_is_left_in_the_repository(make: Make, tmp_path: Path) -> None:
+    repository, names = make(linear(9), checkout=True)
+    git(repository.top, "pack-refs", "--all")  # git makes an empty packed-refs for the sake of its lock
+    before = footprint(repository)
+    wanted = Range(repository.resolve(names["c0"]), repository.resolve(names["c8"]))
+    with Bisect(repository, tmp_path / "run", wanted, Terms()) as bisect:
+        bisect.start()
+        assert footprint(repository) != before
+        bisect.tell(names["c4"], OLD)
+        assert footprint(repository)[0] == before[0]  # refs/bisect is the worktree's own
+    assert footprint(repository) == before
+    assert not (tmp_path / "run/worktrees").exists()
+
+
+def test_merge_from_an_old_base(begin: Begin) -> None:
+    nodes = old_base_merge()
+    step = begin(nodes, "c1", "c5").to("b2", nodes)
+    assert isinstance(step, Found)
+    assert step.commit.subject == "b2"
+
+
+def test_octopus(begin: Begin) -> None:
+    nodes = octopus()
+    step = begin(nodes, "r", "t").to("d1", nodes)
+    assert isinstance(step, Found)
+    assert step.commit.subject == "d1"
+
+
+def test_first_parent(begin: Begin) -> None:
+    nodes = old_base_merge()
+    search = begin(nodes, "c1", "c5", first_parent=True)
+    step = search.to("b2", nodes)
+    assert isinstance(step, Found)
+    assert step.commit.subject == "m"
+    assert not set(search.tried) & {"b1", "b2", "b3"}
+
+
+def test_path_limit(begin: Begin) -> None:
+    nodes = linear(9)
+    search = begin(nodes, "c0", "c8", "files/c/3", "files/c/6", "files/c/7")
+    step = search.to("c5", nodes)
+    assert isinstance(step, Found)
+    assert step.commit.subject == "c5"
+    assert set(search.tried) <= {"c2", "c5", "c6"}
+
+
+def test_path_limit_that_leaves_the_culprit_out(begin: Begin) -> None:
+    nodes = linear(9)
+    step = begin(nodes, "c0", "c8", "files/c/3", "files/c/6").to("c7", nodes)
+    assert isinstance(step, OutsidePaths)
+    assert {commit.subject for commit in step.candidates} == {"c6", "c7", "c8"}
+
+
+def test_path_with_odd_characters_survives_the_replay(begin: Begin) -> None:
+    nodes = (*linear(3), Node("odd", ("c2",), files={"it's a $(path)": "\n"}), Node("end", ("odd",)))
+    search = begin(nodes, "c0", "end", "it's a $(path)")
+    search.bisect.start(told=[(search.shas["odd"], NEW)])
+    step = search.bisect.next()
+    assert isinstance(step, Found)
+    assert step.commit.subject == "odd"
+    assert_git_agrees(search.bisect, step)
+
+
+def test_log_of_a_tried_merge_base_can_be_replayed(begin: Begin, tmp_path: Path) -> None:
+    nodes = stable_tags()
+    search = begin(nodes, "s2", "n2")
+    search.to("c4", nodes)
+    (tmp_path / "log").write_text(search.bisect.log())
+    git(search.repository.top, "worktree", "add", "-q", "--detach", str(tmp_path / "again"))
+    said = git(tmp_path / "again", "bisect", "replay", str(tmp_path / "log"))
+    assert f"{search.shas['c4']} is the first fixed commit" in said
+
+
+def test_merge_base_is_tried_first(begin: Begin) -> None:
+    nodes = stable_tags()
+    search = begin(nodes, "s2", "n2")
+    first = search.bisect.next()
+    assert isinstance(first, Try)
+    assert (first.commit.subject, first.is_merge_base) == ("c2", True)
+    step = search.to("c4", nodes)
+    assert isinstance(step, Found)
+    assert step.commit.subject == "c4"
+
+
+def test_merge_base_that_is_new(begin: Begin) -> None:
+    search = begin(stable_tags(), "s2", "n2")
+    step = search.run(lambda _: NEW)
+    assert isinstance(step, MergeBaseIsNew)
+    assert (step.merge_base.subject, step.old.subject, step.new.subject) == ("c2", "s2", "n2")
+    assert search.bisect.tell(search.shas["c4"], OLD) is False
+    search.bisect.start(told=[(search.shas["c2"], NEW)])
+    assert search.bisect.next() == step
+
+
+def test_skipped_merge_base(begin: Begin) -> None:
+    nodes = stable_tags()
+    search = begin(nodes, "s2", "n2", skips=("c2",))
+    step = search.to("c5", nodes)
+    assert isinstance(step, Found)
+    assert "c2" not in search.tried
+
+
+def test_two_merge_bases(begin: Begin) -> None:
+    nodes = criss_cross()
+    search = begin(nodes, "p", "q")
+    step = search.to("y", nodes)
+    assert isinstance(step, Found)
+    assert step.commit.subject == "y"
+    assert {"a", "b"} <= set(search.tried)
+
+
+def test_second_merge_base_that_is_new(begin: Begin) -> None:
+    search = begin(criss_cross(), "p", "q")
+    first = search.bisect.next()
+    assert isinstance(first, Try)
+    other = ({"a", "b"} - {first.commit.subject}).pop()
+    for again in (False, True):
+        if again:
+            search.bisect.start(told=[(search.shas[other], NEW)])
+        else:
+            search.bisect.tell(search.shas[other], NEW)
+        step = search.bisect.next()
+        assert isinstance(step, MergeBaseIsNew)
+        assert step.merge_base.subject == other
+
+
+def test_old_end_right_below_the_new_one(begin: Begin) -> None:
+    step = begin(linear(4), "c2", "c3").bisect.next()
+    assert isinstance(step, Found)
+    assert step.commit.subject == "c3"
+
+
+def test_only_skipped_left(begin: Begin) -> None:
+    nodes = linear(9)
+    search = begin(nodes, "c0", "c8")
+    step = search.to("c5", nodes, "c4", "c5")
+    assert isinstance(step, OnlySkippedLeft)
+    assert {commit.subject for commit in step.candidates} == {"c4", "c5", "c6"}
+    assert {commit.subject for commit in step.skipped} == {"c4", "c5"}
+    assert "only skipped commits left" in search.bisect.log()
+
+
+def test_known_bad_commits_are_skipped_from_the_start(begin: Begin) -> None:
+    nodes = linear(9)
+    search = begin(nodes, "c2", "c8", skips=("c0", "c2", "c4", "c5", "c8"))
+    log = search.bisect.log()
+    assert [f"git bisect skip {search.shas[name]}" in log for name in ("c0", "c2", "c4", "c5", "c8")] == [
+        *(False, False, True, True, False)
+    ]
+    step = search.to("c7", nodes)
+    assert isinstance(step, Found)
+    assert not {"c4", "c5"} & set(search.tried)
+
+
+def test_git_is_not_told_what_it_cannot_hold(begin: Begin) -> None:
+    nodes = old_base_merge()
+    search = begin(nodes, "c1", "c5")
+    tell, sha = search.bisect.tell, search.shas
+    assert tell(sha["c4"], NEW)
+    assert not tell(sha["c5"], NEW)  # follows from c4
+    assert tell(sha["c3"], NEW)
+    assert not tell(sha["b2"], NEW)  # beside c3: git would forget c3
+    assert not tell(sha["b2"], OLD)
+    assert not tell(sha["b2"], SKIP)
+    assert tell(sha["c2"], OLD)
+    assert not tell(sha["c0"], OLD)
+    step = search.bisect.next()
+    assert isinstance(step, Found)
+    assert step.commit.subject == "c3"
+
+
+def test_contradiction_is_found_before_git_is_told(begin: Begin) -> None:
+    search = begin(linear(9), "c0", "c8")
+    tell, sha = search.bisect.tell, search.shas
+    tell(sha["c5"], NEW)
+    tell(sha["c2"], OLD)
+    log = search.bisect.log()
+    for name, verdict, other in (("c7", OLD, "c5"), ("c5", OLD, "c5"), ("c1", NEW, "c2"), ("c2", NEW, "c2")):
+        with pytest.raises(Contradiction) as caught:
+            tell(sha[name], verdict)
+        assert (caught.value.sha, caught.value.other) == (sha[name], sha[other])
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert search.bisect.log() == log
+    with pytest.raises(ValueError, match="weak"):
+        tell(sha["c3"], Verdict.WEAK)
+
+
+def test_everything_told_anew_is_the_same(begin: Begin) -> None:
+    nodes = linear(20)
+    search = begin(nodes, "c0", "c19", skips=("c3",))
+    told = []
+    for _ in range(3):
+        step = search.bisect.next()
+        assert isinstance(step, Try)
+        name = step.commit.subject
+        told.append((step.commit.sha, SKIP if name == "c9" else NEW if int(name[1:]) >= 13 else OLD))
+        search.bisect.tell(*told[-1])
+    before = search.bisect.next(), search.bisect.candidates(), search.bisect.log()
+    useless = (search.shas["c18"], NEW)
+    assert search.bisect.start([search.shas["c3"]], [*told, useless]) == ((search.shas["c3"], SKIP), *told)
+    assert (search.bisect.next(), search.bisect.candidates()) == before[:2]
+    assert without_comments(search.bisect.log())[1:] == without_comments(before[2])[1:]
+    assert isinstance(search.to("c13", nodes), Found)
+
+
+def without_comments(log: str) -> list[str]:
+    return [line for line in log.splitlines() if not line.startswith("#")]
+
+
+@pytest.mark.parametrize("meddling", ["told by hand", "skipped by hand", "reset", "removed"])
+def test_state_that_somebody_changed_is_built_again(begin: Begin, tmp_path: Path, meddling: str) -> None:
+    nodes = linear(9)
+    search = begin(nodes, "c0", "c8")
+    search.bisect.tell(search.shas["c6"], NEW)
+    home = next((tmp_path / "run/worktrees").iterdir())
+    if meddling == "told by hand":
+        git(home, "bisect", "fixed", search.shas["c2"])
+    elif meddling == "skipped by hand":
+        git(home, "bisect", "skip", search.shas["c5"])
+    elif meddling == "reset":
+        git(home, "bisect", "reset", "HEAD")
+    else:
+        git(search.repository.top, "worktree", "remove", "--force", str(home))
+    step = search.to("c5", nodes)
+    assert isinstance(step, Found)
+    assert step.commit.subject == "c5"
+    assert search.bisect.log().splitlines()[-1].startswith("# first fixed commit")
+
+
+def test_hooks_and_settings_of_the_user_do_no_harm(begin: Begin, tmp_path: Path) -> None:
+    nodes = linear(6)
+    search = begin(nodes, "c0", "c5")
+    for key, value in (
+        ("log.showSignature", "true"),
+        ("color.ui", "always"),
+        ("bisect.junk", "1"),
+        ("core.pager", "x"),
+    ):
+        git(search.repository.top, "config", key, value)
+    assert isinstance(search.to("c2", nodes), Found)

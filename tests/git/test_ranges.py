@@ -1,0 +1,150 @@
+from pathlib import Path
+
+import pytest
+
+from bisector.core.errors import UserError
+from bisector.git.ranges import Range, check_range, expected_steps, to_skip
+from bisector.git.repository import Repository
+from tests.git.conftest import Make
+from tests.git.histories import git, linear, octopus, old_base_merge, root, stable_tags
+
+
+def between(repository: Repository, old: str, new: str, *paths: str, first_parent: bool = False) -> Range:
+    return Range(repository.resolve(old), repository.resolve(new), first_parent, paths)
+
+
+def refused(repository: Repository, wanted: Range) -> UserError:
+    with pytest.raises(UserError) as caught:
+        check_range(repository, wanted)
+    return caught.value
+
+
+def test_line(make: Make) -> None:
+    repository, names = make(linear(17))
+    facts = check_range(repository, between(repository, names["c0"], "main"))
+    assert facts.old_is_ancestor
+    assert [base.sha for base in facts.merge_bases] == [names["c0"]]
+    assert (facts.candidates, facts.steps) == (16, 4)
+
+
+def test_merge_from_an_old_base(make: Make) -> None:
+    repository, names = make(old_base_merge())
+    whole = check_range(repository, between(repository, names["c1"], "main"))
+    assert whole.old_is_ancestor
+    assert whole.candidates == 8
+    mainline = check_range(repository, between(repository, names["c1"], "main", first_parent=True))
+    assert mainline.candidates == 5
+
+
+def test_octopus(make: Make) -> None:
+    repository, names = make(octopus())
+    assert check_range(repository, between(repository, names["r"], "main")).candidates == 8
+
+
+def test_ends_that_are_not_one_line_of_descent(make: Make) -> None:
+    repository, names = make(stable_tags())
+    facts = check_range(repository, between(repository, "v1.0.2", "v1.1.2"))
+    assert not facts.old_is_ancestor
+    assert [base.sha for base in facts.merge_bases] == [names["c2"]]
+    assert facts.candidates == 5
+    assert facts.steps == 2 + 1
+
+
+def test_path_limit(make: Make) -> None:
+    repository, names = make(linear(8))
+    facts = check_range(repository, between(repository, names["c0"], "main", "files/c/4", "files/c/6"))
+    assert facts.candidates == 2
+    assert "touches drivers" in refused(repository, between(repository, names["c0"], "main", "drivers")).message
+    for path in (":(nonsense)x", "/somewhere/else", "../outside"):
+        error = refused(repository, between(repository, names["c0"], "main", path))
+        assert "does not accept the path limit" in error.message
+
+
+def test_same_commit(make: Make) -> None:
+    repository, names = make(linear(3))
+    assert "same commit" in refused(repository, between(repository, names["c2"], "main")).message
+
+
+def test_swapped_ends(make: Make) -> None:
+    repository, names = make(linear(3))
+    error = refused(repository, between(repository, "main", names["c0"]))
+    assert "swapped" in error.message
+    assert error.hint == f"bisector start {names['c0'][:12]} {names['c2'][:12]}"
+
+
+def test_no_common_history(make: Make) -> None:
+    repository, names = make((*linear(3), root("other")))
+    assert "no common history" in refused(repository, between(repository, names["c2"], names["other"])).message
+
+
+@pytest.fixture
+def clone(make: Make, tmp_path: Path) -> tuple[dict[str, str], Path]:
+    """The history of two stable tags, and where a shallow clone of it will be."""
+    repository, names = make(stable_tags())
+    git(repository.top, "branch", "stable", "v1.0.2")
+    return names, tmp_path / "shallow"
+
+
+def shallow(tmp_path: Path, path: Path, depth: int) -> None:
+    git(tmp_path, "clone", "-q", "--no-single-branch", f"--depth={depth}", f"file://{tmp_path / 'linux'}", str(path))
+
+
+def test_shallow_clone_that_lacks_the_range(clone: tuple[dict[str, str], Path], tmp_path: Path) -> None:
+    names, path = clone
+    shallow(tmp_path, path, 2)
+    with Repository.open(path) as repository:
+        assert "shallow" in refused(repository, between(repository, "v1.0.2", "main")).message
+        with pytest.raises(UserError) as caught:
+            repository.resolve(names["c1"])
+        assert "--unshallow" in caught.value.hint
+
+
+def test_shallow_clone_that_lacks_a_side_branch(make: Make, tmp_path: Path) -> None:
+    _, names = make(old_base_merge())
+    # The line of first parents reaches c3; the branch that m merges ends at b3, whose parents are missing.
+    shallow(tmp_path, tmp_path / "shallow", 4)
+    with Repository.open(tmp_path / "shallow") as repository:
+        error = refused(repository, between(repository, names["c3"], "main"))
+    assert "lacks history" in error.message
+    assert "--unshallow" in error.hint
+
+
+def test_shallow_clone_that_has_the_range(clone: tuple[dict[str, str], Path], tmp_path: Path) -> None:
+    names, path = clone
+    shallow(tmp_path, path, 3)
+    with Repository.open(path) as repository:
+        assert check_range(repository, between(repository, names["c5"], "main")).candidates == 2
+
+
+@pytest.mark.parametrize(("count", "trials"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 2), (6, 3), (8, 3), (28_000, 15)])
+def test_expected_steps(count: int, trials: int) -> None:
+    assert expected_steps([str(number) for number in range(count)], "0") == trials
+
+
+def test_a_path_limit_that_leaves_out_the_new_end_costs_a_trial() -> None:
+    assert expected_steps(["a"], "b") == 1
+
+
+def test_what_can_be_skipped_is_between_the_ends(make: Make) -> None:
+    repository, names = make(linear(9))
+    wanted = between(repository, names["c2"], names["c7"])
+    assert to_skip(repository, wanted, names["c4"][:12]) == (names["c4"],)
+    assert to_skip(repository, wanted, "main~3") == (names["c5"],)
+    assert to_skip(repository, wanted, "main~6..main~3") == (names["c5"], names["c4"], names["c3"])
+    # Of a range that reaches further what lies inside, without the ends.
+    assert to_skip(repository, wanted, f"{names['c5']}..main") == (names["c6"],)
+    for outside in ("main", names["c1"], "main~1..main"):
+        with pytest.raises(UserError, match="names no commit between") as caught:
+            to_skip(repository, wanted, outside)
+        assert f"{names['c2'][:12]}..{names['c7'][:12]}" in caught.value.hint
+    for end in ("c2", "c7"):
+        with pytest.raises(UserError, match="is an end of the range"):
+            to_skip(repository, wanted, names[end])
+    with pytest.raises(UserError, match="unknown revision 'v9'"):
+        to_skip(repository, wanted, "v9")
+
+
+def test_a_merge_base_can_be_skipped(make: Make) -> None:
+    repository, names = make(stable_tags())
+    wanted = between(repository, names["s2"], names["n2"])
+    assert to_skip(repository, wanted, names["c2"]) == (names["c2"],)

@@ -1,0 +1,291 @@
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from bisector.core.deadline import Deadline
+from bisector.core.errors import InfraError, UserError
+from bisector.core.model import Kind
+from bisector.git.apply import changed_end
+from bisector.git.repository import Repository
+from bisector.git.worktrees import SourceTree
+from bisector.host.process import RUN_MARKER, run
+from bisector.mail.maintainers import propose
+from tests.git.conftest import Make
+from tests.git.histories import KERNEL_TREE, Node, build, git, linear, root
+
+PACKAGE = Path(__file__).parents[2]
+
+
+def refused(path: Path) -> UserError:
+    with pytest.raises(UserError) as caught:
+        Repository.open(path)
+    return caught.value
+
+
+def test_no_directory_and_no_repository(tmp_path: Path) -> None:
+    assert "is not a directory" in refused(tmp_path / "none").message
+    assert "is not a git repository" in refused(tmp_path).message
+
+
+@pytest.mark.parametrize("inside", [".", "drivers/md", ".git"])
+def test_opened_from_anywhere_in_it(make: Make, inside: str) -> None:
+    repository, names = make(linear(2), checkout=True)
+    with Repository.open(repository.top / inside) as again:
+        assert again.common_dir == repository.common_dir == repository.top / ".git"
+        assert again.resolve("HEAD").sha == names["c1"]
+
+
+def test_bare(make: Make) -> None:
+    repository, names = make(linear(2), bare=True)
+    assert repository.top == repository.common_dir
+    assert repository.resolve("main").sha == names["c1"]
+
+
+def test_linked_worktree_of_the_user(make: Make, tmp_path: Path) -> None:
+    repository, names = make(linear(2))
+    git(repository.top, "worktree", "add", "-q", "--detach", str(tmp_path / "other"), names["c0"])
+    with Repository.open(tmp_path / "other") as other:
+        assert other.common_dir == repository.common_dir
+        assert other.top == tmp_path / "other"
+        assert other.resolve("HEAD").sha == names["c0"]
+
+
+def test_owner_that_git_does_not_trust(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository, _ = make(linear(2))
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    error = refused(repository.top)
+    assert error.message.startswith(f"git does not trust {repository.top}, which belongs to")
+    assert error.hint == f"git config --global --add safe.directory {repository.top}"
+    run(["git", *error.hint.split()[1:]], deadline_s=10)
+    try:
+        Repository.open(repository.top).close()
+    finally:
+        run(["git", "config", "--global", "--unset-all", "safe.directory"], deadline_s=10)
+
+
+def test_damaged_repository(make: Make) -> None:
+    repository, _ = make(linear(2))
+    config = repository.common_dir / "config"
+    config.write_text(config.read_text() + "[core\n")
+    assert "cannot read the repository" in refused(repository.top).message
+
+
+@pytest.fixture
+def public_dir() -> Iterator[Path]:
+    """A directory that other users can enter, unlike pytest's."""
+    path = Path(tempfile.mkdtemp())
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+def test_not_writable(public_dir: Path) -> None:
+    build(public_dir / "linux", linear(2))
+    if os.geteuid() != 0:
+        (public_dir / "linux/.git").chmod(0o555)
+        error = refused(public_dir / "linux")
+        (public_dir / "linux/.git").chmod(0o755)
+        text = f"{error.message}|{error.hint}"
+    else:
+        text = refused_to_nobody(public_dir)
+    assert "cannot be written" in text
+    assert f"git clone --shared {public_dir / 'linux'}" in text
+
+
+def refused_to_nobody(where: Path) -> str:
+    """What an unprivileged process is told; root may write whatever the permissions say."""
+    if shutil.which("setpriv") is None:
+        pytest.skip("needs setpriv (util-linux)")
+    (where / ".gitconfig").write_text(f"[safe]\n\tdirectory = {where / 'linux'}\n")
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from bisector.core.errors import UserError; from bisector.git.repository import Repository\n"
+        "try: Repository.open(Path(sys.argv[1]))\n"
+        "except UserError as error: print(f'{error.message}|{error.hint}')"
+    )
+    words = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", script]
+    environment = {"HOME": str(where), "PYTHONPATH": os.pathsep.join([str(PACKAGE), *filter(None, sys.path)])}
+    finished = run([*words, where / "linux"], deadline_s=30, env=environment, cwd=where, check=False)
+    if "PermissionError" in finished.stderr or "ModuleNotFoundError" in finished.stderr:
+        pytest.skip("an unprivileged user cannot read this checkout")
+    assert finished.exit_status == 0, finished.stderr
+    return finished.stdout
+
+
+def test_variables_of_a_git_hook_lead_nowhere(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository, names = make(linear(2))
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    assert repository.resolve("main").sha == names["c1"]
+
+
+def test_git_gets_what_it_needs_of_the_environment_and_no_login(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BISECTOR_SMTP_PASSWORD", "secret")
+    monkeypatch.setenv("SOME_TOKEN", "secret")
+    monkeypatch.setenv("GIT_INDEX_FILE", "/nowhere")
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
+    monkeypatch.setenv("https_proxy", "http://proxy")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    monkeypatch.setenv(RUN_MARKER, "/another/run")
+    repository, _ = make(linear(2))
+    with Repository.open(repository.top, run_marker=tmp_path) as repository:
+        lines = repository.ask("-c", "alias.environment=!env", "environment").lines
+    given = dict(line.partition("=")[::2] for line in lines)
+    assert {name for name, value in given.items() if value == "secret"} == set()
+    assert "GIT_INDEX_FILE" not in given
+    wanted = {"SSH_AUTH_SOCK": "/run/agent", "https_proxy": "http://proxy", "LC_ALL": "C", RUN_MARKER: str(tmp_path)}
+    assert {name: given.get(name) for name in wanted} == wanted
+    assert "HOME" in given
+
+
+def test_what_a_repositorys_settings_name_is_not_run(make: Make, tmp_path: Path) -> None:
+    plain = "a\n" * 9
+    attributes = {".gitattributes": "* filter=evil merge=evil diff=evil\n"}
+    repository, _ = make(
+        (
+            Node("a", files={**KERNEL_TREE, **attributes, "x.c": plain}),
+            Node("b", ("a",), {"x.c": f"b\n{plain}"}),
+            Node("c", ("b",), {"x.c": f"b\n{plain}c\n"}),
+        ),
+        checkout=True,
+    )
+    top = repository.top
+    ran = tmp_path / "ran"
+    script = tmp_path / "evil"
+    script.write_text(f"#!/bin/sh\necho $0 $@ >> {ran}\nexec cat\n")
+    script.chmod(0o755)
+    named = (
+        *("filter.evil.smudge", "filter.evil.clean", "merge.evil.driver", "diff.evil.textconv", "diff.evil.command"),
+        *("diff.external", "gpg.program", "core.fsmonitor", "core.alternateRefsCommand", "core.sshCommand"),
+        *("core.pager", "core.editor", "core.askPass", "credential.helper", "core.gitProxy"),
+    )
+    for name in named:
+        git(top, "config", name, str(script))
+    for name, value in (("merge.default", "evil"), ("log.showSignature", "true"), ("core.hooksPath", str(tmp_path))):
+        git(top, "config", name, value)
+    signature = "gpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n"
+    with repository:
+        head = repository.resolve("HEAD")
+        text = repository.ask("cat-file", "commit", head.sha).stdout
+        signed = text.replace("\n\n", f"\n{signature}\n", 1)
+        sha = repository.ask("hash-object", "-t", "commit", "-w", "--stdin", stdin=signed).stdout.strip()
+        commit = repository.resolve(sha)
+        propose(repository, sha)
+        (parent,) = repository.commits(repository.parents(sha))
+        changed_end(repository, Kind.REVERTED, parent, commit)
+        with SourceTree(repository, tmp_path / "run") as source:
+            assert (source.checkout(commit) / "x.c").read_text().startswith("b\n")
+    assert not ran.exists(), ran.read_text()
+
+
+def test_directory_that_vanished_is_no_other(make: Make) -> None:
+    repository, _ = make(linear(2))
+    with pytest.raises(InfraError, match="git status failed"):
+        repository.git("status", at=repository.top / "gone")
+
+
+def test_command_that_does_not_end(make: Make) -> None:
+    repository, _ = make(linear(2))
+    with pytest.raises(InfraError, match=r"the end of git -c not seen within 0\.2 s"):
+        repository.git("-c", "alias.wait=!sleep 60", "wait", at=repository.top, deadline_s=0.2)
+
+
+def running(marker: Path) -> list[str]:
+    """The processes that carry the marker of a run."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            found += [environ.parent.name] if os.fsencode(f"{RUN_MARKER}={marker}") in environ.read_bytes() else []
+    return found
+
+
+def test_interrupted_command_leaves_no_process(make: Make, tmp_path: Path) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    repository, _ = make(linear(2))
+    before = signal.signal(signal.SIGALRM, interrupt)
+    with Repository.open(repository.top, run_marker=tmp_path) as marked:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            marked.ask("-c", "alias.wait=!sleep 60", "wait")
+    signal.signal(signal.SIGALRM, before)
+    Deadline("the end of sleep", 5).poll(lambda: None if running(tmp_path) else True)
+    assert caught.traceback  # until here it has kept GitPython from ending the process by itself
+
+
+def test_resolve(make: Make) -> None:
+    nodes = (*linear(3), Node("subject with — dash", ("c2",), tags=("v1.0",)))
+    repository, names = make(nodes)
+    commit = repository.resolve("v1.0")
+    assert (commit.sha, commit.subject) == (names["subject with — dash"], "subject with — dash")
+    # UTC is "Z" since git 2.45, "+00:00" before
+    assert datetime.fromisoformat(commit.committed_at) == datetime(2017, 7, 14, 2, 44, tzinfo=UTC)
+    assert len(commit.tree) == 40
+    assert repository.resolve("main~1").sha == names["c2"]
+    assert repository.resolve(names["c1"][:12]).sha == names["c1"]
+    assert [one.sha for one in repository.commits([names["c2"], names["c0"]])] == [names["c2"], names["c0"]]
+    assert repository.commits([]) == ()
+
+
+def test_encoding_that_the_user_likes(make: Make) -> None:
+    repository, _ = make((root("für"),))
+    git(repository.top, "config", "i18n.logOutputEncoding", "ISO-8859-1")
+    assert repository.resolve("main").subject == "für"
+
+
+def test_subject_in_an_encoding_that_it_does_not_name(make: Make) -> None:
+    repository, _ = make(linear(1))
+    tree = repository.resolve("main").tree
+    who = b"J\xf6rg <joerg@example.com> 1500000000 +0000"
+    file = repository.top / "commit"
+    file.write_bytes(b"tree %s\nauthor %s\ncommitter %s\n\nJ\xf6rg's fix\n" % (tree.encode(), who, who))
+    sha = git(repository.top, "hash-object", "-t", "commit", "-w", str(file))
+    assert repository.resolve(sha).subject.encode() == "J\ufffdrg's fix".encode()
+
+
+def test_unknown_revision_and_its_neighbours(make: Make) -> None:
+    repository, _ = make((root("c0"), Node("c1", ("c0",), tags=("v4.13-rc1",)), Node("c2", ("c1",), tags=("v4.11",))))
+    with pytest.raises(UserError, match=r"unknown revision 'v4\.13-rc'") as caught:
+        repository.resolve("v4.13-rc")
+    assert caught.value.hint.startswith("did you mean v4.13-rc1")
+    for rev in ("nothing-like-it", "0123456789", "--all", "", "main:Makefile", "v4.11..v4.13-rc1"):
+        with pytest.raises(UserError):
+            repository.resolve(rev)
+
+
+def test_expand(make: Make) -> None:
+    repository, names = make(linear(5))
+    assert repository.expand("main~1") == (names["c3"],)
+    assert set(repository.expand("main~3..main~1")) == {names["c2"], names["c3"]}
+    for expression in ("main~9..main", "none..main", "--all..main"):
+        with pytest.raises(UserError):
+            repository.expand(expression)
+
+
+def test_kernel_tree(make: Make) -> None:
+    repository, _ = make((*linear(2), Node("c2", (), files={"Makefile": "\n", "Kbuild": "\n"})))
+    with pytest.raises(UserError, match="not a kernel tree: it has no Kconfig, arch/x86, init/Kconfig"):
+        repository.check_kernel_tree(repository.resolve("main"))
+
+
+def test_kernel_tree_accepted(make: Make) -> None:
+    repository, _ = make(linear(2), checkout=True)
+    with Repository.open(repository.top / "drivers") as inside:
+        inside.check_kernel_tree(inside.resolve("main"))
+
+
+def test_partial_clone_is_seen(make: Make) -> None:
+    repository, _ = make(linear(2))
+    assert not repository.partial
+    git(repository.top, "config", "remote.origin.promisor", "true")
+    assert repository.partial

@@ -1,0 +1,111 @@
+"""Who runs a stranger's make for root, and what of root's belongs to that user."""
+
+import os
+import pwd
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bisector.host import build_user
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user than root has no other user")
+
+
+@pytest.fixture(autouse=True)
+def _nobody_chosen_yet() -> Iterator[None]:
+    build_user._chosen.cache_clear()
+    yield
+    build_user._chosen.cache_clear()
+
+
+def account(uid: int, gid: int) -> pwd.struct_passwd:
+    return pwd.struct_passwd(("bisector-build", "x", uid, gid, "", "/", "/bin/false"))
+
+
+def numbers() -> tuple[int, int]:
+    user = build_user.build_user()
+    assert user is not None
+    return user.uid, user.gid
+
+
+def test_a_number_that_nobody_has_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    free, _ = numbers()
+    assert 61_184 <= free <= 65_519
+    build_user._chosen.cache_clear()
+    look, known = pwd.getpwuid, {free}
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: account(uid, uid) if uid in known else look(uid))
+    assert numbers() == (free + 1, free + 1)
+
+
+def test_a_user_of_that_name_is_taken_unless_it_is_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: account(990, 991))
+    assert numbers() == (990, 991)
+    for uid, gid in ((0, 991), (990, 0)):
+        build_user._chosen.cache_clear()
+        monkeypatch.setattr(pwd, "getpwnam", lambda name, uid=uid, gid=gid: account(uid, gid))
+        assert min(numbers()) > 60_000
+
+
+def test_an_ordinary_user_stays_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    build_user.give(tmp_path)
+    build_user.show(tmp_path)
+    with build_user.lent(tmp_path / "log"):
+        pass
+    assert (build_user.build_user(), build_user.umask(), list(tmp_path.iterdir())) == (None, -1, [])
+    assert (tmp_path.stat().st_uid, tmp_path.stat().st_mode & 0o777) == (0, 0o700)
+
+
+def test_what_is_given_is_given_whole_and_what_is_behind_a_link_is_not(tmp_path: Path) -> None:
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    (theirs / "deep").mkdir(parents=True)
+    ours.mkdir()
+    (ours / "file").touch()
+    (theirs / "deep/program").touch()
+    (theirs / "deep/program").chmod(0o4755)
+    (theirs / "file").symlink_to(ours / "file")
+    (theirs / "directory").symlink_to(ours)
+    build_user.give(theirs)
+    uid, _ = numbers()
+    assert {path.lstat().st_uid for path in (theirs, *theirs.rglob("*"))} == {uid}
+    assert {path.lstat().st_uid for path in (ours, ours / "file")} == {0}
+    assert (theirs / "deep/program").stat().st_mode & 0o7000 == 0
+    assert theirs.stat().st_mode & 0o777 == 0o700
+
+
+def test_given_again_only_what_root_has_put_there_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    build_user.give(tmp_path)
+    for path in (tmp_path / "new", tmp_path / "deep/new"):
+        path.touch()
+    build_user.give(tmp_path)
+    uid, _ = numbers()
+    assert ((tmp_path / "new").stat().st_uid, (tmp_path / "deep/new").stat().st_uid) == (uid, 0)
+    build_user.take_back(tmp_path)
+    build_user.give(tmp_path)
+    assert (tmp_path / "deep/new").stat().st_uid == uid
+
+
+def test_a_file_is_lent_for_a_while(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with build_user.lent(log):
+        assert log.stat().st_uid == numbers()[0]
+        log.chmod(0o4777)
+    assert (log.stat().st_uid, log.stat().st_mode & 0o7777) == (0, 0o644)
+
+
+def test_what_is_shown_can_be_read_and_run_and_nothing_behind_a_link(tmp_path: Path) -> None:
+    tree, other = tmp_path / "tree", tmp_path / "other"
+    (tree / "below").mkdir(parents=True)
+    for path, mode in ((other, 0o600), (tree / "below/text", 0o640), (tree / "script", 0o700)):
+        path.touch()
+        path.chmod(mode)
+    (tree / "link").symlink_to(other)
+    for path in (tree, tree / "below"):
+        path.chmod(0o700)
+    build_user.show(tree)
+    modes = {
+        path.name: path.lstat().st_mode & 0o777 for path in (tree, *tree.rglob("*"), other) if not path.is_symlink()
+    }
+    assert modes == {"tree": 0o705, "below": 0o705, "text": 0o644, "script": 0o705, "other": 0o600}

@@ -1,0 +1,162 @@
+"""One builds or measures at a time on a host; real processes hold the lock."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bisector.cli import main
+from bisector.core import resources
+from bisector.core.errors import InfraError
+from bisector.host import measuring_lock
+
+_HOLDER = """
+    import sys, time
+    from pathlib import Path
+    from bisector.host import measuring_lock
+    measuring_lock.SHARED, own = Path(sys.argv[1]), Path(sys.argv[2])
+    measuring_lock.own_path = lambda: own
+    with measuring_lock.measuring(Path("/runs/first"), lambda text: print(text, flush=True)):
+        print("held", flush=True)
+        time.sleep(600)
+"""
+
+
+@contextmanager
+def held_elsewhere(own: Path | None = None) -> Iterator["subprocess.Popen[str]"]:
+    """Another process that measures; of another user, where ``own`` is another file."""
+    paths = (str(measuring_lock.SHARED), str(own or measuring_lock.own_path()))
+    command = [sys.executable, "-c", textwrap.dedent(_HOLDER), *paths]
+    environment = {**os.environ, "PYTHONPATH": str(resources.ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+@pytest.fixture(autouse=True)
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring_lock, "SHARED", tmp_path / "shared.lock")
+    monkeypatch.setattr(measuring_lock, "own_path", lambda: tmp_path / "cache" / "own.lock")
+
+
+def silent(text: str) -> None:
+    raise AssertionError(text)
+
+
+@pytest.mark.parametrize("whose", ["own", "another user's"])
+def test_a_second_one_waits_and_tells_for_whom(tmp_path: Path, whose: str) -> None:
+    told: list[str] = []
+    with held_elsewhere(tmp_path / "theirs.lock" if whose != "own" else None) as first:
+
+        def tell(text: str) -> None:
+            told.append(text)
+            threading.Timer(0.05, first.kill).start()  # a killed holder frees it
+
+        with measuring_lock.measuring(tmp_path, tell):
+            assert first.wait() == -signal.SIGKILL
+    assert len(told) == 1
+    assert told[0].startswith(f"waiting for run /runs/first, process {first.pid}: ")
+
+
+def test_ctrl_c_ends_the_wait(tmp_path: Path) -> None:
+    def interrupt(_text: str) -> None:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    with held_elsewhere(), pytest.raises(KeyboardInterrupt), measuring_lock.measuring(tmp_path, interrupt):
+        raise AssertionError("it was held")
+    with measuring_lock.measuring(tmp_path, silent):  # nothing of it is left
+        pass
+
+
+def test_who_holds_it_is_known_as_long_as_it_does(tmp_path: Path) -> None:
+    assert measuring_lock.holder() is None
+    with held_elsewhere() as first:
+        assert str(measuring_lock.holder()) == f"run /runs/first, process {first.pid}"
+    assert measuring_lock.holder() is None  # it was killed
+    with measuring_lock.measuring(tmp_path, silent):
+        pass
+    assert measuring_lock.holder() is None
+
+
+def precious(path: Path) -> Path:
+    file = path.parent / "precious"
+    file.write_text("precious")
+    return file
+
+
+STRANGE: dict[str, Callable[[Path], object]] = {
+    "a link": lambda path: path.symlink_to(precious(path)),
+    "a link to nothing": lambda path: path.symlink_to("elsewhere"),
+    "a directory": Path.mkdir,
+    "a pipe": os.mkfifo,
+    "a second name": lambda path: path.hardlink_to(precious(path)),
+}
+
+
+@pytest.mark.parametrize("strange", STRANGE)
+def test_a_strange_file_for_all_users_is_left_alone(tmp_path: Path, strange: str) -> None:
+    STRANGE[strange](measuring_lock.SHARED)
+    with measuring_lock.measuring(tmp_path, silent):
+        assert measuring_lock.holder() is not None
+    assert not (tmp_path / "elsewhere").exists()
+    assert [file.read_text() for file in tmp_path.glob("precious")] in ([], ["precious"])
+
+
+def test_nothing_that_can_be_shared_is_no_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring_lock, "SHARED", tmp_path / "no" / "such" / "directory" / "lock")
+    with measuring_lock.measuring(tmp_path, silent):
+        assert measuring_lock.holder() is not None
+
+
+def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("no directory")
+    with pytest.raises(InfraError, match=r"own\.lock"), measuring_lock.measuring(tmp_path, silent):
+        pass
+
+
+def test_all_users_may_use_what_the_first_one_made(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        with measuring_lock.measuring(tmp_path, silent):
+            assert measuring_lock.SHARED.stat().st_mode & 0o777 == 0o666
+    finally:
+        os.umask(before)
+
+
+def test_a_damaged_note_of_the_holder_hides_nothing(tmp_path: Path) -> None:
+    with held_elsewhere():
+        measuring_lock.own_path().write_text(json.dumps(["?"]))
+        assert str(measuring_lock.holder()) == "another process"
+
+
+def test_commands_that_take_the_cpu_tell_of_a_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "graph.txt").write_text("0\n1 0\n2 1\n")
+    simulate = ["simulate", "--graph", str(tmp_path / "graph.txt"), "--trials", "1", "--json"]
+    assert main(simulate) == 0
+    quiet = capsys.readouterr()
+    assert quiet.err == ""
+    with held_elsewhere() as first:
+        assert main(simulate) == 0
+        shown = capsys.readouterr()
+        assert set(json.loads(shown.out)) == set(json.loads(quiet.out))
+        assert shown.err == (
+            f"bisector: a measurement is under way on this host (run /runs/first, process {first.pid}): "
+            "other work makes its runs weak\n"
+        )
+        for words in (["report"], ["plot"], ["start", "v1", "v2"]):
+            assert main([*words, "--run-dir" if words[0] != "start" else "--repo", str(tmp_path / "none")]) == 2
+            assert "a measurement is under way" in capsys.readouterr().err
+        assert main(["settings"]) == 0
+        assert "under way" not in capsys.readouterr().err

@@ -1,0 +1,61 @@
+"""Commands that install packages, in the words of the distribution."""
+
+import os
+
+import pytest
+
+from bisector.host import packages
+from bisector.host.packages import family_of, install, merged
+
+
+@pytest.fixture(autouse=True)
+def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+
+@pytest.mark.parametrize(
+    ("release", "command"),
+    [
+        ({"ID": "debian"}, "apt install flex libelf-dev"),
+        ({"ID": "linuxmint", "ID_LIKE": "ubuntu debian"}, "apt install flex libelf-dev"),
+        ({"ID": "fedora"}, "dnf install flex /usr/include/libelf.h"),
+        ({"ID": "rocky", "ID_LIKE": "rhel centos fedora"}, "dnf install flex /usr/include/libelf.h"),
+        ({"ID": "opensuse-leap", "ID_LIKE": "suse opensuse"}, "zypper install flex libelf-devel"),
+        ({"ID": "manjaro", "ID_LIKE": "arch"}, "pacman -S --needed flex libelf"),
+        ({"ID": "unheard-of"}, "apt install flex libelf-dev"),
+        ({}, "apt install flex libelf-dev"),
+    ],
+)
+def test_the_command_of_each_family(release: dict[str, str], command: str) -> None:
+    assert install("libelf-dev", "flex", "flex", family=family_of(release)) == command
+
+
+def test_a_name_that_is_debians_alone_is_said_to_be_one() -> None:
+    command = install("git", "mmdebstrap", family=family_of({"ID": "arch"}))
+    assert command == "pacman -S --needed git mmdebstrap  # Debian's name: mmdebstrap"
+
+
+def test_an_ordinary_user_needs_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert install("git", family=family_of({})) == "sudo apt install git"
+    assert merged([install("git", family=family_of({}))] * 2) == ("sudo apt install git",)
+
+
+def test_installations_are_merged_into_the_first() -> None:
+    commands = ["apt install bc", "bisector image build", "apt install git bc", "bisector image build", "dnf install x"]
+    assert merged(commands) == ("apt install bc git", "bisector image build", "dnf install x")
+
+
+def test_commands_that_do_more_are_left_alone() -> None:
+    commands = ["apt install uidmap && usermod --add-subuids 1-2 me", "apt install git", "pacman -S --needed x  # hm"]
+    assert merged(commands) == tuple(commands)
+
+
+def test_without_os_release_debians_names_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent() -> dict[str, str]:
+        raise OSError
+
+    packages._family.cache_clear()
+    monkeypatch.setattr("platform.freedesktop_os_release", absent)
+    assert install("git") == "apt install git"
+    packages._family.cache_clear()

@@ -1,0 +1,132 @@
+"""Commands end with all that they started."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bisector.core.deadline import Deadline
+from bisector.host import process
+
+# A leader that ends at SIGTERM and a child of it that does not; the child alone holds the log open.
+STUBBORN = """\
+sh -c 'trap "" TERM; echo $$ > {pid}; while :; do sleep 0.1; done' &
+while [ ! -s {pid} ]; do sleep 0.01; done
+wait
+"""
+
+
+@pytest.fixture
+def pid_file(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "pid"
+    yield path
+    if is_alive(pid := int(path.read_text())):
+        os.kill(pid, signal.SIGKILL)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("logged", [True, False], ids=["to a log", "to us"])
+def test_a_child_that_ignores_sigterm_ends_with_its_parent(
+    pid_file: Path, tmp_path: Path, logged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_GRACE_S", 0.2)
+    with pytest.raises(process.CommandTimeout):
+        process.run(
+            ["sh", "-c", STUBBORN.format(pid=pid_file)], deadline_s=0.5, log=tmp_path / "log" if logged else None
+        )
+    pid = int(pid_file.read_text())
+    Deadline("the stubborn child's end", 2).poll(lambda: not is_alive(pid) or None, every_s=0.01)
+
+
+def test_what_may_not_be_executed_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As root no directory is closed to us, but the kernel says the same of a file that nobody may execute."""
+    (tmp_path / "fio").write_text("#!/bin/sh\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(process.CommandMissing, match="fio"):
+        process.run(["fio"], deadline_s=10)
+
+
+def test_a_directory_that_is_gone_is_not_a_missing_program(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        process.run(["true"], deadline_s=10, cwd=tmp_path / "gone")
+
+
+def test_what_a_command_that_succeeds_leaves_in_its_group_ends_with_it(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    process.run(["sh", "-c", f"sleep 300 >/dev/null 2>&1 & echo $! > {note}"], deadline_s=10)
+    left = int(note.read_text())
+    Deadline("the end of what was left", 2).poll(lambda: not is_alive(left) or None, every_s=0.01)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Callable[..., int]]:
+    """Starts a marked process in a session of its own, which the end of what started it does not end."""
+    started: list[int] = []
+
+    def start(run_dir: Path, command: str = "sleep 300") -> int:
+        note = tmp_path / f"pid{len(started)}"
+        script = f"setsid sh -c 'echo $$ > {note}; {command}' >/dev/null 2>&1 </dev/null & "
+        process.run(["sh", "-c", f"{script} while [ ! -s {note} ]; do sleep 0.01; done"], deadline_s=10,
+                    run_marker=run_dir)  # fmt: skip
+        started.append(int(note.read_text()))
+        return started[-1]
+
+    yield start
+    for pid in started:
+        if is_alive(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_children_of_a_killed_process_are_found_by_their_mark_and_gone_at_once(
+    tmp_path: Path, daemon: Callable[..., int]
+) -> None:
+    orphan = daemon(tmp_path)
+    assert process.reap(tmp_path / "another") == 0
+    assert is_alive(orphan)
+    assert process.reap(tmp_path) >= 1
+    assert not is_alive(orphan)
+    assert process.reap(tmp_path) == 0
+
+
+def test_a_run_directory_has_one_mark_however_it_is_spelled(
+    tmp_path: Path, daemon: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    for started, reaped in ((tmp_path / "run", Path("../run")), (Path("../run"), tmp_path / "link")):
+        orphan = daemon(started)
+        assert list(process.marked()[tmp_path / "run"]).count(orphan) == 1
+        assert process.reap(reaped) >= 1
+        assert not is_alive(orphan)
+
+
+def test_what_ignores_everything_but_sigkill_is_waited_for(tmp_path: Path, daemon: Callable[..., int]) -> None:
+    orphan = daemon(tmp_path, 'trap "" TERM INT HUP; while :; do sleep 1; done')
+    process.reap(tmp_path)
+    assert not is_alive(orphan)
+
+
+def test_a_connection_that_ssh_keeps_for_others_is_spared(tmp_path: Path, daemon: Callable[..., int]) -> None:
+    script, pipe = tmp_path / "master", tmp_path / "pipe"
+    os.mkfifo(pipe)  # open for both, it never ends
+    script.write_text(f'exec -a "ssh: /home/anna/.ssh/master [mux]" cat <>{pipe}\n')
+    master = daemon(tmp_path, f"exec bash {script}")
+    Deadline("its title", 5).poll(lambda: b"[mux]" in Path(f"/proc/{master}/cmdline").read_bytes() or None, 0.01)
+    process.reap(tmp_path)
+    assert is_alive(master)
+
+
+def test_a_number_that_passed_to_another_process_is_left_alone(tmp_path: Path, daemon: Callable[..., int]) -> None:
+    other = daemon(tmp_path)
+    assert not process.end(other, lambda _: False)
+    assert is_alive(other)

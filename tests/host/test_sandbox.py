@@ -1,0 +1,264 @@
+"""What a stranger's tree runs gets nothing of this host but what it is given."""
+
+import grp
+import os
+import pwd
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from bisector.core.deadline import Deadline
+from bisector.core.errors import UserError
+from bisector.host import build_user, process, sandbox, unshared
+from bisector.host.sandbox import Sandbox
+from tests.hostile import EVERYTHING, Prey, prey
+
+
+@pytest.fixture(autouse=True, params=[sandbox.PROGRAM, unshared.PROGRAM])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each test is of both ways to make a sandbox."""
+    name: str = request.param
+    monkeypatch.setattr(sandbox, "program", lambda: name)
+    return name
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Iterator[Prey]:
+    with prey(tmp_path) as made:
+        yield made
+
+
+def run(script: str, box: Sandbox | None = None, cwd: Path | None = None) -> process.Finished:
+    within = (box or Sandbox()).words
+    return process.run(["sh", "-c", script], deadline_s=20, within=within, check=False, cwd=cwd)
+
+
+def test_an_attack_that_succeeds_without_it_gets_nothing_in_it(victim: Prey) -> None:
+    printed = run(victim.script).stdout
+    assert victim.harm(printed) == set()
+    printed = process.run(["sh", "-c", victim.script], deadline_s=20).stdout
+    assert victim.harm(printed) == EVERYTHING
+
+
+def test_only_what_is_writable_can_be_written(tmp_path: Path) -> None:
+    source, build, other = (tmp_path / name for name in ("source", "source/build", "other"))
+    for place in (source, build, other):
+        place.mkdir(parents=True)
+    (source / "file").write_text("old\n")
+    build_user.give(build)
+    box = Sandbox(readable=(source,), writable=(build,))
+    asked = f'{source} {other} / /usr /etc /proc/sys/kernel /dev/shm "$HOME" /tmp {build}'
+    touched = f'{source} {other} "$HOME" {build}'
+    script = f"""cat {source}/file
+        for place in {asked}; do [ -w $place ] && echo $place; done
+        for place in {touched}; do touch $place/new 2>/dev/null; done"""
+    assert run(script, box).stdout.split() == ["old", "/dev/shm", "/tmp/home", "/tmp", str(build)]
+    assert list(tmp_path.rglob("new")) == [build / "new"]
+
+
+def test_programs_that_other_files_of_the_system_choose_run(tmp_path: Path) -> None:
+    """As awk, a link to /etc/alternatives/awk in Debian; what is shown can be entered by whoever a command is."""
+    script = (
+        'awk "BEGIN { print 1 + 1 }"; for place in /* /etc/*; do [ -d $place ] && ! [ -x $place ] && echo $place; done'
+    )
+    assert run(script, Sandbox(readable=(tmp_path,))).stdout == "2\n"
+
+
+@pytest.mark.parametrize("way", [sandbox.PROGRAM], indirect=True)
+def test_bubblewrap_makes_it_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    chosen = [sandbox.program()]
+    for name in ("unshare", "bwrap"):
+        (tmp_path / name).touch(mode=0o755)
+        chosen.append(sandbox.program())
+    assert chosen == ["bwrap", "unshare", "bwrap"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts something")
+def test_what_is_mounted_below_a_place_is_as_writable_as_that(tmp_path: Path) -> None:
+    source, build = tmp_path / "my source", tmp_path / "my source/build"
+    inner = [source / "inner", build / "inner"]
+    for place in inner:
+        place.mkdir(parents=True)
+    with ExitStack() as mounted:
+        for place in inner:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec,mode=1777", "tmpfs", place], check=True)
+            mounted.callback(subprocess.check_call, ["umount", str(place)])
+            (place / "file").write_text("seen\n")
+        script = 'for place; do cat "$place/file"; touch "$place/new"; done'
+        words = ["sh", "-c", script, "sh", *map(str, inner)]
+        done = process.run(words, deadline_s=20, within=Sandbox((source,), (build,)).words, check=False)
+        assert (done.stdout, [(place / "new").exists() for place in inner]) == ("seen\nseen\n", [False, True])
+
+
+def test_exit_status_output_and_directory_are_those_of_the_command(tmp_path: Path) -> None:
+    done = run("pwd; echo said >&2; exit 7", Sandbox(readable=(tmp_path,)), cwd=tmp_path)
+    assert (done.exit_status, done.stdout, done.stderr) == (7, f"{tmp_path}\n", "said\n")
+    assert done.argv[0] == "sh"
+
+
+def test_a_command_in_it_has_no_capabilities_and_no_way_to_some() -> None:
+    names = ("CapInh", "CapPrm", "CapEff", "CapAmb", "NoNewPrivs")
+    status = run(f"grep -E '^({'|'.join(names)})' /proc/self/status").stdout.split()
+    assert dict(zip(status[::2], status[1::2], strict=True)) == {
+        **{f"{name}:": "0" * 16 for name in names[:-1]},
+        "NoNewPrivs:": "1",
+    }
+
+
+def test_an_ordinary_user_is_itself_in_it_and_root_somebody_who_is_nobody_else(tmp_path: Path) -> None:
+    numbers = [int(number) for number in run("id -u; id -g; id -G").stdout.split()]
+    if os.geteuid() != 0:
+        assert numbers[0] == os.geteuid()
+        assert run("unshare --user true").exit_status != 0  # nor is it root in a namespace of its own
+        return
+    assert numbers == [numbers[0]] * 3
+    for find in (pwd.getpwuid, grp.getgrgid):
+        with pytest.raises(KeyError):
+            find(numbers[0])
+    assert "CapBnd:\t" + "0" * 16 in run("cat /proc/self/status").stdout
+    # What is root's alone, and the process of root's that waits for the command.
+    (tmp_path / "private").write_text("private\n")
+    (tmp_path / "private").chmod(0o600)
+    tmp_path.chmod(0o755)
+    tried = run(f"cat {tmp_path}/private /proc/1/environ; kill -9 1; echo still here", Sandbox(readable=(tmp_path,)))
+    assert tried.stdout == "still here\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user than root has no other user")
+def test_a_program_that_only_root_may_run_refuses_the_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program of that name would take its place."""
+    directory = tmp_path / "bin"
+    directory.mkdir(mode=0o755)
+    for name in ("gcc", "own-cc"):
+        (directory / name).write_text("#!/bin/sh\n")
+        (directory / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+    sandbox.check("gcc", "own-cc", "make", "surely-not-there")
+    directory.chmod(0o700)
+    with pytest.raises(UserError, match=r"/bin/gcc cannot be run in the sandbox, where gcc is /usr/bin/gcc") as caught:
+        sandbox.check("make", "gcc")
+    assert str(directory) in caught.value.hint
+    with pytest.raises(UserError, match="where own-cc is not found"):
+        sandbox.check("own-cc")
+
+
+def test_it_ends_with_the_process_that_began_it(way: str) -> None:
+    """Killed as nothing can prepare for; its whole tree of processes, sessions of their own included."""
+    nap = f"300.{os.getpid()}7"
+    script = (
+        "from bisector.host import process, sandbox; from bisector.host.sandbox import Sandbox;"
+        f"sandbox.program = lambda: '{way}';"
+        f"process.run(['sh', '-c', 'setsid sleep {nap} & sleep {nap}'], deadline_s=60, within=Sandbox().words)"
+    )
+
+    def napping() -> int:
+        found = [path for path in Path("/proc").glob("[0-9]*/cmdline") if f"\0{nap}\0" in read(path)]
+        return len(found)
+
+    with subprocess.Popen([sys.executable, "-c", script]) as orchestrator:
+        Deadline("two naps", 20).poll(lambda: napping() == 2 or None, every_s=0.02)
+        orchestrator.send_signal(signal.SIGKILL)
+    Deadline("the end of both", 5).poll(lambda: napping() == 0 or None, every_s=0.02)
+
+
+def read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+@pytest.mark.parametrize("place", ["bin", "toolchains/x/bin", "manager/shims"])
+def test_programs_of_a_persons_own_work_with_what_is_beside_them(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / place
+    directory.mkdir(parents=True)
+    (directory.parent / "lib").mkdir()
+    (directory.parent / "lib/word").write_text("found\n")
+    (directory / "own-cc").write_text(f"#!/bin/sh\ncat {directory.parent}/lib/word\n")
+    (directory / "own-cc").chmod(0o755)
+    (tmp_path / "private").write_text("private\n")
+    for words in ((str(directory / "own-cc"),), ()):
+        done = run(f"{directory}/own-cc; cat {tmp_path}/private", Sandbox(programs=words))
+        assert (done.stdout, "private: No such file" in done.stderr) == ("found\n", True)
+        monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")  # from now on it is found there
+
+
+def test_of_a_home_with_a_program_in_it_the_program_alone_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "private").write_text("private\n")
+    program = tmp_path / "own-cc"
+    program.write_text("#!/bin/sh\necho compiled\n")
+    program.chmod(0o755)
+    box = Sandbox(programs=(str(program),))
+    assert run(f"{program}; cat {tmp_path}/private; echo {tmp_path}/*", box).stdout == f"compiled\n{program}\n"
+
+
+def test_a_home_on_path_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/private").write_text("private\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}/home:{tmp_path}:{os.environ['PATH']}")
+    assert run(f"cat {tmp_path}/home/private").stdout == ""
+
+
+@pytest.mark.parametrize("way", [sandbox.PROGRAM], indirect=True)
+def test_a_place_on_path_that_cannot_be_looked_at_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As root's own are for a user that sudo gave root's PATH; this name is too long for root as well."""
+    monkeypatch.setenv("PATH", f"/{'x' * 300}/bin:{os.environ['PATH']}")
+    assert "x" * 300 not in " ".join(Sandbox().words)
+
+
+@pytest.mark.parametrize("way", [sandbox.PROGRAM], indirect=True)
+def test_where_there_is_none_a_sentence_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox.check()
+    program = tmp_path / "bwrap"
+    program.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2; exit 1\n")
+    program.chmod(0o755)
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match="No permissions to create a new namespace") as caught:
+        sandbox.check()
+    assert "kernel.sandbox=false" in caught.value.hint
+    program.unlink()
+    with pytest.raises(UserError, match="bwrap is not installed") as caught:
+        sandbox.check()
+    assert "bubblewrap" in caught.value.hint
+
+
+@pytest.mark.parametrize("way", [sandbox.PROGRAM], indirect=True)
+def test_a_sandbox_that_is_none_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not hide the home is no sandbox, whatever it is called."""
+    program = tmp_path / "bwrap"
+    program.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(UserError, match="there is no sandbox"):
+        sandbox.check()
+
+
+@pytest.mark.parametrize("way", [sandbox.PROGRAM], indirect=True)
+def test_its_own_words_are_told_from_those_of_what_it_runs() -> None:
+    assert sandbox.failed(["bwrap: Can't find source path /x", "more"]) == "bwrap: Can't find source path /x"
+    assert sandbox.failed(["make: Entering directory", "bwrap: said a tree"]) is None
+    assert sandbox.failed([]) is None
+
+
+@pytest.mark.parametrize("way", [unshared.PROGRAM], indirect=True)
+def test_a_host_whose_bin_is_a_directory_has_no_links_to_copy() -> None:
+    def copies(*system: str) -> list[str]:
+        words = unshared.words([Path(name) for name in system], [Path("/etc/passwd")], {}, ("sh",), "/tmp/home")
+        return [line for word in words for line in word.splitlines() if line.startswith("cp -P")]
+
+    assert [len(line.split()) for line in copies("/usr")] == [7]
+    assert copies("/usr", "/bin", "/lib")[0] == "cp -P /bin /lib /sys"

@@ -1,0 +1,139 @@
+"""The demonstration's history and this user's caches, with a state directory of the test's own.
+
+Kernels and the guest image are kept between runs, as they are for a person: that is what makes the
+second ``make test`` fast.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bisector.config import options
+from bisector.core.deadline import Deadline
+from bisector.core.resources import cache_home
+from bisector.executor.local import kernel_builder
+from tests.demo import history
+from tests.demo.run import newest_tarball
+
+TRIAL_DEADLINE_S = 1500.0
+
+# A trial of seconds, with the kernels that other tests have: the slow disk is not slowed down, so that even a run of
+# this length leaves the small cache full.
+SHORT = (
+    *("--cache-size", "16MiB", "--file-size", "8MiB", "--runtime", "3s", "--set", "storage.hdd.iops_limit=0"),
+    *("--set", "storage.ssd.size=128MiB", "--set", "storage.hdd.size=128MiB"),
+)
+
+
+@dataclass
+class Tool:
+    """The command line, as a person has it, in a world of its own."""
+
+    repo: Path
+    state: Path
+    children: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def __call__(self, *words: str | Path, deadline_s: float = TRIAL_DEADLINE_S) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            self.argv(*words), env=self.environment, capture_output=True, text=True, timeout=deadline_s, check=False
+        )
+
+    def spawn(self, *words: str | Path) -> "subprocess.Popen[str]":
+        child = subprocess.Popen(
+            self.argv(*words), env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self.children.append(child)
+        return child
+
+    def end(self) -> None:
+        """Kill what still runs; also of a test that failed, which may have read a child's output to its end."""
+        for child in self.children:
+            if child.poll() is None:
+                child.send_signal(signal.SIGKILL)
+            with child:  # closes the pipe, closed or not, and waits
+                pass
+
+    def argv(self, *words: str | Path) -> list[str]:
+        return [sys.executable, "-m", "bisector", *map(str, words)]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "XDG_STATE_HOME": str(self.state)}
+
+    def trial(self, *words: str | Path) -> dict[str, Any]:
+        """The facts of ``bisector test`` with these words, which has to end well."""
+        tested = self("test", *words, "--repo", self.repo, "--json", "--quiet")
+        assert tested.returncode == 0, tested.stdout + tested.stderr
+        trial: dict[str, Any] = json.loads(tested.stdout)
+        assert trial["verdict"] in ("measured", "weak"), trial["reason"]
+        assert [run["name"] for run in trial["runs"]] == ["empty", "full"]
+        return trial
+
+    def refused(self, *words: str | Path, code: int = 2) -> str:
+        """What the person reads when ``bisector test`` with these words is refused."""
+        tested = self("test", *words, "--repo", self.repo, "--quiet")
+        assert tested.returncode == code, tested.stdout + tested.stderr
+        assert "Traceback" not in tested.stderr
+        return tested.stderr
+
+    def status(self, run_dir: Path) -> dict[str, Any]:
+        shown = self("status", "--json", "--run-dir", run_dir)
+        assert shown.returncode == 0, shown.stderr
+        document: dict[str, Any] = json.loads(shown.stdout)
+        return document
+
+    def wait_for(self, what: str, run_dir: Path, seen: Callable[[], bool], every_s: float = 0.2) -> None:
+        """Poll until ``seen``; the run is over too early when its process has ended.
+
+        Where ``seen`` starts a process it is to be asked seldom, or it is the other work that makes runs weak.
+        """
+
+        def probe() -> bool | None:
+            assert self.children[-1].poll() is None, self.children[-1].communicate()[0]
+            return seen() or None
+
+        Deadline(what, TRIAL_DEADLINE_S).poll(probe, every_s)
+
+
+@pytest.fixture(scope="session")
+def demo() -> history.History:
+    return history.make(newest_tarball(), cache_home() / "demo" / "linux")
+
+
+@pytest.fixture(scope="session")
+def built(demo: history.History, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The kernel of the new end is among those that are kept."""
+    settings = options.load().settings.kernel
+    new = subprocess.run(
+        ["git", "-C", demo.repo, "rev-parse", f"{demo.new}^{{tree}}"], capture_output=True, text=True, check=True
+    )
+    if kernel_builder(settings).find(new.stdout.strip()) is None:
+        Tool(Path(demo.repo), tmp_path_factory.mktemp("built")).trial(demo.new, *SHORT)
+
+
+@pytest.fixture
+def tool(demo: history.History, tmp_path: Path) -> Iterator[Tool]:
+    made = Tool(Path(demo.repo), tmp_path / "state")
+    yield made
+    made.end()
+
+
+def guests_of(marker: str) -> list[str]:
+    """Command lines of QEMU processes with this text in them."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = entry.read_bytes().decode(errors="replace").replace("\0", " ")
+        except OSError:
+            continue
+        if "qemu-system" in words and marker in words:
+            found.append(words)
+    return found

@@ -1,0 +1,61 @@
+"""A run that is ended while it lasts: a real fio in a real guest, on a kernel of either side."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from bisector.analysis.early_stop import StopRule
+from bisector.config import options
+from bisector.core.figures import StopReason
+from bisector.executor.local import local_engine
+from bisector.git.repository import Repository
+from bisector.store.rundir import RunDirectory
+from bisector.trial.runner import TrialRequest
+from bisector.workload.fio import output
+from bisector.workload.fio.series import parse_iops_log
+from tests.demo.history import History
+
+pytestmark = pytest.mark.vm
+
+# The default sizes by four, and shorter runs. Only for the broken kernel: the mended one becomes fast a minute after
+# its cache was made, whatever the sizes.
+SMALL = {
+    "storage.cache_size": "16MiB",
+    "workload.file_size": "8MiB",
+    "workload.runtime": "15s",
+    "storage.ssd.size": "128MiB",
+    "storage.hdd.size": "256MiB",
+}
+
+
+@pytest.mark.parametrize(
+    ("rev", "sizes", "reason"),
+    [
+        pytest.param("{}^", SMALL, StopReason.NOT_ABOVE, id="broken"),
+        pytest.param("{}", {}, StopReason.ABOVE, id="fixed"),
+    ],
+)
+def test_a_run_whose_side_is_clear_is_ended(
+    demo: History, tmp_path: Path, rev: str, sizes: Mapping[str, str], reason: StopReason
+) -> None:
+    settings = options.load(sizes, directory=tmp_path).settings
+    rule = StopRule(1_200.0, float(settings.workload.runtime_s), 9.0 if reason is StopReason.NOT_ABOVE else None)
+    # Of a run whose lock is free any other one would end the guest.
+    with RunDirectory(tmp_path).lock(), Repository.open(Path(demo.repo), run_marker=tmp_path) as repository:
+        commit = repository.resolve(rev.format(demo.culprit.sha))
+        with local_engine(settings, tmp_path, repository, lambda event: None) as engine:
+            trial = engine.measure(TrialRequest(1, commit, {}, (), rule))
+    assert trial.fault is None
+    empty, full = trial.runs
+    assert empty.stopped_early is None
+    assert full.stopped_early is not None
+    assert full.stopped_early.reason is reason
+    assert full.stopped_early.at_s < rule.runtime_s - 1
+    assert full.duration_s < empty.duration_s
+    # What fio wrote at last is whole, and of this run alone.
+    (logs,) = (tmp_path / "trials").glob("*/full")
+    assert output.parse_json((logs / "fio.json").read_text(encoding="utf-8")) == full.jobs
+    assert all(job.runtime_ms / 1000 >= full.stopped_early.at_s for job in full.jobs)
+    lasted_s = [parse_iops_log(log.read_text(encoding="utf-8")).end_ms[-1] / 1000 for log in logs.glob("*_iops*.log")]
+    assert lasted_s == [pytest.approx(full.stopped_early.at_s, abs=2.0)] * 2

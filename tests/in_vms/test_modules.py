@@ -1,0 +1,37 @@
+"""A kernel whose cache target and policy are modules: built, packed, mounted, loaded by their names, measured."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.demo.history import History
+from tests.in_vms.conftest import Tool
+
+pytestmark = pytest.mark.vm
+
+FRAGMENT = """\
+# What the stack loads by itself; the guest's root, console and network stay built in.
+CONFIG_MODULES=y
+CONFIG_MODULE_UNLOAD=y
+CONFIG_DM_CACHE=m
+CONFIG_DM_CACHE_SMQ=m
+"""
+
+
+def test_a_stack_of_modules(tool: Tool, demo: History, tmp_path: Path) -> None:
+    fragment = tmp_path / "modules.config"
+    fragment.write_text(FRAGMENT)
+    tested = tool(
+        *("test", demo.new, "--repo", tool.repo, "--json", "--quiet"),
+        *("--fragment", "auto", "--fragment", fragment, "--runtime", "10s"),
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    trial = json.loads(tested.stdout)
+    assert trial["stage"] == "done"
+    config = (Path(trial["run_dir"]) / "trials").glob("*/kernel.config")
+    assert all("CONFIG_DM_CACHE_SMQ=m\n" in path.read_text() for path in config)
+    # Neither the target nor its policy is in the image, so both came from the file system of the modules.
+    assert trial["runs"][0]["cache"]["after"]["policy"] == "smq"
+    assert trial["kernel"]["unmet"] == []
+    assert trial["kernel"]["modules"].endswith("/modules.ext4")

@@ -1,0 +1,104 @@
+"""Whom a commit's own tree names, and what is said where it names nobody."""
+
+from pathlib import Path
+
+import pytest
+
+from bisector.git.repository import Repository
+from bisector.mail.maintainers import SCRIPT, Proposal, propose
+from tests.git import histories
+from tests.git.conftest import unconfigured as unconfigured  # noqa: PLC0414 - a fixture of this room, too
+from tests.hostile import SECRET, prey
+
+# What the real one does of interest: it has to be at the top of a tree, and it reads the patch that it is given.
+STANDS_IN = r"""
+foreach my $name ("MAINTAINERS", "Makefile", "drivers/md", "arch") { die "not at the top: $name\n" unless -e $name; }
+die "in the repository\n" if -e ".git" or -e "drivers/md/dm.c";
+open(my $patch, "<", $ARGV[-1]) or die; my $text = join("", <$patch>);
+die "no patch\n" unless $text =~ m{^\+\+\+ b/drivers/md/dm.c}m;
+print "Mike Example <mike\@example.org>\nA U Thor <author\@example.com>\n";
+die "unknown option\n" if grep { !m{^(--nogit|--nogit-fallback|--norolestats|the.patch)$} } @ARGV;
+print "dm-devel\@lists.example.org\nnot an address\nlinux-kernel\@vger.example.org\n";
+"""
+MESSAGE = """\
+dm: x
+
+Cc: <stable@vger.example.org> # v4.12+
+Reviewed-by: Jörg Example <joerg@example.org>
+Signed-off-by: Mike Example <MIKE@example.org>
+Fixes: 123456789012 ("y")
+"""
+
+
+def commit(path: Path, script: str | None = STANDS_IN) -> Proposal:
+    """What is proposed for a commit that changes dm.c, in a tree with this script."""
+    files = {**histories.KERNEL_TREE, "drivers/md/dm.c": "old\n", "MAINTAINERS": "\n"}
+    files |= {SCRIPT: script} if script is not None else {}
+    nodes = (histories.Node("a", files=files), histories.Node("b", ("a",), {"drivers/md/dm.c": "new\n"}))
+    histories.build(path / "linux", nodes, checkout=True)
+    histories.git(path / "linux", "commit", "-q", "--amend", "--author=A U Thor <author@example.com>", "-m", MESSAGE)
+    with Repository.open(path / "linux") as repository:
+        return propose(repository, repository.resolve("HEAD").sha)
+
+
+def test_author_first_then_the_scripts_and_the_trailers_each_once(tmp_path: Path) -> None:
+    assert commit(tmp_path) == Proposal(
+        to=("A U Thor <author@example.com>",),
+        cc=(
+            "Mike Example <mike@example.org>",
+            "dm-devel@lists.example.org",
+            "linux-kernel@vger.example.org",
+            "stable@vger.example.org",
+            "Jörg Example <joerg@example.org>",
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "note"),
+    [
+        (None, "has no scripts/get_maintainer.pl"),
+        ('die "broken\\n";', "broken"),
+        ("sleep 100 if 0; exit 3;", "status 3"),
+    ],
+)
+def test_without_an_answer_the_trailers_and_a_note(tmp_path: Path, script: str | None, note: str) -> None:
+    proposal = commit(tmp_path, script)
+    assert "Jörg Example <joerg@example.org>" in proposal.cc
+    assert "dm-devel@lists.example.org" not in proposal.cc
+    (said,) = proposal.notes
+    assert note in said
+
+
+def test_without_perl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("git", "env"):
+        (tools / name).symlink_to(f"/usr/bin/{name}")
+    commit(tmp_path)
+    monkeypatch.setenv("PATH", str(tools))
+    with Repository.open(tmp_path / "linux") as repository:
+        proposal = propose(repository, repository.resolve("HEAD").sha)
+    assert proposal.notes == ("no maintainers proposed: perl is not installed",)
+
+
+def test_without_a_sandbox_the_script_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("git", "env", "perl"):
+        (tools / name).symlink_to(f"/usr/bin/{name}")
+    commit(tmp_path)
+    monkeypatch.setenv("PATH", str(tools))
+    with Repository.open(tmp_path / "linux") as repository:
+        proposal = propose(repository, repository.resolve("HEAD").sha)
+    assert proposal.notes == ("no maintainers proposed: bwrap is not installed",)
+
+
+def test_a_hostile_script_gets_nothing_and_is_heard(tmp_path: Path) -> None:
+    with prey(tmp_path) as victim:
+        attack = "my $loot = `sh -c '{}'`;".format(victim.script.replace("'", "'\\''").replace("\\", "\\\\"))
+        shown = 'foreach (split /\\n/, $loot) { s/\\W/-/g; print "$_\\@example.org\\n"; }'
+        proposal = commit(tmp_path, f'{attack}\n{shown}\nprint "still\\@example.org\\n";')
+        assert "still@example.org" in proposal.cc
+        assert not [one for one in proposal.cc if SECRET in one]
+        assert victim.harm("") == set()

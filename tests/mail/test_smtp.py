@@ -1,0 +1,133 @@
+"""One letter to a real server: encrypted, logged in, refused for now and for good, and cut off."""
+
+import email
+import socket
+from collections.abc import Iterator
+from email import policy
+from email.message import EmailMessage
+from pathlib import Path
+
+import pytest
+
+from bisector.config import MailSettings, Security
+from bisector.mail import smtp
+from bisector.mail.login import Login
+from bisector.report import letter
+from tests.mail.servers import PASSWORD, USERNAME, Post, certificate, serving
+from tests.report import documents
+
+LOGIN = Login(USERNAME, PASSWORD)
+TO = ("author@example.com", "dm-devel@lists.example.org")
+
+
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return certificate(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture
+def trusted(pem: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+    return pem
+
+
+@pytest.fixture
+def post() -> Post:
+    return Post()
+
+
+@pytest.fixture
+def plain(post: Post) -> Iterator[MailSettings]:
+    with serving(post) as server:
+        yield settings(server.port, Security.NONE)
+
+
+def settings(port: int, security: Security, host: str = "localhost") -> MailSettings:
+    return MailSettings(host, port, security, None, None)
+
+
+def send(server: MailSettings, login: Login | None = None) -> str:
+    return smtp.send(server, login, letter.message(documents.found()), "tester@example.org", TO)
+
+
+# aiosmtpd does not see that it is behind TLS from the first byte on.
+@pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
+@pytest.mark.parametrize("security", [Security.STARTTLS, Security.TLS])
+def test_encrypted_and_logged_in(post: Post, trusted: Path, security: Security) -> None:
+    with serving(post, trusted, tls=security is Security.TLS, login=True) as server:
+        assert send(settings(server.port, security), LOGIN) == "2.0.0 queued as 1"
+    (taken,) = post.letters
+    assert (taken.mail_from, tuple(taken.rcpt_tos)) == ("tester@example.org", TO)
+    assert isinstance(taken.content, bytes)
+    message = email.message_from_bytes(taken.content, policy=policy.default)
+    assert isinstance(message, EmailMessage)
+    assert message["Message-ID"] == documents.ENVELOPE.message_id
+    assert message.get_content().splitlines() == letter.message(documents.found()).get_content().splitlines()
+    assert "Bcc" not in message
+
+
+def test_unknown_certificate_is_refused_before_the_login(post: Post, pem: Path) -> None:
+    with serving(post, pem, login=True) as server, pytest.raises(smtp.Refused, match="no encrypted connection"):
+        send(settings(server.port, Security.STARTTLS), LOGIN)
+    assert post.letters == []
+
+
+def test_certificate_of_another_host_is_refused(post: Post, trusted: Path) -> None:
+    with serving(post, trusted, tls=True) as server, pytest.raises(smtp.Refused, match="no encrypted connection"):
+        send(settings(server.port, Security.TLS, "127.0.0.1"))
+
+
+def test_server_without_starttls_gets_nothing(post: Post) -> None:
+    with serving(post) as server, pytest.raises(smtp.Refused, match="offers no STARTTLS"):
+        send(settings(server.port, Security.STARTTLS), LOGIN)
+    assert post.letters == []
+
+
+def test_wrong_password_is_told_without_it(post: Post, trusted: Path) -> None:
+    with serving(post, trusted, login=True) as server, pytest.raises(smtp.Refused, match="login") as caught:
+        send(settings(server.port, Security.STARTTLS), Login(USERNAME, "wrong word"))
+    assert "wrong word" not in f"{caught.value} {caught.value.hint} {Login('a', 'wrong word')!r}"
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"), [("450 4.2.0 greylisted", smtp.NotNow), ("550 5.1.1 no such user", smtp.Refused)]
+)
+def test_refused_recipient_stops_it_for_all(plain: MailSettings, post: Post, answer: str, kind: type) -> None:
+    post.to_recipient = ["", answer]
+    with pytest.raises(kind, match=f"{TO[1]}: {answer}"):
+        send(plain)
+    assert post.letters == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"), [("451 4.3.0 try later", smtp.NotNow), ("554 5.7.1 looks like spam", smtp.Refused)]
+)
+def test_refused_letter(plain: MailSettings, post: Post, answer: str, kind: type) -> None:
+    post.to_letter = [answer]
+    with pytest.raises(kind, match=answer):
+        send(plain)
+
+
+@pytest.mark.parametrize("where", ["data", "answer"])
+def test_cut_in_the_middle_of_a_letter_is_uncertain(plain: MailSettings, post: Post, where: str) -> None:
+    post.cut_at = where
+    with pytest.raises(smtp.Uncertain, match="before it said whether"):
+        send(plain)
+
+
+def test_nobody_there_is_for_now() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        with pytest.raises(smtp.NotNow, match="no mail server answers"):
+            send(settings(taken.getsockname()[1], Security.NONE))
+
+
+def test_server_of_seven_bits_gets_seven_bits(plain: MailSettings, post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smtplib.SMTP.has_extn", lambda self, name: name != "8bitmime")
+    send(plain)
+    content = post.letters[0].content
+    assert isinstance(content, bytes)
+    assert all(byte < 128 for byte in content)
+    message = email.message_from_bytes(content, policy=policy.default)
+    assert isinstance(message, EmailMessage)
+    assert message.get_content().split() == letter.message(documents.found()).get_content().split()

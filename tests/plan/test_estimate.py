@@ -1,0 +1,215 @@
+"""``bisector plan``: on real repositories, with what earlier runs on this host left on record."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bisector.cli import main
+from bisector.config import Settings, options
+from bisector.core.figures import EarlyStop, StopReason
+from bisector.core.model import Commit, Direction, Timings, Trial
+from bisector.host.load import host_id
+from bisector.plan.experience import experience
+from bisector.store.index import Index, IndexEntry
+from bisector.store.rows import BisectionRow
+from bisector.store.store import Store
+from tests import fakes
+from tests.examples import BUSY
+from tests.git.histories import build, linear
+
+DEFAULTS = options.load(directory=Path("/")).settings
+TIMINGS = Timings(build_s=60.0, boot_s=6.0, storage_s=4.0, workload_s=90.0, total_s=161.0)
+
+
+@dataclass
+class Place:
+    """A repository, a state directory with an index of runs, and what commands print."""
+
+    home: Path
+    shas: Mapping[str, str]
+    output: pytest.CaptureFixture[str]
+
+    def trial(self, name: str, iops: float, *, host: str = "", build_s: float = 60.0) -> Trial:
+        sha = self.shas[name]
+        made = fakes.trial(Commit(sha, sha, name, "2026-01-01T00:00:00Z"), iops)
+        assert made.kernel is not None
+        kernel = replace(made.kernel, build_s=build_s)
+        return replace(made, host=host or host_id(), timings=TIMINGS, kernel=kernel)
+
+    def run(self, name: str, *trials: Trial, settings: Settings = DEFAULTS) -> Path:
+        """A run on record, in the index."""
+        where = self.home / name
+        where.mkdir()
+        row = BisectionRow(
+            self.home / "linux", "c0", self.shas["c0"], "c16", self.shas["c16"], "broken", "fixed",
+            Direction.IMPROVEMENT, (), False, (), options.to_json(settings), "0", "2026-01-01T00:00:00Z",
+        )  # fmt: skip
+        with Store.create(where / "record.sqlite", row) as store:
+            for trial in trials:
+                store.add_trial(trial)
+        Index().add(IndexEntry(str(where), str(self.home / "linux"), "c0", "c16", "2026-01-01T00:00:00Z"))
+        return where
+
+    def plan(self, *words: str, code: int = 0) -> str:
+        self.output.readouterr()
+        ends = (self.shas["c0"], self.shas["c16"])
+        assert main(["plan", *ends, "--repo", str(self.home / "linux"), "--searches", "10", *words]) == code
+        return " ".join(self.output.readouterr().out.split())
+
+    def json(self, *words: str, code: int = 0) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.plan("--json", *words, code=code))
+        return found
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Place:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    return Place(tmp_path, build(tmp_path / "linux", linear(17)), capsys)
+
+
+def test_nothing_measured_yet(place: Place) -> None:
+    text = place.plan()
+    assert "16 commits, how many can matter to this kernel is known once both ends are built" in text
+    assert "assumed, not measured on this machine: builds" in text
+    assert place.json()["can_matter"] is None
+
+
+def test_earlier_runs_tell_times_noise_and_factor(place: Place) -> None:
+    place.run("one", place.trial("c0", 1000), place.trial("c16", 4000, build_s=20), place.trial("c0", 1100))
+    found = place.json("--seed", "5")
+    assert found["warnings"] == []
+    assert found["seed"] == 5
+    assert found["build_least_s"] == {"value": 20, "source": "of 3 builds here", "measured": True}
+    assert found["build_most_s"] == {"value": 60, "source": "of 3 builds here", "measured": True}
+    assert found["setup_s"] == {"value": 10, "source": "of 3 trials here", "measured": True}
+    assert found["runs_s"] == {"value": 90, "source": "of 3 trials here", "measured": True}
+    assert found["factor"] == {"value": 4000 / 1050, "source": "1,050 and 4,000 IOPS, measured here", "measured": True}
+    noise = found["spread"]
+    assert noise["value"] == pytest.approx(0.0674, abs=1e-4)  # ln(1.1) / sqrt(2)
+    assert noise["source"] == "2 readings of 1 kernel here"
+    assert found["first_answer_right"] == 1.0
+
+
+def test_runs_that_were_stopped_early_are_no_figures_and_have_times_of_their_own(place: Place) -> None:
+    whole = [place.trial("c0", 1000), place.trial("c16", 4000)]
+    stopped = [
+        _stopped(place.trial("c3", 3000), StopReason.ABOVE, 50.0),
+        _stopped(place.trial("c4", 500), StopReason.NOT_ABOVE, 40.0),
+    ]
+    run_dir = place.run("one", *whole, *stopped)
+    found = place.json()
+    assert [found[key]["value"] for key in ("runs_s", "early_old_s", "early_new_s")] == [90, 40, 50]
+    assert "stopped early 40 s on the old side, 50 s on the new one" in place.plan()
+    assert place.json("--full-runs")["early_new_s"] == found["runs_s"]
+    assert "stopped early" not in place.plan("--full-runs")
+    assert set(experience(DEFAULTS, host_id(), [run_dir]).figures) == {place.shas["c0"], place.shas["c16"]}
+
+
+def test_a_first_run_is_taken_to_be_whole(place: Place) -> None:
+    """Of two runs of 40 s the second ends after 22 on the fast side, after 33 on the slow one."""
+    found, other = place.json("--runtime", "40s"), place.json("--runtime", "40s", "--regression")
+    assert [found[key]["value"] for key in ("runs_s", "early_old_s", "early_new_s")] == [80, 73, 62]
+    assert [other[key]["value"] for key in ("runs_s", "early_old_s", "early_new_s")] == [80, 62, 73]
+
+
+def test_hours_are_those_of_the_trials(place: Place) -> None:
+    place.run("one", place.trial("c0", 1000), place.trial("c16", 4000))
+    found = place.json("--full-runs")
+    trials, hours = found["trials"], found["hours"]
+    assert 6 <= trials <= 12  # both ends, four halvings of 16 commits, and the confirmation
+    assert hours == pytest.approx(trials * 160 / 3600, rel=0.2)
+    with_disks = place.json("--full-runs", "--baselines")["hours"]
+    assert with_disks == pytest.approx(hours + (2 * 10 + 90) / 3600)
+
+
+def test_ends_that_start_would_refuse_are_hopeless(place: Place) -> None:
+    place.run("one", place.trial("c0", 1000), place.trial("c16", 1500))
+    text = place.plan(code=1)
+    assert "hopeless: the ends measured 1.50 times apart, and less than 2.00 is refused" in text
+    assert place.json("--threshold", "1200")["hopeless"] is False
+
+
+def test_a_regression_has_its_factor_the_other_way_round(place: Place) -> None:
+    place.run("one", place.trial("c0", 1000), place.trial("c16", 4000))
+    assert place.json("--regression", code=1)["factor"]["value"] == 0.25
+
+
+def test_noise_that_swallows_the_effect_is_hopeless(place: Place) -> None:
+    wild = [place.trial("c3", iops) for iops in (10, 1000, 100_000, 30, 30_000)]
+    place.run("one", place.trial("c0", 1000), place.trial("c16", 2100), *wild)
+    found = place.json(code=1)
+    assert any("hopeless: with this noise" in str(text) for text in found["warnings"])
+    assert found["least_factor"] is None or found["least_factor"] > 2.1
+
+
+def test_an_effect_that_is_not_surely_found_is_a_warning(place: Place) -> None:
+    restless = [place.trial("c3", iops) for iops in (1000, 2500, 5500)]
+    place.run("one", place.trial("c0", 1000), place.trial("c16", 2100), *restless)
+    found = place.json()
+    assert any("is not surely found" in str(text) for text in found["warnings"])
+    assert found["hopeless"] is False
+
+
+@pytest.mark.parametrize(
+    ("changed", "builds", "readings"),
+    [
+        pytest.param({"storage": replace(DEFAULTS.storage, cache_bytes=1 << 25)}, 1, 0, id="another cache"),
+        pytest.param({"workload": replace(DEFAULTS.workload, runtime_s=900)}, 1, 0, id="longer runs"),
+        pytest.param({"kernel": replace(DEFAULTS.kernel, fragments=("tiny", "vm"))}, 0, 0, id="another kernel"),
+        pytest.param({"bisect": replace(DEFAULTS.bisect, max_repeats=9)}, 1, 1, id="what does not matter"),
+    ],
+)
+def test_only_the_same_experiment_counts(place: Place, changed: dict[str, object], builds: int, readings: int) -> None:
+    where = place.run("one", place.trial("c0", 1000), settings=replace(DEFAULTS, **changed))  # type: ignore[arg-type]
+    known = experience(DEFAULTS, host_id(), [where])
+    assert (len(known.builds_s), len(known.workloads_s), len(known.figures)) == (builds, readings, readings)
+
+
+def test_other_hosts_and_weak_evidence_do_not_count(place: Place) -> None:
+    busy = fakes.trial(Commit(place.shas["c3"], "", "", ""), contention=BUSY)
+    where = place.run("one", place.trial("c0", 1000, host="elsewhere"), replace(busy, host=host_id()))
+    known = experience(DEFAULTS, host_id(), [where])
+    assert not known.figures
+    assert known.spread is None
+
+
+def test_a_disk_without_a_cache_has_one_run(place: Place) -> None:
+    """Its trials once had two, and took as long; what they read counts."""
+    ssd = options.load({"storage.stack": "ssd"}, directory=Path("/")).settings
+    two = place.trial("c0", 1000)
+    one = replace(place.trial("c16", 4000), runs=(replace(two.runs[-1], name="ssd"),), timings=TIMINGS)
+    where = place.run("ssd", two, one, settings=ssd)
+    known = experience(ssd, host_id(), [where])
+    assert len(known.workloads_s) == 1
+    assert set(known.figures) == {place.shas["c0"], place.shas["c16"]}
+
+
+@pytest.mark.parametrize(("stack", "seconds"), [("lvmcache", (80, 62, 73)), ("ssd", (40, 22, 33))])
+def test_only_the_run_that_counts_is_shorter(place: Place, stack: str, seconds: tuple[float, ...]) -> None:
+    found = place.json("--stack", stack)
+    assert [found[key]["value"] for key in ("runs_s", "early_new_s", "early_old_s")] == pytest.approx(seconds)
+
+
+def test_a_run_that_cannot_be_read_is_passed_over(place: Place) -> None:
+    (place.run("one", place.trial("c0", 1000)) / "record.sqlite").write_bytes(b"x" * 8192)
+    place.output.readouterr()
+    assert main(["plan", place.shas["c0"], place.shas["c16"], "--repo", str(place.home / "linux")]) == 0
+    assert "passed over" in place.output.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("--searches", "0"), ("--seed", "-1")])
+def test_bad_input(place: Place, words: Sequence[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", place.shas["c0"], place.shas["c16"], *words])
+    assert ended.value.code == 2
+
+
+def _stopped(trial: Trial, reason: StopReason, workload_s: float) -> Trial:
+    stop = EarlyStop(reason, 10.0, 2_500.0, 2_000.0, "clear")
+    runs = (*trial.runs[:-1], replace(trial.runs[-1], stopped_early=stop))
+    return replace(trial, runs=runs, timings=replace(trial.timings, workload_s=workload_s))

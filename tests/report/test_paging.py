@@ -1,0 +1,143 @@
+"""What is behind each row of a page, from a real run directory; and the command that writes it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector.cli import main
+from bisector.core.model import Fault, FaultKind, Kind, Stage
+from bisector.report import plotting
+from bisector.report.details import Detail
+from bisector.report.document import Row
+from bisector.report.paging import details
+from bisector.report.plotting import Source
+from bisector.status.view import OptionChange
+from bisector.store.store import Store
+from tests.git import histories
+from tests.recorded_run import FAST, SLOW, RecordedRun
+from tests.report.curve_examples import log_text
+
+PANIC = Fault(Stage.BOOT, FaultKind.PANIC, "Kernel panic", ("before", "Kernel panic"))
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
+    run = RecordedRun(tmp_path_factory.mktemp("page"), histories.linear(5), {})
+    logs = {f"full/partial_iops.{job}.log": log_text("fixed", job) for job in (1, 2)}
+    config = {"kernel.config": "CONFIG_HZ=250\nCONFIG_MD=y\n"}
+    console = {"console.log": "".join(f"line {n}\n\n" for n in range(3000))}
+    run.add("c0", SLOW, more={**config, **console})
+    run.add("c4", FAST, more={**logs, **config})
+    run.add("c2", fault=PANIC, more={"kernel.config": "CONFIG_HZ=1000\nCONFIG_MD=y\n"})
+    run.add("c3", FAST, more={"full/partial_iops.1.log": "broken"})
+    run.log(("fixed", "c4"), ("broken", "c0"), ("skip", "c2"), ("fixed", "c3"))
+    run.end()
+    return run
+
+
+def source(run: RecordedRun) -> Source:
+    with Store.open(run.run.database, readonly=True) as store:
+        return plotting.source(run.run, store)
+
+
+def by_n(run: RecordedRun) -> dict[int, Detail]:
+    return {one.n: one for one in details(source(run))}
+
+
+def test_in_history_order(recorded: RecordedRun) -> None:
+    assert [one.n for one in details(source(recorded))] == [1, 3, 4, 2]
+
+
+def test_configuration_is_compared_with_the_one_before_it_in_history(recorded: RecordedRun) -> None:
+    found = by_n(recorded)
+    assert (found[1].against, found[1].options) == (None, ())
+    assert found[3].against == recorded.commit("c0")
+    assert found[3].options == (OptionChange("CONFIG_HZ", "250", "1000"),)
+    assert (found[4].against, found[4].options) == (None, ())  # it kept none
+    assert found[2].against == recorded.commit("c2")
+    assert found[2].options == (OptionChange("CONFIG_HZ", "1000", "250"),)
+
+
+def test_changed_end_is_compared_with_nothing_and_nothing_with_it(recorded: RecordedRun) -> None:
+    whole = source(recorded)
+    first = whole.report.rows[0]
+    trial = replace(whole.report.rows[1].shown.trial, kind=Kind.REVERTED, changed_by=recorded.shas["c3"])
+    changed = Row(None, replace(whole.report.rows[1].shown, trial=trial))
+    found = details(replace(whole, report=replace(whole.report, rows=(changed, first, whole.report.rows[3]))))
+    assert [one.against for one in found] == [None, None, recorded.commit("c0")]
+
+
+def test_console_ends_with_the_last_line(recorded: RecordedRun) -> None:
+    console = by_n(recorded)[1].console
+    assert (len(console), console[0], console[-1]) == (40, "line 2960", "line 2999")
+    assert by_n(recorded)[2].console == ()
+
+
+def test_fault_tells_its_own_lines(recorded: RecordedRun) -> None:
+    assert by_n(recorded)[3].fault == ("before", "Kernel panic")
+    assert by_n(recorded)[2].fault == ()
+
+
+def test_curves_and_what_is_wrong_with_them(recorded: RecordedRun) -> None:
+    found = by_n(recorded)
+    curves = found[2].curves
+    assert curves is not None
+    assert [panel.title for row in curves.rows for panel in row] == ["full run"]
+    assert found[4].curves is None
+    (complaint,) = found[4].complaints
+    assert complaint.endswith("line 1 is not one of an fio log: 'broken'")
+
+
+def test_files_that_are_gone_are_left_out(tmp_path: Path) -> None:
+    run = RecordedRun(tmp_path, histories.linear(2), {})
+    more = {"kernel.config": "CONFIG_HZ=250\n", "console.log": "hello\n", "full/partial_iops.1.log": "500, 1, 0\n"}
+    run.add("c0", SLOW, more=more)
+    run.add("c1", FAST, more=more)
+    for path in (run.run.path / "trials").rglob("*.*"):
+        if path.is_file():
+            path.unlink()
+    assert [(one.console, one.curves, one.against, len(one.complaints)) for one in details(source(run))] == [
+        ((), None, None, 1)
+    ] * 2
+
+
+def test_command_writes_the_page(recorded: RecordedRun, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    assert main(["report", "--run-dir", str(recorded.run.path), "--format", "html", "-o", str(out)]) == 0
+    html = out.read_text(encoding="utf-8")
+    assert html.count("<img src=") == 3
+    assert html.count("<svg") == 1
+    assert html.count("</details>") == 4
+
+
+@pytest.mark.parametrize("form", ["text", "mail", "markdown", "json", "html"])
+@pytest.mark.parametrize("by", ["path", "link"])
+def test_files_of_the_reader_are_not_published(tmp_path: Path, form: str, by: str) -> None:
+    """A record of somebody else's names them as its console, its job file and so on, or has links to them."""
+    run = RecordedRun(tmp_path, histories.linear(2), {})
+    secret = tmp_path / "id_ed25519"
+    secret.write_text("CONFIG_SECRET=y\n500, 1, 0\nPRIVATE KEY\n{")
+    more = {"kernel.config": "CONFIG_HZ=250\n", "console.log": "hello\n", "full/partial_iops.1.log": "500, 1, 0\n"}
+    run.add("c0", SLOW, more=more)
+    run.add("c1", FAST, more=more)
+    run.end()
+    if by == "path":
+        with Store.open(run.run.database) as store:
+            store.database.connection.execute("UPDATE artifacts SET path = ?", (str(secret),))
+            asked = store.bisection().settings
+            job = json.loads(asked) | {"workload.job": str(secret)}
+            assert job.keys() == json.loads(asked).keys()
+            store.database.connection.execute("UPDATE bisection SET settings = ?", (json.dumps(job),))
+    files = [path for path in run.run.path.rglob("*") if path.is_file() and path != run.run.database]
+    assert len(files) > 8
+    for path in files if by == "link" else [run.run.path / "bisect.log"]:
+        path.unlink(missing_ok=True)
+        path.symlink_to(secret)
+    out = tmp_path / "page"
+    main(["report", "--run-dir", str(run.run.path), "--format", form, "-o", str(out)])
+    told = out.read_text(encoding="utf-8") if out.exists() else ""
+    assert "c1" in told
+    assert "SECRET" not in told
+    assert "PRIVATE" not in told

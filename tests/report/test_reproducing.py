@@ -1,0 +1,88 @@
+"""The command that a report gives asks for the same settings."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector import cli
+from bisector.config import Settings, options
+from bisector.report import reproducing
+from bisector.store import inputs
+from tests.store import examples
+
+SHA_A, SHA_B = "a" * 12, "b" * 12
+
+
+def command(settings: Settings, old: str = "v4.11", new: str = "v4.13-rc1") -> str:
+    row = replace(examples.bisection(), old_rev=old, new_rev=new, paths=(), skips=())
+    return reproducing.command(row, settings)
+
+
+def kept(tmp_path: Path, flags: dict[str, str | options.Given | tuple[str, ...]]) -> Settings:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    return inputs.keep(options.load(flags, directory=tmp_path).settings, run_dir)
+
+
+def test_defaults_need_no_flag(tmp_path: Path) -> None:
+    assert command(kept(tmp_path, {})) == "bisector start v4.11 v4.13-rc1"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"bisect.direction": "regression"}, "--regression"),
+        ({"storage.stack": "ssd"}, "--stack ssd"),
+        ({"workload.runtime": "90s"}, "--runtime 90s"),
+        ({"mail.host": "smtp.example.org"}, ""),
+        ({"kernel.sandbox": "false"}, ""),
+    ],
+)
+def test_what_follows_from_a_setting_is_not_said(tmp_path: Path, flags: dict[str, str], words: str) -> None:
+    assert command(kept(tmp_path, {**flags})) == f"bisector start v4.11 v4.13-rc1 {words}".rstrip()
+
+
+def test_branches_move_and_hashes_do_not(tmp_path: Path) -> None:
+    assert command(kept(tmp_path, {}), "HEAD~3", "master") == f"bisector start {SHA_A} {SHA_B}"
+
+
+def test_paths_and_skips(tmp_path: Path) -> None:
+    row = replace(examples.bisection(), skips=("c" * 40,), paths=("drivers/md", "a b"))
+    words = shlex.split(reproducing.command(row, kept(tmp_path, {})))
+    assert words[-5:] == ["--skip", "c" * 12, "--", "drivers/md", "a b"]
+
+
+def test_own_files_by_their_names(tmp_path: Path) -> None:
+    for name, text in (("my.fio", "[mine]\nnumjobs=2\n"), ("mine.config", "CONFIG_X=y\n"), ("base", "CONFIG_X=y\n")):
+        (tmp_path / name).write_text(text)
+    flags: dict[str, str | options.Given | tuple[str, ...]] = {
+        "workload.job": "my.fio", "kernel.fragments": ("auto", "./mine.config"), "kernel.base_config": "base",
+    }  # fmt: skip
+    assert command(kept(tmp_path, flags)).split()[4:] == [
+        "--base-config", "base.config", "--fragment", "distribution", "--fragment", "vm", "--fragment",
+        "storage-lvmcache", "--fragment", "./mine.config", "--job", "my.fio",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"profile": "article", "bisect.direction": "regression", "bisect.terms": "fast:slow"},
+        {"bisect.threshold": "2003.5", "bisect.first_parent": "true", "storage.stack": "ssd"},
+        {"workload.runtime": "90s", "storage.hdd.iops_limit": "2000", "machine.append": "quiet nosmt",
+         "contention.max_other_cores": "1.25", "storage.ssd.size": "1GiB"},
+        {"kernel.compiler": "gcc-12,clang", "kernel.jobs": "3", "machine.trial_deadline": "2h"},
+    ],
+)  # fmt: skip
+def test_command_means_the_same_settings(
+    tmp_path: Path, flags: dict[str, str | options.Given | tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wished = options.load(flags, directory=tmp_path).settings
+    words = shlex.split(command(wished))
+    parsed = cli._parser().parse_args(words[1:])
+    again = options.load(options.flags_from(parsed), directory=tmp_path).settings
+    assert again == wished
+    assert len(words) > 4

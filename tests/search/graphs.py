@@ -1,0 +1,93 @@
+"""Graphs without names: random ones, and the shape of a real kernel-style history."""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from hypothesis import strategies as st
+
+from bisector.core.model import Verdict
+from bisector.git.graph_source import read_graph
+from bisector.search.graph import RangeGraph
+from bisector.search.likelihood import Kernel, Noise, Reading, Weighing
+from bisector.search.posterior import Facts
+from bisector.search.step import Search, Try, Undo
+
+RECORDED = Path(__file__).parent.parent / "data" / "graphs" / "merge-graph-14565.txt.gz"
+QUIET = Search(Weighing(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002)))
+
+
+@cache
+def recorded() -> RangeGraph:
+    """14,565 commits, 933 merges of old branches."""
+    return read_graph(RECORDED)
+
+
+def kernel_like(count: int, seed: int = 0) -> RangeGraph:
+    """About ``count`` commits: branches of a few commits off older ones, merged late."""
+    rng = np.random.default_rng(seed)
+    rows: list[tuple[int, ...]] = [()]
+    main = [0]
+    while len(rows) < count:
+        base = main[int(rng.integers(max(0, len(main) - 20), len(main)))]
+        for parent in (base, *range(len(rows), len(rows) + int(rng.integers(1, 12)))):
+            rows.append((parent,))
+        branch = len(rows) - 1
+        rows.append((main[-1],))
+        rows.append((len(rows) - 1, branch))
+        main += [len(rows) - 2, len(rows) - 1]
+    return RangeGraph.of(rows)
+
+
+@st.composite
+def graphs(draw: st.DrawFn, largest: int = 24) -> RangeGraph:
+    """Up to ``largest`` commits; each has up to three parents, near or far, or hangs on the old end."""
+    rows: list[tuple[int, ...]] = []
+    for number in range(draw(st.integers(1, largest - 1))):
+        near = st.integers(max(0, number - 3), number - 1) if number else st.nothing()
+        far = st.integers(0, number - 1) if number else st.nothing()
+        parents = draw(st.one_of(near.map(lambda one: [one]), st.lists(far, max_size=3, unique=True))) if number else []
+        rows.append(tuple(parents))
+    inner = {parent for row in rows for parent in row}
+    return RangeGraph.of((*rows, tuple(number for number in range(len(rows)) if number not in inner)))
+
+
+def brute_ancestors(graph: RangeGraph, commit: int) -> frozenset[int]:
+    """By walking."""
+    seen, todo = set(), [commit]
+    while todo:
+        if (one := todo.pop()) not in seen:
+            seen.add(one)
+            todo.extend(graph.parents[one])
+    return frozenset(seen)
+
+
+def truth(graph: RangeGraph, culprit: int, commit: int, kernel: Kernel) -> Verdict:
+    """What a kernel is."""
+    match kernel:
+        case Kernel.COMMIT:
+            return Verdict.NEW if culprit in brute_ancestors(graph, commit) else Verdict.OLD
+        case Kernel.REVERTED:
+            return Verdict.OLD if commit == culprit else Verdict.NEW
+        case Kernel.PICKED:
+            return Verdict.NEW if commit == culprit else Verdict.OLD
+
+
+def oracle(
+    graph: RangeGraph,
+    culprit: int,
+    facts: Facts,
+    step: Try | Undo,
+    *,
+    untestable: frozenset[int],
+    stuck: frozenset[int],
+) -> Facts:
+    """The facts with a noiseless answer to a step; commits can be untestable, or neither revert nor pick."""
+    if isinstance(step, Try):
+        if step.commit in untestable:
+            return facts.with_skip(step.commit)
+        verdict = truth(graph, culprit, step.commit, Kernel.COMMIT)
+        return facts.with_reading(Reading(step.commit, Kernel.COMMIT, verdict, full=step.whole))
+    if step.commit in stuck:
+        return facts.with_failed(step.commit, step.kernel)
+    return facts.with_reading(Reading(step.commit, step.kernel, truth(graph, culprit, step.commit, step.kernel)))

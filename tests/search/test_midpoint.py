@@ -1,0 +1,104 @@
+"""The midpoints against git's own, and the skips against its pseudo-random steps."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bisector.core.model import Terms, Verdict
+from bisector.git.bisect import Bisect
+from bisector.git.graph_source import graph_of_range
+from bisector.git.outcomes import Found, OnlySkippedLeft, Try
+from bisector.git.ranges import Range
+from bisector.git.repository import Repository
+from bisector.search.graph import RangeGraph
+from bisector.search.likelihood import Kernel, Reading
+from bisector.search.posterior import Facts
+from bisector.search.simulate.midpoint import Left, Midpoint, next_commit
+from tests.git.histories import Node, build, root, subsystems
+from tests.search.graphs import graphs, recorded, truth
+
+EXAMPLES = 6  # a git command takes some 10 ms, an example about 40 of them
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
+    """One for all examples: their histories have roots of their own."""
+    path = tmp_path_factory.mktemp("midpoints") / "linux"
+    build(path, [root("first")])
+    with Repository.open(path) as opened:
+        yield opened
+
+
+def as_history(graph: RangeGraph) -> tuple[Node, ...]:
+    rows = (Node(f"n{n}", tuple(f"n{p}" for p in row) or ("base",)) for n, row in enumerate(graph.parents))
+    return (root("base"), *rows)
+
+
+@settings(max_examples=EXAMPLES, deadline=None, database=None)
+@given(shape=graphs(14), data=st.data())
+def test_every_step_is_the_one_that_git_takes(repository: Repository, shape: RangeGraph, data: st.DataObject) -> None:
+    shas = build(repository.top, as_history(shape))
+    wanted = Range(repository.resolve(shas["base"]), repository.resolve(shas[f"n{shape.tip}"]))
+    graph, names = graph_of_range(repository, wanted)
+    culprit = data.draw(st.integers(0, graph.tip), "culprit")
+    skipped = data.draw(st.frozensets(st.integers(0, max(0, graph.tip - 1))), "skipped") - {graph.tip}
+    facts = Facts()
+    with Bisect(repository, Path(repository.top).parent / "run", wanted, Terms()) as bisect:
+        bisect.start()
+        while isinstance(step := bisect.next(), Try):
+            ours = next_commit(graph, facts, names)
+            assert isinstance(ours, Midpoint)
+            assert names[ours.commit] == step.commit.sha
+            assert ours.left == step.candidates_left
+            verdict = Verdict.SKIP if ours.commit in skipped else truth(graph, culprit, ours.commit, Kernel.COMMIT)
+            bisect.tell(step.commit.sha, verdict)
+            if verdict is Verdict.SKIP:
+                facts = facts.with_skip(ours.commit)
+            else:
+                facts = facts.with_reading(Reading(ours.commit, Kernel.COMMIT, verdict))
+    ours = next_commit(graph, facts, names)
+    assert isinstance(ours, Left)
+    if isinstance(step, Found):
+        assert [names[commit] for commit in ours.candidates] == [step.commit.sha]
+    else:
+        assert isinstance(step, OnlySkippedLeft)
+        assert {names[commit] for commit in ours.candidates} == {commit.sha for commit in step.candidates}
+
+
+def test_a_large_history_is_halved_as_git_does(tmp_path: Path) -> None:
+    """Here what is near enough to the half counts, and merges count first."""
+    shas = build(tmp_path / "linux", subsystems(3_000))
+    with Repository.open(tmp_path / "linux") as repository:
+        wanted = Range(repository.resolve(shas["c0"]), repository.resolve("main"))
+        graph, names = graph_of_range(repository, wanted)
+        facts = Facts()
+        for _ in range(9):
+            step = next_commit(graph, facts, names)
+            assert isinstance(step, Midpoint)
+            told = {reading.verdict: names[reading.commit] for reading in facts.readings}
+            old = [f"^{names[one.commit]}" for one in facts.readings if one.verdict is Verdict.OLD]
+            new = told.get(Verdict.NEW, wanted.new.sha)
+            assert [names[step.commit]] == list(
+                repository.ask("rev-list", "--bisect", new, f"^{wanted.old.sha}", *old).lines
+            )
+            verdict = truth(graph, 1_234, step.commit, Kernel.COMMIT)
+            facts = facts.with_reading(Reading(step.commit, Kernel.COMMIT, verdict))
+
+
+def test_a_new_ancestor_of_an_old_one_is_no_midpoint() -> None:
+    graph = RangeGraph.of([(), (0,), (1,)])
+    readings = (Reading(1, Kernel.COMMIT, Verdict.OLD), Reading(0, Kernel.COMMIT, Verdict.NEW))
+    with pytest.raises(ValueError, match="ancestor of an old one"):
+        next_commit(graph, Facts(readings))
+
+
+def test_git_needs_the_logarithm() -> None:
+    graph, facts = recorded(), Facts()
+    while isinstance(step := next_commit(graph, facts), Midpoint):
+        verdict = truth(graph, 9_999, step.commit, Kernel.COMMIT)
+        facts = facts.with_reading(Reading(step.commit, Kernel.COMMIT, verdict))
+    assert step.candidates == (9_999,)
+    assert 13 <= len(facts.readings) <= 15

@@ -1,0 +1,264 @@
+"""Any history, any culprit: a noiseless oracle finds it, skips never make it lie, order makes no difference."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from bisector.core.model import Verdict
+from bisector.search.confirm import Problem
+from bisector.search.graph import RangeGraph
+from bisector.search.likelihood import Kernel, Noise, Reading, Weighing
+from bisector.search.posterior import Facts, prior
+from bisector.search.select import Costs
+from bisector.search.step import Answer, Decision, Ending, Rules, Search, Try, Undo, believe, decide
+from tests.search.graphs import QUIET, graphs, kernel_like, oracle, recorded, truth
+
+PATIENT = Rules(least_bits=0.001, max_undone=40)
+NOBODY: frozenset[int] = frozenset()
+FULL = settings(max_examples=60, deadline=None, database=None)
+
+
+def hunt(
+    problem: Problem,
+    culprit: int,
+    search: Search = QUIET,
+    untestable: frozenset[int] = NOBODY,
+    stuck: frozenset[int] = NOBODY,
+) -> tuple[Answer, Facts, list[Decision]]:
+    facts, steps = Facts(), list[Decision]()
+    while not isinstance(step := decide(problem, facts, search), Answer):
+        steps.append(step)
+        facts = oracle(problem.graph, culprit, facts, step, untestable=untestable, stuck=stuck)
+    return step, facts, [*steps, step]
+
+
+def plain(graph: RangeGraph) -> Problem:
+    return Problem(graph, prior(len(graph)))
+
+
+def draw_commits(data: st.DataObject, graph: RangeGraph, label: str) -> frozenset[int]:
+    return data.draw(st.frozensets(st.integers(0, graph.tip)), label)
+
+
+@FULL
+@given(graph=graphs(), data=st.data())
+def test_the_culprit_is_found(graph: RangeGraph, data: st.DataObject) -> None:
+    culprit = data.draw(st.integers(0, graph.tip), "culprit")
+    answer, _, _ = hunt(plain(graph), culprit)
+    assert answer.commit == culprit
+    assert answer.candidates[0] == culprit
+    assert answer.fit.contradictions == 0
+    # A merge has no end without it, and the parents' readings alone may not reach the target.
+    assert answer.ending is Ending.FOUND or len(graph.parents[culprit]) > 1
+
+
+@FULL
+@given(graph=graphs(), data=st.data())
+def test_skips_never_make_a_wrong_single_answer(graph: RangeGraph, data: st.DataObject) -> None:
+    culprit = data.draw(st.integers(0, graph.tip), "culprit")
+    untestable = draw_commits(data, graph, "untestable") - {graph.tip}
+    stuck = draw_commits(data, graph, "neither revert nor pick")
+    answer, facts, _ = hunt(plain(graph), culprit, untestable=untestable, stuck=stuck)
+    assert culprit in answer.candidates
+    assert answer.ending is not Ending.NOT_ONE_CHANGE
+    if answer.ending is Ending.FOUND:
+        assert answer.commit == culprit
+        assert answer.candidates == (culprit,)
+        assert answer.probability >= QUIET.rules.target
+    assert set(facts.skips) <= untestable
+    assert len(set(facts.skips)) == len(facts.skips)
+
+
+@FULL
+@given(graph=graphs(), data=st.data())
+def test_the_order_of_recording_makes_no_difference(graph: RangeGraph, data: st.DataObject) -> None:
+    culprit = data.draw(st.integers(0, graph.tip), "culprit")
+    untestable = draw_commits(data, graph, "untestable") - {graph.tip}
+    _, facts, _ = hunt(plain(graph), culprit, untestable=untestable)
+    shuffled = Facts(
+        tuple(data.draw(st.permutations(facts.readings), "readings")),
+        tuple(data.draw(st.permutations(facts.skips), "skips")),
+    )
+    for one, other in ((facts, shuffled), (half(facts), half(facts, backwards=True))):
+        np.testing.assert_array_equal(believe(plain(graph), one, QUIET).p, believe(plain(graph), other, QUIET).p)
+        assert decide(plain(graph), one, QUIET) == decide(plain(graph), other, QUIET)
+
+
+def half(facts: Facts, *, backwards: bool = False) -> Facts:
+    readings = facts.readings[: len(facts.readings) // 2]
+    return Facts(readings[::-1] if backwards else readings, facts.skips)
+
+
+@FULL
+@given(graph=graphs(), data=st.data())
+def test_a_replay_is_the_live_state(graph: RangeGraph, data: st.DataObject) -> None:
+    culprit = data.draw(st.integers(0, graph.tip), "culprit")
+    untestable = draw_commits(data, graph, "untestable") - {graph.tip}
+    _, facts, steps = hunt(plain(graph), culprit, untestable=untestable)
+    replayed = Facts()
+    for step in steps:
+        assert decide(plain(graph), replayed, QUIET) == step
+        if not isinstance(step, Answer):
+            replayed = oracle(graph, culprit, replayed, step, untestable=untestable, stuck=NOBODY)
+    assert replayed == facts
+
+
+@FULL
+@given(graph=graphs(), data=st.data())
+def test_weights_never_exclude_the_truth(graph: RangeGraph, data: st.DataObject) -> None:
+    culprit = data.draw(st.integers(0, graph.tip), "culprit")
+    assume(len(graph.parents[culprit]) < 2)
+    relevant = np.array([data.draw(st.booleans(), "relevant") and n != culprit for n in range(len(graph))])
+    suspects = np.array([data.draw(st.booleans(), "suspect") and n != culprit for n in range(len(graph))])
+    problem = Problem(graph, prior(len(graph), relevant, suspects), relevant)
+    answer, _, _ = hunt(problem, culprit)
+    assert answer.ending is not Ending.FOUND or answer.commit == culprit
+    answer, _, _ = hunt(problem, culprit, Search(QUIET.weighing, rules=PATIENT))
+    assert culprit in answer.candidates
+    assert answer.commit == culprit
+
+
+@FULL
+@given(graph=graphs(), data=st.data())
+def test_wrong_readings_are_outvoted(graph: RangeGraph, data: st.DataObject) -> None:
+    culprit = data.draw(st.integers(0, graph.tip), "culprit")
+    assume(len(graph.parents[culprit]) < 2)
+    search = Search(Weighing(Noise(0.05, 0.05, 0.01)))
+    wrong = data.draw(st.integers(0, 4), "which reading is wrong")
+    facts = Facts()
+    while not isinstance(step := decide(plain(graph), facts, search), Answer):
+        told = oracle(graph, culprit, facts, step, untestable=NOBODY, stuck=NOBODY)
+        if len(facts.readings) == wrong:
+            last = told.readings[-1]
+            flipped = Verdict.OLD if last.verdict is Verdict.NEW else Verdict.NEW
+            told = facts.with_reading(Reading(last.commit, last.kernel, flipped, full=last.full))
+        facts = told
+    assert step.commit == culprit
+
+
+def test_the_first_commit_is_a_midpoint() -> None:
+    graph = recorded()
+    step = decide(plain(graph), Facts(), QUIET)
+    assert isinstance(step, Try)
+    counts = graph.mass(np.ones(len(graph)))
+    assert min(counts[step.commit], len(graph) - counts[step.commit]) == np.minimum(counts, len(graph) - counts).max()
+    assert step.gain_bits == pytest.approx(0.97, abs=0.04)  # of 100 commits three do not work
+
+
+def test_the_recorded_graph_takes_little_more_than_git() -> None:
+    culprit = 5_000
+    answer, facts, steps = hunt(plain(recorded()), culprit)
+    assert (answer.ending, answer.commit, answer.confirmed) == (Ending.FOUND, culprit, True)
+    assert len(facts.readings) <= 18
+    assert any(isinstance(step, Undo) for step in steps)
+
+
+def test_the_answer_rests_on_whole_runs() -> None:
+    graph = kernel_like(300)
+    for culprit in range(5, 300, 31):
+        answer, facts, _ = hunt(plain(graph), culprit)
+        whole = {reading.commit for reading in facts.readings if reading.full}
+        if answer.ending is Ending.FOUND:
+            assert {culprit, *graph.parents[culprit]} <= whole
+
+
+def test_a_revert_that_changes_nothing_brings_the_search_back() -> None:
+    graph = RangeGraph.of([(), *((n,) for n in range(9))])
+    misled = [Reading(n, Kernel.COMMIT, Verdict.NEW if n >= 5 else Verdict.OLD) for n in (4, 5, 4, 5)]
+    believed = decide(plain(graph), Facts(tuple(misled)), QUIET)
+    assert believed == Undo(5, Kernel.REVERTED)
+    facts = Facts((*misled, Reading(5, Kernel.REVERTED, Verdict.NEW)))
+    assert not isinstance(decide(plain(graph), facts, QUIET), Answer)
+
+
+def test_without_a_clean_revert_it_is_picked_and_without_that_believed() -> None:
+    graph = RangeGraph.of([(), *((n,) for n in range(9))])
+    sides = [Reading(n, Kernel.COMMIT, truth(graph, 5, n, Kernel.COMMIT)) for n in (3, 4, 5, 6)]
+    facts = Facts(tuple(sides)).with_failed(5, Kernel.REVERTED)
+    assert decide(plain(graph), facts, QUIET) == Undo(5, Kernel.PICKED)
+    answer = decide(plain(graph), facts.with_failed(5, Kernel.PICKED), QUIET)
+    assert isinstance(answer, Answer)
+    assert (answer.ending, answer.commit, answer.confirmed) == (Ending.FOUND, 5, False)
+
+
+def test_two_changes_are_not_named_one() -> None:
+    """New at 2, old again at 5, new at 8: whatever is named, whole kernels contradict it."""
+    graph = RangeGraph.of([(), *((n,) for n in range(11))])
+    is_new = {n: 2 <= n < 5 or n >= 8 for n in range(12)}
+    readings = [Reading(n, Kernel.COMMIT, Verdict.NEW if is_new[n] else Verdict.OLD) for n in range(12)]
+    search = Search(QUIET.weighing, rules=Rules(max_runs=12, patience=0))
+    answer = decide(plain(graph), Facts(tuple(readings)), search)
+    assert isinstance(answer, Answer)
+    assert answer.ending is Ending.NOT_ONE_CHANGE
+    assert answer.fit.contradictions == 3
+
+
+def test_the_budget_ends_it_with_a_set() -> None:
+    graph = kernel_like(200)
+    answer, facts, _ = hunt(plain(graph), 77, Search(QUIET.weighing, rules=Rules(max_runs=4, patience=0)))
+    assert answer.ending is Ending.NARROWED
+    assert len(facts.readings) == 4
+    assert 77 in answer.candidates
+    budgets = [Search(QUIET.weighing, rules=Rules(max_runs=runs, patience=0)) for runs in range(5, 12)]
+    answers = [hunt(plain(graph), culprit, search)[0] for search in budgets for culprit in (77, 110, 143)]
+    assert any(0.5 < answer.probability < QUIET.rules.target for answer in answers)
+    for answer in answers:
+        assert (answer.ending is Ending.FOUND) is (answer.probability >= QUIET.rules.target)
+
+
+SIDES = (Verdict.OLD, Verdict.NEW)
+NOISY = Weighing(Noise(old_as_new=0.1, new_as_old=0.1, sticky=0.002))
+
+
+LINE = RangeGraph.of([(), *((n,) for n in range(199))])
+
+
+def readings(*wanted: tuple[int, int, int]) -> Facts:
+    """Commits, and how many old and new readings each has."""
+    sides = (
+        (n, side) for n, *counts in wanted for side, count in zip(SIDES, counts, strict=True) for _ in range(count)
+    )
+    return Facts(tuple(Reading(n, Kernel.COMMIT, side) for n, side in sides))
+
+
+def test_one_noisy_reading_of_a_revert_is_no_confirmation() -> None:
+    problem, search = plain(LINE), Search(NOISY)
+    reverted = Reading(100, Kernel.REVERTED, Verdict.OLD)
+    once = readings((98, 3, 0), (99, 4, 0), (100, 0, 4), (101, 0, 3)).with_reading(reverted)
+    assert believe(problem, once, search).p[100] > search.rules.target
+    assert decide(problem, once, search) == Undo(100, Kernel.REVERTED)
+    answer = decide(problem, once.with_reading(reverted), search)
+    assert isinstance(answer, Answer)
+    assert (answer.ending, answer.commit) == (Ending.FOUND, 100)
+
+
+def test_what_one_reading_would_settle_is_not_given_up() -> None:
+    facts = readings((98, 2, 0), (99, 3, 0), (100, 0, 3), (101, 0, 2))
+    for kernel in (Kernel.REVERTED, Kernel.PICKED):
+        facts = facts.with_failed(100, kernel)
+    assert 0.95 < believe(plain(LINE), facts, Search(NOISY)).p[100] < Rules().target
+    assert isinstance(decide(plain(LINE), facts, Search(NOISY)), Try)
+    assert isinstance(decide(plain(LINE), facts, Search(NOISY, rules=Rules(least_share=1.0))), Answer)
+
+
+def test_a_noisy_search_may_take_longer() -> None:
+    confused, rules = readings((99, 10, 10), (100, 10, 10)), Rules(max_runs=30)
+    assert isinstance(decide(plain(LINE), confused, Search(NOISY, rules=rules)), Try)
+    assert isinstance(decide(plain(LINE), confused, Search(QUIET.weighing, rules=rules)), Answer)
+    much = readings((99, 15, 15), (100, 15, 15))
+    wild = Weighing(Noise(old_as_new=0.3, new_as_old=0.3))
+    assert isinstance(decide(plain(LINE), much, Search(wild, rules=rules)), Answer)
+
+
+def test_a_commit_is_measured_before_the_end_without_it_is_read_again() -> None:
+    """As in a short history with suspects, where the end without the likeliest commit was read first."""
+    beside = readings((2, 1, 0), (8, 0, 1)).with_reading(Reading(5, Kernel.REVERTED, Verdict.OLD))
+    graph = RangeGraph.of([(), *((n,) for n in range(9))])
+    weighing = Weighing(Noise(old_as_new=0.05, new_as_old=0.05, sticky=0.01))
+    built = Costs(build_min=60.0)
+    assert 0.5 < believe(plain(graph), beside, Search(weighing)).p[5] < Rules().suspect
+    step = decide(plain(graph), beside, Search(weighing, built))
+    assert isinstance(step, Try)
+    skipped = beside.with_skip(5)
+    assert decide(plain(graph), skipped, Search(weighing, built)) == Undo(5, Kernel.REVERTED)

@@ -1,0 +1,111 @@
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector.core.errors import InfraError, UserError
+from bisector.core.model import Artifact
+from bisector.host.inside import inside
+from bisector.store.artifacts import adopt, collect, remove_unfinished, trial_directory
+from tests.examples import commit, trial
+
+COMMIT = commit(0x6CF4CC8F8B3B << (28 * 4))
+
+
+def test_directory_of_a_trial_is_new_and_empty(tmp_path: Path) -> None:
+    directory = trial_directory(tmp_path, 3, COMMIT)
+    assert directory == tmp_path / "trials" / "0003-6cf4cc8f8b3b"
+    (directory / "console.log").write_text("of an attempt that failed")
+    assert list(trial_directory(tmp_path, 3, COMMIT).iterdir()) == []
+
+
+def test_directory_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "trials").write_text("in the way")
+    with pytest.raises(InfraError, match="0003-6cf4cc8f8b3b: Not a directory"):
+        trial_directory(tmp_path, 3, COMMIT)
+
+
+def test_every_file_is_collected_with_its_sum(tmp_path: Path) -> None:
+    directory = trial_directory(tmp_path, 1, COMMIT)
+    (directory / "full").mkdir()
+    (directory / "full" / "fio.json").write_bytes(b"{}")
+    (directory / "console.log").write_bytes(b"")
+    (directory / "link").symlink_to("console.log")
+    assert collect(directory, tmp_path) == (
+        Artifact("console.log", "trials/0001-6cf4cc8f8b3b/console.log", hashlib.sha256(b"").hexdigest(), 0),
+        Artifact("full/fio.json", "trials/0001-6cf4cc8f8b3b/full/fio.json", hashlib.sha256(b"{}").hexdigest(), 2),
+    )
+
+
+def test_only_leftovers_are_removed(tmp_path: Path) -> None:
+    finished = trial_directory(tmp_path, 1, COMMIT)
+    (finished / "console.log").write_text("Linux version")
+    unfinished = trial_directory(tmp_path, 2, commit(2))
+    (unfinished / "console.log").write_text("Linux ver")
+    own = tmp_path / "trials" / "notes"
+    own.mkdir()
+    assert remove_unfinished(tmp_path, collect(finished, tmp_path)) == 1
+    assert sorted(path.name for path in (tmp_path / "trials").iterdir()) == [finished.name, "notes"]
+    assert (finished / "console.log").exists()
+
+
+def test_nothing_to_remove(tmp_path: Path) -> None:
+    assert remove_unfinished(tmp_path, ()) == 0
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """A file outside of the run directory ``tmp_path/run``."""
+    path = tmp_path / "id_ed25519"
+    path.write_text("private")
+    (tmp_path / "run").mkdir()
+    return path
+
+
+def test_files_of_the_directory_are_inside(secret: Path) -> None:
+    run_dir = secret.parent / "run"
+    (run_dir / "trials").mkdir()
+    (run_dir / "trials/console.log").write_text("Linux version")
+    (run_dir / "link").symlink_to("trials/console.log")
+    (secret.parent / "other-name").symlink_to(run_dir)
+    for name in ("trials/console.log", "link", run_dir / "link", "trials/../link"):
+        assert inside(secret.parent / "other-name", name) == run_dir / "trials/console.log"
+    assert inside(run_dir, "trials/not-made-yet") == run_dir / "trials/not-made-yet"
+
+
+@pytest.mark.parametrize("name", ["{secret}", "../id_ed25519", "link", "directory/id_ed25519", "pipe", ".", "a\0b"])
+def test_what_leads_out_of_the_directory_is_no_file_of_it(secret: Path, name: str) -> None:
+    """Nor what is no file: nobody writes to a pipe that was in an archive."""
+    run_dir = secret.parent / "run"
+    (run_dir / "link").symlink_to(secret)
+    (run_dir / "directory").symlink_to(secret.parent)
+    os.mkfifo(run_dir / "pipe")
+    with pytest.raises(OSError, match=r"it (leads out|is not a regular|is no name)"):
+        inside(run_dir, name.format(secret=secret))
+
+
+@pytest.mark.parametrize(("name", "path"), [("console.log", "../id_rsa"), ("../../../id_rsa", "console.log")])
+def test_a_trial_that_names_files_elsewhere_is_not_adopted(secret: Path, name: str, path: str) -> None:
+    """Neither is a file of somebody's taken into the run, nor one of the run's put among somebody's."""
+    source, target = secret.parent / "run", secret.parent / "new"
+    (source / "console.log").write_text("Linux version")
+    artifact = Artifact(name, path, "", 0)
+    with pytest.raises(InfraError, match="leads out of the run directory"):
+        adopt(source, replace(trial(COMMIT), artifacts=(artifact,)), target, 1)
+    assert not (secret.parent / "id_rsa").exists()
+
+
+def test_nothing_is_removed_where_a_link_leads(secret: Path) -> None:
+    photos = secret.parent / "photos"
+    (photos / "2019-Paris").mkdir(parents=True)
+    (secret.parent / "run/trials").symlink_to(photos)
+    for use in (lambda run_dir: remove_unfinished(run_dir, ()), lambda run_dir: trial_directory(run_dir, 1, COMMIT)):
+        with pytest.raises(UserError, match="trials is a link"):
+            use(secret.parent / "run")
+    (secret.parent / "run/trials").unlink()
+    (secret.parent / "run/trials").mkdir()
+    (secret.parent / "run/trials/0001-abc").symlink_to(photos / "2019-Paris")
+    assert remove_unfinished(secret.parent / "run", ()) == 0
+    assert (photos / "2019-Paris").is_dir()

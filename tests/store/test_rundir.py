@@ -1,0 +1,206 @@
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from bisector.core.errors import UserError
+from bisector.core.model import State
+from bisector.store.database import DATABASE
+from bisector.store.rundir import LOCK, RunDirectory, run_name, state_home, state_of
+from bisector.store.store import Store
+from tests.store import examples
+
+HOLD = """
+import sys
+from pathlib import Path
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
+from bisector.core.model import State
+run = RunDirectory(Path(sys.argv[1]))
+with run.lock():
+    if run.database.exists():
+        with Store.open(run.database) as store:
+            store.set_state(State.RUNNING)
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def another_process(run: RunDirectory) -> Iterator["subprocess.Popen[str]"]:
+    """A process that works in the run directory until its standard input closes."""
+    argv = [sys.executable, "-c", HOLD, str(run.path)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        yield process
+        process.kill()
+
+
+@pytest.fixture(autouse=True)
+def short_wait(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("bisector.host.lock._WAIT_S", 0.05)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def recorded(path: Path) -> RunDirectory:
+    run = RunDirectory.create(path, "")
+    Store.create(run.database, examples.bisection()).close()
+    return run
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        ("v4.11", "v4.13-rc1", "20261121-033012-v4.11..v4.13-rc1"),
+        ("origin/master~3", "HEAD@{1 day ago}", "20261121-033012-origin-master-3..HEAD-1-day-ago-"),
+        ("a" * 300, "b", "20261121-033012-" + "a" * 104),
+    ],
+)
+def test_name_is_safe(old: str, new: str, name: str) -> None:
+    assert run_name(old, new, datetime(2026, 11, 21, 3, 30, 12, tzinfo=UTC)) == name
+
+
+def test_default_place(tmp_path: Path) -> None:
+    run = RunDirectory.create(None, "one")
+    assert run.path == tmp_path / "state" / "bisector" / "runs" / "one"
+    assert RunDirectory.create(None, "one").path.name == "one-2"
+
+
+def test_relative_state_home_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    assert state_home() == tmp_path / ".local" / "state" / "bisector"
+
+
+def test_open_what_was_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = recorded(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    assert RunDirectory.open(Path("run")) == run
+
+
+def test_killed_before_anything_was_recorded(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", "")
+    with run.lock():
+        (run.path / (DATABASE + ".new")).write_text("half")
+    assert RunDirectory.create(tmp_path / "run", "") == run
+
+
+def test_not_empty_and_no_run_directory(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(UserError, match="not empty, and it is no run directory"):
+        RunDirectory.create(tmp_path, "")
+    with pytest.raises(UserError, match=r"is no run directory: it has no record\.sqlite"):
+        RunDirectory.open(tmp_path)
+
+
+def test_holds_a_bisection_already(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    with pytest.raises(UserError, match="holds a bisection already") as caught:
+        RunDirectory.create(tmp_path, "")
+    assert "bisector resume --run-dir" in caught.value.hint
+
+
+def test_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="file is not a directory"):
+        RunDirectory.create(tmp_path / "file", "")
+    with pytest.raises(UserError, match="file/below is not a directory"):
+        RunDirectory.create(tmp_path / "file" / "below", "")
+    with pytest.raises(UserError, match="there is no run directory"):
+        RunDirectory.open(tmp_path / "nothing")
+
+
+def test_cannot_be_made_there() -> None:
+    with pytest.raises(UserError, match="cannot make run directory /proc/run: "):
+        RunDirectory.create(Path("/proc/run"), "")
+
+
+def test_second_process(tmp_path: Path) -> None:
+    run = recorded(tmp_path)
+    with another_process(run) as process:
+        with pytest.raises(UserError, match=f"is in use by process {process.pid} since 20"), run.lock():
+            pass
+        with pytest.raises(UserError, match=f"is in use by process {process.pid} since 20"):
+            RunDirectory.create(tmp_path, "")
+        holder = run.holder()
+        assert holder is not None
+        assert holder.pid == process.pid
+
+
+def test_second_start_before_anything_is_recorded(tmp_path: Path) -> None:
+    with another_process(RunDirectory.create(tmp_path, "")) as process:
+        run = RunDirectory.create(tmp_path, "")
+        with pytest.raises(UserError, match=f"is in use by process {process.pid}"), run.lock():
+            pass
+
+
+def test_holder_that_has_not_said_who_it_is(tmp_path: Path) -> None:
+    run = recorded(tmp_path)
+    with run.lock():
+        (tmp_path / LOCK).write_text("")
+        assert str(run.holder()) == "another process"
+
+
+def test_killed_process_holds_nothing_and_runs_no_more(tmp_path: Path) -> None:
+    run = recorded(tmp_path)
+    with Store.open(run.database, readonly=True) as store:
+        assert state_of(run, store) == (State.STOPPED, "ended before its first trial")
+        with another_process(run) as process:
+            assert state_of(run, store) == (State.RUNNING, "")
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            assert run.holder() is None
+            assert state_of(run, store) == (State.STOPPED, f"process {process.pid} ended without a word")
+    with run.lock(), Store.open(run.database) as writer:
+        writer.set_state(State.FOUND, "abc")
+        assert state_of(run, writer) == (State.FOUND, "abc")
+
+
+def test_lock_is_not_inherited(tmp_path: Path) -> None:
+    """A compiler or a VM that outlives its killed parent must not keep the run directory."""
+    run = recorded(tmp_path)
+    with run.lock():
+        child = subprocess.Popen(["sleep", "60"], close_fds=False)
+    try:
+        assert run.holder() is None
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_lock_says_who(tmp_path: Path) -> None:
+    run = recorded(tmp_path)
+    with run.lock():
+        holder = run.holder()
+        assert holder is not None
+        assert holder.pid == os.getpid()
+    assert run.holder() is None
+
+
+def test_a_run_directory_has_one_path_however_it_is_spelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "state")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "link"))
+    assert RunDirectory.create(None, "a").path == tmp_path / "state/bisector/runs/a"
+    assert RunDirectory.create(Path("../run"), "").path == tmp_path / "run"
+    with Store.create(tmp_path / "run" / DATABASE, examples.bisection()):
+        assert RunDirectory.open(Path("../work/../run")).path == tmp_path / "run"
+
+
+def test_what_a_killed_start_tried_out_does_not_make_it_no_run_directory(tmp_path: Path) -> None:
+    left = tmp_path / "run/bisector-tmp-reach-abcdefgh"
+    left.mkdir(parents=True)
+    (left / "disk.img").write_text("")
+    assert RunDirectory.create(tmp_path / "run", "").path == tmp_path / "run"
+    (tmp_path / "run/mine").mkdir()
+    with pytest.raises(UserError, match="not empty"):
+        RunDirectory.create(tmp_path / "run", "")

@@ -1,0 +1,492 @@
+"""Every fact comes back as it was added, whole or not at all."""
+
+import gzip
+import math
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bisector.core.errors import InfraError, UserError
+from bisector.core.figures import JobFigures, Run
+from bisector.core.model import (
+    Compiler,
+    Control,
+    Disk,
+    Fault,
+    FaultKind,
+    Kind,
+    Mattering,
+    NotChanged,
+    Relevance,
+    Stage,
+    State,
+)
+from bisector.kernel.compiler_choice import BuildTry
+from bisector.mail.outbox import Mail, Mails, Outcome
+from bisector.store import schema
+from bisector.store.database import DATABASE
+from bisector.store.rows import InfraFaultRow
+from bisector.store.store import Store
+from tests.examples import baseline, run
+from tests.store import examples
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / DATABASE, examples.bisection()) as opened:
+        yield opened
+
+
+def test_bisection_comes_back(store: Store) -> None:
+    assert store.bisection() == examples.bisection()
+
+
+def test_commits_that_a_person_gives_up_on_later_are_skips_like_those_of_the_start(store: Store) -> None:
+    asked = examples.bisection()
+    store.add_skips(("d" * 40, "e" * 40))
+    store.add_skips(("d" * 40,))
+    assert store.bisection() == replace(asked, skips=(*asked.skips, "d" * 40, "e" * 40))
+
+
+def test_trials_come_back_in_order_of_measuring(store: Store) -> None:
+    added = (
+        *(examples.measured(9), examples.faulty(3), examples.stopped(4)),
+        *(examples.equal_kernel(5), examples.measured(9)),
+    )
+    assert store.next_n == 1
+    assert [store.add_trial(trial) for trial in added] == [1, 2, 3, 4, 5]
+    assert store.next_n == 6
+    assert store.trials() == tuple(enumerate(added, start=1))
+
+
+def test_a_kind_of_fault_that_only_old_records_have_is_read(store: Store) -> None:
+    trial = examples.faulty(3)
+    fault = Fault(Stage.BOOT, FaultKind.PANIC, "the guest runs 6.2.0", ())
+    store.add_trial(replace(trial, fault=fault))
+    store.database.connection.execute("UPDATE faults SET kind = 'wrong kernel'")
+    store.close()
+    with Store.open(store.path) as opened:
+        ((_, read),) = opened.trials()
+    assert read.fault == replace(fault, kind=FaultKind.WRONG_KERNEL)
+
+
+def test_trials_are_read_again_only_when_there_are_others(store: Store) -> None:
+    def known() -> list[int]:
+        assert store.trials() is store.trials()
+        return [n for n, _ in store.trials()]
+
+    store.add_trial(examples.measured(9))
+    assert known() == [1]
+    store.add_trial(examples.faulty(3))
+    assert known() == [1, 2]
+    with Store.open(store.path) as beside:
+        beside.add_trial(examples.measured(5))
+    assert known() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "figure"), [("total_ios", 2**63), ("iops_mean", math.nan), ("runtime_ms", -(2**63) - 1)]
+)
+def test_figures_that_sqlite_cannot_hold(store: Store, name: str, figure: float) -> None:
+    trial = examples.measured(9)
+    wrong = replace(trial.runs[-1].jobs[0], **{name: figure})  # type: ignore[arg-type] # the test is about figures of any kind
+    runs = (*trial.runs[:-1], replace(trial.runs[-1], jobs=(wrong,)))
+    with pytest.raises(InfraError, match="figure"):
+        store.add_trial(replace(trial, runs=runs))
+    assert store.trials() == ()
+    assert store.add_trial(trial) == 1
+
+
+finite = st.floats(allow_nan=False, width=64)
+count = st.integers(0, 2**63 - 1)
+words = st.text(st.characters(exclude_categories=["Cs"]))
+jobs = st.builds(
+    JobFigures, words, words, finite, finite, finite, finite, finite, count, count, st.integers(-(2**31), 2**31)
+)
+runs = st.builds(lambda name, figures, s: replace(run(name), jobs=tuple(figures), duration_s=s),
+                 words, st.lists(jobs, max_size=3), finite)  # fmt: skip
+faults = st.builds(Fault, st.sampled_from(Stage), tail=st.lists(st.text()).map(tuple), reason=words)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(runs, max_size=3), st.none() | faults, words)
+def test_any_trial_comes_back(store: Store, some: list[Run], fault: Fault | None, subject: str) -> None:
+    trial = examples.measured(1)
+    trial = replace(trial, runs=tuple(some), fault=fault, commit=replace(trial.commit, subject=subject))
+    n = store.add_trial(trial)
+    assert dict(store.trials())[n] == trial
+
+
+def test_text_that_is_no_unicode_is_kept_readable(store: Store) -> None:
+    trial = examples.measured(1)
+    store.add_trial(replace(trial, commit=replace(trial.commit, subject="caf\udce9")))
+    assert store.trials()[0][1].commit.subject == "caf?"
+
+
+def test_half_a_trial_is_no_trial(store: Store) -> None:
+    """A bug in the middle of adding leaves nothing, and the store goes on working."""
+    trial = examples.measured(1)
+    broken = replace(trial.runs[1], jobs=(replace(trial.runs[1].jobs[0], iops_mean=float("nan")),))
+    with pytest.raises(InfraError):
+        store.add_trial(replace(trial, runs=(trial.runs[0], broken)))
+    assert store.trials() == ()
+    assert store.add_trial(trial) == 1
+    assert store.trials() == ((1, trial),)
+
+
+def test_rows_of_no_trial_are_refused(store: Store) -> None:
+    with pytest.raises(sqlite3.IntegrityError, match="FOREIGN KEY"):
+        store.database.connection.execute("INSERT INTO artifacts VALUES (1, 77, 'a', 'b', 'c', 1)")
+
+
+def test_how_much_can_matter_is_kept(store: Store) -> None:
+    assert store.relevance() is None
+    assert store.mattering() is None
+    store.set_mattering(Mattering(14_565, frozenset(("a" * 40, "b" * 40))))
+    assert store.relevance() == Relevance(14_565, 2)
+    assert store.mattering() == frozenset(("a" * 40, "b" * 40))
+    store.database.connection.execute("DELETE FROM mattering")  # as an earlier version left it
+    assert store.mattering() is None
+
+
+def test_ends_that_cannot_be_had_come_back_in_order(store: Store) -> None:
+    rows = (
+        NotChanged(Kind.REVERTED, "a" * 40, "b" * 40, "conflict in drivers/md/dm.c"),
+        NotChanged(Kind.PICKED, "a" * 40, "c" * 40, "it is a merge"),
+    )
+    for row in rows:
+        store.add_not_changed(row)
+    assert store.not_changed() == rows
+
+
+def test_a_control_comes_back_with_the_trials_that_it_was_asked_about(store: Store) -> None:
+    for number in (2, 3, 4):
+        store.add_trial(examples.faulty(number))
+    failed = Control("2026-11-21T04:00:00+00:00", "box", "b" * 40, Stage.BUILD, (1, 2), "build error: gelf.h")
+    assert not any(trial.doubted or trial.vouched_for for _, trial in store.trials())
+    store.add_control(failed)
+    answered = replace(failed, failed="", stage=Stage.BOOT, trials=())
+    assert store.add_blamed(examples.faulty(5), answered) == 4
+    assert store.controls() == (failed, replace(answered, trials=(4,)))
+    trials = dict(store.trials())
+    assert [trials[n].control for n in (1, 2, 3, 4)] == [failed, failed, None, replace(answered, trials=(4,))]
+    assert [n for n, trial in trials.items() if trial.doubted] == [1, 2]
+    assert [n for n, trial in trials.items() if trial.vouched_for] == [4]
+
+
+def test_a_trial_that_is_blamed_is_there_with_its_control_or_not_at_all(store: Store) -> None:
+    control = Control("now", "box", "b" * 40, Stage.BOOT, (), "")
+    store.database.connection.execute("DROP TABLE controls")
+    with pytest.raises(sqlite3.OperationalError):
+        store.add_blamed(examples.faulty(2), control)
+    assert store.trials() == ()
+
+
+def test_a_trial_of_a_changed_end_says_so(store: Store) -> None:
+    made = replace(examples.measured(1), kind=Kind.REVERTED, changed_by="d" * 40)
+    store.add_trial(made)
+    assert store.trials() == ((1, made),)
+
+
+def test_a_disk_alone_is_no_trial_of_a_commit(store: Store) -> None:
+    ssd = replace(baseline(Disk.SSD, 5_000.0, 9_000.0), artifacts=examples.measured(1).artifacts)
+    assert store.add_trials((examples.measured(1), ssd, examples.measured(3))) == (1, 2, 3)
+    assert [n for n, _ in store.trials()] == [1, 3]
+    assert store.baselines() == ((2, ssd),)
+    assert len(store.artifacts()) == sum(
+        len(one.artifacts) for one in (examples.measured(1), ssd, examples.measured(3))
+    )
+
+
+def test_infra_faults_and_states(store: Store) -> None:
+    fault = InfraFaultRow("2026-11-21T04:00:00Z", "a" * 40, Stage.BOOT, "kiste", "libvirt is out of reach")
+    store.add_infra_fault(fault)
+    assert store.infra_faults() == (fault,)
+    assert store.state() is None
+    store.set_state(State.RUNNING)
+    store.set_state(State.FAILED, "libvirt is out of reach")
+    last = store.state()
+    assert last is not None
+    assert (last.state, last.message, last.pid) == (State.FAILED, "libvirt is out of reach", os.getpid())
+
+
+def test_reader_beside_a_writer(store: Store) -> None:
+    store.add_trial(examples.measured(1))
+    with Store.open(store.path, readonly=True) as reader:
+        assert len(reader.trials()) == 1
+        with store.database.transaction():
+            store.database.connection.execute("DELETE FROM states")  # the writer is in the middle of something
+            assert len(reader.trials()) == 1
+        store.add_trial(examples.faulty(2))
+        assert len(reader.trials()) == 2
+        with pytest.raises(InfraError, match="readonly"):
+            reader.add_trial(examples.measured(3))
+
+
+def test_second_writer_that_has_to_wait_too_long(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bisector.store.database._BUSY_S", 0.01)
+    with (
+        Store.open(store.path) as other,
+        store.database.transaction(),
+        pytest.raises(InfraError, match="locked by another process"),
+    ):
+        other.add_trial(examples.measured(1))
+
+
+def test_same_directory_twice(store: Store) -> None:
+    with pytest.raises(UserError, match="holds a bisection already"):
+        Store.create(store.path, examples.bisection())
+
+
+def test_killed_while_creating(tmp_path: Path) -> None:
+    path = tmp_path / DATABASE
+    (tmp_path / (DATABASE + ".new")).write_bytes(b"half a database")
+    (tmp_path / (DATABASE + ".new-journal")).write_bytes(b"its journal")
+    with pytest.raises(UserError, match="no run directory"):
+        Store.open(path)
+    with Store.create(path, examples.bisection()) as store:
+        assert store.bisection() == examples.bisection()
+    assert [entry.name for entry in tmp_path.iterdir()] == [DATABASE]
+
+
+@pytest.mark.parametrize(("version", "words"), [(schema.VERSION + 1, "a newer"), (0, "an older")])
+def test_schema_of_another_version(store: Store, version: int, words: str) -> None:
+    store.database.connection.execute(f"PRAGMA user_version = {version}")
+    store.close()
+    with pytest.raises(UserError, match=f"{words} bisector: its schema is version {version}, this one reads") as caught:
+        Store.open(store.path, readonly=True)
+    assert caught.value.hint
+
+
+def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
+    """A person who updates in the middle of a long bisection loses nothing."""
+    measured = examples.measured(1)
+    assert measured.kernel is not None
+    trials = (replace(measured, kernel=replace(measured.kernel, modules=None)), examples.faulty(2))
+    for trial in trials:
+        store.add_trial(trial)
+    store.database.connection.execute("ALTER TABLE faults DROP COLUMN cached")
+    _before_imports(store)
+    later_tables = ("mail_events", "mails", "relevance", "compilers", "build_tries", "early_stops", "taken")
+    for later in (*later_tables, "mattering", "not_changed", "skips", "controls"):
+        store.database.connection.execute(f"DROP TABLE {later}")
+    for column in ("kind", "changed_by", "alone"):
+        store.database.connection.execute(f"ALTER TABLE trials DROP COLUMN {column}")
+    store.database.connection.execute("ALTER TABLE kernels DROP COLUMN modules")
+    store.database.connection.execute("PRAGMA user_version = 1")
+    store.close()
+    with Store.open(store.path, readonly=True) as reader:
+        assert reader.trials() == ((1, trials[0]), (2, trials[1]))
+        assert (reader.relevance(), reader.mattering(), reader.not_changed()) == (None, None, ())
+        assert Mails(reader.database).all() == ()
+        assert (reader.taken(), reader.baselines()) == ({}, ())
+        assert reader.bisection() == examples.bisection()
+        assert reader.controls() == ()
+    known = replace(trials[1], fault=Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1: error: no", (), cached=True))
+    with Store.open(store.path) as writer:
+        added = (known, measured, examples.stopped(5))
+        assert [writer.add_trial(trial) for trial in added] == [3, 4, 5]
+        assert writer.trials() == tuple(enumerate((*trials, *added), 1))
+        assert (writer.compilers(), writer.build_tries()) == ((), ())
+        assert writer.add_trial(examples.imported(4)) == 6
+        assert writer.trials()[5] == (6, examples.imported(4))
+        assert writer.database.connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+        assert writer.database.connection.execute("PRAGMA user_version").fetchone()[0] == schema.VERSION
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_a_record_that_version_11_wrote_means_what_it_meant(tmp_path: Path, readonly: bool) -> None:
+    """A file of that version itself; columns that are taken away from one of today say nothing of its quirks."""
+    path = tmp_path / DATABASE
+    path.write_bytes(gzip.decompress((Path(__file__).parents[1] / "data/records/version-11.sqlite.gz").read_bytes()))
+    trials = (
+        *(examples.measured(1), examples.faulty(2), examples.stopped(3)),
+        *(examples.equal_kernel(4), examples.imported(5)),
+    )
+    with Store.open(path, readonly=readonly) as store:
+        assert store.bisection() == examples.bisection()
+        assert store.trials() == tuple(enumerate(trials, 1))
+        assert [fault.message for fault in store.infra_faults()] == ["libvirt is out of reach"]
+        assert store.mattering() == frozenset(("a" * 40,))
+        assert store.controls() == ()
+        state = store.state()
+        assert state is not None
+        assert state.state is State.STOPPED
+        if not readonly:
+            store.add_skips(("d" * 40,))
+            store.add_control(Control("now", "box", "b" * 40, Stage.BUILD, (2,), "build error: no"))
+            assert [n for n, trial in store.trials() if trial.doubted] == [2]
+
+
+def _before_imports(store: Store) -> None:
+    """Version 5, which knew every figure of every run."""
+    execute = store.database.connection.execute
+    for later in ("latencies", "disks", "origins"):
+        execute(f"DROP TABLE {later}")
+    for column in ("user_percent", "system_percent", "context_switches", "major_faults", "depths_percent"):
+        execute(f"ALTER TABLE jobs DROP COLUMN {column}")
+    execute("ALTER TABLE bisection DROP COLUMN imported")
+    execute("PRAGMA writable_schema = ON")
+    for column in ("iops_stddev REAL", "clat_p99_ns REAL", "other_busy_cores REAL", "clock_drift_s REAL"):
+        assert execute(
+            "UPDATE sqlite_schema SET sql = replace(sql, ?, ?) WHERE instr(sql, ?)",
+            (column, f"{column} NOT NULL", column),
+        ).rowcount
+    execute("PRAGMA writable_schema = RESET")
+    with pytest.raises(sqlite3.IntegrityError, match="clock_drift_s"):
+        execute("UPDATE runs SET clock_drift_s = NULL")
+
+
+def test_facts_of_others_come_back_with_what_is_not_known(store: Store) -> None:
+    assert store.add_trials((examples.imported(1), examples.measured(2))) == (1, 2)
+    assert store.trials() == ((1, examples.imported(1)), (2, examples.measured(2)))
+
+
+def test_letters_come_back_with_what_became_of_them(store: Store) -> None:
+    mails = Mails(store.database)
+    first, second = (Mail("2026-01-01T00:00:00+00:00", f"<{n}@x>", "found a", f"s{n}", ("<0@x>",)) for n in (1, 2))
+    numbers = [mails.add(mail) for mail in (first, second)]
+    assert (mails.all()[0].sent, mails.all()[0].uncertain) == (False, False)
+    told = ((Outcome.SENDING, True, False), (Outcome.REFUSED, False, False), (Outcome.SENDING, True, False),
+            (Outcome.UNKNOWN, True, False), (Outcome.SENDING, True, False), (Outcome.SENT, False, True),
+            (Outcome.SENDING, True, True))  # fmt: skip
+    for outcome, uncertain, sent in told:
+        mails.note(numbers[1], outcome, ("a@x", "b@x"), "said \udce9")
+        mail = mails.all()[1]
+        assert (mail.uncertain, mail.sent) == (uncertain, sent)
+        assert (mail.events[-1].recipients, mail.events[-1].detail) == (("a@x", "b@x"), "said ?")
+    assert replace(mails.all()[1], number=0, events=()) == second
+    assert mails.all()[0].events == ()
+
+
+def test_compilers_and_what_was_tried_to_find_them_come_back_in_order(store: Store) -> None:
+    gcc, clang = Compiler("gcc", "gcc 12.2.0, GNU ld 2.40"), Compiler("clang -O3", "clang 14, GNU ld 2.40")
+    assert (store.compilers(), store.build_tries()) == ((), ())
+    tries = (
+        BuildTry(gcc, "a" * 40, ""),
+        BuildTry(gcc, "b" * 40, "x.c:1: error: \u2018no\u2019"),
+        BuildTry(clang, "a" * 40, ""),
+    )
+    for one in tries:
+        store.add_build_try(one)
+    store.set_compilers((clang, gcc))
+    assert (store.compilers(), store.build_tries()) == ((clang, gcc), tries)
+
+
+def test_database_of_something_else(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / DATABASE)) as connection:
+        connection.execute("CREATE TABLE cookies (host TEXT)")
+    with pytest.raises(UserError, match="something else"):
+        Store.open(tmp_path / DATABASE)
+
+
+def test_no_database_at_all(tmp_path: Path) -> None:
+    (tmp_path / DATABASE).write_text("Dear diary, " * 100)
+    with pytest.raises(InfraError, match="damaged") as caught:
+        Store.open(tmp_path / DATABASE)
+    assert ".recover" in caught.value.hint
+
+
+def test_damaged_in_the_middle(store: Store) -> None:
+    for number in range(60):
+        store.add_trial(examples.measured(number))
+    store.close()
+    content = bytearray(store.path.read_bytes())
+    content[4096 : len(content) - 4096] = b"\x5a" * (len(content) - 8192)
+    store.path.write_bytes(content)
+    with pytest.raises(InfraError, match="damaged"):
+        Store.open(store.path)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from bisector.mail.outbox import Mail, Mails, Outcome
+from bisector.store.store import Store
+from tests.store import examples
+with Store.open(Path(sys.argv[1])) as store:
+    while True:
+        n = store.add_trial(examples.measured(store.next_n))
+        print(n, flush=True)
+"""
+
+
+KILLED_AT_EACH_STATEMENT = """
+import os, signal, sys
+from pathlib import Path
+from bisector.mail.outbox import Mail, Mails, Outcome
+from bisector.store.store import Store
+from tests.store import examples
+path = Path(sys.argv[1])
+for statement in range(1, 1000):
+    child = os.fork()
+    if child == 0:
+        store = Store.open(path)
+        seen = 0
+        def count(sql):
+            global seen
+            seen += 1
+            if seen == statement:
+                os.kill(os.getpid(), signal.SIGKILL)
+        store.database.connection.set_trace_callback(count)
+        store.add_trial(examples.measured(1))
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    with Store.open(path) as store:
+        trials = store.trials()
+    if os.WIFEXITED(status):
+        print("statements", statement - 1, "trials", len(trials), trials[0] == (1, examples.measured(1)))
+        break
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    if trials:
+        sys.exit(f"killed at statement {statement} and left {trials}")
+"""
+
+
+def run_python(script: str, *arguments: str) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def test_kill_9_before_each_statement(store: Store) -> None:
+    with run_python(KILLED_AT_EACH_STATEMENT, str(store.path)) as process:
+        answer, _ = process.communicate()
+    assert process.returncode == 0
+    # BEGIN, the trial, its kernel and artifact, two runs, four jobs, three caches, COMMIT
+    assert answer == "statements 14 trials 1 True\n"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_kill_9_leaves_whole_trials(store: Store, seed: int) -> None:
+    """Whatever was reported as added is there; at most one more is, and it is whole."""
+    chance = random.Random(seed)
+    reported = 0
+    for _ in range(2):
+        with run_python(WRITER, str(store.path)) as writer:
+            assert writer.stdout is not None
+            for _ in range(chance.randint(1, 12)):
+                reported = int(writer.stdout.readline())
+            for _ in range(chance.randint(0, 20_000)):  # somewhere inside the next trial or two
+                pass
+            writer.send_signal(signal.SIGKILL)
+            rest = writer.stdout.read().split()
+            reported = int(rest[-1]) if rest else reported
+        with Store.open(store.path) as after:
+            trials = after.trials()
+            assert reported <= len(trials) <= reported + 1
+            assert trials == tuple((n, examples.measured(n)) for n in range(1, len(trials) + 1))
+            assert after.database.connection.execute("PRAGMA foreign_key_check").fetchall() == []
+            reported = len(trials)

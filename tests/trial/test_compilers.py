@@ -1,0 +1,171 @@
+"""One commit and several compilers, with real git, make and compiler on a stand-in tree."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from bisector.config import options
+from bisector.core.errors import KernelFault, UserError
+from bisector.core.model import Commit, Compiler, FaultKind, Kernel, Stage
+from bisector.executor.local import LocalEngine
+from bisector.git.repository import Repository
+from bisector.git.worktrees import SourceTree
+from bisector.kernel import toolchain
+from bisector.kernel.build import KernelBuilder
+from bisector.kernel.cache import KernelCache
+from bisector.kernel.make import BuildPlaces
+from bisector.trial.runner import Bench, TrialRequest, _Course
+from bisector.vm.machine import VirtualMachines
+from tests.kernel.fake_tree import FRAGMENT, copy_to
+
+MAX_PAGE_SIZE = "arch/x86/Makefile"
+
+
+@dataclass
+class Shop:
+    """A bench whose machines are never asked, and a commit of a tree that needs a quirk."""
+
+    path: Path
+    engine: LocalEngine
+    commit: Commit
+
+    def compiler(self, name: str, says: str, fails_at: str = "") -> Compiler:
+        """A compiler that fails at files of this name."""
+        program = self.path / name
+        fails = f'*{fails_at or "/nowhere/"}*) echo "x.c:1:1: error: {name} is too new" >&2; exit 1;;'
+        answers = f'*--version*) echo "{says}"; exit;;'
+        program.write_text(f'#!/bin/sh\ncase "$*" in\n{answers}\n{fails}\nesac\nexec gcc "$@"\n')
+        program.chmod(0o755)
+        return toolchain.named(str(program))
+
+    def course(self, *compilers: Compiler) -> _Course:
+        logs = self.path / "logs"
+        logs.mkdir(exist_ok=True)
+        return _Course(self.engine.bench, TrialRequest(1, self.commit, {}, compilers), logs)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    detect = toolchain.detect
+    monkeypatch.setattr(toolchain, "detect", lambda command: replace(detect(command), cc=command))  # without ccache
+    tmp_path.chmod(0o755)  # compilers are put here, and root's make is another user's
+    top = copy_to(tmp_path / "linux")
+    (top / MAX_PAGE_SIZE).write_text("# as before v4.16\n")
+    identity = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    for words in (("init", "-q", "-b", "main"), ("add", "-Af"), ("commit", "-qm", "a")):
+        subprocess.run(["git", *words], cwd=top, env={**os.environ, **identity}, check=True)
+    kconfigs = tmp_path / "kconfigs"
+    kconfigs.mkdir()
+    (kconfigs / "md.config").write_text(FRAGMENT)
+    settings = options.load(directory=Path("/")).settings
+    kernel = replace(settings.kernel, fragments=("md",), jobs=2)
+    builder = KernelBuilder(kernel, KernelCache(tmp_path / "cache", 100_000_000), kconfigs)
+    with Repository.open(top) as repository, SourceTree(repository, tmp_path / "run") as source:
+        machines = cast("VirtualMachines", None)
+        bench = Bench(settings, tmp_path / "run", source, builder, machines, lambda event: None)
+        yield Shop(tmp_path, LocalEngine(bench), repository.resolve("main"))
+
+
+def test_the_first_that_builds_it_does(shop: Shop) -> None:
+    new, old = shop.compiler("new-cc", "new 15", "dcache"), shop.compiler("old-cc", "old 9")
+    kernel = shop.course(new, old).build()
+    assert kernel.toolchain == old.identity
+    assert kernel.quirks == ("max-page-size",)  # the second one, too, found the sources as they are
+    assert shop.course(new, old).build().cached
+    assert shop.engine.bench.builder.using(old).find(shop.commit.tree) == shop.course(old).build()
+    assert shop.engine.bench.builder.using(new).find(shop.commit.tree) is None
+
+
+def test_a_commit_in_no_range_is_built_by_the_default_compiler_alone(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, old = shop.compiler("new-cc", "new 15", "dcache"), shop.compiler("old-cc", "old 9")
+    monkeypatch.setattr(toolchain, "installed", lambda: (new, old))
+    with pytest.raises(KernelFault, match="new-cc is too new"):
+        shop.course().build()
+
+
+def test_when_none_does_the_first_ones_error_is_told(shop: Shop) -> None:
+    new, newer = shop.compiler("new-cc", "new 15", "dcache"), shop.compiler("newer-cc", "newer 16", "main.c")
+    with pytest.raises(KernelFault, match="new-cc is too new"):
+        shop.course(new, newer).build()
+
+
+def test_a_try_tells_whether_and_keeps_the_kernel(shop: Shop) -> None:
+    new, old = shop.compiler("new-cc", "new 15", "dcache"), shop.compiler("old-cc", "old 9")
+    fault = shop.engine.try_build(shop.commit, new)
+    assert fault is not None
+    assert (fault.kind, "new-cc is too new" in fault.reason) == (FaultKind.BUILD_ERROR, True)
+    assert shop.engine.try_build(shop.commit, old) is None
+    assert shop.course(old).build().cached
+    logs = shop.path / "run/compilers"
+    assert len(list(logs.glob("*/build.log"))) == 2
+
+
+@pytest.mark.parametrize(("late", "kind"), [(1, None), (2, FaultKind.BUILD_TIMEOUT)])
+def test_a_try_that_is_not_done_in_time_is_made_twice(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, late: int, kind: FaultKind | None
+) -> None:
+    build, faults = (
+        KernelBuilder.build,
+        [KernelFault(Stage.BUILD, FaultKind.BUILD_TIMEOUT, "not done after 1 s")] * late,
+    )
+
+    def slow(builder: KernelBuilder, tree: str, places: BuildPlaces) -> Kernel:
+        if faults:
+            raise faults.pop()
+        return build(builder, tree, places)
+
+    monkeypatch.setattr(KernelBuilder, "build", slow)
+    fault = shop.engine.try_build(shop.commit, shop.compiler("cc", "cc 12.2"))
+    assert (fault.kind if fault else None) is kind
+    assert faults == []
+
+
+def test_a_compiler_that_changes_under_way_builds_nothing(shop: Shop) -> None:
+    compiler = shop.compiler("cc", "cc 12.2")
+    shop.compiler("cc", "cc 12.3")
+    with pytest.raises(UserError, match=r"it was cc 12\.2, .*, and is cc 12\.3, "):
+        shop.course(compiler).build()
+
+
+def test_an_end_is_built_anew_whatever_is_kept(shop: Shop) -> None:
+    compiler = shop.compiler("cc", "cc 12.2")
+    shop.course(compiler).build()
+    logs = shop.path / "run/controls" / f"build-{shop.commit.short}"
+    assert shop.engine.control(shop.commit, (compiler,), Stage.BUILD) is None
+    assert "Entering directory" in (logs / "build.log").read_text()  # a kernel of the cache has no log
+
+
+def test_a_host_that_builds_no_more_is_told_and_its_build_directory_is_not_used_again(shop: Shop) -> None:
+    compiler = shop.compiler("cc", "cc 12.2")
+    shop.course(compiler).build()
+    shop.compiler("cc", "cc 12.2", "dcache")  # the same by its version, and it fails
+    for built in shop.engine.bench.build_dir.rglob("dcache.o"):  # as after a commit that changed it
+        built.unlink()
+    fault = shop.engine.control(shop.commit, (compiler,), Stage.BUILD)
+    assert fault is not None
+    assert (fault.kind, "cc is too new" in fault.reason) == (FaultKind.BUILD_ERROR, True)
+    assert not shop.engine.bench.build_dir.exists()
+    shop.compiler("cc", "cc 12.2")
+    assert shop.engine.control(shop.commit, (compiler,), Stage.BUILD) is None
+
+
+def test_a_known_failure_is_not_believed_where_it_is_doubted(shop: Shop) -> None:
+    compiler = shop.compiler("cc", "cc 12.2", "dcache")
+    with pytest.raises(KernelFault) as caught:
+        shop.course(compiler).build()
+    shop.compiler("cc", "cc 12.2")
+    course = shop.course(compiler)
+    if not caught.value.cached:
+        with pytest.raises(KernelFault) as known:
+            course.build()
+        assert known.value.cached
+    course.request = replace(course.request, anew=True)
+    assert not course.build().cached
+    assert shop.course(compiler).build().cached

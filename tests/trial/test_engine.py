@@ -1,0 +1,238 @@
+"""What every engine does, the one of this host and the one that the loop's tests use; and which runs a trial has.
+
+The engine of this host is the real one with its real path of a trial; its builder, guests and fio answer at once.
+Guests and fio are tried for real in tests/vm.
+"""
+
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import pytest
+
+from bisector.analysis.early_stop import StopRule
+from bisector.config import STACKS, Settings, StorageSettings, options
+from bisector.core.errors import AttemptFailed, InfraError, KernelFault
+from bisector.core.figures import Run
+from bisector.core.model import Compiler, Disk, Fault, Kernel, Stage
+from bisector.executor.base import Engine
+from bisector.executor.local import LocalEngine
+from bisector.storage import stacks
+from bisector.storage.plain import PlainStack
+from bisector.trial.runner import Bench, TrialRequest
+from bisector.workload import runner
+from tests import examples, fakes
+from tests.examples import EARLY
+
+COMMIT = examples.commit(7)
+RULE = StopRule(1_363.0, 40.0, 20.5)
+CONTENT = "5" * 64
+
+
+@dataclass(frozen=True)
+class Builder:
+    """A builder that needs no time; the compilers it has, and those whose builds fail."""
+
+    kernel: Kernel
+    failing: frozenset[Compiler] = frozenset()
+    compiler: Compiler = fakes.GCC
+
+    def compilers(self) -> tuple[Compiler, ...]:
+        return (fakes.GCC, fakes.OLD_GCC)
+
+    def default_compilers(self) -> tuple[Compiler, ...]:
+        return (fakes.GCC,)
+
+    def using(self, compiler: Compiler) -> "Builder":
+        return replace(self, compiler=compiler)
+
+    def find(self, tree: str) -> None:
+        return None
+
+    def find_alike(self, tree: str, trees: object) -> None:
+        return None
+
+    def recall_failure(self, tree: str, logs: Path) -> None: ...
+
+    def build(self, tree: str, places: object) -> Kernel:
+        if self.compiler in self.failing:
+            raise as_raised(fakes.BUILD_ERROR)
+        return self.kernel
+
+
+class Source:
+    """Sources that are there."""
+
+    trees = None
+
+    def checkout(self, commit: object) -> Path:
+        return Path("/src")
+
+
+@dataclass
+class Machines:
+    """Guests that boot, or raise ``at_boot``."""
+
+    at_boot: Exception | None = None
+    guest: object = None
+
+    @contextmanager
+    def prepared(self, name: str, kernel: Kernel, logs: Path) -> Iterator["Machines"]:
+        yield self
+
+    def facts(self) -> dict[str, str]:
+        return {}
+
+    def boot(self) -> None:
+        if self.at_boot is not None:
+            raise self.at_boot
+
+    def blamed(self, stage: Stage) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+@dataclass
+class Workload:
+    """A run of fio that ends at once, early where it may; keeps what it was told."""
+
+    laid_out: list[str] = field(default_factory=list)
+    kept_files: list[bool] = field(default_factory=list)
+    rules: list[StopRule | None] = field(default_factory=list)
+
+    def layout(self, guest: object, storage: StorageSettings, file_bytes: int, deadline_s: float) -> PlainStack:
+        self.laid_out.append(storage.stack)
+        return PlainStack("/mnt", ("mkfs",))
+
+    def run_once(
+        self, guest: object, stack: object, settings: object, *, name: str, keep_files: bool, stop: StopRule | None,
+        **_: object,
+    ) -> Run:  # fmt: skip
+        self.kept_files.append(keep_files)
+        self.rules.append(stop)
+        return examples.run(name, 1_002.0, 8_046.0, stopped_early=EARLY if stop else None)
+
+
+def as_raised(fault: Fault) -> KernelFault:
+    return KernelFault(fault.stage, fault.kind, fault.reason, fault.tail)
+
+
+@dataclass(frozen=True)
+class Bad:
+    """What goes wrong: a fault of the kernel at boot, trouble of the host, a compiler that is too new."""
+
+    fault: Fault | None = None
+    trouble: bool = False
+    failing: frozenset[Compiler] = frozenset()
+
+
+NOTHING = Bad()
+Make: TypeAlias = Callable[[Bad], Engine]
+
+
+def settings_of(stack: str) -> Settings:
+    return options.load({"storage.stack": stack}, directory=Path("/")).settings
+
+
+def local(run_dir: Path, settings: Settings, bad: Bad = NOTHING) -> LocalEngine:
+    (run_dir / "kernel.config").write_text("CONFIG_EXT4_FS=y\n", encoding="utf-8")
+    kernel = replace(examples.kernel(content=CONTENT), config=run_dir / "kernel.config")
+    at_boot = InfraError("the network went away") if bad.trouble else as_raised(bad.fault) if bad.fault else None
+    source, builder, machines = (
+        cast("Any", one) for one in (Source(), Builder(kernel, bad.failing), Machines(at_boot))
+    )
+    return LocalEngine(Bench(settings, run_dir, source, builder, machines, lambda event: None))
+
+
+def fake(bad: Bad = NOTHING) -> fakes.FakeEngine:
+    return fakes.FakeEngine(
+        is_new=lambda sha: True,
+        content={COMMIT.sha: CONTENT},
+        faults={COMMIT.sha: bad.fault} if bad.fault else {},
+        infra={COMMIT.sha: 1} if bad.trouble else {},
+        does_not_build={(one.command, COMMIT.sha): fakes.BUILD_ERROR for one in bad.failing},
+        stops_early=True,
+    )
+
+
+@pytest.fixture
+def workload(monkeypatch: pytest.MonkeyPatch) -> Workload:
+    made = Workload()
+    monkeypatch.setattr(stacks, "layout", made.layout)
+    monkeypatch.setattr(runner, "run_once", made.run_once)
+    return made
+
+
+@pytest.fixture(params=["local", "fake"])
+def make(request: pytest.FixtureRequest, tmp_path: Path, workload: Workload) -> Make:
+    if request.param == "fake":
+        return fake
+    return lambda bad: local(tmp_path, settings_of("lvmcache"), bad)
+
+
+def test_a_sound_kernel_has_the_figures_of_each_run(make: Make) -> None:
+    trial = make(NOTHING).measure(TrialRequest(1, COMMIT, {}))
+    assert (trial.commit, trial.stage, trial.fault, trial.same_kernel_as) == (COMMIT, Stage.DONE, None, None)
+    assert [run.name for run in trial.runs] == ["empty", "full"]
+    assert all(run.jobs and run.stopped_early is None for run in trial.runs)
+    assert trial.kernel is not None
+    assert trial.kernel.content_sha256 == CONTENT
+    assert pickle.loads(pickle.dumps(trial)) == trial
+
+
+def test_only_the_run_that_counts_ends_early(make: Make) -> None:
+    trial = make(NOTHING).measure(TrialRequest(1, COMMIT, {}, stop=RULE))
+    assert [run.stopped_early is not None for run in trial.runs] == [False, True]
+
+
+def test_a_fault_of_the_kernel_is_a_fact(make: Make) -> None:
+    trial = make(Bad(fault=fakes.PANIC)).measure(TrialRequest(1, COMMIT, {}))
+    assert (trial.fault, trial.stage, trial.runs) == (fakes.PANIC, fakes.PANIC.stage, ())
+
+
+def test_a_kernel_that_was_measured_is_not_measured_again(make: Make) -> None:
+    trial = make(NOTHING).measure(TrialRequest(1, COMMIT, {CONTENT: "8" * 40}))
+    assert (trial.same_kernel_as, trial.runs, trial.fault, trial.stage) == ("8" * 40, (), None, Stage.DONE)
+
+
+def test_trouble_of_the_host_is_raised_with_its_stage(make: Make) -> None:
+    with pytest.raises(AttemptFailed, match="the network went away") as caught:
+        make(Bad(trouble=True)).measure(TrialRequest(1, COMMIT, {}))
+    assert caught.value.stage is Stage.BOOT
+    assert caught.value.host
+
+
+@pytest.mark.parametrize("disk", Disk)
+def test_a_disk_alone_has_one_run_of_its_name(make: Make, disk: Disk) -> None:
+    trial = make(NOTHING).measure(TrialRequest(1, COMMIT, {}, alone=disk))
+    assert (trial.commit, trial.alone, [run.name for run in trial.runs]) == (COMMIT, disk, [disk.value])
+
+
+def test_a_build_is_tried_with_each_compiler(make: Make) -> None:
+    engine = make(Bad(failing=frozenset({fakes.GCC})))
+    assert fakes.GCC in engine.compilers()
+    fault = engine.try_build(COMMIT, fakes.GCC)
+    assert fault is not None
+    assert (fault.kind.of_compiling, fault.stage) == (True, Stage.BUILD)
+    assert engine.try_build(COMMIT, fakes.OLD_GCC) is None
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_runs_are_those_of_the_stack(stack: str, tmp_path: Path, workload: Workload) -> None:
+    trial = local(tmp_path, settings_of(stack)).measure(TrialRequest(1, COMMIT, {}, stop=RULE))
+    *filling, judged = STACKS[stack].runs
+    assert [run.name for run in trial.runs] == [*filling, judged]
+    assert workload.laid_out == [stack]
+    assert workload.kept_files == [*(True for _ in filling), False]
+    assert workload.rules == [*(None for _ in filling), RULE]
+
+
+def test_only_a_cache_has_to_be_filled_by_a_run() -> None:
+    assert {name: traits.runs for name, traits in STACKS.items()} == {
+        "lvmcache": ("empty", "full"),
+        "ssd": ("ssd",),
+        "hdd": ("hdd",),
+    }
+    assert {disk.value for disk in Disk} <= set(STACKS)

@@ -1,0 +1,233 @@
+"""A console that is written while it is read: rotated as virtlogd does, and without an end."""
+
+import resource
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from bisector.core.errors import InfraError, KernelFault
+from bisector.core.model import FaultKind, Stage
+from bisector.vm import console_file
+from bisector.vm.console import Console
+from bisector.vm.console_file import CHUNK_BYTES, ConsoleFile
+from bisector.vm.machine import Watch
+
+MIB = 1 << 20
+
+
+@dataclass
+class Virtlogd:
+    """Renames as virRotatingFileWriterRollover does (libvirt's src/util/virrotatingfile.c), with three backups."""
+
+    path: Path
+    backups: int = 3
+
+    def __post_init__(self) -> None:
+        self.path.touch()
+
+    def write(self, text: str) -> None:
+        with self.path.open("a") as file:
+            file.write(text)
+
+    def rotate(self) -> None:
+        names = [self.path, *(self.path.with_name(f"{self.path.name}.{n}") for n in range(self.backups))]
+        for newer, older in reversed([*pairwise(names)]):
+            if newer.exists():
+                newer.rename(older)
+        self.path.touch()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Virtlogd:
+    return Virtlogd(tmp_path / "console.log")
+
+
+@pytest.fixture
+def file(log: Virtlogd) -> Iterator[ConsoleFile]:
+    opened = ConsoleFile(log.path)
+    yield opened
+    opened.close()
+
+
+def all_of(file: ConsoleFile) -> str:
+    text = ""
+    while data := file.read():
+        text += data.decode()
+    return text
+
+
+def test_it_is_read_as_it_grows(log: Virtlogd, file: ConsoleFile) -> None:
+    assert file.read() == b""
+    log.write("one\n")
+    assert file.read() == b"one\n"
+    assert file.read() == b""
+    log.write("two\n")
+    assert file.read() == b"two\n"
+
+
+def test_what_was_written_before_a_rotation_is_read(log: Virtlogd, file: ConsoleFile) -> None:
+    log.write("one\n")
+    assert file.read() == b"one\n"
+    log.write("Kernel panic\n")
+    log.rotate()
+    assert all_of(file) == "Kernel panic\n"
+    log.write("after\n")
+    assert all_of(file) == "after\n"
+
+
+@pytest.mark.parametrize("before", [0, 10_000])
+def test_a_new_file_that_is_longer_than_what_was_read(log: Virtlogd, file: ConsoleFile, before: int) -> None:
+    log.write("x" * 100)
+    assert len(file.read()) == 100
+    log.write("y" * before)
+    log.rotate()
+    log.write("z" * 500)
+    assert all_of(file) == "y" * before + "z" * 500
+
+
+def test_several_rotations_between_two_readings(log: Virtlogd, file: ConsoleFile) -> None:
+    log.write("0")
+    assert file.read() == b"0"
+    for n in "123":
+        log.write(n)
+        log.rotate()
+    log.write("4")
+    assert all_of(file) == "1234"
+
+
+def test_more_rotations_than_there_are_backups(log: Virtlogd, file: ConsoleFile) -> None:
+    log.write("0")
+    assert file.read() == b"0"
+    for n in "1234567":
+        log.write(n)
+        log.rotate()
+    log.write("8")
+    # The first file is still open here; of the others the last three are kept.
+    assert all_of(file) == "15678"
+    assert all_of(file) == ""
+
+
+def test_a_last_word_just_before_the_rotation_is_read(log: Virtlogd) -> None:
+    class Late(ConsoleFile):
+        """Rotated after everything was read, and before it is seen that it was."""
+
+        def _files(self) -> list[Path]:
+            if not log.path.with_name("console.log.0").exists():
+                log.write("Kernel panic\n")
+                log.rotate()
+            return super()._files()
+
+    file = Late(log.path)
+    assert all_of(file) == "Kernel panic\n"
+    file.close()
+
+
+def test_a_moment_without_a_file(log: Virtlogd, file: ConsoleFile) -> None:
+    log.write("one")
+    assert file.read() == b"one"
+    log.rotate()
+    log.path.unlink()
+    assert file.read() == b""
+    log.path.write_text("two")
+    assert file.read() == b"two"
+
+
+def test_a_file_that_cannot_be_read_is_no_silence_of_the_guest(log: Virtlogd, file: ConsoleFile) -> None:
+    file.read()
+    log.rotate()
+    log.path.unlink()
+    log.path.mkdir()
+    with pytest.raises(InfraError, match="cannot be read"):
+        file.read()
+
+
+def test_it_is_read_in_pieces_and_kept_in_short(log: Virtlogd, file: ConsoleFile) -> None:
+    with log.path.open("w") as written:
+        written.write("Linux version\n")
+        written.truncate(40 * MIB)
+        written.seek(40 * MIB)
+        written.write("last words\n")
+    sizes = []
+    while data := file.read():
+        sizes.append(len(data))
+    assert max(sizes) == CHUNK_BYTES
+    assert sum(sizes) == 40 * MIB + len("last words\n")
+    file.close()
+    file.close()
+    assert file.read() == b""
+    assert log.path.stat().st_size < 16 * MIB + 100
+    text = log.path.read_bytes()
+    assert text.startswith(b"Linux version\n")
+    assert text.endswith(b"last words\n")
+    assert b"\n[bisector left out 25165835 bytes here]\n" in text
+
+
+def test_a_short_console_is_left_as_it_is(log: Virtlogd, file: ConsoleFile) -> None:
+    log.write("x" * 1000)
+    file.read()
+    file.close()
+    assert log.path.read_text() == "x" * 1000
+
+
+# -- a console without an end ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Domain:
+    """As much of a domain as is watched: one that writes whenever it is looked at."""
+
+    console: ConsoleFile
+    running: bool = True
+    text: str = ""
+    asked: int = field(default=0)
+
+    def is_running(self) -> bool:
+        with self.console.path.open("a") as file:
+            file.write(self.text)
+        return self.running
+
+    def read_console(self) -> str:
+        self.asked += 1
+        return self.console.read().decode("latin-1")
+
+
+def test_a_kernel_that_floods_its_console_is_at_fault(log: Virtlogd, file: ConsoleFile) -> None:
+    line = "[   12.345678] WARNINGS are not what this is about, only its length" + "." * 500 + "\r\n"
+    domain = Domain(file, text=line * (8 * MIB // len(line)))
+    watch = Watch(domain, 60.0)  # type: ignore[arg-type] # a stand-in with what is called
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(8):
+        watch()
+    with pytest.raises(KernelFault, match="more than 64 MiB, and no end") as caught:
+        watch()
+    assert (caught.value.kind, caught.value.stage) == (FaultKind.COMMAND_FAILED, Stage.BOOT)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60 * 1024  # KiB
+    assert log.path.stat().st_size < 80 * MIB
+
+
+def test_the_last_words_of_a_talkative_guest_are_read(log: Virtlogd, file: ConsoleFile) -> None:
+    log.write("Linux version 6.1\n" + "x" * 80 * 1000 + f"{'x' * 99}\n" * 30_000 + "Kernel panic - not syncing: bang\n")
+    watch = Watch(Domain(file, running=False), 60.0)  # type: ignore[arg-type] # as above
+    with pytest.raises(KernelFault) as caught:
+        watch()
+    assert caught.value.kind is FaultKind.PANIC
+
+
+def test_a_backlog_is_read_at_once(log: Virtlogd, file: ConsoleFile) -> None:
+    log.write(f"{'x' * 99}\n" * 50_000 + "bisector-guest: ready\n")
+    watch = Watch(Domain(file), 60.0)  # type: ignore[arg-type] # as above
+    watch()
+    assert watch.console.ready
+
+
+def test_the_bound_of_a_console_is_of_all_that_was_read() -> None:
+    console = Console()
+    for _ in range(65):
+        console.feed("x" * (MIB - 1) + "\n")
+    fault = console.fault(Stage.WORKLOAD)
+    assert fault is not None
+    assert fault.kind is FaultKind.COMMAND_FAILED
+    assert console_file.CHUNK_BYTES == MIB

@@ -1,0 +1,184 @@
+"""The XML that libvirt gets, and how a disk is named in the settings."""
+
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from bisector.config import Accelerator
+from bisector.core.errors import UserError
+from bisector.vm.definition import (
+    BASE_COMMAND_LINE,
+    GUEST_INIT,
+    BlockSizes,
+    DiskSource,
+    DiskSpec,
+    DomainSpec,
+    SourceKind,
+    command_line,
+    domain_xml,
+)
+
+SPEC = DomainSpec(
+    name="bisector-1f2e-3",
+    kernel=Path("/k/bzImage & co"),
+    console=Path("/r/console.log"),
+    ssh_port=2222,
+    accelerator=Accelerator.TCG,
+    root=Path("/r/root.qcow2"),
+    root_base=Path("/c/root.img"),
+    disks=(
+        DiskSpec("ssd", DiskSource(SourceKind.FILE, "/r/ssd.img")),
+        DiskSpec("hdd", DiskSource(SourceKind.BLOCK, "/dev/vg/hdd"), iops_limit=1000),
+        DiskSpec("vol", DiskSource(SourceKind.VOLUME, "v", "p"), direct=False, bytes_per_s_limit=1 << 20),
+    ),
+    vcpus=3,
+    memory_bytes=768 << 20,
+)
+QEMU = "{http://libvirt.org/schemas/domain/qemu/1.0}"
+
+
+def tree(spec: DomainSpec = SPEC) -> ET.Element:
+    return ET.fromstring(domain_xml(spec))
+
+
+def disks(spec: DomainSpec = SPEC) -> dict[str | None, ET.Element]:
+    return {disk.findtext("serial"): disk for disk in tree(spec).iter("disk")}
+
+
+def test_names_sizes_and_kernel() -> None:
+    domain = tree()
+    assert domain.findtext("name") == SPEC.name
+    assert (domain.findtext("memory"), domain.findtext("vcpu")) == (str(768 << 20), "3")
+    assert domain.findtext("os/kernel") == "/k/bzImage & co"
+    assert domain.findtext("os/cmdline") == " ".join(SPEC.command_line)
+
+
+def test_every_end_of_the_guest_ends_the_domain() -> None:
+    assert {tree().findtext(event) for event in ("on_poweroff", "on_reboot", "on_crash")} == {"destroy"}
+
+
+@pytest.mark.parametrize(("accelerator", "kind", "cpus"), [(Accelerator.TCG, "qemu", 0), (Accelerator.KVM, "kvm", 1)])
+def test_accelerator(accelerator: Accelerator, kind: str, cpus: int) -> None:
+    domain = tree(replace(SPEC, accelerator=accelerator))
+    assert domain.get("type") == kind
+    assert len(domain.findall("cpu")) == cpus
+
+
+def test_root_is_the_first_disk_and_its_base_keeps_its_owner() -> None:
+    root = disks()["root"]
+    driver, target = root.find("driver"), root.find("target")
+    assert driver is not None
+    assert target is not None
+    assert (driver.get("type"), driver.get("cache"), target.get("dev")) == ("qcow2", "unsafe", "vda")
+    label = root.find("backingStore/source/seclabel")
+    assert label is not None
+    assert label.get("relabel") == "no"
+
+
+def test_disks_under_test() -> None:
+    found = disks()
+    sources = {name: disk.find("source") for name, disk in found.items()}
+    assert {name: source.attrib for name, source in sources.items() if source is not None} == {
+        "root": {"file": "/r/root.qcow2"},
+        "ssd": {"file": "/r/ssd.img"},
+        "hdd": {"dev": "/dev/vg/hdd"},
+        "vol": {"pool": "p", "volume": "v"},
+    }
+    targets = [target.get("dev") for disk in found.values() if (target := disk.find("target")) is not None]
+    assert targets == ["vda", "vdb", "vdc", "vdd"]
+
+
+def test_a_disk_of_which_the_guest_gets_a_part() -> None:
+    part = DiskSpec("ssd", DiskSource(SourceKind.BLOCK, "/dev/sdz"), part=(1 << 20, 8 << 20))
+    (disk,) = (disk for serial, disk in disks(replace(SPEC, disks=(part,))).items() if serial == "ssd")
+    found = disk.find("source/slices/slice")
+    assert found is not None
+    assert found.attrib == {"type": "storage", "offset": str(1 << 20), "size": str(8 << 20)}
+    assert disks()["ssd"].find("source/slices") is None
+
+
+def test_qemu_under_a_daemon_is_who_we_are() -> None:
+    assert tree().find("seclabel") is None
+    label = tree(replace(SPEC, run_as=(1000, 107))).find("seclabel")
+    assert label is not None
+    assert (label.get("model"), label.get("relabel"), label.findtext("label")) == ("dac", "yes", "+1000:+107")
+
+
+def test_host_cache_is_bypassed_unless_the_file_system_cannot() -> None:
+    drivers = {name: disk.find("driver") for name, disk in disks().items()}
+    caching = {name: (driver.get("cache"), driver.get("io")) for name, driver in drivers.items() if driver is not None}
+    assert caching["ssd"] == ("none", "native")
+    assert caching["vol"] == ("writeback", "threads")
+
+
+def test_trouble_of_the_host_stops_the_guest() -> None:
+    for disk in disks().values():
+        driver = disk.find("driver")
+        assert driver is not None
+        assert driver.get("error_policy") == "stop"
+
+
+def test_modules_are_the_last_disk_and_read_only() -> None:
+    found = disks(replace(SPEC, modules=Path("/c/k/modules.ext4")))
+    assert list(found) == ["root", "ssd", "hdd", "vol", "modules"]
+    disk = found["modules"]
+    assert disk.find("readonly") is not None
+    source, target = disk.find("source"), disk.find("target")
+    assert source is not None
+    assert target is not None
+    assert (source.get("file"), target.get("dev")) == ("/c/k/modules.ext4", "vde")
+    assert source.find("seclabel[@relabel='no']") is not None, "the kept file keeps its owner"
+    assert all(other.find("readonly") is None for name, other in found.items() if name != "modules")
+
+
+def test_limits() -> None:
+    found = disks()
+    assert found["ssd"].find("iotune") is None
+    assert found["hdd"].findtext("iotune/total_iops_sec") == "1000"
+    assert found["hdd"].find("iotune/total_bytes_sec") is None
+    assert found["vol"].findtext("iotune/total_bytes_sec") == str(1 << 20)
+
+
+def test_block_sizes() -> None:
+    told = replace(SPEC, disks=(replace(SPEC.disks[0], blocks=BlockSizes(512, 4096)), *SPEC.disks[1:]))
+    found = disks(told)
+    blockio = found["ssd"].find("blockio")
+    assert blockio is not None
+    assert blockio.attrib == {"logical_block_size": "512", "physical_block_size": "4096"}
+    assert found["hdd"].find("blockio") is None
+
+
+def test_network_goes_in_by_one_port_and_never_out() -> None:
+    arguments = [argument.get("value") for argument in tree().iter(f"{QEMU}arg")]
+    assert arguments == [
+        "-netdev",
+        "user,id=ssh,restrict=on,ipv6=off,hostfwd=tcp:127.0.0.1:2222-:22",
+        "-device",
+        "virtio-net-pci,netdev=ssh,bus=pci.0,addr=0x10,romfile=",
+    ]
+
+
+def test_without_root_there_is_no_disk() -> None:
+    assert disks(replace(SPEC, root=None, disks=())) == {}
+
+
+def test_the_persons_arguments_come_last() -> None:
+    assert command_line("  oops=continue quiet ")[-2:] == ("oops=continue", "quiet")
+
+
+def test_own_init_is_left_alone() -> None:
+    assert f"init={GUEST_INIT}" in command_line()
+    assert command_line(own_init=True) == BASE_COMMAND_LINE
+
+
+def test_sources(tmp_path: Path) -> None:
+    assert DiskSource.parse("volume:default/ssd") == DiskSource(SourceKind.VOLUME, "ssd", "default")
+    assert DiskSource.parse(f"{tmp_path}/ssd.img").kind is SourceKind.FILE
+
+
+@pytest.mark.parametrize("text", ["volume:default", "volume:/x", "volume:x/", "ssd.img"])
+def test_sources_that_are_none(text: str) -> None:
+    with pytest.raises(UserError):
+        DiskSource.parse(text)

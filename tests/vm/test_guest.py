@@ -1,0 +1,394 @@
+import os
+import pickle
+import socket
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from bisector.core.deadline import Deadline
+from bisector.core.errors import InfraError, KernelFault
+from bisector.core.model import FaultKind, Shell, Stage
+from bisector.host.process import run
+from bisector.vm import notes
+from bisector.vm.guest import Bounds, Guest
+from bisector.vm.guest_errors import GuestCopyFailed, GuestError, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
+from bisector.vm.image import GuestImage
+from bisector.vm.liveness import Life
+from tests.vm.ssh_server import SshServer
+
+
+def keypair(path: Path) -> paramiko.PKey:
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], deadline_s=20)
+    return paramiko.Ed25519Key.from_private_key_file(str(path))
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("keys")
+    for name in ("host", "client", "stranger"):
+        keypair(directory / name)
+    return directory
+
+
+def image(keys: Path, client: str = "client", host: str = "host") -> GuestImage:
+    public = (keys / f"{host}.pub").read_text().rsplit(" ", 1)[0]
+    return GuestImage(Path("root.ext4"), keys / client, public, "test")
+
+
+@pytest.fixture
+def server(keys: Path, tmp_path: Path) -> Iterator[SshServer]:
+    files = tmp_path / "files"
+    files.mkdir()
+    host, client = (paramiko.Ed25519Key.from_private_key_file(str(keys / name)) for name in ("host", "client"))
+    before = set(threading.enumerate())
+    with SshServer(host, client, files) as listening:
+        yield listening
+    assert set(threading.enumerate()) <= before, "threads are left"
+
+
+@pytest.fixture
+def guest(server: SshServer, keys: Path) -> Iterator[Guest]:
+    with connect(server, image(keys)) as connected:
+        yield connected
+
+
+def connect(server: SshServer, image: GuestImage, watch: Callable[[], None] = lambda: None) -> Guest:
+    return Guest.connect(server.port, image, Deadline("SSH", 20), watch)
+
+
+def test_is_a_shell(guest: Guest) -> None:
+    shell: Shell = guest
+    result = shell.run("echo out; echo err >&2; exit 7")
+    assert (result.exit_status, result.stdout, result.stderr) == (7, "out\n", "err\n")
+
+
+def test_output_larger_than_any_window_arrives_whole(guest: Guest) -> None:
+    result = guest.run("head -c 5000000 /dev/zero | tr '\\0' a; head -c 5000000 /dev/zero | tr '\\0' b >&2")
+    assert (len(result.stdout), len(result.stderr)) == (5_000_000, 5_000_000)
+
+
+def test_a_command_that_reads_standard_input_sees_its_end(guest: Guest) -> None:
+    assert guest.run("cat; echo end", 20).stdout == "end\n"
+
+
+def test_a_command_ended_by_a_signal_is_a_result(guest: Guest) -> None:
+    assert guest.run("kill -9 $$").exit_status == -1
+
+
+def test_bytes_that_are_no_text_do_not_stop_the_reading(guest: Guest) -> None:
+    assert guest.run(r"printf 'a\377b'").stdout == "a\ufffdb"
+
+
+def test_lines_of_standard_error_come_while_the_command_runs(guest: Guest, tmp_path: Path) -> None:
+    go_on = tmp_path / "go on"
+    lines: list[str] = []
+
+    def on_line(line: str) -> None:
+        lines.append(line)
+        go_on.touch()  # the command ends only after its first line was handed over
+
+    command = f"printf 'one\\n' >&2; while ! [ -e '{go_on}' ]; do sleep 0.01; done; printf 'two\\rthree\\r\\nrest' >&2"
+    result = guest.stream(command, on_line, 20)
+    assert [line for line in lines if line] == ["one", "two", "three", "rest"]
+    assert result.stderr == "one\ntwo\rthree\r\nrest"
+
+
+def test_an_error_of_the_listener_is_not_swallowed(guest: Guest) -> None:
+    class BugError(Exception):
+        pass
+
+    def on_line(line: str) -> None:
+        raise BugError
+
+    with pytest.raises(BugError):
+        guest.stream("echo x >&2; sleep 60", on_line, 20)
+
+
+def test_text_goes_in_and_files_come_out(guest: Guest, server: SshServer, tmp_path: Path) -> None:
+    guest.put("größer\n", "/note")
+    assert (server.files / "note").read_text() == "größer\n"
+    guest.get("/note", tmp_path / "copy")
+    assert (tmp_path / "copy").read_text() == "größer\n"
+
+
+def test_a_file_that_is_not_there(guest: Guest, tmp_path: Path) -> None:
+    with pytest.raises(GuestCopyFailed, match="/missing"):
+        guest.get("/missing", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    with pytest.raises(GuestCopyFailed, match="/missing/note"):
+        guest.put("x", "/missing/note")
+    assert guest.run("echo still here").stdout == "still here\n"
+
+
+def test_what_the_kernel_says_of_itself(guest: Guest) -> None:
+    assert guest.boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert guest.uname_release() == Path("/proc/sys/kernel/osrelease").read_text().strip()
+    assert all(digit in "0123456789abcdef" for digit in guest.build_id())
+
+
+def test_a_question_that_fails_says_so(guest: Guest) -> None:
+    with pytest.raises(GuestError, match="exit status 3: no such question"):
+        guest._answer("echo no such question >&2; exit 3")
+
+
+def test_another_client_key_is_refused(server: SshServer, keys: Path) -> None:
+    with pytest.raises(GuestRefused):
+        connect(server, image(keys, client="stranger"))
+
+
+def test_another_host_key_is_refused(server: SshServer, keys: Path) -> None:
+    with pytest.raises(GuestRefused):
+        connect(server, image(keys, host="stranger"))
+
+
+def test_another_kind_of_host_key_is_refused(server: SshServer, keys: Path) -> None:
+    pinned = paramiko.ECDSAKey.generate()
+    other = GuestImage(Path("root.ext4"), keys / "client", f"{pinned.get_name()} {pinned.get_base64()}", "test")
+    with pytest.raises(GuestRefused, match="does not match"):
+        connect(server, other)
+
+
+def test_a_pinned_key_that_is_none(server: SshServer, keys: Path) -> None:
+    with pytest.raises(GuestRefused, match="pinned"):
+        connect(server, GuestImage(Path("root.ext4"), keys / "client", "ssh-ed25519 AAAA", "test"))
+
+
+def test_a_private_key_that_is_gone_is_no_copy(server: SshServer, keys: Path) -> None:
+    with pytest.raises(GuestLost):
+        connect(server, image(keys, client="gone"))
+
+
+def test_nobody_there(keys: Path, server: SshServer) -> None:
+    server.close()
+    with pytest.raises(GuestLost):
+        Guest.connect(server.port, image(keys), Deadline("SSH", 20))
+
+
+def test_a_port_that_says_nothing_is_given_up_at_the_deadline(keys: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises((GuestTimeout, GuestLost)):
+        Guest.connect(silent.getsockname()[1], image(keys), Deadline("SSH", 0.3))
+
+
+def test_a_command_over_its_time_leaves_the_connection(guest: Guest) -> None:
+    with pytest.raises(GuestTimeout, match="sleep 60"):
+        guest.run("sleep 60", 0.1)
+    assert guest.run("echo next").stdout == "next\n"
+
+
+def test_a_guest_that_does_not_answer_exec_is_given_up(server: SshServer, guest: Guest) -> None:
+    server.answer_exec = False
+    with pytest.raises(GuestTimeout):
+        guest.run("true", 0.3)
+    with pytest.raises(GuestLost):  # at once: nothing waits for that answer any more
+        guest.run("true", 60)
+
+
+class _Panics:
+    """A watcher that sees a panic at its n-th look."""
+
+    def __init__(self) -> None:
+        self.looks_left = 1_000_000
+
+    def __call__(self) -> None:
+        self.looks_left -= 1
+        if self.looks_left < 0:
+            raise KernelFault(Stage.WORKLOAD, FaultKind.PANIC, "Kernel panic - not syncing")
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_guest_that_falls_silent_in_a_command_is_asked_for_a_sign_of_life(
+    server: SshServer, keys: Path, answers: bool
+) -> None:
+    server.answer_life = answers
+    bounds = Bounds(silence_s=0.3, answer_s=0.6)
+    with Guest.connect(server.port, image(keys), Deadline("a login", 20), bounds=bounds) as guest:
+        if answers:
+            assert guest.run("sleep 2; echo done", 20).stdout == "done\n"
+            assert server.signs_of_life > 1
+        else:
+            with pytest.raises(GuestLost, match=r"nothing was heard of the guest for 0\.9 s during `sleep 60`"):
+                guest.run("sleep 60", 20)
+
+
+def test_a_process_that_was_stopped_has_not_listened() -> None:
+    """Seconds in which nobody looked say nothing of the guest."""
+    clock = [0.0]
+    asked: list[Future[object]] = []
+
+    def ask() -> Future[object]:
+        asked.append(Future())
+        return asked[-1]
+
+    life = Life(ask, 60.0, 120.0, "fio", lambda: clock[0])
+    for seconds in (*[1.0] * 61, 1_000.0, *[1.0] * 119):
+        clock[0] += seconds
+        life.check(0)
+    assert len(asked) == 1
+    clock[0] += 1.0
+    with pytest.raises(GuestLost):
+        life.check(0)
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["while it runs", "before it starts"])
+def test_a_panic_ends_the_wait(server: SshServer, keys: Path, answers: bool) -> None:
+    watch = _Panics()
+    with connect(server, image(keys), watch) as guest:
+        server.answer_exec = answers
+        watch.looks_left = 2
+        with pytest.raises(KernelFault):
+            guest.run("sleep 60", 60)
+
+
+def test_a_connection_that_breaks_is_lost_and_not_made_again(server: SshServer, guest: Guest, tmp_path: Path) -> None:
+    with pytest.raises(GuestLost):
+        guest.stream("echo now >&2; sleep 60", lambda line: server.vanish(), 20)
+    for use in (
+        lambda: guest.run("true"),
+        lambda: guest.put("x", "/x"),
+        lambda: guest.get("/x", tmp_path / "x"),
+        guest.boot_id,
+    ):
+        with pytest.raises(GuestLost):
+            use()
+    assert server.connections == 1
+
+
+def test_closing_twice(guest: Guest) -> None:
+    guest.close()
+    guest.close()
+
+
+def test_the_users_own_ssh_configuration_is_ignored(
+    server: SshServer, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text("Host *\n  User nobody\n  Port 1\n  ProxyCommand false\n")
+    (tmp_path / ".fabric.yaml").write_text("user: nobody\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with connect(server, image(keys)) as guest:
+        assert guest.run("true").exit_status == 0
+
+
+@pytest.mark.parametrize("configured", ["", "logging.basicConfig(); "], ids=["no logging", "logging of the program's"])
+def test_paramiko_keeps_quiet(configured: str) -> None:
+    # In a process of its own: pytest has handlers everywhere.
+    program = f"import logging; {configured}import bisector.vm.guest; logging.getLogger('paramiko.x').error('x')"
+    finished = run([sys.executable, "-c", program], deadline_s=60)
+    assert (finished.stdout, finished.stderr) == ("", "")
+
+
+@pytest.mark.parametrize("kind", [GuestError, GuestLost, GuestRefused, GuestTimeout, GuestCopyFailed])
+def test_errors_are_ours_and_pickle(kind: type[GuestError]) -> None:
+    error = pickle.loads(pickle.dumps(kind("what", "hint")))
+    assert (type(error), error.message, error.hint) == (kind, "what", "hint")
+    assert isinstance(error, InfraError)
+
+
+# /sys/kernel/notes of a Linux 6.1 on x86-64.
+_BUILD_ID = "3b7e3f6cf865e157fe7d364a75db7f5d6a94f3f3"
+_GNU_BUILD_ID = bytes.fromhex("040000001400000003000000474e5500" + _BUILD_ID)
+_LINUX = bytes.fromhex("060000000400000001010000" + "4c696e7578000000" + "00000000")
+_GNU_ABI_TAG = bytes.fromhex("040000001000000001000000474e5500" + "00000000030000000200000000000000")
+
+
+@pytest.mark.parametrize(
+    "before", [b"", _LINUX, _GNU_ABI_TAG], ids=["first", "after another's", "after another of GNU's"]
+)
+def test_build_id_is_found_among_the_notes(before: bytes) -> None:
+    assert notes.build_id(before + _GNU_BUILD_ID + _LINUX) == _BUILD_ID
+
+
+@pytest.mark.parametrize("data", [b"", _GNU_BUILD_ID[:11], _LINUX], ids=["none", "cut short", "others only"])
+def test_no_build_id(data: bytes) -> None:
+    assert notes.build_id(data) == ""
+
+
+# -- a guest that is not to be trusted ---------------------------------------------------------------------------------
+
+SMALL = Bounds(file_bytes=100_000, output_bytes=200_000)
+
+
+@pytest.fixture
+def bounded(server: SshServer, keys: Path) -> Iterator[Guest]:
+    with Guest.connect(server.port, image(keys), Deadline("SSH", 20), bounds=SMALL) as connected:
+        yield connected
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        pytest.param(lambda path: path.symlink_to("/dev/zero"), "not a regular file", id="endless device"),
+        pytest.param(os.mkfifo, "not a regular file", id="FIFO"),
+        pytest.param(lambda path: path.mkdir(), "not a regular file", id="directory"),
+        pytest.param(lambda path: path.write_bytes(bytes(100_001)), "100,001 bytes, more than 100,000", id="large"),
+    ],
+)
+def test_what_is_not_copied_out_of_a_guest(
+    bounded: Guest, server: SshServer, tmp_path: Path, make: Callable[[Path], object], why: str
+) -> None:
+    make(server.files / "fio.json")
+    with pytest.raises(GuestNonsense, match=why):
+        bounded.get("/fio.json", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    assert bounded.run("echo still here").stdout == "still here\n"
+
+
+def test_a_file_that_is_longer_than_it_says(
+    bounded: Guest, server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = paramiko.SFTPAttributes()
+    told.st_mode, told.st_size = stat.S_IFREG | 0o644, 10
+    monkeypatch.setattr(server, "told", told)
+    (server.files / "fio.json").symlink_to("/dev/zero")
+    with pytest.raises(GuestNonsense, match="more than 100,000 bytes"):
+        bounded.get("/fio.json", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("there", ["file", "link", "dangling link"])
+def test_a_copy_replaces_nothing(guest: Guest, server: SshServer, tmp_path: Path, there: str) -> None:
+    (server.files / "note").write_text("of the guest")
+    precious, copy = tmp_path / "precious", tmp_path / "copy"
+    if there != "dangling link":
+        precious.write_text("precious")
+    if there == "file":
+        precious.rename(copy)
+    else:
+        copy.symlink_to(precious)
+    with pytest.raises(InfraError, match="cannot make"):
+        guest.get("/note", copy)
+    assert there == "dangling link" or copy.read_text() == "precious"
+    assert not precious.exists() or precious.read_text() == "precious"
+
+
+@pytest.mark.parametrize("where", ["", ">&2"])
+def test_endless_output_ends(bounded: Guest, where: str) -> None:
+    heard: list[int] = []
+    with pytest.raises(GuestNonsense, match="more than 200,000 bytes of output: `yes"):
+        bounded.stream(f"yes {where}", lambda line: heard.append(len(line)), 60)
+    assert sum(heard) < 2 * SMALL.output_bytes
+    assert bounded.run("echo still here").stdout == "still here\n"
+
+
+def test_a_line_without_an_end_is_handed_over_in_pieces(guest: Guest) -> None:
+    pieces: list[int] = []
+    guest.stream("head -c 1000000 /dev/zero | tr '\\0' a >&2", lambda line: pieces.append(len(line)), 60)
+    assert sum(pieces) == 1_000_000
+    assert max(pieces) < 200_000
+
+
+def test_a_build_id_that_is_none(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guest, "_answer", lambda command: "no hex")
+    with pytest.raises(GuestNonsense, match="no bytes in hex: 'no hex'"):
+        guest.build_id()
+
+
+def test_an_answer_to_a_question_is_short(guest: Guest) -> None:
+    with pytest.raises(GuestNonsense, match="more than 65,536 bytes"):
+        guest._answer("head -c 100000 /dev/zero")

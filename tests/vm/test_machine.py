@@ -1,0 +1,126 @@
+"""Who is to blame for a guest's end, decided on a console that says what the test wants."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from bisector.core.errors import InfraError, KernelFault, UserError
+from bisector.core.model import FaultKind, Stage
+from bisector.vm.guest_errors import GuestNonsense
+from bisector.vm.machine import VirtualMachine, VirtualMachines, Watch, domain_prefix
+
+
+@dataclass
+class Domain:
+    """As much of a domain as is watched."""
+
+    texts: list[str] = field(default_factory=list)
+    running: bool = True
+
+    def is_running(self) -> bool:
+        return self.running
+
+    def read_console(self) -> str:
+        return self.texts.pop(0) if self.texts else ""
+
+
+@pytest.fixture
+def clock() -> list[float]:
+    return [1000.0]
+
+
+def watch(domain: Domain, clock: list[float]) -> Watch:
+    return Watch(domain, 60.0, lambda: clock[0])  # type: ignore[arg-type] # a stand-in with what is called
+
+
+def test_panic_is_raised_with_the_stage_it_came_in(clock: list[float]) -> None:
+    seen = watch(Domain(["Linux version 6.1\n", "Kernel panic - not syncing: bang\n"]), clock)
+    seen()
+    seen.stage = Stage.WORKLOAD
+    with pytest.raises(KernelFault) as caught:
+        seen()
+    assert (caught.value.kind, caught.value.stage) == (FaultKind.PANIC, Stage.WORKLOAD)
+
+
+def test_last_words_of_a_guest_that_is_gone_are_read(clock: list[float]) -> None:
+    domain = Domain(["Linux version 6.1\nKernel panic - not syncing: bang\n"], running=False)
+    with pytest.raises(KernelFault) as caught:
+        watch(domain, clock)()
+    assert caught.value.kind is FaultKind.PANIC
+
+
+def test_guest_that_is_gone_without_a_word(clock: list[float]) -> None:
+    with pytest.raises(KernelFault) as caught:
+        watch(Domain(["Linux version 6.1\n"], running=False), clock)()
+    assert caught.value.kind is FaultKind.EXITED
+
+
+def test_stopped_pulse_is_a_hang_and_silence_without_a_pulse_is_not(clock: list[float]) -> None:
+    alive, without = (
+        watch(Domain([f"bisector-guest: ready\n{text}"]), clock) for text in ("[ 12.0] bisector-guest: alive\n", "")
+    )
+    alive()
+    without()
+    clock[0] += 59.0
+    alive()
+    clock[0] += 2.0
+    without()
+    with pytest.raises(KernelFault, match="61 s") as caught:
+        alive()
+    assert caught.value.kind is FaultKind.HANG
+
+
+def test_domains_of_two_runs_are_told_apart(tmp_path: Path) -> None:
+    assert domain_prefix(tmp_path / "a") != domain_prefix(tmp_path / "b")
+    assert domain_prefix(tmp_path / "a") == domain_prefix(tmp_path / "b" / ".." / "a")
+
+
+@pytest.mark.parametrize(("release", "build_id"), [("6.2.0", "ab12"), ("6.1.0", "cd34")])
+def test_another_kernel_than_the_one_built_is_not_the_commits_fault(release: str, build_id: str) -> None:
+    """A damaged cache, a wrong argument of QEMU, another guest on the port: all of them are ours."""
+    kernel = SimpleNamespace(image=Path("/cache/bzImage"), release="6.1.0", build_id="ab12")
+    bench = SimpleNamespace(image=None, settings=SimpleNamespace(machine=None))
+    started = VirtualMachine(None, SimpleNamespace(ssh_port=2222), kernel, bench)  # type: ignore[arg-type] # as used
+    started._guest = SimpleNamespace(uname_release=lambda: release, build_id=lambda: build_id)  # type: ignore[assignment]
+    with pytest.raises(InfraError, match=f"the guest runs {release}") as caught:
+        started._check_kernel()
+    assert "/cache/bzImage" in caught.value.hint
+
+
+def test_a_guest_that_sends_without_an_end_is_at_fault_itself(clock: list[float]) -> None:
+    bench = SimpleNamespace(image=None, settings=SimpleNamespace(machine=None))
+    started = VirtualMachine(None, SimpleNamespace(ssh_port=2222), SimpleNamespace(), bench)  # type: ignore[arg-type] # as used
+    started._watch = watch(Domain(["Linux version 6.1\n"]), clock)
+    started._watch()
+    with pytest.raises(KernelFault, match="not a regular file") as caught, started.blamed(Stage.WORKLOAD):
+        raise GuestNonsense("fio.json in the guest is not a regular file")
+    assert (caught.value.kind, caught.value.stage) == (FaultKind.COMMAND_FAILED, Stage.WORKLOAD)
+    assert caught.value.tail == ("Linux version 6.1",)
+
+
+def test_a_connection_that_was_lost_is_opened_again(tmp_path: Path) -> None:
+    """After a daemon's restart; each attempt of a trial asks anew."""
+    opened: list[SimpleNamespace] = []
+
+    def connect() -> SimpleNamespace:
+        if len(opened) == 1 and not attempts:
+            attempts.append("refused")
+            raise UserError("no libvirtd", "start it")
+        opened.append(SimpleNamespace(is_alive=True, close=lambda: None))
+        return opened[-1]
+
+    attempts: list[str] = []
+    notes: list[str] = []
+    machines = VirtualMachines(None, None, tmp_path, connect, notes.append)  # type: ignore[arg-type] # stand-ins
+    machines._stay_connected()
+    assert len(opened) == 1
+    opened[0].is_alive = False
+    with pytest.raises(InfraError, match="no libvirtd"):
+        machines._stay_connected()
+    machines._stay_connected()
+    machines._stay_connected()
+    assert id(machines._hypervisor) == id(opened[1])
+    assert len(opened) == 2
+    assert "is lost" in notes[0]

@@ -1,0 +1,364 @@
+"""Disks with somebody's data on them: refused, whatever the data; and empty again before each trial."""
+
+import os
+import random
+import struct
+import subprocess
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from bisector.config import DISK_MARGIN_BYTES, DiskSettings, usable_bytes
+from bisector.core.deadline import Deadline
+from bisector.core.errors import UserError
+from bisector.host.scratch import is_scratch
+from bisector.vm import openers, test_disk
+from bisector.vm.definition import DiskSource, SourceKind
+from bisector.vm.disk_name import disk_name
+from bisector.vm.disks import attached
+from bisector.vm.label import LABEL_AT, LABEL_BYTES, Label
+from bisector.vm.test_disk import BlockDevice, ExistingDisk
+from tests.loopdevice import command, loop_device, partition_table, partitions
+
+MIB = 1 << 20
+SIZE_BYTES = 64 * MIB
+
+
+@dataclass
+class File:
+    """A disk that is a file: what a signature looks like does not depend on what holds it."""
+
+    path: Path
+    name: str = "the disk"
+    own_name: str = "WD-1"
+    how_to_erase: str = "erase it"
+
+    @property
+    def source(self) -> DiskSource:
+        return DiskSource(SourceKind.FILE, str(self.path))
+
+    @property
+    def size_bytes(self) -> int:
+        return self.path.stat().st_size
+
+    def looked_at(self) -> AbstractContextManager[Path]:
+        with self.path.open("rb") as file:
+            head = file.read(DISK_MARGIN_BYTES)
+            file.seek(-DISK_MARGIN_BYTES, os.SEEK_END)
+            return test_disk.margins_copy(self.size_bytes, head, file.read())
+
+    def read(self, offset: int, length: int) -> bytes:
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+
+    def write(self, offset: int, data: bytes) -> None:
+        with self.path.open("r+b") as file:
+            file.seek(offset)
+            file.write(data)
+
+    def discard(self, offset: int, length: int) -> None:
+        pass
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> File:
+    path = tmp_path / "disk.img"
+    with path.open("wb") as file:
+        file.truncate(SIZE_BYTES)
+    return File(path)
+
+
+def at(offset: int, data: bytes) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        with path.open("r+b") as file:
+            file.seek(offset, os.SEEK_END if offset < 0 else os.SEEK_SET)
+            file.write(data)
+
+    return write
+
+
+def physical_volume() -> bytes:
+    """The label of LVM's metadata format 2, with its checksum (lib/format_text/layout.h, lib/misc/crc.c)."""
+    body = (b"\x20\0\0\0LVM2 001" + b"0123456789abcdefghijklmnopqrstuv").ljust(512 - 20, b"\0")
+    checksum = zlib.crc32(body, 0xF597A6CF ^ 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return b"LABELONE" + struct.pack("<QI", 1, checksum) + body
+
+
+# Some are written by hand, where a tool is not installed everywhere.
+CONTENTS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "ext4": (lambda path: command("mke2fs", "-q", "-F", "-t", "ext4", "-L", "data", path), "ext4 (label data)"),
+    "swap": (lambda path: command("mkswap", "-q", "-L", "nap", path), "swap (label nap)"),
+    "partitions": (at(0, partition_table(32 * MIB, 31 * MIB)), "dos"),
+    "lvm": (at(512, physical_volume()), "LVM2_member (uuid 012345-6789-abcd-efgh-ijkl-mnop-qrstuv)"),
+    # linux/raid/md_p.h: the version 0.90 superblock is in the last 64 KiB
+    "raid": (at(-65536, struct.pack("<III", 0xA92B4EFC, 0, 90)), "linux_raid_member"),
+    "luks": (at(0, b"LUKS\xba\xbe\0\1"), "crypto_LUKS"),
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+def test_a_disk_that_holds_something_is_refused(disk: File, content: str) -> None:
+    make, words = CONTENTS[content]
+    make(disk.path)
+    with pytest.raises(UserError) as caught:
+        test_disk.check(disk)
+    assert str(caught.value) == f"the disk is not empty: {words}"
+    assert caught.value.hint.endswith("say so: erase it; and start with --overwrite WD-1")
+
+
+def test_an_empty_disk_is_taken_again_and_again(disk: File) -> None:
+    """What a guest writes to its part is not seen, the second time neither, and is gone for the next guest."""
+    for _ in range(2):
+        test_disk.check(disk)
+        offset, length = test_disk.empty(disk)
+        assert (offset, length) == (DISK_MARGIN_BYTES, SIZE_BYTES - 2 * DISK_MARGIN_BYTES)
+        data = disk.path.read_bytes()
+        assert not any(data[offset : offset + 4 * MIB])
+        assert not any(data[offset + length - 4 * MIB : offset + length])
+        at(offset, b"\xff" * length)(disk.path)
+    margin = disk.path.read_bytes()[:offset]
+    assert not any(margin[:LABEL_AT])
+    assert not any(margin[LABEL_AT + LABEL_BYTES :])
+
+
+@pytest.mark.parametrize(
+    "places",
+    [range(0, SIZE_BYTES, MIB), [4096], [900 << 10], [SIZE_BYTES - 4096]],
+    ids=["all", "head", "label", "tail"],
+)
+def test_a_disk_with_data_and_no_signature_is_refused_until_it_is_named(disk: File, places: Iterable[int]) -> None:
+    """Encrypted ones look like that. Named once, its label is enough."""
+    for place in places:
+        at(place, random.Random(place).randbytes(4096))(disk.path)
+    before = disk.path.read_bytes()
+    for named in ((), ("WD-2",)):
+        with pytest.raises(UserError, match="the disk is not blank") as caught:
+            test_disk.check(disk, named)
+        assert caught.value.hint.endswith("--overwrite WD-1")
+    assert disk.path.read_bytes() == before
+    test_disk.check(disk, ("WD-1",))
+    test_disk.empty(disk)
+    test_disk.check(disk)
+
+
+def test_a_label_is_of_one_disk(disk: File) -> None:
+    """It is written once; what lies behind it is nobody's, and what somebody puts before it is somebody's."""
+    test_disk.empty(disk)
+    label = disk.read(LABEL_AT, LABEL_BYTES)
+    found = Label.parse(label)
+    assert found is not None
+    assert found.size_bytes == SIZE_BYTES
+    assert b"purpose: each trial of bisector overwrites this disk" in label
+    at(20 * MIB, b"\xff" * (20 * MIB))(disk.path)
+    test_disk.check(disk)
+    test_disk.empty(disk)
+    assert disk.read(LABEL_AT, LABEL_BYTES) == label
+    at(8192, b"an encrypted superblock")(disk.path)
+    with pytest.raises(UserError, match="not blank"):
+        test_disk.check(disk)
+    at(8192, bytes(100))(disk.path)
+    test_disk.check(disk)
+    os.truncate(disk.path, SIZE_BYTES + MIB)  # another partition than the one that was labelled
+    with pytest.raises(UserError, match="not blank"):
+        test_disk.check(disk)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0", b"bisector test disk\n", b"\xff" * LABEL_BYTES])
+def test_what_is_no_label(damage: bytes) -> None:
+    assert Label.parse(damage) is None
+    block = Label.new(SIZE_BYTES).block
+    assert Label.parse(block) is not None
+    assert Label.parse(block[:-1] + b"x") is None
+
+
+@pytest.mark.parametrize("size_bytes", [0, MIB, 2 * MIB, 3 * MIB - 1])
+def test_a_disk_without_room_is_refused(disk: File, size_bytes: int) -> None:
+    os.truncate(disk.path, size_bytes)
+    with pytest.raises(UserError, match="too small"):
+        test_disk.check(disk)
+
+
+def test_the_guests_part_is_whole_mib() -> None:
+    assert usable_bytes(3 * MIB) == MIB
+    assert usable_bytes(10 * MIB + 512) == 8 * MIB
+
+
+# -- real block devices ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def device(disk: File) -> Iterator[Path]:
+    with loop_device(disk.path) as path:
+        yield path
+
+
+def test_a_block_device_is_claimed_emptied_and_its_margins_are_left(device: Path, disk: File) -> None:
+    at(MIB, b"\xff" * (62 * MIB))(device)
+    with BlockDevice.claimed(device) as claimed:
+        assert claimed.size_bytes == SIZE_BYTES
+        test_disk.check(claimed, (claimed.own_name,))
+        test_disk.empty(claimed)
+    data = disk.path.read_bytes()
+    assert Label.parse(data[LABEL_AT : LABEL_AT + LABEL_BYTES]) is not None
+    assert not any(data[:LABEL_AT])
+    assert not any(data[LABEL_AT + LABEL_BYTES : 6 * MIB])
+
+
+def test_a_block_device_in_use_is_refused(device: Path) -> None:
+    with (
+        BlockDevice.claimed(device),
+        pytest.raises(UserError, match=f"{device} is in use") as caught,
+        BlockDevice.claimed(device),
+    ):
+        pytest.fail("it was claimed twice")
+    assert "unmount" in caught.value.hint
+
+
+def test_a_mounted_block_device_is_refused_with_the_place(device: Path, tmp_path: Path) -> None:
+    command("mke2fs", "-q", "-t", "ext4", device)
+    place = tmp_path / "mounted"
+    place.mkdir()
+    command("mount", device, place)
+    try:
+        with pytest.raises(UserError, match=f"{device} is in use: mounted on {place}"), BlockDevice.claimed(device):
+            pytest.fail("it was claimed")
+    finally:
+        command("umount", place)
+
+
+def test_what_is_no_block_device_is_refused(disk: File, tmp_path: Path) -> None:
+    for path in (disk.path, tmp_path / "gone"):
+        with pytest.raises(UserError, match="no block device"), BlockDevice.claimed(path):
+            pytest.fail("it was claimed")
+
+
+def test_a_read_only_block_device_is_refused(disk: File) -> None:
+    with (
+        loop_device(disk.path, "--read-only") as device,
+        pytest.raises(UserError, match="read-only"),
+        BlockDevice.claimed(device),
+    ):
+        pytest.fail("it was claimed")
+
+
+def test_a_disk_of_which_a_part_is_claimed_is_refused(device: Path) -> None:
+    with partitions(device, 32 * MIB, 31 * MIB) as (first, second):
+        with (
+            BlockDevice.claimed(first),
+            pytest.raises(UserError, match="is in use"),
+            BlockDevice.claimed(device),
+        ):
+            pytest.fail("it was claimed")
+        with BlockDevice.claimed(first) as part, BlockDevice.claimed(second):
+            test_disk.check(part)
+            assert part.size_bytes == 32 * MIB
+
+
+def no_volume(pool: str, name: str) -> AbstractContextManager[ExistingDisk]:
+    raise NotImplementedError
+
+
+def test_qemu_gets_the_device_that_was_claimed(device: Path, tmp_path: Path) -> None:
+    """The link of the settings leads to another device by the time that QEMU follows it."""
+    link, file = tmp_path / "by-id", tmp_path / "other.img"
+    link.symlink_to(device)
+    with file.open("wb") as made:
+        made.truncate(SIZE_BYTES)
+    wish = DiskSettings(str(link), 0, 0, 0)
+    with loop_device(file) as other, attached("hdd", wish, tmp_path, "x-", no_volume) as spec:
+        link.unlink()
+        link.symlink_to(other)
+        assert Path(spec.source.name).stat().st_rdev == device.stat().st_rdev
+        assert not spec.source.was_replaced
+        assert replace(spec.source, name=str(link)).was_replaced
+        assert replace(spec.source, name=str(tmp_path / "gone")).was_replaced
+
+
+@pytest.mark.parametrize("redirection", ["<", "<>"])
+def test_a_device_that_a_process_has_open_is_refused(
+    device: Path, redirection: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openers, "_MOMENT_S", 0.1)
+    with subprocess.Popen(["sh", "-c", f"exec sleep 600 {redirection} {device}"]) as process:
+        try:
+            Deadline("sleep", 10.0).poll(lambda: "sleep" in Path(f"/proc/{process.pid}/comm").read_text() or None)
+            with (
+                pytest.raises(UserError, match=rf"{device} is in use: open in sleep \({process.pid}\)"),
+                BlockDevice.claimed(device),
+            ):
+                pytest.fail("it was claimed")
+        finally:
+            process.kill()
+    with BlockDevice.claimed(device):
+        pass
+
+
+def test_who_writes_to_the_whole_disk_has_its_partitions_open(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many only read it, as what watches its temperature does."""
+    monkeypatch.setattr(openers, "_MOMENT_S", 0.1)
+    with partitions(device, 32 * MIB, 31 * MIB) as (first, second):
+        for opened, redirection, asked, found in (
+            (device, "<", first, False), (device, "<>", first, True), (first, "<", device, True),
+            (second, "<>", first, False),
+        ):  # fmt: skip
+            with subprocess.Popen(["sh", "-c", f"exec sleep 600 {redirection} {opened}"]) as process:
+                try:
+                    Deadline("sleep", 10.0).poll(
+                        lambda of=process: "sleep" in Path(f"/proc/{of.pid}/comm").read_text() or None  # type: ignore[misc] # of the loop
+                    )
+                    assert bool(openers.openers_of_device(asked.stat().st_rdev)) is found, (opened, redirection, asked)
+                finally:
+                    process.kill()
+
+
+def test_a_loop_device_is_named_by_its_file(device: Path, disk: File) -> None:
+    name = disk_name(device.stat().st_rdev)
+    assert name == f"loop:disk.img:{disk.path.stat().st_ino}"
+    with partitions(device, 32 * MIB) as (first,):
+        assert disk_name(first.stat().st_rdev) == f"{name}-part1"
+
+
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        ({"serial": "WD-WX11 A12\n", "wwid": "naa.5000"}, "WD-WX11_A12"),
+        ({"device/vpd_pg80": "\0\x80\0\x08  S3Z1    "}, "S3Z1"),
+        ({"device/wwid": "t10.ATA     QEMU HARDDISK"}, "t10.ATA_QEMU_HARDDISK"),
+        ({"dm/uuid": "LVM-abcDEF", "serial": "no"}, "LVM-abcDEF"),
+        ({"size": "2048\n", "serial": "\n"}, "block:2048-sectors"),
+    ],
+)
+def test_what_the_kernel_tells_of_a_disk_names_it(tmp_path: Path, files: dict[str, str], name: str) -> None:
+    device = tmp_path / "devices/block"
+    for path, text in files.items():
+        (device / path).parent.mkdir(parents=True, exist_ok=True)
+        (device / path).write_bytes(text.encode("latin-1"))
+    (tmp_path / "8:1").symlink_to(device)
+    assert disk_name(os.makedev(8, 1), tmp_path) == name
+    (device / "sda1").mkdir()
+    (device / "sda1/partition").write_text("1\n")
+    (tmp_path / "8:2").symlink_to(device / "sda1")
+    assert disk_name(os.makedev(8, 2), tmp_path) == f"{name}-part1"
+
+
+def test_no_wipefs_no_disk(disk: File, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(test_disk, "_SUPERUSER_DIRECTORIES", ())
+    with pytest.raises(UserError, match="wipefs: command not found"):
+        test_disk.check(disk)
+
+
+def test_the_copy_of_the_margins_is_sparse_and_goes_with_its_process() -> None:
+    with test_disk.margins_copy(1 << 30, b"head", b"tail") as copy:
+        assert is_scratch(copy.parent)  # removed by the next process, if this one is killed
+        with copy.open("rb") as file:
+            assert file.read(4) == b"head"
+            file.seek(-4, os.SEEK_END)
+            assert (file.read(), file.tell()) == (b"tail", 1 << 30)
+        assert copy.stat().st_blocks < 64
+    assert not copy.parent.exists()

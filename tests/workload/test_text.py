@@ -1,0 +1,330 @@
+"""What fio printed: 72 published files of 2.0.8 to 3.x, one of 3.33 beside its JSON, and forms of other versions."""
+
+import csv
+import re
+from collections import defaultdict
+from dataclasses import astuple, replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bisector.core.figures import CpuUse, JobFigures, Latency, LatencyKind
+from bisector.workload.fio import output as fio
+from bisector.workload.fio.output import Output, OutputUnreadable
+from bisector.workload.fio.text import parse_text
+
+DATA = Path(__file__).parent.parent / "data"
+RECORDED = DATA / "recorded-runs"
+FILES = sorted(RECORDED.rglob("*.txt"))
+VARIED = (DATA / "fio" / "varied-3.33.txt").read_text(encoding="utf-8")
+UNIT_NS = {"nsec": 1, "usec": 1000, "msec": 1_000_000}
+
+
+@cache
+def text_of(name: str) -> str:
+    return (RECORDED / name).read_text(encoding="utf-8")
+
+
+@cache
+def output_of(name: str) -> Output:
+    return parse_text(text_of(name))
+
+
+BISECT = "lvmcache-bisect-2017/01-4.12.0-rc1+-full.txt"
+SUBMIT = "io-submit-2012/01-ext4-disk-patched.txt"
+CLOUD = "bcache-cloud-2022/09-bcache-write_bandwidth.txt"
+
+
+def test_all_files_have_the_figures_of_the_index() -> None:
+    expected = defaultdict(list)
+    with (RECORDED / "index.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            expected[row["file"]].append((row["direction"], float(row["iops"]), int(row["runtime_ms"])))
+    assert len(expected) == len(FILES) == 72
+    for name, rows in expected.items():
+        assert [(job.direction, job.iops_mean, job.runtime_ms) for job in output_of(name).jobs] == rows, name
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_everything_else_that_is_printed_is_there(path: Path) -> None:
+    """Read a second time, by patterns that look for nothing but one kind of line."""
+    name = str(path.relative_to(RECORDED))
+    text, output = text_of(name), output_of(name)
+    latencies = re.findall(r"(\w+) \((.sec)\): min=.*avg= *([\d.]+), stdev= *([\d.]+)", text)
+    assert [
+        (latency.kind.value, latency.mean_ns, latency.stddev_ns) for job in output.jobs for latency in job.latencies
+    ] == [(kind, float(mean) * UNIT_NS[unit], float(dev) * UNIT_NS[unit]) for kind, unit, mean, dev in latencies]
+    unit = [UNIT_NS[unit] for unit in re.findall(r"clat percentiles \((.sec)\)", text)]
+    last = [int(value) for value in re.findall(r"99\.99th=\[ *(\d+)\]", text)]
+    assert [dict(job.latencies[1].percentiles_ns)[99.99] for job in output.jobs] == [
+        value * ns for value, ns in zip(last, unit, strict=True)
+    ]
+    assert all(len(job.latencies[1].percentiles_ns) == 17 for job in output.jobs)
+    cpu = re.findall(r"usr=([\d.]+)%, sys=([\d.]+)%, ctx=(\d+), majf=(\d+)", text)
+    seen = [job.cpu for job in output.jobs if job.direction == output.jobs[0].direction]
+    assert seen == [CpuUse(float(user), float(sys), int(ctx), int(majf)) for user, sys, ctx, majf in cpu]
+    disks = re.findall(
+        r" (\S+): ios=(\d+)/(\d+), merge=(\d+)/(\d+), ticks=(\d+)/(\d+), in_queue=(\d+), util=([\d.]+)%", text
+    )
+    figures = [astuple(disk) for disk in output.disks]
+    assert figures == [(disk[0], *map(int, disk[1:8]), float(disk[8])) for disk in disks] != []
+
+
+def test_figures_of_fio_2_16() -> None:
+    output = output_of(BISECT)
+    one, two = output.jobs
+    assert (output.version, output.ended_at) == ("fio-2.16", "2017-07-28T18:51:41")
+    assert (one.name, two.name, one.total_ios, two.total_ios) == ("partial/1", "partial/2", 1927642, 657432)
+    assert (one.bw_kib_s, one.iops_stddev, one.error) == (8566.5, None, 0)
+    submission, completion, total = one.latencies
+    assert submission == Latency(LatencyKind.SUBMISSION, 3000, 190_000, 7840, 5410)
+    assert (completion.min_ns, completion.max_ns, completion.mean_ns) == (34_000, 1.5145e9, 3_725_260)
+    assert (total.kind, total.min_ns) == (LatencyKind.TOTAL, 72_000)
+    assert (one.clat_mean_ns, one.clat_p99_ns) == (3_725_260, 100_864_000)
+    assert one.depths_percent[3] == ("8", 100.0)
+    assert [disk.name for disk in output.disks] == ["dm-2", "dm-1", "xvdc", "dm-0", "dm-3", "xvdd"]
+
+
+def test_submission_latency_is_the_result_of_2012() -> None:
+    read, write = output_of(SUBMIT).jobs
+    assert (read.direction, write.direction, read.name, write.name) == ("read", "write", "random_rw", "random_rw")
+    assert read.latencies[0] == Latency(LatencyKind.SUBMISSION, 0, 120_000, 1650, 3460)
+    assert read.clat_mean_ns == 134.15e6  # printed in msec, and that of the writes in usec
+    assert write.clat_mean_ns == pytest.approx(126_590_220)
+    assert (write.clat_p99_ns, read.clat_p99_ns) == (293e6, 302e6)
+    assert read.bw_kib_s == pytest.approx(504885 / 1024)  # printed as "504885 B/s"
+
+
+def test_figures_of_fio_3() -> None:
+    (write,) = output_of(CLOUD).jobs
+    assert write.bw_kib_s == 227 * 1024
+    assert write.iops_stddev == 82.02
+    assert (write.latencies[1].max_ns, write.clat_p99_ns) == (1162.6e6, 927e6)
+
+
+def test_text_and_json_of_one_run_of_fio_3_33() -> None:
+    """A mixed job, syncs, percentiles of every kind, threads reported as one, bits in powers of 1000."""
+    seen, known = parse_text(VARIED), fio.parse_output((DATA / "fio" / "varied-3.33.json").read_text(encoding="utf-8"))
+    assert seen.version == known.version == "fio-3.33"
+    assert known.ended_at == f"{seen.ended_at}+00:00" == "2026-11-21T20:04:57+00:00"
+    assert len(seen.jobs) == len(known.jobs) == 7
+    for job, same in zip(seen.jobs, known.jobs, strict=True):
+        for field in ("name", "direction", "total_ios", "runtime_ms", "error"):
+            assert getattr(job, field) == getattr(same, field)
+        assert job.iops_mean == pytest.approx(same.iops_mean, abs=1)
+        assert job.bw_kib_s == pytest.approx(same.bw_kib_s, rel=0.01)  # as 101MiB/s
+        assert [one.kind for one in job.latencies] == [one.kind for one in same.latencies if one.max_ns]
+        for one in job.latencies:
+            (other,) = (other for other in same.latencies if other.kind is one.kind)
+            assert one.mean_ns == pytest.approx(other.mean_ns, rel=1e-3)
+            assert one.max_ns == pytest.approx(other.max_ns, rel=0.01)
+            assert dict(one.percentiles_ns) == pytest.approx(dict(other.percentiles_ns), rel=0.01)
+        assert job.cpu is not None
+        assert same.cpu is not None
+        assert job.cpu.user_percent == pytest.approx(same.cpu.user_percent, abs=0.01)
+        assert job.cpu.context_switches == same.cpu.context_switches
+        assert dict(job.depths_percent) == pytest.approx(dict(same.depths_percent), abs=0.06)
+    assert [disk.read_ios for disk in seen.disks] == [disk.read_ios for disk in known.disks]
+
+
+def test_what_follows_a_name_that_looks_like_more() -> None:
+    text = VARIED.replace("w: (g", "a: (b): (g").replace("\nw: (groupid", "\na: (b): (groupid")
+    assert parse_text(text).jobs[4].name == "a: (b)"
+
+
+def test_thousands_or_1024s() -> None:
+    """Before 2.17 "K" is 1024 bytes, or 1000 for a job with kb_base=1000; only the sums tell."""
+    text = text_of(BISECT)
+    decimal = (
+        text.replace("io=7529.9MB, bw=8566.5KB/s", "io=7895.7MB, bw=8772.1KB/s")
+        .replace("io=2568.1MB, bw=2921.6KB/s", "io=2692.9MB, bw=2991.7KB/s")
+        .replace("io=10098MB", "io=10588MB")
+    )
+    assert parse_text(decimal).jobs[0].bw_kib_s == pytest.approx(parse_text(text).jobs[0].bw_kib_s, rel=1e-3)
+
+
+def test_suffixes() -> None:
+    text = text_of(BISECT).replace("iops=2141", "iops=2.1K")
+    assert parse_text(text).jobs[0].iops_mean == pytest.approx(1927642 / 900.093)
+
+
+@pytest.mark.parametrize("said", ["fio 2.0.7", "2.0.8", "fio-2.0.8"])
+def test_versions_before_2_0_9_say_so_in_other_words(said: str) -> None:
+    text = text_of(SUBMIT)
+    (found,) = re.findall(r"^fio-2\S+$", text, re.MULTILINE)
+    output = parse_text(text.replace(found, said))
+    assert output.version == f"fio-{said.rpartition(' ')[2].removeprefix('fio-')}"
+    assert output.jobs == output_of(SUBMIT).jobs
+
+
+def test_lines_as_2_2_and_3_1_write_them() -> None:
+    old = re.sub(r"bw \(KB/s\)  :", "bw (KB  /s):", text_of(SUBMIT))
+    assert old.count("bw (KB  /s): min=") == 2
+    assert parse_text(old).jobs == output_of(SUBMIT).jobs
+    new, count = re.subn(
+        r"issued rwts?: total=(\d+,\d+,\d+),\d+ short=(\d+,\d+,\d+),\d+ dropped=(\d+,\d+,\d+),\d+",
+        r"issued rwt: total=\1, short=\2, dropped=\3",
+        text_of(CLOUD),
+    )
+    assert count == 1
+    assert parse_text(new).jobs == output_of(CLOUD).jobs
+
+
+def refused(text: str) -> tuple[int, str]:
+    with pytest.raises(OutputUnreadable) as caught:
+        parse_text(text)
+    return caught.value.line, str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "line", "message"),
+    [
+        ("fio-2.16\n", "fio-1.59\n", 3, "fio-1.59 is unknown here; known are fio 2.0 to 3.x"),
+        ("fio-2.16\n", "fio-4.0\n", 3, "fio-4.0 is unknown"),
+        ("fio-2.16\n", "fio-3.16\n", 9, "this is not how fio-3.16 writes: parts of two outputs?"),
+        ("avg= 7.84, stdev= 5.41", "avg= 7.84, stdev= 5.4", 10, "not a whole line"),
+        ("avg= 7.84, stdev= 5.41", "avg= 7.84, stdev= 5", 10, "not a whole line"),
+        ("partial: (groupid=0, jobs=1): err= 0: pid=1675: Fri Jul 28 18:51:41 2017\n", "", 30,
+         "figures of read that belong to no job"),
+        ("partial: (groupid=0, jobs=1): err= 0: pid=1675: Fri Jul 28 18:51:41 2017\n  read ", "  write", 30,
+         "figures of write that belong to no job"),
+        ("fio-2.16\n", "", 7, "fio's version does not stand above this job"),
+        ("iops=2141,", "iops=214,", 9, "214 IOPS for 900093 ms are not the 1927642 I/Os issued"),
+        ("bw=8566.5KB/s", "bw=856.5KB/s", 9, "856.5KB/s for 900093 ms are not 7529.9MB"),
+        ("iops=2141, runt=900093msec", "iops=21", 9, "not a whole line that fio writes here"),
+        ("  cpu          : usr=0.73%", "  cpu          : usr=0.7", 24, "not a whole line"),
+        ("    slat (usec): min=3, max=190, avg= 7.84", "    slat (usec): min=3, max=190, avg= 784.00", 10,
+         "a mean slat of 784 does not lie between 3 and 190"),
+        ("  read : io=2568.1MB, bw=2921.6KB/s, iops=730, runt=900113msec\n", "", 31, "slat of no direction"),
+        ("99.99th=[675840]", "99.99th=[675840],", 19, "the rest of the percentiles"),
+        (" 5.00th=[  103]", " 5.00th=[  903]", 13, "do not ascend"),
+        ("Starting 2 processes", "Starting 3 processes", 30, "fio started 3 jobs and reports 2"),
+        ("mint=900093msec", "mint=900003msec", 53, "is one missing?"),
+        ("io=10098MB", "io=1098MB", 53, "is one missing?"),
+        ("maxt=900113msec\n", "maxt=900113msec\n\nDone.\n", 55, "the end of the file has to be here: 'Done.'"),
+        ("   READ: io=10098MB", "  WRITE: io=10098MB", 31, "run status group 0 lacks read"),
+        ("issued    : total=r=657432/w=0", "issued    : total=r=657432/w=7", 30, "issued write I/Os, and"),
+    ],
+)  # fmt: skip
+def test_damage_is_found_where_it_shows(was: str, becomes: str, line: int, message: str) -> None:
+    text = text_of(BISECT)
+    assert was in text
+    at, said = refused(text.replace(was, becomes, 1))
+    assert message in said
+    assert at == line
+
+
+def test_lines_that_are_missing() -> None:
+    lines = text_of(BISECT).split("\n")
+    for number in range(len(lines)):
+        text = "\n".join(lines[:number] + lines[number + 1 :])
+        check(text, output_of(BISECT))
+
+
+def test_nothing_of_fio_at_all() -> None:
+    assert refused("") == (1, "this is no output of fio: no line says fio's version")
+    assert refused("Dear diary,\nfio was slow today\n")[0] == 3
+    assert "a whole line" in refused("   READ: io=1MB\n")[1]
+    assert refused("x: (g=0): rw=read, bs=4K-4K/4K-4K, ioengine=sync, iodepth=1\nfio-2.16\n")[0] == 3
+
+
+@pytest.mark.parametrize("other", [BISECT, SUBMIT, CLOUD])
+def test_two_outputs_in_one_file(other: str) -> None:
+    first = text_of(BISECT)
+    line, message = refused(first + text_of(other))
+    assert "a second output of fio begins here" in message
+    assert line == first.count("\n") + 1
+    # two outputs that ran at one time into one file, or a file of --status-interval
+    body = first[first.index("partial: (groupid") :]
+    assert "a second output" in refused(first + body)[1]
+
+
+def test_json_cut_off_or_twice_names_the_line() -> None:
+    text = (DATA / "fio" / "partial-3.33.json").read_text(encoding="utf-8")
+    with pytest.raises(OutputUnreadable, match="cut off") as caught:
+        fio.parse_output(text[: text.index('"iops_stddev"') + 20])
+    assert caught.value.line == text[: text.index('"iops_stddev"')].count("\n") + 1
+    with pytest.raises(OutputUnreadable, match="a second output") as caught:
+        fio.parse_output(text + text)
+    assert caught.value.line == text.count("\n") + 1
+
+
+def check(text: str, truth: Output) -> None:
+    """Damaged text gives the truth, less of it where a whole part went, or an error with a line of the text."""
+    seen = read(text)
+    if seen is None:
+        return
+    assert list(map(essence, seen.jobs)) == list(map(essence, truth.jobs))
+    for job, whole in zip(seen.jobs, truth.jobs, strict=True):
+        known = {latency.kind: latency for latency in whole.latencies}
+        for latency in job.latencies:
+            assert set(latency.percentiles_ns) <= set(known[latency.kind].percentiles_ns)
+            assert replace(latency, percentiles_ns=()) == replace(known[latency.kind], percentiles_ns=())
+        assert job.cpu == whole.cpu
+        assert job.depths_percent == whole.depths_percent
+        assert job.iops_stddev in (None, whole.iops_stddev)
+    assert set(seen.disks) <= set(truth.disks)
+
+
+def read(text: str) -> Output | None:
+    """None for an error that says what and where."""
+    try:
+        return parse_text(text)
+    except OutputUnreadable as error:
+        caught = error
+    assert 1 <= caught.line <= text.count("\n") + 1
+    assert str(caught)
+    return None
+
+
+def essence(job: JobFigures) -> tuple[object, ...]:
+    return (job.name, job.direction, job.iops_mean, job.bw_kib_s, job.total_ios, job.runtime_ms, job.error)
+
+
+NAMES = st.sampled_from((BISECT, SUBMIT, CLOUD))
+SHARE = st.floats(0, 1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(NAMES, SHARE, st.booleans())
+def test_half_a_file_gives_the_truth_or_an_error(name: str, share: float, first: bool) -> None:
+    at = round(share * len(text_of(name)))
+    check(text_of(name)[:at] if first else text_of(name)[at:], output_of(name))
+
+
+@settings(max_examples=150, deadline=None)
+@given(NAMES, SHARE, st.integers(0, 100))
+def test_a_line_cut_short_gives_the_truth_or_an_error(name: str, share: float, length: int) -> None:
+    lines = text_of(name).split("\n")
+    number = int(share * (len(lines) - 1))
+    check("\n".join((*lines[:number], lines[number][:length], *lines[number + 1 :])), output_of(name))
+
+
+@settings(max_examples=100, deadline=None)
+@given(NAMES, SHARE, SHARE)
+def test_a_hole_gives_the_truth_or_an_error(name: str, one: float, other: float) -> None:
+    lines = text_of(name).split("\n")
+    begin, end = sorted(int(share * len(lines)) for share in (one, other))
+    check("\n".join(lines[:begin] + lines[end:]), output_of(name))
+
+
+@settings(max_examples=100, deadline=None)
+@given(NAMES, NAMES, SHARE, SHARE)
+def test_two_halves_of_two_outputs_are_one_of_them_or_an_error(one: str, other: str, begin: float, end: float) -> None:
+    lines, rest = text_of(one).split("\n"), text_of(other).split("\n")
+    seen = read("\n".join(lines[: int(begin * len(lines))] + rest[int(end * len(rest)) :]))
+    if seen is not None:
+        figures = [essence(job) for job in seen.jobs]
+        assert figures in ([essence(job) for job in output_of(name).jobs] for name in (one, other))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(max_size=300), SHARE)
+def test_whatever_is_put_in_gives_no_traceback(text: str, share: float) -> None:
+    whole = text_of(BISECT)
+    at = round(share * len(whole))
+    assert read(text) is None
+    read(whole[:at] + text + whole[at:])
