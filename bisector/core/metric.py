@@ -1,0 +1,206 @@
+"""Metrics: what a run is measured by; each name has a unit, and says whether a higher or a lower value is better.
+
+The names are fio's (fio(1), "Interpreting the output"): ``read.iops``, ``write.bw``, ``read.clat.p99``. Rates and
+latencies exist for each direction of a job, latencies in three kinds and with the percentiles that fio computed.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+
+from bisector.core import units
+from bisector.core.errors import UserError
+from bisector.core.figures import LatencyKind
+
+DIRECTIONS = ("read", "write", "trim")
+_NUMBER = re.compile(r"(?P<number>[0-9]{1,20}(?:\.[0-9]{1,20})?) *(?P<unit>\S*)", re.ASCII)
+_PERCENTILE = re.compile(r"p(?P<percent>[0-9]{1,2}(?:\.[0-9]{1,6})?)", re.ASCII)
+_THREE_DIGITS = 3
+
+
+class Better(StrEnum):
+    """Which of two values of a metric is the better one."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+
+    @property
+    def sign(self) -> int:
+        """1 where a larger value is better, else -1."""
+        return 1 if self is Better.HIGHER else -1
+
+
+class Unit(StrEnum):
+    """The unit that values of a metric are kept in."""
+
+    IOPS = "IOPS"
+    BYTES_S = "B/s"
+    NANOSECONDS = "ns"
+    SECONDS = "s"
+    PERCENT = "%"
+    COUNT = "count"
+
+    @property
+    def example(self) -> str:
+        """A value as it is typed."""
+        return _EXAMPLES[self]
+
+    @property
+    def additive(self) -> bool:
+        """Whether the sum over jobs is a figure of the whole workload."""
+        return self in (Unit.IOPS, Unit.BYTES_S, Unit.COUNT)
+
+    def read(self, text: str) -> float:
+        """A value as a person types it, in this unit: ``20000``, ``1.5ms``, ``80MiB/s``.
+
+        Raises :class:`UserError`; a time or a bandwidth without its unit is none.
+        """
+        found = _NUMBER.fullmatch(text.strip())
+        factor = None if found is None else _SCALES[self].get(found["unit"])
+        if found is None or factor is None or not (value := float(found["number"]) * factor) > 0:
+            raise UserError(f"{text!r} is no value in {self}", f"expected one such as {self.example}")
+        return value
+
+    def text(self, value: float) -> str:
+        """The value with its unit, for a person: ``3,618 IOPS``, ``16.2 ms``, ``80 MiB/s``."""
+        return _TEXTS[self](value)
+
+
+def _time(value: float) -> str:
+    for name, factor in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if value >= factor:
+            return f"{_digits(value / factor)} {name}"
+    return f"{_digits(value)} ns"
+
+
+def _digits(value: float) -> str:
+    """Three digits of a value below 1,000, and all those before the point of a larger one."""
+    before_point = len(f"{value:.0f}")
+    return f"{value:,.{max(0, _THREE_DIGITS - before_point)}f}"
+
+
+_EXAMPLES: Mapping[Unit, str] = {
+    Unit.IOPS: "20000",
+    Unit.BYTES_S: "80MiB/s",
+    Unit.NANOSECONDS: "1.5ms",
+    Unit.SECONDS: "90s",
+    Unit.PERCENT: "95%",
+    Unit.COUNT: "1200",
+}
+_THOUSANDS = {"": 1.0, "k": 1e3, "M": 1e6}
+_BINARY = {f"{letter}iB/s": 1024.0**power for power, letter in enumerate("KMGT", 1)}
+_DECIMAL = {f"{letter}B/s": 1000.0**power for power, letter in enumerate("kMGT", 1)}
+_SCALES: Mapping[Unit, Mapping[str, float]] = {
+    Unit.IOPS: {**_THOUSANDS, **{f"{k}IOPS": factor for k, factor in _THOUSANDS.items()}},
+    Unit.BYTES_S: {"B/s": 1.0, **_BINARY, **_DECIMAL},
+    Unit.NANOSECONDS: {"ns": 1.0, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9},
+    Unit.SECONDS: {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0},
+    Unit.PERCENT: {"": 1.0, "%": 1.0},
+    Unit.COUNT: _THOUSANDS,
+}
+_TEXTS: Mapping[Unit, Callable[[float], str]] = {
+    Unit.IOPS: lambda value: f"{value:,.0f} IOPS",
+    Unit.BYTES_S: lambda value: f"{units.size(round(value))}/s",
+    Unit.NANOSECONDS: _time,
+    Unit.SECONDS: units.duration,
+    Unit.PERCENT: lambda value: f"{value:.1f} %",
+    Unit.COUNT: lambda value: f"{value:,.0f}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric; ``live`` ones can be followed while a run lasts, ``better`` is None where neither side is.
+
+    ``name`` is a pattern in the listing of :func:`table`, where it holds for several directions or percentiles.
+    """
+
+    name: str
+    unit: Unit
+    better: Better | None
+    sentence: str
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of a metric, of one job, or with an empty ``job`` of the run as a whole."""
+
+    name: str
+    job: str
+    value: float
+
+
+def _rates(direction: str) -> Iterator[Metric]:
+    yield Metric(f"{direction}.iops", Unit.IOPS, Better.HIGHER, "I/Os of a second over the job's run time", live=True)
+    yield Metric(f"{direction}.bw", Unit.BYTES_S, Better.HIGHER, "bytes of a second over the job's run time", live=True)
+    yield Metric(f"{direction}.ios", Unit.COUNT, Better.HIGHER, "I/Os that the job did")
+    yield Metric(f"{direction}.iops.stddev", Unit.IOPS, Better.LOWER, "standard deviation of fio's samples of the IOPS")
+
+
+_KINDS = {
+    LatencyKind.SUBMISSION: "until an I/O is submitted",
+    LatencyKind.COMPLETION: "from the submission of an I/O to its completion",
+    LatencyKind.TOTAL: "from the making of an I/O to its completion",
+}
+_OF_ALL = {"min": "shortest", "mean": "mean", "max": "longest", "stddev": "standard deviation of the"}
+
+
+def _latencies(direction: str) -> Iterator[Metric]:
+    for kind, what in _KINDS.items():
+        for name, which in _OF_ALL.items():
+            yield Metric(f"{direction}.{kind}.{name}", Unit.NANOSECONDS, Better.LOWER, f"{which} time {what}")
+
+
+_WHOLE: tuple[Metric, ...] = (
+    Metric("elapsed", Unit.SECONDS, Better.LOWER, "run time of the job"),
+    Metric("cpu.user", Unit.PERCENT, Better.LOWER, "user CPU time of the job, of its run time"),
+    Metric("cpu.system", Unit.PERCENT, Better.LOWER, "system CPU time of the job, of its run time"),
+    Metric("cpu.context_switches", Unit.COUNT, Better.LOWER, "context switches of the job"),
+    Metric("cpu.major_faults", Unit.COUNT, Better.LOWER, "major page faults of the job"),
+    Metric("cache.hit_ratio", Unit.PERCENT, Better.HIGHER, "reads and writes that the cache answered, of all"),
+    Metric("cache.promotions", Unit.COUNT, None, "blocks that went into the cache"),
+    Metric("cache.demotions", Unit.COUNT, None, "blocks that left the cache"),
+    Metric("cache.dirty_blocks", Unit.COUNT, Better.LOWER, "blocks that were still to be written back at the end"),
+)
+
+
+@cache
+def _known() -> Mapping[str, Metric]:
+    of_directions = (one for name in DIRECTIONS for one in (*_rates(name), *_latencies(name)))
+    return {one.name: one for one in (*of_directions, *_WHOLE)}
+
+
+def named(name: str) -> Metric:
+    """The metric of a name; a percentile is one of a latency, ``read.clat.p99.9``.
+
+    Raises :class:`UserError` for a name of none.
+    """
+    if (found := _known().get(name)) is not None:
+        return found
+    latency, _, last = name.rpartition(".p")
+    percent = _PERCENTILE.fullmatch(f"p{last}")
+    mean = _known().get(f"{latency}.mean")
+    if mean is None or percent is None:
+        raise UserError(
+            f"there is no metric {name!r}", "docs/metrics.md lists them: read.iops, write.bw, read.clat.p99, …"
+        )
+    sentence = mean.sentence.replace("mean", f"{percent['percent']}th percentile of the", 1)
+    return Metric(name, mean.unit, mean.better, sentence)
+
+
+def percentile_name(direction: str, kind: LatencyKind, percent: float) -> str:
+    """``read.clat.p99``, ``write.lat.p99.95``: without zeros at the end."""
+    return f"{direction}.{kind}.p{percent:.6f}".rstrip("0").rstrip(".")
+
+
+def table() -> tuple[Metric, ...]:
+    """Every metric once, directions and percentiles as patterns: what a page lists."""
+    directions = f"{{{','.join(DIRECTIONS)}}}"
+    percentiles = tuple(
+        Metric(f"{directions}.{kind}.pN", Unit.NANOSECONDS, Better.LOWER, f"Nth percentile of the time {what}")
+        for kind, what in _KINDS.items()
+    )
+    return (*_rates(directions), *_latencies(directions), *percentiles, *_WHOLE)

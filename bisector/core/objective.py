@@ -1,0 +1,131 @@
+"""The objective: which value of a run decides, and its score, on which every conclusion is drawn.
+
+A score is the natural logarithm of the value, with the sign turned where a lower value is better: a larger score is
+always better, and equal differences of scores are equal factors of values, whatever the metric and its unit.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bisector.core.errors import InfraError, UserError
+from bisector.core.figures import Run
+from bisector.core.metric import Better, Metric, Value, named
+from bisector.core.values import values
+
+WORST, SUM, MEAN = OVER = ("worst", "sum", "mean")
+
+
+class MetricAbsent(UserError):
+    """A run has no value of the metric, or none of the job, that the objective asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """A metric, and how the values of several jobs become one: of the worst job, their sum or mean, or of one job."""
+
+    metric: str = "read.iops"
+    over: str = WORST
+
+    @property
+    def definition(self) -> Metric:
+        """The metric's unit and which of its values are better."""
+        return named(self.metric)
+
+    @property
+    def better(self) -> Better:
+        """Raises :class:`UserError` for a metric of which neither a higher nor a lower value is better."""
+        better = self.definition.better
+        if better is None:
+            raise UserError(f"neither more nor less of {self.metric} is better", "choose another --metric")
+        return better
+
+    def check(self) -> None:
+        """Raise :class:`UserError` for a metric that does not exist or orders nothing, and for a sum of latencies."""
+        _ = self.better
+        if self.over == SUM and not self.definition.unit.additive:
+            raise UserError(f"the sum of {self.metric} over jobs is no figure", "choose --over worst, mean, or a job")
+
+    @property
+    def label(self) -> str:
+        """What is decided by, for a person: ``read.clat.p99 of the worst job``."""
+        return f"{self.metric} {_LABELS.get(self.over, f'of job {self.over}')}"
+
+    def of_jobs(self, run: Run) -> tuple[Value, ...]:
+        """The value of each job that has one, in their order; of a metric of the whole run that one."""
+        return tuple(value for value in values(run) if value.name == self.metric)
+
+    def deciding(self, run: Run) -> Value:
+        """The value that decides; ``job`` is empty where it is of several jobs, or of the run as a whole.
+
+        Raises :class:`MetricAbsent`, and for a value that has no logarithm :class:`InfraError` where the metric is a
+        rate, since a job that stood still or was not measured must not pass for a slow one, else :class:`UserError`.
+        """
+        found = self.of_jobs(run)
+        if not found:
+            raise _absent(self, run)
+        for value in found:
+            self._check_value(value)
+        return _reduced(self, found, run)
+
+    def _check_value(self, value: Value) -> None:
+        if math.isfinite(value.value) and value.value > 0:
+            return
+        what = f"{f'job {value.job}' if value.job else 'the run'} has {self.metric} {value.value:g}"
+        if self.definition.live:
+            raise InfraError(f"{what}, which is no measurement")
+        raise UserError(f"{what}, and only values above zero can be compared", "choose another --metric")
+
+    def value(self, run: Run) -> float:
+        """The value of :meth:`deciding` alone; raises as that does."""
+        return self.deciding(run).value
+
+    def score(self, value: float) -> float:
+        """The score of a value above zero."""
+        return self.better.sign * math.log(value)
+
+    def value_of(self, score: float) -> float:
+        """The value of a score."""
+        return math.exp(self.better.sign * score)
+
+    def text(self, value: float) -> str:
+        """A value with its unit, for a person."""
+        return self.definition.unit.text(value)
+
+    def factor_text(self, before: float, after: float) -> str:
+        """How the value changed, for a person: ``3.1 times``, ``1.8 times less``."""
+        ratio = after / before
+        return f"{ratio:.2f} times" if ratio >= 1 else f"{1 / ratio:.2f} times less"
+
+
+_LABELS = {WORST: "of the worst job", SUM: "summed over jobs", MEAN: "as the mean over jobs"}
+
+
+def _reduced(objective: Objective, found: Sequence[Value], run: Run) -> Value:
+    if objective.over == WORST:
+        return min(found, key=lambda value: objective.score(value.value))
+    reduce = _REDUCTIONS.get(objective.over)
+    if reduce is not None:
+        return Value(objective.metric, "", reduce([value.value for value in found]))
+    one = next((value for value in found if value.job == objective.over), None)
+    if one is None:
+        jobs = ", ".join(dict.fromkeys(job.name for job in run.jobs))
+        raise MetricAbsent(f"no job {objective.over!r} has {objective.metric}", f"the jobs are: {jobs}")
+    return one
+
+
+_REDUCTIONS: Mapping[str, Callable[[Sequence[float]], float]] = {
+    SUM: math.fsum,
+    MEAN: lambda found: math.fsum(found) / len(found),
+}
+
+
+def _absent(objective: Objective, run: Run) -> MetricAbsent:
+    return MetricAbsent(
+        f"the {run.name} run has no {objective.metric}", f"it has: {', '.join(available(run)) or 'no metric at all'}"
+    )
+
+
+def available(run: Run) -> tuple[str, ...]:
+    """The names of the metrics that a run has values of, those without a direction last."""
+    return tuple(dict.fromkeys(value.name for value in values(run)))

@@ -1,0 +1,75 @@
+"""What one run says: every value of every metric, from what was recorded of it."""
+
+from collections.abc import Iterator
+
+from bisector.core.figures import CacheStatus, JobFigures, Run
+from bisector.core.metric import Value, percentile_name
+
+_KIB = 1024
+
+
+def values(run: Run) -> tuple[Value, ...]:
+    """All values of a run: those of each job, and with an empty job those of the run as a whole."""
+    of_jobs = (value for job in run.jobs for value in _of_job(job))
+    once = {(value.name, value.job): value for value in (*of_jobs, *_of_cache(run))}
+    return tuple(once.values())
+
+
+def _of_job(job: JobFigures) -> Iterator[Value]:
+    named = {
+        f"{job.direction}.iops": job.iops_mean,
+        f"{job.direction}.bw": job.bw_kib_s * _KIB,
+        f"{job.direction}.ios": job.total_ios,
+        f"{job.direction}.iops.stddev": job.iops_stddev,
+        # What imports and old records have without the whole distribution.
+        f"{job.direction}.clat.mean": job.clat_mean_ns,
+        f"{job.direction}.clat.p99": job.clat_p99_ns,
+        **dict(_latencies(job)),
+        "elapsed": job.runtime_ms / 1000,
+        **_cpu(job),
+    }
+    yield from (Value(name, job.name, float(value)) for name, value in named.items() if value is not None)
+
+
+def _latencies(job: JobFigures) -> Iterator[tuple[str, float]]:
+    for one in job.latencies:
+        start = f"{job.direction}.{one.kind}"
+        yield f"{start}.min", one.min_ns
+        yield f"{start}.mean", one.mean_ns
+        yield f"{start}.max", one.max_ns
+        yield f"{start}.stddev", one.stddev_ns
+        for percent, value_ns in one.percentiles_ns:
+            yield percentile_name(job.direction, one.kind, percent), value_ns
+
+
+def _cpu(job: JobFigures) -> dict[str, float]:
+    cpu = job.cpu
+    if cpu is None:
+        return {}
+    return {
+        "cpu.user": cpu.user_percent,
+        "cpu.system": cpu.system_percent,
+        "cpu.context_switches": cpu.context_switches,
+        "cpu.major_faults": cpu.major_faults,
+    }
+
+
+def _of_cache(run: Run) -> Iterator[Value]:
+    """What the cache counted during the run; dm-cache counts from the making of the cache on."""
+    before, after = run.cache_before, run.cache_after
+    if before is None or after is None:
+        return
+    hits, misses = _hits(after) - _hits(before), _misses(after) - _misses(before)
+    if hits + misses > 0:
+        yield Value("cache.hit_ratio", "", 100 * hits / (hits + misses))
+    yield Value("cache.promotions", "", after.promotions - before.promotions)
+    yield Value("cache.demotions", "", after.demotions - before.demotions)
+    yield Value("cache.dirty_blocks", "", after.dirty_blocks)
+
+
+def _hits(status: CacheStatus) -> int:
+    return status.read_hits + status.write_hits
+
+
+def _misses(status: CacheStatus) -> int:
+    return status.read_misses + status.write_misses

@@ -1,0 +1,99 @@
+"""Names, units and sides of metrics."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bisector.core.errors import UserError
+from bisector.core.figures import LatencyKind
+from bisector.core.metric import DIRECTIONS, Better, Unit, named, percentile_name, table
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "better", "live"),
+    [
+        ("read.iops", Unit.IOPS, Better.HIGHER, True),
+        ("write.bw", Unit.BYTES_S, Better.HIGHER, True),
+        ("trim.lat.mean", Unit.NANOSECONDS, Better.LOWER, False),
+        ("read.clat.p99.95", Unit.NANOSECONDS, Better.LOWER, False),
+        ("elapsed", Unit.SECONDS, Better.LOWER, False),
+        ("cache.promotions", Unit.COUNT, None, False),
+    ],
+)
+def test_each_metric_has_a_unit_and_a_better_side(name: str, unit: Unit, better: Better | None, live: bool) -> None:
+    found = named(name)
+    assert (found.name, found.unit, found.better, found.live) == (name, unit, better, live)
+
+
+@pytest.mark.parametrize("name", ["", "iops", "read", "read.iops.p99", "read.clat.p", "read.clat.p100x", "erase.iops"])
+def test_names_of_no_metric(name: str) -> None:
+    with pytest.raises(UserError, match="there is no metric"):
+        named(name)
+
+
+def test_the_sentence_of_a_percentile_names_it() -> None:
+    assert named("write.clat.p99").sentence.startswith("99th percentile of the time from the submission")
+
+
+def test_the_listing_has_every_metric_once_and_patterns_for_directions() -> None:
+    names = [one.name for one in table()]
+    assert len(names) == len(set(names))
+    for name in names:
+        for direction in DIRECTIONS:
+            assert named(name.replace("{read,write,trim}", direction).replace("pN", "p99")).unit
+
+
+@pytest.mark.parametrize("percent", [1.0, 50.0, 99.0, 99.9, 99.95, 99.999])
+def test_a_percentiles_name_is_that_of_a_metric(percent: float) -> None:
+    name = percentile_name("read", LatencyKind.COMPLETION, percent)
+    assert name == f"read.clat.p{percent:g}"
+    assert named(name).better is Better.LOWER
+
+
+@pytest.mark.parametrize(
+    ("unit", "typed", "value", "told"),
+    [
+        (Unit.IOPS, "20000", 20_000, "20,000 IOPS"),
+        (Unit.IOPS, "20k", 20_000, "20,000 IOPS"),
+        (Unit.BYTES_S, "80MiB/s", 80 << 20, "80 MiB/s"),
+        (Unit.BYTES_S, "1.5GB/s", 1.5e9, "1.4 GiB/s"),
+        (Unit.NANOSECONDS, "1.5ms", 1.5e6, "1.50 ms"),
+        (Unit.NANOSECONDS, "16.23 ms", 16.23e6, "16.2 ms"),
+        (Unit.NANOSECONDS, "620us", 620e3, "620 µs"),
+        (Unit.SECONDS, "2min", 120, "2 min"),
+        (Unit.PERCENT, "95%", 95, "95.0 %"),
+        (Unit.COUNT, "1200", 1200, "1,200"),
+    ],
+)
+def test_values_as_they_are_typed_and_told(unit: Unit, typed: str, value: float, told: str) -> None:
+    assert unit.read(typed) == pytest.approx(value)
+    assert unit.text(value) == told
+
+
+@pytest.mark.parametrize(
+    ("unit", "typed"),
+    [
+        (Unit.NANOSECONDS, "1500"),
+        (Unit.BYTES_S, "80"),
+        (Unit.BYTES_S, "80MiB"),
+        (Unit.IOPS, "0"),
+        (Unit.IOPS, "-1"),
+        (Unit.IOPS, "1.5ms"),
+        (Unit.COUNT, "nan"),
+        (Unit.SECONDS, ""),
+    ],
+)
+def test_what_is_no_value_is_refused_with_an_example(unit: Unit, typed: str) -> None:
+    with pytest.raises(UserError, match="is no value in") as caught:
+        unit.read(typed)
+    assert unit.example in caught.value.hint
+
+
+@given(st.sampled_from(list(Unit)))
+def test_the_examples_are_values(unit: Unit) -> None:
+    assert unit.read(unit.example) > 0
+
+
+@given(st.floats(min_value=1.0, max_value=1e12))
+def test_a_time_is_told_with_three_digits(value_ns: float) -> None:
+    assert Unit.NANOSECONDS.read(Unit.NANOSECONDS.text(value_ns).replace(",", "")) == pytest.approx(value_ns, rel=0.006)

@@ -1,0 +1,110 @@
+"""Which value of a run decides, and what its score is."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector.core.errors import InfraError, UserError
+from bisector.core.figures import CacheStatus, Contention, Run
+from bisector.core.metric import Value, named
+from bisector.core.objective import MetricAbsent, Objective, available
+from bisector.core.values import values
+from bisector.workload.fio.output import parse_json
+
+PARTIAL = Path(__file__).parent.parent / "data" / "fio" / "partial-3.33.json"
+BEFORE = CacheStatus("smq", "writeback", 1024, 1024, 0, 100, 100, 0, 0, 5, 6)
+AFTER = CacheStatus("smq", "writeback", 1024, 1024, 3, 190, 110, 0, 0, 9, 8)
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    jobs = parse_json(PARTIAL.read_text(encoding="utf-8"))
+    return Run("full", "2024-01-01T00:00:00+00:00", 44.0, jobs, BEFORE, AFTER, Contention(0, 0, 0), 0.0)
+
+
+def value(run: Run, name: str, job: str) -> float:
+    (found,) = [one.value for one in values(run) if (one.name, one.job) == (name, job)]
+    return found
+
+
+def test_values_of_a_real_run_are_fios(run: Run) -> None:
+    """Of fio 3.33's own JSON, in the metrics' units; each is of a metric that exists."""
+    assert value(run, "read.iops", "partial/1") == pytest.approx(run.jobs[0].iops_mean)
+    assert value(run, "read.bw", "partial/1") == run.jobs[0].bw_kib_s * 1024
+    assert value(run, "read.clat.p99", "partial/2") == run.jobs[1].clat_p99_ns
+    assert value(run, "read.slat.mean", "partial/1") > 0
+    assert value(run, "elapsed", "partial/1") == pytest.approx(run.jobs[0].runtime_ms / 1000)
+    assert value(run, "cpu.user", "partial/1") > 0
+    for one in values(run):
+        assert named(one.name).unit
+    assert len({(one.name, one.job) for one in values(run)}) == len(values(run))
+
+
+def test_counters_of_the_cache_are_of_the_run_and_not_of_its_life(run: Run) -> None:
+    assert value(run, "cache.hit_ratio", "") == 90
+    assert value(run, "cache.promotions", "") == 2
+    assert value(run, "cache.dirty_blocks", "") == 3
+    assert not [one for one in values(replace(run, cache_before=None)) if one.name.startswith("cache.")]
+
+
+def two(run: Run, *iops: float) -> Run:
+    return replace(run, jobs=tuple(replace(job, iops_mean=one) for job, one in zip(run.jobs, iops, strict=True)))
+
+
+def test_the_worst_job_is_the_slowest_or_the_one_that_took_longest(run: Run) -> None:
+    assert Objective("read.iops").deciding(two(run, 300, 200)) == Value("read.iops", "partial/2", 200)
+    slow, quick = (replace(job, clat_mean_ns=one, latencies=()) for job, one in zip(run.jobs, (9e6, 2e6), strict=True))
+    of_latency = Objective("read.clat.mean").deciding(replace(run, jobs=(slow, quick)))
+    assert (of_latency.job, of_latency.value) == ("partial/1", 9e6)
+
+
+@pytest.mark.parametrize(("over", "expected"), [("sum", 500), ("mean", 250), ("partial/1", 300)])
+def test_several_jobs_become_one_value(run: Run, over: str, expected: float) -> None:
+    assert Objective("read.iops", over).value(two(run, 300, 200)) == expected
+
+
+def test_a_larger_score_is_better_whatever_the_metric() -> None:
+    rate, latency = Objective("read.iops"), Objective("read.clat.p99")
+    assert rate.score(200) > rate.score(100)
+    assert latency.score(2e6) > latency.score(9e6)
+    for one in (rate, latency):
+        assert one.value_of(one.score(1234.0)) == pytest.approx(1234.0)
+        assert abs(one.score(300) - one.score(100)) == pytest.approx(math.log(3))
+
+
+def test_a_metric_that_the_run_does_not_have_is_refused_with_those_that_it_has(run: Run) -> None:
+    with pytest.raises(MetricAbsent, match=r"full run has no write\.iops") as caught:
+        Objective("write.iops").value(run)
+    assert all(name in caught.value.hint for name in ("read.iops", "read.clat.p99", "elapsed", "cache.hit_ratio"))
+    assert "write.iops" not in available(run)
+    with pytest.raises(MetricAbsent, match="no job 'other'") as caught:
+        Objective("read.iops", "other").value(run)
+    assert "partial/1, partial/2" in caught.value.hint
+
+
+@pytest.mark.parametrize("iops", [0.0, math.nan, math.inf])
+def test_a_job_that_stood_still_is_no_slow_one(run: Run, iops: float) -> None:
+    with pytest.raises(InfraError, match="no measurement"):
+        Objective("read.iops").value(two(run, 300, iops))
+
+
+def test_a_count_of_nothing_cannot_be_compared(run: Run) -> None:
+    still = replace(run, cache_after=replace(AFTER, dirty_blocks=0))
+    with pytest.raises(UserError, match="above zero"):
+        Objective("cache.dirty_blocks").value(still)
+
+
+@pytest.mark.parametrize(
+    ("metric", "over", "message"),
+    [
+        ("read.clat.mean", "sum", "is no figure"),
+        ("cache.promotions", "worst", "neither more nor less"),
+        ("reads", "worst", "there is no metric"),
+    ],
+)
+def test_objectives_that_order_nothing(metric: str, over: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Objective(metric, over).check()
+    Objective("read.bw", "sum").check()
