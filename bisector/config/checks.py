@@ -1,26 +1,17 @@
 """Combinations of settings that cannot work, all in one place, before anything expensive."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from bisector.config import EMBEDDED, STACKS, DiskSettings, Security, Settings, job_file, usable_bytes
-from bisector.config.kinds import duration_text, size_text
 from bisector.core import resources
 from bisector.core.errors import UserError
+from bisector.core.kinds import duration_text, size_text
+from bisector.core.option import Problem
 
 LVM_EXTENT_BYTES = 4 << 20  # vgcreate(8): the default physical extent size, to which LVs are rounded up
 _LVM_METADATA_LEAST_BYTES = 8 << 20  # lvmcache(7): cache metadata "with a minimum size of 8MiB"
 _FILESYSTEM_SHARE = 0.9  # what ext4 leaves for data beside journal, inode tables and bitmaps, rounded down
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What is wrong and the keys whose values make it so, the likeliest to be changed first."""
-
-    keys: tuple[str, ...]
-    sentence: str
-    hint: str = ""
 
 
 def first_problem(settings: Settings) -> Problem | None:

@@ -4,40 +4,14 @@ A value in a profile is written as a person would write it, and goes through the
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, STACKS, Accelerator, CacheMode, Security, kinds
-from bisector.config.kinds import AUTO, Kind
-from bisector.core import resources
+from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, STACKS, Accelerator, CacheMode, Security
+from bisector.core import kinds, resources
+from bisector.core.kinds import AUTO
 from bisector.core.model import Direction, Strategy
+from bisector.core.option import Option
 
 PROFILES = ("quick", "article")
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One setting: its key in the file, its field in :class:`Settings`, its kind and its values.
-
-    ``article`` is the value in that profile where it differs from ``quick``; ``const`` makes the
-    flag one without an argument; ``repeat`` lets it be given more than once, for a list. ``before`` is what held
-    before there was such a setting, where that is not the profile's value.
-    """
-
-    key: str
-    field: str
-    kind: Kind
-    quick: object
-    help: str
-    article: object = None
-    flag: str = ""
-    metavar: str = ""
-    const: str = ""
-    repeat: bool = False
-    before: object = None
-
-    def in_profile(self, profile: str) -> object:
-        """The value in a profile, as written."""
-        return self.quick if profile == "quick" or self.article is None else self.article
 
 
 def _path(key: str, flag: str, help_line: str, metavar: str = "FILE") -> Option:

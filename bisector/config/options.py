@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, STACKS, Settings, checks, file, kinds
-from bisector.config.kinds import AUTO
-from bisector.config.option_table import BY_KEY, OPTIONS, Option
+from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, STACKS, Settings, checks, file
+from bisector.config.option_table import BY_KEY, OPTIONS
+from bisector.core import kinds
 from bisector.core.errors import UserError
+from bisector.core.kinds import AUTO
 from bisector.core.model import Direction, Terms
+from bisector.core.option import Option, Problem
 
 CONFIG_FILE = "bisector.toml"
 _LEAST_OTHER_CORES = 0.5  # a quiet host's own kernel threads take up to 0.3
@@ -190,7 +192,7 @@ def _assemble(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
     )
 
 
-def _refuse(effective: Effective, problem: checks.Problem | None) -> None:
+def _refuse(effective: Effective, problem: Problem | None) -> None:
     if problem is None:
         return
     written = {row.key: row for row in describe(effective)}

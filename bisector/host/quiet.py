@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bisector.config import ContentionSettings
-from bisector.config.kinds import duration_text
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError
 from bisector.core.figures import Contention
+from bisector.core.kinds import duration_text
 from bisector.host.load import ContentionMeter
 
 _PROC = Path("/proc")

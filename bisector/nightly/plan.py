@@ -10,13 +10,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bisector.config import Settings, kinds, options
+from bisector.config import Settings, options
 from bisector.config import file as configfile
-from bisector.config.kinds import Kind, Unfit
 from bisector.config.option_table import BY_KEY
 from bisector.config.options import Given
-from bisector.core import resources
+from bisector.core import kinds, resources
 from bisector.core.errors import UserError
+from bisector.core.kinds import Kind, Unfit
 from bisector.core.model import Direction
 from bisector.report.addresses import parse
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from bisector.config import Settings, options
-from bisector.config.option_table import BY_KEY, PROFILES, Option
+from bisector.config.option_table import BY_KEY, PROFILES
 from bisector.core import resources
 from bisector.core.errors import UserError
+from bisector.core.option import Option
 from bisector.report.document import Asked
 from bisector.store.rows import BisectionRow
 

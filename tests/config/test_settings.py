@@ -15,11 +15,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bisector.config import STACKS, Accelerator, Settings, checks, file, options
-from bisector.config.kinds import Unfit, duration_s, duration_text, size_bytes, size_text
-from bisector.config.option_table import BY_KEY, OPTIONS, Option
+from bisector.config.option_table import BY_KEY, OPTIONS
 from bisector.core import resources
 from bisector.core.errors import InfraError, UserError
+from bisector.core.kinds import Unfit, duration_s, duration_text, size_bytes, size_text
 from bisector.core.model import Direction, Strategy, Terms
+from bisector.core.option import Option
 
 MIB = 1 << 20
 GIB = 1 << 30
