@@ -70,8 +70,9 @@ class FakeEngine:
 
     ``faults`` are a kernel's own, at every trial of it; ``infra`` and ``busy`` say how many of the
     first attempts at a commit fail by our fault, or on a contended host, ``refused`` how many of them find the input at
-    fault. ``broken`` is what a control through each stage ends in; each one is in ``controls``, and at the
-    ``kill_at_control``th one the process dies. ``anew`` are commits whose known builds were not to be believed.
+    fault. Ours is at ``infra_stage``, or without facts. ``broken`` is what a control through each stage ends in, in
+    turn where it is a list; each one is in ``controls``, and at the ``kill_at_control``th one the process dies.
+    ``anew`` are commits whose known builds were not to be believed.
     ``content`` gives equal kernels the same text. ``wrong`` says how many of the first measurements of a commit show
     the other side, ``changed_fault`` what every end without a commit ends in. At the trial number ``kill_at`` the
     process dies, or at a build that is only tried; ``does_not_build`` says what those end with, ``built_by``
@@ -82,13 +83,14 @@ class FakeEngine:
     is_new: Callable[[str], bool]
     faults: Mapping[str, Fault] = field(default_factory=dict)
     infra: Mapping[str, int] = field(default_factory=dict)
+    infra_stage: Stage | None = Stage.BOOT
     busy: Mapping[str, int] = field(default_factory=dict)
     content: Mapping[str, str] = field(default_factory=dict)
     culprit: str = ""
     changed_fault: Fault | None = None
     wrong: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
-    broken: Mapping[Stage, Fault | Exception] = field(default_factory=dict)
+    broken: Mapping[Stage, Fault | Exception | list[Fault | None]] = field(default_factory=dict)
     controls: list[tuple[str, Stage]] = field(default_factory=list)
     anew: list[str] = field(default_factory=list)
     kill_at_control: int | None = None
@@ -115,7 +117,7 @@ class FakeEngine:
         answer = self.broken.get(through)
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return answer.pop(0) if isinstance(answer, list) else answer
 
     def compilers(self) -> tuple[Compiler, ...]:
         return self.installed
@@ -138,8 +140,9 @@ class FakeEngine:
         self.attempts[commit.sha] += 1
         attempt = self.attempts[commit.sha]
         if attempt <= self.infra.get(commit.sha, 0):
-            facts = replace(trial(commit), stage=Stage.BOOT, runs=())
-            raise AttemptFailed("the network went away", "", Stage.BOOT, "host (cpu)", facts)
+            stage = self.infra_stage
+            facts = None if stage is None else replace(trial(commit), stage=stage, runs=())
+            raise AttemptFailed("the network went away", "", stage or Stage.CHECKOUT, "host (cpu)", facts)
         if attempt <= self.refused.get(commit.sha, 0):
             facts = replace(trial(commit), stage=Stage.WORKLOAD, runs=())
             raise TrialRefused("the guest's root disk is full", "the image needs some free space", facts)

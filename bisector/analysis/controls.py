@@ -32,11 +32,22 @@ def reach(stage: Stage) -> Stage:
     return Stage.BUILD if stage in _MAKING else stage
 
 
+def can_be_vouched_for(fault: Stage) -> bool:
+    """Whether any sound end speaks for trouble at a stage.
+
+    None does for a checkout: an end's files are in the repository already, while a partial clone has to fetch those of
+    another commit over the network (git-clone(1), ``--filter``).
+    """
+    return fault is not Stage.CHECKOUT
+
+
 def speaks_for(control: Stage, fault: Stage) -> bool:
     """Whether a sound end that came through the stage ``control`` speaks for a fault at the stage ``fault``.
 
-    One that boots is from the cache, and says nothing of compilers.
+    An end that boots is from the cache, and tells nothing about compilers.
     """
+    if not can_be_vouched_for(fault):
+        return False
     made = reach(fault) is Stage.BUILD
     return control is Stage.BUILD if made else _ORDER.index(control) >= _ORDER.index(fault)
 

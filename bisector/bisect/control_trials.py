@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import NoReturn
 
-from bisector.analysis.controls import Due, reach, speaks_for
+from bisector.analysis.controls import Due, can_be_vouched_for, reach, speaks_for
 from bisector.bisect.retry import Attempts
 from bisector.core.errors import AttemptFailed, InfraError, TrialRefused
 from bisector.core.events import Note, Planned
@@ -55,48 +55,52 @@ class Controls:
         """The facts of a trial; with a control, its fault is what presented as ours, and no end shows it.
 
         Between two attempts that fail a sound end answers: trouble that has passed meanwhile is not put down to the
-        commit. Raises what an attempt raised, when the end fails as well.
+        commit. No end answers for a checkout, or for an attempt without facts: those are tried again as any trouble of
+        ours is, and then raised. Raises what an attempt raised also when the end fails as well.
         """
         answered: list[Control] = []
-        attempts = self.attempts.at_most(_TRIED_FIRST)
+        attempts, all_tried = self.attempts.at_most(_TRIED_FIRST), False
         while True:
             try:
                 trial = attempts.at(commit, attempt)
             except (AttemptFailed, TrialRefused) as error:
                 facts = error.trial
-                if facts is not None:
-                    control = next((one for one in answered if speaks_for(one.stage, facts.stage)), None)
-                    if control is not None:
-                        return replace(facts, fault=_blamed(facts.stage, str(error))), control
-                answered.append(self._answer(commit, error))
+                if facts is None or not can_be_vouched_for(facts.stage):
+                    if all_tried:
+                        raise
+                    attempts, all_tried = self.attempts, True
+                    continue
+                control = next((one for one in answered if speaks_for(one.stage, facts.stage)), None)
+                if control is not None:
+                    return replace(facts, fault=_blamed(facts.stage, str(error))), control
+                answered.append(self._answer(commit, error, reach(facts.stage)))
                 attempts = self.attempts.at_most(1)
             else:
                 for control in answered:
                     self.store.add_control(control)
                 return trial, None
 
-    def _answer(self, commit: Commit, error: AttemptFailed | TrialRefused) -> Control:
-        """How the end fares where a commit failed; raises when it fails, too."""
-        stage = _through(error.trial)
+    def _answer(self, commit: Commit, error: AttemptFailed | TrialRefused, stage: Stage) -> Control:
+        """How the end fares through ``stage``, where a commit failed; raises when it fails, too."""
         self._note(f"{commit.short}: {error}; does {self._name} still work?")
         try:
             fault = self._tried(stage)
         except (AttemptFailed, TrialRefused) as alike:
-            self._raise_alike(error, str(alike))
+            self._raise_alike(error, stage, str(alike))
         control = self._control(stage, fault, ())
         if fault is not None:
             self.store.add_control(control)
-            self._raise_alike(error, fault.sentence)
+            self._raise_alike(error, stage, fault.sentence)
         self._plan(commit, f"once more, {self._name} still works")
         return control
 
-    def _raise_alike(self, error: AttemptFailed | TrialRefused, alike: str) -> NoReturn:
+    def _raise_alike(self, error: AttemptFailed | TrialRefused, stage: Stage, alike: str) -> NoReturn:
         if isinstance(error, TrialRefused):
             raise error
         told = "alike" if alike == str(error) else f"now, too: {alike}"
         raise AttemptFailed(
             f"{error}; {self._name}, which was measured before, fails {told}",
-            error.hint or self._what_changed(_through(error.trial)),
+            error.hint or self._what_changed(stage),
             error.stage,
             error.host,
             error.trial,
@@ -129,13 +133,6 @@ class Controls:
 
     def _note(self, text: str) -> None:
         self.attempts.tell(Note(text))
-
-
-def _through(trial: Trial | None) -> Stage:
-    """How far the end has to come; what fails before there is a trial is of no stage, and booting shows as much."""
-    if trial is None:
-        return Stage.BOOT
-    return reach(trial.stage)
 
 
 def _blamed(stage: Stage, reason: str) -> Fault:

@@ -126,7 +126,7 @@ def test_one_control_speaks_for_all_stages_of_a_running_kernel() -> None:
 @pytest.mark.parametrize(
     ("control", "speaks"),
     [
-        (Stage.BUILD, {Stage.CHECKOUT, Stage.CONFIG, Stage.BUILD}),
+        (Stage.BUILD, {Stage.CONFIG, Stage.BUILD}),
         (Stage.BOOT, {Stage.BOOT}),
         (Stage.WORKLOAD, {Stage.BOOT, Stage.STORAGE, Stage.WORKLOAD}),
     ],

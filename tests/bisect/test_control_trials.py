@@ -149,6 +149,29 @@ def test_trouble_that_passes_while_the_end_is_tried_is_no_commits(by_git: Lab) -
     assert [control.trials for control in controls(by_git)] == [()]
 
 
+@pytest.mark.parametrize("stage", [Stage.CHECKOUT, None], ids=["checkout", "without facts"])
+def test_trouble_for_which_no_end_can_speak_stops_the_run_and_costs_no_commit(line: Lab, stage: Stage | None) -> None:
+    """A partial clone fetches a commit's files when it is checked out; those of the ends are there already."""
+    engine = line.engine("c3", infra=dict.fromkeys(INNER, 12))
+    engine.infra_stage = stage
+    with pytest.raises(AttemptFailed, match=r"^the network went away$") as caught:
+        line.bisect(engine)
+    first = caught.value.skippable
+    assert line.names[first] in INNER
+    assert engine.attempts == {first: 2 + fakes.AT_ONCE.attempts, line.shas["c0"]: 1, line.shas["c16"]: 1}
+    assert engine.controls == []
+    assert faulty(line) == []
+    assert line.found(line.bisect(line.engine("c3"))) == "c3"
+
+
+@pytest.mark.parametrize("stage", [Stage.CHECKOUT, None], ids=["checkout", "without facts"])
+def test_such_trouble_is_waited_out(by_git: Lab, stage: Stage | None) -> None:
+    engine = by_git.engine("c3", infra={"c8": 1 + fakes.AT_ONCE.attempts})
+    engine.infra_stage = stage
+    assert by_git.found(by_git.bisect(engine)) == "c3"
+    assert faulty(by_git) == []
+
+
 @pytest.mark.parametrize("end_now", [NOT_READ, NO_ROOT], ids=["alike", "otherwise"])
 def test_where_the_end_fails_too_it_is_ours(by_git: Lab, end_now: Fault | Exception) -> None:
     broken: Mapping[str, object] = {"boot": end_now}
