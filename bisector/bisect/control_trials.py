@@ -111,7 +111,7 @@ class Controls:
         self._plan(self.end, "measured before; does it still work?")
         attempt = partial(self.engine.control, self.end, self.store.compilers(), stage)
         fault = self.attempts.at(self.end, attempt)
-        if fault is not None and stage is not Stage.BUILD:
+        if fault is not None and not fault.kind.of_compiling:
             fault = self.attempts.at(self.end, attempt)
         return fault
 

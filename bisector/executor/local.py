@@ -58,12 +58,12 @@ class LocalEngine:
 
         It is built in the directory in which the commits failed: make compiles what they changed, and what failed to
         compile. A directory in which it builds no more is removed, since it may be what is damaged: half an object that
-        a power failure left is enough.
+        a power failure left is enough. A build that was not done in time goes on from there when it is tried again.
         """
         logs = self._logs("controls", f"{through}-{commit.short}")
         with self._alone(), _as_attempt(self.bench.run_dir):
             fault = try_control(self.bench, commit, compilers, through, logs)
-            if fault is not None and through is Stage.BUILD:
+            if fault is not None and fault.kind.of_compiling:
                 shutil.rmtree(self.bench.build_dir)
         return fault
 

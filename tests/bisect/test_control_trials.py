@@ -90,6 +90,24 @@ def test_an_answer_that_rests_on_a_skip_waits_for_the_end(by_git: Lab) -> None:
     assert [control.answered for control in controls(by_git)] == [False, True]
 
 
+def test_one_slow_build_of_the_end_doubts_nothing(by_git: Lab) -> None:
+    """A host that is busy for an hour makes a deadline expire; a compiler's error cannot be chance."""
+    faults = dict.fromkeys(INNER[3:12], NO_HEADER)
+    engine = by_git.engine("c8", faults=faults, broken={"build": [fakes.BUILD_TIMEOUT, *[None] * 9]})
+    assert by_git.bisect(engine).state is State.NARROWED
+    assert engine.controls[:2] == [(by_git.shas["c16"], Stage.BUILD)] * 2
+    assert all(control.answered for control in controls(by_git))
+    assert not any(trial.doubted for trial in faulty(by_git))
+
+
+def test_an_end_that_is_not_built_in_time_twice_stops_the_run(by_git: Lab) -> None:
+    faults = dict.fromkeys(INNER[3:12], NO_HEADER)
+    engine = by_git.engine("c8", faults=faults, broken={"build": fakes.BUILD_TIMEOUT})
+    with pytest.raises(InfraError, match="fails now: "):
+        by_git.bisect(engine)
+    assert engine.controls == [(by_git.shas["c16"], Stage.BUILD)] * 2
+
+
 def test_an_answer_that_rests_on_no_skip_asks_nothing(by_git: Lab) -> None:
     engine = by_git.engine("c3")
     by_git.found(by_git.bisect(engine))

@@ -9,7 +9,7 @@ from bisector.config import options
 from bisector.core.errors import InfraError
 from bisector.core.events import Event, Note
 from bisector.core.figures import Contention
-from bisector.core.model import Commit, Fault, Trial
+from bisector.core.model import Commit, Fault, Stage, Trial
 from bisector.executor.local import LocalEngine, local_engine
 from bisector.git.repository import Repository
 from bisector.git.worktrees import SourceTree
@@ -80,3 +80,13 @@ def test_only_a_repeat_waits_for_a_quiet_host_and_it_is_no_attempt_that_failed(
         f"waiting for a quiet host, at most 0.001s: {BUSY}"
     ]
     assert measuring_lock.holder() is None
+
+
+@pytest.mark.parametrize(("fault", "kept"), [(fakes.BUILD_ERROR, False), (fakes.BUILD_TIMEOUT, True), (None, True)])
+def test_a_build_directory_in_which_an_end_builds_no_more_is_removed(
+    engine: LocalEngine, fault: Fault | None, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bisector.executor.local.try_control", lambda *_: fault)
+    engine.bench.build_dir.mkdir()
+    assert engine.control(COMMIT, (), Stage.BUILD) == fault
+    assert engine.bench.build_dir.exists() is kept
