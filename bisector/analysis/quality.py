@@ -12,7 +12,7 @@ from bisector.core.model import Trial
 # 2017 the longest of all I/Os took 1.7 s, and no run of 15 min ended more than 0.2 s late; in emulation, 0.6 s.
 _LEAST_STALL_S = 3.0
 # Fetching what fio wrote and dropping caches took 1.5 s and 1.9 s in trials of two runs on a host with a core to spare,
-# and 3.5 s on one with none. A job that writes leaves more to do: what is dirty is written back between the runs.
+# and 3.5 s on one with none.
 _LEAST_ASIDE_S = 10.0
 
 
@@ -32,7 +32,9 @@ class Limits:
     max_runtime_share: float = 1.05
     min_cache_used_share: float = 0.95
     max_stall_share: float = 0.1
-    max_aside_share: float = 0.5
+    max_aside_share: float = 0.05
+    max_write_back_share: float = 0.5
+    max_layout_share: float = 0.5
 
     @property
     def max_runtime_s(self) -> float:
@@ -44,10 +46,17 @@ class Limits:
         """The longest that a single I/O may have taken."""
         return max(self.max_stall_share * self.asked_runtime_s, _LEAST_STALL_S)
 
-    @property
-    def max_aside_s(self) -> float:
-        """The longest that may have gone by beside the runs, or in one run more than in another before fio's clock."""
-        return max(self.max_aside_share * self.asked_runtime_s, _LEAST_ASIDE_S)
+    def max_between_s(self, writes: bool) -> float:
+        """The longest that may have gone by between the runs.
+
+        What a job that ``writes`` leaves dirty is written back then, by disks that may be slow.
+        """
+        share = self.max_write_back_share if writes else self.max_aside_share
+        return max(share * self.asked_runtime_s, _LEAST_ASIDE_S)
+
+    def max_longer_s(self, layout_s: float) -> float:
+        """The longest that a run may have been at its files beyond the ``layout_s`` that another run took for them."""
+        return max(self.max_aside_share * self.asked_runtime_s, self.max_layout_share * layout_s, _LEAST_ASIDE_S)
 
 
 def weaknesses(trial: Trial, limits: Limits) -> tuple[str, ...]:
@@ -147,9 +156,12 @@ def _apart(trial: Trial, limits: Limits) -> Iterator[str]:
     if not earlier:
         return
     between_s = trial.timings.workload_s - sum(run.duration_s for run in trial.runs)
-    if not between_s <= limits.max_aside_s:
-        yield f"{between_s:.1f} s went by between the runs, limit {limits.max_aside_s:.1f} s"
+    writes = any(job.direction != "read" and job.total_ios for run in earlier for job in run.jobs)
+    limit_s = limits.max_between_s(writes)
+    if not between_s <= limit_s:
+        yield f"{between_s:.1f} s went by between the runs, limit {limit_s:.1f} s"
+    limit_s = limits.max_longer_s(last.aside_s)
     for run in earlier:
         more_s = run.aside_s - last.aside_s
-        if not more_s <= limits.max_aside_s:
-            yield f"the {run.name} run lasted {more_s:.1f} s longer than it should, limit {limits.max_aside_s:.1f} s"
+        if not more_s <= limit_s:
+            yield f"the {run.name} run lasted {more_s:.1f} s longer than it should, limit {limit_s:.1f} s"
