@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from email import message_from_bytes, policy
 from email.utils import format_datetime
 from pathlib import Path
 
@@ -85,6 +86,15 @@ class Post:
         except OSError as error:
             raise InfraError(f"cannot write {path}: {error.strerror}", f"df {path.parent}") from error
         return path, made
+
+    def is_drafted(self) -> bool:
+        """Whether the letter in the run directory makes the claim of the report, by its Message-ID."""
+        try:
+            found = message_from_bytes((self.run.path / DRAFT).read_bytes(), policy=policy.default)
+        except OSError:
+            return False
+        envelope = self.report().envelope
+        return envelope is not None and found["Message-ID"] == envelope.message_id
 
     def send(self, login: Login | None) -> str:
         """Send what :meth:`draft` writes; the server's word. Never the same report twice.
@@ -222,15 +232,18 @@ class Post:
         return next(usable((f"{_user()}@{socket.gethostname()}",)), _NOBODY)
 
 
-def write_draft(run: RunDirectory, store: Store) -> Path:
-    """What the end of a bisection leaves: a letter to nobody yet. Raises as :meth:`Post.draft`."""
-    return Post(run, store, options.from_json(store.bisection().settings).mail).draft()[0]
-
-
 def leave_draft(run: RunDirectory, store: Store, tell: Listener) -> None:
-    """The same beside an answer: what goes wrong with it is said, and changes nothing."""
+    """Leave a letter to nobody beside an answer: what goes wrong with it is told, and changes nothing.
+
+    A draft with the same claim stays: a person may have edited it.
+    """
+    post = Post(run, store, options.from_json(store.bisection().settings).mail)
     try:
-        tell(Note(f"draft of a report by mail: {write_draft(run, store)}"))
+        if post.is_drafted():
+            text = f"{run.path / DRAFT} has this answer already, and stays as it is; bisector mail writes it anew"
+        else:
+            text = f"draft of a report by mail: {post.draft()[0]}"
+        tell(Note(text))
     except BisectorError as error:
         tell(Note(f"no draft of a report by mail: {error}"))
 

@@ -83,7 +83,8 @@ def correct(record: RecordedRun) -> None:
 
 
 def test_draft_is_a_letter_to_nobody_and_its_message_id_stays(record: RecordedRun) -> None:
-    path = posting.write_draft(record.run, Store.open(record.run.database))
+    with opened(record.run, wishes=Wishes()) as post:
+        path, _ = post.draft()
     first = email.message_from_bytes(path.read_bytes(), policy=policy.default)
     assert path == record.run.path / DRAFT
     assert (first["To"], first["Cc"]) == (None, None)
@@ -107,6 +108,31 @@ def test_end_of_a_bisection_leaves_a_draft_or_says_why_not(record: RecordedRun, 
     assert isinstance(note, Note)
     assert note.text.startswith("draft of" if sound else "no draft of a report by mail: the record cannot be confirmed")
     assert (record.run.path / DRAFT).exists() is sound
+
+
+def test_a_draft_that_was_edited_stays_until_the_answer_is_another_one(record: RecordedRun) -> None:
+    told: list[Event] = []
+    with Store.open(record.run.database) as store:
+        posting.leave_draft(record.run, store, told.append)
+        draft = record.run.path / DRAFT
+        draft.write_text(draft.read_text(encoding="utf-8") + "Regards, Anna\n", encoding="utf-8")
+        posting.leave_draft(record.run, store, told.append)
+        assert draft.read_text(encoding="utf-8").endswith("Regards, Anna\n")
+        assert "stays as it is; bisector mail writes it anew" in str(told[-1])
+        correct(record)
+        posting.leave_draft(record.run, store, told.append)
+        assert "Regards, Anna" not in draft.read_text(encoding="utf-8")
+
+
+def test_a_draft_in_the_thread_of_the_answer_is_another_one(record: RecordedRun, server: servers.Server) -> None:
+    """It names the letter that it corrects, which is the one to be written once its answer is back."""
+    send(record, server)
+    correct(record)
+    with opened(record.run) as post:
+        post.draft()
+        assert post.is_drafted()
+        record.end(State.FOUND)
+        assert not post.is_drafted()
 
 
 def test_disk_that_takes_no_draft_is_said(record: RecordedRun) -> None:
