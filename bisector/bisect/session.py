@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from bisector.analysis.verdicts import Judging
 from bisector.bisect.baselines import Baselines, missing
 from bisector.bisect.equal_kernels import Kinship
 from bisector.bisect.loop import Bisection
@@ -238,11 +239,11 @@ def go_on(
         raise RuntimeError("a bisection without a repository")
     settings = options.from_json(asked.settings)
     _clean_up(run, store)
-    store.set_state(State.RUNNING)
-    with _ends_recorded(run, store), Repository.open(asked.repository, run_marker=run.path) as repository:
-        wanted = _range(repository, asked)
-        hold(repository, run.path, wanted)
-        with ExitStack() as stack:
+    with Repository.open(asked.repository, run_marker=run.path) as repository:
+        wanted = _range(repository, asked)  # before the state is touched: an answer stays where its history is gone
+        store.set_state(State.RUNNING)
+        with _ends_recorded(run, store), ExitStack() as stack:
+            hold(repository, run.path, wanted)
             equipment = stack.enter_context(equip(settings, run.path, repository, tell))
             bisect = stack.enter_context(Bisect(repository, run.path, wanted, settings.bisect.terms))
             loop = Bisection(
@@ -263,8 +264,21 @@ def go_on(
     shutil.rmtree(run.path / _BUILD, ignore_errors=True)
     if outcome.state is not State.STOPPED:
         posting.leave_draft(run, store, tell)
-        _let_go(run, asked.repository, tell)
+        if not goes_on(store):
+            _let_go(run, asked.repository, tell)
     return outcome
+
+
+def goes_on(store: Store) -> bool:
+    """Whether a narrowed run can do better when it is resumed; its ends are held until then.
+
+    It can where commits were given up because no measurement of them was sound, unless a person skips them anyway.
+    """
+    asked, last = store.bisection(), store.state()
+    if last is None or last.state is not State.NARROWED:
+        return False
+    judging = Judging(options.from_json(asked.settings), store.trials(), asked.old_sha, asked.new_sha)
+    return not set(judging.given_up) <= set(asked.skips)
 
 
 def after_the_answer(run: RunDirectory, store: Store, tell: Listener) -> None:

@@ -3,7 +3,6 @@
 import argparse
 import sys
 
-from bisector.analysis.verdicts import Judging
 from bisector.bisect import session
 from bisector.commands.arguments import Verbs, add_quiet, add_repo, add_run_dir, add_verb, run_directory
 from bisector.commands.output import note
@@ -70,7 +69,7 @@ def resume(arguments: argparse.Namespace) -> int:
         if store.bisection().imported:
             raise UserError(f"{run.path} was imported, and nothing is measured in it", "bisector table shows it")
         last = store.state()
-        ended = last is not None and last.state in _EXIT_CODES and not _goes_on(store, last.state)
+        ended = last is not None and last.state in _EXIT_CODES and not session.goes_on(store)
         if ended and arguments.skip:
             raise UserError(
                 f"{run.path} has its answer, and measures nothing more", "bisector start OLD NEW --skip REV"
@@ -80,13 +79,6 @@ def resume(arguments: argparse.Namespace) -> int:
         if arguments.skip:
             session.skip(store, arguments.skip)
         return conclude(run, store, quiet=arguments.quiet)
-
-
-def _goes_on(store: Store, state: State) -> bool:
-    """Whether a run that has ended can do better: commits were given up because no measurement of them was sound."""
-    asked = store.bisection()
-    judging = Judging(options.from_json(asked.settings), store.trials(), asked.old_sha, asked.new_sha)
-    return state is State.NARROWED and bool(judging.given_up)
 
 
 def conclude(run: RunDirectory, store: Store, *, quiet: bool) -> int:

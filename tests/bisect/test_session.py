@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from bisector.cli import main
 from bisector.config import Settings, options
 from bisector.core.errors import InfraError, Interrupted, UserError
 from bisector.core.events import Event, Listener, Note
-from bisector.core.model import Kind, State, Trial
+from bisector.core.model import Kind, State, Strategy, Trial
 from bisector.git.repository import Repository
 from bisector.git.worktrees import SourceTree
 from bisector.mail.posting import DRAFT
@@ -118,6 +118,49 @@ def test_an_end_of_a_run_holds_nothing(site: Site) -> None:
     assert site.begin() is State.FOUND
     assert site.git("for-each-ref") == refs
     assert not (site.repository / ".git" / RUNS).exists()
+
+
+@pytest.fixture
+def narrowed(site: Site) -> Site:
+    """A run whose culprit was given up: the host was busy each time, and no end without the culprit works."""
+    site.settings = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, strategy=Strategy.GIT))
+    site.engine.busy = {site.shas["c3"]: 99}
+    assert site.begin() is State.NARROWED
+    site.engine.busy = {}
+    return site
+
+
+def state(site: Site) -> State | None:
+    with Store.open(site.home / "run/record.sqlite", readonly=True) as store:
+        last = store.state()
+        return last.state if last else None
+
+
+def test_a_run_that_resume_goes_on_with_holds_its_ends(narrowed: Site) -> None:
+    assert narrowed.held() == ["new c5", "old c0"]
+    narrowed.lose_the_branches()
+    assert narrowed.resume() is State.FOUND
+    assert narrowed.held() == []
+
+
+def test_an_answer_outlives_its_history(narrowed: Site) -> None:
+    for name in narrowed.git("for-each-ref", "--format=%(refname)", RUNS).split():
+        narrowed.git("update-ref", "-d", name)
+    narrowed.lose_the_branches()
+    with pytest.raises(UserError, match="unknown revision"):
+        narrowed.resume()
+    assert state(narrowed) is State.NARROWED
+
+
+def test_a_run_whose_weak_commit_a_person_skips_has_its_answer(narrowed: Site) -> None:
+    narrowed.engine.busy = {narrowed.shas["c3"]: 99}
+    with Store.open(narrowed.home / "run/record.sqlite") as store:
+        assert session.goes_on(store)
+        session.skip(store, (narrowed.shas["c3"],))
+        assert not session.goes_on(store)
+    assert narrowed.resume() is State.NARROWED
+    assert narrowed.held() == []
+    assert main(["resume", "--quiet", "--run-dir", str(narrowed.home / "run")]) == 3
 
 
 @pytest.mark.parametrize("subject", ["c5", "c3", 'Revert "c3"'])
