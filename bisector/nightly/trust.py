@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import shutil
 import stat
 import sys
 from collections.abc import Iterator
@@ -9,12 +10,15 @@ from pathlib import Path
 
 from bisector.core import resources
 from bisector.core.errors import UserError
+from bisector.git.repository import Repository
 from bisector.nightly.plan import Job, Plan
 
 # What of the environment goes into the unit, besides the search path.
 DIRECTORIES = ("XDG_STATE_HOME", "XDG_CACHE_HOME", "CCACHE_DIR")
 _ROOT = frozenset((0,))
 _MOST_LINKS = 40  # as the kernel follows (path_resolution(7))
+# What git follows in its directory, or in that of a linked worktree (gitrepository-layout(5)).
+_FOLLOWED = ("config", "config.worktree", "commondir", "objects", "info", "worktrees")
 _WRITABLE = ((stat.S_IWGRP, "its group"), (stat.S_IWOTH, "everybody"))
 _HINT = (
     "install it as root, outside of homes: python3 -m venv /opt/bisector; or without --system: a timer of your own,"
@@ -26,7 +30,8 @@ def check_for_root(plan: Plan) -> None:
     """Raise :class:`UserError` unless all that such nights are made of is root's, and written by root alone.
 
     The interpreter, the package and its libraries, the programs of the search path, the jobs' file and what it names,
-    the repositories, whose configuration git follows. What a commit's own Makefiles do is another matter.
+    compilers too, the repositories (of a linked worktree also the one that it belongs to), whose configuration git
+    follows. What a commit's own Makefiles do is another matter.
     """
     for what, path in _parts(plan):
         if (found := _changeable(path)) is not None:
@@ -56,9 +61,21 @@ def _of_job(job: Job) -> Iterator[tuple[str, Path]]:
     named = (settings.kernel.base_config, settings.workload.job, settings.mail.login_file)
     fragments = (Path(one) for one in settings.kernel.fragments if "/" in one)
     yield from ((f"job {job.name} with", Path(one)) for one in (*named, *fragments) if one)
-    for git_dir in (job.repository, job.repository / ".git"):
-        for part in (git_dir, *(git_dir / name for name in ("config", "objects", "info", "worktrees"))):
-            yield f"git for job {job.name} in", part
+    for word in (word for command in settings.kernel.compilers for word in command.split()):
+        if "/" in (found := shutil.which(word) or word):
+            yield f"job {job.name} with the compiler", Path(found)
+    # What a file .git names is asked of git, once nobody else can have written that file.
+    yield from _of_git(job, job.repository)
+    yield from _of_git(job, job.repository / ".git")
+    with Repository.open(job.repository) as repository:
+        git_dirs = repository.ask("rev-parse", "--absolute-git-dir").lines
+        for git_dir in (repository.common_dir, *map(Path, git_dirs)):
+            yield from _of_git(job, git_dir)
+
+
+def _of_git(job: Job, git_dir: Path) -> Iterator[tuple[str, Path]]:
+    for part in (git_dir, *(git_dir / name for name in _FOLLOWED)):
+        yield f"git for job {job.name} in", part
 
 
 def _changeable(path: Path) -> tuple[Path, str] | None:

@@ -12,6 +12,7 @@ from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.nightly import plan, timer, trust
 from bisector.nightly.trust import check_for_root
+from tests.git import histories
 
 
 @pytest.fixture
@@ -19,16 +20,26 @@ def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> plan.Plan:
     """Jobs in a directory that is root's alone, as far as the user who runs this test can be root."""
     monkeypatch.setattr(trust, "_ROOT", frozenset((0, os.getuid())))
     home = tmp_path / "srv"
-    (home / "linux/.git/objects").mkdir(parents=True)
+    histories.build(home / "linux", histories.linear(1))
     (home / "mine.config").touch()
     path = home / "nightly.toml"
     path.write_text(
         '[settings]\nkernel.fragments = ["auto", "./mine.config"]\n'
         '[[job]]\nname = "one"\nrepository = "linux"\nbranch = "main"\n'
     )
+    return by_root_alone(home)
+
+
+def by_root_alone(home: Path) -> plan.Plan:
     for one in (home, *home.rglob("*")):
         one.chmod(0o755 if one.is_dir() else 0o644)
-    return plan.load(path)
+    return plan.load(home / "nightly.toml")
+
+
+@pytest.fixture
+def job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the thousands of files of the libraries."""
+    monkeypatch.setattr(trust, "_parts", lambda wanted: trust._of_job(wanted.jobs[0]))
 
 
 def written_by_all(path: Path) -> None:
@@ -49,6 +60,42 @@ def test_what_others_can_write_is_refused(wanted: plan.Plan, name: str, change: 
     who = "everybody" if change is written_by_all else "its group"
     assert caught.value.message.startswith((f"{path} can be written by {who}", f"{path} can be written by its group"))
     assert "/opt/bisector" in caught.value.hint
+
+
+@pytest.mark.usefixtures("job_alone")
+@pytest.mark.parametrize("words", ["{}", "ccache {} -m64"])
+@pytest.mark.parametrize("there", [True, False])
+def test_a_compiler_that_others_can_write_is_refused(wanted: plan.Plan, words: str, there: bool) -> None:
+    """It is asked for its version outside of the sandbox; one that is not there yet can be put there."""
+    home = wanted.path.parent
+    compiler = home / "bin/gcc"
+    compiler.parent.mkdir()
+    compiler.touch()
+    text = wanted.path.read_text()
+    wanted.path.write_text(text.replace("[settings]", f'[settings]\nkernel.compiler = "{words.format(compiler)}"'))
+    of_root = by_root_alone(home)
+    compiler.chmod(0o755)
+    check_for_root(of_root)
+    if there:
+        compiler.chmod(0o777)
+    else:
+        compiler.unlink()
+        written_by_all(compiler.parent)
+    with pytest.raises(UserError, match=f"and root would run job one with the compiler {compiler} every night"):
+        check_for_root(of_root)
+
+
+@pytest.mark.usefixtures("job_alone")
+@pytest.mark.parametrize("name", ["config", "objects", "worktrees/linux", "worktrees/linux/commondir"])
+def test_the_repository_of_a_linked_worktree_is_looked_at(wanted: plan.Plan, name: str) -> None:
+    home = wanted.path.parent
+    (home / "linux").rename(home / "clone")
+    histories.git(home / "clone", "worktree", "add", "-q", "--detach", str(home / "linux"))
+    of_root = by_root_alone(home)
+    check_for_root(of_root)
+    written_by_all(home / "clone/.git" / name)
+    with pytest.raises(UserError, match=f"{home}/clone/.git/{name} can be written by .* run git for job one"):
+        check_for_root(of_root)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
