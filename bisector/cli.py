@@ -104,10 +104,10 @@ _COMMANDS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code. Only a bug of ours ends in a traceback."""
-    arguments = _parser().parse_args(argv)
-    # A supervisor's SIGTERM ends a run as cleanly as a person's Ctrl-C.
-    signal.signal(signal.SIGTERM, _interrupt)
     try:
+        arguments = _parser().parse_args(argv)
+        # A supervisor's SIGTERM ends a run as cleanly as a person's Ctrl-C.
+        signal.signal(signal.SIGTERM, _interrupt)
         if getattr(arguments, "disturbs", False):
             note_measurement()
         code: int = arguments.command(arguments)

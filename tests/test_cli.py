@@ -280,6 +280,34 @@ def test_help_to_a_reader_that_has_gone(arguments: list[str]) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["settings"], ["settings", "--help"]])
+def test_output_to_a_full_disk_is_an_error_and_no_bug(arguments: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bisector", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(resources.ROOT)}
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        ended = subprocess.run(
+            command,
+            env=environment,
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert ended.returncode == 4, ended.stderr
+    assert ended.stderr.startswith("bisector: standard output cannot be written: No space left on device\n")
+    assert "Traceback" not in ended.stderr
+
+
+def test_errors_on_a_full_disk_keep_their_exit_code(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bisector", "status", "--run-dir", str(tmp_path / "none")]
+    environment = {**os.environ, "PYTHONPATH": str(resources.ROOT)}
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        ended = subprocess.run(command, env=environment, stderr=full, check=False, timeout=60)
+    assert ended.returncode == 2
+
+
 def test_no_qemu(world: World, tmp_path: Path) -> None:
     """In a process of its own: libvirt looks for QEMU in the PATH it is loaded with."""
     programs = tmp_path / "bin"

@@ -1,7 +1,7 @@
 """What commands write.
 
 A reader that goes away (``bisector table | head``) changes nothing but the output: the command goes on, and its exit
-code stays what it would have been.
+code stays what it would have been. A disk that takes no more of it is an error, since the output is cut off.
 """
 
 import json
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import IO
 
-from bisector.core.errors import UserError
+from bisector.core.errors import InfraError, UserError
 from bisector.core.printable import clean, clean_lines
 from bisector.host import measuring_lock
 from bisector.report.stream import silence
@@ -53,12 +53,21 @@ def save(path: Path, content: bytes) -> None:
 
 
 def _write(stream: IO[str], text: str) -> None:
-    """Text on a stream at once, if somebody still reads it."""
+    """Text on a stream at once, if somebody still reads it; raises :class:`InfraError` for what cannot be written.
+
+    Standard error is where that would be told: when it cannot be written, nobody can be told.
+    """
     try:
         stream.write(text)
         stream.flush()
     except BrokenPipeError:
         silence(stream)
+    except OSError as error:
+        silence(stream)
+        if stream is not sys.stderr:
+            raise InfraError(
+                f"standard output cannot be written: {error.strerror}", "name a place with room for the output"
+            ) from error
 
 
 def _lines(text: str) -> str:
