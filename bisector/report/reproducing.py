@@ -15,8 +15,8 @@ from bisector.report.document import Asked
 from bisector.store.rows import BisectionRow
 
 _RELEASE = re.compile(r"v\d+\.\d+[\w.-]*")
-# What says nothing of the measurement.
-_NO_MATTER = ("mail.", "kernel.sandbox")
+# What says nothing of the measurement; --overwrite is one person's word for the content of a disk with that serial.
+_NO_MATTER = ("mail.", "kernel.sandbox", "storage.overwrite", "contention.patience")
 _NUMBERED = re.compile(r"\d+-")
 
 

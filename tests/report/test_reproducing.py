@@ -38,10 +38,14 @@ def test_defaults_need_no_flag(tmp_path: Path) -> None:
         ({"workload.runtime": "90s"}, "--runtime 90s"),
         ({"mail.host": "smtp.example.org"}, ""),
         ({"kernel.sandbox": "false"}, ""),
+        ({"contention.patience": "1h"}, ""),
+        ({"storage.overwrite": ("WD-WX11A1234567",)}, ""),
     ],
 )
-def test_what_follows_from_a_setting_is_not_said(tmp_path: Path, flags: dict[str, str], words: str) -> None:
-    assert command(kept(tmp_path, {**flags})) == f"bisector start v4.11 v4.13-rc1 {words}".rstrip()
+def test_what_follows_from_a_setting_is_not_said(
+    tmp_path: Path, flags: dict[str, str | options.Given | tuple[str, ...]], words: str
+) -> None:
+    assert command(kept(tmp_path, flags)) == f"bisector start v4.11 v4.13-rc1 {words}".rstrip()
 
 
 def test_branches_move_and_hashes_do_not(tmp_path: Path) -> None:
