@@ -110,7 +110,8 @@ def _terms(wanted: Plan) -> Terms:
 
 
 def _dry_run(wanted: Plan, *, json: bool) -> int:
-    found = list(intents(night.order(wanted, _read()[0])))
+    events, nights = _read()
+    found = list(intents(night.order(wanted, nights, events)))
     if json:
         jobs = [{"name": one.job, "steps": list(one.steps), "problem": one.problem or None} for one in found]
         write_json({"schema": SCHEMA, "budget_s": wanted.budget_s, "jobs": jobs})

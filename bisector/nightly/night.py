@@ -1,6 +1,6 @@
 """One night: every job has its turn, in the hours that they have together."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,7 @@ from bisector.nightly.postman import Postman
 from bisector.nightly.replay import Story, replay
 from bisector.nightly.trouble import Failed, caught, fingerprint
 from bisector.nightly.turn import Means, Turn
-from bisector.store.nights import Begun, Ending, Event
+from bisector.store.nights import Begun, Ending, Event, Night
 
 LOCK = "lock"
 _TOLD = "no-night"
@@ -46,19 +46,21 @@ def only_one(home: Path) -> Iterator[None]:
         raise InfraError(f"cannot write {error.filename}: {error.strerror}", f"ls -ld {home}") from error
 
 
-def order(plan: Plan, events: Sequence[Event]) -> tuple[Place, ...]:
+def order(plan: Plan, nights: Iterable[Night], events: Sequence[Event]) -> tuple[Place, ...]:
     """Whose bisection is not finished comes first, then who has waited longest: no job starves.
 
-    Not where its last turn failed: it may take all hours before it fails again.
+    A bisection waits like any job where its last turn failed, since it may take all hours before it fails again, and
+    where its last night was killed: it may be what takes the process, or the host, down.
     """
+    killed = {one.n for one in nights if one.ending is None}
     begun = {event.job: event.id for event in events if isinstance(event.fact, Begun)}
     stories = {job.name: replay(event for event in events if event.job == job.name) for job in plan.jobs}
-    jobs = sorted(plan.jobs, key=lambda job: (not _goes_first(stories[job.name]), begun.get(job.name, 0)))
+    jobs = sorted(plan.jobs, key=lambda job: (not _goes_first(stories[job.name], killed), begun.get(job.name, 0)))
     return tuple(Place(job, stories[job.name]) for job in jobs)
 
 
-def _goes_first(story: Story) -> bool:
-    return story.open is not None and story.nights[-1].trouble is None
+def _goes_first(story: Story, killed: Collection[int]) -> bool:
+    return story.open is not None and story.nights[-1].trouble is None and story.nights[-1].night not in killed
 
 
 def run(plan: Plan, means: Means) -> tuple[int, Ending]:
@@ -72,7 +74,7 @@ def run(plan: Plan, means: Means) -> tuple[int, Ending]:
     deadline = Deadline.through_suspension("the end of the night", plan.budget_s)
     ending = Ending.DONE
     try:
-        for place in order(plan, means.record.events()):
+        for place in order(plan, means.record.nights(), means.record.events()):
             if _too_late(place, deadline):
                 ending = Ending.OUT_OF_TIME
                 means.tell(Note(f"{place.job.name}: not in the time that is left; it has its turn the next night"))

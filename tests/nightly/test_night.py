@@ -490,6 +490,22 @@ def test_job_that_was_not_reached_comes_first(make_world: Make, monkeypatch: pyt
     assert world.told[1].startswith("two: ")
 
 
+def test_a_bisection_that_kills_every_night_starves_no_job(make_world: Make) -> None:
+    world = make_world(("one", "cache"))
+    world.night()
+    world.slow_from["cache"] = "c6"
+    world.push("cache", "c9")
+    engine = world.engines["cache"]
+    engine.kill_at = 3
+    with pytest.raises(fakes.Killed):
+        world.night()
+    assert world.story().open is not None
+    world.push("one", "c5")
+    with pytest.raises(fakes.Killed):
+        world.night()
+    assert world.measured("one") == ["c2", "c5"]
+
+
 def test_interruption_is_recorded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(request: TrialRequest) -> Trial:
         raise KeyboardInterrupt
