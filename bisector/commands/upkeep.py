@@ -14,6 +14,7 @@ from bisector.git.references import release
 from bisector.git.repository import Repository
 from bisector.git.worktrees import remove_leftovers
 from bisector.host import measuring_lock, process, shared_caches
+from bisector.host.files import our_files
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.vm.connection import open_hypervisor
@@ -53,7 +54,8 @@ def reset(arguments: argparse.Namespace) -> int:
         if asked.repository is not None and not asked.imported:  # an import has nothing outside its record
             _remove_all(run, asked.repository, options.from_json(asked.settings))
         if arguments.delete:
-            shutil.rmtree(run.path)
+            with our_files(run.path):
+                shutil.rmtree(run.path)
     write(f"{run.path} {'removed' if arguments.delete else 'reset; its record stays'}\n")
     return 0
 
@@ -66,5 +68,8 @@ def _remove_all(run: RunDirectory, repository: Path, settings: Settings) -> None
         remove_leftovers(opened, run.path)
         release(opened, run.path)
     disks = leftovers(settings.storage, run.path, domain_prefix(run.path))
-    for leftover in (run.path / "build", *run.path.glob("*.qcow2"), *disks):
-        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)
+    with our_files(run.path):
+        for leftover in (run.path / "build", *run.path.glob("*.qcow2"), *disks):
+            # Of a link what it leads to is the person's, who made it.
+            whole = leftover.is_dir() and not leftover.is_symlink()
+            shutil.rmtree(leftover) if whole else leftover.unlink(missing_ok=True)

@@ -1,6 +1,8 @@
 """A run from its start to its end: real git and store, and a bench that answers from a table."""
 
-from collections.abc import Iterator, Sequence
+import errno
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -199,6 +201,34 @@ def test_reset_lets_go(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupted_at(monkeypatch, site, "c5")
     assert main(["reset", "--run-dir", str(site.home / "run")]) == 0
     assert site.held() == []
+
+
+def test_reset_takes_a_link_away_and_not_what_it_leads_to(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted_at(monkeypatch, site, "c5")
+    elsewhere = site.home / "fast disk"
+    elsewhere.mkdir()
+    (elsewhere / "vmlinux").touch()
+    (site.home / "run/build").symlink_to(elsewhere)
+    assert main(["reset", "--run-dir", str(site.home / "run")]) == 0
+    assert not (site.home / "run/build").is_symlink()
+    assert (elsewhere / "vmlinux").exists()
+
+
+def test_reset_tells_what_cannot_be_removed(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def busy(path: Path, **how: bool) -> None:
+        if path.name == "build":
+            raise OSError(errno.EBUSY, "Device or resource busy", str(path))
+        remove(path, **how)
+
+    remove: Callable[..., None] = shutil.rmtree
+    interrupted_at(monkeypatch, site, "c5")
+    (site.home / "run/build").mkdir(exist_ok=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", busy)
+        assert main(["reset", "--run-dir", str(site.home / "run")]) == 4
+    assert f"bisector: {site.home}/run/build: Device or resource busy" in capsys.readouterr().err
 
 
 def test_attributes_of_the_clone_are_refused_before_anything_is_recorded(site: Site) -> None:
