@@ -69,6 +69,7 @@ Settlement = Measured | Untestable | Again
 
 def settle(evidence: Sequence[Evidence], max_repeats: int) -> Settlement:
     """What all trials of one commit, in the order of measuring, amount to; those whose fault is doubted, to nothing."""
+    doubted = [one.trial.fault for one in evidence if one.trial.doubted and one.trial.fault is not None]
     evidence = [one for one in evidence if not one.trial.doubted]
     for one in sorted(evidence, key=lambda one: one.trial.stopped_early is not None):
         if one.sound:
@@ -81,7 +82,7 @@ def settle(evidence: Sequence[Evidence], max_repeats: int) -> Settlement:
     if len(weak) > max_repeats:
         return Untestable(f"no sound measurement in {len(weak)}: {weak[-1].weaknesses[0]}", weak=True)
     if not evidence:
-        return Again("not measured yet")
+        return Again(f"{doubted[-1].kind}, doubted since a sound end failed, too" if doubted else "not measured yet")
     last = evidence[-1]
     return Again(f"{last.trial.fault.kind}, once" if last.trial.fault else last.weaknesses[0])
 

@@ -59,7 +59,11 @@ def test_a_host_that_breaks_in_the_middle_costs_no_commit(line: Lab, fault: Faul
     assert {trial.verdict for trial in view.trials if trial.trial.fault} == {Verdict.WEAK}
     # Put right, the run goes on, and what was doubted is measured where it is wanted.
     mended = line.engine("c3")
+    line.events.clear()
     assert line.found(line.bisect(mended)) == "c3"
+    again = [event.purpose for event in line.events if isinstance(event, Planned) and "again: " in event.purpose]
+    assert again
+    assert all(text.endswith(f"again: {fault.kind}, doubted since a sound end failed, too") for text in again)
     assert not {trial.commit.sha for trial in faulty(line)}.isdisjoint(mended.measured)
     assert {line.names[sha] for sha in mended.anew} <= (set(INNER) if fault is NO_HEADER else set())
     assert bool(mended.anew) is (fault is NO_HEADER)
