@@ -43,9 +43,16 @@ class Figures:
         return (EARLY if self.early else "") + units.iops(self.means[0])
 
     @property
+    def most_text(self) -> str:
+        """What follows the least job: nothing for one job, the other of two, the most of several."""
+        if self.jobs == 1:
+            return ""
+        return f" / {units.iops(self.means[-1])}" if self.jobs == 2 else f" … {units.iops(self.means[-1])}"  # noqa: PLR2004
+
+    @property
     def range_text(self) -> str:
         """The least and, if there are several, the most."""
-        return " / ".join((self.least_text, *([units.iops(self.means[-1])] if self.jobs > 1 else [])))
+        return f"{self.least_text}{self.most_text}"
 
     @property
     def all_text(self) -> str:
@@ -215,7 +222,7 @@ def _layout(table: Sequence[Row], headings: Sequence[Title], width: int) -> _Lay
     verdict = max(len("verdict"), *(cells(row.verdict) for row in table))
     columns = [[row.figures[index] for row in table] for index in range(len(headings))]
     least = tuple(max((len(f.least_text) for f in column if f), default=1) for column in columns)
-    most = tuple(max((len(_most(f)) for f in column if f), default=0) for column in columns)
+    most = tuple(max((len(f.most_text) for f in column if f), default=0) for column in columns)
     figures_widths = [a + b for a, b in zip(least, most, strict=True)]
     fixed = number + len(GAP) + _COMMIT_WIDTH + len(GAP) + verdict
     titles = tuple(heading.full for heading in headings)
@@ -231,13 +238,6 @@ def _layout(table: Sequence[Row], headings: Sequence[Title], width: int) -> _Lay
     beside = width - used - len(GAP)
     subject = beside if beside >= _SUBJECT_MIN_WIDTH else 0
     return _Layout(number, verdict, dated, shown, titles, least, most, subject)
-
-
-def _most(run: Figures) -> str:
-    """What follows the least job: nothing for one job, the other of two, the most of several."""
-    if run.jobs == 1:
-        return ""
-    return f" / {units.iops(run.means[-1])}" if run.jobs == 2 else f" … {units.iops(run.means[-1])}"  # noqa: PLR2004
 
 
 def _heading(layout: _Layout) -> Line:
@@ -274,7 +274,7 @@ def _figures_cell(run: Figures | None, layout: _Layout, index: int) -> str:
 
 
 def _aligned_most(run: Figures, width: int) -> str:
-    most = _most(run)
+    most = run.most_text
     return most[:3] + most[3:].rjust(width - 3) if most else " " * width
 
 
