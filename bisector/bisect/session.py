@@ -90,11 +90,10 @@ def here(settings: Settings, run_dir: Path, repository: Repository, tell: Listen
 
 
 @contextmanager
-def begun(
-    asked: Asked, run_dir: Path | None = None, warn: Callable[[Finding], None] = lambda _: None
-) -> Iterator[tuple[RunDirectory, Store]]:
+def begun(asked: Asked, run_dir: Path | None, warn: Callable[[Finding], None]) -> Iterator[tuple[RunDirectory, Store]]:
     """A new run, checked in every way that needs nothing built, recorded, and ours while the block lasts.
 
+    ``warn`` is told what of this machine spoils figures, or a record, without being in the way.
     Raises :class:`UserError` for what cannot work; nothing is left of such a run.
     """
     check_terms(asked.settings.bisect.terms)

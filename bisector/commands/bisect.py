@@ -5,10 +5,9 @@ import sys
 
 from bisector.bisect import session
 from bisector.commands.arguments import Verbs, add_quiet, add_repo, add_run_dir, add_verb, run_directory
-from bisector.commands.output import note
+from bisector.commands.output import warn
 from bisector.config import options
 from bisector.core.errors import UserError
-from bisector.core.findings import Finding
 from bisector.core.model import State
 from bisector.report.display import display_for
 from bisector.status import from_record
@@ -54,12 +53,8 @@ def start(arguments: argparse.Namespace) -> int:
     settings = options.load(options.flags_from(arguments), arguments.config).settings
     ends = arguments.old, arguments.new
     asked = session.Asked(arguments.repo, *ends, settings, tuple(arguments.paths), tuple(arguments.skip))
-    with session.begun(asked, arguments.run_dir, _warn) as (run, store):
+    with session.begun(asked, arguments.run_dir, warn) as (run, store):
         return conclude(run, store, quiet=arguments.quiet)
-
-
-def _warn(finding: Finding) -> None:
-    note(f"bisector: warning: {finding.name}: {finding.what}")
 
 
 def resume(arguments: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from bisector.analysis.verdicts import Judging
 from bisector.bisect import session
 from bisector.commands.arguments import Verbs, add_json, add_quiet, add_repo, add_run_dir, add_verb, run_directory
-from bisector.commands.output import write, write_json
+from bisector.commands.output import warn, write, write_json
 from bisector.config import Settings, options
 from bisector.core.errors import UserError
 from bisector.core.events import Planned, TrialJudged
@@ -84,7 +84,7 @@ def test(arguments: argparse.Namespace) -> int:
     run = test_directory(arguments.run_dir, repository)
     face = display_for(sys.stderr if arguments.json else sys.stdout, settings.bisect.terms, quiet=arguments.quiet)
     with run.lock(), face as display:
-        checks.check(settings, run.path)
+        checks.check(settings, run.path, warn)
         process.reap(run.path)
         view = _one_trial(run, repository.top, settings, commit, display)
         shutil.rmtree(run.path / "build", ignore_errors=True)

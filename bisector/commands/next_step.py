@@ -7,7 +7,7 @@ from bisector.bisect import session
 from bisector.bisect.next_step import next_step
 from bisector.commands.arguments import Verbs, add_quiet, add_run_dir, add_verb, run_directory
 from bisector.commands.bisect import conclude
-from bisector.commands.output import note
+from bisector.commands.output import note, warn
 from bisector.store.store import Store
 
 _EXAMPLES = """\
@@ -34,5 +34,5 @@ def step(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         line = asked.settings.bisect.threshold_iops
         note(f"bisector: the step at {line:,.0f} IOPS, between {asked.old[:12]} and {asked.new[:12]}")
-    with session.begun(asked, arguments.to) as (new, new_store):
+    with session.begun(asked, arguments.to, warn) as (new, new_store):
         return conclude(new, new_store, quiet=arguments.quiet)

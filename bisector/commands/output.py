@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from bisector.core.errors import InfraError, UserError
+from bisector.core.findings import Finding
 from bisector.core.printable import clean, clean_lines
 from bisector.host import measuring_lock
 from bisector.report.stream import silence
@@ -28,6 +29,11 @@ def write(text: str) -> None:
 def note(text: str) -> None:
     """A line for the person beside what is written, on standard error."""
     _write(sys.stderr, f"{_lines(text)}\n")
+
+
+def warn(finding: Finding) -> None:
+    """What of this machine is no reason not to begin, on standard error."""
+    note(f"bisector: {finding.warning}")
 
 
 def note_measurement() -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from bisector.bisect import session
 from bisector.bisect.equal_kernels import Kinship
 from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_verb, count, seed
-from bisector.commands.output import note, write, write_json
+from bisector.commands.output import note, warn, write, write_json
 from bisector.config import Settings, options
 from bisector.core.model import Relevance
 from bisector.executor.local import kernel_builder
@@ -86,7 +86,7 @@ def _calibrate(arguments: argparse.Namespace, settings: Settings) -> None:
     """Measure both ends, in a run that can be gone on with."""
     asked = session.Asked(arguments.repo, arguments.old, arguments.new, settings, tuple(arguments.paths))
     with (
-        session.begun(asked, arguments.run_dir) as (run, store),
+        session.begun(asked, arguments.run_dir, warn) as (run, store),
         display_for(sys.stderr, settings.bisect.terms, quiet=False) as display,
     ):
         session.go_on(run, store, display, work=session.calibrated)

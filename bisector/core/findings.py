@@ -28,6 +28,11 @@ class Finding:
     what: str
     remedy: str = ""
 
+    @property
+    def warning(self) -> str:
+        """The line for who begins a run all the same."""
+        return f"warning: {self.name}: {self.what}"
+
 
 def refusal(name: str, error: BisectorError) -> Finding:
     """The finding that an adapter's refusal is."""

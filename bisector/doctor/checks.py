@@ -135,7 +135,7 @@ PROBES: tuple[Probe, ...] = (
 # fmt: on
 
 
-def check(settings: Settings, run_dir: Path, warn: Callable[[Finding], None] = lambda _: None) -> None:
+def check(settings: Settings, run_dir: Path, warn: Callable[[Finding], None]) -> None:
     """Raise :class:`UserError` with everything that would stop the run; ``warn`` is told what spoils its figures."""
     _refuse(settings, run_dir, (Need.BUILD, Need.RUN), warn)
 

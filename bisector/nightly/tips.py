@@ -11,7 +11,8 @@ from bisector.bisect import session
 from bisector.bisect.measure import Settled, settle
 from bisector.bisect.retry import Attempts
 from bisector.config import Settings
-from bisector.core.events import Listener
+from bisector.core.events import Listener, Note
+from bisector.core.findings import Finding
 from bisector.core.model import Commit, Trial
 from bisector.doctor import checks
 from bisector.git.repository import Repository
@@ -58,7 +59,7 @@ class TipBench:
         Raises :class:`bisector.core.errors.UserError` for a machine that lacks something, :class:`InfraError` for
         trouble of ours that stays.
         """
-        checks.check(self.job.measuring, self.directory)
+        checks.check(self.job.measuring, self.directory, self._warn)
         settings = inputs.keep(self.job.measuring, self.directory)
         self._remove_unfinished(before)
         with self.equip(settings, self.directory, repository, self.tell) as equipment:
@@ -69,6 +70,9 @@ class TipBench:
                 before += len(settled.trials)
                 record(self._measurement(wish, settled, settings))
         shutil.rmtree(self.directory / "build", ignore_errors=True)
+
+    def _warn(self, finding: Finding) -> None:
+        self.tell(Note(f"{self.job.name}: {finding.warning}"))
 
     def _remove_unfinished(self, before: int) -> None:
         """What a night that was killed left of trials without a record."""

@@ -150,7 +150,7 @@ class Turn:
             return
         job = self.job
         asked = session.Asked(job.repository, begun.old_sha, begun.new_sha, job.settings[begun.direction], job.paths)
-        with session.begun(asked, begun.run_dir) as both:
+        with session.begun(asked, begun.run_dir, lambda finding: self._say(finding.warning)) as both:
             yield both
 
     def _conclude(self, begun: BisectionBegun) -> None:

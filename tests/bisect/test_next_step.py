@@ -110,7 +110,7 @@ class Site:
     def go_on(self, run: RunDirectory) -> tuple[Outcome, RunDirectory, BisectionView]:
         with Store.open(run.database, readonly=True) as store:
             asked = next_step(run, store)
-        with session.begun(asked, self.home / "second") as (new, new_store):
+        with session.begun(asked, self.home / "second", lambda _: None) as (new, new_store):
             outcome = session.go_on(new, new_store, lambda event: None, self.equip)
             return outcome, new, from_record.view(new, new_store)
 
@@ -272,7 +272,7 @@ def test_ends_that_were_calibrated_are_not_measured_again(site: Site) -> None:
     """What ``plan --calibrate`` does, and ``resume`` after it."""
     settings = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, calibrate=2))
     asked = session.Asked(site.home / "linux", site.shas["x1"], site.shas["x3"], settings)
-    with session.begun(asked, site.home / "calibrated") as (run, store):
+    with session.begun(asked, site.home / "calibrated", lambda _: None) as (run, store):
         outcome = session.go_on(run, store, lambda event: None, site.equip, session.calibrated)
         assert outcome.state is State.STOPPED
         assert site.measured == ["x1", "x3", "x1", "x3"]

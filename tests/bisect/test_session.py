@@ -63,7 +63,7 @@ class Site:
 
     def begin(self) -> State:
         asked = Asked(self.repository, "old", "main", self.settings)
-        with session.begun(asked, self.home / "run") as (run, store):
+        with session.begun(asked, self.home / "run", lambda _: None) as (run, store):
             return self._go_on(run, store)
 
     def resume(self) -> State:

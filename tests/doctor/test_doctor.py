@@ -67,7 +67,7 @@ class Machine:
     def refusal(self) -> UserError | None:
         """How a start is refused by the same probe."""
         try:
-            checks.check(self.settings, self.run_dir)
+            checks.check(self.settings, self.run_dir, lambda _: None)
         except UserError as error:
             return error
         return None
@@ -416,7 +416,7 @@ def test_a_broken_look_is_a_row_beside_the_others(machine: Machine, error: Excep
 def test_the_hosts_trouble_stays_the_hosts_when_a_run_starts(machine: Machine) -> None:
     machine.patch.setattr(checks, "PROBES", (Probe("broken", Need.RUN, Broken(InfraError("disk gone"))),))
     with pytest.raises(InfraError, match="disk gone"):
-        checks.check(machine.settings, machine.run_dir)
+        checks.check(machine.settings, machine.run_dir, lambda _: None)
 
 
 def doctor(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:

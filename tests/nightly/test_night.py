@@ -6,13 +6,17 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bisector.config import Settings
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, Interrupted
+from bisector.core.findings import Finding, Grade
 from bisector.core.model import State, Trial
+from bisector.doctor import checks
 from bisector.git.command import Answer, Door
 from bisector.nightly import night
 from bisector.nightly.budget import NightOver, until
@@ -85,6 +89,21 @@ def test_change_is_bisected_and_told(world: World) -> None:
     world.night()
     assert world.classes() == ["first", "slower", "same"]
     assert len(world.letters.reports) == 1
+
+
+def test_what_spoils_figures_or_records_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(_settings: Settings, run_dir: Path, warn: Callable[[Finding], None]) -> None:
+        warn(Finding("run directory", Grade.WARN, f"{run_dir.name} is on tmpfs"))
+
+    monkeypatch.setattr(checks, "check", check)
+    world.night()
+    assert "cache: warning: run directory: cache is on tmpfs" in world.told
+    world.told.clear()
+    world.slow_from["cache"] = "c6"
+    world.push("cache", "c9")
+    world.night()
+    ((_, run_dir),) = world.letters.reports
+    assert f"cache: warning: run directory: {run_dir.name} is on tmpfs" in world.told
 
 
 def test_recovery_is_not_bisected_where_regressions_are_wanted(world: World) -> None:
