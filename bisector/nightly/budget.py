@@ -60,9 +60,13 @@ def _bell(deadline: Deadline) -> Iterator[None]:
                 over.wait(_AGAIN_S)
 
     watcher = threading.Thread(target=watch, name="end of the night", daemon=True)
-    watcher.start()
     try:
+        watcher.start()
         yield
     finally:
-        over.set()
-        watcher.join()
+        # The alarm may be given right here, once; a watcher that went on would give it again, when nobody handles it.
+        try:
+            over.set()
+        finally:
+            over.set()
+            watcher.join()

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -457,6 +458,25 @@ def test_alarm_is_given_in_time() -> None:
         pass
     assert not [one.name for one in threading.enumerate() if one.name == "end of the night"]
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
+def test_an_alarm_at_the_very_end_leaves_no_watcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its second alarm would find no handler, and kill the process."""
+
+    class Late(threading.Event):
+        given = False
+
+        def set(self) -> None:
+            if not self.given:
+                self.given = True
+                signal.raise_signal(signal.SIGALRM)
+            super().set()
+
+    named = SimpleNamespace(Event=Late, Thread=threading.Thread, get_ident=threading.get_ident)
+    monkeypatch.setattr("bisector.nightly.budget.threading", named)
+    with pytest.raises(NightOver), until(Deadline("the end", 60)):
+        pass
+    assert not [one.name for one in threading.enumerate() if one.name == "end of the night"]
 
 
 def test_a_night_counts_the_hours_of_a_suspension(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
