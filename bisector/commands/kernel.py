@@ -15,6 +15,7 @@ from bisector.config import options
 from bisector.core import resources
 from bisector.core.errors import KernelFault, UserError
 from bisector.core.model import Commit, Kernel
+from bisector.core.printable import clean
 from bisector.doctor import checks
 from bisector.executor.leftovers import end_leftovers
 from bisector.executor.local import kernel_builder
@@ -24,7 +25,6 @@ from bisector.host import measuring_lock, process, shared_caches
 from bisector.kernel import kconfig
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.make import BuildPlaces
-from bisector.report.text import clean
 
 _CONFIG_EXAMPLES = """\
 examples:

@@ -6,10 +6,10 @@ from itertools import groupby, pairwise
 
 from bisector.core import units
 from bisector.core.model import State
+from bisector.core.printable import clean
 from bisector.nightly.replay import Class, JobNight
 from bisector.nightly.trend import Point, Trend
 from bisector.report.nights import Change, Mark, Nights, Panel, Seen, Stretch
-from bisector.report.text import clean
 from bisector.store.nights import Concluded, Measurement, Night
 
 _SEEN = {

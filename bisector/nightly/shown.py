@@ -6,9 +6,10 @@ from typing import Any
 from bisector.analysis.changes import ALPHA
 from bisector.core import units
 from bisector.core.model import State
+from bisector.core.printable import clean
 from bisector.nightly.replay import Class, JobNight
 from bisector.nightly.trend import Point, Trend
-from bisector.report.text import Line, Role, Span, cells, clean, left, right, shorten
+from bisector.report.text import Line, Role, Span, cells, left, right, shorten
 from bisector.store.nights import Measurement, Night
 
 SCHEMA = 1

@@ -6,7 +6,7 @@ from email.headerregistry import Address
 from email.utils import getaddresses
 
 from bisector.core.errors import UserError
-from bisector.report.text import clean
+from bisector.core.printable import clean
 
 # An addr-spec of atoms: no quoted local parts, no comments, no address literals, nothing beyond ASCII.
 _SPEC = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?", re.ASCII)

@@ -12,12 +12,12 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from bisector.core.printable import clean
 from bisector.report.blocks import Block, Facts, Listing, Paragraph, Table
 from bisector.report.details import Detail
 from bisector.report.document import Report
 from bisector.report.sections import sections, title
 from bisector.report.sketch import HEIGHT, WIDTH, Sketch, sketches
-from bisector.report.text import clean
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
+from bisector.core.printable import clean
 from bisector.report.blocks import Block, Facts, Listing, Paragraph, Section, Table
 from bisector.report.document import Report
 from bisector.report.sections import sections, title
-from bisector.report.text import cells, clean
+from bisector.report.text import cells
 
 PROSE_WIDTH = 72
 _GAP = "  "

@@ -9,9 +9,9 @@ from enum import StrEnum
 from bisector.analysis.classify import least_job_iops
 from bisector.analysis.levels import Level, levels
 from bisector.core.model import Kind, Verdict
+from bisector.core.printable import clean
 from bisector.report.curves import Band, bands
 from bisector.report.document import Report, Row
-from bisector.report.text import clean
 
 _SIDES = (Verdict.OLD, Verdict.NEW)
 

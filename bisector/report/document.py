@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from bisector.core.figures import Contention, Run
 from bisector.core.model import Commit, State, Trial, Verdict
-from bisector.report.text import clean
+from bisector.core.printable import clean
 from bisector.status.view import BisectionView, TrialView
 
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")  # SHA-1 or SHA-256

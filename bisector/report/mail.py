@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bisector.core import units
 from bisector.core.model import Direction, State
+from bisector.core.printable import clean
 from bisector.report import compare
 from bisector.report.as_text import block_lines, fill, section_lines
 from bisector.report.blocks import Listing
@@ -25,7 +26,6 @@ from bisector.report.sections import (
     terms_sentence,
     title,
 )
-from bisector.report.text import clean
 
 ARCHIVE = "https://lore.kernel.org/r/"
 LONGEST_LINE_BYTES = 990  # RFC 5322, 2.1.1: 998 without the line end

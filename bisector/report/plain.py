@@ -10,11 +10,12 @@ from typing import Self, TextIO
 from bisector.core import units
 from bisector.core.events import Event, IopsSample, Note, Planned, StageStarted, TrialJudged
 from bisector.core.model import Terms
+from bisector.core.printable import clean
 from bisector.report.course import last_iops, plan_text
 from bisector.report.stream import LastingStream, hangup_ignored
 from bisector.report.summary import answer_lines, footer_lines
 from bisector.report.table import report_lines
-from bisector.report.text import Line, as_text, clean
+from bisector.report.text import Line, as_text
 from bisector.status.view import BisectionView
 
 PLAIN_WIDTH = 80

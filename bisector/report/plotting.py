@@ -7,12 +7,12 @@ from pathlib import Path
 
 from bisector.core.errors import UserError
 from bisector.core.model import Terms
+from bisector.core.printable import clean
 from bisector.report import commits, curves, replaying, reporting
 from bisector.report.curves import Curves, Measured
 from bisector.report.document import Report
 from bisector.report.drawing import Plot
 from bisector.report.narrowing import Narrowing
-from bisector.report.text import clean
 from bisector.report.tracing import traced
 from bisector.status.view import TrialView
 from bisector.store.rundir import RunDirectory

@@ -17,11 +17,12 @@ from rich.text import Text
 
 from bisector.core.events import Event, Note
 from bisector.core.model import Terms
+from bisector.core.printable import clean
 from bisector.report.course import Course, live_lines
 from bisector.report.stream import LastingStream, hangup_ignored
 from bisector.report.summary import footer_lines
 from bisector.report.table import report_lines
-from bisector.report.text import Line, Role, Span, clean
+from bisector.report.text import Line, Role, Span
 from bisector.status.view import BisectionView
 
 REFRESHES_PER_SECOND = 2

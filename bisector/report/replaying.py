@@ -7,10 +7,10 @@ from bisector.analysis.verdicts import Judging
 from bisector.config import options
 from bisector.core.errors import BisectorError
 from bisector.core.model import Trial, Verdict
+from bisector.core.printable import clean
 from bisector.git.repository import Repository
 from bisector.report.document import span
 from bisector.report.narrowing import Belief, Narrowing, narrowing
-from bisector.report.text import clean
 from bisector.status import from_record
 from bisector.status.conclusion import Standing
 from bisector.status.evidence import Case

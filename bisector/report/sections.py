@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bisector.core import units
 from bisector.core.model import Commit, Direction, Kernel, Kind, State, Verdict
+from bisector.core.printable import clean
 from bisector.report import baselines, compare
 from bisector.report.blocks import Block, Facts, Listing, Paragraph, Section
 from bisector.report.document import Basis, Host, Report
 from bisector.report.table import EARLY
-from bisector.report.text import clean
 from bisector.report.trials import trial_table
 
 _LISTED = 20

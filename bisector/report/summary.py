@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 
 from bisector.core import units
 from bisector.core.model import Commit, Kind, State, Verdict
+from bisector.core.printable import clean
 from bisector.report import baselines
 from bisector.report.table import EARLY
-from bisector.report.text import Line, Role, Span, cells, clean, left, shorten, wrapped
+from bisector.report.text import Line, Role, Span, cells, left, shorten, wrapped
 from bisector.status.view import BisectionView, LevelView
 
 _LABEL_WIDTH = 13

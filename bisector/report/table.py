@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from bisector.core import units
 from bisector.core.figures import Run
 from bisector.core.model import Fault, Stage, Terms, Verdict
-from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, clean, left, right, shorten, wrapped
+from bisector.core.printable import clean
+from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, left, right, shorten, wrapped
 from bisector.status.view import BisectionView, TrialView, ours_s
 
 GAP = "  "

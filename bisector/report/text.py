@@ -10,11 +10,8 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from bisector.core import printable
 from bisector.core.model import Verdict
-from bisector.core.printable import ELLIPSIS
-
-clean = printable.clean
+from bisector.core.printable import ELLIPSIS, clean
 
 
 class Role(StrEnum):

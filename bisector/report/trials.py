@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from bisector.core import units
 from bisector.core.model import Terms, Verdict
+from bisector.core.printable import clean
 from bisector.report.blocks import Column, Table
 from bisector.report.document import Report, Row
 from bisector.report.table import figures, run_names, run_titles, said_by_others
-from bisector.report.text import clean
 
 _DATE_WIDTH = 10
 

@@ -9,12 +9,12 @@ from html.parser import HTMLParser
 import pytest
 
 from bisector.core.model import Terms, Verdict
+from bisector.core.printable import clean
 from bisector.report import as_html
 from bisector.report.as_html import Shown
 from bisector.report.curves import Measured, curves
 from bisector.report.details import Detail
 from bisector.report.document import Report
-from bisector.report.text import clean
 from bisector.status.view import OptionChange
 from tests.report import documents, examples
 from tests.report.curve_examples import both_sides

@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bisector.core.model import Verdict
-from bisector.report.text import VERDICT_ROLES, Role, Span, as_text, cells, clean, cut, left, right, shorten, wrapped
+from bisector.core.printable import clean
+from bisector.report.text import VERDICT_ROLES, Role, Span, as_text, cells, cut, left, right, shorten, wrapped
 
 
 @pytest.mark.parametrize(
