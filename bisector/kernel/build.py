@@ -95,7 +95,7 @@ class KernelBuilder:
         self._base = None if base is None else kconfig.parse(kconfig.read_base(base))
         fragments = kconfig.read_fragments(kconfigs, settings.fragments)
         self._asked = kconfig.merge(fragment.options for fragment in fragments)
-        self._dispensable = kconfig.dispensable(fragments)
+        self._optional = kconfig.optional(fragments)
         self._wanted = kconfig.merge((self._base or {}, self._asked))
 
     @property
@@ -218,11 +218,11 @@ class KernelBuilder:
         return places
 
     def _unmet(self, obtained: kconfig.Options, source: Path) -> tuple[str, ...]:
-        """What was asked for and not obtained; of a preference of the tool's own only where the tree knows it."""
+        """What was asked for and not obtained; of what is optional only what the tree knows."""
         missed = kconfig.unmet(self._asked, obtained)
-        dispensable = {line for line in missed if line.partition("=")[0] in self._dispensable}
-        known = kconfig.symbols(source) if dispensable else frozenset()
-        return tuple(line for line in missed if line not in dispensable or line.partition("=")[0] in known)
+        optional = {line for line in missed if line.partition("=")[0] in self._optional}
+        known = kconfig.symbols(source) if optional else frozenset()
+        return tuple(line for line in missed if line not in optional or line.partition("=")[0] in known)
 
     def _made(self, tree: str, make: Make) -> tuple[kconfig.Options, Path | None]:
         """What :meth:`_made_once` answers; a failure that may be the host's is seen twice before it is raised.

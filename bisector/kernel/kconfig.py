@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from bisector.core.errors import UserError
 
@@ -19,23 +20,11 @@ Options = dict[str, str]
 NOT_SET = "n"
 MODULE = "m"
 EMPTY = '""'
-# The fragments of the tool that a guest and its stack stand on, as their names begin; the others are preferences.
-_NEEDED = ("vm", "storage-")
-# What is in these for comfort, and came to the tree after v4.11 or is gone from it again.
-_NOT_IN_EVERY_TREE = frozenset(
-    (
-        "CONFIG_BLK_MQ_VIRTIO",
-        "CONFIG_IO_URING",
-        "CONFIG_PSI",
-        "CONFIG_RANDOM_TRUST_CPU",
-        "CONFIG_RSEQ",
-        "CONFIG_SOFTLOCKUP_DETECTOR",
-        "CONFIG_VIRTIO_MENU",
-    )
-)
 _GZIP_MAGIC = b"\x1f\x8b"
 _OPTION = re.compile(r"^(?:(CONFIG_\w+)=(.*?)|# (CONFIG_\w+) is not set)\s*$")
 _DEFINED = re.compile(r"^\s*(?:menu)?config\s+(\w+)", re.MULTILINE)
+# In a fragment: what follows need not be known to every tree, until the next mark. Comments to Kconfig.
+_MARK = re.compile(r"#: (optional|required)\s*")
 _HEADER = re.compile(r"^# Linux/(\w+) .*Configuration", re.MULTILINE)
 
 # Options that only another architecture's configuration sets; the words are the kernel's.
@@ -56,20 +45,22 @@ _FOREIGN = {
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A configuration fragment; ``own`` tells that it is one of the tool's, and not a person's file."""
+    """A configuration fragment; a tree need not know its ``optional`` options, and nothing stands on them."""
 
-    name: str
     options: Mapping[str, str]
-    own: bool
+    optional: frozenset[str]
 
-    @property
-    def dispensable(self) -> frozenset[str]:
-        """Its options that a tree need not know: what makes a kernel smaller or quicker, and nothing stands on."""
-        if not self.own:
-            return frozenset()
-        return (
-            frozenset(self.options) & _NOT_IN_EVERY_TREE if self.name.startswith(_NEEDED) else frozenset(self.options)
-        )
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Options and marks of a file: after a line ``#: optional`` all are, until one that is ``#: required``."""
+        optional: dict[str, bool] = {}
+        now = False
+        for line in text.splitlines():
+            if mark := _MARK.fullmatch(line):
+                now = mark[1] == "optional"
+            else:
+                optional |= dict.fromkeys(_option(line), now)
+        return cls(parse(text), frozenset(name for name, is_optional in optional.items() if is_optional))
 
 
 def parse(text: str) -> Options:
@@ -105,11 +96,11 @@ def unmet(asked: Mapping[str, str], obtained: Mapping[str, str]) -> tuple[str, .
     return tuple(f"{name}={value}" for name, value in asked.items() if obtained.get(name, _absent(value)) != value)
 
 
-def dispensable(fragments: Iterable[Fragment]) -> frozenset[str]:
-    """The options that are not missed in a tree that does not know them: nobody else asks for them."""
+def optional(fragments: Iterable[Fragment]) -> frozenset[str]:
+    """The options that are not missed in a tree that does not know them: no fragment requires them."""
     fragments = tuple(fragments)
-    wanted = (fragment.options.keys() - fragment.dispensable for fragment in fragments)
-    return frozenset().union(*(fragment.dispensable for fragment in fragments)).difference(*wanted)
+    required = (fragment.options.keys() - fragment.optional for fragment in fragments)
+    return frozenset().union(*(fragment.optional for fragment in fragments)).difference(*required)
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
@@ -183,9 +174,8 @@ def read_fragments(directory: Path, names: Iterable[str]) -> tuple[Fragment, ...
 
 
 def _fragment(directory: Path, name: str) -> Fragment:
-    own = "/" not in name
-    path = _own_fragment(directory, name) if own else Path(name).expanduser()
-    return Fragment(path.stem, parse(_read(path, "configuration fragment")), own)
+    path = Path(name).expanduser() if "/" in name else _own_fragment(directory, name)
+    return Fragment.read(_read(path, "configuration fragment"))
 
 
 def _own_fragment(directory: Path, name: str) -> Path:

@@ -240,9 +240,13 @@ def test_ccache_changes_no_key(bench: Bench, monkeypatch: pytest.MonkeyPatch) ->
     assert len(keys) == 1
 
 
-def test_what_is_asked_for_and_not_obtained_is_reported(bench: Bench) -> None:
-    """But not what only the tool itself would like to have in a tree that has it."""
-    bench.fragment("md", "CONFIG_DM_CACHE=y\nCONFIG_MD=y\nCONFIG_BASE_FULL=y\n")
+@pytest.mark.parametrize("recorded", [False, True])
+def test_what_is_asked_for_and_not_obtained_is_reported(bench: Bench, recorded: bool) -> None:
+    """But not what is optional in a tree that does not know it; also by the copy of a fragment that a run keeps."""
+    bench.fragment("md", "CONFIG_DM_CACHE=y\nCONFIG_MD=y\n#: optional\nCONFIG_BASE_FULL=y\n")
+    if recorded:
+        copy = shutil.copyfile(bench.kconfigs / "md.config", bench.path / "1-md.config")
+        bench.settings = replace(SETTINGS, fragments=(str(copy),))
     kernel = bench.build()
     assert kernel.unmet == ("CONFIG_DM_CACHE=y",)
     assert (bench.places.logs / "unmet.txt").read_text() == "CONFIG_DM_CACHE=y\n"
@@ -251,7 +255,7 @@ def test_what_is_asked_for_and_not_obtained_is_reported(bench: Bench) -> None:
 def test_what_a_person_asks_for_is_missed_in_a_tree_that_does_not_know_it(bench: Bench) -> None:
     mine = bench.path / "mine.config"
     mine.write_text("CONFIG_VIRTIO_MENU=y\n")
-    bench.fragment("md", FRAGMENT + "CONFIG_BASE_FULL=y\nCONFIG_VIRTIO_MENU=y\n")
+    bench.fragment("md", FRAGMENT + "#: optional\nCONFIG_BASE_FULL=y\nCONFIG_VIRTIO_MENU=y\n")
     bench.settings = replace(SETTINGS, fragments=("md", str(mine)))
     assert bench.build().unmet == ("CONFIG_VIRTIO_MENU=y",)
 

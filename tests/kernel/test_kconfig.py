@@ -80,30 +80,45 @@ def test_base_that_is_not_there(tmp_path: Path) -> None:
 def test_fragment_by_name_or_path(tmp_path: Path) -> None:
     (tmp_path / "vm.config").write_text("CONFIG_A=y\n")
     fragments = kconfig.read_fragments(tmp_path, ["vm", "vm.config", str(tmp_path / "vm.config")])
-    assert fragments == tuple(kconfig.Fragment("vm", {"CONFIG_A": "y"}, own) for own in (True, True, False))
+    assert fragments == (kconfig.Fragment({"CONFIG_A": "y"}, frozenset()),) * 3
 
 
-def dispensable(*fragments: tuple[str, str, bool]) -> set[str]:
-    """Of fragments by name, by their options, and whether they are the tool's own."""
-    asked = (kconfig.Fragment(name, dict.fromkeys(options.split(), "y"), own) for name, options, own in fragments)
-    return set(kconfig.dispensable(asked))
+def test_marks_say_what_a_tree_need_not_know() -> None:
+    text = "CONFIG_A=y\n#: optional\nCONFIG_B=y\n# why C\n# CONFIG_C is not set\n#: required\nCONFIG_D=y\nCONFIG_B=m\n"
+    fragment = kconfig.Fragment.read(text)
+    assert fragment.options == {"CONFIG_A": "y", "CONFIG_C": "n", "CONFIG_D": "y", "CONFIG_B": "m"}
+    assert fragment.optional == {"CONFIG_C"}
 
 
-def test_a_tree_may_lack_what_only_a_preference_of_our_own_asks_for() -> None:
-    assert dispensable(("tiny", "A B", True), ("debug", "C", True)) == {"A", "B", "C"}
-    assert dispensable(("tiny", "A B", True), ("mine", "B C", False)) == {"A"}
-    assert dispensable(("tiny", "A B", True), ("storage-lvmcache", "B C", True)) == {"A"}
-    assert dispensable() == set()
+def optional(*fragments: tuple[str, str]) -> set[str]:
+    """Of fragments by their options, and by which of those are optional."""
+    asked = (
+        kconfig.Fragment(dict.fromkeys(options.split(), "y"), frozenset(some.split())) for options, some in fragments
+    )
+    return set(kconfig.optional(asked))
+
+
+def test_a_tree_may_lack_what_no_fragment_requires() -> None:
+    assert optional(("A B", "A B"), ("C", "C")) == {"A", "B", "C"}
+    assert optional(("A B", "A B"), ("B C", "")) == {"A"}
+    assert optional() == set()
 
 
 def test_what_guest_and_stack_stand_on_is_missed_whatever_a_tree_knows() -> None:
-    fragments = kconfig.read_fragments(resources.kconfigs(), [path.stem for path in OWN])
-    asked = {
-        option for fragment in fragments if fragment.name.startswith(("vm", "storage-")) for option in fragment.options
-    }
+    fragments = dict(zip(OWN, kconfig.read_fragments(resources.kconfigs(), [path.stem for path in OWN]), strict=True))
+    needed = [one for path, one in fragments.items() if path.stem.startswith(("vm", "storage-"))]
+    asked = {option for fragment in needed for option in fragment.options}
     assert {"CONFIG_DM_CACHE_SMQ", "CONFIG_BCACHE", "CONFIG_VIRTIO_BLK", "CONFIG_EXT4_FS"} <= asked
-    assert len(asked & kconfig.dispensable(fragments)) == 7
-    assert {"CONFIG_BASE_FULL", "CONFIG_RANDOM_TRUST_CPU", "CONFIG_VIRTIO_MENU"} <= kconfig.dispensable(fragments)
+    assert asked & kconfig.optional(fragments.values()) == {
+        "CONFIG_BLK_MQ_VIRTIO",
+        "CONFIG_IO_URING",
+        "CONFIG_PSI",
+        "CONFIG_RANDOM_TRUST_CPU",
+        "CONFIG_RSEQ",
+        "CONFIG_SOFTLOCKUP_DETECTOR",
+        "CONFIG_VIRTIO_MENU",
+    }
+    assert "CONFIG_BASE_FULL" in kconfig.optional(fragments.values())
 
 
 def test_missing_fragment_names_those_there_are(tmp_path: Path) -> None:
