@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _SYS = Path("/sys/dev/block")
-# The serial number that is printed on a disk where the kernel knows it, else its world-wide name
-# (Documentation/ABI: sysfs-block, sysfs-class-nvme; drivers/scsi/scsi_sysfs.c).
-_SERIALS = ("serial", "device/serial", "device/vpd_pg80", "wwid", "device/wwid")
+# What the kernel knows of the disk itself comes first: a virtio disk's serial number, an NVMe namespace's world-wide
+# name. Then a SCSI disk's serial number, which is the one printed on it. The serial number of an NVMe device is the
+# controller's, which all its namespaces share, so that it names a disk only where there is nothing else
+# (Documentation/ABI: sysfs-block, sysfs-nvme; drivers/nvme/host/sysfs.c, drivers/scsi/scsi_sysfs.c).
+_SERIALS = ("serial", "wwid", "device/vpd_pg80", "device/wwid", "device/serial")
 _VPD_HEADER_BYTES = 4  # SPC-4, 7.8: of vital product data pages
 
 

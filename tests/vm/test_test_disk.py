@@ -327,6 +327,7 @@ def test_a_loop_device_is_named_by_its_file(device: Path, disk: File) -> None:
     ("files", "name"),
     [
         ({"serial": "WD-WX11 A12\n", "wwid": "naa.5000"}, "WD-WX11_A12"),
+        ({"device/serial": "0x1a2b3c4d\n", "device/type": "MMC\n"}, "0x1a2b3c4d"),
         ({"device/vpd_pg80": "\0\x80\0\x08  S3Z1    "}, "S3Z1"),
         ({"device/wwid": "t10.ATA     QEMU HARDDISK"}, "t10.ATA_QEMU_HARDDISK"),
         ({"dm/uuid": "LVM-abcDEF", "serial": "no"}, "LVM-abcDEF"),
@@ -344,6 +345,22 @@ def test_what_the_kernel_tells_of_a_disk_names_it(tmp_path: Path, files: dict[st
     (device / "sda1/partition").write_text("1\n")
     (tmp_path / "8:2").symlink_to(device / "sda1")
     assert disk_name(os.makedev(8, 2), tmp_path) == f"{name}-part1"
+
+
+def test_two_namespaces_of_one_nvme_device_have_two_names(tmp_path: Path) -> None:
+    """As Linux 6.1 shows them: the serial number is the controller's."""
+    controller = tmp_path / "devices/nvme0"
+    controller.mkdir(parents=True)
+    (controller / "serial").write_text("S123\n")
+    for n in (1, 2):
+        namespace = controller / f"nvme0n{n}"
+        namespace.mkdir()
+        (namespace / "device").symlink_to(controller)
+        (namespace / "nsid").write_text(f"{n}\n")
+        (namespace / "wwid").write_text(f"eui.002538b47150600{n}\n")
+        (tmp_path / f"259:{n}").symlink_to(namespace)
+    names = [disk_name(os.makedev(259, n), tmp_path) for n in (1, 2)]
+    assert names == ["eui.002538b471506001", "eui.002538b471506002"]
 
 
 def test_no_wipefs_no_disk(disk: File, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
