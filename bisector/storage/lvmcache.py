@@ -66,7 +66,12 @@ def _volume_steps(settings: StorageSettings) -> tuple[Step, ...]:
         # under emulation that is 4.5 s instead of 6 (dmsetup(8), DM_DISABLE_UDEV).
         Step("export DM_DISABLE_UDEV=1", disks.kernel_fault),
         Step(f"pvcreate -y {disks.SSD} {disks.HDD}", disks.kernel_fault),
-        Step(f"vgcreate -y {group} {disks.SSD} {disks.HDD}", disks.kernel_fault),
+        # The host's two disks may differ in logical block size, and the guest's then do, too; vgcreate alone minds
+        # (lvm.conf(5), since LVM 2.03.06). ext4's blocks of 4 KiB are no smaller than either.
+        Step(
+            f"vgcreate -y --config devices/allow_mixed_block_sizes=1 {group} {disks.SSD} {disks.HDD}",
+            disks.kernel_fault,
+        ),
         Step(f"lvcreate -y -n meta -L {settings.metadata_bytes}b {group} {disks.SSD}", _volume_fault),
         Step(f"lvcreate -y -n data -L {settings.cache_bytes}b {group} {disks.SSD}", _volume_fault),
         Step(f"lvcreate -y -n origin -l 100%PVS {group} {disks.HDD}", _volume_fault),

@@ -74,6 +74,13 @@ def test_lvmcache_takes_one_round_trip_in_the_classic_order() -> None:
     assert status.used_blocks == 280
 
 
+def test_lvmcache_takes_disks_of_two_block_sizes_in_any_image() -> None:
+    """A person's own image has an lvm.conf of its own, and LVM refuses such disks unless it is told otherwise."""
+    (made,) = [one for one in layout(guest(), SETTINGS, 32 * MIB, 60).description if one.startswith("vgcreate")]
+    words = shlex.split(made)
+    assert words[words.index("--config") + 1] == "devices/allow_mixed_block_sizes=1"
+
+
 @pytest.mark.parametrize("stack", ["ssd", "hdd"])
 def test_plain_stacks_have_no_cache(stack: str) -> None:
     shell = guest()
