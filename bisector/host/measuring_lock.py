@@ -47,8 +47,8 @@ def measuring(run_dir: Path, tell: Callable[[str], None]) -> Iterator[None]:
     Ctrl-C ends the wait. Raises :class:`InfraError` when the lock in the user's cache cannot be written.
     """
     with ExitStack() as stack:
-        for file in (_own(), _shared()):
-            if file is not None:
+        for opened in (_own, _shared):
+            if (file := opened()) is not None:
                 stack.callback(os.close, file)
                 _take(file, tell)
                 _sign(file, run_dir)
@@ -95,16 +95,19 @@ def _shared() -> int | None:
     """The file of all users; None where it cannot be had.
 
     It is made by whoever comes first, for all to write. Opened without O_CREAT, a file of another user in a directory
-    with the sticky bit is no matter of fs.protected_regular (Documentation/admin-guide/sysctl/fs.rst).
+    with the sticky bit is no matter of fs.protected_regular (Documentation/admin-guide/sysctl/fs.rst). A second name of
+    some other file is locked as well, and its permissions stay as they are.
     """
     for flags in (os.O_RDWR, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR, os.O_RDONLY):
         with suppress(OSError):
             file = os.open(SHARED, flags | _FLAGS, 0o666)
-            if not stat.S_ISREG(os.fstat(file).st_mode):
+            found = os.fstat(file)
+            if not stat.S_ISREG(found.st_mode):
                 os.close(file)
                 return None
-            with suppress(PermissionError):  # it is another user's, who has done that
-                os.fchmod(file, 0o666)
+            if found.st_nlink == 1:
+                with suppress(PermissionError):  # it is another user's, who has done that
+                    os.fchmod(file, 0o666)
             return file
     return None
 
@@ -121,8 +124,11 @@ def _sign(file: int, run_dir: Path) -> None:
 
 
 def _signed(file: int) -> Holder:
+    """What the holder has written. Any user may write that file, so nothing that is in it is an error of ours."""
     try:
-        found = json.loads(os.pread(file, _LONGEST, 0))
-        return Holder(int(found["pid"]), str(found["run_dir"]), str(found["since"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return Holder()
+        match json.loads(os.pread(file, _LONGEST, 0)):
+            case {"pid": int(pid), "run_dir": str(run_dir), "since": str(since)}:
+                return Holder(pid, run_dir, since)
+    except (OSError, ValueError, RecursionError):
+        pass
+    return Holder()

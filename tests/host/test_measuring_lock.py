@@ -93,6 +93,7 @@ def test_who_holds_it_is_known_as_long_as_it_does(tmp_path: Path) -> None:
 def precious(path: Path) -> Path:
     file = path.parent / "precious"
     file.write_text("precious")
+    file.chmod(_PRIVATE)
     return file
 
 
@@ -103,6 +104,7 @@ STRANGE: dict[str, Callable[[Path], object]] = {
     "a pipe": os.mkfifo,
     "a second name": lambda path: path.hardlink_to(precious(path)),
 }
+_PRIVATE = 0o600
 
 
 @pytest.mark.parametrize("strange", STRANGE)
@@ -111,7 +113,8 @@ def test_a_strange_file_for_all_users_is_left_alone(tmp_path: Path, strange: str
     with measuring_lock.measuring(tmp_path, silent):
         assert measuring_lock.holder() is not None
     assert not (tmp_path / "elsewhere").exists()
-    assert [file.read_text() for file in tmp_path.glob("precious")] in ([], ["precious"])
+    for file in tmp_path.glob("precious"):
+        assert (file.read_text(), file.stat().st_mode & 0o777) == ("precious", _PRIVATE)
 
 
 def test_nothing_that_can_be_shared_is_no_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,9 +138,24 @@ def test_all_users_may_use_what_the_first_one_made(tmp_path: Path) -> None:
         os.umask(before)
 
 
-def test_a_damaged_note_of_the_holder_hides_nothing(tmp_path: Path) -> None:
-    with held_elsewhere():
-        measuring_lock.own_path().write_text(json.dumps(["?"]))
+DAMAGED = {
+    "a list": json.dumps(["?"]),
+    "half of it": '{"pid": 1, "run_d',
+    "nothing": "",
+    "no text": "\udcff",
+    "nested": "[" * 8000,
+    "an infinite process": '{"pid": 1e999, "run_dir": "/", "since": ""}',
+    "a process without a number": '{"pid": NaN, "run_dir": "/", "since": ""}',
+    "a process of thousands of digits": f'{{"pid": {"9" * 5000}, "run_dir": "/", "since": ""}}',
+    "no directory": '{"pid": 1, "run_dir": ["/"], "since": ""}',
+}
+
+
+@pytest.mark.parametrize("damaged", DAMAGED)
+def test_a_damaged_note_of_the_holder_hides_nothing(tmp_path: Path, damaged: str) -> None:
+    """Any user may write the file that all share."""
+    with measuring_lock.measuring(tmp_path, silent):
+        measuring_lock.own_path().write_text(DAMAGED[damaged], errors="surrogateescape")
         assert str(measuring_lock.holder()) == "another process"
 
 
