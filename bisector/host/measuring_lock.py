@@ -18,11 +18,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bisector.core import resources
+from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError
 
 SHARED = Path("/run/lock/bisector-measuring.lock")
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # in a directory that anybody may write
 _LONGEST = 8192  # of what a holder writes: PATH_MAX and a little
+_POLL_S = 0.05  # less than a run takes from the end of one of its turns to its next: it writes its record, and plans
+_TELL_EVERY_S = 3600.0
+_LONGEST_TURN_S = 24 * 3600.0  # a build and a trial have deadlines of hours; what keeps a turn for a day is stuck
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +46,10 @@ class Holder:
 
 @contextmanager
 def measuring(run_dir: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """Be the only one on this host that builds or measures; wait until that is so, and tell for whom.
+    """Be the only one on this host that builds or measures; wait until that is so, and tell each hour for whom.
 
-    Ctrl-C ends the wait. Raises :class:`InfraError` when the lock in the user's cache cannot be written.
+    Ctrl-C ends the wait. Raises :class:`InfraError` when the lock in the user's cache cannot be written, and when
+    one holder keeps it for a day.
     """
     with ExitStack() as stack:
         for opened in (_own, _shared):
@@ -70,11 +75,39 @@ def holder() -> Holder | None:
 
 
 def _take(file: int, tell: Callable[[str], None]) -> None:
-    try:
+    if _locked(file):
+        return
+    seen, turn = _signed(file), Deadline("the end of a turn", _LONGEST_TURN_S)
+    tell(f"waiting for {seen}{_stopped(seen)}: builds and measurements on one host take turns")
+    while True:
+        with suppress(DeadlineExpired):
+            Deadline("a turn", _TELL_EVERY_S).poll(lambda: _locked(file), _POLL_S)
+            return
+        if (now := _signed(file)) != seen:
+            seen, turn = now, Deadline("the end of a turn", _LONGEST_TURN_S)
+        if turn.expired:
+            raise InfraError(
+                f"{seen}{_stopped(seen)} has kept its turn on this host for {turn.seconds / 3600:g} h",
+                f"ps -o pid,stat,etime,args -p {seen.pid}" if seen.pid else f"fuser -v {SHARED} {own_path()}",
+            )
+        tell(f"still waiting for {seen}{_stopped(seen)}")
+
+
+def _locked(file: int) -> bool | None:
+    """True when the lock is ours now, None when somebody else has it."""
+    with suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        tell(f"waiting for {_signed(file)}: builds and measurements on one host take turns")
-        fcntl.flock(file, fcntl.LOCK_EX)  # a signal interrupts it, and its handler may raise (PEP 475)
+        return True
+    return None
+
+
+def _stopped(holder: Holder) -> str:
+    """That a holder was stopped, by Ctrl-Z say, and what lets it go on (proc_pid_stat(5))."""
+    with suppress(OSError):
+        state = Path(f"/proc/{holder.pid}/stat").read_bytes().rpartition(b") ")[2][:1]
+        if state in (b"T", b"t"):
+            return f", which is stopped (kill -CONT {holder.pid})"
+    return ""
 
 
 def own_path() -> Path:

@@ -70,6 +70,47 @@ def test_a_second_one_waits_and_tells_for_whom(tmp_path: Path, whose: str) -> No
     assert told[0].startswith(f"waiting for run /runs/first, process {first.pid}: ")
 
 
+def test_a_holder_that_was_stopped_is_told_and_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring_lock, "_TELL_EVERY_S", 0.05)
+    monkeypatch.setattr(measuring_lock, "_LONGEST_TURN_S", 0.2)
+    told: list[str] = []
+    with held_elsewhere() as first:
+        who = f"run /runs/first, process {first.pid}, which is stopped (kill -CONT {first.pid})"
+        first.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WNOWAIT)
+        with (
+            pytest.raises(InfraError, match="has kept its turn on this host") as caught,
+            measuring_lock.measuring(tmp_path, told.append),
+        ):
+            raise AssertionError("it was held")
+        assert str(caught.value).startswith(who)
+        assert str(first.pid) in caught.value.hint
+    assert told[0].startswith(f"waiting for {who}: ")
+    assert f"still waiting for {who}" in told[1:]
+    with measuring_lock.measuring(tmp_path, silent):  # nothing of the wait is left
+        pass
+
+
+def test_a_holder_that_changes_may_be_waited_for_for_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its turns is short."""
+    monkeypatch.setattr(measuring_lock, "_TELL_EVERY_S", 0.05)
+    monkeypatch.setattr(measuring_lock, "_LONGEST_TURN_S", 0.2)
+    told: list[str] = []
+    with held_elsewhere() as first:
+
+        def tell(text: str) -> None:
+            told.append(text)
+            note = {"pid": first.pid, "run_dir": "/runs/first", "since": str(len(told))}
+            measuring_lock.own_path().write_text(json.dumps(note))
+            if len(told) == 10:
+                first.kill()
+
+        with measuring_lock.measuring(tmp_path, tell):
+            assert len(told) >= 10
+
+
 def test_ctrl_c_ends_the_wait(tmp_path: Path) -> None:
     def interrupt(_text: str) -> None:
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
