@@ -19,7 +19,7 @@ from bisector.git.worktrees import SourceTree
 from bisector.host import measuring_lock, shared_caches
 from bisector.host.files import our_files
 from bisector.host.load import host_id
-from bisector.host.quiet import wait_until_quiet
+from bisector.host.quiet import quiet_turn
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
 from bisector.store.artifacts import collect, trial_directory
@@ -69,10 +69,14 @@ class LocalEngine:
 
     @contextmanager
     def _alone(self, *, again: bool = False) -> Iterator[None]:
+        limits = self.bench.settings.contention
+        with quiet_turn(limits, self._turn, _others_turn, self._note) if again else self._turn():
+            yield
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
         with measuring_lock.measuring(self.bench.run_dir, self._note):
             end_leftovers(self.bench.run_dir, self._note)
-            if again:
-                wait_until_quiet(self.bench.settings.contention, self._note)
             yield
 
     def _note(self, text: str) -> None:
@@ -107,6 +111,10 @@ def _as_attempt(run_dir: Path) -> Iterator[None]:
         raise
     except InfraError as error:
         raise AttemptFailed(str(error), error.hint, Stage.CHECKOUT, host_id()) from error
+
+
+def _others_turn() -> bool:
+    return measuring_lock.holder() is not None
 
 
 def _file_name(command: str) -> str:

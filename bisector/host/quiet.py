@@ -3,13 +3,13 @@
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from bisector.config import ContentionSettings
-from bisector.core.deadline import Deadline
+from bisector.core.deadline import Deadline, awake_s
 from bisector.core.errors import InfraError
 from bisector.core.figures import Contention
 from bisector.core.kinds import duration_text
@@ -30,6 +30,11 @@ class Load:
     contention: Contention
     busiest: tuple[tuple[str, float], ...]
 
+    def is_above(self, limits: ContentionSettings) -> bool:
+        """Whether a run beside it would be weak."""
+        seen = self.contention
+        return seen.other_busy_cores > limits.max_other_cores or seen.steal_share > limits.max_steal_share
+
     def __str__(self) -> str:
         names = ", ".join(f"{name} {cores:.1f}" for name, cores in self.busiest)
         steal = f", {self.contention.steal_share:.0%} of CPU time stolen" if self.contention.steal_share else ""
@@ -37,37 +42,72 @@ class Load:
 
 
 Look = Callable[[], Load]
+Turn = Callable[[], AbstractContextManager[None]]
 
 
-def wait_until_quiet(limits: ContentionSettings, tell: Callable[[str], None], look: Look | None = None) -> None:
-    """Return once the host is quiet by the limits of a run, at once when it is; tell what it does meanwhile.
+@contextmanager
+def quiet_turn(
+    limits: ContentionSettings,
+    turn: Turn,
+    others_turn: Callable[[], bool],
+    tell: Callable[[str], None],
+    look: Look | None = None,
+) -> Iterator[None]:
+    """Have a turn on this host in which the host is quiet by the limits of a run; tell what it does meanwhile.
 
-    Raises :class:`InfraError` when that takes longer than ``limits.patience_s``; 0 is not to wait.
+    ``turn`` waits until no other run builds or measures here, and keeps it so; ``others_turn`` tells whether one does,
+    whose work is not foreign. As long as foreign work goes on, the turn is given back, so that other runs build.
+    Raises :class:`InfraError` when foreign work is seen after ``limits.patience_s`` of waiting, in which the turns of
+    other runs do not count; 0 is not to wait.
     """
-    look = look or look_around
     if not limits.patience_s:
+        with turn():
+            yield
         return
-    patience = Deadline("a quiet host", limits.patience_s)
-    least_s = 0.0
-    quiet = Deadline("quiet", _QUIET_S)
+    host = _Host(limits, tell, look or look_around)
+    needed_s = 0.0
     while True:
-        load = look()
-        if _is_quiet(load.contention, limits):
-            if quiet.elapsed_s >= least_s:
+        with turn():
+            if host.is_quiet(needed_s):
+                yield
                 return
-        else:
-            if not least_s:
-                tell(f"waiting for a quiet host, at most {duration_text(limits.patience_s)}: {load}")
-            least_s, quiet = _QUIET_S, Deadline("quiet", _QUIET_S)
-        if patience.expired:
+        needed_s = _QUIET_S
+        while not (others_turn() or host.is_quiet(0.0)):
+            pass  # each look takes its time
+
+
+@dataclass(slots=True)
+class _Host:
+    """Looked at until it is quiet; ``looked_s`` is how long that has taken."""
+
+    limits: ContentionSettings
+    tell: Callable[[str], None]
+    look: Look
+    looked_s: float = 0.0
+    told: bool = False
+
+    def is_quiet(self, seconds: float) -> bool:
+        """Whether it is now, and stays so for some seconds; raises :class:`InfraError` for a busy one in the end."""
+        quiet = Deadline("quiet", seconds)
+        while not (load := self._load()).is_above(self.limits):
+            if quiet.expired:
+                return True
+        patience = duration_text(self.limits.patience_s)
+        if self.looked_s >= self.limits.patience_s:
             raise InfraError(
-                f"the host was busy for {duration_text(limits.patience_s)}: {load}, limit {limits.max_other_cores:.2f}",
+                f"the host was busy for {patience}: {load}, limit {self.limits.max_other_cores:.2f}",
                 "ps -eo pcpu,pid,user,args --sort=-pcpu | head; contention.patience says how long to wait",
             )
+        if not self.told:
+            self.tell(f"waiting for a quiet host, at most {patience}: {load}")
+            self.told = True
+        return False
 
-
-def _is_quiet(seen: Contention, limits: ContentionSettings) -> bool:
-    return seen.other_busy_cores <= limits.max_other_cores and seen.steal_share <= limits.max_steal_share
+    def _load(self) -> Load:
+        begin_s = awake_s()
+        load = self.look()
+        self.looked_s += awake_s() - begin_s
+        return load
 
 
 def look_around(seconds: float = _LOOK_S, proc: Path = _PROC) -> Load:
