@@ -4,6 +4,7 @@ fio itself says what is wrong with a job file; this is about what is right, and 
 that of fio(1), "Job file format", as fio 3.33 reads it.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,13 @@ _ZERO = re.compile(r"0+|0x0+")
 _PLAIN_COUNT = re.compile(r"[1-9][0-9]{0,3}")
 _INCLUDE = re.compile(r"include[\s=]")
 _ALIASES = {"readwrite": "rw"}
+# The options that have fio write logs, and what each of their logs is called by (fio's init.c, add_job()).
+_LOGS = {
+    "write_iops_log": ("iops",),
+    "write_bw_log": ("bw",),
+    "write_lat_log": ("lat", "slat", "clat"),
+    "write_hist_log": ("clat_hist",),
+}
 _DIRECTORY = "${DIRECTORY}"
 _PLACES = ("directory", "filename", "opendir")
 
@@ -60,11 +68,33 @@ def processes(text: str) -> int:
     Raises :class:`NumberUnread` for a ``numjobs`` that is not written as a plain number of 1 or more: fio also
     calculates ("2*3") and knows other bases and suffixes.
     """
-    counts = [(job.name, job.options.get("numjobs", "1")) for job in jobs(text)]
-    for name, count in counts:
-        if not _PLAIN_COUNT.fullmatch(count):
-            raise NumberUnread(f"[{name}] numjobs = {count}: expected a whole number from 1 to 9999")
-    return sum(int(count) for _, count in counts)
+    return sum(map(_processes, jobs(text)))
+
+
+def _processes(job: Job) -> int:
+    count = job.options.get("numjobs", "1")
+    if not _PLAIN_COUNT.fullmatch(count):
+        raise NumberUnread(f"[{job.name}] numjobs = {count}: expected a whole number from 1 to 9999")
+    return int(count)
+
+
+def log_names(text: str) -> tuple[str, ...]:
+    """The logs that fio leaves in the directory that it runs in, as ``NAME_iops.1.log`` (fio(1), "per_job_logs").
+
+    NAME is what the option says, or else the job's; what leads to another directory, or is a variable, is not told.
+    Raises :class:`NumberUnread` as :func:`processes`.
+    """
+    numbers = itertools.count(1)
+    names: dict[str, None] = {}
+    for job in jobs(text):
+        one_each = job.is_on("per_job_logs", default=True)
+        for number in itertools.islice(numbers, _processes(job)):
+            for option, kinds in _LOGS.items():
+                given = job.options.get(option, "/")
+                if "/" not in given and "$" not in given:
+                    ending = f".{number}.log" if one_each else ".log"
+                    names |= dict.fromkeys(f"{given or job.name}_{kind}{ending}" for kind in kinds)
+    return tuple(names)
 
 
 def jobs(text: str) -> tuple[Job, ...]:

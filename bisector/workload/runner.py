@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from bisector.analysis.early_stop import StopRule
 from bisector.config import WorkloadSettings, job_file
@@ -20,6 +20,7 @@ from bisector.core.figures import CacheStatus, Contention, EarlyStop, JobFigures
 from bisector.core.guest_steps import FailedStep, Step, run_steps
 from bisector.core.model import CommandResult, FaultKind, Shell, Stage
 from bisector.host import process
+from bisector.workload import left_files
 from bisector.workload.fio import output, steering
 
 _OUTPUTS = "/tmp/bisector"  # noqa: S108 -- the guest's, where nobody else is
@@ -27,11 +28,6 @@ _JOB = "job.fio"
 _JSON = "fio.json"
 _UPTIME = "@uptime "
 _SECONDS = re.compile(r"\d{1,12}(\.\d{1,9})?")  # /proc/uptime (proc_uptime(5))
-# fio names its logs after the job, or as write_iops_log says. Nothing here is a path, or hidden.
-_NAME = re.compile(r"[\w+(][\w.+ :,=@#%()\[\]-]*")
-_LONGEST_NAME_BYTES = 200
-_MOST_FILES = 256
-_MOST_BYTES = 256 << 20
 _READINGS = 2
 _TAIL_LINES = 20
 _PARSE_DEADLINE_S = 30.0
@@ -59,6 +55,7 @@ class Meter(Protocol):
         ...
 
 
+T = TypeVar("T")
 StartMeter: TypeAlias = Callable[[], Meter]
 OnSample: TypeAlias = Callable[[IopsSample], None]
 
@@ -117,6 +114,7 @@ def check_job(settings: WorkloadSettings) -> None:
     if (objection := job_file.objection(text)) is not None:
         why, advice = objection
         raise UserError(f"workload.job: {settings.job}: {why}", advice)
+    _check_logs(settings, text)
     variables = output.environment(settings.file_bytes, settings.runtime_s, "/")
     command = output.parse_only_argv(os.fspath(settings.job))
     try:
@@ -152,7 +150,7 @@ def run_once(
     deadline = Deadline(f"the end of the {name} run", deadline_s)
     logs.mkdir(parents=True, exist_ok=True)
     job = settings.job.read_text(encoding="utf-8")
-    told = _told(settings, job)
+    told = _counted(settings, job_file.processes, job)
     stop = None if job_file.has_ramp(job) else stop
     _prepare(shell, job, deadline)
     cache_before = stack.cache_status(shell)
@@ -183,10 +181,27 @@ def run_once(
     )
 
 
-def _told(settings: WorkloadSettings, job: str) -> int:
-    """How many jobs fio is told to run."""
+def _check_logs(settings: WorkloadSettings, text: str) -> None:
+    """What :mod:`bisector.workload.left_files` would not fetch after hours, and blame on the kernel."""
+    names = _counted(settings, job_file.log_names, text)
+    if len(names) >= left_files.MOST_FILES:  # fio.json is one, too
+        raise UserError(
+            f"workload.job: {settings.job}: fio would leave {len(names):,} logs, one of each kind for each process, "
+            f"and at most {left_files.MOST_FILES - 1} are fetched",
+            "make numjobs smaller, or leave out write_bw_log, write_lat_log and write_hist_log: nothing reads them",
+        )
+    for name in names:
+        if not left_files.may_be_called(name):
+            raise UserError(
+                f"workload.job: {settings.job}: fio would leave a log called {name!r}",
+                f"name the job, or its log (write_iops_log=NAME), with {left_files.NAMES}",
+            )
+
+
+def _counted(settings: WorkloadSettings, count: Callable[[str], T], job: str) -> T:
+    """What of a job file follows from how many processes it makes."""
     try:
-        return job_file.processes(job)
+        return count(job)
     except job_file.NumberUnread as error:
         raise UserError(f"workload.job: {settings.job}: {error}") from error
 
@@ -214,7 +229,7 @@ def _command(
         run = steering.command(variables, output.steered_argv(_JOB, stop.batch_s), _JSON)
     keeper, end = (_keeper(directory, f"{mountpoint}/.kept"), "kill $keeper; ") if keep_files else ("", "")
     made = f"mkdir -p {directory} && cd {_OUTPUTS} || exit"
-    return f"{made}; {keeper}{uptime}; {run}; {uptime}; {end}ls -1; exit $status"
+    return f"{made}; {keeper}{uptime}; {run}; {uptime}; {end}{left_files.LISTING}; exit $status"
 
 
 def _keeper(directory: str, kept: str) -> str:
@@ -233,10 +248,9 @@ def _jobs(
     shell: Shell, finished: CommandResult, watch: _Watch, settings: WorkloadSettings, logs: Path
 ) -> tuple[JobFigures, ...]:
     """Fetch what fio left and read it; fio's own errors come first, unreadable output last."""
-    left = _names(finished.stdout)
-    _fetch(shell, left, logs)
+    left_files.fetch(shell, _OUTPUTS, left_files.listed(finished.stdout, _JOB), _JSON, logs)
     # fio makes the file before it reads the job file: none or an empty one says the same.
-    text = (logs / _JSON).read_text(encoding="utf-8", errors="replace") if _JSON in left else ""
+    text = (logs / _JSON).read_text(encoding="utf-8", errors="replace") if (logs / _JSON).exists() else ""
     if watch.steered is not None:
         text = output.last_document(text)
         (logs / _JSON).write_text(text, encoding="utf-8")
@@ -263,31 +277,6 @@ def _all_there(jobs: tuple[JobFigures, ...], told: int, watch: _Watch) -> None:
     if (reported := len({job.name for job in jobs})) < told:
         reason = f"fio's output has figures of {reported} jobs, and {told} were started"
         raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tuple(watch.tail))
-
-
-def _names(listed: str) -> tuple[str, ...]:
-    """The files that fio left, of which the guest says how they are called; raises :class:`KernelFault`."""
-    names = tuple(dict.fromkeys(name for name in listed.split("\n") if name not in ("", _JOB)))
-    if len(names) > _MOST_FILES:
-        raise _left_too_much(f"{len(names):,} files, and at most {_MOST_FILES} are fetched")
-    for name in names:
-        if not _NAME.fullmatch(name) or len(name.encode()) > _LONGEST_NAME_BYTES:
-            raise _left_too_much(f"a file called {name[:_LONGEST_NAME_BYTES]!r}, and names are of letters and digits")
-    return names
-
-
-def _fetch(shell: Shell, names: tuple[str, ...], logs: Path) -> None:
-    """Copy them into ``logs``, which has none of them yet; raises :class:`KernelFault`."""
-    fetched_bytes = 0
-    for name in names:
-        shell.get(f"{_OUTPUTS}/{name}", logs / name)
-        fetched_bytes += (logs / name).stat().st_size
-        if fetched_bytes > _MOST_BYTES:
-            raise _left_too_much(f"more than {_MOST_BYTES >> 20} MiB (log_avg_msec=500 in the job makes logs small)")
-
-
-def _left_too_much(what: str) -> KernelFault:
-    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, f"fio left {what}")
 
 
 def _job_failed(job: JobFigures, watch: _Watch, settings: WorkloadSettings) -> BisectorError:

@@ -29,12 +29,19 @@ FILES = {
     "partial_iops.1.log": (DATA / "partial_iops.1.log").read_text(encoding="utf-8"),
 }
 FIO_RUNS = "--output-format=json"
+
+
+def listed(*names: str, size_bytes: int = 100) -> str:
+    """What the guest's stat(1) prints."""
+    return "".join(f"{size_bytes} {name}\n" for name in names)
+
+
 GOOD = Answer(
-    "fio.json\njob.fio\npartial_iops.1.log\n",
+    listed("fio.json", "job.fio", "partial_iops.1.log"),
     "\n@uptime 10.00\nJobs: 2 (f=2): [r(2)][50.0%][r=4MiB/s][r=1024 IOPS][eta 00m:20s]\r\n"
     "Jobs: 2 (f=2): [r(2)][100.0%][r=8MiB/s][r=2048 IOPS][eta 00m:00s]\r\n@uptime 53.25\n",
 )
-FAILED = Answer("fio.json\njob.fio\n", "\n@uptime 10.00\nfio: went wrong\n\n@uptime 10.20\n", 1)
+FAILED = Answer(listed("fio.json", "job.fio"), "\n@uptime 10.00\nfio: went wrong\n\n@uptime 10.20\n", 1)
 
 
 @dataclass
@@ -137,7 +144,10 @@ def test_an_engine_that_fio_does_not_have(bench: Bench) -> None:
 
 
 def test_a_guest_without_fio(bench: Bench) -> None:
-    missing = {FIO_RUNS: replace(FAILED, stdout="job.fio\n", exit_status=127), "command -v fio": Answer("", "", 127)}
+    missing = {
+        FIO_RUNS: replace(FAILED, stdout=listed("job.fio"), exit_status=127),
+        "command -v fio": Answer("", "", 127),
+    }
     with pytest.raises(UserError, match="lacks fio"):
         bench.run(FakeShell(missing))
 
@@ -152,7 +162,7 @@ def test_fio_that_fails_without_a_word_of_json_is_the_kernels(bench: Bench) -> N
 def test_files_that_do_not_fit(bench: Bench) -> None:
     files = {"fio.json": (DATA / "enospc-3.33.json").read_text(encoding="utf-8")}
     with pytest.raises(UserError, match="ENOSPC") as caught:
-        bench.run(FakeShell({FIO_RUNS: replace(GOOD, stdout="fio.json\n", exit_status=1)}, files))
+        bench.run(FakeShell({FIO_RUNS: replace(GOOD, stdout=listed("fio.json"), exit_status=1)}, files))
     assert "workload.file_size" in caught.value.hint
     assert "storage.hdd.size" in caught.value.hint
 
@@ -161,7 +171,7 @@ def test_io_errors_are_the_kernels(bench: Bench) -> None:
     files = {"fio.json": FILES["fio.json"].replace('"error" : 0', '"error" : 5', 1)}
     said = GOOD.stderr.replace("\n@uptime 53", "\nfio: pid=9, err=5/file:io_u.c:1845, func=io_u error\n@uptime 53")
     with pytest.raises(KernelFault) as caught:
-        bench.run(FakeShell({FIO_RUNS: Answer("fio.json\n", said, 1)}, files))
+        bench.run(FakeShell({FIO_RUNS: Answer(listed("fio.json"), said, 1)}, files))
     assert caught.value.kind is FaultKind.IO_ERROR
     assert "EIO" in caught.value.reason
     assert "io_u.c:1845" in caught.value.reason
@@ -192,7 +202,7 @@ def test_the_meter_is_stopped_whatever_happens(bench: Bench) -> None:
 
 def test_logs_of_a_job_whose_name_has_a_space(bench: Bench) -> None:
     files = {"fio.json": FILES["fio.json"], "my job_iops.1.log": FILES["partial_iops.1.log"]}
-    good = Answer("fio.json\njob.fio\nmy job_iops.1.log\n", GOOD.stderr)
+    good = Answer(listed("fio.json", "job.fio", "my job_iops.1.log"), GOOD.stderr)
     bench.run(FakeShell({FIO_RUNS: good}, files))
     assert sorted(path.name for path in bench.logs.iterdir()) == ["fio.json", "my job_iops.1.log"]
 
@@ -218,6 +228,50 @@ def test_job_files_that_are_none(tmp_path: Path, text: str | None, message: str)
         check_job(replace(SETTINGS, job=job))
 
 
+OWN = "[global]\nrw=randread\ndirectory=${DIRECTORY}\nlog_avg_msec=500\n"
+
+
+def own_job(tmp_path: Path, text: str) -> WorkloadSettings:
+    """A person's own job file."""
+    job = tmp_path / "own.fio"
+    job.write_text(OWN + text, encoding="utf-8")
+    return replace(SETTINGS, job=job)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("write_iops_log=a\nwrite_bw_log=a\nwrite_lat_log=a\nnumjobs=64\n[a]\n", "320 logs, .* at most 255"),
+        ("write_iops_log=x\nnumjobs=128\n[a]\n[b]\n", "256 logs, .* at most 255"),
+        ("write_iops_log\n[4k&rand]\n", "a log called '4k&rand_iops.1.log'"),
+        ("write_lat_log=what?\n[a]\n", r"a log called 'what\?_lat.1.log'"),
+        (f"write_iops_log={'x' * 200}\n[a]\n", "a log called 'xxx"),
+        ("write_iops_log=a\n[a]\nnumjobs=2*3\n", "expected a whole number"),
+    ],
+)
+def test_logs_that_would_not_be_fetched_are_refused_before_anything_is_built(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        check_job(own_job(tmp_path, text))
+    assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "write_iops_log=x\n[4k&rand]\n",
+        "[4k&rand]\n",
+        "write_iops_log=x\n[a]\nnumjobs=200\n[b]\nnumjobs=55\n",
+        "write_iops_log=x\nwrite_bw_log=y\n[a]\nnumjobs=120\n",
+        "write_bw_log=/tmp/what?\n[a]\nnumjobs=300\n",
+        "write_iops_log=rand read (4k)\n[a]\n",
+    ],
+)
+def test_logs_that_are_fetched(tmp_path: Path, text: str) -> None:
+    check_job(own_job(tmp_path, text))
+
+
 def test_fio_on_this_machine_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = tmp_path / "fio"
     fake.write_text('#!/bin/sh\necho "fio: failed parsing rw=bogus size $FILE_SIZE" >&2\nexit 1\n', encoding="utf-8")
@@ -233,7 +287,7 @@ def test_fio_on_this_machine_is_asked(tmp_path: Path, monkeypatch: pytest.Monkey
 
 # fio 3.33 that reported once, after a quarter of a second, and was interrupted: with threshold 100 that was enough.
 STEERED = (DATA / "steered-3.33.txt").read_text(encoding="utf-8")
-INTERRUPTED = Answer("fio.json\njob.fio\n", f"\n@uptime 10.00\n{STEERED}\n@uptime 11.05\n", output.INTERRUPTED)
+INTERRUPTED = Answer(listed("fio.json", "job.fio"), f"\n@uptime 10.00\n{STEERED}\n@uptime 11.05\n", output.INTERRUPTED)
 SO_FAR, LAST = STEERED[: STEERED.rindex("\n{\n")], STEERED[STEERED.rindex("\n{\n") :]
 CLEAR, UNCLEAR = StopRule(100.0, 40.0), StopRule(1e6, 40.0)
 
@@ -366,7 +420,7 @@ def test_a_guest_does_not_say_where_its_files_go(bench: Bench, tmp_path: Path, n
     """All that is named here lies below the test's own directory, for the day on which this fails."""
     name = name.format(tmp_path)
     (tmp_path / "stolen").write_text("precious")
-    shell = Copies({FIO_RUNS: replace(GOOD, stdout=f"fio.json\njob.fio\n{name}\n")}, FILES)
+    shell = Copies({FIO_RUNS: replace(GOOD, stdout=listed("fio.json", "job.fio", name))}, FILES)
     with pytest.raises(KernelFault, match="fio left a file called") as caught:
         bench.run(shell)
     assert caught.value.stage is Stage.WORKLOAD
@@ -380,30 +434,63 @@ def test_a_guest_does_not_say_where_its_files_go(bench: Bench, tmp_path: Path, n
     "name", ["rand read (4k)_iops.1.log", "größe_iops.1.log", "seq:read_lat.1.log", "a+b=c@d,e#f%g"]
 )
 def test_jobs_may_be_called_as_people_call_them(bench: Bench, name: str) -> None:
-    shell = Copies({FIO_RUNS: replace(GOOD, stdout=f"fio.json\njob.fio\n{name}\n")}, FILES)
+    shell = Copies({FIO_RUNS: replace(GOOD, stdout=listed("fio.json", "job.fio", name))}, FILES)
     bench.run(shell)
     assert shell.copied == [bench.logs / "fio.json", bench.logs / name]
 
 
 def test_a_guest_with_a_million_files(bench: Bench) -> None:
-    names = "".join(f"{n}.log\n" for n in range(100_000))
-    shell = Copies({FIO_RUNS: replace(GOOD, stdout=f"fio.json\n{names}")}, FILES)
+    names = (f"{n}.log" for n in range(100_000))
+    shell = Copies({FIO_RUNS: replace(GOOD, stdout=listed("fio.json", *names))}, FILES)
     with pytest.raises(KernelFault, match="fio left 100,001 files"):
         bench.run(shell)
     assert shell.copied == []
 
 
-def test_files_that_are_large_together(bench: Bench) -> None:
-    class Large(Copies):
-        def get(self, remote: str, local: Path) -> None:
-            super().get(remote, local)
-            os.truncate(local, 60 << 20)
-
-    names = "".join(f"{n}.log\n" for n in range(100))
-    shell = Large({FIO_RUNS: replace(GOOD, stdout=names)})
-    with pytest.raises(KernelFault, match="fio left more than 256 MiB"):
+@pytest.mark.parametrize("line", ["fio.json", "x fio.json", "-1 fio.json", "1e3 fio.json", f"{'9' * 21} fio.json"])
+def test_a_list_of_files_that_is_none(bench: Bench, line: str) -> None:
+    shell = Copies({FIO_RUNS: replace(GOOD, stdout=f"{line}\n")}, FILES)
+    with pytest.raises(KernelFault, match="fio left a file called"):
         bench.run(shell)
+
+
+@dataclass
+class Large(Copies):
+    """Its logs have the size that it tells."""
+
+    log_bytes: int = 0
+
+    def get(self, remote: str, local: Path) -> None:
+        super().get(remote, local)
+        if remote.endswith(".log"):
+            os.truncate(local, self.log_bytes)
+
+
+def test_a_log_that_is_too_large_is_left_out_and_told(bench: Bench) -> None:
+    """Only a fast kernel has so many I/Os to log: it is not to be skipped for that."""
+    large = listed("a_iops.1.log", size_bytes=(64 << 20) + 1) + listed("b_iops.2.log", size_bytes=64 << 20)
+    shell = Large({FIO_RUNS: replace(GOOD, stdout=large + listed("fio.json", "job.fio"))}, FILES, log_bytes=64 << 20)
+    assert len(bench.run(shell).jobs) == 2
+    assert shell.copied == [bench.logs / "fio.json", bench.logs / "b_iops.2.log"]
+    told = (bench.logs / "left-out.txt").read_text()
+    assert told.endswith("\na_iops.1.log: 67,108,865 bytes\n")
+    assert "log_avg_msec" in told
+
+
+def test_logs_that_are_large_together(bench: Bench) -> None:
+    names = [f"{n}.log" for n in range(100)]
+    found = listed("fio.json") + listed(*names, size_bytes=60 << 20)
+    shell = Large({FIO_RUNS: replace(GOOD, stdout=found)}, FILES, log_bytes=60 << 20)
+    bench.run(shell)
     assert len(shell.copied) == 5
+    assert len((bench.logs / "left-out.txt").read_text().splitlines()) == 97
+
+
+def test_the_figures_are_never_left_out(bench: Bench) -> None:
+    """How much of them is taken is for the connection to say."""
+    shell = Copies({FIO_RUNS: replace(GOOD, stdout=listed("fio.json", size_bytes=1 << 40))}, FILES)
+    bench.run(shell)
+    assert shell.copied == [bench.logs / "fio.json"]
 
 
 @pytest.mark.parametrize(
@@ -428,7 +515,7 @@ def test_figures_that_no_machine_has_are_the_kernels(bench: Bench, figure: str) 
 def test_an_output_without_a_job_that_reads(bench: Bench) -> None:
     files = {"fio.json": '{"fio version": "fio-3.33", "jobs": []}'}
     with pytest.raises(KernelFault, match="no figures of a job that reads"):
-        bench.run(FakeShell({FIO_RUNS: replace(GOOD, stdout="fio.json\n")}, files))
+        bench.run(FakeShell({FIO_RUNS: replace(GOOD, stdout=listed("fio.json"))}, files))
 
 
 def test_an_output_without_the_figures_of_one_of_the_jobs(bench: Bench) -> None:
