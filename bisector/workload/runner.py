@@ -140,7 +140,8 @@ def run_once(
 ) -> Run:
     """Run the job once with cold page caches, in a directory of its own; JSON and IOPS logs go into ``logs``.
 
-    With ``stop`` it ends as soon as its side is clear, and the run says so; a job with a ramp_time is always whole.
+    With ``stop`` it ends as soon as its side is clear, and the run says so; that of a job with a ramp_time, or of more
+    processes than :data:`bisector.workload.fio.steering.MOST_JOBS`, is always whole.
 
     ``keep_files`` keeps the blocks of its files taken after the job has unlinked them. Without that ext4 gives the
     next run the very same blocks, which the cache has: it would measure a warm cache, not a full one.
@@ -151,7 +152,7 @@ def run_once(
     logs.mkdir(parents=True, exist_ok=True)
     job = settings.job.read_text(encoding="utf-8")
     told = _counted(settings, job_file.processes, job)
-    stop = None if job_file.has_ramp(job) else stop
+    stop = None if job_file.has_ramp(job) or told > steering.MOST_JOBS else stop
     _prepare(shell, job, deadline)
     cache_before = stack.cache_status(shell)
     started_at = datetime.now(UTC).isoformat(timespec="seconds")

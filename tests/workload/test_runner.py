@@ -15,6 +15,7 @@ from bisector.core.events import IopsSample
 from bisector.core.figures import CacheStatus, Contention, Run, StopReason
 from bisector.core.model import FaultKind, Shell, Stage
 from bisector.host import process
+from bisector.vm.guest import Bounds
 from bisector.workload.fio import output, steering
 from bisector.workload.runner import check_job, run_once
 from tests.guestshell import Answer, FakeShell
@@ -382,6 +383,24 @@ def test_a_job_with_a_ramp_is_never_ended_early(bench: Bench, tmp_path: Path) ->
     shell = FakeShell({FIO_RUNS: GOOD}, FILES)
     assert bench.run(shell, stop=CLEAR).stopped_early is None
     assert not any("--status-interval" in command for command in shell.commands)
+
+
+@pytest.mark.parametrize("jobs", [40, 41])
+def test_a_run_of_many_jobs_is_never_ended_early(bench: Bench, tmp_path: Path, jobs: int) -> None:
+    """What fio writes of them meanwhile would become more than is taken from a guest, and the kernel's fault."""
+    bench.settings = own_job(tmp_path, f"[partial]\nnumjobs={jobs}\n")
+    figures = json.loads(FILES["fio.json"])
+    figures["jobs"] = figures["jobs"][:1] * jobs
+    shell = FakeShell({FIO_RUNS: replace(GOOD, stdout=listed("fio.json"))}, {"fio.json": json.dumps(figures)})
+    assert len(bench.run(shell, stop=UNCLEAR).jobs) == jobs
+    assert any("--status-interval" in command for command in shell.commands) is (jobs == steering.MOST_JOBS)
+
+
+def test_what_a_steered_run_writes_is_half_of_what_is_taken() -> None:
+    """By the status of a real fio, of two jobs; a run has at most 90 of them, and one more at its end."""
+    statuses = 91
+    assert StopRule(1.0, 86400.0).batch_s * (statuses - 1) >= 86400.0
+    assert len(LAST) / 2 * steering.MOST_JOBS * statuses < Bounds().output_bytes / 2
 
 
 # -- a guest that is not to be trusted ---------------------------------------------------------------------------------
