@@ -31,6 +31,7 @@ from paramiko.pkey import UnknownKeyType
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError
 from bisector.core.model import CommandResult
+from bisector.host.files import our_files
 from bisector.vm import notes
 from bisector.vm.guest_errors import GuestCopyFailed, GuestError, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
 from bisector.vm.image import GuestImage
@@ -163,15 +164,19 @@ class Guest:
         and :class:`InfraError` when ``local`` is there already or cannot be written.
         """
         deadline = Deadline(f"the copy of {remote} out of the guest", _COPY_S)
-        with _new_file(local) as file:
-            try:
-                self._ask(lambda: self._copy(remote, file), deadline, GuestCopyFailed)
-            except BaseException:
-                local.unlink(missing_ok=True)  # half a file is worse than none
-                raise
+        made = _new_file(local)
+        try:
+            with our_files(local.parent), made as file:  # what is written last may fail as late as at its end
+                self._ask(lambda: self._copy(remote, file, local.parent), deadline, GuestCopyFailed)
+        except BaseException:
+            local.unlink(missing_ok=True)  # half a file is worse than none
+            raise
 
-    def _copy(self, remote: str, file: BinaryIO) -> None:
-        """Ask what it is before it is opened: opening a FIFO would wait, and a device never ends."""
+    def _copy(self, remote: str, file: BinaryIO, directory: Path) -> None:
+        """Ask what it is before it is opened: opening a FIFO would wait, and a device never ends.
+
+        Raises :class:`InfraError` where ``directory`` has no room for it: that is no failure of the guest's.
+        """
         sftp, most = self._live().sftp(), self._bounds.file_bytes
         _check_copied(remote, sftp.stat(remote), most)
         with sftp.open(remote, "rb") as source:
@@ -182,11 +187,8 @@ class Guest:
                 copied += len(data)
                 if copied > most:  # whatever it said before
                     raise GuestNonsense(f"{remote} in the guest has more than {_size(most)}")
-                file.write(data)
-
-    def boot_id(self) -> str:
-        """The kernel's random name of this boot (random(4))."""
-        return self._answer("cat /proc/sys/kernel/random/boot_id")
+                with our_files(directory):
+                    file.write(data)
 
     def uname_release(self) -> str:
         """The release of the running kernel, as ``uname -r``."""

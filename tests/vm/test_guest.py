@@ -127,7 +127,6 @@ def test_a_file_that_is_not_there(guest: Guest, tmp_path: Path) -> None:
 
 
 def test_what_the_kernel_says_of_itself(guest: Guest) -> None:
-    assert guest.boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert guest.uname_release() == Path("/proc/sys/kernel/osrelease").read_text().strip()
     assert all(digit in "0123456789abcdef" for digit in guest.build_id())
 
@@ -252,7 +251,7 @@ def test_a_connection_that_breaks_is_lost_and_not_made_again(server: SshServer, 
         lambda: guest.run("true"),
         lambda: guest.put("x", "/x"),
         lambda: guest.get("/x", tmp_path / "x"),
-        guest.boot_id,
+        guest.uname_release,
     ):
         with pytest.raises(GuestLost):
             use()
@@ -365,6 +364,19 @@ def test_a_copy_replaces_nothing(guest: Guest, server: SshServer, tmp_path: Path
         guest.get("/note", copy)
     assert there == "dangling link" or copy.read_text() == "precious"
     assert not precious.exists() or precious.read_text() == "precious"
+
+
+@pytest.mark.parametrize("size_bytes", [100, 1_000_000], ids=["at its end", "in the middle"])
+def test_a_copy_on_a_full_disk_is_the_hosts_trouble(
+    guest: Guest, server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size_bytes: int
+) -> None:
+    (server.files / "fio.json").write_bytes(bytes(size_bytes))
+    monkeypatch.setattr("bisector.vm.guest._new_file", lambda _path: os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb"))
+    with pytest.raises(InfraError, match="No space left on device") as caught:
+        guest.get("/fio.json", tmp_path / "copy")
+    assert not isinstance(caught.value, GuestError)
+    assert caught.value.hint == f"make room: df -h {tmp_path}"
+    assert guest.run("echo still here").stdout == "still here\n"
 
 
 @pytest.mark.parametrize("where", ["", ">&2"])
