@@ -10,6 +10,7 @@ from bisector.core.errors import InfraError, UserError
 from bisector.host.load import direct_io
 from bisector.vm import test_disk
 from bisector.vm.definition import BlockSizes, DiskSource, DiskSpec, SourceKind
+from bisector.vm.used_disks import UsedDisks
 
 _SYSFS = Path("/sys/dev/block")
 _LARGEST_LOGICAL = 4096  # a page: what any kernel takes (blk_validate_limits(); larger ones since v6.14)
@@ -20,7 +21,7 @@ FindVolume = Callable[[str, str], AbstractContextManager[test_disk.ExistingDisk]
 @contextmanager
 def attached(
     serial: str,
-    wish: DiskSettings,
+    chosen: DiskSettings,
     run_dir: Path,
     prefix: str,
     find_volume: FindVolume,
@@ -29,24 +30,27 @@ def attached(
 ) -> Iterator[DiskSpec]:
     """A disk of the settings, empty; in a directory a new sparse file is made, and removed again.
 
-    ``find_volume`` is given a volume's pool and name; ``overwrite`` names disks whose content may go. Raises
-    :class:`UserError` for a disk that may not be overwritten.
+    ``find_volume`` is given a volume's pool and name. ``overwrite`` names disks whose content may go, whatever it is,
+    when the run uses them for the first time: later ones want the label. Raises :class:`UserError` for a disk that may
+    not be overwritten.
     """
-    with existing(serial, wish, find_volume, overwrite) as there:
+    used = UsedDisks.of(run_dir)
+    with existing(serial, chosen, find_volume, overwrite, used) as there:
         if there is not None:
             offset_and_length = test_disk.empty(there)
-            limits = wish.iops_limit, wish.bytes_per_s_limit
+            used.add(there.own_name)
+            limits = chosen.iops_limit, chosen.bytes_per_s_limit
             number = there.source.number
             blocks = None if number is None else block_sizes(number)
             yield DiskSpec(serial, there.source, True, *limits, offset_and_length, blocks)
             return
-    directory = Path(wish.path) if wish.path is not None else run_dir
+    directory = Path(chosen.path) if chosen.path is not None else run_dir
     file = directory / _file_name(prefix, serial)
     try:
-        _make(serial, file, wish.size_bytes)
+        _make(serial, file, chosen.size_bytes)
         source = DiskSource(SourceKind.FILE, str(file.resolve()))
         blocks = block_sizes(file.stat().st_dev)
-        yield DiskSpec(serial, source, direct_io(directory), wish.iops_limit, wish.bytes_per_s_limit, blocks=blocks)
+        yield DiskSpec(serial, source, direct_io(directory), chosen.iops_limit, chosen.bytes_per_s_limit, blocks=blocks)
     finally:
         file.unlink(missing_ok=True)
 
@@ -68,8 +72,8 @@ def block_sizes(number: int, sysfs: Path = _SYSFS) -> BlockSizes | None:
 
 def leftovers(storage: StorageSettings, run_dir: Path, prefix: str) -> Iterator[Path]:
     """Files of disks that a killed process of the run has left."""
-    for serial, wish in (("ssd", storage.ssd), ("hdd", storage.hdd)):
-        file = (run_dir if wish.path is None else Path(wish.path)) / _file_name(prefix, serial)
+    for serial, chosen in (("ssd", storage.ssd), ("hdd", storage.hdd)):
+        file = (run_dir if chosen.path is None else Path(chosen.path)) / _file_name(prefix, serial)
         if file.is_file():
             yield file
 
@@ -89,26 +93,30 @@ def _make(serial: str, file: Path, size_bytes: int) -> None:
 
 @contextmanager
 def existing(
-    serial: str, wish: DiskSettings, find_volume: FindVolume, overwrite: Collection[str] = ()
+    serial: str,
+    chosen: DiskSettings,
+    find_volume: FindVolume,
+    overwrite: Collection[str] = (),
+    used: UsedDisks | None = None,
 ) -> Iterator[test_disk.ExistingDisk | None]:
     """The block device or volume that the settings name, ours alone meanwhile; None for a file yet to be made.
 
     Raises :class:`UserError` when it is not there, not to be had, or holds something.
     """
-    if wish.path is None or Path(wish.path).is_dir():
-        if wish.path is not None and not os.access(wish.path, os.W_OK | os.X_OK):
-            raise UserError(f"storage.{serial}.path: {wish.path} is not writable")
+    if chosen.path is None or Path(chosen.path).is_dir():
+        if chosen.path is not None and not os.access(chosen.path, os.W_OK | os.X_OK):
+            raise UserError(f"storage.{serial}.path: {chosen.path} is not writable")
         yield None
         return
     with ExitStack() as stack:
         with _about(serial):
             disk: test_disk.ExistingDisk
-            if wish.is_volume:
-                source = DiskSource.parse(wish.path)
+            if chosen.is_volume:
+                source = DiskSource.parse(chosen.path)
                 disk = stack.enter_context(find_volume(source.pool, source.name))
             else:
-                disk = stack.enter_context(test_disk.BlockDevice.claimed(Path(wish.path)))
-            test_disk.check(disk, overwrite)
+                disk = stack.enter_context(test_disk.BlockDevice.claimed(Path(chosen.path)))
+            test_disk.check(disk, overwrite, used)
         yield disk
 
 

@@ -32,6 +32,7 @@ from bisector.vm.definition import DiskSource, SourceKind
 from bisector.vm.disk_name import disk_name
 from bisector.vm.label import LABEL_AT, Label, is_blank, is_labelled
 from bisector.vm.openers import openers_of_device
+from bisector.vm.used_disks import UsedDisks
 
 # linux/fs.h
 _BLKDISCARD = 0x1277
@@ -189,10 +190,11 @@ class BlockDevice:
             fcntl.ioctl(self.descriptor, _BLKDISCARD, struct.pack("QQ", offset, length))
 
 
-def check(disk: ExistingDisk, overwrite: Collection[str] = ()) -> None:
+def check(disk: ExistingDisk, overwrite: Collection[str] = (), used: UsedDisks | None = None) -> None:
     """Raise :class:`UserError` for a disk that holds something, or has no room for a guest's part.
 
-    ``overwrite`` are the disks of which a person says, by :attr:`ExistingDisk.own_name`, that their content may go.
+    ``overwrite`` are the disks of which a person says, by :attr:`ExistingDisk.own_name`, that their content may go;
+    that is not said of what a disk holds that the run has ``used`` since.
     """
     if usable_bytes(disk.size_bytes) <= 0:
         raise UserError(f"{disk.name} is too small: {disk.size_bytes} bytes")
@@ -202,8 +204,15 @@ def check(disk: ExistingDisk, overwrite: Collection[str] = ()) -> None:
             f"every trial overwrites it; if nothing on it is wanted any more, say so: {disk.how_to_erase}; and start "
             f"with --overwrite {shlex.quote(disk.own_name)}",
         )
-    if disk.own_name in overwrite or is_labelled(disk.read, disk.size_bytes) or is_blank(disk.read, disk.size_bytes):
+    if is_labelled(disk.read, disk.size_bytes) or is_blank(disk.read, disk.size_bytes):
         return
+    if disk.own_name in overwrite:
+        if used is None or disk.own_name not in used:
+            return
+        raise UserError(
+            f"{disk.name} has lost the label that this run gave it: somebody has written to it since",
+            f"every trial overwrites it; if nothing on it is wanted any more, say so: rm {used.file}; bisector resume",
+        )
     raise UserError(
         f"{disk.name} is not blank, and not labelled as a test disk: there is no signature on it, but it may be an "
         "encrypted disk, or belong to a database or a virtual machine",
@@ -236,7 +245,7 @@ def signatures(disk: ExistingDisk) -> tuple[str, ...]:
         try:
             finished = process.run(("wipefs", "--json", place), deadline_s=_WIPEFS_S, env={"PATH": path})
         except process.CommandMissing as error:
-            raise UserError(f"{error}; what {disk.name} holds cannot be told", "apt install util-linux") from error
+            raise UserError(f"{error}; so nothing tells what {disk.name} holds", "apt install util-linux") from error
         except (process.CommandFailed, process.CommandTimeout) as error:
             raise InfraError(str(error)) from error
     listed = json.loads(finished.stdout)["signatures"] if finished.stdout.strip() else ()

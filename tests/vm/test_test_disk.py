@@ -6,7 +6,7 @@ import struct
 import subprocess
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -144,6 +144,38 @@ def test_a_disk_with_data_and_no_signature_is_refused_until_it_is_named(disk: Fi
     test_disk.check(disk, ("WD-1",))
     test_disk.empty(disk)
     test_disk.check(disk)
+
+
+def found(disk: File) -> Callable[[str, str], AbstractContextManager[ExistingDisk]]:
+    """A libvirt that has this one volume."""
+    return lambda _pool, _name: nullcontext(disk)
+
+
+VOLUME = DiskSettings("volume:tests/raw", 0, 0, 0)
+
+
+def test_a_named_disk_is_overwritten_when_a_run_first_uses_it_and_has_its_label_later(
+    disk: File, tmp_path: Path
+) -> None:
+    """Its settings name it as long as the run goes on; what is there by then, nobody has spoken of."""
+    run_dir, other = tmp_path / "run", tmp_path / "other"
+    for path in (run_dir, other):
+        path.mkdir()
+    at(0, random.Random(1).randbytes(SIZE_BYTES))(disk.path)
+    for _ in range(2):
+        with attached("hdd", VOLUME, run_dir, "x-", found(disk), overwrite=("WD-1",)):
+            pass
+    at(0, random.Random(2).randbytes(SIZE_BYTES))(disk.path)
+    precious = disk.path.read_bytes()
+    with (
+        pytest.raises(UserError, match="the disk has lost the label that this run gave it") as caught,
+        attached("hdd", VOLUME, run_dir, "x-", found(disk), overwrite=("WD-1",)),
+    ):
+        pytest.fail("it was overwritten")
+    assert disk.path.read_bytes() == precious
+    assert f"rm {run_dir}/used-disks; bisector resume" in caught.value.hint
+    with attached("hdd", VOLUME, other, "x-", found(disk), overwrite=("WD-1",)):
+        assert disk.path.read_bytes() != precious
 
 
 def test_a_label_is_of_one_disk(disk: File) -> None:
