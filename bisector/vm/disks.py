@@ -40,7 +40,7 @@ def attached(
             offset_and_length = test_disk.empty(there)
             used.add(there.own_name)
             limits = chosen.iops_limit, chosen.bytes_per_s_limit
-            number = there.source.number
+            number = there.device_number
             blocks = None if number is None else block_sizes(number)
             yield DiskSpec(serial, there.source, True, *limits, offset_and_length, blocks)
             return
@@ -55,14 +55,14 @@ def attached(
         file.unlink(missing_ok=True)
 
 
-def block_sizes(number: int, sysfs: Path = _SYSFS) -> BlockSizes | None:
+def block_sizes(number: int, sysfs: Path | None = None) -> BlockSizes | None:
     """The block sizes of a disk of the host by its device number (sysfs-block in Documentation/ABI/stable).
 
     A guest that is told others writes parts of blocks, which the host then has to read first; file systems are laid
     out by them, too. None where the kernel names no disk: tmpfs, btrfs and network file systems have numbers of no
     device. That of a partition is its disk's.
     """
-    device = sysfs / f"{os.major(number)}:{os.minor(number)}"
+    device = (sysfs or _SYSFS) / f"{os.major(number)}:{os.minor(number)}"
     for queue in (device / "queue", device.resolve().parent / "queue"):
         with suppress(OSError, ValueError):
             logical, physical = (int((queue / f"{which}_block_size").read_text()) for which in ("logical", "physical"))

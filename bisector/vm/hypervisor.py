@@ -91,7 +91,7 @@ class Hypervisor:
         return version_text(self._connection.getLibVersion())
 
     def offers(self, accelerator: Accelerator) -> bool:
-        """Whether libvirt would start an x86_64 guest so; that it *runs* is another question."""
+        """Whether libvirt would start an x86_64 guest with it; that it *runs* is another question."""
         try:
             self._connection.getDomainCapabilities(arch="x86_64", virttype=_VIRT_TYPES[accelerator])
         except libvirt.libvirtError:

@@ -62,6 +62,11 @@ class ExistingDisk(Protocol):
         ...
 
     @property
+    def device_number(self) -> int | None:
+        """Of the host's block device that it is or lies on (``st_rdev``, ``st_dev``); None when it is not known."""
+        ...
+
+    @property
     def size_bytes(self) -> int:
         """All of it, margins included."""
         ...
@@ -127,15 +132,16 @@ class BlockDevice:
     @property
     def own_name(self) -> str:
         """By the kernel's knowledge of the device."""
-        return disk_name(self._number)
+        return disk_name(self.device_number)
 
     @property
     def source(self) -> DiskSource:
         """The node of the very device that is held: a link may lead elsewhere by the time that QEMU follows it."""
-        return DiskSource(SourceKind.BLOCK, str(self._node), number=self._number)
+        return DiskSource(SourceKind.BLOCK, str(self._node), number=self.device_number)
 
     @property
-    def _number(self) -> int:
+    def device_number(self) -> int:
+        """The kernel's."""
         return os.fstat(self.descriptor).st_rdev
 
     @property
@@ -144,12 +150,12 @@ class BlockDevice:
 
         While the descriptor is open, no other device gets the number. Raises :class:`UserError` when no node has it.
         """
-        number = f"{os.major(self._number)}:{os.minor(self._number)}"
+        number = f"{os.major(self.device_number)}:{os.minor(self.device_number)}"
         known = Path("/sys/dev/block") / number
         for node in (Path("/dev") / known.resolve().name, Path("/dev/block") / number, self.path.resolve()):
             with suppress(OSError):
                 found = node.stat()
-                if stat.S_ISBLK(found.st_mode) and found.st_rdev == self._number:
+                if stat.S_ISBLK(found.st_mode) and found.st_rdev == self.device_number:
                     return node
         raise UserError(f"{self.path} leads to another device now than a moment ago", "ls -lL /dev/disk/by-id")
 

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import stat
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -89,6 +90,18 @@ class Volume:
     def source(self) -> DiskSource:
         """Libvirt finds it by its name in the pool."""
         return DiskSource(SourceKind.VOLUME, self.handle.name(), self.pool)
+
+    @property
+    def device_number(self) -> int | None:
+        """Of the block device at its path, or the one that the file there lies on; None when it is not on this host."""
+        try:
+            path = Path(self.handle.path())
+            found = path.stat() if path.is_absolute() else None  # a pool of RBD has other paths
+        except libvirt.libvirtError as error:
+            raise InfraError(f"{self.name}: {error}") from error
+        except OSError:  # libvirtd sees other places
+            return None
+        return None if found is None else found.st_rdev if stat.S_ISBLK(found.st_mode) else found.st_dev
 
     @property
     def name(self) -> str:

@@ -2,13 +2,15 @@
 
 import dataclasses
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
 from bisector.config import DiskSettings, options
 from bisector.core.errors import InfraError, UserError
+from bisector.vm import disks
 from bisector.vm.definition import BlockSizes
 from bisector.vm.disks import attached, block_sizes, leftovers
 from bisector.vm.test_disk import ExistingDisk
@@ -25,10 +27,10 @@ def test_a_new_file_for_each_trial(tmp_path: Path, named: bool) -> None:
     directory, run_dir = tmp_path / "disks", tmp_path / "run"
     directory.mkdir()
     run_dir.mkdir()
-    wish = DiskSettings(str(directory) if named else None, SIZE_BYTES, 5, 6)
-    storage = dataclasses.replace(options.load().settings.storage, hdd=wish)
+    chosen = DiskSettings(str(directory) if named else None, SIZE_BYTES, 5, 6)
+    storage = dataclasses.replace(options.load().settings.storage, hdd=chosen)
     for _ in range(2):
-        with attached("hdd", wish, run_dir, "x-", no_volume) as disk:
+        with attached("hdd", chosen, run_dir, "x-", no_volume) as disk:
             file = Path(disk.source.name)
             assert file.parent == (directory if named else run_dir)
             assert (disk.part, disk.iops_limit, disk.bytes_per_s_limit) == (None, 5, 6)
@@ -56,13 +58,28 @@ def test_a_disk_that_cannot_be_made(tmp_path: Path) -> None:
         pytest.fail("it was made")
 
 
+@contextmanager
+def an_ordinary_user() -> Iterator[None]:
+    """By the real user ID, which is the one that access(2) asks about; root may write everywhere."""
+    before = os.getresuid()
+    if before[0] == 0:
+        os.setresuid(65534, *before[1:])
+    try:
+        yield
+    finally:
+        os.setresuid(*before)
+
+
 def test_a_directory_of_somebody_else(tmp_path: Path) -> None:
-    if os.getuid() == 0:
-        pytest.skip("root may write everywhere")
     tmp_path.chmod(0o500)
-    wish = DiskSettings(str(tmp_path), SIZE_BYTES, 0, 0)
-    with pytest.raises(UserError, match="is not writable"), attached("hdd", wish, tmp_path, "x-", no_volume):
+    chosen = DiskSettings(str(tmp_path), SIZE_BYTES, 0, 0)
+    with (
+        an_ordinary_user(),
+        pytest.raises(UserError, match="is not writable"),
+        attached("hdd", chosen, tmp_path, "x-", no_volume),
+    ):
         pytest.fail("it was made")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -90,6 +107,12 @@ def test_no_disk_below_a_directory(tmp_path: Path) -> None:
     assert block_sizes(os.makedev(8, 0), tmp_path) is None
 
 
-def test_a_file_has_the_block_sizes_of_its_disk(tmp_path: Path) -> None:
+def test_a_file_has_the_block_sizes_of_its_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = tmp_path.stat().st_dev
+    queue = tmp_path / "sys" / f"{os.major(number)}:{os.minor(number)}" / "queue"
+    queue.mkdir(parents=True)
+    for which, size in (("logical", 512), ("physical", 4096)):
+        (queue / f"{which}_block_size").write_text(f"{size}\n")
+    monkeypatch.setattr(disks, "_SYSFS", tmp_path / "sys")
     with attached("hdd", DiskSettings(None, SIZE_BYTES, 0, 0), tmp_path, "x-", no_volume) as disk:
-        assert disk.blocks == block_sizes(tmp_path.stat().st_dev)
+        assert disk.blocks == BlockSizes(512, 4096)

@@ -2,6 +2,7 @@
 
 import os
 import random
+import stat
 import struct
 import subprocess
 import zlib
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,12 +18,13 @@ from bisector.config import DISK_MARGIN_BYTES, DiskSettings, usable_bytes
 from bisector.core.deadline import Deadline
 from bisector.core.errors import UserError
 from bisector.host.scratch import is_scratch
-from bisector.vm import openers, test_disk
-from bisector.vm.definition import DiskSource, SourceKind
+from bisector.vm import disks, openers, test_disk
+from bisector.vm.definition import BlockSizes, DiskSource, SourceKind
 from bisector.vm.disk_name import disk_name
 from bisector.vm.disks import attached
 from bisector.vm.label import LABEL_AT, LABEL_BYTES, Label
 from bisector.vm.test_disk import BlockDevice, ExistingDisk
+from bisector.vm.volume import Volume
 from tests.loopdevice import command, loop_device, partition_table, partitions
 
 MIB = 1 << 20
@@ -40,6 +43,10 @@ class File:
     @property
     def source(self) -> DiskSource:
         return DiskSource(SourceKind.FILE, str(self.path))
+
+    @property
+    def device_number(self) -> int:
+        return os.makedev(8, 7)
 
     @property
     def size_bytes(self) -> int:
@@ -176,6 +183,32 @@ def test_a_named_disk_is_overwritten_when_a_run_first_uses_it_and_has_its_label_
     assert f"rm {run_dir}/used-disks; bisector resume" in caught.value.hint
     with attached("hdd", VOLUME, other, "x-", found(disk), overwrite=("WD-1",)):
         assert disk.path.read_bytes() != precious
+
+
+def test_a_guest_is_told_the_block_sizes_below_a_volume(
+    disk: File, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = tmp_path / "8:7" / "queue"
+    queue.mkdir(parents=True)
+    for which in ("logical", "physical"):
+        (queue / f"{which}_block_size").write_text("4096\n")
+    monkeypatch.setattr(disks, "_SYSFS", tmp_path)
+    with attached("hdd", VOLUME, tmp_path, "x-", found(disk)) as spec:
+        assert spec.blocks == BlockSizes(4096, 4096)
+
+
+@pytest.mark.parametrize("where", ["file", "device", "gone", "rbd"])
+def test_the_device_of_a_volume_is_that_of_its_path(tmp_path: Path, where: str) -> None:
+    (tmp_path / "raw").touch()
+    path = {"file": str(tmp_path / "raw"), "device": "/dev/block", "gone": f"{tmp_path}/gone", "rbd": "."}[where]
+    number = {"file": tmp_path.stat().st_dev, "device": os.makedev(7, 3), "gone": None, "rbd": None}[where]
+    if where == "device":
+        path = str(tmp_path / "node")
+        try:
+            os.mknod(path, stat.S_IFBLK | 0o600, os.makedev(7, 3))
+        except PermissionError:
+            path, number = str(tmp_path), tmp_path.stat().st_dev
+    assert Volume(None, SimpleNamespace(path=lambda: path), "tests").device_number == number
 
 
 def test_a_label_is_of_one_disk(disk: File) -> None:
