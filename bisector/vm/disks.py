@@ -18,6 +18,10 @@ _LARGEST_LOGICAL = 4096  # a page: what any kernel takes (blk_validate_limits();
 FindVolume = Callable[[str, str], AbstractContextManager[test_disk.ExistingDisk]]
 
 
+class DiskUnavailable(UserError):
+    """A disk that is not there, in use, or read-only: when a run had it before, that is its host's doing."""
+
+
 @contextmanager
 def attached(
     serial: str,
@@ -32,7 +36,7 @@ def attached(
 
     ``find_volume`` is given a volume's pool and name. ``overwrite`` names disks whose content may go, whatever it is,
     when the run uses them for the first time: later ones want the label. Raises :class:`UserError` for a disk that may
-    not be overwritten.
+    not be overwritten, of its kind :class:`DiskUnavailable`.
     """
     used = UsedDisks.of(run_dir)
     with existing(serial, chosen, find_volume, overwrite, used) as there:
@@ -101,7 +105,7 @@ def existing(
 ) -> Iterator[test_disk.ExistingDisk | None]:
     """The block device or volume that the settings name, ours alone meanwhile; None for a file yet to be made.
 
-    Raises :class:`UserError` when it is not there, not to be had, or holds something.
+    Raises :class:`DiskUnavailable` when it is not there or in use, and :class:`UserError` when it holds something.
     """
     if chosen.path is None or Path(chosen.path).is_dir():
         if chosen.path is not None and not os.access(chosen.path, os.W_OK | os.X_OK):
@@ -109,21 +113,22 @@ def existing(
         yield None
         return
     with ExitStack() as stack:
-        with _about(serial):
-            disk: test_disk.ExistingDisk
+        disk: test_disk.ExistingDisk
+        with _about(serial, DiskUnavailable):
             if chosen.is_volume:
                 source = DiskSource.parse(chosen.path)
                 disk = stack.enter_context(find_volume(source.pool, source.name))
             else:
                 disk = stack.enter_context(test_disk.BlockDevice.claimed(Path(chosen.path)))
+        with _about(serial, UserError):
             test_disk.check(disk, overwrite, used)
         yield disk
 
 
 @contextmanager
-def _about(serial: str) -> Iterator[None]:
-    """Say which setting it is."""
+def _about(serial: str, kind: type[UserError]) -> Iterator[None]:
+    """Say which setting it is, and of what kind the error."""
     try:
         yield
     except UserError as error:
-        raise UserError(f"storage.{serial}.path: {error}", error.hint) from error
+        raise kind(f"storage.{serial}.path: {error}", error.hint) from error

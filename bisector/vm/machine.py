@@ -25,8 +25,8 @@ from bisector.vm.accelerator import MEMORY, choose_accelerator
 from bisector.vm.connection import open_hypervisor
 from bisector.vm.console import ALIVE_LINE, Console
 from bisector.vm.console_file import CHUNK_BYTES
-from bisector.vm.definition import DomainSpec, command_line
-from bisector.vm.disks import attached
+from bisector.vm.definition import DiskSpec, DomainSpec, command_line
+from bisector.vm.disks import DiskUnavailable, attached
 from bisector.vm.domain import Domain
 from bisector.vm.guest import Guest
 from bisector.vm.guest_errors import GuestError, GuestLost, GuestNonsense, GuestTimeout
@@ -230,6 +230,7 @@ class VirtualMachines:
         self._connect = connect
         self._hypervisor = connect()
         self._on_note = on_note
+        self._had: set[str] = set()  # the disks of earlier trials, by their serial numbers in the guest
 
     @classmethod
     def open(cls, settings: Settings, image: GuestImage, run_dir: Path, on_note: Callable[[str], None]) -> Self:
@@ -276,13 +277,7 @@ class VirtualMachines:
             root.unlink(missing_ok=True)
             stack.callback(root.unlink, missing_ok=True)
             prefix = domain_prefix(self._run_dir)
-            overwrite = self.settings.storage.overwrite
-            disks = tuple(
-                stack.enter_context(
-                    attached(serial, one, self._run_dir, prefix, self._hypervisor.volume, overwrite=overwrite)
-                )
-                for serial, one in self._disks()
-            )
+            disks = tuple(stack.enter_context(self._attached(serial, one, prefix)) for serial, one in self._disks())
             spec = self._spec(f"{prefix}{name}", kernel, logs / CONSOLE, overlay(self.image, root))
             spec = dataclasses.replace(spec, disks=disks, accelerator=self._accelerator(spec))
             machine = VirtualMachine(self._hypervisor, spec, kernel, self)
@@ -309,6 +304,21 @@ class VirtualMachines:
     def _accelerator(self, spec: DomainSpec) -> Accelerator:
         memory = resources.cache_home() / MEMORY
         return choose_accelerator(self.settings.machine.accelerator, self._hypervisor, spec, memory)
+
+    @contextmanager
+    def _attached(self, serial: str, chosen: DiskSettings, prefix: str) -> Iterator[DiskSpec]:
+        """One disk; raises :class:`InfraError` where one that was there for an earlier trial is not to be had now."""
+        overwrite = self.settings.storage.overwrite
+        disk = attached(serial, chosen, self._run_dir, prefix, self._hypervisor.volume, overwrite=overwrite)
+        with ExitStack() as stack:
+            try:
+                spec = stack.enter_context(disk)
+            except DiskUnavailable as error:
+                if serial not in self._had:
+                    raise
+                raise InfraError(error.message, error.hint) from error
+            self._had.add(serial)
+            yield spec
 
     def _disks(self) -> tuple[tuple[str, DiskSettings], ...]:
         return (("ssd", self.settings.storage.ssd), ("hdd", self.settings.storage.hdd))

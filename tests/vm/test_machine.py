@@ -1,15 +1,19 @@
 """Who is to blame for a guest's end, decided on a console that says what the test wants."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from bisector.config import DiskSettings, options
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.model import FaultKind, Stage
 from bisector.vm.guest_errors import GuestNonsense
 from bisector.vm.machine import VirtualMachine, VirtualMachines, Watch, domain_prefix
+from tests.vm.test_test_disk import File
 
 
 @dataclass
@@ -98,6 +102,37 @@ def test_a_guest_that_sends_without_an_end_is_at_fault_itself(clock: list[float]
         raise GuestNonsense("fio.json in the guest is not a regular file")
     assert (caught.value.kind, caught.value.stage) == (FaultKind.COMMAND_FAILED, Stage.WORKLOAD)
     assert caught.value.tail == ("Linux version 6.1",)
+
+
+def test_a_disk_that_a_run_had_before_is_the_hosts_trouble_when_it_is_in_use(tmp_path: Path) -> None:
+    """A backup reads it between two trials: that ends, and the run need not."""
+    path = tmp_path / "disk.img"
+    with path.open("wb") as file:
+        file.truncate(64 << 20)
+    users: list[str] = []
+
+    @contextmanager
+    def volume(_pool: str, _name: str) -> Iterator[File]:
+        if users:
+            raise UserError(f"the disk is in use: {users[0]}", "end it")
+        yield File(path)
+
+    settings = options.load(directory=tmp_path).settings
+    hypervisor = SimpleNamespace(is_alive=True, volume=volume)
+    machines = VirtualMachines(settings, None, tmp_path, lambda: hypervisor, print)  # type: ignore[arg-type,return-value] # stand-ins
+    chosen = DiskSettings("volume:tests/raw", 0, 0, 0)
+    users.append("dd (77)")
+    with pytest.raises(UserError, match="in use: dd"), machines._attached("hdd", chosen, "x-"):
+        pytest.fail("it was taken")
+    users.clear()
+    with machines._attached("hdd", chosen, "x-"):
+        pass
+    users.append("dd (77)")
+    with (
+        pytest.raises(InfraError, match=r"storage\.hdd\.path: the disk is in use: dd"),
+        machines._attached("hdd", chosen, "x-"),
+    ):
+        pytest.fail("it was taken")
 
 
 def test_a_connection_that_was_lost_is_opened_again(tmp_path: Path) -> None:
