@@ -87,8 +87,8 @@ def _embedded_directory(root: Path, cache: Path | None) -> Path:
     if driver.directory is None:
         driver.directory = directory
         configure(directory, cache)
-        hold(directory)
         atexit.register(remove_if_idle, directory)
+        atexit.register(hold(directory))  # the last one registered is called first
     return directory
 
 

@@ -96,8 +96,9 @@ class Domain:
         except libvirt.libvirtError as error:
             if error.get_error_code() not in _GONE:
                 raise InfraError(f"{self.spec.name} cannot be ended: {error}") from error
-        self._console.close()
-        self._forget(self)  # at the end: interrupted before it, close() tries again by name
+        finally:
+            self._console.close()
+        self._forget(self)  # at the end: refused or interrupted before it, close() tries again by name
 
     def __enter__(self) -> Self:
         return self

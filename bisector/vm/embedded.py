@@ -11,8 +11,8 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -118,19 +118,40 @@ def make_private(directory: Path) -> None:
         ) from error
 
 
-def hold(directory: Path) -> None:
-    """Keep systemd-tmpfiles from cleaning the directory up for age as long as this process lives.
+def hold(directory: Path) -> Callable[[], None]:
+    """Share the directory with others who hold it, and keep it from being removed, until what is returned is called.
 
-    It leaves alone what somebody has locked (tmpfiles.d(5), "AGE").
+    systemd-tmpfiles, which removes old files, leaves alone what somebody has locked (tmpfiles.d(5), "AGE").
     """
-    with suppress(OSError):
-        fcntl.flock(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), fcntl.LOCK_SH | fcntl.LOCK_NB)
+    with ExitStack() as stack, suppress(OSError):
+        lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        stack.callback(os.close, lock)
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return stack.pop_all().close
+    return lambda: None
 
 
 def remove_if_idle(directory: Path) -> None:
-    """Remove the driver's directory when nothing runs in it; what is left is found by the next process."""
-    if _is_ours(directory) and _is_marked(directory) and not any(guest_pids(directory, "")):
-        shutil.rmtree(directory, ignore_errors=True)
+    """Remove the driver's directory when no guest runs in it and nobody holds it.
+
+    What is left is found by the next process. Two runs may have one directory: a copied run directory has the link.
+    """
+    if not (_is_ours(directory) and _is_marked(directory)):
+        return
+    with suppress(OSError), _held_by_nobody(directory):
+        if not any(guest_pids(directory, "")):
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def _held_by_nobody(directory: Path) -> Iterator[None]:
+    """Keep others from holding it; raises ``BlockingIOError`` when one does, and other kinds of ``OSError``."""
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _is_private(path: Path) -> bool:
@@ -173,10 +194,8 @@ def runs_guest(pid: int, name: str) -> bool:
 
 def guests(prefix: str) -> Iterator[tuple[str, int]]:
     """Name and process of each running guest of this user's runs whose name starts with ``prefix``."""
-    for parent in dict.fromkeys(_parents()):
-        for root in parent.glob(f"bisector-{os.getuid()}-*"):
-            if _is_ours(root):
-                yield from guest_pids(root, prefix)
+    for directory in directories():
+        yield from guest_pids(directory, prefix)
 
 
 def guest_pids(root: Path, prefix: str) -> Iterator[tuple[str, int]]:
@@ -201,12 +220,7 @@ def _ended_in(directory: Path, spared: tuple[str, ...]) -> Iterator[str]:
     found = {name: pid for name, pid in guest_pids(directory, "") if not name.startswith(spared)}
     if not found:
         return
-    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        with suppress(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for name, pid in found.items():
-                if process.end(pid, partial(runs_guest, name=name)):
-                    yield name
-    finally:
-        os.close(lock)
+    with suppress(BlockingIOError), _held_by_nobody(directory):
+        for name, pid in found.items():
+            if process.end(pid, partial(runs_guest, name=name)):
+                yield name

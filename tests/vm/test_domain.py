@@ -99,6 +99,24 @@ def test_one_process_has_one_embedded_directory(tmp_path: Path) -> None:
     assert not first.exists()
 
 
+@pytest.mark.usefixtures("places")
+def test_a_directory_that_another_process_holds_is_not_removed(tmp_path: Path) -> None:
+    """A copied run directory has the same link; its process may be building, with no guest yet."""
+    directory = embedded_root(tmp_path / "one")
+    script = f"from pathlib import Path; from bisector.vm.embedded import hold; hold(Path({str(directory)!r}));"
+    words = [sys.executable, "-c", f"{script} print(1, flush=True); input()"]
+    let_go = driver.hold(directory)
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        let_go()
+        remove_if_idle(directory)
+        assert directory.exists()
+        other.kill()
+    remove_if_idle(directory)
+    assert not directory.exists()
+
+
 @pytest.mark.parametrize(
     "target",
     [
@@ -385,6 +403,25 @@ def test_why_a_guest_was_paused_is_in_qemus_words(
     )
     with pytest.raises(InfraError, match=re.escape(f"an I/O error on the host, {why}") + "$"):
         domain.is_running()
+
+
+def test_a_guest_that_libvirt_does_not_end_leaves_no_open_console(place: Path) -> None:
+    """The connection still knows it, and tries again by its name."""
+    forgotten: list[Domain] = []
+
+    def refuse() -> None:
+        raise libvirt.libvirtError("no answer")
+
+    spec = spec_of(place, End.SLEEP)
+    spec.console.write_text("last words")
+    handle = SimpleNamespace(destroy=refuse, info=lambda: (0, 0, 0, 0, 0))
+    domain = Domain(spec, handle, lambda: None, lambda: (), forgotten.append)
+    assert domain.read_console() == "last words"
+    with pytest.raises(InfraError, match="cannot be ended"):
+        domain.destroy()
+    spec.console.write_text("more than the last words")
+    assert domain.read_console() == ""
+    assert forgotten == []
 
 
 @pytest.mark.vm
