@@ -98,7 +98,7 @@ def build_image(recipe: Path, cache_root: Path, run_marker: Path | None, on_note
     One that is damaged is built anew, once, and ``on_note`` is told why. Raises :class:`UserError` when this machine
     cannot build images as it is set up, and :class:`InfraError` when the packages do not arrive or the disk is full.
     """
-    if (found := find_image(recipe, cache_root)) and not _damage(found.root.parent):
+    if (found := find_image(recipe, cache_root)) and _is_as_sealed(found.root.parent):
         return found
     cache_root.mkdir(parents=True, exist_ok=True)
     key = recipe_key(recipe)
@@ -129,8 +129,17 @@ def build_image(recipe: Path, cache_root: Path, run_marker: Path | None, on_note
     return _image(directory, key)
 
 
+def _is_as_sealed(directory: Path) -> bool:
+    """Whether a kept image has its sums and agrees with them; may be asked while others seal or replace it."""
+    with our_files(directory):
+        return (directory / SUMS).exists() and not damage(directory)
+
+
 def _damage(directory: Path) -> str:
-    """What is wrong with a kept image; one that an earlier version built, without sums, is taken as it is."""
+    """What is wrong with a kept image; one that an earlier version built, without sums, is taken as it is.
+
+    The caller holds the image's lock: sums are written here.
+    """
     with our_files(directory):
         if (directory / _ROOT).is_file() and not (directory / SUMS).exists():
             seal(directory)
