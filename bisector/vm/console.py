@@ -173,7 +173,7 @@ class Console:
         text = _clean(raw)
         if _meaningful(text):
             self._lines.append(text)
-        sighting = judge(text)
+        sighting = _judge(text)
         if sighting is not None:
             self._note(sighting)
         return sighting
@@ -198,7 +198,10 @@ class Console:
 
 def judge(line: str) -> Sighting | None:
     """What a single console line says, if anything."""
-    text = _clean(line)
+    return _judge(_clean(line))
+
+
+def _judge(text: str) -> Sighting | None:
     if not _TELLING.search(text):
         return None
     message = _TIMESTAMP.sub("", text).strip()
