@@ -57,8 +57,8 @@ STACKS = {
 # What "auto" puts below the stack's fragments: without a base .config the smallest kernel, over one its mending.
 BARE_FRAGMENT = "tiny"
 BASE_FRAGMENT = "distribution"
-# Of a block device or a volume the guest gets all but this much at either end (machine/testdisk.py says why). It
-# covers what tells a disk's content: the last of ZFS' labels and btrfs' first superblock end within it.
+# Of a block device or a volume the guest gets all but this much at either end; bisector.vm.test_disk gives the reason.
+# It covers what tells a disk's content: the last of ZFS' labels and btrfs' first superblock end within it.
 DISK_MARGIN_BYTES = 1 << 20
 
 

@@ -103,9 +103,9 @@ class DiskSpec:
     """A raw disk under test; the guest finds it as ``/dev/disk/by-id/virtio-SERIAL``.
 
     ``direct`` bypasses the host's page cache (O_DIRECT), so that the figure is the device's and
-    not the host's memory; only a file system that cannot do it is a reason to say no. Limits of 0
-    are no limit. ``part`` is the offset and length in bytes that the guest sees, else all. ``blocks`` are the sizes
-    that the guest is told; without them QEMU says 512 bytes.
+    not the host's memory; it is False only on a file system that cannot do it. Limits of 0 are no
+    limit. ``part`` is the offset and length in bytes of what the guest sees; None is the whole disk. ``blocks`` are the
+    block sizes that the guest is told; None is QEMU's default, 512 bytes.
     """
 
     serial: str
