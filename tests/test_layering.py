@@ -54,7 +54,7 @@ OWNERS = {
         "bisector.commands.doctor",
         "bisector.commands.plan",
     },
-    "jinja2": {"bisector.report.as_html"},
+    "jinja2": {"bisector.nightly.timer", "bisector.report.as_html"},
     # The door, what all pictures have in common, and the pictures that the door has no room for.
     "matplotlib": {"bisector.report.drawing", "bisector.report.drawn_nights", "bisector.report.strokes"},
     "smtplib": {"bisector.mail.smtp"},

@@ -1,4 +1,7 @@
-"""A systemd service and timer for the nights, each line with its reason (systemd.exec(5), systemd.timer(5))."""
+"""A systemd service and timer for the nights (systemd.exec(5), systemd.timer(5)).
+
+The templates of both units, where each line has its reason, are the files ``bisector-nightly.*`` beside this one.
+"""
 
 import os
 import re
@@ -14,6 +17,7 @@ from bisector.nightly.plan import Plan
 from bisector.nightly.trust import DIRECTORIES
 
 NAME = "bisector-nightly"
+_UNITS = (f"{NAME}.service", f"{NAME}.timer")
 _KEPT = (*DIRECTORIES, "PATH")
 _AT = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 _COMMAND_S = 60.0
@@ -40,125 +44,32 @@ class Timer:
 
     def files(self) -> dict[str, str]:
         """The text of each unit, by its file name."""
-        return {f"{NAME}.service": self._service(), f"{NAME}.timer": self._timer()}
+        # Loaded when units are made, and not for every other command.
+        from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - see above
 
-    def _service(self) -> str:
-        kept = {name: os.environ[name] for name in _KEPT if os.environ.get(name)}
-        environment = "".join(f"Environment={_quoted(f'{name}={value}')}\n" for name, value in kept.items())
-        return _SERVICE.format(
-            config=str(self.plan.path).replace("%", "%%"),
-            network=_NETWORK if self.system else "",
-            # Of root's own manager, and where journals are not split, `journalctl --user -u` finds nothing.
-            journal="-u" if self.system else "--user-unit",
-            command=_command(self.command),
-            environment=environment,
-            longest_s=int(self.plan.budget_s) + 3600,
-            sandbox=self._sandbox() if self.system else _OF_A_USER,
+        units = Environment(  # noqa: S701 - a unit is no HTML
+            loader=PackageLoader("bisector.nightly", ""),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            keep_trailing_newline=True,
         )
-
-    def _sandbox(self) -> str:
-        embedded = all(job.measuring.machine.connect == EMBEDDED for job in self.plan.jobs)
-        return _OF_THE_SYSTEM + (_OWN_TMP if embedded else _SHARED_TMP)
-
-    def _timer(self) -> str:
-        return _TIMER.format(at=self.at)
+        kept = {name: os.environ[name] for name in _KEPT if os.environ.get(name)}
+        words = {
+            "at": self.at,
+            "command": _command(self.command),
+            "config": str(self.plan.path).replace("%", "%%"),
+            "embedded": all(job.measuring.machine.connect == EMBEDDED for job in self.plan.jobs),
+            "environment": [_quoted(f"{name}={value}") for name, value in kept.items()],
+            "longest_s": int(self.plan.budget_s) + 3600,
+            "system": self.system,
+        }
+        return {name: units.get_template(name).render(words) for name in _UNITS}
 
     def crontab(self) -> str:
         """The same for cron, which has no journal."""
         hours, minutes = self.at.split(":")
         line = f"{int(minutes)} {int(hours)} * * * {shlex.join(self.command)}"
         return line.replace("%", r"\%")  # an unescaped one is a new line there
-
-
-# Each line is there, or is not, for its reason. With all of them, systemd 252 as the init of a container has started
-# nights of root by the timer: fetches, the guest image, a kernel's build, a whole trial in emulation by libvirt's
-# embedded driver, and a stop in the middle. Not seen: KVM, a libvirt daemon, an SELinux policy.
-_SERVICE = """\
-# Made by `bisector nightly --install-timer`; `--remove-timer` removes it.
-[Unit]
-Description=bisector: a night of {config}
-Documentation=man:systemd.service(5)
-{network}
-[Service]
-Type=exec
-ExecStart={command}
-{environment}# SIGTERM ends a night as Ctrl-C would: what was measured is kept, and the next night goes on from there.
-KillMode=mixed
-TimeoutStopSec=10min
-SuccessExitStatus=130
-# The night ends itself; this is for one that hangs.
-RuntimeMaxSec={longest_s}
-# A compiler that is killed for want of memory fails its build, which is tried again; the default, "stop", would end the
-# night with it.
-OOMPolicy=continue
-# A QEMU that crashes would leave its guest's whole memory as a file.
-LimitCORE=0
-# Left out on purpose, since QEMU is a child of this service and its figures are what a night is for:
-#   Nice, CPUWeight, IOWeight, IOSchedulingClass   a guest that has to wait for others measures them, too
-#   MemoryMax, MemoryHigh    how much a guest and a build take is in the settings; near a limit the kernel reclaims page
-#                            cache and throttles who writes, and so the disks that are measured
-# Plain lines, for the journal: journalctl {journal} bisector-nightly
-StandardOutput=journal
-StandardError=journal
-SyslogIdentifier=bisector
-{sandbox}"""
-
-_NETWORK = """\
-# The fetch needs the network.
-Wants=network-online.target
-After=network-online.target
-"""
-
-_OF_THE_SYSTEM = """\
-# HOME, for git's configuration and the caches, is set only with a user.
-User=root
-# /usr, /boot and /etc are only read. Not "strict": disks, repositories and run directories may be anywhere.
-ProtectSystem=full
-# Nothing that is started needs rights by set-user-ID: as root, mmdebstrap unpacks the guest image without newuidmap.
-NoNewPrivileges=yes
-# Modules are built, never loaded: they are the guest's.
-ProtectKernelModules=yes
-# Nothing here reads the host kernel's log, renames the host or asks for real-time scheduling.
-ProtectKernelLogs=yes
-ProtectHostname=yes
-RestrictRealtime=yes
-# Left out on purpose:
-#   PrivateDevices, DevicePolicy  /dev/kvm, loop devices and test disks are used
-#   ProtectHome                   repositories and caches are in home directories
-#   RestrictNamespaces            the guest image is made in namespaces, and make runs in some
-#   RestrictSUIDSGID              the guest image has set-user-ID programs in it
-#   MemoryDenyWriteExecute        QEMU without KVM translates code and executes it
-#   ProtectControlGroups          libvirt's QEMU driver may make control groups
-#   ProtectClock                  it closes all devices but the real-time clock
-#   PrivateNetwork, IPAddressDeny the fetch, and the guest's SSH on the loopback device
-"""
-_OWN_TMP = """\
-# libvirt's driver and QEMU are children of this service, so they see the same /tmp.
-PrivateTmp=yes
-"""
-_SHARED_TMP = """\
-# A libvirt daemon's QEMU has to see files of ours in /tmp.
-PrivateTmp=no
-"""
-_OF_A_USER = """\
-# No sandbox: a user's manager makes one only in a user namespace, and within one newuidmap cannot map the
-# subordinate users that the guest image is made with; NoNewPrivileges=yes would stop newuidmap at once. What a
-# user may do is the limit.
-"""
-_TIMER = """\
-# Made by `bisector nightly --install-timer`; `--remove-timer` removes it.
-[Unit]
-Description=bisector: every night
-
-[Timer]
-OnCalendar=*-*-* {at}:00
-# A night that the machine slept through, or was off, begins when it is on again.
-Persistent=yes
-AccuracySec=1min
-
-[Install]
-WantedBy=timers.target
-"""
 
 
 def _command(words: tuple[str, ...]) -> str:
@@ -204,7 +115,7 @@ def write(timer: Timer, where: Path) -> tuple[Path, ...]:
 
 def remove(where: Path) -> tuple[Path, ...]:
     """Remove both units; those that were there."""
-    paths = tuple(path for path in (where / f"{NAME}.timer", where / f"{NAME}.service") if path.exists())
+    paths = tuple(path for path in (where / name for name in reversed(_UNITS)) if path.exists())
     try:
         for path in paths:
             path.unlink()
