@@ -13,6 +13,7 @@ from typing import TextIO
 from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError
 
+_LONGEST = 8192  # more characters than a holder writes
 _WAIT_S = 1.0  # longer than anybody's look at who holds it
 
 
@@ -71,9 +72,12 @@ def _try_lock(file: TextIO, how: int = fcntl.LOCK_EX) -> bool | None:
 
 
 def _written_holder(file: TextIO) -> Holder:
+    """What it has written: nothing yet, perhaps, or anything at all, where the directory came from elsewhere."""
     file.seek(0)
     try:
-        found = json.loads(file.read())
-        return Holder(int(found["pid"]), str(found["since"]))
-    except (ValueError, KeyError, TypeError):  # it has the lock and has not written yet
-        return Holder(0, "")
+        match json.loads(file.read(_LONGEST)):
+            case {"pid": int(pid), "since": str(since)}:
+                return Holder(pid, since)
+    except (ValueError, RecursionError):
+        pass
+    return Holder(0, "")

@@ -148,6 +148,14 @@ def test_holder_that_has_not_said_who_it_is(tmp_path: Path) -> None:
         assert str(run.holder()) == "another process"
 
 
+@pytest.mark.parametrize("written", ["[" * 100_000, '{"pid": 1e999, "since": ""}', '{"pid": [1], "since": ""}', "{}"])
+def test_a_holder_that_wrote_nonsense_is_another_process(tmp_path: Path, written: str) -> None:
+    run = RunDirectory.create(tmp_path / "run", "name")
+    with run.lock():
+        (run.path / LOCK).write_text(written)
+        assert str(run.holder()) == "another process"
+
+
 def test_killed_process_holds_nothing_and_runs_no_more(tmp_path: Path) -> None:
     run = recorded(tmp_path)
     with Store.open(run.database, readonly=True) as store:
