@@ -13,7 +13,7 @@ import pytest
 
 from bisector.host import measuring_lock
 from bisector.kernel import toolchain
-from bisector.vm.hypervisor import Hypervisor
+from bisector.vm.hypervisor import LibvirtHypervisor
 
 # The same examples each time, however slow the machine: a run says something of the change, not of the day.
 # New ones are looked for with --hypothesis-profile=default.
@@ -43,7 +43,7 @@ def _host_of_its_own(
 @pytest.fixture
 def known_qemu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A version of QEMU at once: libvirt starts QEMU a dozen times before it tells, seconds in each process."""
-    monkeypatch.setattr(Hypervisor, "qemu_version", "7.2.22")
+    monkeypatch.setattr(LibvirtHypervisor, "qemu_version", "7.2.22")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -16,6 +16,33 @@ def awake_s() -> float:
 def since_boot_s() -> float:
     """Seconds since the machine was booted, suspensions included."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Clock(Protocol):
+    """The time in which something is waited for; a test that waits has a clock of its own."""
+
+    def now_s(self) -> float:
+        """Seconds since some moment; never fewer than before."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Return that much later."""
+        ...
+
+
+class SystemClock:
+    """The monotonic clock of this machine."""
+
+    def now_s(self) -> float:
+        """Seconds in which the machine was not suspended."""
+        return awake_s()
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep in the kernel."""
+        time.sleep(seconds)
+
+
+SYSTEM_CLOCK: Clock = SystemClock()
 
 
 class DeadlineExpired(Exception):
@@ -41,6 +68,11 @@ class Deadline:
     seconds: float
     start: float = field(default_factory=awake_s)
     clock: Callable[[], float] = awake_s
+
+    @classmethod
+    def by(cls, clock: Clock, what: str, seconds: float) -> Self:
+        """One on another clock."""
+        return cls(what, seconds, clock.now_s(), clock.now_s)
 
     @classmethod
     def through_suspension(cls, what: str, seconds: float) -> Self:

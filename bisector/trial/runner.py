@@ -6,7 +6,6 @@ ours is raised as :class:`bisector.core.errors.AttemptFailed`, so that it never 
 
 import json
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from bisector.analysis.early_stop import StopRule
 from bisector.config import STACKS, Settings, StorageSettings
-from bisector.core.deadline import Deadline
+from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault, TrialRefused, UserError
 from bisector.core.events import Listener, StageStarted
 from bisector.core.figures import Run
@@ -26,7 +25,7 @@ from bisector.host.load import ContentionMeter, host_id
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.make import BuildPlaces
 from bisector.storage import stacks
-from bisector.vm.machine import VirtualMachine, VirtualMachines
+from bisector.vm.base import Machine, Machines
 from bisector.workload import runner
 
 _STORAGE_DEADLINE_S = 300.0
@@ -61,8 +60,9 @@ class Bench:
     run_dir: Path
     source: SourceTree
     builder: KernelBuilder
-    machines: VirtualMachines
+    machines: Machines
     tell: Listener
+    clock: Clock = SYSTEM_CLOCK
 
     @property
     def build_dir(self) -> Path:
@@ -83,7 +83,10 @@ class _Course:
     runs: list[Run] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    _start: float = field(default_factory=time.monotonic)
+    _start: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._start = self.bench.clock.now_s()
 
     def go(self) -> None:
         """Walk the path to its end, or until a fault is raised."""
@@ -103,7 +106,7 @@ class _Course:
             fault=fault,
             kernel=self.kernel,
             runs=tuple(self.runs),
-            timings=Timings(**self.seconds, total_s=time.monotonic() - self._start),
+            timings=Timings(**self.seconds, total_s=self.bench.clock.now_s() - self._start),
             artifacts=(),
             same_kernel_as=self.same_kernel_as,
             alone=self.request.alone,
@@ -141,7 +144,8 @@ class _Course:
 
     def _measure(self, kernel: Kernel) -> None:
         bench, settings = self.bench, self.bench.settings
-        deadline = Deadline(f"the end of trial {self.request.n}", settings.machine.trial_deadline_s)
+        what = f"the end of trial {self.request.n}"
+        deadline = Deadline.by(bench.clock, what, settings.machine.trial_deadline_s)
         self._enter(Stage.BOOT)
         with bench.machines.prepared(f"{self.request.n}", kernel, self.logs) as machine:
             (self.logs / "host.json").write_text(json.dumps(machine.facts(), indent=1) + "\n", encoding="utf-8")
@@ -159,7 +163,7 @@ class _Course:
                 for name in STACKS[self._storage.stack].runs:
                     self.runs.append(self._run(machine, stack, name, deadline))
 
-    def _lay_out(self, machine: VirtualMachine) -> stacks.Stack:
+    def _lay_out(self, machine: Machine) -> stacks.Stack:
         file_bytes = self.bench.settings.workload.file_bytes
         stack = stacks.layout(machine.guest, self._storage, file_bytes, _STORAGE_DEADLINE_S)
         (self.logs / "storage.txt").write_text("".join(f"{line}\n" for line in stack.description), encoding="utf-8")
@@ -171,7 +175,7 @@ class _Course:
         storage, alone = self.bench.settings.storage, self.request.alone
         return storage if alone is None else replace(storage, stack=alone.value)
 
-    def _run(self, machine: VirtualMachine, stack: stacks.Stack, name: str, deadline: Deadline) -> Run:
+    def _run(self, machine: Machine, stack: stacks.Stack, name: str, deadline: Deadline) -> Run:
         self._enter(Stage.WORKLOAD, f"{name} run")
         last = name == STACKS[self._storage.stack].runs[-1]
         return runner.run_once(
@@ -196,11 +200,11 @@ class _Course:
 
     @contextmanager
     def _part(self, name: str) -> Iterator[None]:
-        start = time.monotonic()
+        start = self.bench.clock.now_s()
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + self.bench.clock.now_s() - start
 
 
 def try_build(bench: Bench, commit: Commit, compiler: Compiler, logs: Path) -> Fault | None:

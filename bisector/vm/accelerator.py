@@ -15,10 +15,9 @@ from bisector.config import Accelerator
 from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError, UserError
 from bisector.host.load import host_facts
+from bisector.vm.base import Domain, Hypervisor
 from bisector.vm.console import Console
 from bisector.vm.definition import DomainSpec
-from bisector.vm.domain import Domain
-from bisector.vm.hypervisor import Hypervisor
 
 MEMORY = "accelerator.json"  # in the cache directory
 _PROBE_MEMORY_BYTES = 512 << 20

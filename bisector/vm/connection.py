@@ -17,12 +17,12 @@ import libvirt
 from bisector.config import EMBEDDED
 from bisector.core.errors import UserError
 from bisector.vm.embedded import configure, embedded_root, hold, make_private, remove_if_idle
-from bisector.vm.hypervisor import Hypervisor, version_text
+from bisector.vm.hypervisor import LibvirtHypervisor, version_text
 
 _LOCAL_SCHEMES = ("qemu", "qemu+unix")
 
 
-def open_hypervisor(uri: str, root: Path, cache: Path | None = None) -> Hypervisor:
+def open_hypervisor(uri: str, root: Path, cache: Path | None = None) -> LibvirtHypervisor:
     """Connect to ``uri``: ``qemu:///embed`` for the embedded driver, else a libvirt daemon of this host.
 
     ``root`` is the directory of the run: the embedded driver's own directory is found again through
@@ -48,7 +48,7 @@ def open_hypervisor(uri: str, root: Path, cache: Path | None = None) -> Hypervis
             else f"is libvirtd running, and are you in its group? virsh -c '{uri}' version; or --connect {EMBEDDED}"
         )
         raise UserError(f"{uri}: {error}", hint) from error
-    return Hypervisor(connection, directory)
+    return LibvirtHypervisor(connection, directory)
 
 
 def library_version() -> str:

@@ -28,7 +28,7 @@ class Ending(StrEnum):
     OUTSIDE = "somebody ended QEMU"
 
 
-class Domain:
+class LibvirtDomain:
     """A guest that was started; gone when its ``with`` block ends."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Domain:
         handle: Any,
         ending: Callable[[], Ending | None],
         qemu_log: Callable[[], tuple[str, ...]],
-        forget: Callable[["Domain"], None],
+        forget: Callable[["LibvirtDomain"], None],
         *,
         io_error: Callable[[], str | None] = lambda: None,
     ) -> None:

@@ -17,7 +17,7 @@ from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError, UserError
 from bisector.host.packages import install
 from bisector.vm.definition import DomainSpec, domain_xml
-from bisector.vm.domain import Domain, Ending
+from bisector.vm.domain import Ending, LibvirtDomain
 from bisector.vm.embedded import guest_pids, make_private, runs_guest
 from bisector.vm.volume import Volume
 
@@ -34,7 +34,7 @@ _ENDINGS = {
 }
 
 
-class Hypervisor:
+class LibvirtHypervisor:
     """A connection to libvirt; closing it leaves nothing of ours running."""
 
     def __init__(self, connection: Any, embedded_root: Path | None) -> None:
@@ -42,8 +42,10 @@ class Hypervisor:
         self._embedded_root = embedded_root
         self._endings: dict[str, Ending] = {}
         self._io_errors: dict[str, str] = {}
-        self._domains: list[Domain] = []
-        self._names: set[str] = set()  # also of a guest that came up while Ctrl-C was pressed, and has no Domain
+        self._domains: list[LibvirtDomain] = []
+        self._names: set[str] = (
+            set()
+        )  # also of a guest that came up while Ctrl-C was pressed, and has no domain of ours
         self._callback = connection.domainEventRegisterAny(
             None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_lifecycle, None
         )
@@ -110,7 +112,7 @@ class Hypervisor:
             )
         return Volume.claimed(self._connection, pool, name)
 
-    def start(self, spec: DomainSpec) -> "Domain":
+    def start(self, spec: DomainSpec) -> LibvirtDomain:
         """Start a transient guest; the console file is made first, so it holds the first byte.
 
         Raises :class:`InfraError` with QEMU's own words when it does not start.
@@ -135,7 +137,7 @@ class Hypervisor:
             raise InfraError(
                 f"{spec.name} did not start: {error}", f"{self._log(spec.name)}: {log}" if log else ""
             ) from error
-        domain = Domain(
+        domain = LibvirtDomain(
             spec,
             handle,
             lambda: self._endings.get(spec.name),
@@ -146,7 +148,7 @@ class Hypervisor:
         self._domains.append(domain)
         return domain
 
-    def _forget(self, domain: "Domain") -> None:
+    def _forget(self, domain: LibvirtDomain) -> None:
         self._domains.remove(domain)
         self._names.discard(domain.spec.name)
 

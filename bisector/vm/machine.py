@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import os
 import platform
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -17,21 +16,19 @@ from typing import Self
 
 from bisector.config import Accelerator, DiskSettings, MachineSettings, Settings
 from bisector.core import resources
-from bisector.core.deadline import Deadline
+from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
-from bisector.core.model import Fault, FaultKind, Kernel, Stage
+from bisector.core.model import FaultKind, Kernel, Stage
 from bisector.host.load import free_port, host_facts
 from bisector.vm.accelerator import MEMORY, choose_accelerator
+from bisector.vm.base import Domain, Hypervisor, Link, Login
 from bisector.vm.connection import open_hypervisor
-from bisector.vm.console import ALIVE_LINE, Console
-from bisector.vm.console_file import CHUNK_BYTES
 from bisector.vm.definition import DiskSpec, DomainSpec, command_line
 from bisector.vm.disks import DiskUnavailable, attached
-from bisector.vm.domain import Domain
 from bisector.vm.guest import Guest
 from bisector.vm.guest_errors import GuestError, GuestLost, GuestNonsense, GuestTimeout
-from bisector.vm.hypervisor import Hypervisor
 from bisector.vm.image import GuestImage, build_image, overlay, own_image
+from bisector.vm.watch import Watch
 
 CONSOLE = "console.log"
 _LOGIN_S = 30.0
@@ -46,51 +43,6 @@ def guest_image(machine: MachineSettings, run_marker: Path | None, on_note: Call
     return build_image(resources.vm_images(), resources.cache_home() / "images", run_marker, on_note)
 
 
-class Watch:
-    """Reads a guest's console while anything waits for the guest, and says who is to blame for its end."""
-
-    def __init__(self, domain: Domain, silence_deadline_s: float, now: Callable[[], float] = time.monotonic) -> None:
-        self.console = Console()
-        self.stage = Stage.BOOT
-        self._domain = domain
-        self._silence_deadline_s = silence_deadline_s
-        self._pulse = False
-        self._now = now
-        self._heard_at = now()
-
-    @property
-    def silence_s(self) -> float:
-        """Seconds since the console said anything."""
-        return self._now() - self._heard_at
-
-    def __call__(self) -> None:
-        """Read on; raises :class:`KernelFault` when the kernel has died, :class:`InfraError` when QEMU has."""
-        running = self._domain.is_running()  # before reading, so that the last words are among what is read
-        text = self._domain.read_console()
-        self._hear(text)
-        while len(text) >= CHUNK_BYTES or (text and not running):  # of a guest that is gone, everything
-            text = self._domain.read_console()
-            self._hear(text)
-        if not running:
-            raise _raised(self.console.fault_when_gone(self.stage))
-        # Our init gives a sign of life every ten seconds; a person's own image may be silent and well.
-        if self._pulse and self.silence_s > self._silence_deadline_s:
-            raise self.silent()
-
-    def _hear(self, text: str) -> None:
-        """Raises :class:`KernelFault` as soon as the console shows one, or has no end."""
-        if text:
-            self.console.feed(text)
-            self._heard_at = self._now()
-            self._pulse = self._pulse or ALIVE_LINE in text
-        if (fault := self.console.fault(self.stage)) is not None:
-            raise _raised(fault)
-
-    def silent(self) -> KernelFault:
-        """The fault of a guest that should have spoken by now."""
-        return _raised(self.console.fault_when_silent(self.stage, round(self.silence_s)))
-
-
 class VirtualMachine:
     """One guest from its definition to its end; ``guest`` is there once :meth:`boot` has returned."""
 
@@ -100,12 +52,14 @@ class VirtualMachine:
         self._kernel = kernel
         self._image = bench.image
         self._settings = bench.settings.machine
+        self._log_in = bench.log_in
+        self._clock = bench.clock
         self._stack = ExitStack()
         self._domain: Domain | None = None
-        self._guest: Guest | None = None
+        self._guest: Link | None = None
 
     @property
-    def guest(self) -> Guest:
+    def guest(self) -> Link:
         """The root shell."""
         if self._guest is None:
             raise RuntimeError("boot() comes first")
@@ -133,25 +87,24 @@ class VirtualMachine:
         one is started is decided by our cache, QEMU's arguments and the port, never by the commit.
         """
         self._domain = self._stack.enter_context(self._hypervisor.start(self._spec))
-        self._watch = Watch(self._domain, self._settings.silence_deadline_s)
-        deadline = Deadline("the guest", self._settings.boot_deadline_s)
+        self._watch = Watch(self._domain, self._settings.silence_deadline_s, self._clock.now_s)
+        deadline = self._deadline("the guest", self._settings.boot_deadline_s)
         with self.blamed(Stage.BOOT):
-            self._guest = self._stack.enter_context(self._login(deadline))
+            self._guest = self._stack.enter_context(self._connected(deadline))
             self._check_kernel()
 
-    def _login(self, deadline: Deadline) -> Guest:
+    def _connected(self, deadline: Deadline) -> Link:
         if self._settings.image is None:
             self._wait_until_ready(deadline)
-            return Guest.connect(self._spec.ssh_port, self._image, Deadline("SSH to the guest", _LOGIN_S), self._watch)
+            return self._login("SSH to the guest", _LOGIN_S)
         while True:  # a person's own image says nothing on the console when it is ready
             self._watch()
             try:
-                attempt = Deadline("SSH to the guest", min(_LOGIN_S, max(deadline.remaining_s, 1.0)))
-                return Guest.connect(self._spec.ssh_port, self._image, attempt, self._watch)
+                return self._login("SSH to the guest", min(_LOGIN_S, max(deadline.remaining_s, 1.0)))
             except (GuestLost, GuestTimeout):
                 if deadline.expired:
                     raise self._watch.silent() from None
-                time.sleep(0.5)
+                self._clock.sleep(0.5)
 
     def _wait_until_ready(self, deadline: Deadline) -> None:
         """Poll the console: user networking accepts a connection long before sshd listens."""
@@ -160,7 +113,13 @@ class VirtualMachine:
             self._watch()
             if deadline.expired or self._watch.silence_s > silence_s:
                 raise self._watch.silent()
-            time.sleep(0.02)
+            self._clock.sleep(0.02)
+
+    def _login(self, what: str, seconds: float) -> Link:
+        return self._log_in(self._spec.ssh_port, self._image, self._deadline(what, seconds), self._watch)
+
+    def _deadline(self, what: str, seconds: float) -> Deadline:
+        return Deadline.by(self._clock, what, seconds)
 
     def _check_kernel(self) -> None:
         running, build_id = self.guest.uname_release(), self.guest.build_id()
@@ -195,15 +154,15 @@ class VirtualMachine:
 
     def _look_for_last_words(self) -> None:
         """A panic may reach the console a moment after the connection broke."""
-        deadline = Deadline("last words", _LAST_WORDS_S)
+        deadline = self._deadline("last words", _LAST_WORDS_S)
         while not deadline.expired:
             self._watch()
-            time.sleep(0.1)
+            self._clock.sleep(0.1)
 
     def _answers(self) -> bool:
         """Whether the guest takes a new connection: then its kernel is alive."""
         try:
-            with Guest.connect(self._spec.ssh_port, self._image, Deadline("an answer", _PING_S), self._watch) as guest:
+            with self._login("an answer", _PING_S) as guest:
                 return guest.run("true", _PING_S).exit_status == 0
         except GuestError:
             return False
@@ -223,9 +182,14 @@ class VirtualMachines:
         run_dir: Path,
         connect: Callable[[], Hypervisor],
         on_note: Callable[[str], None],
+        *,
+        log_in: Login = Guest.connect,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.settings = settings
         self.image = image
+        self.log_in = log_in
+        self.clock = clock
         self._run_dir = run_dir
         self._connect = connect
         self._hypervisor = connect()
@@ -327,7 +291,3 @@ class VirtualMachines:
 def domain_prefix(run_dir: Path) -> str:
     """What the names of a run's domains and disks begin with: it finds them again after a kill."""
     return f"bisector-{hashlib.sha256(os.fsencode(run_dir.resolve())).hexdigest()[:10]}-"
-
-
-def _raised(fault: Fault) -> KernelFault:
-    return KernelFault(fault.stage, fault.kind, fault.reason, fault.tail)

@@ -19,7 +19,7 @@ from bisector.host.places import nearest
 from bisector.vm.accelerator import MEMORY, check_wish, choose_accelerator, remembered
 from bisector.vm.connection import library_version, open_hypervisor
 from bisector.vm.definition import DomainSpec
-from bisector.vm.hypervisor import Hypervisor
+from bisector.vm.hypervisor import LibvirtHypervisor
 from bisector.vm.image import GuestImage, check_namespaces, check_programs, find_image, find_overlay_tool
 from bisector.vm.image import own_image as read_own_image
 from bisector.vm.reach import check_reach
@@ -162,7 +162,7 @@ def _built_image() -> GuestImage | None:
     return find_image(resources.vm_images(), resources.cache_home() / "images")
 
 
-def _opened(machine: MachineSettings, scratch: Path) -> Hypervisor:
+def _opened(machine: MachineSettings, scratch: Path) -> LibvirtHypervisor:
     return open_hypervisor(machine.connect, scratch, resources.cache_home() / "libvirt")
 
 

@@ -18,7 +18,7 @@ from bisector.doctor.checks import PROBES, Asked, Need, Probe
 from bisector.host.packages import install
 from bisector.mail.probes import server as mail_server
 from bisector.vm import image, probes
-from bisector.vm.hypervisor import Hypervisor
+from bisector.vm.hypervisor import LibvirtHypervisor
 
 PROGRAMS = (
     *("git", "make", "flex", "bison", "bc", "perl", "ld", "objcopy", "readelf", "gcc", "as", "ccache"),
@@ -157,7 +157,7 @@ def no_libvirt_and_no_qemu(machine: Machine) -> None:
 def qemu_that_does_not_start(machine: Machine) -> None:
     """Taken for a daemon's, the embedded driver refuses to end the guest with its connection."""
     machine.patch.setattr(probes, "EMBEDDED", "none")
-    machine.patch.setattr(Hypervisor, "embedded", property(lambda self: False))
+    machine.patch.setattr(LibvirtHypervisor, "embedded", property(lambda self: False))
 
 
 def ordinary_user_without_namespaces(machine: Machine) -> None:

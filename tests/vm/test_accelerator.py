@@ -13,14 +13,14 @@ from bisector.vm import accelerator
 from bisector.vm.accelerator import choose_accelerator
 from bisector.vm.connection import open_hypervisor
 from bisector.vm.definition import DomainSpec
-from bisector.vm.hypervisor import Hypervisor
+from bisector.vm.hypervisor import LibvirtHypervisor
 from tests.vm.test_domain import cache, place, spec_of
 from tests.vm.tiny_kernel import End, tiny_kernel
 
 __all__ = ["cache", "place"]
 
 
-class Offering(Hypervisor):
+class Offering(LibvirtHypervisor):
     """Answers the two questions that are asked of libvirt; boots are answered by ``boots``."""
 
     def __init__(self, kvm: bool) -> None:
@@ -46,7 +46,7 @@ class Boots:
         self.tried: list[Accelerator] = []
 
     def __call__(
-        self, _hypervisor: Hypervisor, _spec: DomainSpec, accelerator: Accelerator, _deadline_s: float
+        self, _hypervisor: LibvirtHypervisor, _spec: DomainSpec, accelerator: Accelerator, _deadline_s: float
     ) -> bool:
         self.tried.append(accelerator)
         return accelerator in self.good
@@ -118,13 +118,15 @@ def test_damaged_memory_is_made_anew(text: str, spec: DomainSpec, tmp_path: Path
 
 
 @pytest.fixture
-def hypervisor(place: Path, cache: Path) -> Iterator[Hypervisor]:
+def hypervisor(place: Path, cache: Path) -> Iterator[LibvirtHypervisor]:
     with open_hypervisor(EMBEDDED, place, cache) as opened:
         yield opened
 
 
 @pytest.mark.vm
-def test_the_choice_boots_on_this_host(hypervisor: Hypervisor, place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_choice_boots_on_this_host(
+    hypervisor: LibvirtHypervisor, place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     spec = spec_of(place, End.SLEEP)
     memory = place / "memory"
     chosen = choose_accelerator(Accelerator.AUTO, hypervisor, spec, memory, deadline_s=5.0)
@@ -137,7 +139,7 @@ def test_the_choice_boots_on_this_host(hypervisor: Hypervisor, place: Path, capf
 
 @pytest.mark.vm
 @pytest.mark.parametrize("end", [End.RESET, End.SLEEP])
-def test_a_mute_kernel_does_not_boot(hypervisor: Hypervisor, place: Path, end: End) -> None:
+def test_a_mute_kernel_does_not_boot(hypervisor: LibvirtHypervisor, place: Path, end: End) -> None:
     spec = spec_of(place, end)
     mute = replace(spec, kernel=tiny_kernel(place / "mute", "", end))
     assert not accelerator._boots(hypervisor, mute, TCG, 2.0)

@@ -12,7 +12,7 @@ from bisector.core.model import FaultKind, Stage
 from bisector.vm import console_file
 from bisector.vm.console import Console
 from bisector.vm.console_file import CHUNK_BYTES, ConsoleFile
-from bisector.vm.machine import Watch
+from bisector.vm.watch import Watch
 
 MIB = 1 << 20
 

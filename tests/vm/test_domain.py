@@ -26,11 +26,12 @@ from bisector.core.errors import InfraError, UserError
 from bisector.host.load import direct_io, free_port
 from bisector.vm import domain as domains
 from bisector.vm import embedded as driver
+from bisector.vm.base import Domain
 from bisector.vm.connection import open_hypervisor
 from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind
-from bisector.vm.domain import Domain
+from bisector.vm.domain import LibvirtDomain
 from bisector.vm.embedded import embedded_root, guest_pids, remove_if_idle, runs_guest
-from bisector.vm.hypervisor import Hypervisor
+from bisector.vm.hypervisor import LibvirtHypervisor
 from tests.libvirtd import libvirtd
 from tests.loopdevice import command
 from tests.vm.tiny_kernel import End, tiny_kernel
@@ -225,7 +226,7 @@ def daemon() -> Iterator[str]:
 
 
 @pytest.fixture(params=["embed", "daemon"])
-def hypervisor(request: pytest.FixtureRequest, place: Path, cache: Path) -> Iterator[Hypervisor]:
+def hypervisor(request: pytest.FixtureRequest, place: Path, cache: Path) -> Iterator[LibvirtHypervisor]:
     uri = "qemu:///embed" if request.param == "embed" else request.getfixturevalue("daemon")
     with open_hypervisor(uri, place, cache) as opened:
         yield opened
@@ -233,7 +234,7 @@ def hypervisor(request: pytest.FixtureRequest, place: Path, cache: Path) -> Iter
 
 
 @pytest.fixture
-def embedded(place: Path, cache: Path) -> Iterator[Hypervisor]:
+def embedded(place: Path, cache: Path) -> Iterator[LibvirtHypervisor]:
     """Only the default one, where the daemon has nothing to add; its guests take longer to start."""
     with open_hypervisor(EMBEDDED, place, cache) as opened:
         yield opened
@@ -290,7 +291,7 @@ def _qemus() -> list[int]:
 
 @pytest.mark.vm
 def test_a_guest_speaks_works_and_is_destroyed(
-    hypervisor: Hypervisor, place: Path, capfd: pytest.CaptureFixture[str]
+    hypervisor: LibvirtHypervisor, place: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with hypervisor.start(spec_of(place, End.SPIN)) as domain:
         assert wait_for_words(domain) == WORDS
@@ -307,7 +308,7 @@ def test_a_guest_speaks_works_and_is_destroyed(
 
 
 @pytest.mark.vm
-def test_a_guest_that_resets_has_ended_by_itself(embedded: Hypervisor, place: Path) -> None:
+def test_a_guest_that_resets_has_ended_by_itself(embedded: LibvirtHypervisor, place: Path) -> None:
     with embedded.start(spec_of(place, End.RESET)) as domain:
         ended(domain)
         assert domain.read_console() == WORDS
@@ -315,7 +316,7 @@ def test_a_guest_that_resets_has_ended_by_itself(embedded: Hypervisor, place: Pa
 
 @pytest.mark.vm
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_qemu_that_is_killed_is_not_the_kernels_fault(embedded: Hypervisor, place: Path, number: int) -> None:
+def test_a_qemu_that_is_killed_is_not_the_kernels_fault(embedded: LibvirtHypervisor, place: Path, number: int) -> None:
     with embedded.start(spec_of(place, End.SLEEP)) as domain:
         wait_for_words(domain)
         (pid,) = _qemus()
@@ -325,7 +326,7 @@ def test_a_qemu_that_is_killed_is_not_the_kernels_fault(embedded: Hypervisor, pl
 
 
 @pytest.mark.vm
-def test_disks_of_all_kinds_of_caching(hypervisor: Hypervisor, place: Path) -> None:
+def test_disks_of_all_kinds_of_caching(hypervisor: LibvirtHypervisor, place: Path) -> None:
     disks = []
     for serial, direct in (("ssd", direct_io(place)), ("hdd", False)):
         file = place / f"{serial}.img"
@@ -346,7 +347,7 @@ def test_disks_of_all_kinds_of_caching(hypervisor: Hypervisor, place: Path) -> N
 
 
 @pytest.mark.vm
-def test_a_guest_starts_after_its_drivers_directory_was_cleaned_up(embedded: Hypervisor, place: Path) -> None:
+def test_a_guest_starts_after_its_drivers_directory_was_cleaned_up(embedded: LibvirtHypervisor, place: Path) -> None:
     directory = (place / "libvirt").readlink()
     with embedded.start(spec_of(place, End.SLEEP, "first")) as domain:
         wait_for_words(domain)
@@ -374,7 +375,7 @@ def full(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.vm
-def test_a_guest_that_a_full_disk_paused(embedded: Hypervisor, place: Path, full: Path) -> None:
+def test_a_guest_that_a_full_disk_paused(embedded: LibvirtHypervisor, place: Path, full: Path) -> None:
     disk = DiskSpec("hdd", DiskSource(SourceKind.FILE, str(full)), direct=False)
     reason = r"was paused: an I/O error on the host, write of a disk: No space left on device \(is its disk full\?\)"
     with (
@@ -398,7 +399,7 @@ def test_why_a_guest_was_paused_is_in_qemus_words(
     """A full disk is only one of the reasons."""
     monkeypatch.setattr(domains, "_REASON_DEADLINE_S", 0.05)
     paused = SimpleNamespace(state=lambda: (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR))
-    domain = Domain(
+    domain = LibvirtDomain(
         spec_of(place, End.SLEEP), paused, lambda: None, lambda: (), lambda domain: None, io_error=lambda: told
     )
     with pytest.raises(InfraError, match=re.escape(f"an I/O error on the host, {why}") + "$"):
@@ -407,7 +408,7 @@ def test_why_a_guest_was_paused_is_in_qemus_words(
 
 def test_a_guest_that_libvirt_does_not_end_leaves_no_open_console(place: Path) -> None:
     """The connection still knows it, and tries again by its name."""
-    forgotten: list[Domain] = []
+    forgotten: list[LibvirtDomain] = []
 
     def refuse() -> None:
         raise libvirt.libvirtError("no answer")
@@ -415,7 +416,7 @@ def test_a_guest_that_libvirt_does_not_end_leaves_no_open_console(place: Path) -
     spec = spec_of(place, End.SLEEP)
     spec.console.write_text("last words")
     handle = SimpleNamespace(destroy=refuse, info=lambda: (0, 0, 0, 0, 0))
-    domain = Domain(spec, handle, lambda: None, lambda: (), forgotten.append)
+    domain = LibvirtDomain(spec, handle, lambda: None, lambda: (), forgotten.append)
     assert domain.read_console() == "last words"
     with pytest.raises(InfraError, match="cannot be ended"):
         domain.destroy()
@@ -435,7 +436,7 @@ def test_a_connection_ends_with_its_daemon(place: Path) -> None:
 
 
 @pytest.mark.vm
-def test_what_qemu_says_when_it_does_not_start(embedded: Hypervisor, place: Path) -> None:
+def test_what_qemu_says_when_it_does_not_start(embedded: LibvirtHypervisor, place: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -454,7 +455,7 @@ def test_closing_ends_what_is_left(place: Path, cache: Path) -> None:
 
 
 @pytest.mark.vm
-def test_reaping_takes_only_its_prefix(embedded: Hypervisor, place: Path) -> None:
+def test_reaping_takes_only_its_prefix(embedded: LibvirtHypervisor, place: Path) -> None:
     with (
         embedded.start(spec_of(place, End.SLEEP, "a1")),
         embedded.start(spec_of(place, End.SLEEP, "a2")),
@@ -469,6 +470,7 @@ ORCHESTRATOR = """
 import sys, time
 from dataclasses import replace
 from pathlib import Path
+from bisector.vm.base import Domain
 from bisector.vm.connection import open_hypervisor
 from tests.vm.test_domain import spec_of, wait_for_words
 from tests.libvirtd import libvirtd
@@ -485,6 +487,7 @@ time.sleep(600)
 REAPER = """
 import sys
 from pathlib import Path
+from bisector.vm.base import Domain
 from bisector.vm.connection import open_hypervisor
 with open_hypervisor(sys.argv[1], Path(sys.argv[3]), Path(sys.argv[4])) as hypervisor:
     print(*hypervisor.reap(sys.argv[2]))
@@ -531,6 +534,6 @@ def test_volumes(place: Path, cache: Path, daemon: str) -> None:
 
 
 @pytest.mark.vm
-def test_qemu_is_asked_for_its_version(hypervisor: Hypervisor) -> None:
+def test_qemu_is_asked_for_its_version(hypervisor: LibvirtHypervisor) -> None:
     assert hypervisor.qemu_version.count(".") == 2
     assert hypervisor.offers(Accelerator.TCG)

@@ -9,10 +9,12 @@ from types import SimpleNamespace
 import pytest
 
 from bisector.config import DiskSettings, options
+from bisector.core.deadline import SYSTEM_CLOCK
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.model import FaultKind, Stage
 from bisector.vm.guest_errors import GuestNonsense
-from bisector.vm.machine import VirtualMachine, VirtualMachines, Watch, domain_prefix
+from bisector.vm.machine import VirtualMachine, VirtualMachines, domain_prefix
+from bisector.vm.watch import Watch
 from tests.vm.test_test_disk import File
 
 
@@ -85,16 +87,16 @@ def test_domains_of_two_runs_are_told_apart(tmp_path: Path) -> None:
 def test_another_kernel_than_the_one_built_is_not_the_commits_fault(release: str, build_id: str) -> None:
     """A damaged cache, a wrong argument of QEMU, another guest on the port: all of them are ours."""
     kernel = SimpleNamespace(image=Path("/cache/bzImage"), release="6.1.0", build_id="ab12")
-    bench = SimpleNamespace(image=None, settings=SimpleNamespace(machine=None))
+    bench = SimpleNamespace(image=None, settings=SimpleNamespace(machine=None), log_in=None, clock=SYSTEM_CLOCK)
     started = VirtualMachine(None, SimpleNamespace(ssh_port=2222), kernel, bench)  # type: ignore[arg-type] # as used
-    started._guest = SimpleNamespace(uname_release=lambda: release, build_id=lambda: build_id)  # type: ignore[assignment]
+    started._guest = SimpleNamespace(uname_release=lambda: release, build_id=lambda: build_id)
     with pytest.raises(InfraError, match=f"the guest runs {release}") as caught:
         started._check_kernel()
     assert "/cache/bzImage" in caught.value.hint
 
 
 def test_a_guest_that_sends_without_an_end_is_at_fault_itself(clock: list[float]) -> None:
-    bench = SimpleNamespace(image=None, settings=SimpleNamespace(machine=None))
+    bench = SimpleNamespace(image=None, settings=SimpleNamespace(machine=None), log_in=None, clock=SYSTEM_CLOCK)
     started = VirtualMachine(None, SimpleNamespace(ssh_port=2222), SimpleNamespace(), bench)  # type: ignore[arg-type] # as used
     started._watch = watch(Domain(["Linux version 6.1\n"]), clock)
     started._watch()
@@ -119,7 +121,7 @@ def test_a_disk_that_a_run_had_before_is_the_hosts_trouble_when_it_is_in_use(tmp
 
     settings = options.load(directory=tmp_path).settings
     hypervisor = SimpleNamespace(is_alive=True, volume=volume)
-    machines = VirtualMachines(settings, None, tmp_path, lambda: hypervisor, print)  # type: ignore[arg-type,return-value] # stand-ins
+    machines = VirtualMachines(settings, None, tmp_path, lambda: hypervisor, print)  # type: ignore[arg-type] # stand-ins
     chosen = DiskSettings("volume:tests/raw", 0, 0, 0)
     users.append("dd (77)")
     with pytest.raises(UserError, match="in use: dd"), machines._attached("hdd", chosen, "x-"):

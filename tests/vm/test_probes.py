@@ -17,7 +17,7 @@ from bisector.host import places
 from bisector.host.load import ContentionMeter
 from bisector.vm import accelerator, probes
 from bisector.vm.definition import DomainSpec
-from bisector.vm.hypervisor import Hypervisor
+from bisector.vm.hypervisor import LibvirtHypervisor
 from tests.vm.test_accelerator import Offering
 
 KVM, TCG = Accelerator.KVM, Accelerator.TCG
@@ -145,7 +145,7 @@ def test_what_was_never_tried_is_tried_once_and_said(
     offered(True)
     booted: list[Path] = []
 
-    def boots(_: Hypervisor, spec: DomainSpec, wish: Accelerator, __: float) -> bool:
+    def boots(_: LibvirtHypervisor, spec: DomainSpec, wish: Accelerator, __: float) -> bool:
         booted.append(spec.kernel)
         return wish in good
 

@@ -12,7 +12,7 @@ from bisector.vm import test_disk
 from bisector.vm import volume as volumes
 from bisector.vm.connection import open_hypervisor
 from bisector.vm.disks import attached
-from bisector.vm.hypervisor import Hypervisor
+from bisector.vm.hypervisor import LibvirtHypervisor
 from bisector.vm.label import LABEL_AT, LABEL_BYTES, Label
 from bisector.vm.reach import check_reach
 from bisector.vm.volume import Volume
@@ -48,7 +48,7 @@ def pool(uri: str, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def hypervisor(uri: str, place: Path) -> Iterator[Hypervisor]:
+def hypervisor(uri: str, place: Path) -> Iterator[LibvirtHypervisor]:
     with open_hypervisor(uri, place) as opened:
         yield opened
 
@@ -58,7 +58,7 @@ def wish(name: str) -> DiskSettings:
 
 
 def test_a_guest_gets_an_empty_volume_without_its_margins(
-    hypervisor: Hypervisor, pool: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+    hypervisor: LibvirtHypervisor, pool: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (pool / "raw").write_bytes(bytes(MIB) + b"\xff" * (126 * MIB) + bytes(MIB))
     key = str(pool / "raw")
@@ -83,7 +83,7 @@ def test_a_guest_gets_an_empty_volume_without_its_margins(
                 monkeypatch.setattr(volumes, "openers_of_file", lambda path: ())
 
 
-def test_a_volume_is_not_for_two_bisectors(hypervisor: Hypervisor, pool: Path) -> None:
+def test_a_volume_is_not_for_two_bisectors(hypervisor: LibvirtHypervisor, pool: Path) -> None:
     with (
         hypervisor.volume("tests", "raw"),
         pytest.raises(UserError, match="another bisector holds"),
@@ -93,7 +93,9 @@ def test_a_volume_is_not_for_two_bisectors(hypervisor: Hypervisor, pool: Path) -
 
 
 @pytest.mark.parametrize(("offset", "what"), [(MIB - 512, False), (0, True)])
-def test_signatures_are_seen_through_libvirt(hypervisor: Hypervisor, pool: Path, offset: int, what: bool) -> None:
+def test_signatures_are_seen_through_libvirt(
+    hypervisor: LibvirtHypervisor, pool: Path, offset: int, what: bool
+) -> None:
     with (pool / "raw").open("r+b") as file:
         file.seek(offset)
         file.write(b"LUKS\xba\xbe\0\1")
@@ -104,7 +106,9 @@ def test_signatures_are_seen_through_libvirt(hypervisor: Hypervisor, pool: Path,
 @pytest.mark.parametrize(
     ("name", "words"), [("qcow2", "is qcow2, a test disk has to be raw"), ("none", "volume:tests/none: .* not found")]
 )
-def test_volumes_that_are_no_test_disk(hypervisor: Hypervisor, pool: Path, place: Path, name: str, words: str) -> None:
+def test_volumes_that_are_no_test_disk(
+    hypervisor: LibvirtHypervisor, pool: Path, place: Path, name: str, words: str
+) -> None:
     with (
         pytest.raises(UserError, match=f"storage.hdd.path: .*{words}"),
         attached("hdd", wish(name), place, "x-", hypervisor.volume),
@@ -112,7 +116,7 @@ def test_volumes_that_are_no_test_disk(hypervisor: Hypervisor, pool: Path, place
         pytest.fail("it was taken")
 
 
-def test_reach(hypervisor: Hypervisor, place: Path, hidden: Path) -> None:
+def test_reach(hypervisor: LibvirtHypervisor, place: Path, hidden: Path) -> None:
     check_reach(hypervisor, place, place)
     for run_dir, cache in ((hidden, place), (place, hidden)):
         with pytest.raises(UserError, match="cannot work with files in") as caught:

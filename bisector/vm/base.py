@@ -1,0 +1,149 @@
+"""What a trial needs of a guest, and a guest of its hypervisor and of its connection.
+
+The real ones are :class:`bisector.vm.machine.VirtualMachines`, :class:`bisector.vm.hypervisor.LibvirtHypervisor` and
+:class:`bisector.vm.guest.Guest`. The contract of each is in tests/vm/test_contract.py, which the fakes pass, too.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from bisector.config import Accelerator
+from bisector.core.deadline import Deadline
+from bisector.core.model import Kernel, Shell, Stage
+from bisector.vm.definition import DomainSpec
+from bisector.vm.image import GuestImage
+from bisector.vm.test_disk import ExistingDisk
+
+
+class Domain(Protocol):
+    """A guest that was started; gone when its ``with`` block ends."""
+
+    def is_running(self) -> bool:
+        """Whether the guest is there; False means that it ended itself (panic, reset, power-off).
+
+        Raises :class:`bisector.core.errors.InfraError` when its end, or its pause, is not the guest's doing.
+        """
+        ...
+
+    def cpu_time_s(self) -> float:
+        """CPU seconds of the host that the guest has used; after its end the last known."""
+        ...
+
+    def read_console(self) -> str:
+        """What the guest has written to its console since the last call, at most 1 MiB of it."""
+        ...
+
+    def destroy(self) -> None:
+        """End the guest at once; idempotent."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+
+class Hypervisor(Protocol):
+    """Starts guests; closing it leaves none of them running."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can still be asked."""
+        ...
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it runs in this process."""
+        ...
+
+    @property
+    def run_as(self) -> tuple[int, int] | None:
+        """User and group that QEMU is to have; None where it has ours anyway."""
+        ...
+
+    @property
+    def qemu_version(self) -> str:
+        """QEMU's version, as ``7.2.22``; raises :class:`bisector.core.errors.UserError` when there is none."""
+        ...
+
+    def offers(self, accelerator: Accelerator) -> bool:
+        """Whether it would start an x86_64 guest in this way; whether the guest then runs is another question."""
+        ...
+
+    def volume(self, pool: str, name: str) -> AbstractContextManager[ExistingDisk]:
+        """A storage volume, ours alone meanwhile; raises :class:`bisector.core.errors.UserError`."""
+        ...
+
+    def start(self, spec: DomainSpec) -> Domain:
+        """Start a guest whose console file holds its first byte; raises :class:`bisector.core.errors.InfraError`."""
+        ...
+
+    def close(self) -> None:
+        """End the guests that are left; idempotent."""
+        ...
+
+
+class Link(Shell, Protocol):
+    """A root shell that is connected to one guest, and is never connected again."""
+
+    def uname_release(self) -> str:
+        """The release of the running kernel, as ``uname -r``."""
+        ...
+
+    def build_id(self) -> str:
+        """The GNU build-id of the running vmlinux in hex; empty when the kernel has none or hides it."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+
+class Login(Protocol):
+    """Connects to a guest."""
+
+    def __call__(self, port: int, image: GuestImage, deadline: Deadline, watch: Callable[[], None]) -> Link:
+        """Log in as root on the loopback port; ``watch`` is called while the guest is waited for, then and later.
+
+        Raises what ``watch`` raises, and :class:`bisector.vm.guest_errors.GuestError`.
+        """
+        ...
+
+
+class Machine(Protocol):
+    """One guest from its definition to its end, as a trial sees it."""
+
+    @property
+    def guest(self) -> Shell:
+        """The root shell; there is one once :meth:`boot` has returned."""
+        ...
+
+    def facts(self) -> dict[str, str]:
+        """What bounds the figures of this guest, for the record: names and values for people."""
+        ...
+
+    def boot(self) -> None:
+        """Start the kernel and log in; raises ``KernelFault`` for a dead or silent kernel, else ``InfraError``."""
+        ...
+
+    def blamed(self, stage: Stage) -> AbstractContextManager[None]:
+        """Sort out a guest that no longer answers: ``KernelFault`` when its kernel is dead, else ``InfraError``."""
+        ...
+
+    def cpu_time_s(self) -> float:
+        """Host CPU seconds that the guest has used."""
+        ...
+
+
+class Machines(Protocol):
+    """Makes the guests of one run."""
+
+    def prepared(self, name: str, kernel: Kernel, logs: Path) -> AbstractContextManager[Machine]:
+        """A guest that is defined and not started, with empty disks; nothing of it outlives the block."""
+        ...
