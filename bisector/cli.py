@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _EXIT_CODES = """\
 exit codes:
-  0 found    1 the ends do not reproduce    2 invalid input or settings    3 narrowed to a set of commits
+  0 found    1 the ends do not reproduce    2 invalid input or configuration    3 narrowed to a set of commits
   4 trouble of this tool, its host or the network: bisector resume    130 interrupted: bisector resume
   70 a bug in bisector, with a traceback; what was measured is kept: bisector resume
 """

@@ -44,7 +44,7 @@ def add_run_dir(parser: argparse.ArgumentParser, meaning: str = "which run (defa
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """``--json``: one document for scripts."""
-    parser.add_argument("--json", action="store_true", help="for scripts; README.md documents it")
+    parser.add_argument("--json", action="store_true", help="for scripts; docs/json.md documents it")
 
 
 def add_quiet(parser: argparse.ArgumentParser) -> None:

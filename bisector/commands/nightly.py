@@ -49,7 +49,7 @@ _WIDTH = 120
 def add(verbs: Verbs) -> None:
     """Register ``nightly`` and ``history``."""
     verb = add_verb(verbs, "nightly", nightly, "measure tips, bisect what changed; for timers", examples=_EXAMPLES)
-    verb.add_argument("--config", type=Path, metavar="FILE", help="the jobs of a night; README.md has an example")
+    verb.add_argument("--config", type=Path, metavar="FILE", help="the jobs of a night; docs/nightly.md has an example")
     how = verb.add_mutually_exclusive_group()
     how.add_argument("--check", action="store_true", help="only look whether the file is right")
     how.add_argument("--dry-run", action="store_true", help="only say what would be done")
@@ -70,7 +70,7 @@ def nightly(arguments: argparse.Namespace) -> int:
     if arguments.remove_timer:
         return _remove_timer(system=arguments.system)
     if arguments.config is None:
-        raise UserError("nightly needs --config FILE", "bisector nightly --help shows examples, README.md such a file")
+        raise UserError("nightly needs --config FILE", "docs/nightly.md has an example of such a file")
     wanted = plan.load(arguments.config)
     if arguments.check:
         write(f"{wanted.path}: right; {units.plural(len(wanted.jobs), 'job')}, {wanted.budget_hours:g} h a night\n")

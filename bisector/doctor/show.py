@@ -52,6 +52,6 @@ def _sum(findings: Sequence[Finding]) -> list[Line]:
 
 
 def to_json(findings: Sequence[Finding]) -> dict[str, object]:
-    """For `doctor --json`; documented in README.md."""
+    """For `doctor --json`; documented in docs/json.md."""
     rows = [{"name": f.name, "state": f.state.value, "what": f.what, "remedy": f.remedy or None} for f in findings]
     return {"schema": SCHEMA, "ready": ready(findings), "findings": rows}

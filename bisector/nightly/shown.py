@@ -85,7 +85,7 @@ def _started(nights: Sequence[Night]) -> dict[int, str]:
     return {night.n: night.started_at[:16].replace("T", " ") for night in nights}
 
 
-# For scripts; documented in README.md
+# For scripts; documented in docs/json.md
 
 
 def history_json(shown: Iterable[Trend], nights: Sequence[Night]) -> dict[str, object]:

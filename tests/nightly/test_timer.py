@@ -85,10 +85,10 @@ def test_units_of_another_file_stay(wanted: plan.Plan, tmp_path: Path) -> None:
     assert not list((tmp_path / "units").iterdir())
 
 
-def test_example_of_the_readme_is_right(tmp_path: Path) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+def test_example_of_the_docs_is_right(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/nightly.md").read_text(encoding="utf-8")
     (example,) = [
-        block.partition("```")[0] for block in readme.split("```toml\n")[1:] if "[[job]]" in block.partition("```")[0]
+        block.partition("```")[0] for block in page.split("```toml\n")[1:] if "[[job]]" in block.partition("```")[0]
     ]
     assert tomllib.loads(example)["job"]
     path = tmp_path / "nightly.toml"

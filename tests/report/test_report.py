@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from bisector.core import resources
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.model import Direction, State, Verdict
 from bisector.report import as_markdown, as_text, compare
@@ -23,9 +24,10 @@ def test_golden(name: str, form: Format) -> None:
     assert RENDERERS[form](documents.DOCUMENTS[name]()) == documents.path(name, form).read_text(encoding="utf-8")
 
 
-def test_readme_shows_what_is_written() -> None:
+def test_docs_show_what_is_written() -> None:
     golden = documents.path("recorded", Format.MAIL).read_text(encoding="utf-8").splitlines()
-    blocks = (documents.GOLDEN.parents[2] / "README.md").read_text(encoding="utf-8").split("```")[1::2]
+    pages = "".join((resources.ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("report.md", "mail.md"))
+    blocks = pages.split("```")[1::2]
     shown = [block.splitlines()[1:] for block in blocks if block.startswith(("\nplace ", "\nSubject: "))]
     assert [len(lines) > 5 for lines in shown] == [True, True]
     assert [line for lines in shown for line in lines if line not in (*golden, "…")] == []

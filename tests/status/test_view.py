@@ -239,10 +239,10 @@ def test_no_figure_is_null_and_strings_are_facts() -> None:
     assert trials[0]["subject"] == "\x1b[31mred \udce9"
 
 
-def test_readme_names_every_key() -> None:
+def test_docs_name_every_key() -> None:
     """Where it lists the keys of an object, it lists all of them, unless it says that there are more."""
-    readme = (resources.ROOT / "README.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| (`.*?`) \|(.*)\|$", readme.partition("## For scripts")[2], re.MULTILINE))
+    page = (resources.ROOT / "docs/json.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (`.*?`) \|(.*)\|$", page, re.MULTILINE))
     named = {key for keys in rows for key in re.findall(r"`(\w+)`", keys)}
     trouble = InfraFaultView("2026-03-01T10:00:00+00:00", "a" * 40, "box", "x")
     view = replace(examples.found(), infra_faults=(trouble,), baselines=(baseline(Disk.SSD, 5_000.0),))
