@@ -105,7 +105,7 @@ _COMMANDS = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code. Only a bug of ours ends in a traceback."""
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = parsed(sys.argv[1:] if argv is None else argv)
         # A supervisor's SIGTERM ends a run as cleanly as a person's Ctrl-C.
         signal.signal(signal.SIGTERM, _interrupt)
         if getattr(arguments, "disturbs", False):
@@ -156,6 +156,25 @@ class _Parser(_CommandParser):
             rows = [f"  {name:{width}}  {(command.description or '').rstrip('.')}" for name, command in there]
             groups.append("\n".join((f"{title}:", *rows, "")))
         return "\n".join((self.format_usage(), _DESCRIPTION, *groups, _HELP_OPTIONS, _EXAMPLES, _EXIT_CODES))
+
+
+def parsed(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a command line; exits with 2 for one that cannot be.
+
+    What follows ``--`` are a range's paths wherever options stand before it: argparse itself takes no arguments of
+    a command after its options, once an earlier one was given before them.
+    """
+    whole = _parser()
+    words = list(argv)
+    takes_paths = bool(words) and words[0] in whole.commands and whole.commands[words[0]].get_default("paths") == []
+    before, paths = words, []
+    if takes_paths and "--" in words:
+        at = words.index("--")
+        before, paths = words[:at], words[at + 1 :]
+    arguments = whole.parse_args(before)
+    if paths:
+        arguments.paths = [*arguments.paths, *paths]
+    return arguments
 
 
 def _parser() -> _Parser:

@@ -36,7 +36,7 @@ def add(verbs: Verbs) -> None:
     start_ = add_verb(verbs, "start", start, "bisect a range", examples=_START_EXAMPLES, disturbs=True)
     start_.add_argument("old", metavar="OLD", help="a commit on the old side (broken)")
     start_.add_argument("new", metavar="NEW", help="a commit on the new side (fixed)")
-    start_.add_argument("paths", metavar="PATH", nargs="*", help="after --: only commits that touch these")
+    start_.add_argument("paths", metavar="PATH", nargs="*", default=[], help="after --: only commits that touch these")
     start_.add_argument("--skip", action="append", default=[], metavar="REV", help="known to be untestable; repeatable")
     add_repo(start_)
     add_run_dir(start_, "where the run is kept (default: under XDG state)")

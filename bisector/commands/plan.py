@@ -52,7 +52,7 @@ def add(verbs: Verbs) -> None:
     )
     verb.add_argument("old", metavar="OLD", help="a commit on the old side (broken)")
     verb.add_argument("new", metavar="NEW", help="a commit on the new side (fixed)")
-    verb.add_argument("paths", metavar="PATH", nargs="*", help="after --: only commits that touch these")
+    verb.add_argument("paths", metavar="PATH", nargs="*", default=[], help="after --: only commits that touch these")
     add_repo(verb)
     verb.add_argument("--searches", type=count, default=30, metavar="N", help="simulated searches (default: 30)")
     verb.add_argument("--seed", type=seed, default=1, metavar="N", help="of the simulation (default: 1)")

@@ -56,6 +56,7 @@ def test_paths_and_skips(tmp_path: Path) -> None:
     row = replace(examples.bisection(), skips=("c" * 40,), paths=("drivers/md", "a b"))
     words = shlex.split(reproducing.command(row, kept(tmp_path, {})))
     assert words[-5:] == ["--skip", "c" * 12, "--", "drivers/md", "a b"]
+    assert cli.parsed(words[1:]).paths == ["drivers/md", "a b"]
 
 
 def test_own_files_by_their_names(tmp_path: Path) -> None:
@@ -86,7 +87,7 @@ def test_command_means_the_same_settings(
     monkeypatch.chdir(tmp_path)
     wished = options.load(flags, directory=tmp_path).settings
     words = shlex.split(command(wished))
-    parsed = cli._parser().parse_args(words[1:])
+    parsed = cli.parsed(words[1:])
     again = options.load(options.flags_from(parsed), directory=tmp_path).settings
     assert again == wished
     assert len(words) > 4
