@@ -16,12 +16,13 @@ PACKAGES := \
 # What only the tests of the page need.
 BROWSER := chromium chromium-driver
 
-.PHONY: help setup packages demo test lint unit browser vm bench calibrate clean
+.PHONY: help setup packages demo test lint unit browser vm docs bench calibrate clean
 
 help:
-	@echo 'make demo   find the commit that mended dm-cache in a history made from the distribution'"'"'s kernel source'
+	@echo 'make demo   find the commit that fixed dm-cache in a history made from the distribution'"'"'s kernel source'
 	@echo 'make test   linters, unit tests, a page in a browser, and the real thing in a virtual machine'
 	@echo 'make lint | unit | browser | vm   each part of make test'
+	@echo 'make docs   write the generated parts of docs/ again'
 	@echo 'make bench  what the tool itself costs'
 	@echo 'make calibrate   whether the search is as good as it says, in some thousand made-up worlds (minutes)'
 	@echo 'make clean  forget the virtual environment (caches of kernels and images stay: bisector reset --help)'
@@ -63,7 +64,7 @@ lint: setup
 	$(BIN)/ruff check
 	$(BIN)/mypy
 
-# A worker a core: more of them only load the same modules again. Who is done takes from who is not.
+# A worker a core: more of them only load the same modules again. Idle workers take tests from busy ones.
 # The workers, and what they start, load the same modules: compiled once, whatever is set where this runs.
 unit: export PYTHONDONTWRITEBYTECODE =
 unit: setup
@@ -75,6 +76,9 @@ browser: setup
 
 vm: setup
 	$(BIN)/pytest -m vm
+
+docs: setup
+	$(BIN)/python -m tests.docs.generate
 
 bench: setup
 	$(BIN)/python -m tests.bench_planning

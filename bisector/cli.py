@@ -33,12 +33,15 @@ from bisector.core.errors import BisectorError, Interrupted
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-_EXIT_CODES = """\
-exit codes:
-  0 found    1 the ends do not reproduce    2 invalid input or configuration    3 narrowed to a set of commits
-  4 trouble of this tool, its host or the network: bisector resume    130 interrupted: bisector resume
-  70 a bug in bisector, with a traceback; what was measured is kept: bisector resume
-"""
+EXIT_CODES: Mapping[int, str] = {
+    0: "found",
+    1: "the ends do not reproduce",
+    2: "invalid input or configuration",
+    3: "narrowed to a set of commits",
+    4: "trouble of the tool, its host or the network; go on with: bisector resume",
+    70: "a bug in bisector, with a traceback; what was measured is kept; go on with: bisector resume",
+    130: "interrupted; go on with: bisector resume",
+}
 
 _DESCRIPTION = """\
 Find the first commit that made a Linux storage stack slower, or faster: build, boot, measure
@@ -142,7 +145,7 @@ class _CommandParser(argparse.ArgumentParser):
             note(message.removesuffix("\n"))
 
 
-class _Parser(_CommandParser):
+class Parser(_CommandParser):
     """The parser of the whole; argparse knows no groups of commands, so its help is put together here."""
 
     commands: Mapping[str, argparse.ArgumentParser]
@@ -155,7 +158,7 @@ class _Parser(_CommandParser):
             there = ((name, self.commands[name]) for name in names)
             rows = [f"  {name:{width}}  {(command.description or '').rstrip('.')}" for name, command in there]
             groups.append("\n".join((f"{title}:", *rows, "")))
-        return "\n".join((self.format_usage(), _DESCRIPTION, *groups, _HELP_OPTIONS, _EXAMPLES, _EXIT_CODES))
+        return "\n".join((self.format_usage(), _DESCRIPTION, *groups, _HELP_OPTIONS, _EXAMPLES, _exit_codes()))
 
 
 def parsed(argv: Sequence[str]) -> argparse.Namespace:
@@ -164,7 +167,7 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     What follows ``--`` are a range's paths wherever options stand before it: argparse itself takes no arguments of
     a command after its options, once an earlier one was given before them.
     """
-    whole = _parser()
+    whole = parser()
     words = list(argv)
     takes_paths = bool(words) and words[0] in whole.commands and whole.commands[words[0]].get_default("paths") == []
     before, paths = words, []
@@ -177,11 +180,16 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     return arguments
 
 
-def _parser() -> _Parser:
-    parser = _Parser(prog="bisector", allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=f"bisector {version('bisector')}")
-    verbs = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_CommandParser)
+def _exit_codes() -> str:
+    return "\n".join(("exit codes:", *(f"  {code:3}  {meaning}" for code, meaning in EXIT_CODES.items()), ""))
+
+
+def parser() -> Parser:
+    """The parser of the command line."""
+    whole = Parser(prog="bisector", allow_abbrev=False)
+    whole.add_argument("--version", action="version", version=f"bisector {version('bisector')}")
+    verbs = whole.add_subparsers(metavar="COMMAND", required=True, parser_class=_CommandParser)
     for module in _COMMANDS:
         module.add(verbs)
-    parser.commands = verbs.choices
-    return parser
+    whole.commands = verbs.choices
+    return whole

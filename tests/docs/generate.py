@@ -1,0 +1,136 @@
+"""The parts of docs/ that are made from the code's own tables.
+
+``make docs`` writes them into their pages, each between a comment that names it and ``<!-- end -->``;
+``test_generated.py`` fails when a page is not what the code says.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+
+from bisector import cli
+from bisector.config import options
+from bisector.config.option_table import OPTIONS
+from bisector.core import metric, resources
+from bisector.core.option import Option
+
+DOCS = resources.ROOT / "docs"
+_PLACE = re.compile(r"(<!-- generated: ([a-z -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+# The page that is about a command, where that is not this one.
+_PAGES = {
+    "start": "tutorial",
+    "resume": "tutorial",
+    "next-step": "tutorial",
+    "status": "json",
+    "report": "report",
+    "plot": "report",
+    "baselines": "report",
+    "mail": "mail",
+    "import": "import",
+    "nightly": "nightly",
+    "history": "nightly",
+    "plan": "plan",
+    "simulate": "plan",
+    "kernel": "kernels",
+    "doctor": "setup",
+    "image": "setup",
+    "settings": "settings",
+}
+
+
+def _commands() -> Iterator[str]:
+    parsers = cli.parser().commands
+    for title, names in cli.GROUPS.items():
+        yield from ("", f"**{title[0].upper()}{title[1:]}**", "")
+        rows = ((f"`bisector {name}`", parsers[name].description or "", _page(name)) for name in names)
+        yield from _table(("command", "", "page"), rows)
+
+
+def _page(command: str) -> str:
+    page = _PAGES.get(command)
+    return f"[{page}]({page}.md)" if page else ""
+
+
+def _exit_codes() -> Iterator[str]:
+    return _table(("code", ""), ((str(code), meaning) for code, meaning in cli.EXIT_CODES.items()))
+
+
+def _settings() -> Iterator[str]:
+    for table, rows in groupby(OPTIONS, lambda option: option.key.partition(".")[0]):
+        shown = tuple(
+            (f"`{one.key}`", f"`{_flag(one)}`" if one.flag else "", _default(one), _meaning(one)) for one in rows
+        )
+        yield from ("", f"### {table}", "")
+        yield from _table(("setting", "flag", "default", "meaning"), shown)
+
+
+def _flag(option: Option) -> str:
+    return option.flag if option.const else f"{option.flag} {option.metavar}"
+
+
+def _default(option: Option) -> str:
+    quick, article = (_value(option.in_profile(profile)) for profile in ("quick", "article"))
+    return quick if quick == article else f"{quick}; article: {article}"
+
+
+def _value(written: object) -> str:
+    return f"`{options.shown(list(written) if isinstance(written, tuple) else written)}`"
+
+
+def _meaning(option: Option) -> str:
+    return f"{option.help}. Value: {option.kind.expected}."
+
+
+def _metrics() -> Iterator[str]:
+    rows = (
+        (f"`{one.name}`", str(one.unit), str(one.better or ""), "yes" if one.live else "", one.sentence)
+        for one in metric.table()
+    )
+    return _table(("metric", "unit", "better", "live", "what it is"), rows)
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    for row in (head, tuple("---" for _ in head), *rows):
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+
+
+PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
+    "commands": _commands,
+    "exit codes": _exit_codes,
+    "settings": _settings,
+    "metrics": _metrics,
+}
+
+
+def parts(page: str) -> tuple[str, ...]:
+    """The names of the parts that a page has places for."""
+    return tuple(name for _, name, _ in _PLACE.findall(page))
+
+
+def generated(page: str) -> str:
+    """The page with its generated parts as the code has them now."""
+    return _PLACE.sub(lambda found: f"{found[1]}{_text(PARTS[found[2]]())}{found[3]}", page)
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "\n" + "\n".join(lines).strip("\n") + "\n\n"
+
+
+def pages() -> tuple[Path, ...]:
+    """Every page of docs/."""
+    return tuple(sorted(DOCS.glob("*.md")))
+
+
+def main() -> None:
+    """Write every page that is not what the code says."""
+    for path in pages():
+        old = path.read_text(encoding="utf-8")
+        if (new := generated(old)) != old:
+            path.write_text(new, encoding="utf-8")
+            sys.stdout.write(f"{path.relative_to(resources.ROOT)}\n")
+
+
+if __name__ == "__main__":
+    main()

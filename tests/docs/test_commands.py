@@ -1,0 +1,180 @@
+"""Every command that README.md and docs/ show is run here; those of :data:`NOT_RUN` are parsed, with the reason."""
+
+import argparse
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from bisector import cli
+from bisector.config import options
+from bisector.core import resources
+from bisector.store.index import Index, IndexEntry
+from tests import recorded_run
+from tests.docs.generate import DOCS
+from tests.git import histories
+
+PAGES = (resources.ROOT / "README.md", resources.ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")))
+# By the beginning of a command. It is parsed all the same, and its settings are read.
+NOT_RUN = {
+    "bisector start": "boots guests",
+    "bisector resume": "boots guests",
+    "bisector baselines": "boots guests",
+    "bisector plan v6.1 v6.2 --calibrate": "boots guests",
+    "bisector nightly --config nightly.toml --install-timer": "changes systemd's units",
+    "bisector nightly": "boots guests",
+    "bisector history": "needs nights; tests/nightly/test_commands.py has some",
+    "bisector mail --send": "sends mail",
+    "bisector kernel": "needs a whole kernel tree",
+    "bisector image build": "downloads packages",
+    "wipefs": "overwrites a disk",
+    "make": "each is a run of its own; the Makefile has it",
+}
+RUN = ("bisector nightly --config nightly.toml --check", "bisector nightly --config nightly.toml --dry-run")
+# What a line of output says that is different on every machine and at every time.
+_VARIES = re.compile(r"/home/anna|^a step|…")
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_INLINE = re.compile(r"`(bisector [^`]+)`")
+_SHELLS = ("sh", "console")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A command as a page shows it, and the lines of output below it."""
+
+    command: str
+    output: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What the shell runs one after the other."""
+        return tuple(part.strip() for part in self.command.split(";"))
+
+
+def blocks(page: Path) -> list[tuple[Shown, ...]]:
+    """The commands of each block of a page, in order."""
+    fences = _FENCE.findall(page.read_text(encoding="utf-8"))
+    return [tuple(_commands(language, body)) for language, body in fences if language in _SHELLS]
+
+
+def _commands(language: str, body: str) -> Iterator[Shown]:
+    if language == "sh":
+        lines = (re.sub(r"\s+#.*", "", line) for line in body.splitlines())
+        yield from (Shown(line) for line in lines if line)
+        return
+    for piece in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+        command, *output = piece.splitlines()
+        yield Shown(command, tuple(output))
+
+
+def reason(part: str) -> str | None:
+    """Why a command is not run here; None when it is."""
+    if part.startswith(RUN):
+        return None
+    return next((why for begins, why in NOT_RUN.items() if part.startswith(begins)), None)
+
+
+def parsed(part: str) -> None:
+    """The command line is one that the tool takes, settings included."""
+    arguments = cli.parsed(part.partition("|")[0].split()[1:])
+    if hasattr(arguments, "set"):
+        options.flags_from(arguments)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_qemu: None) -> Path:
+    """A home with a small kernel tree, a run with an answer, and the files that the pages name."""
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    tags = {"c0": ("v4.11", "v6.1"), "c4": ("v4.13-rc1", "v6.2")}
+    source = tmp_path / "src"
+    source.mkdir()
+    found = recorded_run.found(
+        source, nodes=[replace(node, tags=tags.get(node.name, ())) for node in histories.linear(5)]
+    )
+    Index().add(IndexEntry(str(found.run.path), str(found.repository), "v6.1", "v6.2", "2026-03-01T10:00:00+00:00"))
+    for name in ("recorded-runs", "graphs"):
+        shutil.copytree(resources.ROOT / "tests/data" / name, found.repository / "tests/data" / name)
+    monkeypatch.chdir(found.repository)
+    (example,) = re.findall(r"```toml\n(.*?)```", (DOCS / "nightly.md").read_text(encoding="utf-8"), re.DOTALL)
+    Path("nightly.toml").write_text(example, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda path: path.name)
+def test_commands(page: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for shown in (one for block in blocks(page) for one in block):
+        for part in shown.parts:
+            if part.startswith("cd "):
+                monkeypatch.chdir(Path(part.removeprefix("cd ")).expanduser())
+            elif (why := reason(part)) is not None:
+                assert why
+                if part.startswith("bisector "):
+                    parsed(part)
+            elif part.startswith("bisector "):
+                code = _main(part.partition("|")[0].split()[1:])
+                seen = capsys.readouterr()
+                assert code in _codes(part), f"{page.name}: {part}: {code}\n{seen.err}"
+                lines = (seen.out + seen.err).splitlines()
+                missing = [line for line in shown.output if line not in lines and not _VARIES.search(line)]
+                assert not missing, f"{page.name}: {part} prints\n{seen.out}{seen.err}"
+            else:
+                subprocess.run(["bash", "-euc", part], check=True, timeout=60)
+
+
+def _main(words: list[str]) -> int:
+    try:
+        return cli.main(words)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+
+
+def _codes(part: str) -> tuple[int, ...]:
+    """What a command may end with here: the machine, or its repositories, may lack something, or it is refused."""
+    known = {
+        "bisector doctor": (0, 1),
+        "bisector import cut.txt": (2,),
+        "bisector nightly --config nightly.toml --dry-run": (1,),
+    }
+    return known.get(part.partition("|")[0].strip(), (0,))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_commands_in_sentences(page: Path) -> None:
+    """The command exists, and so do its flags; what stands for something else is not looked at."""
+    commands = cli.parser().commands
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    for words in (" ".join(found.split()).split() for found in _INLINE.findall(text)):
+        if words[1].startswith("-") or words[1] == "COMMAND":
+            continue
+        assert words[1] in commands, (page.name, words)
+        flags = {word.partition("=")[0] for word in words if word.startswith("--") and word != "--"}
+        assert flags <= _flags(commands[words[1]]), (page.name, words)
+
+
+def _flags(command: argparse.ArgumentParser) -> set[str]:
+    """The flags of a command and of the commands below it."""
+    found = set(re.findall(r"(--[a-z-]+)", command.format_help()))
+    if command._subparsers is not None:
+        for below in command._subparsers._group_actions:
+            assert isinstance(below.choices, Mapping)
+            found = found.union(*map(_flags, below.choices.values()))
+    return found
+
+
+def test_every_block_of_commands_is_found() -> None:
+    for page in PAGES:
+        for language, body in _FENCE.findall(page.read_text(encoding="utf-8")):
+            looks = re.search(r"^(\$ )?(bisector|make|git) [a-z-]", body, re.MULTILINE) is not None
+            assert language in _SHELLS or not looks, (page.name, body)
+
+
+def test_each_reason_is_needed() -> None:
+    shown = [part for page in PAGES for block in blocks(page) for one in block for part in one.parts]
+    used = {next(begins for begins in NOT_RUN if part.startswith(begins)) for part in shown if reason(part)}
+    assert used == set(NOT_RUN)

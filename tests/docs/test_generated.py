@@ -1,0 +1,24 @@
+"""The generated parts of docs/ are what the code says, and each has its place."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.docs import generate
+
+
+@pytest.mark.parametrize("path", generate.pages(), ids=lambda path: path.name)
+def test_page_is_what_the_code_says(path: Path) -> None:
+    page = path.read_text(encoding="utf-8")
+    assert generate.generated(page) == page, "`make docs` writes it again"
+
+
+def test_each_part_has_one_place() -> None:
+    found = Counter(name for path in generate.pages() for name in generate.parts(path.read_text(encoding="utf-8")))
+    assert found == dict.fromkeys(generate.PARTS, 1)
+
+
+def test_stale_page_is_noticed() -> None:
+    page = "<!-- generated: exit codes -->\n| 0 | something else |\n<!-- end -->\n"
+    assert "something else" not in generate.generated(page)
