@@ -23,7 +23,7 @@ from bisector.report.baselines import facts
 from bisector.report.display import Display, display_for
 from bisector.status import from_record
 from bisector.status.view import TrialView, to_json, trial_to_json
-from bisector.store.rundir import RunDirectory, state_home
+from bisector.store.rundir import RunDirectory, single_commit_home
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 
@@ -109,7 +109,7 @@ def _one_trial(run: RunDirectory, repository: Path, settings: Settings, commit: 
 def test_directory(named: Path | None, repository: Repository) -> RunDirectory:
     """One for each repository: its trials are numbered, and a killed one is cleaned up after by the next."""
     digest = hashlib.sha256(os.fsencode(repository.common_dir)).hexdigest()[:12]
-    run = RunDirectory((named or state_home() / "tests" / digest).absolute())
+    run = RunDirectory((named or single_commit_home() / digest).absolute())
     if run.database.exists():
         raise UserError(
             f"{run.path} holds a bisection, whose trials are numbered", "give this command another --run-dir"

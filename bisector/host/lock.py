@@ -38,8 +38,11 @@ class Held(Exception):
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Be the one process that holds ``path``; raises :class:`Held`, and OSError for a file that cannot be written."""
-    with path.open("a+", encoding="utf-8") as file:
+    """Be the one process that holds ``path``, which is overwritten.
+
+    Raises :class:`Held`, and ``OSError`` for a file that cannot be written or is a link.
+    """
+    with open(path, "a+", encoding="utf-8", opener=_open_itself) as file:
         try:
             Deadline("lock", _WAIT_S).poll(lambda: _try_lock(file))
         except DeadlineExpired as error:
@@ -54,13 +57,17 @@ def held(path: Path) -> Iterator[None]:
 def holder_of(path: Path) -> Holder | None:
     """The process that holds it now; None when there is none, also after it was killed."""
     try:
-        file = path.open(encoding="utf-8")
+        with open(path, encoding="utf-8", opener=_open_itself) as file:
+            return None if _try_lock(file, fcntl.LOCK_SH) else _written_holder(file)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise InfraError(f"cannot read {path}: {error.strerror}", f"ls -l {path}") from error
-    with file:
-        return None if _try_lock(file, fcntl.LOCK_SH) else _written_holder(file)
+
+
+def _open_itself(path: str, flags: int) -> int:
+    """Neither the file behind a link nor, by waiting for its other end, a FIFO (open(2))."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 def _try_lock(file: TextIO, how: int = fcntl.LOCK_EX) -> bool | None:

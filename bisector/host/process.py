@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from bisector.core.errors import InfraError
+from bisector.host.build_user import build_user
 
 Text = TypeVar("Text", str, bytes)
 RUN_MARKER = "BISECTOR_RUN"
@@ -223,8 +224,13 @@ def _pids() -> Iterator[int]:
 
 
 def _marked_with(pid: int) -> Path | None:
-    """The mark of a process that runs and is not ssh's master; None also for somebody else's."""
+    """The mark of a process that runs and is not ssh's master; None also for somebody else's.
+
+    Root can read the environment of every process, and whoever starts one chooses it.
+    """
     try:
+        if not _users(pid) <= _our_users():
+            return None
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         value = next((word for word in words if word.startswith(_MARK)), None)
         if value is None or _is_ssh_master(Path(f"/proc/{pid}/cmdline").read_bytes()):
@@ -232,6 +238,17 @@ def _marked_with(pid: int) -> Path | None:
     except OSError:  # it ended meanwhile, or belongs to somebody else
         return None
     return Path(os.fsdecode(value.removeprefix(_MARK)))
+
+
+def _users(pid: int) -> set[int]:
+    """The real, effective and saved user and that of file accesses (proc_pid_status(5)), which setuid programs mix."""
+    lines = Path(f"/proc/{pid}/status").read_bytes().splitlines()
+    return {int(number) for line in lines if line.startswith(b"Uid:") for number in line.split()[1:]}
+
+
+def _our_users() -> set[int]:
+    builder = build_user()
+    return {os.geteuid(), *(() if builder is None else (builder.uid,))}
 
 
 def _is_ssh_master(title: bytes) -> bool:

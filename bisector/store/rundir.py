@@ -33,6 +33,11 @@ def state_home() -> Path:
     return home / "bisector"
 
 
+def single_commit_home() -> Path:
+    """Where the directories of ``bisector test`` and ``bisector kernel`` are, one for each repository."""
+    return state_home() / "tests"
+
+
 def run_name(old: str, new: str, now: datetime | None = None) -> str:
     """A name that is safe in any file system, such as ``20261121-033012-v4.11..v4.13-rc1`` (UTC)."""
     ends = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{old}..{new}")

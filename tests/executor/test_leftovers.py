@@ -13,7 +13,7 @@ from bisector.host import process
 from bisector.host.lock import held
 from bisector.store.database import DATABASE
 from bisector.store.index import Index, IndexEntry
-from bisector.store.rundir import LOCK
+from bisector.store.rundir import LOCK, single_commit_home
 from bisector.vm import embedded
 from bisector.vm.embedded import make_private
 from bisector.vm.machine import domain_prefix
@@ -80,6 +80,30 @@ def test_builds_and_guests_of_a_killed_run_are_ended_and_told(runs: Path, start:
     assert told == [f"{dead} was killed and had left something running, which is ended: 2 processes"]
     end_leftovers(runs / "mine", told.append)
     assert len(told) == 1
+
+
+def test_a_process_that_bears_another_directory_as_its_mark_gets_nothing_done_there(runs: Path, start: Start) -> None:
+    """As a rule of a kernel tree can start one, for a directory that it makes in its build directory."""
+    precious = runs / "precious"
+    precious.write_text("a person's")
+    for place in (runs / "linked", runs / "plain"):
+        place.mkdir()
+    (runs / "linked" / LOCK).symlink_to(precious)
+    (runs / "plain" / LOCK).write_text("as it was")
+    children = [start(run_dir=runs / "linked"), start(run_dir=runs / "plain")]
+    end_leftovers(runs / "mine", silent)
+    assert [child.poll() for child in children] == [None, None]
+    assert (precious.read_text(), (runs / "plain" / LOCK).read_text()) == ("a person's", "as it was")
+
+
+def test_what_a_killed_test_of_one_commit_left_is_ended(runs: Path, start: Start) -> None:
+    """It is in no list of runs."""
+    place = single_commit_home() / "0123456789ab"
+    place.mkdir(parents=True)
+    (place / LOCK).touch()
+    make, told = start(run_dir=place), list[str]()
+    end_leftovers(runs / "mine", told.append)
+    assert (make.wait(10), len(told)) == (-9, 1)
 
 
 def test_a_guest_alone_is_found_by_its_name(runs: Path, start: Start) -> None:

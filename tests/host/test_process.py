@@ -2,13 +2,14 @@
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from bisector.core.deadline import Deadline
-from bisector.host import process
+from bisector.host import build_user, process
 
 # A leader that ends at SIGTERM and a child of it that does not; the child alone holds the log open.
 STUBBORN = """\
@@ -108,6 +109,22 @@ def test_a_run_directory_has_one_mark_however_it_is_spelled(
         assert list(process.marked()[tmp_path / "run"]).count(orphan) == 1
         assert process.reap(reaped) >= 1
         assert not is_alive(orphan)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root sees the environment of others' processes")
+def test_the_mark_of_another_users_process_means_nothing(tmp_path: Path) -> None:
+    """Else any user could have root end processes, and write into directories, of that user's choice."""
+    builder = build_user.build_user()
+    assert builder is not None
+    for user, found in ((65_534, 0), (builder.uid, 1)):
+        environment = {**os.environ, **process.mark(tmp_path)}
+        with subprocess.Popen(["sleep", "300"], user=user, env=environment) as sleeper:
+            try:
+                assert len(process.marked().get(tmp_path, ())) == found
+                assert process.reap(tmp_path) == found
+                assert (sleeper.poll() is None) is (found == 0)
+            finally:
+                sleeper.kill()
 
 
 def test_what_ignores_everything_but_sigkill_is_waited_for(tmp_path: Path, daemon: Callable[..., int]) -> None:
