@@ -16,6 +16,14 @@ _OF_CONTENT = frozenset(("binary", "crlf", "eol", "filter", "ident", "merge", "t
 # A pattern, which may be quoted as in C, or the name of a macro; then the attributes.
 _LINE = re.compile(r'\s*(?!#)(?:"(?:[^"\\]|\\.)*"|\S+)\s+(?P<attributes>.*)')
 _DRIVER_SETTINGS = (("smudge", ""), ("clean", ""), ("process", ""), ("required", "false"))
+# What git is asked in a checkout for :func:`without_filters`; it answers with status 1 where there is no such setting.
+SETTINGS = (
+    "config",
+    "--name-only",
+    "-z",
+    "--get-regexp",
+    r"^(filter\..*\.(smudge|clean|process|required)|attr\.tree)$",
+)
 
 
 def check_attributes(repository: Repository) -> None:
@@ -52,14 +60,21 @@ def _text(path: Path) -> str:
         raise UserError(f"cannot read {path}: {error.strerror}", f"ls -l {path}") from error
 
 
-def without_filters(repository: Repository) -> tuple[str, ...]:
+def without_filters(settings: str) -> tuple[str, ...]:
     """The options of git by which no filter of a person's configuration is run (git-config(1), "filter").
 
     A tree may name a filter, and git-lfs, for one, is configured for all of a person's repositories: whether its
-    program is there must not decide what is built, and a program of theirs is none of a build.
+    program is there must not decide what is built, and a program of theirs is none of a build. ``settings`` is what
+    git says to :data:`SETTINGS` in the checkout itself: a configuration may include another one for some git
+    directories only ("includeIf"). Raises :class:`UserError` where no option can be given, or would help.
     """
-    words = ("config", "--name-only", "-z", "--get-regexp", r"^filter\..*\.(smudge|clean|process|required)$")
-    keys = repository.ask(*words, ok=(0, 1)).stdout.split("\0")
-    drivers = dict.fromkeys(key.rpartition(".")[0] for key in keys if key)
-    settings = (f"{driver}.{name}={value}" for driver in drivers for name, value in _DRIVER_SETTINGS)
-    return tuple(word for setting in settings for word in ("-c", setting))
+    keys = [key for key in settings.split("\0") if key]
+    # git takes all that comes before the first "=" of -c for the name.
+    if odd := next((key for key in keys if key == "attr.tree" or "=" in key), None):
+        raise UserError(
+            f"git's configuration sets {odd}, so sources that are checked out may not be those of their commits",
+            f"git config --show-origin --get-all '{odd}' says where; remove it there",
+        )
+    drivers = dict.fromkeys(key.rpartition(".")[0] for key in keys)
+    without = (f"{driver}.{name}={value}" for driver in drivers for name, value in _DRIVER_SETTINGS)
+    return tuple(word for setting in without for word in ("-c", setting))

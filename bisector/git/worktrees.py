@@ -19,7 +19,7 @@ from typing import Self
 
 from bisector.core.errors import InfraError
 from bisector.core.model import Commit
-from bisector.git.attributes import check_attributes, without_filters
+from bisector.git.attributes import SETTINGS, check_attributes, without_filters
 from bisector.git.command import DEADLINE_S, Answer
 from bisector.git.diff import Trees
 from bisector.git.repository import Repository
@@ -125,7 +125,8 @@ class SourceTree:
 
         A worktree in which that fails is removed once and added anew: git syncs no index by default (git-config(1),
         "core.fsync"), so after a power cut it, or HEAD, may be cut off or full of zeros.
-        Raises :class:`InfraError` when the disk is full, and when the files of a partial clone cannot be fetched.
+        Raises :class:`InfraError` when the disk is full, and when the files of a partial clone cannot be fetched, and
+        :class:`UserError` as :func:`bisector.git.attributes.without_filters`.
         """
         left = self._existing()
         if left is not None:
@@ -142,7 +143,10 @@ class SourceTree:
 
     def _check_out(self, worktree: Worktree, commit: Commit, deadline_s: float) -> Answer:
         words = ("checkout", "--quiet", "--force", "--detach", commit.sha, "--")
-        options, umask = without_filters(self._repository), build_user.umask()
+        settings = worktree.git(*SETTINGS, ok=None)
+        if settings.status not in (0, 1):  # a damaged worktree answers nothing
+            return settings
+        options, umask = without_filters(settings.stdout), build_user.umask()
         answer = worktree.git(*words, options=options, ok=None, deadline_s=deadline_s, umask=umask)
         if answer.status == 0:
             worktree.git("clean", "-ffdxq", deadline_s=deadline_s)

@@ -276,6 +276,32 @@ def test_a_filter_that_the_tree_names_is_not_run(make: Make, tmp_path: Path) -> 
         assert tree_on_disk(path) == tree_of(repository, "main")
 
 
+@pytest.mark.parametrize(
+    ("section", "names"),
+    [('[filter "a=b"]\n\tsmudge', "filter.a=b.smudge"), ("[attr]\n\ttree = HEAD~1\n[filter]\n\tx", "attr.tree")],
+)
+def test_a_setting_that_no_option_undoes_is_refused(make: Make, tmp_path: Path, section: str, names: str) -> None:
+    """That of the worktree alone, too."""
+    repository, _ = make((*linear(2), Node("c2", ("c1",), files={".gitattributes": "* filter=a=b\n"})))
+    ran = tmp_path / "ran"
+    (tmp_path / "settings").write_text(f"{section} = touch {ran}; cat\n")
+    git(repository.top, "config", "includeIf.gitdir:**/worktrees/**.path", str(tmp_path / "settings"))
+    with pytest.raises(UserError, match=f"sets {names}"), SourceTree(repository, tmp_path / "run") as tree:
+        tree.checkout(repository.resolve("main"))
+    assert not ran.exists()
+
+
+def test_a_filter_that_only_worktrees_have_is_not_run(make: Make, tmp_path: Path) -> None:
+    repository, _ = make(
+        (*linear(2), Node("c2", ("c1",), files={".gitattributes": "* filter=up\n", "x.c": "int x;\n"}))
+    )
+    (tmp_path / "settings").write_text(f'[filter "up"]\n\tsmudge = {_UPPER}\n')
+    git(repository.top, "config", "includeIf.gitdir:**/worktrees/**.path", str(tmp_path / "settings"))
+    with SourceTree(repository, tmp_path / "run") as tree:
+        path = tree.checkout(repository.resolve("main"))
+        assert tree_on_disk(path) == tree_of(repository, "main")
+
+
 @pytest.mark.parametrize("kind", ["blob", "tree", "commit"])
 def test_what_a_person_put_in_the_place_of_an_object_is_not_built(make: Make, tmp_path: Path, kind: str) -> None:
     repository, names = make((*linear(3), Node("c3", ("c2",), files={"Makefile": "other\n"})))
