@@ -2,12 +2,15 @@
 
 import re
 
-_WITH_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)")
+_WITH_SCHEME = re.compile(
+    r"(?P<scheme>(?:[\w.+-]+::)*[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)"
+)
 
 
 def without_secrets(remote: str) -> str:
     """A remote's name, path or URL without user, password, query and fragment (RFC 3986, 3).
 
+    Before a URL may be the program that understands it (``hg::https://…``, gitremote-helpers(7)).
     A server may take a token as a password or in the query (``?private_token=…``), and whoever gets a report must not.
     """
     found = _WITH_SCHEME.match(remote)

@@ -38,6 +38,8 @@ def test_tree_name(url: str, remote: str, name: str) -> None:
         ("https://example.org/a.git?private_token=secret", "https://example.org/a.git"),
         ("https://me@example.org/a.git#secret", "https://example.org/a.git"),
         ("git+ssh://example.org?secret@example.org", "git+ssh://example.org"),
+        ("hg::https://me:secret@example.org/a", "hg::https://example.org/a"),
+        ("gcrypt::hg::https://me:secret@example.org/a#secret", "gcrypt::hg::https://example.org/a"),
         ("https://example.org/~me@home/a.git", "https://example.org/~me@home/a.git"),
     ],
 )
