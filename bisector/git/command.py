@@ -62,27 +62,6 @@ _ENVIRONMENT = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_PAGER": "cat",
 }
-# `git rev-parse --local-env-vars`: set inside a git hook, they would turn our commands to another repository. And the
-# tree whose attributes are taken instead of a checkout's own (git(1)).
-_FOREIGN = (
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_ATTR_SOURCE",
-    "GIT_COMMON_DIR",
-    "GIT_CONFIG",
-    "GIT_CONFIG_COUNT",
-    "GIT_CONFIG_PARAMETERS",
-    "GIT_DIR",
-    "GIT_GRAFT_FILE",
-    "GIT_IMPLICIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_INTERNAL_SUPER_PREFIX",
-    "GIT_NAMESPACE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_PREFIX",
-    "GIT_REPLACE_REF_BASE",
-    "GIT_SHALLOW_FILE",
-    "GIT_WORK_TREE",
-)
 
 
 # What git, or what it reaches a remote with, needs of the environment around us; a login for mail is not among it.
@@ -90,10 +69,25 @@ _PASSED = frozenset(
     (
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "DBUS_SESSION_BUS_ADDRESS"),
         *("GNUPGHOME", "KRB5CCNAME", "NETRC", "CURL_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE", "NIX_SSL_CERT_FILE"),
+        *("SSH_AUTH_SOCK", "SSH_AGENT_PID", "SSH_SK_PROVIDER", "SSH_SK_HELPER", "SSH_PKCS11_HELPER"),
+        # Of git's own (git(1)) how remotes are reached and where settings are. Not those that lead to another
+        # repository, tree or index, as they are set inside a git hook; nor what a person keeps in GIT_TOKEN.
+        *("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_PROXY_COMMAND", "GIT_ALLOW_PROTOCOL"),
+        *("GIT_PROTOCOL", "GIT_PROTOCOL_FROM_USER", "GIT_EXEC_PATH", "GIT_CURL_VERBOSE", "GIT_HTTP_USER_AGENT"),
+        *("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"),
+        *("GIT_CEILING_DIRECTORIES", "GIT_DISCOVERY_ACROSS_FILESYSTEM"),
         *(RUN_MARKER, *_ENVIRONMENT),
     )
 )
-_PASSED_KINDS = ("GIT_", "SSH_", "XDG_")
+_PASSED_KINDS = (
+    "GIT_SSL_",
+    "GIT_HTTP_LOW_SPEED_",
+    "GIT_HTTP_PROXY_",
+    "GIT_PROXY_SSL_",
+    "GIT_TRACE",
+    "GIT_TEST_",
+    "XDG_",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +193,4 @@ def _shield() -> tuple[str, ...]:
 
 
 def _is_passed(name: str) -> bool:
-    if name in _PASSED:
-        return True
-    return name not in _FOREIGN and (name.startswith(_PASSED_KINDS) or name.lower().endswith("_proxy"))
+    return name in _PASSED or name.startswith(_PASSED_KINDS) or name.lower().endswith("_proxy")

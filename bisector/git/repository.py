@@ -79,7 +79,7 @@ class Repository:
     def resolve(self, rev: str) -> Commit:
         """The commit a person's revision names; :class:`UserError` when there is none."""
         answer = self.ask("rev-parse", "--verify", "--quiet", f"{rev}^{{commit}}", ok=None)
-        if answer.status != 0:
+        if answer.status != 0 or rev.startswith("^"):  # what is left out of a range
             raise self._unknown(rev)
         return self.commits([answer.stdout.strip()])[0]
 
@@ -91,7 +91,10 @@ class Repository:
         """The hashes that ``REV`` or a range such as ``A..B`` stands for, as ``git bisect skip`` takes them."""
         if ".." not in expression:
             return (self.resolve(expression).sha,)
-        for end in re.split(r"\.{2,3}", expression):
+        ends = re.split(r"\.{2,3}", expression)
+        if len(ends) > 2:  # noqa: PLR2004 - of a range
+            raise UserError(f"{expression!r} is no range", "give REV or A..B, each with a --skip of its own")
+        for end in ends:
             self.resolve(end or "HEAD")
         return self.ask("rev-list", expression, "--").lines
 

@@ -130,7 +130,9 @@ def test_git_gets_what_it_needs_of_the_environment_and_no_login(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BISECTOR_SMTP_PASSWORD", "secret")
-    monkeypatch.setenv("SOME_TOKEN", "secret")
+    for name in ("SOME_TOKEN", "GIT_TOKEN", "GIT_PASSWORD", "SSH_PASSWORD"):
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("GIT_SSH_COMMAND", "ssh -4")
     monkeypatch.setenv("GIT_INDEX_FILE", "/nowhere")
     monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
     monkeypatch.setenv("https_proxy", "http://proxy")
@@ -142,7 +144,8 @@ def test_git_gets_what_it_needs_of_the_environment_and_no_login(
     given = dict(line.partition("=")[::2] for line in lines)
     assert {name for name, value in given.items() if value == "secret"} == set()
     assert "GIT_INDEX_FILE" not in given
-    wanted = {"SSH_AUTH_SOCK": "/run/agent", "https_proxy": "http://proxy", "LC_ALL": "C", RUN_MARKER: str(tmp_path)}
+    wanted = {"SSH_AUTH_SOCK": "/run/agent", "GIT_SSH_COMMAND": "ssh -4", "https_proxy": "http://proxy"}
+    wanted |= {"LC_ALL": "C", RUN_MARKER: str(tmp_path)}
     assert {name: given.get(name) for name in wanted} == wanted
     assert "HOME" in given
 
@@ -258,7 +261,7 @@ def test_unknown_revision_and_its_neighbours(make: Make) -> None:
     with pytest.raises(UserError, match=r"unknown revision 'v4\.13-rc'") as caught:
         repository.resolve("v4.13-rc")
     assert caught.value.hint.startswith("did you mean v4.13-rc1")
-    for rev in ("nothing-like-it", "0123456789", "--all", "", "main:Makefile", "v4.11..v4.13-rc1"):
+    for rev in ("nothing-like-it", "0123456789", "--all", "", "main:Makefile", "v4.11..v4.13-rc1", "^v4.11"):
         with pytest.raises(UserError):
             repository.resolve(rev)
 
@@ -267,7 +270,7 @@ def test_expand(make: Make) -> None:
     repository, names = make(linear(5))
     assert repository.expand("main~1") == (names["c3"],)
     assert set(repository.expand("main~3..main~1")) == {names["c2"], names["c3"]}
-    for expression in ("main~9..main", "none..main", "--all..main"):
+    for expression in ("main~9..main", "none..main", "--all..main", "main~3..main~2..main", "main~1...main..."):
         with pytest.raises(UserError):
             repository.expand(expression)
 
