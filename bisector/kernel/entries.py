@@ -51,7 +51,7 @@ def read(directory: Path, key: str) -> Entry | None:
         if (directory / "failure.json").exists():
             return _read_failure(directory, key)
         return _read_kernel(directory, key)
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

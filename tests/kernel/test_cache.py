@@ -100,7 +100,15 @@ def test_an_entry_that_lost_a_file_is_dropped(cache: KernelCache, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("bzImage", b"k1k1"), ("modules.ext4", b"of"), ("kernel.json", b"{"), ("kernel.json", b"[]")]
+    ("name", "content"),
+    [
+        ("bzImage", b"k1k1"),
+        ("modules.ext4", b"of"),
+        ("kernel.json", b"{"),
+        ("kernel.json", b"[]"),
+        ("kernel.json", b'"k1"'),
+        ("kernel.json", b'{"schema": 1, "kernel": 7}'),
+    ],
 )
 def test_a_damaged_entry_is_dropped(cache: KernelCache, tmp_path: Path, name: str, content: bytes) -> None:
     stored = cache.store(with_modules(tmp_path, "k1"))
@@ -261,6 +269,7 @@ def test_a_stored_failure_is_found_whole(cache: KernelCache, tmp_path: Path) -> 
         ("build.log", b"another"),
         ("failure.json", b"{"),
         ("failure.json", b"[]"),
+        ("failure.json", b"7"),
     ],
 )
 def test_a_damaged_failure_is_dropped(cache: KernelCache, tmp_path: Path, name: str, content: bytes | None) -> None:
