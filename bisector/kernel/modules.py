@@ -9,8 +9,8 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from bisector.core.errors import InfraError
-from bisector.core.model import Stage
+from bisector.core.errors import InfraError, KernelFault
+from bisector.core.model import FaultKind, Stage
 from bisector.host import packages, process
 from bisector.kernel import elf
 from bisector.kernel.kconfig import MODULE
@@ -55,7 +55,8 @@ def install(make: Make) -> Path:
     )
     tree = staging / "lib/modules"
     for link in (*tree.glob("*/build"), *tree.glob("*/source")):  # to directories of this host
-        link.unlink()
+        if link.is_symlink():
+            link.unlink()
     if not list(tree.glob("*/modules.dep")):
         raise InfraError(f"{depmod} made no modules.dep in {tree}", "the end of the build log says why")
     return tree
@@ -64,12 +65,21 @@ def install(make: Make) -> Path:
 def parts(tree: Path, release: str) -> dict[str, str]:
     """The digests of the installed modules, for :func:`elf.combined`: a changed module is a changed kernel.
 
-    Of one that the tree's rules have compressed (CONFIG_MODULE_COMPRESS) it is that of the file.
+    Of one that the tree's rules have compressed (CONFIG_MODULE_COMPRESS) it is that of the file. Raises
+    :class:`KernelFault` where there are modules of several releases, or of none.
     """
-    (root,) = (path for path in tree.iterdir() if path.is_dir())
+    root = _only_directory(tree)
     plain = {path: elf.content_sha256(path, release) for path in root.rglob("*.ko")}
     compressed = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in root.rglob("*.ko.*")}
     return {str(path.relative_to(root)): digest for path, digest in (plain | compressed).items()}
+
+
+def _only_directory(tree: Path) -> Path:
+    roots = sorted(path for path in tree.iterdir() if path.is_dir())
+    if len(roots) != 1:
+        reason = f"make modules_install made {len(roots)} directories in lib/modules instead of one"
+        raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, reason, tuple(path.name for path in roots[:5]))
+    return roots[0]
 
 
 def pack(tree: Path, image: Path) -> Path:

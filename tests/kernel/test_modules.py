@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.errors import InfraError
+from bisector.core.errors import InfraError, KernelFault
 from bisector.core.model import Kernel
 from bisector.host import process
 from bisector.kernel import modules, toolchain
@@ -67,6 +67,14 @@ def test_modules_are_kept_beside_their_kernel(bench: Bench, tmp_path: Path) -> N
     assert b"fakelinux iops_mean=1002" in (tree / SMQ).read_bytes()
     found = bench.builder.find("tree")
     assert found == replace(kernel, cached=True, build_s=0.0)
+
+
+@pytest.mark.parametrize("names", [(), ("6.1.0", "6.1.0-other")])
+def test_modules_of_no_release_or_of_two_are_the_trees_fault(tmp_path: Path, names: tuple[str, ...]) -> None:
+    for name in names:
+        (tmp_path / name).mkdir()
+    with pytest.raises(KernelFault, match=f"made {len(names)} directories in lib/modules"):
+        modules.parts(tmp_path, RELEASE)
 
 
 def test_a_changed_module_is_another_kernel_and_a_comment_is_none(bench: Bench) -> None:
