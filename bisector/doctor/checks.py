@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from bisector.config import Settings
+from bisector.config import KernelSettings, Settings
 from bisector.core import resources
 from bisector.core.errors import BisectorError, UserError
 from bisector.core.findings import Finding, Grade, refusal
@@ -70,7 +70,14 @@ def _programs(asked: Asked) -> Iterator[Finding]:
 
 def _sandbox(asked: Asked) -> Finding:
     settings = asked.settings.kernel
-    return kernel.confinement(settings.sandbox, (*settings.compilers, *toolchain.programs(_options(asked))))
+    return kernel.confinement(settings.sandbox, (*_compiling(settings), *toolchain.programs(_options(asked))))
+
+
+def _compiling(settings: KernelSettings) -> Iterator[str]:
+    """The words of the commands that compile, ccache's script among them."""
+    for command in settings.compilers or ("",):
+        with suppress(UserError):  # one that is no good has a row of its own
+            yield from toolchain.detect(command).cc.split()
 
 
 def _options(asked: Asked) -> Mapping[str, str]:

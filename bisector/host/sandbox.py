@@ -47,12 +47,21 @@ _ISOLATED = (
 # The first process of the namespace ends with the command, and the kernel then ends all others before that is told
 # (pid_namespaces(7)); bwrap's own one would wait for them.
 _FIRST_PROCESS = ("sh", "-c", '"$@"; exit $?', "sh")
-# The home is empty, the system somebody else's and read-only, and hardly anybody came before: by what sh(1) has built
-# in. Then which file each of the programs that are named is.
-_TRIAL = (
-    'cd && test "$(echo .[!.]* *)" = ".[!.]* *" && test ! -w /usr && test ! -O /usr && test $$ -lt 50 || exit 1; '
-    'for program; do command -v "$program" || echo; done'
-)
+# By what sh(1) has built in. Then which file each word is: a program, or a script that one reads.
+_TRIAL = """\
+no() { echo "$1" >&2; exit 1; }
+cd 2> /dev/null || no "its home cannot be entered"
+test "$(echo .[!.]* *)" = ".[!.]* *" || no "its home is not empty"
+test ! -w /usr || no "/usr can be written"
+test ! -O /usr || no "/usr belongs to the user in it"
+test $$ -lt 50 || no "other processes are seen in it"
+for word; do
+	case $word in
+	*/*) test -x "$word" || test -r "$word" && echo "$word" || echo ;;
+	*) command -v -- "$word" || echo ;;
+	esac
+done
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,29 +126,44 @@ def failed(output: Iterable[str]) -> str | None:
     return first if first.startswith(tuple(f"{name}: " for name in (PROGRAM, *unshared.STEPS))) else None
 
 
-def check(*programs: str) -> None:
-    """Run something in a sandbox; raises :class:`UserError` when that does not work here, or not with these programs.
+def check(*words: str) -> None:
+    """Run something in a sandbox; raises :class:`UserError` when that does not work here, or not with these words.
 
-    Root's own programs may be closed to the user that root is in there, which would take others of the same name.
+    They are those of commands: programs, scripts by their path, options. Root's own may be closed to the user that
+    root is in there, which would take others of the same name.
     """
+    words = tuple(word for word in words if not word.startswith("-"))
     try:
-        trial = ["sh", "-c", _TRIAL, "sh", *programs]
-        printed = process.run(trial, deadline_s=_DEADLINE_S, within=Sandbox(programs=programs).words).stdout
+        trial = ["sh", "-c", _TRIAL, "sh", *words]
+        printed = process.run(trial, deadline_s=_DEADLINE_S, within=Sandbox(programs=words).words).stdout
     except process.CommandMissing as error:
         raise missing() from error
-    except (process.CommandFailed, process.CommandTimeout) as error:
-        why = error.finished.stderr.strip() if isinstance(error, process.CommandFailed) else ""
-        raise UserError(
-            f"there is no sandbox for what a kernel tree runs: {why or error}",
-            f"may this user make namespaces? sysctl user.max_user_namespaces kernel.unprivileged_userns_clone "
-            f"kernel.apparmor_restrict_unprivileged_userns; for a tree that you trust: --set {OPTION}=false",
-        ) from error
-    for program, there in zip(programs, printed.splitlines(), strict=True):
-        if (here := shutil.which(program)) is not None and here != there:
+    except process.CommandTimeout as error:
+        raise _none(f"not made after {error.seconds:g} s") from error
+    except process.CommandFailed as error:
+        status = f"what makes it ended with status {error.finished.exit_status}"
+        raise _none(error.finished.stderr.strip() or status) from error
+    for word, there in zip(words, printed.splitlines(), strict=True):
+        here = _file_of(word)
+        # A directory of PATH may end in a slash, which the shell keeps.
+        if here is not None and (not there or os.path.normpath(here) != os.path.normpath(there)):
             raise UserError(
-                f"{here} cannot be run in the sandbox, where {program} is {there or 'not found'}",
+                f"{here} cannot be run in the sandbox, where {word} is {there or 'not found'}",
                 f"let every user run it (ls -ld {Path(here).parent} {here}), or take {Path(here).parent} out of PATH",
             )
+
+
+def _file_of(word: str) -> str | None:
+    """What a word of a command is for us: a program, or a script that another program reads."""
+    return shutil.which(word) or (word if "/" in word and Path(word).is_file() else None)
+
+
+def _none(why: str) -> UserError:
+    return UserError(
+        f"there is no sandbox for what a kernel tree runs: {why}",
+        f"may this user make namespaces? sysctl user.max_user_namespaces kernel.unprivileged_userns_clone "
+        f"kernel.apparmor_restrict_unprivileged_userns; for a tree that you trust: --set {OPTION}=false",
+    )
 
 
 def missing() -> UserError:

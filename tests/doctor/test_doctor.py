@@ -16,6 +16,7 @@ from bisector.core.findings import Finding, Grade
 from bisector.doctor import checks
 from bisector.doctor.checks import PROBES, Asked, Need, Probe
 from bisector.host.packages import install
+from bisector.kernel import toolchain
 from bisector.mail.probes import server as mail_server
 from bisector.vm import image, probes
 from bisector.vm.hypervisor import LibvirtHypervisor
@@ -260,6 +261,16 @@ def test_a_build_alone_is_refused_for_what_it_needs(machine: Machine, take_away:
     take_away(machine)
     with pytest.raises(UserError):
         checks.check_build(machine.settings, machine.run_dir)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user than root has no other user")
+def test_a_compilers_script_that_only_root_may_read_refuses_the_sandbox(machine: Machine) -> None:
+    script = machine.programs / "behind-ccache.sh"
+    script.write_text('shift\nexec gcc "$@"\n')
+    script.chmod(0o600)
+    machine.patch.setattr(toolchain, "_BEHIND_CCACHE", str(script))
+    (row,) = machine.rows("sandbox")
+    assert (row.state, "behind-ccache.sh cannot be run in the sandbox" in row.what) == (Grade.MISSING, True)
 
 
 def test_without_a_sandbox_on_purpose_a_start_is_warned_and_goes_on(machine: Machine) -> None:

@@ -149,6 +149,23 @@ def test_a_program_that_only_root_may_run_refuses_the_sandbox(tmp_path: Path, mo
         sandbox.check("own-cc")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user than root has no other user")
+def test_a_script_that_only_root_may_read_refuses_the_sandbox(tmp_path: Path) -> None:
+    """As one that ccache is called by, of a bisector that was installed with root's umask."""
+    tmp_path.chmod(0o755)
+    script = tmp_path / "behind.sh"
+    script.write_text('exec "$@"\n')
+    sandbox.check("sh", str(script), "make", "-O2")
+    script.chmod(0o600)
+    with pytest.raises(UserError, match=r"/behind\.sh cannot be run in the sandbox, where .* is not found"):
+        sandbox.check("sh", str(script), "make", "-O2")
+
+
+def test_a_place_on_path_may_end_in_a_slash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin/:/bin//")
+    sandbox.check("make", "sh")
+
+
 def test_it_ends_with_the_process_that_began_it(way: str) -> None:
     """Killed as nothing can prepare for; its whole tree of processes, sessions of their own included."""
     nap = f"300.{os.getpid()}7"
@@ -243,7 +260,10 @@ def test_a_sandbox_that_is_none_is_seen(tmp_path: Path, monkeypatch: pytest.Monk
     program.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(UserError, match="there is no sandbox"):
+    with pytest.raises(UserError, match=r"there is no sandbox .*: its home (cannot be entered|is not empty)$"):
+        sandbox.check()
+    program.write_text("#!/bin/sh\nexit 7\n")
+    with pytest.raises(UserError, match=r"there is no sandbox .*: what makes it ended with status 7$"):
         sandbox.check()
 
 
