@@ -20,8 +20,7 @@ from bisector.host.process import RUN_MARKER, run
 from bisector.mail.maintainers import propose
 from tests.git.conftest import Make
 from tests.git.histories import KERNEL_TREE, Node, build, git, linear, root
-
-PACKAGE = Path(__file__).parents[2]
+from tests.nobody import as_nobody
 
 
 def refused(path: Path) -> UserError:
@@ -102,8 +101,6 @@ def test_not_writable(public_dir: Path) -> None:
 
 def refused_to_nobody(where: Path) -> str:
     """What an unprivileged process is told; root may write whatever the permissions say."""
-    if shutil.which("setpriv") is None:
-        pytest.skip("needs setpriv (util-linux)")
     (where / ".gitconfig").write_text(f"[safe]\n\tdirectory = {where / 'linux'}\n")
     script = (
         "import sys; from pathlib import Path\n"
@@ -111,11 +108,7 @@ def refused_to_nobody(where: Path) -> str:
         "try: Repository.open(Path(sys.argv[1]))\n"
         "except UserError as error: print(f'{error.message}|{error.hint}')"
     )
-    words = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", script]
-    environment = {"HOME": str(where), "PYTHONPATH": os.pathsep.join([str(PACKAGE), *filter(None, sys.path)])}
-    finished = run([*words, where / "linux"], deadline_s=30, env=environment, cwd=where, check=False)
-    if "PermissionError" in finished.stderr or "ModuleNotFoundError" in finished.stderr:
-        pytest.skip("an unprivileged user cannot read this checkout")
+    finished = as_nobody(sys.executable, "-c", script, where / "linux", home=where)
     assert finished.exit_status == 0, finished.stderr
     return finished.stdout
 

@@ -6,6 +6,7 @@ import pwd
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,7 @@ from bisector.core.errors import UserError
 from bisector.host import build_user, process, sandbox, unshared
 from bisector.host.sandbox import Sandbox
 from tests.hostile import EVERYTHING, Prey, prey
+from tests.nobody import TOP, passed
 
 
 @pytest.fixture(autouse=True, params=[sandbox.PROGRAM, unshared.PROGRAM])
@@ -164,6 +166,14 @@ def test_a_script_that_only_root_may_read_refuses_the_sandbox(tmp_path: Path) ->
 def test_a_place_on_path_may_end_in_a_slash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin/:/bin//")
     sandbox.check("make", "sh")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the other tests are of such a user")
+@pytest.mark.parametrize("way", [sandbox.PROGRAM], indirect=True)
+def test_all_of_this_holds_for_an_ordinary_user_too(tmp_path: Path) -> None:
+    """Whose sandbox is one of a user namespace: other options of bwrap(1) and unshare(1) than root's."""
+    with tempfile.TemporaryDirectory() as home:  # unlike pytest's, in one that others may enter
+        assert passed(f"{TOP}/tests/host/test_sandbox.py", home=Path(home)) > 20
 
 
 def test_it_ends_with_the_process_that_began_it(way: str) -> None:
