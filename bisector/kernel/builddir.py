@@ -29,6 +29,7 @@ from typing import Self
 
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.model import FaultKind
+from bisector.kernel import source_files
 from bisector.kernel.buildlog import lines_since, size_bytes
 from bisector.kernel.make import BUILD_LOG, BuildPlaces
 
@@ -186,6 +187,4 @@ def _deletes_on_error(source: Path) -> bool:
 
     9c2af1c7377a ("kbuild: add .DELETE_ON_ERROR special target") (in v4.19).
     """
-    with suppress(FileNotFoundError):
-        return ".DELETE_ON_ERROR:" in (source / "scripts/Kbuild.include").read_text(errors="replace")
-    return False
+    return ".DELETE_ON_ERROR:" in (source_files.text(source, "scripts/Kbuild.include") or "")

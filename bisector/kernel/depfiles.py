@@ -62,6 +62,8 @@ def files_read(build: Path) -> frozenset[str]:
 
 def _files(lines: "set[bytes] | list[bytes]") -> Iterator[str]:
     for line in lines:
+        if b"\0" in line:  # names no file
+            continue
         if line.startswith(_SOURCE):
             yield os.fsdecode(line.partition(_IS)[2].strip())
         elif line.startswith(b"  ") and not line.startswith(b"    $("):

@@ -9,39 +9,42 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from bisector.core.errors import InfraError
+from bisector.host.inside import inside
+from bisector.kernel import source_files
 from bisector.kernel.quirks import Edit
 
-_STAMPS = ".bisector-edits.json"
+_STAMPS = "edits.json"
 _NEW = ".bisector-new"
 _Stamps = dict[str, tuple[str, int]]
 
 
-def apply(edits: Iterable[Edit], source: Path, build: Path) -> None:
-    """Edit the sources, which are as git checked them out, before make runs in ``build``.
+def apply(edits: Iterable[Edit], source: Path, state: Path) -> None:
+    """Edit the sources, which are as git checked them out; ``state`` is a directory of ours that goes with the build.
 
     A file that is now the same as at the last build here gets that build's modification time back:
     otherwise each commit would compile anew all that includes it. Raises ``OSError``, and
     :class:`InfraError` when a text is not there as it was a moment ago.
     """
-    before, now = _read(build / _STAMPS), _Stamps()
+    before, now = _read(state / _STAMPS), _Stamps()
     # What is not edited this time may be compiled in its own form, so that its old time means nothing.
-    _write(build / _STAMPS, {})
+    _write(state / _STAMPS, {})
     for file, content in _edited(edits, source).items():
         digest = hashlib.sha256(content).hexdigest()
         known, mtime_ns = before.get(file, ("", 0))
-        now[file] = (digest, _replace(source / file, content, mtime_ns if known == digest else None))
-    _write(build / _STAMPS, now)
+        now[file] = (digest, _replace(inside(source, file), content, mtime_ns if known == digest else None))
+    _write(state / _STAMPS, now)
 
 
 def _edited(edits: Iterable[Edit], source: Path) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
     for edit in edits:
-        text = contents.get(edit.file) or (source / edit.file).read_bytes()
+        text = contents.get(edit.file) or source_files.content(source, edit.file) or b""
         old = edit.old.encode()
         if text.count(old) != 1:
             raise InfraError(f"{source / edit.file} was changed by somebody else: {edit.old!r} is not there once")
@@ -51,7 +54,10 @@ def _edited(edits: Iterable[Edit], source: Path) -> dict[str, bytes]:
 
 def _replace(path: Path, content: bytes, mtime_ns: int | None) -> int:
     """Put a new file in the place of ``path`` in one step; its modification time."""
-    new = path.with_name(path.name + _NEW)
+    # Of a name that the tree has no link of.
+    descriptor, name = tempfile.mkstemp(suffix=_NEW, prefix=path.name, dir=path.parent)
+    os.close(descriptor)
+    new = Path(name)
     new.write_bytes(content)
     shutil.copymode(path, new)
     if mtime_ns is not None:

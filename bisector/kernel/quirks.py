@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from bisector.kernel import source_files
+
 
 class Evidence(StrEnum):
     """Where a quirk's row comes from."""
@@ -29,7 +31,7 @@ class Sign:
 
     def shows(self, source: Path) -> bool:
         """Whether this source tree has it."""
-        text = _text(source / self.file)
+        text = source_files.text(source, self.file)
         return text is not None and self.has in text and not (self.lacks and self.lacks in text)
 
 
@@ -46,7 +48,7 @@ class Edit:
 
     def fits(self, source: Path) -> bool:
         """Whether the text to be replaced is there, once."""
-        text = _text(source / self.file)
+        text = source_files.text(source, self.file)
         return text is not None and text.count(self.old) == 1
 
 
@@ -104,11 +106,3 @@ def digest(table: Iterable[Quirk]) -> str:
     """
     acts = [(quirk.name, quirk.signs, quirk.variables, quirk.edits) for quirk in table]
     return hashlib.sha256(repr(acts).encode()).hexdigest()
-
-
-def _text(path: Path) -> str | None:
-    try:
-        # Old trees have files in Latin-1; surrogates keep every byte as it is.
-        return path.read_text(encoding="utf-8", errors="surrogateescape")
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        return None

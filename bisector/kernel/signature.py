@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from bisector.kernel import depfiles, elf
+from bisector.kernel.source_files import content
 
 BOOT = Path("arch/x86/boot")
 # header.o has the payload's place and length as numbers, so it is told by its sources; piggy.o is the payload.
@@ -48,8 +49,8 @@ def _made_of(command_file: Path, build: Path, source: Path) -> str:
     words = [word for word in recipe.command.split() if word.startswith("/")]
     paths = {Path(os.path.normpath(build / file)) for file in (*recipe.files, *words)}
     for path in sorted(path for path in paths if path.is_relative_to(source)):
-        if path.is_file():
-            digest.update(f"\n{path.relative_to(source)}\n".encode() + path.read_bytes())
+        if (found := content(source, path)) is not None:
+            digest.update(f"\n{path.relative_to(source)}\n".encode() + found)
     return digest.hexdigest()
 
 

@@ -1,6 +1,7 @@
 """Edits of a real worktree, and git's part in undoing them."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -82,6 +83,43 @@ def test_an_edit_is_exact_and_keeps_the_mode(tree: Tree) -> None:
     assert (source / EDIT.file).read_text() == "\trest_init();\n\tmb();\n"
     assert (source / EDIT.file).stat().st_mode & 0o777 == 0o755
     assert git(source, "status", "--porcelain").split() == ["M", EDIT.file]
+
+
+def test_what_is_behind_a_link_out_of_the_tree_is_not_edited(tree: Tree, tmp_path: Path) -> None:
+    """A tree may hold a link to a directory of a person's, or one of the name of a file that is put beside another."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "main.c").write_text(PLAIN[EDIT.file])
+    (home / "profile").write_text("a person's")
+    shutil.rmtree(tree.top / "init")
+    (tree.top / "init").symlink_to(home)
+    (tree.top / f"{OTHER.file}.bisector-new").symlink_to(home / "profile")
+    git(tree.top, "add", "--all")
+    git(tree.top, "commit", "--quiet", "--message", "links")
+    source = tree.checkout()
+    assert not EDIT.fits(source)
+    with pytest.raises(InfraError, match="not there once"):
+        tree.apply(source, EDIT)
+    tree.apply(source, OTHER)
+    assert (source / OTHER.file).read_text() == "#define A 10\n"
+    assert {path.name: path.read_text() for path in home.iterdir()} == {
+        "main.c": PLAIN[EDIT.file],
+        "profile": "a person's",
+    }
+
+
+def test_a_link_inside_the_tree_is_followed(tree: Tree) -> None:
+    (tree.top / "kernel").mkdir()
+    (tree.top / EDIT.file).rename(tree.top / "kernel/main.c")
+    (tree.top / EDIT.file).symlink_to("../kernel/main.c")
+    git(tree.top, "add", "--all")
+    git(tree.top, "commit", "--quiet", "--message", "link")
+    source = tree.checkout()
+    assert EDIT.fits(source)
+    tree.apply(source, EDIT)
+    assert (source / "kernel/main.c").read_text() == "\trest_init();\n\tmb();\n"
+    tree.checkout()
+    assert is_clean(source)
 
 
 def test_several_edits_of_one_file(tree: Tree) -> None:
@@ -177,12 +215,8 @@ def test_a_kill_at_any_moment_leaves_nothing(tree: Tree) -> None:
             False,
             id="another edit of the file",
         ),
-        pytest.param(
-            lambda tree, source: (tree.build / ".bisector-edits.json").unlink(), False, id="another directory"
-        ),
-        pytest.param(
-            lambda tree, source: (tree.build / ".bisector-edits.json").write_text("[1"), False, id="a damaged memory"
-        ),
+        pytest.param(lambda tree, source: (tree.build / "edits.json").unlink(), False, id="another directory"),
+        pytest.param(lambda tree, source: (tree.build / "edits.json").write_text("[1"), False, id="a damaged memory"),
     ],
 )
 def test_a_file_is_as_old_as_its_content_was_at_the_last_build(
