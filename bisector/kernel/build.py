@@ -9,7 +9,6 @@ import copy
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import astuple, replace
@@ -23,34 +22,15 @@ from bisector.core.errors import InfraError, KernelFault
 from bisector.core.findings import Grade
 from bisector.core.model import Change, Compiler, FaultKind, Kernel, Stage
 from bisector.host.files import our_files
-from bisector.kernel import (
-    builddir,
-    ccache,
-    edits,
-    elf,
-    entries,
-    kconfig,
-    modules,
-    probes,
-    quirks,
-    signature,
-    sources,
-    toolchain,
-)
+from bisector.kernel import builddir, ccache, edits, kconfig, modules, probes, product, quirks, sources, toolchain
 from bisector.kernel.buildlog import lines_since, size_bytes, surely_of_the_source
 from bisector.kernel.cache import KernelCache
 from bisector.kernel.compiler_choice import check_unchanged
 from bisector.kernel.entries import BuildFailure
 from bisector.kernel.make import BUILD_LOG, BuildPlaces, Make
+from bisector.kernel.product import Product
 from bisector.kernel.quirk_table import QUIRKS
-from bisector.kernel.strays import remove_strays
-
-_IMAGE = Path("arch/x86/boot/bzImage")
-_RELEASE = Path("include/config/kernel.release")
-
-# A kernel's name has 64 letters at most (uts_len in the kernel's Makefile).
-_PLAIN_RELEASE = re.compile(r"\w[!-.0-~]{0,63}", re.ASCII)
-_QUOTED = 80
+from bisector.kernel.strays import blamed_on_make, remove_strays, remove_whole
 
 # Counts up when content_sha256 is made in another way: a kept kernel's could not be compared.
 _CONTENT = 2
@@ -168,7 +148,9 @@ class KernelBuilder:
         with our_files(places.build):
             places = self._prepared(places)
             make, _ = self._made_ready(places, self._deadline("kernel configuration"))
-            return self._unmet(self._configure(make), places.source)
+            with blamed_on_make(places.build):
+                obtained = self._configure(make)
+            return self._unmet(obtained, places.source)
 
     def recall_failure(self, tree: str, logs: Path) -> None:
         """Raise the :class:`KernelFault` that a git tree id is known to end in, if it is; its log goes to ``logs``."""
@@ -187,27 +169,25 @@ class KernelBuilder:
         with our_files(places.build):
             places = self._prepared(places)
             make, applied = self._made_ready(places, self._deadline())
-            obtained, installed = self._made(tree, make)
-            unmet = self._unmet(obtained, places.source)
+            made = self._made(tree, make)
+            unmet = self._unmet(made.obtained, places.source)
             if unmet:
                 (places.logs / "unmet.txt").write_text("".join(f"{line}\n" for line in unmet), encoding="utf-8")
-            release = _release(places.build)
             kernel = Kernel(
-                image=places.build / _IMAGE,
-                config=places.build / ".config",
-                release=release,
-                build_id=elf.build_id(places.build / "vmlinux"),
-                content_sha256=_content(places, installed, release),
+                image=places.build / product.IMAGE,
+                config=places.build / product.CONFIG,
+                release=made.release,
+                build_id=made.build_id,
+                content_sha256=made.content_sha256,
                 key=self.key(tree),
                 toolchain=self._compiler.identity,
                 quirks=tuple(quirk.name for quirk in applied),
                 unmet=unmet,
                 cached=False,
-                modules=modules.pack(installed, places.build / entries.MODULES) if installed is not None else None,
+                modules=made.modules,
                 build_s=make.deadline.elapsed_s,
             )
-            read = sources.collected(places.build, places.source, obtained, quirks.files(QUIRKS))
-        return self._cache.store(kernel, read)
+        return self._cache.store(kernel, made.read)
 
     def _prepared(self, places: BuildPlaces) -> BuildPlaces:
         """The same places with nothing in them that the last make, killed as it may have been, should not leave."""
@@ -224,7 +204,7 @@ class KernelBuilder:
         known = kconfig.symbols(source) if optional else frozenset()
         return tuple(line for line in missed if line not in optional or line.partition("=")[0] in known)
 
-    def _made(self, tree: str, make: Make) -> tuple[kconfig.Options, Path | None]:
+    def _made(self, tree: str, make: Make) -> Product:
         """What :meth:`_made_once` answers; a failure that may be the host's is seen twice before it is raised.
 
         The second time everything is compiled again, so that neither bad memory nor a damaged object, here or in
@@ -242,11 +222,10 @@ class KernelBuilder:
         environment = make.environment and self._ccache(make.places, anew=True)
         return self._made_once(replace(make, deadline=self._deadline(), environment=environment))
 
-    def _made_once(self, make: Make) -> tuple[kconfig.Options, Path | None]:
-        """The configuration that was obtained, and where the modules are installed, if there are any."""
-        with builddir.building(make.places):
+    def _made_once(self, make: Make) -> Product:
+        with builddir.building(make.places), blamed_on_make(make.places.build):
             obtained = self._configure(make)
-            return obtained, _compile(make, obtained)
+            return product.found(make.places, obtained, _compile(make, obtained), quirks.files(QUIRKS))
 
     def _keep_failure(self, tree: str, places: BuildPlaces, fault: KernelFault, log_bytes: int) -> bool:
         """Whether what failed since the log had this size is surely the source's; then the cache has it."""
@@ -259,7 +238,7 @@ class KernelBuilder:
     def _made_ready(self, places: BuildPlaces, deadline: Deadline) -> tuple[Make, tuple[quirks.Quirk, ...]]:
         """Make for this source tree with all the help it needs, and which quirks that is."""
         applied = quirks.applying(places.source, QUIRKS)
-        edits.apply((edit for quirk in applied for edit in quirk.edits), places.source, places.build)
+        edits.apply((edit for quirk in applied for edit in quirk.edits), places.source, places.state)
         chosen = self._toolchain()
         variables = {**_PINNED_VARIABLES, "CC": chosen.cc, "HOSTCC": chosen.host_cc}
         variables |= {name: value for quirk in applied for name, value in quirk.variables}
@@ -295,16 +274,21 @@ class KernelBuilder:
 
         Without a base everything that is not asked for is off, which makes the smallest kernel.
         """
-        build = make.places.build
-        wanted, new, current = (build / name for name in (".config.wanted", ".config.new", ".config"))
+        wanted = make.places.state / "wanted.config"
+        current, new = (make.places.build / name for name in (product.CONFIG, f"{product.CONFIG}.new"))
         aside = {"KCONFIG_CONFIG": new.name}
         wanted.write_text(kconfig.render(self._wanted), encoding="utf-8")
+        wanted.chmod(0o644)
+        remove_whole(new)  # of another commit's make it may be anything
         if self._base is None:
             make.run(Stage.CONFIG, "allnoconfig", variables={**aside, "KCONFIG_ALLCONFIG": str(wanted)})
         else:
             shutil.copyfile(wanted, new)
         make.run(Stage.CONFIG, "olddefconfig", variables=aside)
+        if not new.is_file():
+            raise KernelFault(Stage.CONFIG, FaultKind.CONFIG_ERROR, "make olddefconfig ended well and made no .config")
         if not current.is_file() or current.read_bytes() != new.read_bytes():
+            remove_whole(current)
             new.replace(current)
         shutil.copyfile(current, make.places.logs / "kernel.config")
         return kconfig.read_effective(current)
@@ -314,29 +298,8 @@ def _compile(make: Make, obtained: kconfig.Options) -> Path | None:
     """The image and, of a kernel that has any, its modules; where those are installed."""
     modular = modules.wanted(obtained)
     make.run(Stage.BUILD, "bzImage", *(("modules",) if modular else ()))
-    _require_image(make.places.build)
+    product.require_image(make.places.build)
     return modules.install(make) if modular else None
-
-
-def _content(places: BuildPlaces, installed: Path | None, release: str) -> str:
-    """What is loaded, at boot and later: a changed module is a changed kernel, whoever loads it."""
-    loaded_later = modules.parts(installed, release) if installed is not None else {}
-    return elf.combined({**signature.parts(places.build, places.source, release), **loaded_later})
-
-
-def _require_image(build: Path) -> None:
-    for path in (build / _IMAGE, build / "vmlinux", build / _RELEASE):
-        if not path.is_file():
-            reason = f"make bzImage ended well and made no {path.relative_to(build)}"
-            raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, reason)
-
-
-def _release(build: Path) -> str:
-    """What ``uname -r`` will print; it names a directory of modules, so it is no path and has no odd letters."""
-    text = (build / _RELEASE).read_bytes().decode("ascii", errors="replace").strip()
-    if not _PLAIN_RELEASE.fullmatch(text):
-        raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, f"the tree calls its release {text[:_QUOTED]!r}")
-    return text
 
 
 def _require_tools(options: kconfig.Options) -> None:

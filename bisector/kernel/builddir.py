@@ -19,7 +19,6 @@ build in each boot.
 
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -32,8 +31,9 @@ from bisector.core.model import FaultKind
 from bisector.kernel import source_files
 from bisector.kernel.buildlog import lines_since, size_bytes
 from bisector.kernel.make import BUILD_LOG, BuildPlaces
+from bisector.kernel.strays import remove_whole
 
-_BUILDING, _FINISHED = ".bisector-building", ".bisector-finished"
+_BUILDING, _FINISHED = "building", "finished"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # random(4)
 # Two readings of two clocks differ by this when nothing was set; dates of files are as coarse (a tick of 100 Hz).
 _SAME_CLOCK_NS = 10_000_000
@@ -89,9 +89,9 @@ class Moment:
 
 def make_fit(places: BuildPlaces) -> None:
     """Remove from the build directory what make could take for finished and is not; raises ``OSError``."""
-    marker = places.build / _BUILDING
+    marker = places.state / _BUILDING
     unfinished = marker.exists()
-    known = Moment.read(marker if unfinished else places.build / _FINISHED)
+    known = Moment.read(marker if unfinished else places.state / _FINISHED)
     why = known.why_unfit(Moment.now()) if known is not None else "nobody knows how it was left"
     if why is not None:
         begin_anew(places, why)
@@ -101,11 +101,13 @@ def make_fit(places: BuildPlaces) -> None:
 
 def begin_anew(places: BuildPlaces, why: str) -> None:
     """Empty the build directory; that and ``why`` are told in the build log. Raises ``OSError``."""
-    if left := list(places.build.iterdir()):
+    left = list(places.build.iterdir())
+    if left != [places.state]:
         with (places.logs / BUILD_LOG).open("a", encoding="utf-8") as log:
             log.write(f"bisector: {why}: everything is built again\n")
     for path in left:
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        remove_whole(path)
+    places.state.mkdir()
     _date_now(places.source)
 
 
@@ -117,22 +119,22 @@ def building(places: BuildPlaces) -> Iterator[None]:
     may have left out what it had to compile, or what fails may be of other sources.
     """
     begun = Moment.now()
-    begun.write(places.build / _BUILDING)
+    begun.write(places.state / _BUILDING)
     log_bytes = size_bytes(places.logs / BUILD_LOG)
     try:
         yield
     except KernelFault as fault:
         _check_clock(places, begun, log_bytes)
         if fault.kind is not FaultKind.BUILD_TIMEOUT and _deletes_on_error(places.source):
-            _finish(places.build)
+            _finish(places.state)
         raise
     _check_clock(places, begun, log_bytes)
-    _finish(places.build)
+    _finish(places.state)
 
 
-def _finish(build: Path) -> None:
-    Moment.now().write(build / _FINISHED)
-    (build / _BUILDING).unlink()
+def _finish(state: Path) -> None:
+    Moment.now().write(state / _FINISHED)
+    (state / _BUILDING).unlink()
 
 
 def _check_clock(places: BuildPlaces, begun: Moment, log_bytes: int) -> None:

@@ -40,12 +40,17 @@ class BuildPlaces:
     logs: Path
     run_dir: Path
 
+    @property
+    def state(self) -> Path:
+        """What this process knows of the build directory, and goes with it; make in its sandbox can only read there."""
+        return self.build / ".bisector"
+
     def prepared(self) -> "BuildPlaces":
         """The same with the paths that make's children will see, and the directories made.
 
         Raises ``OSError`` when one is not there or cannot be made.
         """
-        for path in (self.build, self.logs):
+        for path in (self.build, self.state, self.logs):
             path.mkdir(parents=True, exist_ok=True)
         given = (self.source, self.build, self.logs, self.run_dir)
         places = BuildPlaces(*(path.resolve(strict=True) for path in given))
@@ -144,7 +149,7 @@ class Make:
 
     @property
     def _sandbox(self) -> sandbox.Sandbox:
-        return sandbox.Sandbox((self.places.source,), self._writable, self._programs)
+        return sandbox.Sandbox((self.places.source, self.places.state), self._writable, self._programs)
 
     @property
     def _programs(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from bisector.host import packages, process
 from bisector.kernel import elf
 from bisector.kernel.kconfig import MODULE
 from bisector.kernel.make import Make
+from bisector.kernel.strays import remove_whole
 
 # What making and packing modules needs of the host: program, and the Debian package that has it.
 PROGRAMS = {"depmod": "kmod", "mke2fs": "e2fsprogs"}
@@ -42,11 +43,12 @@ def find_program(name: str) -> str | None:
 def install(make: Make) -> Path:
     """Install what ``make modules`` built into a new directory, stripped; what becomes /lib/modules of the guest.
 
-    Raises :class:`bisector.core.errors.KernelFault` as make does, :class:`InfraError` without depmod: the
-    tree's own rules only warn (scripts/depmod.sh), and nothing could be loaded by its name.
+    Raises :class:`KernelFault` as make does and where it installs for no release or several, ``OSError``, and
+    :class:`InfraError` without depmod: the tree's own rules only warn (scripts/depmod.sh), and nothing could be loaded
+    by its name.
     """
     staging = make.places.build / _STAGING
-    shutil.rmtree(staging, ignore_errors=True)
+    remove_whole(staging)
     depmod = _program("depmod")
     make.run(
         Stage.BUILD,
@@ -54,6 +56,7 @@ def install(make: Make) -> Path:
         variables={"INSTALL_MOD_PATH": str(staging), "INSTALL_MOD_STRIP": "1", "DEPMOD": depmod},
     )
     tree = staging / "lib/modules"
+    _only_directory(tree)
     for link in (*tree.glob("*/build"), *tree.glob("*/source")):  # to directories of this host
         if link.is_symlink():
             link.unlink()

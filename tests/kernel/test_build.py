@@ -430,7 +430,7 @@ def test_a_damaged_object_of_an_earlier_build_is_not_the_kernels_fault(bench: Be
 
 def change_moment(bench: Bench, **of_moment: str | int) -> None:
     """Have the last build end at another moment."""
-    stamp = bench.path / "build/.bisector-finished"
+    stamp = bench.path / "build/.bisector/finished"
     moment = Moment.read(stamp)
     assert moment is not None
     replace(moment, **of_moment).write(stamp)  # type: ignore[arg-type]  # its fields
@@ -689,8 +689,8 @@ def test_make_writes_nowhere_but_into_the_build_directory(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("attack", "name"),
     [
-        ("ln -sf {other} {build}/.config.wanted", ".config.wanted"),
-        ("ln -sf ../../../../../../..{other} {build}/.config.wanted", ".config.wanted"),
+        ("ln -sf {other} {build}/.config.old", ".config.old"),
+        ("ln -sf ../../../../../../..{other} {build}/.config.old", ".config.old"),
         ("mkdir -p {build}/a; ln -sfn {other} {build}/a/b", "a/b"),
         ("[ -e {build}/pipe ] || mkfifo {build}/pipe", "pipe"),
     ],
@@ -698,7 +698,7 @@ def test_make_writes_nowhere_but_into_the_build_directory(bench: Bench) -> None:
 def test_what_make_leaves_for_us_to_fall_into_is_removed_and_the_commits_fault(
     bench: Bench, attack: str, name: str
 ) -> None:
-    """A file that is behind .config.wanted would be written the next time."""
+    """A file that is behind a name of ours would be written the next time."""
     other = bench.path / "other"
     other.write_text("a person's")
     makefile, build = bench.source / "Makefile", bench.path / "build"
@@ -710,6 +710,40 @@ def test_what_make_leaves_for_us_to_fall_into_is_removed_and_the_commits_fault(
     makefile.write_text(plain)
     bench.build()
     assert other.read_text() == "a person's"
+
+
+# Before all else, or after all else.
+_LEFT = (
+    ("first", "rm -rf .config .config.new; mkdir -p .config/a .config.new/a"),
+    ("last", "rm -rf .config .config.new; mkdir -p .config/a .config.new/a"),
+    ("last", "mkdir -p modules.ext4/a .bisector-modules/a"),
+    ("last", "rm -rf vmlinux; mkdir -p vmlinux/a arch/x86/boot/bzImage/a"),
+    ("last", "rm -f include/config/kernel.release; mkdir -p include/config/kernel.release/a"),
+    ("first", "echo '[]' > .bisector/edits.json; rm -rf .bisector; mkdir -p .bisector/finished; mv .bisector other"),
+    ("last", "mkdir -p locked/a; touch locked/a/b; chmod 0 locked/a locked .config ."),
+    ("last", "for n in `seq 300`; do mkdir -p deep/deep/deep/deep; cd deep/deep/deep/deep; done"),
+    ("last", r"for d in `find -type d`; do printf 'deps_x := \\\n  /a\0b/c \\\n' > $d/.x.o.cmd; done"),
+)
+
+
+@pytest.mark.parametrize(("when", "attack"), _LEFT)
+def test_whatever_a_tree_leaves_no_other_commit_is_stopped_by_it(bench: Bench, when: str, attack: str) -> None:
+    """Nor is the run: this commit is built or skipped, and the next one is built."""
+    makefile, build = bench.source / "Makefile", bench.path / "build"
+    plain = makefile.read_text()
+    bench.build()
+    script = bench.source / "attack.sh"
+    script.write_text(f"cd {build}\n{attack}\nexit 0\n")
+    if when == "first":
+        makefile.write_text(f"attack := $(shell sh {script} 2>/dev/null)\n{plain}")
+    else:
+        goal = "bzImage: arch/x86/boot/bzImage\n"
+        edit(bench.source, "Makefile", goal, f"{goal}\t@sh {script} 2>/dev/null\n")
+    with suppress(KernelFault):
+        bench.build()
+    makefile.write_text(plain)
+    set_iops(bench.source, 4000)
+    assert iops_of(bench.build().image) == 4000
 
 
 def test_links_of_kbuild_are_kept(bench: Bench) -> None:

@@ -14,13 +14,13 @@ from bisector.kernel import builddir
 from bisector.kernel.builddir import Moment, building, make_fit
 from bisector.kernel.make import BUILD_LOG, BuildPlaces
 
-MARKER, FINISHED = ".bisector-building", ".bisector-finished"
+MARKER, FINISHED = ".bisector/building", ".bisector/finished"
 HOUR_NS = 3600 * 10**9
 
 
 @pytest.fixture
 def places(tmp_path: Path) -> BuildPlaces:
-    for directory in ("source/scripts", "build", "logs"):
+    for directory in ("source/scripts", "build/.bisector", "logs"):
         (tmp_path / directory).mkdir(parents=True)
     (tmp_path / "source/scripts/Kbuild.include").write_text(".DELETE_ON_ERROR:\n")
     return BuildPlaces(tmp_path / "source", tmp_path / "build", tmp_path / "logs", tmp_path)
@@ -123,7 +123,7 @@ def test_what_nobody_knows_of_is_not_left(places: BuildPlaces, text: str | None)
         (places.build / FINISHED).write_text(text)
     (places.build / "source").symlink_to(places.source)
     make_fit(places)
-    assert list(places.build.iterdir()) == []
+    assert list(places.build.rglob("*")) == [places.state]
     assert (places.source / "scripts/Kbuild.include").exists()
 
 
