@@ -2,37 +2,42 @@
 
 A person's ccache.conf may say otherwise (``compiler_check = none``, ``sloppiness``, ``prefix_command``,
 ``ignore_options``, ``hard_link``; ccache(1)): then an object of another compiler is a hit, and a kernel has
-other code than its key says. So no file of settings is read. Where the person keeps the cache and how large
-it may be are taken from theirs.
+other code than its key says. So no file of settings is read. How large the cache may be, and for what runs
+without a sandbox where it is, are taken from theirs.
 """
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from bisector.core.errors import InfraError
 from bisector.core.resources import cache_home
-from bisector.host import process
-from bisector.host.build_user import build_user
+from bisector.host import places, process
 
 PROGRAM = "ccache"
 DIRECTORY = "CCACHE_DIR"
 _DEADLINE_S = 60.0
-_NO_FILE = "/dev/null"
-# The variables that carry what a person may choose, by ccache's own names.
-_CHOSEN = {"cache_dir": DIRECTORY, "max_size": "CCACHE_MAXSIZE"}
+_NO_SETTINGS = {"CCACHE_CONFIGPATH": "/dev/null", "CCACHE_CONFIGPATH2": "/dev/null"}  # the person's, the system's
+_DISABLED = {"CCACHE_DISABLE": "1"}
+# The variables for a command that is only asked what it is.
+UNUSED: Mapping[str, str] = MappingProxyType({**_NO_SETTINGS, **_DISABLED})
 
 
 def environment(base: Path, *, anew: bool = False, sandboxed: bool = False) -> dict[str, str]:
     """The variables for a build below ``base``, to which ccache takes paths relative: another run's objects are hits.
 
-    Root's ``sandboxed`` builds, which are another user's, have a cache of their own. With ``anew`` nothing kept is
-    believed, and what is compiled takes its place. Raises :class:`InfraError` when ccache does not answer.
+    ``sandboxed`` builds have a cache of their own. Where a person's cannot be written nothing is kept. With ``anew``
+    nothing kept is believed, and what is compiled takes its place. Raises :class:`InfraError` when ccache does not
+    answer.
     """
-    own = {DIRECTORY: str(own_directory())} if sandboxed and build_user() is not None else {}
+    directory = own_directory() if sandboxed else Path(_setting("cache_dir"))
+    if not sandboxed and not os.access(places.nearest(directory), os.W_OK | os.X_OK):
+        return dict(_DISABLED)
     return {
-        "CCACHE_CONFIGPATH": _NO_FILE,
-        "CCACHE_CONFIGPATH2": _NO_FILE,  # the system's file
-        **{variable: _setting(key) for key, variable in _CHOSEN.items()},
-        **own,
+        **_NO_SETTINGS,
+        DIRECTORY: str(directory),
+        "CCACHE_MAXSIZE": _setting("max_size"),
         "CCACHE_BASEDIR": str(base),
         "CCACHE_NOHASHDIR": "1",
         # The default, by time and size, takes an upgrade for the same compiler where times are pinned, as in Nix.
@@ -41,8 +46,17 @@ def environment(base: Path, *, anew: bool = False, sandboxed: bool = False) -> d
     }
 
 
+def empty(directory: Path) -> dict[str, str]:
+    """The variables for a trial of ccache itself, which keeps what it has to below ``directory``."""
+    return {**_NO_SETTINGS, DIRECTORY: str(directory / PROGRAM)}
+
+
 def own_directory() -> Path:
-    """Where root's sandboxed builds keep what they compiled: root's own cache would have to be given away."""
+    """Where sandboxed builds keep what they compiled.
+
+    What a tree can write to is read outside of its sandbox by nobody: ccache runs what a file of settings beside the
+    objects names, and an object that a tree has put there could come to be part of a program of the person's.
+    """
     return cache_home() / "ccache"
 
 

@@ -97,7 +97,7 @@ def ccache(commands: Sequence[str], sandboxed: bool) -> Finding:
     if not toolchain.detect(command).cached:
         show = f"ccache {command} -c -x c /dev/null -o /dev/null"
         return Finding("ccache", Grade.WARN, f"not used: `ccache {command}` does not compile", show)
-    own = f"; root's sandbox keeps its objects in {own_directory()}" if sandboxed and build_user() is not None else ""
+    own = f"; what is compiled in the sandbox is kept in {own_directory()}" if sandboxed else ""
     return Finding("ccache", Grade.OK, f"{_version('ccache')}{own}")
 
 

@@ -102,7 +102,8 @@ def version(command: str) -> tuple[str, tuple[int, ...]]:
     """
     words = command.split()
     try:
-        said = process.run([*words, "-E", "-P", "-x", "c", "-"], deadline_s=_DEADLINE_S, stdin=_VERSION_SOURCE).stdout
+        argv = [*words, "-E", "-P", "-x", "c", "-"]
+        said = process.run(argv, deadline_s=_DEADLINE_S, stdin=_VERSION_SOURCE, env=ccache.UNUSED).stdout
     except (process.CommandMissing, process.CommandFailed) as error:
         raise UserError(f"compiler {command}: {error}", _CHOOSE) from error
     family, *numbers = said.split() or [""]
@@ -189,7 +190,7 @@ def header_found(name: str) -> bool:
 
 def _first_line(argv: list[str], chosen: str) -> str:
     try:
-        return process.run(argv, deadline_s=_DEADLINE_S).stdout.partition("\n")[0].strip()
+        return process.run(argv, deadline_s=_DEADLINE_S, env=ccache.UNUSED).stdout.partition("\n")[0].strip()
     except process.CommandMissing as error:
         # Debian's packages of compilers have the names of their programs: gcc-12, clang-15.
         package = "binutils" if error.program == "ld" else Path(error.program).name
@@ -199,13 +200,13 @@ def _first_line(argv: list[str], chosen: str) -> str:
 
 
 def _compiles(words: list[str]) -> str | None:
-    """None, or why an empty file was not compiled; ccache is useless, say, where its directory is read-only."""
+    """None, or why an empty file was not compiled. ccache of the command has an empty cache, and no settings."""
     with scratch("cc") as directory:
         source = directory / "empty.c"
         source.write_text("int empty;\n", encoding="utf-8")
         argv = [*words, "-c", str(source), "-o", str(source.with_suffix(".o"))]
         try:
-            process.run(argv, deadline_s=_DEADLINE_S)
+            process.run(argv, deadline_s=_DEADLINE_S, env=ccache.empty(directory))
         except (process.CommandMissing, process.CommandFailed) as error:
             return str(error)
     return None

@@ -181,7 +181,7 @@ def test_another_build_directory_makes_the_same_kernel(bench: Bench) -> None:
 
 
 def ccache_in(cache_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have ccache keep everything there: the cache of root's sandbox, and that of everybody else."""
+    """Have ccache keep everything there: the cache of the sandbox, and that of builds without one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache_home))
     monkeypatch.setenv("CCACHE_DIR", str(ccache.own_directory()))
 

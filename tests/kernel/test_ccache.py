@@ -7,7 +7,7 @@ import pytest
 
 from bisector.core.errors import InfraError
 from bisector.host import process
-from bisector.kernel import ccache
+from bisector.kernel import ccache, toolchain
 
 ODD = "compiler_check = none\nsloppiness = include_file_mtime\nignore_options = -D*\nprefix_command = env\n"
 
@@ -67,6 +67,39 @@ def test_what_is_compiled_anew_is_no_hit_and_one_from_then_on(home: Path, tmp_pa
     log = process.run(["ccache", "--print-stats"], deadline_s=10, env=ccache.environment(tmp_path)).stdout
     counted = dict(line.split() for line in log.splitlines())
     assert [counted[name] for name in ("cache_miss", "recache", "direct_cache_hit")] == ["1", "1", "1"]
+
+
+@pytest.mark.parametrize("uid", [0, 1000])
+def test_what_a_sandbox_can_write_to_is_no_persons_cache(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int
+) -> None:
+    """Else a tree could put settings there by which ccache runs a program of its, without a sandbox."""
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    given = ccache.environment(tmp_path, sandboxed=True)
+    assert given["CCACHE_DIR"] == str(home / ".cache/bisector/ccache")
+    assert given["CCACHE_MAXSIZE"].startswith("7")
+
+
+def test_a_trial_of_a_compiler_runs_nothing_that_settings_name(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evil, ran = tmp_path / "evil", tmp_path / "ran"
+    evil.write_text(f'#!/bin/sh\ntouch {ran}\nexec "$@"\n')
+    evil.chmod(0o755)
+    monkeypatch.setenv("CCACHE_DIR", str(tmp_path / "kept"))
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept/ccache.conf").write_text(f"prefix_command = {evil}\n")
+    assert toolchain.detect("gcc").cached
+    assert toolchain.detect("ccache gcc").cached
+    assert toolchain.version("ccache gcc")[0] == "gcc"
+    assert not ran.exists()
+
+
+def test_a_cache_that_cannot_be_written_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CCACHE_DIR", str(tmp_path / "kept"))
+    monkeypatch.setattr(os, "access", lambda place, how: False)
+    assert ccache.environment(tmp_path) == {"CCACHE_DISABLE": "1"}
+    assert "CCACHE_DISABLE" not in ccache.environment(tmp_path, sandboxed=True)
 
 
 def test_a_ccache_that_is_gone_is_the_hosts_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
