@@ -20,6 +20,14 @@ SCRIPT = "scripts/get_maintainer.pl"
 _FILES = ("COPYING", "CREDITS", "Kbuild", "MAINTAINERS", "Makefile", "README", ".get_maintainer.ignore", SCRIPT)
 _TRAILERS = ("Signed-off-by", "Reviewed-by", "Acked-by", "Tested-by", "Reported-by", "Cc")
 _DEADLINE_S = 60.0
+# What it writes goes to files of 1 MiB at most (setrlimit(2), RLIMIT_FSIZE; sh counts blocks of 512 bytes), and comes
+# from there: a pipe would be read into memory without an end.
+_BOUNDED = (
+    *("sh", "-c"),
+    'ulimit -f 2048; at=${TMPDIR:-/tmp}; "$@" > "$at/said" 2> "$at/wrong"; status=$?;'
+    ' cat "$at/said"; cat "$at/wrong" >&2; exit $status',
+    "sh",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,8 @@ def _scripted(repository: Repository, sha: str) -> Iterable[str]:
         try:
             build_user.give(top)
             top.chmod(0o755)  # bwrap enters it as root without its rights; nobody else gets as far
-            said = process.run(words, deadline_s=_DEADLINE_S, cwd=top, within=sandbox.Sandbox(readable=(top,)).words)
+            within = (*sandbox.Sandbox(readable=(top,)).words, *_BOUNDED)
+            said = process.run(words, deadline_s=_DEADLINE_S, cwd=top, within=within)
         except process.CommandMissing as error:
             raise _NotAsked(f"no maintainers proposed: {error.program} is not installed") from error
         except (process.CommandFailed, process.CommandTimeout) as error:

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from bisector.git.repository import Repository
+from bisector.host import sandbox
 from bisector.mail.maintainers import SCRIPT, Proposal, propose
 from tests.git import histories
 from tests.git.conftest import unconfigured as unconfigured  # noqa: PLC0414 - a fixture of this room, too
-from tests.hostile import SECRET, prey
+from tests.hostile import EVERYTHING, SECRET, prey
 
 # What the real one does of interest: it has to be at the top of a tree, and it reads the patch that it is given.
 STANDS_IN = r"""
@@ -94,11 +95,29 @@ def test_without_a_sandbox_the_script_is_not_run(tmp_path: Path, monkeypatch: py
     assert proposal.notes == ("no maintainers proposed: bwrap is not installed",)
 
 
-def test_a_hostile_script_gets_nothing_and_is_heard(tmp_path: Path) -> None:
+def test_of_a_script_without_an_end_little_is_read(tmp_path: Path) -> None:
+    proposal = commit(tmp_path, 'print "someone$_\\@example.org\\n" for 1..200000;')
+    assert not [one for one in proposal.cc if one.startswith("someone")]
+    (said,) = proposal.notes
+    assert said.startswith("no maintainers proposed: perl scripts/get_maintainer.pl")
+    assert len(said) < 1000
+
+
+def test_a_hostile_script_gets_nothing_and_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same script without the sandbox, which gets it all, shows that the attack is one."""
     with prey(tmp_path) as victim:
         attack = "my $loot = `sh -c '{}'`;".format(victim.script.replace("'", "'\\''").replace("\\", "\\\\"))
         shown = 'foreach (split /\\n/, $loot) { s/\\W/-/g; print "$_\\@example.org\\n"; }'
-        proposal = commit(tmp_path, f'{attack}\n{shown}\nprint "still\\@example.org\\n";')
+        script = f'{attack}\n{shown}\nprint "still\\@example.org\\n";'
+        proposal = commit(tmp_path / "within", script)
         assert "still@example.org" in proposal.cc
         assert not [one for one in proposal.cc if SECRET in one]
         assert victim.harm("") == set()
+        monkeypatch.setattr(sandbox.Sandbox, "words", ())
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        proposal = commit(tmp_path / "without", script)
+        assert {one for one in proposal.cc if SECRET in one} == {
+            f"password-{SECRET}@example.org",
+            f"BISECTOR_SMTP_PASSWORD-{SECRET}@example.org",
+        }
+        assert victim.harm("") == EVERYTHING - {"login", "environment"}  # those are told by what is printed
