@@ -50,7 +50,7 @@ class Worktree:
         path, staging = _path(run_dir, purpose), _staging(run_dir, purpose)
         path.parent.mkdir(parents=True, exist_ok=True)
         words = ("worktree", "add", "--quiet", "--no-checkout", "--detach", os.fspath(staging), at)
-        repository.git(*words, at=repository.top)
+        repository.git(*words, at=repository.top, umask=build_user.umask())
         repository.git("worktree", "move", os.fspath(staging), os.fspath(path), at=repository.top)
         added = cls.existing(repository, run_dir, purpose)
         if added is None:

@@ -15,9 +15,9 @@ from functools import cache
 from pathlib import Path
 
 NAME = "bisector-build"
-# Of systemd's range for services' users that exist for a while (61184 to 65519, https://systemd.io/UIDS-GIDS), which
-# no account is made in; systemd itself takes no number that has a process or is known by a name.
-_NUMBERS = range(64_900, 65_520)
+# No account is made in this range: systemd leaves it unused (https://systemd.io/UIDS-GIDS), Debian reserves it (Policy,
+# 9.2.2). That below it is of services' users that exist for a while: such a service would own what a build has left.
+_NUMBERS = range(65_520, 65_534)
 _CLOSED = 0o700
 _READABLE = 0o005
 _NEW_FILES_READABLE = 0o022
@@ -102,7 +102,8 @@ def show(directory: Path) -> None:
     for _, directories, names, at in os.fwalk(directory, topdown=False, follow_symlinks=False):
         for name in (*directories, *names):
             mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
-            if not stat.S_ISLNK(mode):
+            # Each change, also one to the same mode, is of a new time (ctime), by which git would write the file anew.
+            if not stat.S_ISLNK(mode) and _shown(mode) != stat.S_IMODE(mode):
                 os.chmod(name, _shown(mode), dir_fd=at)
     directory.chmod(_shown(directory.stat().st_mode))
 

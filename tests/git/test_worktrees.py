@@ -10,6 +10,7 @@ import pytest
 from bisector.core.errors import InfraError, UserError
 from bisector.git.repository import Repository
 from bisector.git.worktrees import Purpose, SourceTree, Worktree, remove_leftovers
+from bisector.host import build_user
 from tests.git.checks import footprint
 from tests.git.conftest import Make
 from tests.git.histories import Node, git, linear
@@ -403,5 +404,21 @@ def test_roots_umask_is_not_that_of_the_sources(make: Make, tmp_path: Path) -> N
             path = tree.checkout(repository.resolve(names["c1"]))
             closed = [file for file in path.rglob("*") if file.name != ".git" and file.stat().st_mode & 0o004 == 0]
             assert (closed, (path / "Makefile").is_file()) == ([], True)
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's umask is its own affair")
+def test_roots_sources_can_be_read_from_the_beginning_and_are_written_once(make: Make, tmp_path: Path) -> None:
+    repository, names = make((*linear(2), Node("c2", ("c1",), files={"x.c": "int x;\n"})))
+    before = os.umask(0o077)
+    try:
+        with SourceTree(repository, tmp_path / "run") as tree:
+            path = tree.checkout(repository.resolve(names["c1"]))
+            assert path.stat().st_mode & 0o777 == 0o755
+            build_user.show(path)
+            inode = (path / "Makefile").stat().st_ino
+            tree.checkout(repository.resolve(names["c2"]))
+            assert (path / "Makefile").stat().st_ino == inode
     finally:
         os.umask(before)

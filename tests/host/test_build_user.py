@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def numbers() -> tuple[int, int]:
 
 def test_a_number_that_nobody_has_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     free, _ = numbers()
-    assert 61_184 <= free <= 65_519
+    assert 65_520 <= free < 65_534
     build_user._chosen.cache_clear()
     look, known = pwd.getpwuid, {free}
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: account(uid, uid) if uid in known else look(uid))
@@ -93,6 +94,19 @@ def test_a_file_is_lent_for_a_while(tmp_path: Path) -> None:
         assert log.stat().st_uid == numbers()[0]
         log.chmod(0o4777)
     assert (log.stat().st_uid, log.stat().st_mode & 0o7777) == (0, 0o644)
+
+
+def test_what_is_shown_already_stays_as_it_is(tmp_path: Path) -> None:
+    """git takes a file whose status has changed for one that was written to."""
+    tree = tmp_path / "tree"
+    tree.mkdir(mode=0o700)
+    for name, mode in (("shown", 0o644), ("hidden", 0o600)):
+        (tree / name).touch()
+        (tree / name).chmod(mode)
+    before = {path.name: path.stat().st_ctime_ns for path in tree.iterdir()}
+    time.sleep(0.02)  # the kernel's clock for files ticks at 100 Hz at least
+    build_user.show(tree)
+    assert {path.name for path in tree.iterdir() if path.stat().st_ctime_ns != before[path.name]} == {"hidden"}
 
 
 def test_what_is_shown_can_be_read_and_run_and_nothing_behind_a_link(tmp_path: Path) -> None:
