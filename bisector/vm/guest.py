@@ -28,11 +28,11 @@ import paramiko
 from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 from paramiko.pkey import UnknownKeyType
 
+from bisector.core import elf_notes
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError
 from bisector.core.model import CommandResult
 from bisector.host.files import our_files
-from bisector.vm import notes
 from bisector.vm.guest_errors import GuestCopyFailed, GuestError, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
 from bisector.vm.image import GuestImage
 from bisector.vm.liveness import Life
@@ -199,7 +199,7 @@ class Guest:
         command = "od -An -v -tx1 /sys/kernel/notes || true"
         answer = self._answer(command)
         try:
-            return notes.build_id(bytes.fromhex(answer))
+            return elf_notes.build_id(bytes.fromhex(answer))
         except ValueError as error:
             raise GuestNonsense(f"`{command}` in the guest printed no bytes in hex: {answer[:100]!r}") from error
 

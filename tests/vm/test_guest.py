@@ -15,7 +15,6 @@ from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.model import FaultKind, Shell, Stage
 from bisector.host.process import run
-from bisector.vm import notes
 from bisector.vm.guest import Bounds, Guest
 from bisector.vm.guest_errors import GuestCopyFailed, GuestError, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
 from bisector.vm.image import GuestImage
@@ -287,25 +286,6 @@ def test_errors_are_ours_and_pickle(kind: type[GuestError]) -> None:
     error = pickle.loads(pickle.dumps(kind("what", "hint")))
     assert (type(error), error.message, error.hint) == (kind, "what", "hint")
     assert isinstance(error, InfraError)
-
-
-# /sys/kernel/notes of a Linux 6.1 on x86-64.
-_BUILD_ID = "3b7e3f6cf865e157fe7d364a75db7f5d6a94f3f3"
-_GNU_BUILD_ID = bytes.fromhex("040000001400000003000000474e5500" + _BUILD_ID)
-_LINUX = bytes.fromhex("060000000400000001010000" + "4c696e7578000000" + "00000000")
-_GNU_ABI_TAG = bytes.fromhex("040000001000000001000000474e5500" + "00000000030000000200000000000000")
-
-
-@pytest.mark.parametrize(
-    "before", [b"", _LINUX, _GNU_ABI_TAG], ids=["first", "after another's", "after another of GNU's"]
-)
-def test_build_id_is_found_among_the_notes(before: bytes) -> None:
-    assert notes.build_id(before + _GNU_BUILD_ID + _LINUX) == _BUILD_ID
-
-
-@pytest.mark.parametrize("data", [b"", _GNU_BUILD_ID[:11], _LINUX], ids=["none", "cut short", "others only"])
-def test_no_build_id(data: bytes) -> None:
-    assert notes.build_id(data) == ""
 
 
 # -- a guest that is not to be trusted ---------------------------------------------------------------------------------
