@@ -9,21 +9,18 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
-from tenacity.wait import wait_base
-
 from bisector.core.errors import InfraError, UserError
 from bisector.core.model import Commit
 from bisector.git.references import OURS
 from bisector.git.remotes import without_secrets
 from bisector.git.repository import Repository
+from bisector.host.retry import retried
 
 NAMESPACE = f"{OURS}/nightly"
 _SOURCE = "source"
 _FETCH_S = 3600.0  # a first fetch of a whole tree
 _ASK_S = 60.0
-_ATTEMPTS = 3
-_BETWEEN_ATTEMPTS: wait_base = wait_exponential(multiplier=5, max=60)
+_BETWEEN_ATTEMPTS_S = (5.0, 10.0)
 _ONLY_WHAT_IS_NAMED = (
     *("--quiet", "--no-tags", "--refmap=", "--no-write-fetch-head"),
     *("--no-prune", "--no-prune-tags", "--no-recurse-submodules"),
@@ -66,13 +63,7 @@ class Branch:
         specs = [f"+refs/heads/{self.branch}:{self._references}/tip"]
         specs += [f"+refs/tags/*:{self._references}/tags/*"] if tags else []
         words = ("fetch", *_ONLY_WHAT_IS_NAMED, "--", self.remote, *specs)
-        attempts = Retrying(
-            retry=retry_if_exception_type(InfraError),
-            stop=stop_after_attempt(_ATTEMPTS),
-            wait=_BETWEEN_ATTEMPTS,
-            reraise=True,
-        )
-        attempts(self._attempt, words)
+        retried(lambda: self._attempt(words), InfraError, _BETWEEN_ATTEMPTS_S)
         self._note_source()
         return self.repository.resolve(f"{self._references}/tip")
 

@@ -13,15 +13,13 @@ from email import message_from_bytes, policy
 from email.utils import format_datetime
 from pathlib import Path
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
-from tenacity.wait import wait_base
-
 from bisector.analysis.verdicts import Judging
 from bisector.config import MailSettings, options
 from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.events import Listener, Note
 from bisector.core.model import Direction, State
 from bisector.git.repository import Repository
+from bisector.host.retry import retried
 from bisector.mail import recheck, smtp
 from bisector.mail.login import Login
 from bisector.mail.outbox import Mail, Mails, Outcome
@@ -32,8 +30,7 @@ from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 
 DRAFT = "report.eml"
-_ATTEMPTS = 4
-_BETWEEN_ATTEMPTS: wait_base = wait_exponential(multiplier=15, max=120)
+_BETWEEN_ATTEMPTS_S = (15.0, 30.0, 60.0)
 _TELLING = (State.FOUND, State.NARROWED)
 _CONFIRMED = "-confirmed"
 _NOBODY = "bisector@localhost"
@@ -135,14 +132,7 @@ class Post:
             mails.note(mail.number, Outcome.SENT, recipients, said)
             return said
 
-        attempts = Retrying(
-            retry=retry_if_exception_type(smtp.NotNow),
-            stop=stop_after_attempt(_ATTEMPTS),
-            wait=_BETWEEN_ATTEMPTS,
-            reraise=True,
-        )
-        answer: str = attempts(attempt)
-        return answer
+        return retried(attempt, smtp.NotNow, _BETWEEN_ATTEMPTS_S)
 
     def _refuse_twice(self, mail: Mail) -> None:
         """Raise for what was sent, and for what nobody knows of."""

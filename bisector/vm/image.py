@@ -13,11 +13,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from shutil import which
-
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
-from tenacity.wait import wait_base
 
 from bisector.config import MachineSettings
 from bisector.core.deadline import Deadline, DeadlineExpired
@@ -25,6 +23,7 @@ from bisector.core.errors import InfraError, UserError
 from bisector.host.files import our_files
 from bisector.host.packages import install, not_installed
 from bisector.host.process import CommandFailed, CommandMissing, CommandTimeout, Finished, run
+from bisector.host.retry import retried
 from bisector.host.scratch import abandoned, scratch
 from bisector.vm.image_sums import SUMS, damage, seal, sync
 from bisector.vm.qcow2 import check_alone
@@ -41,8 +40,7 @@ _PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 _LOCAL_S = 300.0
 _INSTALL_S = 900.0
 _LOCK_S = 1800.0
-_TRIES = 3
-_BETWEEN_TRIES: wait_base = wait_exponential(multiplier=2, max=30)
+_BETWEEN_TRIES_S = (2.0, 4.0)
 
 # What the recipe calls, and the Debian package that has it.
 _PROGRAMS = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "ssh-keygen": "openssh-client", "unshare": "util-linux"}
@@ -259,21 +257,15 @@ def _install(recipe: Path, tar: Path, tools: _Tools, on_note: Note) -> None:
     packages = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     options = ("--variant=minbase", f"--mode={tools.mmdebstrap_mode}", f"--include={','.join(packages)}")
 
-    def tell(state: RetryCallState) -> None:
-        on_note(f"guest image: attempt {state.attempt_number} failed, trying again")
+    def tell(failed: int) -> None:
+        on_note(f"guest image: attempt {failed} failed, trying again")
 
-    attempts = Retrying(
-        retry=retry_if_exception_type((CommandFailed, CommandTimeout)),
-        stop=stop_after_attempt(_TRIES),
-        wait=_BETWEEN_TRIES,
-        before_sleep=tell,
-        reraise=True,
-    )
     try:
         # It unpacks in a directory of its own in TMPDIR, half a gigabyte, which others must be able to enter.
         with scratch("image", mode=0o755) as place:
             argv = ("env", f"TMPDIR={place}", "mmdebstrap", "--quiet", *options, SUITE, tar)
-            attempts(tools.run_raw, argv, _INSTALL_S)
+            attempt = partial(tools.run_raw, argv, _INSTALL_S)
+            retried(attempt, (CommandFailed, CommandTimeout), _BETWEEN_TRIES_S, tell)
     except (CommandFailed, CommandTimeout) as error:
         raise InfraError(
             f"the guest image's packages could not be installed: {error}",

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tenacity import wait_none
 
 from bisector.config import MailSettings, Security
 from bisector.core.errors import InfraError, UserError
@@ -34,7 +33,7 @@ TO = Wishes(to=("Reader <reader@example.org>",))
 
 @pytest.fixture(autouse=True)
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(posting, "_BETWEEN_ATTEMPTS", wait_none())
+    monkeypatch.setattr(posting, "_BETWEEN_ATTEMPTS_S", (0.0,) * 3)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tenacity import wait_none
 
 from bisector.bisect import session
 from bisector.config import Settings
@@ -176,7 +175,7 @@ class World:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(checks, "check", lambda *_: None)
-    monkeypatch.setattr(fetch, "_BETWEEN_ATTEMPTS", wait_none())
+    monkeypatch.setattr(fetch, "_BETWEEN_ATTEMPTS_S", (0.0,) * 2)
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
 

@@ -7,7 +7,6 @@ from email import policy
 from pathlib import Path
 
 import pytest
-from tenacity import wait_none
 
 from bisector.core.errors import InfraError
 from bisector.mail import posting
@@ -29,7 +28,7 @@ def server() -> Iterator[servers.Server]:
 @pytest.fixture
 def job(tmp_path: Path, server: servers.Server, monkeypatch: pytest.MonkeyPatch) -> Job:
     """One whose reports go to a list, and its troubles to a person."""
-    monkeypatch.setattr(posting, "_BETWEEN_ATTEMPTS", wait_none())
+    monkeypatch.setattr(posting, "_BETWEEN_ATTEMPTS_S", (0.0,) * 3)
     path = tmp_path / "nightly.toml"
     path.write_text(
         f'[settings.mail]\nhost = "localhost"\nport = {server.port}\nsecurity = "none"\n'

@@ -11,7 +11,6 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from tenacity import wait_none
 
 from bisector.config import Accelerator, MachineSettings
 from bisector.core.deadline import Deadline
@@ -78,7 +77,7 @@ def mmdebstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
-    monkeypatch.setattr(image_module, "_BETWEEN_TRIES", wait_none())
+    monkeypatch.setattr(image_module, "_BETWEEN_TRIES_S", (0.0,) * 2)
     return directory
 
 
