@@ -36,6 +36,11 @@ def test_words_reach_the_command_as_they_are(wanted: plan.Plan) -> None:
     assert line.endswith(f'-m bisector nightly --config "{wanted.path.parent}/my 100%% $$nights.toml"')
 
 
+def test_the_description_names_the_file(wanted: plan.Plan) -> None:
+    service = Timer(wanted, "01:30", system=True).files()["bisector-nightly.service"]
+    assert f"\nDescription=bisector: a night of {wanted.path.parent}/my 100%% $nights.toml\n" in service
+
+
 def test_missed_nights_are_made_up_for(wanted: plan.Plan) -> None:
     text = Timer(wanted, "23:05", system=False).files()["bisector-nightly.timer"]
     assert "OnCalendar=*-*-* 23:05:00\n" in text
