@@ -3,6 +3,12 @@
 What a span says is decided here and in the tables; what colour a role has is the terminal's
 matter. Everything that came from a commit, a kernel or a guest passes :func:`clean`, so that no
 subject line moves the cursor or recolours the screen.
+
+rich.table is not used for columns. Of the verdict table it would pad the cells, which :func:`left` and
+:func:`right` do; it has no columns that give way in an order (date, earlier runs), no lines across all of them
+(a subject or a reason below its row), and returns styles in place of roles. Forty rows of eight columns take it
+56 ms after 100 ms of imports, and 0.14 ms here. rich.cells counts 870 characters otherwise (Unicode's "Mc", Hangul's
+vowels), so the texts of mails and files would change.
 """
 
 import unicodedata
