@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bisector.core.figures import CacheStatus, Contention, EarlyStop, JobFigures, Run, StopReason
-from bisector.core.model import Artifact, Commit, Disk, Fault, Kernel, Stage, Timings, Trial
+from bisector.core.model import Artifact, Commit, Fault, Kernel, Stage, Timings, Trial
 
 EARLY = EarlyStop(StopReason.ABOVE, 16.5, 3012.5, 1363.0, "every job was above 3,012 IOPS for 6 s")
 STARTED_AT = "2026-03-01T10:00:00+00:00"
@@ -77,6 +77,6 @@ def trial(
     )
 
 
-def baseline(disk: Disk, *iops: float, of: Commit | None = None, contention: Contention = QUIET) -> Trial:
+def baseline(disk: str, *iops: float, of: Commit | None = None, contention: Contention = QUIET) -> Trial:
     """What a disk does without a cache."""
     return replace(trial(of or commit(7), run(disk, *iops, contention=contention)), alone=disk)

@@ -9,7 +9,7 @@ from bisector.analysis.early_stop import StopRule
 from bisector.bisect.retry import RetryPolicy
 from bisector.core.errors import AttemptFailed, TrialRefused
 from bisector.core.figures import Contention, EarlyStop, StopReason
-from bisector.core.model import Commit, Compiler, Disk, Fault, FaultKind, Kernel, Mattering, Stage, Trial
+from bisector.core.model import Commit, Compiler, Fault, FaultKind, Kernel, Mattering, Stage, Trial
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.trial.runner import TrialRequest
@@ -18,7 +18,7 @@ from tests.examples import BUSY, QUIET
 
 AT_ONCE = RetryPolicy(waits_s=(0.0, 0.0))
 SLOW_IOPS, FAST_IOPS = 1_000.0, 4_000.0
-DISKS_IOPS = {Disk.SSD: (5_000.0, 9_000.0), Disk.HDD: (500.0, 501.0)}
+DISKS_IOPS = {"ssd": (5_000.0, 9_000.0), "hdd": (500.0, 501.0)}
 
 
 GCC = Compiler("gcc", "gcc 12.2.0, GNU ld 2.40")
@@ -134,7 +134,7 @@ class FakeEngine:
         self.waited.append((commit.sha, request.again))
         self.anew += [commit.sha] if request.anew else []
         if request.alone is not None:
-            commit = replace(commit, sha=request.alone.value, subject="")
+            commit = replace(commit, sha=request.alone, subject="")
         if request.n == self.kill_at:
             raise Killed
         self.attempts[commit.sha] += 1

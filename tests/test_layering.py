@@ -17,8 +17,9 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(row.split())
     for row in (
         "core",
-        "config search",
-        "analysis host storage",
+        "storage search",
+        "config",
+        "analysis host",
         "git kernel vm workload",
         "store trial",
         "executor imported",

@@ -7,6 +7,7 @@ from itertools import chain
 
 from bisector.core.figures import Run
 from bisector.core.model import Trial
+from bisector.storage.stack import Stack
 
 # Below this an I/O that took long, or a run that ended late, says nothing. On the hard disk of the recorded bisect of
 # 2017 the longest of all I/Os took 1.7 s, and no run of 15 min ended more than 0.2 s late; in emulation, 0.6 s.
@@ -20,8 +21,7 @@ _LEAST_ASIDE_S = 10.0
 class Limits:
     """From where on a trial is no evidence.
 
-    The limits of clock and time are for faults, not for noise: an idle host keeps them all by far. The cache need not
-    be full to the last block: the smq policy of a working kernel demotes a little ahead of need.
+    The limits of clock and time are for faults, not for noise: an idle host keeps them all by far.
     """
 
     max_other_cores: float
@@ -30,7 +30,6 @@ class Limits:
     max_clock_drift_share: float = 0.05
     min_runtime_share: float = 0.95
     max_runtime_share: float = 1.05
-    min_cache_used_share: float = 0.95
     max_stall_share: float = 0.1
     max_aside_share: float = 0.05
     max_write_back_share: float = 0.5
@@ -59,13 +58,14 @@ class Limits:
         return max(self.max_aside_share * self.asked_runtime_s, self.max_layout_share * layout_s, _LEAST_ASIDE_S)
 
 
-def weaknesses(trial: Trial, limits: Limits) -> tuple[str, ...]:
+def weaknesses(trial: Trial, limits: Limits, stack: Stack) -> tuple[str, ...]:
     """Why a trial is weak evidence; empty when it is not. What concerns its last run, the one that is judged, is first.
 
     Every run counts, and the time between them: what the last one shows depends on how the earlier ones filled the
     cache, and on how long the cache has been there (dm-cache's smq looks it over once a minute). Of what others
     measured (a trial with an origin) nobody knows the host, the clock and the time that was asked for: that is no
-    weakness, and not held for soundness either; what is known is looked at all the same.
+    weakness, and not held for soundness either; what is known is looked at all the same. In which state each run has to
+    begin, the stack says.
     """
     if trial.fault is not None or not trial.runs:
         return ()
@@ -74,23 +74,22 @@ def weaknesses(trial: Trial, limits: Limits) -> tuple[str, ...]:
     if not ours:
         limits = replace(limits, asked_runtime_s=0.0)
     return (
-        *_of_run(judged, limits, ours, cache_is_full=bool(earlier)),
-        *chain.from_iterable(_of_earlier(run, limits, ours) for run in earlier),
+        *_of_run(judged, limits, stack, ours),
+        *chain.from_iterable(_of_earlier(run, limits, stack, ours) for run in earlier),
         *(_apart(trial, limits) if ours else ()),
     )
 
 
-def _of_earlier(run: Run, limits: Limits, ours: bool) -> Iterator[str]:
-    return (f"in the {run.name} run {why}" for why in _of_run(run, limits, ours, cache_is_full=False))
+def _of_earlier(run: Run, limits: Limits, stack: Stack, ours: bool) -> Iterator[str]:
+    return (f"in the {run.name} run {why}" for why in _of_run(run, limits, stack, ours))
 
 
-def _of_run(run: Run, limits: Limits, ours: bool, *, cache_is_full: bool) -> Iterator[str]:
+def _of_run(run: Run, limits: Limits, stack: Stack, ours: bool) -> Iterator[str]:
     if ours:
         yield from _unwatched(run)
     yield from _host(run, limits)
     yield from _clock(run, limits)
-    if cache_is_full:
-        yield from _cache(run, limits)
+    yield from stack.unready(run)
     yield from _fio(run, limits)
     if ours:
         yield from _time(run, limits)
@@ -115,12 +114,6 @@ def _host(run: Run, limits: Limits) -> Iterator[str]:
 def _clock(run: Run, limits: Limits) -> Iterator[str]:
     if run.clock_drift_s is not None and not abs(run.clock_drift_s) <= limits.max_clock_drift_share * run.duration_s:
         yield f"the guest's clock drifted by {run.clock_drift_s:+.1f} s in {run.duration_s:.0f} s"
-
-
-def _cache(run: Run, limits: Limits) -> Iterator[str]:
-    before = run.cache_before
-    if before is not None and before.used_blocks < limits.min_cache_used_share * before.total_blocks:
-        yield f"the cache was not full before the {run.name} run: {before.used_blocks} of {before.total_blocks} blocks"
 
 
 def _fio(run: Run, limits: Limits) -> Iterator[str]:

@@ -270,7 +270,8 @@ class Judging:
     def _weaknesses(self, trial: Trial) -> tuple[str, ...]:
         limits = self.settings.contention
         runtime_s = float(self.settings.workload.runtime_s)
-        return weaknesses(trial, Limits(limits.max_other_cores, limits.max_steal_share, runtime_s))
+        stack = self.settings.storage.stack
+        return weaknesses(trial, Limits(limits.max_other_cores, limits.max_steal_share, runtime_s), stack)
 
 
 def _unread(trial: Trial) -> bool:

@@ -1,4 +1,4 @@
-"""The SSD alone and the HDD alone, each measured once by the same job: what the figures of a cache lie between.
+"""Each disk of a stack alone, measured once by the same job: what the figures of a cache lie between.
 
 They are facts of this host and its disks. Nothing is concluded from them, so what cannot be measured is said and
 stops nothing.
@@ -14,17 +14,17 @@ from bisector.bisect.retry import Attempts
 from bisector.config import Settings
 from bisector.core.errors import BisectorError, InfraError
 from bisector.core.events import Note, Planned
-from bisector.core.model import Commit, Disk, Trial
+from bisector.core.model import Commit, Trial, alone_name
 from bisector.executor.base import Engine
 from bisector.report.baselines import sentence
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 
 
-def missing(store: Store) -> tuple[Disk, ...]:
-    """The disks that are not measured yet, in the order of measuring."""
+def missing(settings: Settings, store: Store) -> tuple[str, ...]:
+    """The disks of the stack that are not measured yet, in the order of measuring."""
     known = {trial.alone for _, trial in store.baselines()}
-    return tuple(disk for disk in Disk if disk not in known)
+    return tuple(disk for disk in settings.storage.stack.baselines if disk not in known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class Baselines:
 
     def measure(self) -> None:
         """Measure what is missing and record it; what fails is told, and the other disk goes on."""
-        for disk in missing(self.store):
+        for disk in missing(self.settings, self.store):
             try:
                 self.measure_one(disk)
             except BisectorError as error:
                 self.attempts.tell(Note(f"no baseline: {error}"))
 
-    def measure_one(self, disk: Disk) -> None:
+    def measure_one(self, disk: str) -> None:
         """One disk, by a whole run, again while the evidence is weak: only a sound run is recorded.
 
         Raises :class:`InfraError` when there is none to be had, :class:`bisector.core.errors.UserError` for what does
@@ -54,17 +54,19 @@ class Baselines:
         match self._settled(disk):
             case Measured(trial=trial):
                 self.store.add_trial(trial)
-                self.attempts.tell(Note(f"{disk.alone}: {sentence([trial])}"))
+                self.attempts.tell(Note(f"{alone_name(disk)}: {sentence([trial])}"))
             case Untestable(why=why):
-                raise InfraError(f"the {disk.alone} could not be measured: {why}", "bisector baselines tries it again")
+                raise InfraError(
+                    f"the {alone_name(disk)} could not be measured: {why}", "bisector baselines tries it again"
+                )
 
-    def _settled(self, disk: Disk) -> Measured | Untestable:
+    def _settled(self, disk: str) -> Measured | Untestable:
         tried: tuple[Numbered, ...] = ()
         while isinstance(now := self._settlement(tried), Again):
             # What is tried in vain is not recorded, so the number is that of the one that will be.
             n = self.store.next_n
             self.attempts.tell(
-                Planned(n, self.commit, f"the {disk.alone}{f', again: {now.why}' if tried else ''}", 0, 0)
+                Planned(n, self.commit, f"the {alone_name(disk)}{f', again: {now.why}' if tried else ''}", 0, 0)
             )
             request = TrialRequest(n, self.commit, {}, self.store.compilers(), alone=disk, again=bool(tried))
             trial = self.attempts.at(self.commit, partial(self.engine.measure, request))

@@ -176,7 +176,7 @@ def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Eq
     checked = replace(settings, bisect=replace(settings.bisect, baselines=True))
     if (problem := checks.first_size_problem(checked)) is not None:
         raise UserError(f"{', '.join(problem.keys)}: {problem.sentence}", problem.hint)
-    if not missing(store):
+    if not missing(settings, store):
         return
     _clean_up(run, store)
     of_a_search = (run.path / _BUILD).exists()
@@ -185,7 +185,7 @@ def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Eq
         with equip(settings, run.path, repository, tell) as equipment:
             attempts = Attempts(store, tell, equipment.retries)
             baselines = Baselines(commit, settings, store, equipment.engine, attempts)
-            for disk in missing(store):
+            for disk in missing(settings, store):
                 baselines.measure_one(disk)
     if not of_a_search:
         shutil.rmtree(run.path / _BUILD, ignore_errors=True)

@@ -4,11 +4,14 @@ One table (:mod:`bisector.config.option_table`) holds every setting with its typ
 and its flag; the file, the command line and ``bisector settings`` are read from it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from bisector.core.model import Direction, Strategy, Terms
+from bisector.storage.stack import Stack
 
 EMBEDDED = "qemu:///embed"
 
@@ -21,42 +24,11 @@ class Accelerator(StrEnum):
     TCG = "tcg"
 
 
-class CacheMode(StrEnum):
-    """dm-cache modes that lvmcache offers (lvmcache(7))."""
-
-    WRITEBACK = "writeback"
-    WRITETHROUGH = "writethrough"
-
-
-@dataclass(frozen=True, slots=True)
-class StackTraits:
-    """What a storage stack needs and what it is made of.
-
-    ``files_on`` is the disk whose size bounds the file system: "ssd" or "hdd". ``suspects`` are the paths of its
-    drivers in the kernel's tree. ``runs`` are the names of a trial's runs in order: the last one counts, and the ones
-    before it fill the cache and leave their files in it.
-    """
-
-    fragments: tuple[str, ...]
-    files_on: str
-    cached: bool
-    suspects: tuple[str, ...]
-    runs: tuple[str, ...]
-
-
-_PLAIN_SUSPECTS = ("block", "drivers/block", "fs/ext4")  # ext4 on a virtio disk, nothing between them
-STACKS = {
-    "lvmcache": StackTraits(
-        ("vm", "storage-lvmcache"), files_on="hdd", cached=True, suspects=("drivers/md",), runs=("empty", "full")
-    ),
-    "ssd": StackTraits(("vm",), files_on="ssd", cached=False, suspects=_PLAIN_SUSPECTS, runs=("ssd",)),
-    "hdd": StackTraits(("vm",), files_on="hdd", cached=False, suspects=_PLAIN_SUSPECTS, runs=("hdd",)),
-}
-
-
-# What "auto" puts below the stack's fragments: without a base .config the smallest kernel, over one its mending.
+# What "auto" puts below the stack's fragments: without a base .config the smallest kernel, over one what it lacks; then
+# what the guest needs.
 BARE_FRAGMENT = "tiny"
 BASE_FRAGMENT = "distribution"
+GUEST_FRAGMENT = "vm"
 # Of a block device or a volume the guest gets all but this much at either end; bisector.vm.test_disk gives the reason.
 # It covers what tells a disk's content: the last of ZFS' labels and btrfs' first superblock end within it.
 DISK_MARGIN_BYTES = 1 << 20
@@ -133,16 +105,25 @@ class DiskSettings:
 
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
-    """The storage stack under test; ``overwrite`` are the disks, by their own names, whose content may go."""
+    """The storage stack under test, every disk by name, and the values of each layer's own settings.
 
-    stack: str
-    ssd: DiskSettings
-    hdd: DiskSettings
-    cache_bytes: int
-    metadata_bytes: int
-    cache_mode: CacheMode
-    cache_policy: str
+    ``overwrite`` are the disks, by their own names, whose content may go.
+    """
+
+    stack: Stack
+    disks: Mapping[str, DiskSettings]
+    layers: Mapping[str, Mapping[str, Any]]
     overwrite: tuple[str, ...] = ()
+
+    @property
+    def used_disks(self) -> Mapping[str, DiskSettings]:
+        """The disks that the stack is on, in its order; the others are neither looked at nor attached."""
+        return {name: self.disks[name] for name in self.stack.disks}
+
+    @property
+    def used_layers(self) -> Mapping[str, Mapping[str, Any]]:
+        """The settings of the layers that the stack is composed of."""
+        return {layer.name: self.layers.get(layer.name, {}) for layer in self.stack.layers}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,16 @@
 """Combinations of settings that cannot work, all in one place, before anything expensive."""
 
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from pathlib import Path
 
-from bisector.config import EMBEDDED, STACKS, DiskSettings, Security, Settings, job_file, usable_bytes
+from bisector.config import EMBEDDED, DiskSettings, Security, Settings, StorageSettings, job_file, usable_bytes
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.kinds import duration_text, size_text
 from bisector.core.option import Problem
-
-LVM_EXTENT_BYTES = 4 << 20  # vgcreate(8): the default physical extent size, to which LVs are rounded up
-_LVM_METADATA_LEAST_BYTES = 8 << 20  # lvmcache(7): cache metadata "with a minimum size of 8MiB"
-_FILESYSTEM_SHARE = 0.9  # what ext4 leaves for data beside journal, inode tables and bitmaps, rounded down
+from bisector.storage.layer import Extent, Files
+from bisector.storage.stack import Stack
 
 
 def first_problem(settings: Settings) -> Problem | None:
@@ -21,7 +20,7 @@ def first_problem(settings: Settings) -> Problem | None:
 
 def first_size_problem(settings: Settings) -> Problem | None:
     """The first thing that does not fit on the disks."""
-    return next((problem for check in (_cache_fits_ssd, _files_fit) for problem in check(settings)), None)
+    return next(_files_fit(settings), None)
 
 
 def _own_image_has_keys(settings: Settings) -> Iterator[Problem]:
@@ -63,7 +62,7 @@ def _some_configuration(settings: Settings) -> Iterator[Problem]:
 
 
 def _disks_exist(settings: Settings) -> Iterator[Problem]:
-    for name, disk in _disks(settings).items():
+    for name, disk in settings.storage.used_disks.items():
         key = f"storage.{name}.path"
         if disk.is_volume:
             if settings.machine.connect == EMBEDDED:
@@ -75,10 +74,10 @@ def _disks_exist(settings: Settings) -> Iterator[Problem]:
             yield Problem((key,), "it is a file, which would be overwritten", "name the directory to make a file in")
 
 
-def _disks_are_two(settings: Settings) -> Iterator[Problem]:
-    ssd, hdd = settings.storage.ssd, settings.storage.hdd
-    if _identity(ssd) is not None and _identity(ssd) == _identity(hdd):
-        yield Problem(("storage.ssd.path", "storage.hdd.path"), "both name the same disk")
+def _disks_differ(settings: Settings) -> Iterator[Problem]:
+    for (one, first), (other, second) in combinations(settings.storage.used_disks.items(), 2):
+        if _identity(first) is not None and _identity(first) == _identity(second):
+            yield Problem((f"storage.{one}.path", f"storage.{other}.path"), "both name the same disk")
 
 
 def _identity(disk: DiskSettings) -> object:
@@ -88,65 +87,64 @@ def _identity(disk: DiskSettings) -> object:
     return Path(disk.path).stat().st_rdev if Path(disk.path).is_block_device() else None
 
 
-def _cache_fits_ssd(settings: Settings) -> Iterator[Problem]:
-    storage = settings.storage
-    ssd_bytes = disk_bytes(storage.ssd)
-    if not STACKS[storage.stack].cached:
-        return
-    if storage.metadata_bytes < _LVM_METADATA_LEAST_BYTES:
-        yield Problem(("storage.metadata_size",), f"LVM wants {size_text(_LVM_METADATA_LEAST_BYTES)} or more for it")
-    # One extent more: the volume group's own header comes first on the disk.
-    needed = _extents(storage.cache_bytes) + _extents(storage.metadata_bytes) + LVM_EXTENT_BYTES
-    if ssd_bytes is not None and needed > ssd_bytes:
-        yield Problem(
-            ("storage.cache_size", "storage.metadata_size", "storage.ssd.size"),
-            f"the cache and its metadata need {size_text(needed)} on the SSD, which has {size_text(ssd_bytes)}",
-        )
-
-
 def _files_fit(settings: Settings) -> Iterator[Problem]:
+    """The layers fit on each other, the files of all runs on the file system."""
     storage, workload = settings.storage, settings.workload
-    traits = STACKS[storage.stack]
     try:
         jobs = job_count(workload.job)
     except UserError as error:
         yield Problem(("workload.job",), error.message, error.hint)
         return
     total = workload.file_bytes * jobs
-    size = disk_bytes(_disks(settings)[traits.files_on])
-    written = f"{jobs} jobs of {size_text(workload.file_bytes)} are {size_text(total)}"
-    kept = len(traits.runs)  # the files of a run that fills the cache stay
+    files = Files(total, f"{jobs} jobs of {size_text(workload.file_bytes)} are {size_text(total)}")
+    yield from storage.stack.problems(extents(storage), storage.layers, files)
+    kept = len(storage.stack.phases)  # the files of a run that prepares another one stay
+    device = storage.stack.extent(extents(storage), storage.layers)
     over = f", {kept} times over" if kept > 1 else ""
-    if size is not None and total * kept > size * _FILESYSTEM_SHARE:
+    if not _has_room(device, storage.stack, total * kept):
         yield Problem(
-            ("workload.file_size", f"storage.{traits.files_on}.size"),
-            f"{written}{over}; a file system on {size_text(size)} has no room for that",
+            ("workload.file_size", *device.keys),
+            f"{files.sentence}{over}; a file system on {_size_of(device)} has no room for that",
         )
-    yield from _baselines_fit(settings, written, total)
-    if traits.cached and total < storage.cache_bytes:
-        yield Problem(
-            ("workload.file_size", "storage.cache_size"),
-            f"{written}, which never fills the cache; the run that tells is the one with a full cache",
-        )
+    yield from _baselines_fit(settings, files)
 
 
-def _baselines_fit(settings: Settings, written: str, total_bytes: int) -> Iterator[Problem]:
-    """One run's files have room on the SSD alone; on the HDD there is room for those of two."""
+def extents(storage: StorageSettings) -> dict[str, Extent]:
+    """Each disk that the stack uses, as its layers see it before there is a guest."""
+    return {
+        name: Extent(f"the {name.upper()}", disk_bytes(disk), (f"storage.{name}.size",))
+        for name, disk in storage.used_disks.items()
+    }
+
+
+def _has_room(device: Extent, stack: Stack, data_bytes: int) -> bool:
+    return device.size_bytes is None or data_bytes <= device.size_bytes * stack.file_system.data_share
+
+
+def _size_of(device: Extent) -> str | int:
+    return size_text(device.size_bytes or 0)
+
+
+def _baselines_fit(settings: Settings, files: Files) -> Iterator[Problem]:
+    """One run's files have room on each disk alone."""
     if not settings.bisect.baselines:
         return
-    if not STACKS[settings.storage.stack].cached:
+    storage = settings.storage
+    if not storage.stack.baselines:
         sentence = "a stack without a cache is one disk alone, and needs no other figure of it"
         yield Problem(("bisect.baselines", "storage.stack"), sentence)
-    size = disk_bytes(settings.storage.ssd)
-    if size is not None and total_bytes > size * _FILESYSTEM_SHARE:
-        yield Problem(
-            ("bisect.baselines", "workload.file_size", "storage.ssd.size"),
-            f"{written}; a file system on the SSD alone, of {size_text(size)}, has no room for that",
-        )
+    disks = extents(storage)
+    for name in storage.stack.baselines:
+        if not _has_room(disks[name], storage.stack.alone(name), files.total_bytes):
+            yield Problem(
+                ("bisect.baselines", "workload.file_size", *disks[name].keys),
+                f"{files.sentence}; a file system on {disks[name].what} alone, of {_size_of(disks[name])}, has no room "
+                "for that",
+            )
 
 
 def _deadlines_leave_time(settings: Settings) -> Iterator[Problem]:
-    runs = len(STACKS[settings.storage.stack].runs)
+    runs = len(settings.storage.stack.phases)
     runs_s = runs * settings.workload.runtime_s
     if settings.machine.trial_deadline_s <= runs_s:
         what = f"the {runs} runs of a trial alone take" if runs > 1 else "the run of a trial alone takes"
@@ -166,20 +164,11 @@ _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _files_exist,
     _some_configuration,
     _disks_exist,
-    _disks_are_two,
-    _cache_fits_ssd,
+    _disks_differ,
     _files_fit,
     _deadlines_leave_time,
     mail_is_private,
 )
-
-
-def _disks(settings: Settings) -> dict[str, DiskSettings]:
-    return {"ssd": settings.storage.ssd, "hdd": settings.storage.hdd}
-
-
-def _extents(size_bytes: int) -> int:
-    return -(-size_bytes // LVM_EXTENT_BYTES) * LVM_EXTENT_BYTES
 
 
 def disk_bytes(disk: DiskSettings) -> int | None:

@@ -4,12 +4,18 @@ A value in a profile is written as a person would write it, and goes through the
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import chain
 
-from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, STACKS, Accelerator, CacheMode, Security
+from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, Accelerator, Security
 from bisector.core import kinds, resources
 from bisector.core.kinds import AUTO
 from bisector.core.model import Direction, Strategy
 from bisector.core.option import Option
+from bisector.storage.disks import DISKS, Disk
+from bisector.storage.layer import Layer
+from bisector.storage.layers import LAYERS
+from bisector.storage.parse import stack_kind
 
 PROFILES = ("quick", "article")
 
@@ -19,24 +25,29 @@ def _path(key: str, flag: str, help_line: str, metavar: str = "FILE") -> Option:
     return Option(key, key, kind, "", help_line, flag=flag, metavar=metavar)
 
 
-def _disk(name: str, title: str, *, quick: str, article: str, iops: int = 0) -> tuple[Option, ...]:
-    key = f"storage.{name}."
+def _disk(name: str, disk: Disk) -> tuple[Option, ...]:
+    key, field, title = f"storage.{name}.", f"storage.disks.{name}.", disk.title
     place = kinds.optional(kinds.disk(), "", "a file in the run directory")
     where = f"{title}: directory for a sparse file, block device (its content is lost) or volume:POOL/NAME"
     return (
-        Option(key + "path", key + "path", place, "", where, flag=f"--{name}", metavar="PATH"),
-        Option(key + "size", key + "size_bytes", kinds.size(1 << 20), quick,
-               f"{title}: size of a file made for it, bytes", article),
-        Option(key + "iops_limit", key + "iops_limit", kinds.integer(0), iops,
+        Option(key + "path", field + "path", place, "", where, flag=f"--{name}", metavar="PATH"),
+        Option(key + "size", field + "size_bytes", kinds.size(1 << 20), disk.quick_size,
+               f"{title}: size of a file made for it, bytes", disk.article_size),
+        Option(key + "iops_limit", field + "iops_limit", kinds.integer(0), disk.quick_iops_limit,
                f"{title}: limit in I/O operations/s, 0 for none", 0),
-        Option(key + "bandwidth_limit", key + "bytes_per_s_limit", kinds.size(0), 0,
+        Option(key + "bandwidth_limit", field + "bytes_per_s_limit", kinds.size(0), 0,
                f"{title}: limit in bytes/s, 0 for none"),
     )  # fmt: skip
 
 
+def _layer(layer: Layer) -> tuple[Option, ...]:
+    """A layer's own rows; the layer names its fields, and does not know where they are kept."""
+    return tuple(replace(row, field=f"storage.layers.{layer.name}.{row.field}") for row in layer.options)
+
+
 # Read as a table, so laid out as one.
 # fmt: off
-OPTIONS: tuple[Option, ...] = (
+_FIRST: tuple[Option, ...] = (
     Option("profile", "profile", kinds.choice(PROFILES), "quick",
            "the set of values that everything else starts from", "article", flag="--profile", metavar="NAME"),
     Option("bisect.terms", "bisect.terms", kinds.optional(kinds.terms(), AUTO,
@@ -97,16 +108,10 @@ OPTIONS: tuple[Option, ...] = (
            "longest silence of a guest that should answer, seconds"),
     Option("machine.trial_deadline", "machine.trial_deadline_s", kinds.optional(kinds.duration(1), AUTO,
            "15min more than the runs"), AUTO, "longest trial after its build, seconds"),
-    Option("storage.stack", "storage.stack", kinds.choice(tuple(STACKS)), "lvmcache",
-           "storage stack under test", flag="--stack", metavar="NAME"),
-    *_disk("ssd", "fast disk", quick="512MiB", article="5GiB"),
-    *_disk("hdd", "slow disk", quick="1GiB", article="50GiB", iops=1000),
-    Option("storage.cache_size", "storage.cache_bytes", kinds.size(1 << 20), "64MiB", "cache on the fast disk, bytes",
-           "4GiB", flag="--cache-size", metavar="SIZE"),
-    Option("storage.metadata_size", "storage.metadata_bytes", kinds.size(1 << 20), "8MiB",
-           "metadata of the cache, bytes", "50MiB"),
-    Option("storage.cache_mode", "storage.cache_mode", kinds.choice(CacheMode), "writeback", "dm-cache mode"),
-    Option("storage.cache_policy", "storage.cache_policy", kinds.choice(("smq", "mq")), "smq", "dm-cache policy"),
+    Option("storage.stack", "storage.stack", stack_kind(), "lvmcache", "storage stack under test: layers on disks",
+           flag="--stack", metavar="STACK"),
+)
+_LAST: tuple[Option, ...] = (
     Option("storage.overwrite", "storage.overwrite", kinds.words('["WD-WX11A1234567"]'), (),
            "block devices and volumes whose content may go, though it is not known what it is: by serial number or "
            "the name that a refusal shows", flag="--overwrite", metavar="SERIAL", repeat=True),
@@ -136,4 +141,15 @@ OPTIONS: tuple[Option, ...] = (
            "file of mode 600 with username=… and password=…; or BISECTOR_SMTP_USERNAME and BISECTOR_SMTP_PASSWORD"),
 )
 # fmt: on
-BY_KEY: Mapping[str, Option] = {option.key: option for option in OPTIONS}
+
+
+def rows() -> tuple[Option, ...]:
+    """Every row, those of the disks and of the layers that are known by now among them."""
+    disks = chain.from_iterable(_disk(name, disk) for name, disk in DISKS.items())
+    layers = chain.from_iterable(map(_layer, LAYERS.values()))
+    return (*_FIRST, *disks, *layers, *_LAST)
+
+
+def by_key() -> Mapping[str, Option]:
+    """The same by the settings' keys."""
+    return {option.key: option for option in rows()}

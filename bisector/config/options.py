@@ -8,20 +8,20 @@ import argparse
 import dataclasses
 import difflib
 import json
-import operator
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, STACKS, Settings, checks, file
-from bisector.config.option_table import BY_KEY, OPTIONS
+from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, GUEST_FRAGMENT, Settings, checks, file
+from bisector.config.option_table import by_key, rows
 from bisector.core import kinds
 from bisector.core.errors import UserError
 from bisector.core.kinds import AUTO
 from bisector.core.model import Direction, Terms
 from bisector.core.option import Option, Problem
+from bisector.storage.stack import Stack
 
 CONFIG_FILE = "bisector.toml"
 _LEAST_OTHER_CORES = 0.5  # a quiet host's own kernel threads take up to 0.3
@@ -82,18 +82,18 @@ def load(flags: Flags | None = None, config: Path | None = None, *, directory: P
 
 def from_given(given: Mapping[str, Given]) -> Effective:
     """What is given (by key) over a profile, checked; raises :class:`UserError`."""
-    given = dict(given)
+    given, known = dict(given), by_key()
     for key, one in given.items():
-        if key not in BY_KEY:
+        if key not in known:
             _refuse_key(key, one.origin)
     profile = given.get("profile", Given("quick", "profile quick"))
     given["profile"] = profile
-    name = _parse(BY_KEY["profile"], profile)
-    for option in OPTIONS:
+    name = _parse(known["profile"], profile)
+    for option in known.values():
         given.setdefault(option.key, Given(option.in_profile(name), f"profile {name}"))
-    values = {option.field: _parse(option, given[option.key]) for option in OPTIONS}
+    values = {option.field: _parse(option, given[option.key]) for option in rows()}
     settings = _assemble(Settings, _resolved(values))
-    effective = Effective(settings, {option.key: given[option.key].origin for option in OPTIONS})
+    effective = Effective(settings, {option.key: given[option.key].origin for option in rows()})
     _refuse(effective, checks.first_problem(settings))
     return effective
 
@@ -104,22 +104,22 @@ def _from_file(config: Path | None, directory: Path) -> dict[str, Given]:
         return {}
     shown = config or Path(CONFIG_FILE)
     text, table = file.read(path)
-    given = {}
-    for key, raw in file.flatten(table, frozenset(BY_KEY)):
+    given, known = {}, frozenset(by_key())
+    for key, raw in file.flatten(table, known):
         line = file.line_of(text, key)
         origin = f"{shown}:{line}" if line else str(shown)
-        if key not in BY_KEY:
+        if key not in known:
             _refuse_key(key, origin)
         given[key] = Given(raw, origin, path.parent)
     return given
 
 
 def _from_flags(flags: Flags, directory: Path) -> dict[str, Given]:
-    given = {}
+    given, known = {}, by_key()
     for key, value in flags.items():
-        if key not in BY_KEY:
+        if key not in known:
             _refuse_key(key, f"--set {key}")
-        option = BY_KEY[key]
+        option = known[key]
         one = value if isinstance(value, Given) else Given(value, option.flag or f"--set {key}")
         given[key] = dataclasses.replace(one, base=directory, typed=isinstance(one.raw, str))
     return given
@@ -131,10 +131,11 @@ def _refuse_key(key: str, origin: str) -> None:
             f"{origin}: {key} does not belong into settings, which are shown, recorded and passed on",
             "set BISECTOR_SMTP_USERNAME and BISECTOR_SMTP_PASSWORD, or name a file of mode 600 with mail.login_file",
         )
-    if any(known.startswith(key + ".") for known in BY_KEY):
+    keys = by_key()
+    if any(known.startswith(key + ".") for known in keys):
         raise UserError(f"{origin}: {key} is a table of settings, not a setting")
-    near = difflib.get_close_matches(key, BY_KEY, n=1, cutoff=0.5)
-    last = [known for known in BY_KEY if known.rpartition(".")[2] == key.rpartition(".")[2]]
+    near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
+    last = [known for known in keys if known.rpartition(".")[2] == key.rpartition(".")[2]]
     hint = f"did you mean {' or '.join(last or near)}?" if last or near else "`bisector settings` lists all there are"
     raise UserError(f"{origin}: there is no setting {key}", hint)
 
@@ -164,14 +165,14 @@ def _other_cores(wished: float | None) -> float:
 def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     """The values with every "auto" that follows from other settings filled in."""
     ground = BARE_FRAGMENT if values["kernel.base_config"] is None else BASE_FRAGMENT
-    traits = STACKS[values["storage.stack"]]
-    auto = (ground, *traits.fragments)
+    stack: Stack = values["storage.stack"]
+    auto = (ground, GUEST_FRAGMENT, *stack.fragments)
     names = values["kernel.fragments"]
-    runs_s = len(traits.runs) * values["workload.runtime_s"]
+    runs_s = len(stack.phases) * values["workload.runtime_s"]
     return {
         **values,
         "bisect.terms": values["bisect.terms"] or _DEFAULT_TERMS[values["bisect.direction"]],
-        "bisect.suspects": traits.suspects if values["bisect.suspects"] is None else values["bisect.suspects"],
+        "bisect.suspects": stack.suspects if values["bisect.suspects"] is None else values["bisect.suspects"],
         "contention.max_other_cores": _other_cores(values["contention.max_other_cores"]),
         "kernel.fragments": tuple(one for name in names for one in (auto if name == AUTO else (name,))),
         "kernel.jobs": values["kernel.jobs"] or len(os.sched_getaffinity(0)),
@@ -182,14 +183,27 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
 
 def _assemble(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
     """A tree of dataclasses from values by dotted field; a value missing is a bug of the table."""
-    hints = get_type_hints(cls)
-    paths = {name: prefix + name for name in hints}
-    return cls(
-        **{
-            name: values[path] if path in values else _assemble(hints[name], values, path + ".")
-            for name, path in paths.items()
-        }
-    )
+    return cls(**{name: _part(hint, values, prefix + name) for name, hint in get_type_hints(cls).items()})
+
+
+def _part(hint: Any, values: Mapping[str, Any], path: str) -> Any:
+    """A field: a value, a mapping with the values by the next name, or a dataclass of such."""
+    if path in values:
+        return values[path]
+    if get_origin(hint) is not Mapping:
+        return _assemble(hint, values, path + ".")
+    _, of_each = get_args(hint)
+    below = [key.removeprefix(path + ".") for key in values if key.startswith(path + ".")]
+    names = dict.fromkeys(key.partition(".")[0] for key in below)
+    return {name: _part(of_each, values, f"{path}.{name}") for name in names}
+
+
+def _value(settings: Settings, path: str) -> Any:
+    """The value of a dotted field: the inverse of :func:`_assemble`."""
+    found: Any = settings
+    for name in path.split("."):
+        found = found[name] if isinstance(found, Mapping) else getattr(found, name)
+    return found
 
 
 def _refuse(effective: Effective, problem: Problem | None) -> None:
@@ -213,11 +227,11 @@ def overlaid(
     given = {key: Given(value, "recorded settings") for key, value in written_values(recorded).items()}
     given |= {
         option.key: Given(option.in_profile(recorded.profile), f"profile {recorded.profile}")
-        for option in OPTIONS
+        for option in rows()
         if option.key.startswith(prefix) and option.key not in kept
     }
     given |= {key: one for key, one in today.items() if key.startswith(prefix)}
-    settings = _assemble(Settings, _resolved({option.field: _parse(option, given[option.key]) for option in OPTIONS}))
+    settings = _assemble(Settings, _resolved({option.field: _parse(option, given[option.key]) for option in rows()}))
     origins = {key: one.origin for key, one in given.items()}
     _refuse(Effective(settings, origins), next(checks.mail_is_private(settings), None))
     return settings
@@ -225,7 +239,7 @@ def overlaid(
 
 def written_values(settings: Settings) -> dict[str, object]:
     """Every setting by key, as TOML would hold it."""
-    return {option.key: option.kind.write(operator.attrgetter(option.field)(settings)) for option in OPTIONS}
+    return {option.key: option.kind.write(_value(settings, option.field)) for option in rows()}
 
 
 def usual(settings: Settings) -> dict[str, object]:
@@ -233,10 +247,10 @@ def usual(settings: Settings) -> dict[str, object]:
 
     Where a default follows from other settings, from those that ``settings`` has.
     """
-    defaults = {option.field: _parse(option, Given(option.in_profile(settings.profile), "")) for option in OPTIONS}
-    leading = {name: operator.attrgetter(name)(settings) for name in _LEADING}
+    defaults = {option.field: _parse(option, Given(option.in_profile(settings.profile), "")) for option in rows()}
+    leading = {name: _value(settings, name) for name in _LEADING}
     followed = _assemble(Settings, _resolved({**defaults, **leading}))
-    own = {option.key: option.kind.write(defaults[option.field]) for option in OPTIONS if option.field in leading}
+    own = {option.key: option.kind.write(defaults[option.field]) for option in rows() if option.field in leading}
     return written_values(followed) | own
 
 
@@ -245,7 +259,7 @@ def describe(effective: Effective) -> list[Row]:
     written = written_values(effective.settings)
     return [
         Row(option.key, shown(written[option.key]), effective.origins.get(option.key, ""), option.help)
-        for option in OPTIONS
+        for option in rows()
     ]
 
 
@@ -275,8 +289,8 @@ def from_json(text: str) -> Settings:
     """Recorded settings, not checked again; one that is newer than the record is as it was ``before``."""
     written: dict[str, object] = json.loads(text)
     profile = str(written["profile"])
-    raw = {option.key: written.get(option.key, _before(option, profile)) for option in OPTIONS}
-    values = {option.field: _parse(option, Given(raw[option.key], "recorded settings")) for option in OPTIONS}
+    raw = {option.key: written.get(option.key, _before(option, profile)) for option in rows()}
+    values = {option.field: _parse(option, Given(raw[option.key], "recorded settings")) for option in rows()}
     return _assemble(Settings, _resolved(values))
 
 
@@ -284,11 +298,11 @@ def _before(option: Option, profile: str) -> object:
     return option.in_profile(profile) if option.before is None else option.before
 
 
-def add_flags(parser: argparse.ArgumentParser, keys: Collection[str] = BY_KEY) -> None:
+def add_flags(parser: argparse.ArgumentParser, keys: Collection[str] | None = None) -> None:
     """The flags of the table, or of some of its ``keys``, ``--config FILE`` and ``--set KEY=VALUE``."""
     group = parser.add_argument_group("settings", f"over {CONFIG_FILE}; `bisector settings` shows all of them")
     group.add_argument("--config", type=Path, metavar="FILE", help=f"settings file (default: ./{CONFIG_FILE})")
-    for option in (option for option in OPTIONS if option.flag and option.key in keys):
+    for option in (row for row in rows() if row.flag and (keys is None or row.key in keys)):
         how: dict[str, Any] = {"dest": _DEST + option.key, "help": option.help.replace("%", "%%")}
         if option.const:
             how |= {"action": "store_const", "const": option.const}
@@ -309,7 +323,7 @@ def flags_from(namespace: argparse.Namespace) -> dict[str, Given]:
 
 
 def _named(arguments: Mapping[str, object]) -> Iterator[tuple[str, Given]]:
-    for option in OPTIONS:
+    for option in rows():
         value = arguments.get(_DEST + option.key) if option.flag else None
         if value is not None:
             yield option.key, Given(value, option.flag)

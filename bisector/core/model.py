@@ -51,16 +51,9 @@ class Kind(StrEnum):
     PICKED = "picked"
 
 
-class Disk(StrEnum):
-    """The two disks below a cache, by the names that they have in settings, guest and record."""
-
-    SSD = "ssd"
-    HDD = "hdd"
-
-    @property
-    def alone(self) -> str:
-        """What it is called where it was measured without a cache."""
-        return f"{self.value.upper()} alone"
+def alone_name(disk: str) -> str:
+    """What a disk is called where it was measured with nothing but a file system on it."""
+    return f"{disk.upper()} alone"
 
 
 class FaultKind(StrEnum):
@@ -306,8 +299,8 @@ class Trial:
     Of an end without a commit, or with it, ``kind`` says which, ``changed_by`` is the commit's hash, and ``commit``
     is one of our own making that no branch has.
 
-    With ``alone`` it is a baseline: one run on that disk without a cache. It tells of the disk, not of the commit
-    whose kernel was used, and no verdict is derived from it.
+    With ``alone``, the name of a disk, it is a baseline: one run on that disk and a file system. It tells of the disk,
+    not of the commit whose kernel was used, and no verdict is derived from it.
 
     ``control`` is the one that was asked because of its fault, if there was one.
     """
@@ -325,7 +318,7 @@ class Trial:
     origin: Origin | None = None
     kind: Kind = Kind.COMMIT
     changed_by: str | None = None
-    alone: Disk | None = None
+    alone: str | None = None
     control: Control | None = None
 
     @property

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 from bisector.config import KernelSettings, Settings
@@ -24,6 +25,7 @@ from bisector.host.scratch import remove_abandoned, scratch
 from bisector.kernel import probes as kernel
 from bisector.kernel import toolchain
 from bisector.mail import probes as post
+from bisector.storage.disks import DISKS
 from bisector.vm import probes as machine
 from bisector.workload.runner import check_job
 
@@ -102,8 +104,10 @@ def _room(asked: Asked) -> Finding:
     return Finding("disk room", Grade.OK, check_room(asked.settings, asked.run_dir))
 
 
-def _disk(asked: Asked, name: str) -> Finding:
-    return Finding(f"{name} disk", Grade.OK, check_disk(asked.settings, name, asked.scratch))
+def _disk(name: str, asked: Asked) -> Iterator[Finding]:
+    """No row for a disk that the stack does not use."""
+    if name in asked.settings.storage.stack.disks:
+        yield Finding(f"{name} disk", Grade.OK, check_disk(asked.settings, name, asked.scratch))
 
 
 # Read as a table, so laid out as one; the order is that of the rows.
@@ -132,8 +136,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("libvirt's reach", Need.RUN, lambda asked: machine.reach(
         asked.settings.machine, asked.scratch, asked.run_dir)),
     Probe("disk room", Need.RUN, _room),
-    Probe("ssd disk", Need.RUN, lambda asked: _disk(asked, "ssd")),
-    Probe("hdd disk", Need.RUN, lambda asked: _disk(asked, "hdd")),
+    *(Probe(f"{name} disk", Need.RUN, partial(_disk, name)) for name in DISKS),
     Probe("fio job", Need.RUN, _job),
     Probe("host load", Need.NOTHING, lambda asked: places.contention(asked.settings.contention)),
     Probe("mail", Need.NOTHING, lambda asked: post.server(asked.settings.mail)),

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.config import STACKS, KernelSettings, Settings, checks, usable_bytes
+from bisector.config import KernelSettings, Settings, checks, usable_bytes
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.units import size
@@ -21,9 +21,7 @@ _SOURCES_BYTES = 1800 << 20
 _SMALL_BUILD_BYTES = 512 << 20
 _LARGE_BUILD_BYTES = 12 << 30
 _IMAGE_BYTES = 1 << 30
-# ext4 without lazy initialisation writes an inode of 256 bytes for 16 KiB (mke2fs.conf(5)), and its journal.
-_EXT4_SHARE = 1 / 64
-_JOURNAL_BYTES = 1 << 30
+_LAYERS_BYTES = 4 << 20  # what layers write beside the data: labels and superblocks
 
 
 def check_room(settings: Settings, run_dir: Path) -> str:
@@ -43,16 +41,14 @@ def _build_bytes(settings: KernelSettings) -> int:
 
 def _disk_files(settings: Settings, run_dir: Path) -> Iterator[tuple[Path, int]]:
     """Where a file is made for a disk, with what a trial writes into it at most; elsewhere it stays sparse."""
-    storage, traits = settings.storage, STACKS[settings.storage.stack]
+    storage = settings.storage
     jobs = checks.job_count(settings.workload.job)
-    files_bytes = settings.workload.file_bytes * jobs * len(traits.runs)
-    cache_bytes = storage.cache_bytes + storage.metadata_bytes if traits.cached else 0
-    for name, disk in (("ssd", storage.ssd), ("hdd", storage.hdd)):
+    files_bytes = settings.workload.file_bytes * jobs * len(storage.stack.phases)
+    written = storage.stack.written(checks.extents(storage), storage.layers, files_bytes)
+    for name, disk in storage.used_disks.items():
         place = run_dir if disk.path is None else Path(disk.path)
         if disk.path is None or place.is_dir():
-            on_ext4 = int(disk.size_bytes * _EXT4_SHARE) + _JOURNAL_BYTES + files_bytes
-            written = (on_ext4 if traits.files_on == name else 0) + (cache_bytes if name == "ssd" else 0)
-            yield place, min(disk.size_bytes, written + checks.LVM_EXTENT_BYTES)
+            yield place, min(disk.size_bytes, written[name] + _LAYERS_BYTES)
 
 
 def _compared(needed: list[tuple[Path, int]]) -> str:
@@ -79,28 +75,29 @@ def _by_file_system(needed: list[tuple[Path, int]]) -> dict[Path, int]:
 
 
 def check_disk(settings: Settings, name: str, scratch: Path) -> str:
-    """What the disk ``ssd`` or ``hdd`` is made of; raises :class:`UserError` when it cannot be used.
+    """What one of the stack's disks is made of; raises :class:`UserError` when it cannot be used.
 
     One that is there already is overwritten in every trial: it must be whole, empty and used by nobody else, not
-    even as a part of the other one.
+    even as a part of another one.
     """
-    disks = {"ssd": settings.storage.ssd, "hdd": settings.storage.hdd}
-    wish = disks.pop(name)
+    storage = settings.storage
+    disks = dict(storage.used_disks)
+    chosen = disks.pop(name)
     with ExitStack() as stack:
 
         def volume(pool: str, volume_name: str) -> AbstractContextManager[ExistingDisk]:
             hypervisor = open_hypervisor(settings.machine.connect, scratch, resources.cache_home() / "libvirt")
             return stack.enter_context(hypervisor).volume(pool, volume_name)
 
-        (other,) = disks.values()
-        if other.path is not None and Path(other.path).is_block_device():
-            with suppress(UserError):  # it has a row of its own
-                stack.enter_context(BlockDevice.claimed(Path(other.path)))
-        disk = stack.enter_context(existing(name, wish, volume, settings.storage.overwrite))
+        for other in disks.values():
+            if other.path is not None and Path(other.path).is_block_device():
+                with suppress(UserError):  # it has a row of its own
+                    stack.enter_context(BlockDevice.claimed(Path(other.path)))
+        disk = stack.enter_context(existing(name, chosen, volume, storage.overwrite))
         if disk is None:
-            return f"a file of {size(wish.size_bytes)} in {wish.path or 'the run directory'}"
-        seen = replace(wish, path=None, size_bytes=usable_bytes(disk.size_bytes))
-        storage = replace(settings.storage, ssd=seen) if name == "ssd" else replace(settings.storage, hdd=seen)
-        if (problem := checks.first_size_problem(replace(settings, storage=storage))) is not None:
+            return f"a file of {size(chosen.size_bytes)} in {chosen.path or 'the run directory'}"
+        seen = replace(chosen, path=None, size_bytes=usable_bytes(disk.size_bytes))
+        with_seen = replace(storage, disks={**storage.disks, name: seen})
+        if (problem := checks.first_size_problem(replace(settings, storage=with_seen))) is not None:
             raise UserError(f"{', '.join(problem.keys)}: {problem.sentence}", problem.hint)
         return f"{disk.name}, {size(disk.size_bytes)}, overwritten in every trial"

@@ -9,15 +9,16 @@ from datetime import datetime
 from pathlib import Path
 
 from bisector.core.errors import UserError
-from bisector.core.model import Disk, Terms, Verdict
+from bisector.core.model import Terms, Verdict
 from bisector.imported.outputs import content, is_log, text_of
+from bisector.storage.disks import DISKS
 
 # In the order in which `bisector import --help` tells them.
 COLUMNS = {
     "file": "path of fio's output, or of an IOPS log, from the index's directory and below it",
     "commit": "hash or other name of the commit",
     "kernel": "what the kernel was called",
-    "run": "which run of the trial it is, the last one counts; ssd and hdd are of these disks alone",
+    "run": f"which run of the trial it is, the last one counts; {' and '.join(DISKS)} are of these disks alone",
     "verdict": "what was said of the kernel",
     "order": "number of the trial",
     "set": "which trials belong together",
@@ -29,8 +30,6 @@ COLUMNS = {
 }
 # The name of a run that is called like its kernel, and so has none.
 _ONLY_RUN = "fio"
-# Runs of these names are no runs of a trial but baselines.
-DISKS: Mapping[str, Disk] = {disk.value: disk for disk in Disk}
 # A table of a hundred thousand files has about this size.
 _MOST_BYTES = 32 << 20
 _LONGEST = {"file": 4096}

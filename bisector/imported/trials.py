@@ -11,7 +11,8 @@ from bisector.core.model import Commit, Origin, Stage, Timings, Trial, Verdict
 from bisector.git.repository import Repository
 from bisector.imported import outputs
 from bisector.imported.outputs import Read
-from bisector.imported.sheet import DISKS, Entry, Expected, File
+from bisector.imported.sheet import Entry, Expected, File
+from bisector.storage.disks import DISKS
 from bisector.store import artifacts
 from bisector.workload.fio.output import Output, told_apart
 
@@ -58,10 +59,10 @@ def _told(entry: Entry, commit: Commit) -> Iterator[Found]:
         yield _trial(replace(entry, files=of_trial), commit)
     elif entry.verdict is not None:
         raise UserError(f"{entry.where}: a disk alone is on no side, and a verdict is given", "leave the verdict out")
-    for name, disk in DISKS.items():
+    for name in DISKS:
         if files := tuple(file for file in entry.files if file.run == name):
             baseline = _trial(replace(entry, files=files, verdict=None), commit)
-            yield replace(baseline, trial=replace(baseline.trial, alone=disk))
+            yield replace(baseline, trial=replace(baseline.trial, alone=name))
 
 
 def _trial(entry: Entry, commit: Commit) -> Found:

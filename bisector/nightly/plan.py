@@ -12,7 +12,7 @@ from typing import Any
 
 from bisector.config import Settings, options
 from bisector.config import file as configfile
-from bisector.config.option_table import BY_KEY
+from bisector.config.option_table import by_key
 from bisector.config.options import Given
 from bisector.core import kinds, resources
 from bisector.core.errors import UserError
@@ -230,7 +230,7 @@ def _given(table: object, prefix: str, part: _Part, base: Path) -> Iterator[tupl
     """Settings by key, with the lines they are in."""
     if not isinstance(table, dict):
         raise UserError(f"{part.origin(prefix.rstrip('.'))}: settings is a table, of the keys of bisector.toml")
-    for key, raw in configfile.flatten(table, frozenset(BY_KEY)):
+    for key, raw in configfile.flatten(table, frozenset(by_key())):
         origin = part.origin(prefix + key)
         if key in _DECIDED:
             raise UserError(f"{origin}: {key} is decided each night", f"say which changes are wanted: {_DECIDED[key]}")

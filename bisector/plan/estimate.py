@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TypeAlias
 
-from bisector.config import STACKS, Settings
+from bisector.config import Settings
 from bisector.core import units
-from bisector.core.model import Direction, Disk, Relevance, Strategy
+from bisector.core.model import Direction, Relevance, Strategy
 from bisector.git.ranges import Range
 from bisector.plan.experience import Experience
 from bisector.plan.forecast import Forecast, Inputs, Quantity
@@ -149,8 +149,9 @@ def _trial_s(inputs: Inputs, build_s: float) -> float:
 
 def _baselines_s(asked: Asked, inputs: Inputs) -> float:
     """Each disk alone is a guest of its own, and one run."""
-    run_s = inputs.runs_s.value / len(STACKS[asked.settings.storage.stack].runs)
-    return len(Disk) * (inputs.setup_s.value + run_s) if asked.settings.bisect.baselines else 0.0
+    stack = asked.settings.storage.stack
+    run_s = inputs.runs_s.value / len(stack.phases)
+    return len(stack.baselines) * (inputs.setup_s.value + run_s) if asked.settings.bisect.baselines else 0.0
 
 
 def _inputs(asked: Asked, known: Experience) -> Inputs:
@@ -158,7 +159,7 @@ def _inputs(asked: Asked, known: Experience) -> Inputs:
     least_s, most_s = _SMALL_BUILD_S
     if settings.kernel.base_config is not None:
         least_s, most_s = BUILD_LEAST_MIN * _MIN_S, BUILD_MOST_MIN * _MIN_S
-    runs = len(STACKS[settings.storage.stack].runs)
+    runs = len(settings.storage.stack.phases)
     runs_s = _measured(known.workloads_s, fmean, float(runs * settings.workload.runtime_s), "trial", "as asked for")
     old, new = (
         runs_s

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bisector.analysis.verdicts import Judging
-from bisector.config import STACKS, Settings, options
+from bisector.config import Settings, options
 from bisector.core.errors import BisectorError
 from bisector.core.figures import StopReason
 from bisector.core.model import Kernel, Trial
@@ -88,7 +88,7 @@ class _Collected:
                 self.builds_s += [trial.kernel.build_s] if _built(trial) else []
         if _measured_with(ours) != _measured_with(theirs):
             return
-        for _, trial in _ran(here, STACKS[theirs.storage.stack].runs):
+        for _, trial in _ran(here, tuple(phase.name for phase in theirs.storage.stack.phases)):
             self.setups_s.append(trial.timings.boot_s + trial.timings.storage_s)
             self._runs_of(trial).append(trial.timings.workload_s)
         for sha, figures in Judging(theirs, here).figures.items():
@@ -127,6 +127,6 @@ def _measured_with(settings: Settings) -> tuple[object, ...]:
     machine, storage, workload = settings.machine, settings.storage, settings.workload
     return (
         (machine.accelerator, machine.vcpus, machine.memory_bytes, machine.image, machine.append),
-        storage,
+        (storage.stack, storage.used_disks, storage.used_layers),
         (replace(workload, job=Path(), full_runs=True), workload.job.read_bytes() if workload.job.is_file() else b""),
     )

@@ -4,14 +4,20 @@ from collections.abc import Iterable, Sequence
 
 from bisector.core import units
 from bisector.core.figures import Run
-from bisector.core.model import Disk, Trial
+from bisector.core.model import Trial, alone_name
 from bisector.report.table import figures
+from bisector.storage.disks import in_order
 
 
 def facts(baselines: Sequence[Trial]) -> tuple[tuple[str, str], ...]:
     """``SSD alone`` and ``HDD alone`` with their figures; nothing of a disk that was not measured."""
-    by_disk = ((disk, [trial for trial in baselines if trial.alone is disk]) for disk in Disk)
-    return tuple((disk.alone, sentence(of_disk)) for disk, of_disk in by_disk if of_disk)
+    return tuple((alone_name(disk), sentence(of_disk)) for disk, of_disk in by_disk(baselines).items())
+
+
+def by_disk(baselines: Sequence[Trial]) -> dict[str, list[Trial]]:
+    """The baselines of each disk, the disks in the order of the settings."""
+    names = in_order(trial.alone for trial in baselines if trial.alone is not None)
+    return {name: [trial for trial in baselines if trial.alone == name] for name in names}
 
 
 def sentence(of_disk: Iterable[Trial]) -> str:

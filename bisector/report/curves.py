@@ -11,7 +11,8 @@ from itertools import chain
 import numpy as np
 
 from bisector.core.figures import Run
-from bisector.core.model import Disk, Trial
+from bisector.core.model import Trial, alone_name
+from bisector.report.baselines import by_disk
 from bisector.workload.fio.series import Floats, Series, resample
 
 TOGETHER = 0
@@ -193,9 +194,9 @@ def _values(values: Floats, digits: int) -> tuple[float, ...]:
 
 def bands(baselines: Sequence[Trial], *, together: bool) -> Iterator[Band]:
     """Each disk that was measured alone: what its jobs did each, or all of them together."""
-    for disk in Disk:
-        runs = [trial.runs[-1] for trial in baselines if trial.alone is disk]
+    for disk, of_one in by_disk(baselines).items():
+        runs = [trial.runs[-1] for trial in of_one]
         of_disk = [[job.iops_mean for job in run.shown_jobs] for run in runs]
         figures = [sum(run) for run in of_disk] if together else list(chain.from_iterable(of_disk))
         if figures:
-            yield Band(disk.alone, min(figures), max(figures))
+            yield Band(alone_name(disk), min(figures), max(figures))

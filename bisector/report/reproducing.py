@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bisector.config import Settings, options
-from bisector.config.option_table import BY_KEY, PROFILES
+from bisector.config.option_table import PROFILES, by_key
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.option import Option
@@ -79,10 +79,10 @@ def _same(one: Path, other: Path) -> bool:
 
 def _flags(settings: Settings) -> Iterator[tuple[str, ...]]:
     """For each setting that has not its default (of this profile, on this machine), the words that set it."""
-    usual = {**options.usual(settings), "profile": PROFILES[0]}
+    usual, known = {**options.usual(settings), "profile": PROFILES[0]}, by_key()
     for key, value in options.written_values(settings).items():
         if value != usual[key] and not key.startswith(_NO_MATTER):
-            yield from _words(BY_KEY[key], value)
+            yield from _words(known[key], value)
 
 
 def _words(option: Option, value: object) -> Iterator[tuple[str, ...]]:

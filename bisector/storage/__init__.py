@@ -1,1 +1,1 @@
-"""Two empty disks to a mounted storage stack."""
+"""Empty disks to a mounted storage stack: layers, what is composed of them, and how it is laid out."""

@@ -1,17 +1,43 @@
-"""The guest's two disks and the checks that every stack makes before it touches them."""
+"""The disks that a stack can be laid out on, and the checks that every stack makes before it touches them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from bisector.core.errors import BisectorError, KernelFault, UserError
 from bisector.core.guest_steps import FailedStep, Step
 from bisector.core.model import FaultKind, Stage
 
-# udev makes these links from the virtio serial number (udev: 60-persistent-storage.rules).
-SSD = "/dev/disk/by-id/virtio-ssd"
-HDD = "/dev/disk/by-id/virtio-hdd"
 _QUOTED = 200
 _DEVICE = re.compile(r"[0-9a-f]{1,8}:[0-9a-f]{1,8}")
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A disk of the settings: its title in their help, and the default values of its rows in each profile."""
+
+    title: str
+    quick_size: str
+    article_size: str
+    quick_iops_limit: int = 0
+
+
+# By the names that they have in a stack, in the settings, in the guest and on record.
+DISKS: Mapping[str, Disk] = {
+    "ssd": Disk("fast disk", "512MiB", "5GiB"),
+    "hdd": Disk("slow disk", "1GiB", "50GiB", quick_iops_limit=1000),
+}
+
+
+def in_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Each name once, in the order of the table; those of disks that it does not have come last."""
+    known = list(DISKS)
+    return tuple(sorted(set(names), key=lambda name: (known.index(name) if name in DISKS else len(known), name)))
+
+
+def path_of(disk: str) -> str:
+    """A disk in the guest: udev makes this link from the virtio serial number (60-persistent-storage.rules)."""
+    return f"/dev/disk/by-id/virtio-{disk}"
 
 
 def kernel_fault(failed: FailedStep) -> BisectorError:
@@ -34,18 +60,18 @@ def tools_step(tools: Sequence[str]) -> Step:
     )
 
 
-def disks_step(*paths: str) -> Step:
+def disks_step(disks: Iterable[str]) -> Step:
     """The disks are there; the output has a line for each, for :func:`device_numbers`."""
-    return Step(f"stat -L -c '%t:%T' {' '.join(paths)}", kernel_fault)
+    return Step(f"stat -L -c '%t:%T' {' '.join(map(path_of, disks))}", kernel_fault)
 
 
-def device_numbers(stat_output: str, count: int) -> tuple[str, ...]:
-    """``major:minor`` of each of ``count`` disks in decimal, from stat's hexadecimal; raises :class:`KernelFault`."""
+def device_numbers(stat_output: str, disks: Sequence[str]) -> Mapping[str, str]:
+    """``major:minor`` of each disk in decimal, from stat's hexadecimal; raises :class:`KernelFault`."""
     lines = stat_output.split()
-    if len(lines) != count or not all(map(_DEVICE.fullmatch, lines)):
+    if len(lines) != len(disks) or not all(map(_DEVICE.fullmatch, lines)):
         raise not_an_answer("stat", stat_output)
     pairs = (line.split(":") for line in lines)
-    return tuple(f"{int(major, 16)}:{int(minor, 16)}" for major, minor in pairs)
+    return {disk: f"{int(major, 16)}:{int(minor, 16)}" for disk, (major, minor) in zip(disks, pairs, strict=True)}
 
 
 def _tools_missing(failed: FailedStep) -> BisectorError:

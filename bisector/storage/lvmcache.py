@@ -1,89 +1,159 @@
-"""dm-cache by LVM's own commands (lvmcache(7)): an HDD with a cache on an SSD."""
+"""dm-cache by LVM's own commands (lvmcache(7)): a slow device with a cache on a fast one."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
 
-from bisector.config import StorageSettings
+from bisector.core import kinds
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
-from bisector.core.figures import CacheStatus
+from bisector.core.figures import CacheStatus, Run
 from bisector.core.guest_steps import FailedStep, Step, run_steps
+from bisector.core.kinds import size_text
 from bisector.core.model import FaultKind, Shell, Stage
-from bisector.storage import disks, dmcache, ext4
+from bisector.core.option import Option, Problem
+from bisector.storage import dmcache
+from bisector.storage.disks import kernel_fault
+from bisector.storage.layer import Extent, Files, Layer, Made, Own, Phase, Site
 
 _GROUP = "bisector"
-_DEVICE = f"{_GROUP}-origin"  # device-mapper's name of the logical volume
-_PATH = f"/dev/{_GROUP}/origin"
-# lvconvert calls cache_check from thin-provisioning-tools on every cache it activates.
-_TOOLS = ("pvcreate", "vgcreate", "lvcreate", "lvconvert", "dmsetup", "cache_check", *ext4.TOOLS)
 _STATUS_DEADLINE_S = 60.0
+_EXTENT_BYTES = 4 << 20  # vgcreate(8): the default physical extent size, to which LVs are rounded up
+_METADATA_LEAST_BYTES = 8 << 20  # lvmcache(7): cache metadata "with a minimum size of 8MiB"
+# The smq policy of a working kernel demotes a little ahead of need, so the last blocks may be free.
+_LEAST_USED_SHARE = 0.95
+
+
+class CacheMode(StrEnum):
+    """dm-cache modes that lvmcache offers (lvmcache(7))."""
+
+    WRITEBACK = "writeback"
+    WRITETHROUGH = "writethrough"
 
 
 @dataclass(frozen=True, slots=True)
-class LvmCacheStack:
-    """A cached logical volume, formatted and mounted."""
+class CacheSettings:
+    """The cache and its metadata in bytes, as LVM makes them; the policy is one of the kernel's."""
 
-    mountpoint: str
-    description: tuple[str, ...]
-
-    def cache_status(self, shell: Shell) -> CacheStatus | None:
-        """The kernel's own figures of the cache; raises :class:`KernelFault` when it gave up."""
-        step = Step(f"dmsetup status {_DEVICE}", _workload_fault)
-        (line,) = run_steps(shell, (step,), _STATUS_DEADLINE_S)
-        return _target(line, Stage.WORKLOAD).status
+    cache_bytes: int
+    metadata_bytes: int
+    mode: CacheMode
+    policy: str
 
 
-def layout(shell: Shell, settings: StorageSettings, file_bytes: int, deadline_s: float) -> LvmCacheStack:
-    """Lay the stack out on two empty disks and check that the kernel made what was asked for.
+def _full(run: Run) -> Iterator[str]:
+    """A cache with free blocks takes what it is given; only a full one has to choose."""
+    before = run.cache_before
+    if before is not None and before.used_blocks < _LEAST_USED_SHARE * before.total_blocks:
+        yield f"the cache was not full before the {run.name} run: {before.used_blocks} of {before.total_blocks} blocks"
 
-    Raises :class:`KernelFault` when a command fails or policy or mode differ, :class:`UserError`
-    for missing tools and sizes that do not fit, :class:`InfraError` when a part of the cache is
-    on the wrong disk.
-    """
-    before = (disks.tools_step(_TOOLS), disks.disks_step(disks.SSD, disks.HDD))
-    made = (*_volume_steps(settings), *ext4.ext4_steps(_PATH))
-    checks = (
-        Step(f"dmsetup table {_DEVICE}", disks.kernel_fault),
-        Step(f"dmsetup status {_DEVICE}", disks.kernel_fault),
-        Step("dmsetup deps", disks.kernel_fault),
-        Step("dmsetup info -c --noheadings --separator ' ' -o name,major,minor", disks.kernel_fault),
+
+class LvmCache(Layer):
+    """The first run fills the cache, the second one shows which blocks it keeps."""
+
+    name = "lvmcache"
+    needs = ("cache device", "origin device")
+    alias = "lvmcache(ssd,hdd)+ext4"
+    fragments = ("storage-lvmcache",)
+    suspects = ("drivers/md",)
+    # lvconvert calls cache_check from thin-provisioning-tools on every cache it activates.
+    tools = ("pvcreate", "vgcreate", "lvcreate", "lvconvert", "dmsetup", "cache_check")
+    # Read as a table, so laid out as one.
+    # fmt: off
+    options = (
+        Option("storage.cache_size", "cache_bytes", kinds.size(1 << 20), "64MiB", "cache on the fast disk, bytes",
+               "4GiB", flag="--cache-size", metavar="SIZE"),
+        Option("storage.metadata_size", "metadata_bytes", kinds.size(1 << 20), "8MiB",
+               "metadata of the cache, bytes", "50MiB"),
+        Option("storage.cache_mode", "mode", kinds.choice(CacheMode), "writeback", "dm-cache mode"),
+        Option("storage.cache_policy", "policy", kinds.choice(("smq", "mq")), "smq", "dm-cache policy"),
     )
-    outputs = run_steps(shell, (*before, *made, *checks), deadline_s)
-    ssd, hdd = disks.device_numbers(outputs[1], 2)
-    room, table, status, deps, names = outputs[-len(checks) - 1 :]
-    _check_target(status, settings)
-    try:
-        _check_devices(dmcache.parse_table(table), dmcache.parse_dependencies(deps, names), ssd, hdd)
-    except dmcache.CacheUnusable as error:
-        raise KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, str(error)) from error
-    ext4.check_room(room, file_bytes)
-    return LvmCacheStack(ext4.MOUNTPOINT, tuple(step.command for step in made))
+    # fmt: on
+    phases = (Phase("empty", judged=False), Phase("full", unready=_full))
+
+    def extent(self, below: Sequence[Extent], own: Own) -> Extent:
+        """As large as the origin."""
+        _cache, origin = below
+        return origin
+
+    def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
+        """The cache has room on its device, and the files of a run fill it."""
+        settings, fast = CacheSettings(**own), below[0]
+        if settings.metadata_bytes < _METADATA_LEAST_BYTES:
+            yield Problem(("storage.metadata_size",), f"LVM wants {size_text(_METADATA_LEAST_BYTES)} or more for it")
+        # One extent more: the volume group's own header comes first on the disk.
+        needed = _extents(settings.cache_bytes) + _extents(settings.metadata_bytes) + _EXTENT_BYTES
+        if fast.size_bytes is not None and needed > fast.size_bytes:
+            yield Problem(
+                ("storage.cache_size", "storage.metadata_size", *fast.keys),
+                f"the cache and its metadata need {size_text(needed)} on {fast.what}, which has "
+                f"{size_text(fast.size_bytes)}",
+            )
+        if files.total_bytes < settings.cache_bytes:
+            yield Problem(
+                ("workload.file_size", "storage.cache_size"),
+                f"{files.sentence}, which never fills the cache; the run that tells is the one with a full cache",
+            )
+
+    def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
+        """The whole cache, and all data on the origin."""
+        settings = CacheSettings(**own)
+        return settings.cache_bytes + settings.metadata_bytes + _EXTENT_BYTES, data_bytes + _EXTENT_BYTES
+
+    def make(self, site: Site) -> Made:
+        """A cached logical volume; its device is checked against what device-mapper shows."""
+        group, settings = f"{_GROUP}{site.suffix}", CacheSettings(**site.own)
+        device = f"{group}-origin"  # device-mapper's name of the logical volume
+        fast, slow = site.below
+        checks = (
+            Step(f"dmsetup table {device}", kernel_fault),
+            Step(f"dmsetup status {device}", kernel_fault),
+            Step("dmsetup deps", kernel_fault),
+            Step("dmsetup info -c --noheadings --separator ' ' -o name,major,minor", kernel_fault),
+        )
+
+        def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
+            table, status, deps, names = answers
+            _check_target(status, settings)
+            cache, origin = ({numbers[disk] for disk in one.disks} for one in site.below)
+            try:
+                _check_devices(dmcache.parse_table(table), dmcache.parse_dependencies(deps, names), cache, origin)
+            except dmcache.CacheUnusable as error:
+                raise KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, str(error)) from error
+
+        steps = _steps(group, fast.path, slow.path, settings)
+        return Made(f"/dev/{group}/origin", steps, checks, verify, partial(_status, device))
 
 
-def _volume_steps(settings: StorageSettings) -> tuple[Step, ...]:
-    """The order is the pool's: what lies on the SSD first, then the origin over the whole HDD."""
-    group = _GROUP
+LVMCACHE = LvmCache()
+
+
+def _extents(size_bytes: int) -> int:
+    return -(-size_bytes // _EXTENT_BYTES) * _EXTENT_BYTES
+
+
+def _steps(group: str, fast: str, slow: str, settings: CacheSettings) -> tuple[Step, ...]:
+    """The order is the pool's: what lies on the fast device first, then the origin over the whole slow one."""
     return (
         # libdevmapper makes the device nodes itself instead of waiting for udev's rules at each step:
         # under emulation that is 4.5 s instead of 6 (dmsetup(8), DM_DISABLE_UDEV).
-        Step("export DM_DISABLE_UDEV=1", disks.kernel_fault),
-        Step(f"pvcreate -y {disks.SSD} {disks.HDD}", disks.kernel_fault),
+        Step("export DM_DISABLE_UDEV=1", kernel_fault),
+        Step(f"pvcreate -y {fast} {slow}", kernel_fault),
         # The host's two disks may differ in logical block size, and the guest's then do, too; vgcreate alone minds
         # (lvm.conf(5), since LVM 2.03.06). ext4's blocks of 4 KiB are no smaller than either.
+        Step(f"vgcreate -y --config devices/allow_mixed_block_sizes=1 {group} {fast} {slow}", kernel_fault),
+        Step(f"lvcreate -y -n meta -L {settings.metadata_bytes}b {group} {fast}", _volume_fault),
+        Step(f"lvcreate -y -n data -L {settings.cache_bytes}b {group} {fast}", _volume_fault),
+        Step(f"lvcreate -y -n origin -l 100%PVS {group} {slow}", _volume_fault),
         Step(
-            f"vgcreate -y --config devices/allow_mixed_block_sizes=1 {group} {disks.SSD} {disks.HDD}",
-            disks.kernel_fault,
-        ),
-        Step(f"lvcreate -y -n meta -L {settings.metadata_bytes}b {group} {disks.SSD}", _volume_fault),
-        Step(f"lvcreate -y -n data -L {settings.cache_bytes}b {group} {disks.SSD}", _volume_fault),
-        Step(f"lvcreate -y -n origin -l 100%PVS {group} {disks.HDD}", _volume_fault),
-        Step(
-            # No spare metadata volume: it takes room on the SSD, and nothing here outlives the trial.
-            f"lvconvert -y --type cache-pool --cachemode {settings.cache_mode} --poolmetadataspare n "
+            # No spare metadata volume: it takes room on the fast device, and nothing here outlives the trial.
+            f"lvconvert -y --type cache-pool --cachemode {settings.mode} --poolmetadataspare n "
             f"--poolmetadata {group}/meta {group}/data",
-            disks.kernel_fault,
+            kernel_fault,
         ),
         Step(
-            f"lvconvert -y --type cache --cachepool {group}/data --cachepolicy {settings.cache_policy} {group}/origin",
-            disks.kernel_fault,
+            f"lvconvert -y --type cache --cachepool {group}/data --cachepolicy {settings.policy} {group}/origin",
+            kernel_fault,
         ),
     )
 
@@ -93,13 +163,19 @@ def _volume_fault(failed: FailedStep) -> BisectorError:
     if any("insufficient" in line.lower() for line in failed.tail):
         return UserError(
             f"the cache does not fit on its disk: {failed.reason}",
-            "storage.cache_size and storage.metadata_size need room on storage.ssd.size, with a few MiB for LVM",
+            "storage.cache_size and storage.metadata_size need room on the disk of the cache, with a few MiB for LVM",
         )
-    return disks.kernel_fault(failed)
+    return kernel_fault(failed)
 
 
 def _workload_fault(failed: FailedStep) -> BisectorError:
     return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
+
+
+def _status(device: str, shell: Shell) -> CacheStatus:
+    """The kernel's own figures of the cache; raises :class:`KernelFault` when it gave up."""
+    (line,) = run_steps(shell, (Step(f"dmsetup status {device}", _workload_fault),), _STATUS_DEADLINE_S)
+    return _target(line, Stage.WORKLOAD).status
 
 
 def _target(line: str, stage: Stage) -> dmcache.CacheTarget:
@@ -112,12 +188,10 @@ def _target(line: str, stage: Stage) -> dmcache.CacheTarget:
     return target
 
 
-def _check_target(line: str, settings: StorageSettings) -> None:
+def _check_target(line: str, settings: CacheSettings) -> None:
     """Another policy or mode than asked for is the kernel's doing: LVM asked for these by name."""
     status = _target(line, Stage.STORAGE).status
-    asked = (settings.cache_policy, settings.cache_mode.value)
-    if settings.cache_policy == "default":  # an alias of whatever the kernel prefers
-        asked = (status.policy, asked[1])
+    asked = (settings.policy, settings.mode.value)
     if (status.policy, status.mode) != asked:
         raise KernelFault(
             Stage.STORAGE,
@@ -127,14 +201,18 @@ def _check_target(line: str, settings: StorageSettings) -> None:
         )
 
 
-def _check_devices(devices: dmcache.CacheDevices, below: dict[str, tuple[str, ...]], ssd: str, hdd: str) -> None:
+def _check_devices(
+    devices: dmcache.CacheDevices, below: Mapping[str, tuple[str, ...]], cache: set[str], origin: set[str]
+) -> None:
     """Where a volume lies is decided by LVM and by our disks, never by the kernel under test.
 
-    Raises :class:`InfraError`, and :class:`dmcache.CacheUnusable` when the kernel does not say where.
+    ``cache`` and ``origin`` are the disks that each device lies on, by ``major:minor``. Raises :class:`InfraError`, and
+    :class:`dmcache.CacheUnusable` when the kernel does not say where.
     """
-    wanted = (("metadata", devices.metadata, ssd), ("data", devices.cache, ssd), ("origin", devices.origin, hdd))
-    for part, device, disk in wanted:
+    wanted = (("metadata", devices.metadata, cache), ("data", devices.cache, cache), ("origin", devices.origin, origin))
+    for part, device, disks in wanted:
         if device not in below:  # a logical volume is device-mapper's
             raise dmcache.CacheUnusable(f"dmsetup deps has nothing about the cache's {part}, {device[:40]!r}")
-        if (found := dmcache.disks_below(device, below)) != {disk}:
-            raise InfraError(f"the cache's {part} is on {', '.join(sorted(found)) or 'no disk'} instead of {disk}")
+        if (found := dmcache.disks_below(device, below)) != disks:
+            where, instead = (", ".join(sorted(one)) for one in (found, disks))
+            raise InfraError(f"the cache's {part} is on {where or 'no disk'} instead of {instead}")

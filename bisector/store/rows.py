@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from bisector.core.errors import InfraError
-from bisector.core.model import Direction, Disk, Stage, State, Verdict
+from bisector.core.model import Direction, Stage, State, Verdict
 
 T = TypeVar("T")
 Value = str | int | float | None
@@ -123,7 +123,6 @@ _CODECS: dict[Any, tuple[Callable[[Any], Value], Callable[[Any], Any]]] = {
     tuple[tuple[str, float], ...]: (_pairs, _to_pairs),
     tuple[tuple[float, float], ...]: (_pairs, _to_pairs),
     Verdict | None: (_text_or_none, lambda text: None if text is None else Verdict(text)),
-    Disk | None: (_text_or_none, lambda text: None if text is None else Disk(text)),
 }
 
 

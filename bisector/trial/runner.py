@@ -13,18 +13,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bisector.analysis.early_stop import StopRule
-from bisector.config import STACKS, Settings, StorageSettings
+from bisector.config import Settings, StorageSettings, checks
 from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault, TrialRefused, UserError
 from bisector.core.events import Listener, StageStarted
 from bisector.core.figures import Run
-from bisector.core.model import Commit, Compiler, Disk, Fault, FaultKind, Kernel, Stage, Timings, Trial
+from bisector.core.model import Commit, Compiler, Fault, FaultKind, Kernel, Stage, Timings, Trial
 from bisector.git.worktrees import SourceTree
 from bisector.host.files import our_files
 from bisector.host.load import ContentionMeter, host_id
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.make import BuildPlaces
-from bisector.storage import stacks
+from bisector.storage import layout
+from bisector.storage.layer import Phase
+from bisector.storage.layout import MountedStack, Plan
 from bisector.vm.base import Machine, Machines
 from bisector.workload import runner
 
@@ -36,9 +38,9 @@ class TrialRequest:
     """A commit to measure; ``measured_kernels`` gives the commit of each kernel content with figures.
 
     The first of ``compilers`` that builds it does; none means those of the settings, or the host's default.
-    ``stop`` says when the run that counts may end early; None is for whole runs. With ``alone`` the stack is that disk,
-    without a cache. ``again`` tells that the commit was tried before: then the host is to be quiet first. With ``anew``
-    the kernel is built whatever is known of its build. It goes no further than ``through``.
+    ``stop`` says when the run that counts may end early; None is for whole runs. With ``alone`` the stack is that disk
+    and its file system. ``again`` tells that the commit was tried before: then the host is to be quiet first. With
+    ``anew`` the kernel is built whatever is known of its build. It goes no further than ``through``.
     """
 
     n: int
@@ -46,7 +48,7 @@ class TrialRequest:
     measured_kernels: Mapping[str, str]
     compilers: tuple[Compiler, ...] = ()
     stop: StopRule | None = None
-    alone: Disk | None = None
+    alone: str | None = None
     again: bool = False
     anew: bool = False
     through: Stage = Stage.DONE
@@ -147,7 +149,7 @@ class _Course:
         what = f"the end of trial {self.request.n}"
         deadline = Deadline.by(bench.clock, what, settings.machine.trial_deadline_s)
         self._enter(Stage.BOOT)
-        with bench.machines.prepared(f"{self.request.n}", kernel, self.logs) as machine:
+        with bench.machines.prepared(f"{self.request.n}", kernel, self.logs, self._storage.used_disks) as machine:
             (self.logs / "host.json").write_text(json.dumps(machine.facts(), indent=1) + "\n", encoding="utf-8")
             with self._part("boot_s"):
                 machine.boot()
@@ -160,12 +162,13 @@ class _Course:
             if self.request.through is Stage.STORAGE:
                 return
             with machine.blamed(Stage.WORKLOAD), self._part("workload_s"):
-                for name in STACKS[self._storage.stack].runs:
-                    self.runs.append(self._run(machine, stack, name, deadline))
+                for phase in self._storage.stack.phases:
+                    self.runs.append(self._run(machine, stack, phase, deadline))
 
-    def _lay_out(self, machine: Machine) -> stacks.Stack:
-        file_bytes = self.bench.settings.workload.file_bytes
-        stack = stacks.layout(machine.guest, self._storage, file_bytes, _STORAGE_DEADLINE_S)
+    def _lay_out(self, machine: Machine) -> MountedStack:
+        storage, file_bytes = self._storage, self.bench.settings.workload.file_bytes
+        plan = Plan(storage.stack, storage.layers, storage.stack.extent(checks.extents(storage), storage.layers))
+        stack = layout.lay_out(machine.guest, plan, file_bytes, _STORAGE_DEADLINE_S)
         (self.logs / "storage.txt").write_text("".join(f"{line}\n" for line in stack.description), encoding="utf-8")
         return stack
 
@@ -173,25 +176,25 @@ class _Course:
     def _storage(self) -> StorageSettings:
         """The stack under test, or the one that is a single disk."""
         storage, alone = self.bench.settings.storage, self.request.alone
-        return storage if alone is None else replace(storage, stack=alone.value)
+        return storage if alone is None else replace(storage, stack=storage.stack.alone(alone))
 
-    def _run(self, machine: Machine, stack: stacks.Stack, name: str, deadline: Deadline) -> Run:
-        self._enter(Stage.WORKLOAD, f"{name} run")
-        last = name == STACKS[self._storage.stack].runs[-1]
+    def _run(self, machine: Machine, stack: MountedStack, phase: Phase, deadline: Deadline) -> Run:
+        self._enter(Stage.WORKLOAD, f"{phase.name} run")
         return runner.run_once(
             machine.guest,
             stack,
             self.bench.settings.workload,
-            name=name,
-            logs=self.logs / name,
-            keep_files=not last,
+            name=phase.name,
+            logs=self.logs / phase.name,
+            keep_files=not phase.judged,
             start_meter=lambda: ContentionMeter(machine.cpu_time_s).start(),
             on_sample=self.bench.tell,
             deadline_s=deadline.remaining_s,
-            # The first run is always whole: the second shows how long the cache has been there. smq looks it over once
-            # a minute; after a first run of 20 s instead of 40 s, the demonstration's mended kernel became fast in
-            # second 36 of the second run, not in second 16, and its mean was 880 IOPS, not 3,200: below the threshold.
-            stop=self.request.stop if last else None,
+            # A run that prepares another one is always whole. lvmcache's second one shows how long the cache has been
+            # there: smq looks it over once a minute. After a first run of 20 s instead of 40 s, the demonstration's
+            # fixed kernel became fast in second 36 of the second run, not in second 16, and its mean was 880 IOPS, not
+            # 3,200: below the threshold.
+            stop=self.request.stop if phase.judged else None,
         )
 
     def _enter(self, stage: Stage, detail: str = "") -> None:

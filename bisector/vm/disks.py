@@ -1,4 +1,4 @@
-"""The guest's two disks under test: what the settings name, empty, for one trial."""
+"""The guest's disks under test: what the settings name, empty, for one trial."""
 
 import os
 from collections.abc import Callable, Collection, Iterator
@@ -76,7 +76,7 @@ def block_sizes(number: int, sysfs: Path | None = None) -> BlockSizes | None:
 
 def leftovers(storage: StorageSettings, run_dir: Path, prefix: str) -> Iterator[Path]:
     """Files of disks that a killed process of the run has left."""
-    for serial, chosen in (("ssd", storage.ssd), ("hdd", storage.hdd)):
+    for serial, chosen in storage.disks.items():
         file = (run_dir if chosen.path is None else Path(chosen.path)) / _file_name(prefix, serial)
         if file.is_file():
             yield file

@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -173,7 +173,7 @@ class VirtualMachine:
 
 
 class VirtualMachines:
-    """Makes guests for one run: hypervisor, image, accelerator and the two disks."""
+    """Makes guests for one run: hypervisor, image, accelerator and disks."""
 
     def __init__(
         self,
@@ -233,15 +233,17 @@ class VirtualMachines:
         self._hypervisor.close()
 
     @contextmanager
-    def prepared(self, name: str, kernel: Kernel, logs: Path) -> Iterator[VirtualMachine]:
-        """A guest that is defined and not started, with new empty disks; nothing of it outlives the block."""
+    def prepared(
+        self, name: str, kernel: Kernel, logs: Path, chosen: Mapping[str, DiskSettings]
+    ) -> Iterator[VirtualMachine]:
+        """A guest that is defined and not started, with these disks, empty; nothing of it outlives the block."""
         self._stay_connected()
         with ExitStack() as stack:
             root = self._run_dir / "root.qcow2"
             root.unlink(missing_ok=True)
             stack.callback(root.unlink, missing_ok=True)
             prefix = domain_prefix(self._run_dir)
-            disks = tuple(stack.enter_context(self._attached(serial, one, prefix)) for serial, one in self._disks())
+            disks = tuple(stack.enter_context(self._attached(serial, one, prefix)) for serial, one in chosen.items())
             spec = self._spec(f"{prefix}{name}", kernel, logs / CONSOLE, overlay(self.image, root))
             spec = dataclasses.replace(spec, disks=disks, accelerator=self._accelerator(spec))
             machine = VirtualMachine(self._hypervisor, spec, kernel, self)
@@ -283,9 +285,6 @@ class VirtualMachines:
                 raise InfraError(error.message, error.hint) from error
             self._had.add(serial)
             yield spec
-
-    def _disks(self) -> tuple[tuple[str, DiskSettings], ...]:
-        return (("ssd", self.settings.storage.ssd), ("hdd", self.settings.storage.hdd))
 
 
 def domain_prefix(run_dir: Path) -> str:

@@ -42,6 +42,11 @@ class MountedStack(Protocol):
         """Where fio lays out its files."""
         ...
 
+    @property
+    def room(self) -> str:
+        """The settings that make it larger."""
+        ...
+
     def cache_status(self, shell: Shell) -> CacheStatus | None:
         """The cache's figures of this moment, or None without a cache."""
         ...
@@ -62,10 +67,14 @@ OnSample: TypeAlias = Callable[[IopsSample], None]
 
 @dataclass(slots=True)
 class _Watch:
-    """Listens to fio's standard error: samples for the display, two clocks, the last lines."""
+    """Listens to fio's standard error: samples for the display, two clocks, the last lines.
+
+    ``room`` are the settings that make the file system larger.
+    """
 
     run: str
     on_sample: OnSample
+    room: str = ""
     steered: steering.Steering | None = None
     uptimes: list[tuple[float, float]] = field(default_factory=list)
     tail: list[str] = field(default_factory=list)
@@ -156,7 +165,7 @@ def run_once(
     _prepare(shell, job, deadline)
     cache_before = stack.cache_status(shell)
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
-    watch = _Watch(name, on_sample)
+    watch = _Watch(name, on_sample, stack.room)
     if stop is not None:
         watch.steered = steering.Steering(stop, lambda: steering.interrupt(shell, _OUTPUTS), watch.sample)
     command = _command(settings, stack.mountpoint, name, keep_files, stop)
@@ -286,7 +295,7 @@ def _job_failed(job: JobFigures, watch: _Watch, settings: WorkloadSettings) -> B
     if job.error == errno.ENOSPC:
         return UserError(
             f"{what}: its files of {settings.file_bytes // _KIB:,} KiB each do not fit on the stack",
-            "make workload.file_size smaller, or the disk larger (storage.hdd.size)",
+            f"make workload.file_size smaller, or the disk larger ({watch.room})",
         )
     return KernelFault(Stage.WORKLOAD, FaultKind.IO_ERROR, f"{what} {said}".strip(), tuple(watch.tail))
 

@@ -4,14 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.analysis.quality import Limits, weaknesses
+from bisector.analysis import quality
+from bisector.analysis.quality import Limits
 from bisector.core.figures import EarlyStop, Latency, LatencyKind, Run, StopReason
 from bisector.core.model import Fault, FaultKind, Origin, Stage, Timings, Trial
+from bisector.storage.parse import stack_of
 from tests.analysis.recorded import FULL, QUIET, job, run, trial
 
 LIMITS = Limits(max_other_cores=0.5, max_steal_share=0.05, asked_runtime_s=40)
 EMPTY = run(job(9000), job(1000, "partial/2"), name="empty", cache_before=replace(FULL, used_blocks=272))
 GOOD = run(job(4000), job(7000, "partial/2"))
+
+
+def weaknesses(trial: Trial, limits: Limits, stack: str = "lvmcache") -> tuple[str, ...]:
+    return quality.weaknesses(trial, limits, stack_of(stack))
 
 
 def test_a_quiet_full_run_is_strong() -> None:
@@ -48,6 +54,13 @@ def test_a_block_or_two_may_be_free() -> None:
 def test_no_cache_need_not_be_full() -> None:
     assert weaknesses(trial(EMPTY, replace(GOOD, cache_before=None)), LIMITS) == ()
     assert weaknesses(trial(EMPTY), LIMITS) == ()
+
+
+def test_which_state_a_run_begins_in_is_the_stacks_own() -> None:
+    half = trial(EMPTY, replace(GOOD, cache_before=replace(FULL, used_blocks=512)))
+    assert len(weaknesses(half, LIMITS)) == 1
+    assert weaknesses(half, LIMITS, "lvmcache(ssd,hdd,cache_mode=writethrough)+ext4") == weaknesses(half, LIMITS)
+    assert weaknesses(half, LIMITS, "hdd") == ()
 
 
 def test_every_run_is_asked() -> None:

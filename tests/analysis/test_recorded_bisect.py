@@ -8,6 +8,7 @@ from bisector.analysis.classify import classify, least_job_iops
 from bisector.analysis.quality import Limits, weaknesses
 from bisector.analysis.threshold import Ends, from_readings
 from bisector.core.model import Direction, Terms, Trial
+from bisector.storage.parse import stack_of
 from tests.analysis.recorded import RECORDED, fio_2_run, trial
 
 SET = RECORDED / "lvmcache-bisect-2017"
@@ -35,7 +36,7 @@ def test_there_are_sixteen() -> None:
 @pytest.mark.parametrize(("order", "kernel", "verdict"), VERDICTS)
 def test_every_verdict_is_the_persons(order: int, kernel: str, verdict: str) -> None:
     facts = measured(order, kernel)
-    assert weaknesses(facts, LIMITS) == ()
+    assert weaknesses(facts, LIMITS, stack_of("lvmcache")) == ()
     judgement = classify(facts, THRESHOLD_IOPS, Direction.IMPROVEMENT)
     assert Terms().word(judgement.verdict) == verdict, judgement.why
 

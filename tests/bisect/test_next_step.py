@@ -16,7 +16,7 @@ from bisector.cli import main
 from bisector.config import Settings, options
 from bisector.core.errors import InfraError, UserError
 from bisector.core.events import Listener
-from bisector.core.model import Artifact, Commit, Direction, Disk, Kind, State, Trial
+from bisector.core.model import Artifact, Commit, Direction, Kind, State, Trial
 from bisector.git.repository import Repository
 from bisector.report.summary import footer_lines
 from bisector.report.text import as_text
@@ -195,9 +195,9 @@ def test_trials_come_with_their_files_and_say_where_from(site: Site) -> None:
 def test_disks_alone_are_taken_over_and_are_no_trials(site: Site) -> None:
     run = site.first_run()
     with Store.open(run.database) as store:
-        store.add_trial(replace(baseline(Disk.HDD, 500.0), artifacts=()))
+        store.add_trial(replace(baseline("hdd", 500.0), artifacts=()))
     _, _, view = site.go_on(run)
-    assert [one.alone for one in view.baselines] == [Disk.HDD]
+    assert [one.alone for one in view.baselines] == ["hdd"]
     assert view.taken_over == len(READINGS)
 
 

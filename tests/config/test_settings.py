@@ -14,13 +14,16 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bisector.config import STACKS, Accelerator, Settings, checks, file, options
-from bisector.config.option_table import BY_KEY, OPTIONS
+from bisector.config import Accelerator, DiskSettings, Settings, checks, file, options
+from bisector.config.option_table import by_key, rows
 from bisector.core import resources
 from bisector.core.errors import InfraError, UserError
 from bisector.core.kinds import Unfit, duration_s, duration_text, size_bytes, size_text
 from bisector.core.model import Direction, Strategy, Terms
 from bisector.core.option import Option
+from bisector.storage.disks import DISKS
+from bisector.storage.layers import LAYERS
+from bisector.storage.stack import Stack
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -44,6 +47,11 @@ def from_argv(*argv: str) -> options.Effective:
     return options.load(options.flags_from(namespace), namespace.config)
 
 
+def cache_sizes(settings: Settings) -> tuple[int, int]:
+    own = settings.storage.layers["lvmcache"]
+    return own["cache_bytes"], own["metadata_bytes"]
+
+
 # What comes out
 
 
@@ -51,9 +59,9 @@ def test_quick_is_the_default() -> None:
     effective = options.load()
     found = effective.settings
     assert found.profile == "quick"
-    assert (found.storage.ssd.size_bytes, found.storage.ssd.iops_limit) == (512 * MIB, 0)
-    assert (found.storage.hdd.size_bytes, found.storage.hdd.iops_limit) == (GIB, 1000)
-    assert (found.storage.cache_bytes, found.storage.metadata_bytes) == (64 * MIB, 8 * MIB)
+    assert (found.storage.disks["ssd"].size_bytes, found.storage.disks["ssd"].iops_limit) == (512 * MIB, 0)
+    assert (found.storage.disks["hdd"].size_bytes, found.storage.disks["hdd"].iops_limit) == (GIB, 1000)
+    assert cache_sizes(found) == (64 * MIB, 8 * MIB)
     assert (found.workload.file_bytes, found.workload.runtime_s) == (32 * MIB, 40)
     assert found.workload.job == resources.jobs() / "partial.fio"
     assert found.bisect.threshold_iops is None
@@ -75,9 +83,9 @@ def test_a_large_host_may_have_other_work(cores: int, limit: float, monkeypatch:
 
 def test_article() -> None:
     found = from_argv("--profile", "article").settings
-    assert (found.storage.ssd.size_bytes, found.storage.hdd.size_bytes) == (5 * GIB, 50 * GIB)
-    assert (found.storage.cache_bytes, found.storage.metadata_bytes) == (4 * GIB, 50 * MIB)
-    assert found.storage.hdd.iops_limit == 0
+    assert (found.storage.disks["ssd"].size_bytes, found.storage.disks["hdd"].size_bytes) == (5 * GIB, 50 * GIB)
+    assert cache_sizes(found) == (4 * GIB, 50 * MIB)
+    assert found.storage.disks["hdd"].iops_limit == 0
     assert (found.workload.file_bytes, found.workload.runtime_s) == (2 * GIB, 900)
     assert found.bisect.threshold_iops == 20_000
 
@@ -133,7 +141,7 @@ def test_every_flag() -> None:
     assert (found.kernel.compilers, found.kernel.jobs) == (("gcc-12", "gcc-11"), 3)
     assert (found.machine.connect, found.machine.accelerator) == ("qemu:///system", Accelerator.TCG)
     assert (found.machine.memory_bytes, found.machine.append) == (2 * GIB, "quiet loglevel=3")
-    assert (found.storage.ssd.path, found.storage.hdd.path) == (str(here), "volume:default/hdd")
+    assert (found.storage.disks["ssd"].path, found.storage.disks["hdd"].path) == (str(here), "volume:default/hdd")
     assert (found.workload.job, found.workload.runtime_s) == (here / "my.fio", 60)
 
 
@@ -146,7 +154,7 @@ def test_terms_follow_the_direction() -> None:
 
 
 def test_fragments_follow_the_stack() -> None:
-    assert from_argv("--stack", "hdd").settings.kernel.fragments == ("tiny", *STACKS["hdd"].fragments)
+    assert from_argv("--stack", "hdd").settings.kernel.fragments == ("tiny", "vm")
 
 
 def test_paths_in_a_file_start_from_it(directory: Path) -> None:
@@ -166,16 +174,23 @@ def test_a_file_in_the_current_directory_is_not_taken_for_ours() -> None:
 def test_table_and_records_are_the_same_set() -> None:
     def fields(cls: type, prefix: str = "") -> Iterator[str]:
         for name, hint in get_type_hints(cls).items():
-            if dataclasses.is_dataclass(hint) and hint is not Terms:
+            if name == "disks":
+                for disk in DISKS:
+                    yield from fields(DiskSettings, f"{prefix}disks.{disk}.")
+            elif name == "layers":
+                yield from (
+                    f"{prefix}layers.{layer.name}.{row.field}" for layer in LAYERS.values() for row in layer.options
+                )
+            elif dataclasses.is_dataclass(hint) and hint is not Terms and hint is not Stack:
                 yield from fields(hint, f"{prefix}{name}.")  # type: ignore[arg-type] # is_dataclass says "or instance"
             else:
                 yield prefix + name
 
-    assert sorted(option.field for option in OPTIONS) == sorted(fields(Settings))
-    assert len(BY_KEY) == len(OPTIONS)
+    assert sorted(option.field for option in rows()) == sorted(fields(Settings))
+    assert len(by_key()) == len(rows())
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.key)
+@pytest.mark.parametrize("option", rows(), ids=lambda option: option.key)
 def test_every_option_says_its_unit(option: Option) -> None:
     for ending, unit in (("_s", "seconds"), ("_bytes", "bytes"), ("_per_s_limit", "bytes/s"), ("_iops", "IOPS")):
         if option.field.endswith(ending):
@@ -183,12 +198,12 @@ def test_every_option_says_its_unit(option: Option) -> None:
 
 
 def test_describe() -> None:
-    rows = {row.key: row for row in options.describe(from_argv("--threshold", "5000", "--first-parent"))}
-    assert list(rows) == list(BY_KEY)
-    assert rows["bisect.threshold"] == options.Row(
+    shown_rows = {row.key: row for row in options.describe(from_argv("--threshold", "5000", "--first-parent"))}
+    assert list(shown_rows) == list(by_key())
+    assert shown_rows["bisect.threshold"] == options.Row(
         "bisect.threshold", "5000", "--threshold", "least mean IOPS of a job on the better side"
     )
-    shown = {key: row.value for key, row in rows.items()}
+    shown = {key: row.value for key, row in shown_rows.items()}
     assert shown["storage.ssd.size"] == "512MiB"
     assert shown["workload.runtime"] == "40s"
     assert shown["kernel.fragments"] == "tiny, vm, storage-lvmcache"
@@ -220,7 +235,7 @@ written = st.fixed_dictionaries(
         "storage.ssd.iops_limit": st.integers(0, 1 << 62),
         "storage.hdd.bandwidth_limit": st.integers(0, 1 << 62),
         "storage.cache_mode": st.sampled_from(["writeback", "writethrough"]),
-        "storage.stack": st.sampled_from(list(STACKS)),
+        "storage.stack": st.sampled_from(["lvmcache", "ssd", "hdd", "lvmcache(hdd,ssd)+ext4"]),
         "contention.max_steal_share": st.floats(0, 1e300),
     },
 )  # fmt: skip
@@ -315,7 +330,7 @@ BAD_FILES = {
     "memory": ('[machine]\nmemory = "64MiB"\n', r"machine\.memory = .* 256MiB or more"),
     "policy": ('[storage]\ncache_policy = "lru"\n', r'storage\.cache_policy = "lru": expected one of smq, mq'),
     "mode": ('[storage]\ncache_mode = "x"\n', r"cache_mode = \"x\": expected one of writeback, writethrough"),
-    "stack": ('[storage]\nstack = "zfs"\n', r'storage\.stack = "zfs": expected one of lvmcache'),
+    "stack": ('[storage]\nstack = "zfs"\n', r'storage\.stack: zfs: there is no layer or disk zfs'),
     "profile": ('profile = "slow"\n', r'bisector\.toml:1: profile = "slow": expected one of quick, article'),
     "equal terms": ('[bisect]\nterms = "a:a"\n', r'bisect\.terms = "a:a": expected two different words'),
     "terms of no branch": ('[bisect]\nterms = "a b:c"\n', r"bisect\.terms = .*expected two different words"),

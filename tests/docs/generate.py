@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bisector import cli
 from bisector.config import options
-from bisector.config.option_table import OPTIONS
+from bisector.config.option_table import rows as settings_rows
 from bisector.core import metric, resources
 from bisector.core.option import Option
 
@@ -58,7 +58,7 @@ def _exit_codes() -> Iterator[str]:
 
 
 def _settings() -> Iterator[str]:
-    for table, rows in groupby(OPTIONS, lambda option: option.key.partition(".")[0]):
+    for table, rows in groupby(settings_rows(), lambda option: option.key.partition(".")[0]):
         shown = tuple(
             (f"`{one.key}`", f"`{_flag(one)}`" if one.flag else "", _default(one), _meaning(one)) for one in rows
         )

@@ -179,9 +179,8 @@ def cache_below_a_file(machine: Machine) -> None:
 def disk_gone(name: str) -> Callable[[Machine], None]:
     def spoil(machine: Machine) -> None:
         storage = machine.settings.storage
-        gone = replace(storage.ssd, path="/dev/nowhere")
-        changed = replace(storage, ssd=gone) if name == "ssd" else replace(storage, hdd=gone)
-        machine.settings = replace(machine.settings, storage=changed)
+        gone = replace(storage.disks[name], path="/dev/nowhere")
+        machine.settings = replace(machine.settings, storage=replace(storage, disks={**storage.disks, name: gone}))
 
     return spoil
 

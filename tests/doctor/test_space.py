@@ -42,7 +42,7 @@ def test_large_profile_needs_what_it_writes_and_not_what_its_disks_could_hold(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # kernels are kept on the same file system as the disks
     settings = options.load({"profile": "article"}).settings
-    assert settings.storage.ssd.size_bytes + settings.storage.hdd.size_bytes == 55 * GIB
+    assert sum(disk.size_bytes for disk in settings.storage.disks.values()) == 55 * GIB
     room(20 * GIB)
     check_room(settings, tmp_path)
     room(10 * GIB)

@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, STACKS, KernelSettings
+from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, GUEST_FRAGMENT, KernelSettings
 from bisector.core import resources
 from bisector.kernel import kconfig, modules
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
 from bisector.kernel.make import BuildPlaces
+from bisector.storage.lvmcache import LVMCACHE
 from tests.demo.history import History
 
 pytestmark = pytest.mark.vm
 
 DATA = Path(__file__).parents[1] / "data/kconfig"
-STACK = STACKS["lvmcache"].fragments
+STACK = (GUEST_FRAGMENT, *LVMCACHE.fragments)
 # What olddefconfig reads of a tree: two thousand small files of eighty thousand.
 _READ = re.compile(r"(^|/)(Kconfig|Kbuild)|^(Makefile$|scripts/|arch/x86/(Makefile|[^/]*\.sh$|um/))")
 

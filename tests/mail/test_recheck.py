@@ -9,7 +9,7 @@ import pytest
 
 from bisector.analysis.verdicts import Judging
 from bisector.core.errors import InfraError
-from bisector.core.model import Artifact, Disk, Origin, Trial
+from bisector.core.model import Artifact, Origin, Trial
 from bisector.host import process
 from bisector.mail import posting, recheck
 from bisector.store.store import Store
@@ -59,7 +59,7 @@ def test_changed_file(record: RecordedRun) -> None:
 def test_changed_file_of_a_disk_alone(record: RecordedRun) -> None:
     """No letter has a baseline that its file does not bear out."""
     run, artifact = record._run("trials/0006-ssd", "ssd", FAST)
-    ssd = replace(baseline(Disk.SSD, of=record.commit("c4")), runs=(run,), artifacts=(artifact,))
+    ssd = replace(baseline("ssd", of=record.commit("c4")), runs=(run,), artifacts=(artifact,))
     with Store.open(record.run.database) as store:
         store.add_trial(ssd)
         post = posting.Post(record.run, store, record.settings.mail)

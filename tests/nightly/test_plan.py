@@ -8,6 +8,7 @@ from bisector.core.errors import UserError
 from bisector.core.model import Direction
 from bisector.nightly import plan
 from bisector.nightly.plan import Rule, Send, Wanted
+from bisector.storage.parse import stack_of
 
 TWO_JOBS = """\
 budget_hours = 6.5
@@ -55,7 +56,7 @@ def test_what_comes_out(tmp_path: Path) -> None:
     assert (cache.repository, cache.remote, cache.rule) == (tmp_path / "linux", "origin", Rule.LAST_GOOD)
     assert (cache.wanted, cache.report, cache.notify) == (Wanted.REGRESSION, Send.DRAFT, ("me@example.org",))
     assert cache.measuring.bisect.threshold_iops == 2000
-    assert cache.measuring.storage.stack == "lvmcache"
+    assert cache.measuring.storage.stack == stack_of("lvmcache")
     assert (hdd.rule, hdd.tags, hdd.paths, hdd.to) == (
         Rule.NEWEST_TAG,
         "v6.*",
@@ -63,7 +64,7 @@ def test_what_comes_out(tmp_path: Path) -> None:
         ("dm-devel@example.org",),
     )
     assert set(hdd.settings) == set(Direction)
-    assert all(settings.storage.stack == "hdd" for settings in hdd.settings.values())
+    assert all(str(settings.storage.stack) == "hdd" for settings in hdd.settings.values())
     assert [settings.bisect.direction for settings in hdd.settings.values()] == list(hdd.settings)
     assert hdd.measuring.bisect.threshold_iops is None
 

@@ -22,6 +22,7 @@ from tests.examples import BUSY
 from tests.git.histories import build, linear
 
 DEFAULTS = options.load(directory=Path("/")).settings
+SMALL_CACHE = options.load({"storage.cache_size": "32MiB"}, directory=Path("/")).settings
 TIMINGS = Timings(build_s=60.0, boot_s=6.0, storage_s=4.0, workload_s=90.0, total_s=161.0)
 
 
@@ -158,10 +159,11 @@ def test_an_effect_that_is_not_surely_found_is_a_warning(place: Place) -> None:
 @pytest.mark.parametrize(
     ("changed", "builds", "readings"),
     [
-        pytest.param({"storage": replace(DEFAULTS.storage, cache_bytes=1 << 25)}, 1, 0, id="another cache"),
+        pytest.param({"storage": SMALL_CACHE.storage}, 1, 0, id="another cache"),
         pytest.param({"workload": replace(DEFAULTS.workload, runtime_s=900)}, 1, 0, id="longer runs"),
         pytest.param({"kernel": replace(DEFAULTS.kernel, fragments=("tiny", "vm"))}, 0, 0, id="another kernel"),
         pytest.param({"bisect": replace(DEFAULTS.bisect, max_repeats=9)}, 1, 1, id="what does not matter"),
+        pytest.param({"storage": replace(DEFAULTS.storage, overwrite=("WD-1",))}, 1, 1, id="a disk's new content"),
     ],
 )
 def test_only_the_same_experiment_counts(place: Place, changed: dict[str, object], builds: int, readings: int) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bisector.core.figures import Contention
-from bisector.core.model import Commit, Disk, Verdict
+from bisector.core.model import Commit, Verdict
 from bisector.report.document import Asked, Envelope, Host, Origin, Report, Row, Workload
 from bisector.report.formats import RENDERERS, Format
 from bisector.status.view import BisectionView, TrialView
@@ -63,7 +63,7 @@ def found() -> Report:
     again = examples.judged(5, examples.COMMITS[3], Verdict.NEW, (3980.0, 6941.0), (4400.0, 7001.0))
     whole = examples.found()
     new = examples.COMMITS[-1]
-    disks = (baseline(Disk.SSD, 5012.0, 9310.5, of=new), baseline(Disk.HDD, 500.5, 501.0, of=new))
+    disks = (baseline("ssd", 5012.0, 9310.5, of=new), baseline("hdd", 500.5, 501.0, of=new))
     return document(replace(whole, trials=(*whole.trials, again), baselines=disks), (examples.COMMITS[2],))
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bisector.core.model import Disk
 from bisector.report.curves import TOGETHER, Band, Curves, Logged, Measured, Stop, curves, smooth
 from bisector.workload.fio.series import Series
 from tests import examples
@@ -106,7 +105,7 @@ def test_nothing_to_draw() -> None:
 
 
 def test_baselines_are_bands_of_one_job_and_of_all() -> None:
-    disks = [baseline(Disk.HDD, 90.0, 110.0), baseline(Disk.SSD, 17_000.0, 16_000.0)]
+    disks = [baseline("hdd", 90.0, 110.0), baseline("ssd", 17_000.0, 16_000.0)]
     plot = curves("t", [Measured("a", (steady(1.0),)), Measured("b", (steady(9.0),))], 2.0, disks)
     assert plot is not None
     assert [row[0].bands for row in plot.rows] == [

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bisector.core import resources
-from bisector.core.model import Disk, Verdict
+from bisector.core.model import Verdict
 from bisector.report import commits, curves, drawing, drawn_nights, strokes
 from bisector.report.commits import Commits
 from bisector.report.curves import Curves, Measured
@@ -25,7 +25,7 @@ from tests.report.test_narrowing import belief
 
 
 def over_time() -> Curves:
-    disks = [baseline(Disk.SSD, 17_000.0, 16_000.0), baseline(Disk.HDD, 90.0, 110.0)]
+    disks = [baseline("ssd", 17_000.0, 16_000.0), baseline("hdd", 90.0, 110.0)]
     kernels = (*both_sides(), Measured("cccccccccccc (weak)", (steady(700.0, 800.0, stop=STOP),)))
     made = curves.curves("$x^{2}$ and a_b", kernels, 1363.0, disks)
     assert made is not None

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bisector.core import resources
-from bisector.core.model import Disk, State, Verdict
+from bisector.core.model import State, Verdict
 from bisector.status.view import BisectionView, InfraFaultView, to_json, trial_to_json
 from tests.examples import baseline
 from tests.report import examples
@@ -245,7 +245,7 @@ def test_docs_name_every_key() -> None:
     rows = dict(re.findall(r"^\| (`.*?`) \|(.*)\|$", page, re.MULTILINE))
     named = {key for keys in rows for key in re.findall(r"`(\w+)`", keys)}
     trouble = InfraFaultView("2026-03-01T10:00:00+00:00", "a" * 40, "box", "x")
-    view = replace(examples.found(), infra_faults=(trouble,), baselines=(baseline(Disk.SSD, 5_000.0),))
+    view = replace(examples.found(), infra_faults=(trouble,), baselines=(baseline("ssd", 5_000.0),))
     document = json.loads(json.dumps(to_json(view)))
     assert set(document) - named == {"schema"}  # which the sentence above the table is about
     for name in ("trials", "baselines", "infra_faults"):

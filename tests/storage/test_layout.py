@@ -1,29 +1,29 @@
 """Stacks laid out on a guest that answers as a real one did."""
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bisector.config import STACKS as TRAITS
-from bisector.config import CacheMode, DiskSettings, StorageSettings
+from bisector.config import options
 from bisector.core.errors import InfraError, KernelFault, UserError
-from bisector.core.model import FaultKind, Stage
-from bisector.storage.stacks import STACKS, layout
+from bisector.core.model import FaultKind, Shell, Stage
+from bisector.storage.layer import Extent
+from bisector.storage.layout import MountedStack, Plan, lay_out
+from bisector.storage.parse import stack_of
 from tests.guestshell import Answer, FakeShell
 from tests.loopdevice import command
 
 MIB = 1 << 20
-SETTINGS = StorageSettings(
-    stack="lvmcache",
-    ssd=DiskSettings(None, 512 * MIB, 0, 0),
-    hdd=DiskSettings(None, 1024 * MIB, 1000, 0),
-    cache_bytes=64 * MIB,
-    metadata_bytes=8 * MIB,
-    cache_mode=CacheMode.WRITEBACK,
-    cache_policy="smq",
-)
+VALUES = options.load(directory=Path("/")).settings.storage.layers
+ROOM = Extent("the HDD", 1024 * MIB, ("storage.hdd.size",))
+ALIASES = ["lvmcache", "ssd", "hdd"]
+
+
+def layout(shell: Shell, stack: str, file_bytes: int) -> MountedStack:
+    return lay_out(shell, Plan(stack_of(stack), VALUES, ROOM), file_bytes, 60)
+
+
 STATUS = (
     "0 2088960 cache 8 11/2048 128 280/1024 103 75 146 8 0 280 269 2 metadata2 writeback "
     "2 migration_threshold 2048 smq 0 rw - \n"
@@ -41,6 +41,11 @@ GUEST = {
 }
 
 
+def plain_guest() -> FakeShell:
+    """The good guest of a stack on one disk."""
+    return guest(**{"stat -L": Answer("fe:10\n")})
+
+
 def guest(**changed: Answer) -> FakeShell:
     """The good guest; ``dmsetup_table=`` changes its answer to commands with "dmsetup table"."""
     rows = {key.replace("_", " "): answer for key, answer in changed.items()}
@@ -49,7 +54,7 @@ def guest(**changed: Answer) -> FakeShell:
 
 def test_lvmcache_takes_one_round_trip_in_the_classic_order() -> None:
     shell = guest()
-    stack = layout(shell, SETTINGS, 32 * MIB, 60)
+    stack = layout(shell, "lvmcache", 32 * MIB)
     assert stack.mountpoint == "/mnt"
     made = [command.split()[0] for command in stack.description]
     assert made == [
@@ -76,25 +81,29 @@ def test_lvmcache_takes_one_round_trip_in_the_classic_order() -> None:
 
 def test_lvmcache_takes_disks_of_two_block_sizes_in_any_image() -> None:
     """A person's own image has an lvm.conf of its own, and LVM refuses such disks unless it is told otherwise."""
-    (made,) = [one for one in layout(guest(), SETTINGS, 32 * MIB, 60).description if one.startswith("vgcreate")]
+    (made,) = [one for one in layout(guest(), "lvmcache", 32 * MIB).description if one.startswith("vgcreate")]
     words = shlex.split(made)
     assert words[words.index("--config") + 1] == "devices/allow_mixed_block_sizes=1"
 
 
 @pytest.mark.parametrize("stack", ["ssd", "hdd"])
 def test_plain_stacks_have_no_cache(stack: str) -> None:
-    shell = guest()
-    made = layout(shell, replace(SETTINGS, stack=stack), 32 * MIB, 60)
+    shell = plain_guest()
+    made = layout(shell, stack, 32 * MIB)
     assert made.cache_status(shell) is None
     assert f"virtio-{stack}" in made.description[0]
     assert not any("virtio-" in command and f"virtio-{stack}" not in command for command in shell.commands)
 
 
 @pytest.mark.parametrize("size_mib", [16, 126, 600])
-@pytest.mark.parametrize("stack", list(STACKS))
+@pytest.mark.parametrize("stack", ALIASES)
 def test_no_file_system_has_blocks_below_4_kib(stack: str, size_mib: int, tmp_path: Path) -> None:
     """By the real mkfs, which gives small ones 1 KiB: QEMU before 8.1 stops at such requests on many hosts."""
-    (made,) = [step for step in layout(guest(), replace(SETTINGS, stack=stack), 1, 60).description if "mkfs" in step]
+    (made,) = [
+        step
+        for step in layout(guest() if stack == "lvmcache" else plain_guest(), stack, 1).description
+        if "mkfs" in step
+    ]
     disk = tmp_path / "disk"
     with disk.open("wb") as file:
         file.truncate(size_mib * MIB)
@@ -103,17 +112,10 @@ def test_no_file_system_has_blocks_below_4_kib(stack: str, size_mib: int, tmp_pa
     assert "\nBlock size:               4096\n" in command("dumpe2fs", "-h", disk)
 
 
-def test_every_stack_of_the_settings_can_be_laid_out() -> None:
-    assert set(STACKS) == set(TRAITS)
-    with pytest.raises(UserError) as caught:
-        layout(guest(), replace(SETTINGS, stack="raid5"), 1, 60)
-    assert "lvmcache" in caught.value.hint
-
-
 def test_a_failing_command_is_this_kernels_fault() -> None:
     failed = Answer("", "  modprobe: FATAL\n  Required device-mapper target(s) not detected in your kernel.\n", 5)
     with pytest.raises(KernelFault) as caught:
-        layout(guest(**{"lvconvert -y": failed}), SETTINGS, 1, 60)
+        layout(guest(**{"lvconvert -y": failed}), "lvmcache", 1)
     assert (caught.value.stage, caught.value.kind) == (Stage.STORAGE, FaultKind.COMMAND_FAILED)
     assert caught.value.reason == "lvconvert: exit 5: Required device-mapper target(s) not detected in your kernel."
     assert len(caught.value.tail) == 2
@@ -121,32 +123,32 @@ def test_a_failing_command_is_this_kernels_fault() -> None:
 
 def test_missing_tools_are_the_images() -> None:
     with pytest.raises(UserError, match=r"^the guest image lacks: lvconvert cache_check$") as caught:
-        layout(guest(missing=Answer("lvconvert cache_check\n", "", 1)), SETTINGS, 1, 60)
+        layout(guest(missing=Answer("lvconvert cache_check\n", "", 1)), "lvmcache", 1)
     assert "machine.image" in caught.value.hint
 
 
 def test_no_room_on_the_ssd_names_the_settings() -> None:
     refused = Answer("", "  Insufficient free space: 150 extents needed, but only 125 available\n", 5)
     with pytest.raises(UserError) as caught:
-        layout(guest(**{"lvcreate -y": refused}), SETTINGS, 1, 60)
+        layout(guest(**{"lvcreate -y": refused}), "lvmcache", 1)
     assert "storage.cache_size" in caught.value.hint
 
 
 def test_files_that_do_not_fit_name_the_settings() -> None:
     with pytest.raises(UserError, match=r"workload\.file_size is 1,024 MiB"):
-        layout(guest(), SETTINGS, 1024 * MIB, 60)
+        layout(guest(), "lvmcache", 1024 * MIB)
 
 
 @pytest.mark.parametrize("changed", [STATUS.replace("smq", "mq"), STATUS.replace("writeback", "writethrough")])
 def test_another_policy_or_mode_is_this_kernels_fault(changed: str) -> None:
     with pytest.raises(KernelFault, match="asked for smq, writeback"):
-        layout(guest(dmsetup_status=Answer(changed)), SETTINGS, 1, 60)
+        layout(guest(dmsetup_status=Answer(changed)), "lvmcache", 1)
 
 
 @pytest.mark.parametrize("changed", ["0 2088960 cache Fail\n", STATUS.replace("rw -", "ro -")])
 def test_a_cache_that_the_kernel_gave_up(changed: str) -> None:
     with pytest.raises(KernelFault) as caught:
-        layout(guest(dmsetup_status=Answer(changed)), SETTINGS, 1, 60)
+        layout(guest(dmsetup_status=Answer(changed)), "lvmcache", 1)
     assert caught.value.kind is FaultKind.IO_ERROR
 
 
@@ -160,11 +162,11 @@ def test_a_cache_that_the_kernel_gave_up(changed: str) -> None:
 )
 def test_a_part_on_the_wrong_disk_is_ours(table: str, part: str) -> None:
     with pytest.raises(InfraError, match=part):
-        layout(guest(dmsetup_table=Answer(table)), SETTINGS, 1, 60)
+        layout(guest(dmsetup_table=Answer(table)), "lvmcache", 1)
 
 
 def test_a_cache_that_fails_later_stops_the_workload() -> None:
-    stack = layout(guest(), SETTINGS, 1, 60)
+    stack = layout(guest(), "lvmcache", 1)
     with pytest.raises(KernelFault) as caught:
         stack.cache_status(guest(dmsetup_status=Answer("0 2088960 cache Fail\n")))
     assert caught.value.stage is Stage.WORKLOAD
@@ -174,6 +176,6 @@ def test_a_cache_that_fails_later_stops_the_workload() -> None:
 @pytest.mark.parametrize("said", ["", "nonsense", "\x1b[2J", "1 2 3 4 5", "x:y z:w", "9" * 10_000, "@step 0\n@step 9"])
 def test_answers_that_are_none_are_this_kernels_fault(key: str, said: str) -> None:
     with pytest.raises(KernelFault) as caught:
-        layout(guest(**{key: Answer(said)}), SETTINGS, 1, 60)
+        layout(guest(**{key: Answer(said)}), "lvmcache", 1)
     assert caught.value.reason.isprintable()
     assert len(caught.value.reason) < 400

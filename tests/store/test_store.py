@@ -22,7 +22,6 @@ from bisector.core.figures import JobFigures, Run
 from bisector.core.model import (
     Compiler,
     Control,
-    Disk,
     Fault,
     FaultKind,
     Kind,
@@ -200,7 +199,7 @@ def test_a_trial_of_a_changed_end_says_so(store: Store) -> None:
 
 
 def test_a_disk_alone_is_no_trial_of_a_commit(store: Store) -> None:
-    ssd = replace(baseline(Disk.SSD, 5_000.0, 9_000.0), artifacts=examples.measured(1).artifacts)
+    ssd = replace(baseline("ssd", 5_000.0, 9_000.0), artifacts=examples.measured(1).artifacts)
     assert store.add_trials((examples.measured(1), ssd, examples.measured(3))) == (1, 2, 3)
     assert [n for n, _ in store.trials()] == [1, 3]
     assert store.baselines() == ((2, ssd),)

@@ -5,7 +5,7 @@ Guests and fio are tried for real in tests/vm.
 """
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,20 +14,23 @@ from typing import Any, TypeAlias, cast
 import pytest
 
 from bisector.analysis.early_stop import StopRule
-from bisector.config import STACKS, Settings, StorageSettings, options
+from bisector.config import DiskSettings, Settings, options
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault
 from bisector.core.figures import Run
-from bisector.core.model import Compiler, Disk, Fault, Kernel, Stage
+from bisector.core.model import Compiler, Fault, Kernel, Stage
 from bisector.executor.base import Engine
 from bisector.executor.local import LocalEngine
-from bisector.storage import stacks
-from bisector.storage.plain import PlainStack
+from bisector.storage import layout
+from bisector.storage.disks import DISKS
+from bisector.storage.layout import MountedStack, Plan
+from bisector.storage.parse import stack_of
 from bisector.trial.runner import Bench, TrialRequest
 from bisector.workload import runner
 from tests import examples, fakes
 from tests.examples import EARLY
 
 COMMIT = examples.commit(7)
+PHASES = {"lvmcache": ["empty", "full"], "ssd": ["ssd"], "hdd": ["hdd"], "lvmcache(hdd,ssd)+ext4": ["empty", "full"]}
 RULE = StopRule(1_363.0, 40.0, 20.5)
 CONTENT = "5" * 64
 
@@ -78,9 +81,13 @@ class Machines:
 
     at_boot: Exception | None = None
     guest: object = None
+    attached: list[tuple[str, ...]] = field(default_factory=list)
 
     @contextmanager
-    def prepared(self, name: str, kernel: Kernel, logs: Path) -> Iterator["Machines"]:
+    def prepared(
+        self, name: str, kernel: Kernel, logs: Path, chosen: Mapping[str, DiskSettings]
+    ) -> Iterator["Machines"]:
+        self.attached.append(tuple(chosen))
         yield self
 
     def facts(self) -> dict[str, str]:
@@ -102,9 +109,9 @@ class Workload:
     kept_files: list[bool] = field(default_factory=list)
     rules: list[StopRule | None] = field(default_factory=list)
 
-    def layout(self, guest: object, storage: StorageSettings, file_bytes: int, deadline_s: float) -> PlainStack:
-        self.laid_out.append(storage.stack)
-        return PlainStack("/mnt", ("mkfs",))
+    def lay_out(self, guest: object, plan: Plan, file_bytes: int, deadline_s: float) -> MountedStack:
+        self.laid_out.append(str(plan.stack))
+        return MountedStack("/mnt", ("mkfs",))
 
     def run_once(
         self, guest: object, stack: object, settings: object, *, name: str, keep_files: bool, stop: StopRule | None,
@@ -136,12 +143,19 @@ def settings_of(stack: str) -> Settings:
     return options.load({"storage.stack": stack}, directory=Path("/")).settings
 
 
-def local(run_dir: Path, settings: Settings, bad: Bad = NOTHING) -> LocalEngine:
+def local(
+    run_dir: Path, settings: Settings, bad: Bad = NOTHING, attached: list[tuple[str, ...]] | None = None
+) -> LocalEngine:
     (run_dir / "kernel.config").write_text("CONFIG_EXT4_FS=y\n", encoding="utf-8")
     kernel = replace(examples.kernel(content=CONTENT), config=run_dir / "kernel.config")
     at_boot = InfraError("the network went away") if bad.trouble else as_raised(bad.fault) if bad.fault else None
     source, builder, machines = (
-        cast("Any", one) for one in (Source(), Builder(kernel, bad.failing), Machines(at_boot))
+        cast("Any", one)
+        for one in (
+            Source(),
+            Builder(kernel, bad.failing),
+            Machines(at_boot, attached=attached if attached is not None else []),
+        )
     )
     return LocalEngine(Bench(settings, run_dir, source, builder, machines, lambda event: None))
 
@@ -160,7 +174,7 @@ def fake(bad: Bad = NOTHING) -> fakes.FakeEngine:
 @pytest.fixture
 def workload(monkeypatch: pytest.MonkeyPatch) -> Workload:
     made = Workload()
-    monkeypatch.setattr(stacks, "layout", made.layout)
+    monkeypatch.setattr(layout, "lay_out", made.lay_out)
     monkeypatch.setattr(runner, "run_once", made.run_once)
     return made
 
@@ -204,10 +218,10 @@ def test_trouble_of_the_host_is_raised_with_its_stage(make: Make) -> None:
     assert caught.value.host
 
 
-@pytest.mark.parametrize("disk", Disk)
-def test_a_disk_alone_has_one_run_of_its_name(make: Make, disk: Disk) -> None:
+@pytest.mark.parametrize("disk", DISKS)
+def test_a_disk_alone_has_one_run_of_its_name(make: Make, disk: str) -> None:
     trial = make(NOTHING).measure(TrialRequest(1, COMMIT, {}, alone=disk))
-    assert (trial.commit, trial.alone, [run.name for run in trial.runs]) == (COMMIT, disk, [disk.value])
+    assert (trial.commit, trial.alone, [run.name for run in trial.runs]) == (COMMIT, disk, [disk])
 
 
 def test_a_build_is_tried_with_each_compiler(make: Make) -> None:
@@ -219,10 +233,23 @@ def test_a_build_is_tried_with_each_compiler(make: Make) -> None:
     assert engine.try_build(COMMIT, fakes.OLD_GCC) is None
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize(
+    ("stack", "alone", "attached"),
+    [("lvmcache", None, ("ssd", "hdd")), ("ssd", None, ("ssd",)), ("lvmcache", "hdd", ("hdd",))],
+)
+def test_only_the_disks_of_the_stack_are_attached(
+    stack: str, alone: str | None, attached: tuple[str, ...], tmp_path: Path, workload: Workload
+) -> None:
+    seen: list[tuple[str, ...]] = []
+    local(tmp_path, settings_of(stack), attached=seen).measure(TrialRequest(1, COMMIT, {}, alone=alone))
+    assert seen == [attached]
+    assert workload.laid_out == [stack if alone is None else alone]
+
+
+@pytest.mark.parametrize("stack", PHASES)
 def test_runs_are_those_of_the_stack(stack: str, tmp_path: Path, workload: Workload) -> None:
     trial = local(tmp_path, settings_of(stack)).measure(TrialRequest(1, COMMIT, {}, stop=RULE))
-    *filling, judged = STACKS[stack].runs
+    *filling, judged = PHASES[stack]
     assert [run.name for run in trial.runs] == [*filling, judged]
     assert workload.laid_out == [stack]
     assert workload.kept_files == [*(True for _ in filling), False]
@@ -230,9 +257,7 @@ def test_runs_are_those_of_the_stack(stack: str, tmp_path: Path, workload: Workl
 
 
 def test_only_a_cache_has_to_be_filled_by_a_run() -> None:
-    assert {name: traits.runs for name, traits in STACKS.items()} == {
-        "lvmcache": ("empty", "full"),
-        "ssd": ("ssd",),
-        "hdd": ("hdd",),
-    }
-    assert {disk.value for disk in Disk} <= set(STACKS)
+    for text, names in PHASES.items():
+        phases = stack_of(text).phases
+        assert [phase.name for phase in phases] == names
+        assert [phase.judged for phase in phases] == [*(False for _ in names[1:]), True]

@@ -15,6 +15,7 @@ from bisector.vm.definition import BlockSizes
 from bisector.vm.disks import attached, block_sizes, leftovers
 from bisector.vm.test_disk import ExistingDisk
 
+UNUSED = DiskSettings(None, 1 << 20, 0, 0)
 SIZE_BYTES = 1 << 20
 
 
@@ -28,7 +29,7 @@ def test_a_new_file_for_each_trial(tmp_path: Path, named: bool) -> None:
     directory.mkdir()
     run_dir.mkdir()
     chosen = DiskSettings(str(directory) if named else None, SIZE_BYTES, 5, 6)
-    storage = dataclasses.replace(options.load().settings.storage, hdd=chosen)
+    storage = dataclasses.replace(options.load().settings.storage, disks={"ssd": UNUSED, "hdd": chosen})
     for _ in range(2):
         with attached("hdd", chosen, run_dir, "x-", no_volume) as disk:
             file = Path(disk.source.name)

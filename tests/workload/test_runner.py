@@ -57,6 +57,7 @@ class Meter:
 @dataclass
 class Stack:
     mountpoint: str = "/mnt"
+    room: str = "storage.hdd.size"
 
     def cache_status(self, shell: Shell) -> CacheStatus | None:
         return CACHE

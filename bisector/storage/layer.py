@@ -1,0 +1,137 @@
+"""A layer of a storage stack: what it lies on, what makes and checks it, what it counts, and which runs tell of it.
+
+A layer is one file of this room that has an object of a class derived from :class:`Layer`, and one line in
+:mod:`bisector.storage.layers`. One of another package is given to :func:`bisector.storage.layers.register`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+from bisector.core.figures import CacheStatus, Run
+from bisector.core.guest_steps import Step
+from bisector.core.metric import Metric
+from bisector.core.model import Shell
+from bisector.core.option import Option, Problem
+
+MOUNTPOINT = "/mnt"
+
+# The values of a layer's own settings, by the fields of its rows.
+Own: TypeAlias = Mapping[str, Any]
+# What a layer made of the answers to its checks, given each disk's ``major:minor`` by name.
+Verify: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], None]
+
+
+def _always_ready(run: Run) -> Iterator[str]:
+    yield from ()
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One run of a trial; ``name`` is the run's on record.
+
+    The judged phase is the last one and decides; those before it bring the stack into the state that is asked about,
+    so their files keep their room and they are never stopped early. ``unready`` gives the reasons why a run of this
+    phase did not begin in that state.
+    """
+
+    name: str
+    judged: bool = True
+    unready: Callable[[Run], Iterator[str]] = _always_ready
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A disk, or what a layer makes, before there is a guest.
+
+    ``what`` is its name in a sentence, ``keys`` are the settings that its size comes from. ``size_bytes`` is None
+    where libvirt alone knows it (a volume).
+    """
+
+    what: str
+    size_bytes: int | None
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What one run of the workload writes: bytes over all jobs, and how to say that."""
+
+    total_bytes: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A block device in the guest, and the names of the disks that it lies on."""
+
+    path: str
+    disks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a layer is made: the devices below it in the order of its roles, and the values of its settings.
+
+    ``suffix`` is empty, or else keeps the names of a second layer of the same kind apart from those of the first.
+    """
+
+    below: tuple[Device, ...]
+    own: Own
+    suffix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """How a layer is made: the path of its device (or its mount point), the commands, and what is asked afterwards.
+
+    ``verify`` raises :class:`bisector.core.errors.KernelFault` when the kernel made something else than was asked, and
+    :class:`bisector.core.errors.InfraError` when the tools did. ``status`` reads the counters of a cache.
+    """
+
+    path: str
+    steps: tuple[Step, ...]
+    checks: tuple[Step, ...] = ()
+    verify: Verify | None = None
+    status: Callable[[Shell], CacheStatus] | None = None
+
+
+class Layer:
+    """One kind of layer. Derived classes say what differs; a layer has no state.
+
+    ``needs`` are the roles of what it lies on, in order: none for a layer that is a disk of its own, such as a RAM
+    disk. ``alias`` is the whole stack that the layer's bare name stands for. ``fragments`` are kernel configuration
+    fragments by name or path, ``suspects`` paths of its drivers in the kernel's tree, ``tools`` the programs that the
+    guest needs for it. ``options`` are the rows of its own settings: their keys are below ``storage.``, and the last
+    word of a key is what the stack calls it (``lvmcache(ssd,hdd,cache_mode=writethrough)``). ``metrics`` are those
+    that only this layer has. A layer without ``phases`` asks for one judged run.
+    """
+
+    name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]] = ("device",)
+    is_file_system: ClassVar[bool] = False
+    alias: ClassVar[str] = ""
+    fragments: ClassVar[tuple[str, ...]] = ()
+    suspects: ClassVar[tuple[str, ...]] = ()
+    tools: ClassVar[tuple[str, ...]] = ()
+    options: ClassVar[tuple[Option, ...]] = ()
+    metrics: ClassVar[tuple[Metric, ...]] = ()
+    phases: ClassVar[tuple[Phase, ...]] = ()
+    # Of a file system: the share of its device that is left for data, rounded down.
+    data_share: ClassVar[float] = 1.0
+
+    def extent(self, below: Sequence[Extent], own: Own) -> Extent:
+        """What the layer makes; as large as the first device below it unless it says otherwise."""
+        return below[0]
+
+    def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
+        """Settings that cannot work, as far as sizes are known before there is a guest."""
+        yield from ()
+
+    def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
+        """How much at most is written to each device below when ``data_bytes`` are written to this one."""
+        return (data_bytes,) * len(below)
+
+    def make(self, site: Site) -> Made:
+        """The commands that make it on devices that are empty."""
+        raise NotImplementedError

@@ -1,0 +1,52 @@
+"""The layers that a stack can be composed of, by name."""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from bisector.core.option import Option
+from bisector.storage.disks import DISKS
+from bisector.storage.ext4 import EXT4
+from bisector.storage.layer import Layer
+from bisector.storage.lvmcache import LVMCACHE
+
+_layers: dict[str, Layer] = {}
+LAYERS: Mapping[str, Layer] = MappingProxyType(_layers)
+
+
+def register(layer: Layer) -> None:
+    """Make a layer known; for one of another package, before the settings are read.
+
+    Raises :class:`ValueError` for a name, or a setting, that is another's, and for phases of which not the last one,
+    and that one alone, is judged.
+    """
+    if layer.name in (*_layers, *DISKS):
+        raise ValueError(f"there is a layer or disk called {layer.name} already")
+    keys = {option.key for option in _options(_layers.values())}
+    if twice := sorted(keys & {option.key for option in layer.options}):
+        raise ValueError(f"{layer.name}: another layer has the setting {twice[0]}")
+    if layer.phases and [phase.judged for phase in layer.phases] != [False] * (len(layer.phases) - 1) + [True]:
+        raise ValueError(f"{layer.name}: the last phase is the judged one")
+    _layers[layer.name] = layer
+
+
+def forget(name: str) -> None:
+    """Undo :func:`register`."""
+    del _layers[name]
+
+
+def aliases() -> dict[str, str]:
+    """The short names of whole stacks: those of layers that have one, and each disk with a file system alone."""
+    of_layers = {layer.name: layer.alias for layer in _layers.values() if layer.alias}
+    return of_layers | {disk: f"{disk}+{EXT4.name}" for disk in DISKS}
+
+
+def _options(layers: Iterable[Layer]) -> list[Option]:
+    return [option for layer in layers for option in layer.options]
+
+
+# A layer of this room is known by its line here.
+for _layer in (
+    LVMCACHE,
+    EXT4,
+):
+    register(_layer)

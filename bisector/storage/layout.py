@@ -1,0 +1,98 @@
+"""A stack laid out on the guest's empty disks, in one round trip, and checked."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bisector.core.errors import UserError
+from bisector.core.figures import CacheStatus
+from bisector.core.guest_steps import Step, run_steps
+from bisector.core.model import Shell
+from bisector.storage import disks
+from bisector.storage.layer import MOUNTPOINT, Device, Extent, Made, Site
+from bisector.storage.layers import LAYERS
+from bisector.storage.stack import Node, Stack, Values
+
+_MIB = 1 << 20
+_FREE = re.compile(r"(\d{1,20}) (\d{1,20})")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A stack with the values of its layers' settings, and the device that its file system is on."""
+
+    stack: Stack
+    values: Values
+    extent: Extent
+
+
+@dataclass(frozen=True, slots=True)
+class MountedStack:
+    """A mounted file system on its layers.
+
+    ``description`` holds the commands that made it, in order, ``made`` its layers in the same order. ``room`` says
+    which settings make it larger.
+    """
+
+    mountpoint: str
+    description: tuple[str, ...]
+    room: str = ""
+    made: tuple[Made, ...] = ()
+
+    def cache_status(self, shell: Shell) -> CacheStatus | None:
+        """The cache's counters of this moment, of the uppermost one; None for a stack without a cache."""
+        read = next((one.status for one in reversed(self.made) if one.status is not None), None)
+        return None if read is None else read(shell)
+
+
+def lay_out(shell: Shell, plan: Plan, file_bytes: int, deadline_s: float) -> MountedStack:
+    """Make the layers from the disks upwards and check that the kernel made what was asked for.
+
+    ``file_bytes`` is the size of one file of the workload. Raises :class:`bisector.core.errors.KernelFault` when a
+    command fails or a layer is not what was asked for, :class:`UserError` for missing tools and sizes that do not fit,
+    :class:`bisector.core.errors.InfraError` when a layer lies on another disk than it should.
+    """
+    names = plan.stack.disks
+    before = (disks.tools_step(plan.stack.tools), *([disks.disks_step(names)] if names else []))
+    made = _made(plan)
+    room = Step(f"stat -f -c '%a %S' {MOUNTPOINT}", disks.kernel_fault)
+    steps = (*(step for one in made for step in one.steps), room)
+    checks = tuple(step for one in made for step in one.checks)
+    outputs = run_steps(shell, (*before, *steps, *checks), deadline_s)
+    numbers = disks.device_numbers(outputs[1], names) if names else {}
+    answers = outputs[len(before) + len(steps) :]
+    for one in made:
+        own, answers = answers[: len(one.checks)], answers[len(one.checks) :]
+        if one.verify is not None:
+            one.verify(own, numbers)
+    larger = " or ".join(plan.extent.keys)
+    _check_room(outputs[len(before) + len(steps) - 1], file_bytes, larger)
+    return MountedStack(MOUNTPOINT, tuple(step.command for step in steps), larger, made)
+
+
+def _made(plan: Plan) -> tuple[Made, ...]:
+    """How each layer is made, in order; a second layer of a kind has names of its own."""
+    made: list[Made] = []
+    seen: dict[str, int] = {}
+
+    def make(node: Node, below: Sequence[Device]) -> Device:
+        seen[node.name] = seen.get(node.name, 0) + 1
+        suffix = str(seen[node.name]) if seen[node.name] > 1 else ""
+        made.append(LAYERS[node.name].make(Site(tuple(below), node.own(plan.values), suffix)))
+        return Device(made[-1].path, tuple(disk for one in below for disk in one.disks))
+
+    plan.stack.top.fold(lambda disk: Device(disks.path_of(disk), (disk,)), make)
+    return tuple(made)
+
+
+def _check_room(stat_output: str, file_bytes: int, larger: str) -> None:
+    """One file of the workload fits; raises :class:`UserError` with both sizes."""
+    if (found := _FREE.fullmatch(stat_output.strip())) is None:
+        raise disks.not_an_answer("stat -f", stat_output)
+    blocks, block_bytes = int(found[1]), int(found[2])
+    if blocks * block_bytes < file_bytes:
+        raise UserError(
+            f"workload.file_size is {file_bytes / _MIB:,.0f} MiB, and the file system in the guest has only "
+            f"{blocks * block_bytes / _MIB:,.0f} MiB",
+            f"make the disk of the storage stack larger ({larger}), or workload.file_size smaller",
+        )

@@ -1,0 +1,154 @@
+"""From the text of a stack to what it is composed of.
+
+``hdd+ext4``                              a file system on a disk
+``lvmcache(ssd,hdd)+ext4``                on a layer that lies on two disks, in the order of its roles
+``crypt(hdd)+xfs``, ``hdd+crypt+xfs``     the same stack, written in two ways: ``A+B`` is ``B(A)``
+``lvmcache(ssd,hdd,cache_mode=writethrough)+ext4``  with a setting of this one layer
+``lvmcache``, ``ssd``                     short names of whole stacks
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from bisector.core.errors import UserError
+from bisector.core.kinds import Kind, Unfit
+from bisector.core.option import Option
+from bisector.storage.disks import DISKS
+from bisector.storage.layer import Layer
+from bisector.storage.layers import LAYERS, aliases
+from bisector.storage.stack import Node, Stack
+
+_MARKS = frozenset("(),+=")
+_TOKEN = re.compile(r"[(),+=]|[^\s(),+=]+")
+_LONGEST = 400
+_EXAMPLE = "lvmcache(ssd,hdd)+ext4"
+
+
+def stack_of(text: str) -> Stack:
+    """The stack that a text stands for; raises :class:`UserError` with the layers that there are."""
+    if len(text) > _LONGEST:
+        raise _refused(f"a stack of {len(text):,} characters")
+    text = aliases().get(text.strip(), text)
+    node = _Reader(text).whole()
+    if node.is_disk or not LAYERS[node.name].is_file_system:
+        raise _refused(f"{node} has no file system on it", f"for example {node}+ext4")
+    stack = Stack(node)
+    if twice := [disk for disk in stack.disks if stack.disks.count(disk) > 1]:
+        raise _refused(f"{text}: {twice[0]} is used twice")
+    return stack
+
+
+def stack_kind() -> Kind:
+    """The kind of the setting; it is written by its short name where there is one."""
+
+    def read(raw: object, _base: object) -> Stack:
+        if not isinstance(raw, str) or not raw.isprintable() or not raw.strip():
+            raise Unfit
+        return stack_of(raw)
+
+    return Kind(f"layers on disks such as {_EXAMPLE}, or one of {', '.join(aliases())}", read, str)
+
+
+def _refused(what: str, advice: str = "") -> UserError:
+    layers = ", ".join(_shape(layer) for layer in LAYERS.values())
+    known = f"disks: {', '.join(DISKS)}; layers: {layers}; short names: {', '.join(aliases())}"
+    return UserError(what, f"{advice or f'for example {_EXAMPLE}'}; {known}")
+
+
+def _shape(layer: Layer) -> str:
+    """``lvmcache(CACHE DEVICE,ORIGIN DEVICE)``; ``ext4`` for what lies on one device."""
+    return layer.name if len(layer.needs) <= 1 else f"{layer.name}({', '.join(layer.needs)})"
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads a text by recursive descent; each method takes what it reads off the words that are left."""
+
+    text: str
+    words: list[str] = field(default_factory=list)
+
+    def whole(self) -> Node:
+        self.words = _TOKEN.findall(self.text)
+        node = self._chain()
+        if self.words:
+            raise self._unexpected()
+        return node
+
+    def _chain(self) -> Node:
+        """``A+B+C``: each layer lies on what is written before it."""
+        node = self._node(())
+        while self._take("+"):
+            node = self._node((node,))
+        return node
+
+    def _node(self, before: tuple[Node, ...]) -> Node:
+        name = self._word()
+        below, options = list(before), []
+        if self._take("("):
+            for argument in self._arguments():
+                if isinstance(argument, Node):
+                    below.append(argument)
+                else:
+                    options.append(argument)
+        if name in DISKS:
+            if below or options:
+                raise _refused(f"{self.text}: {name} is a disk, and lies on nothing")
+            return Node(name)
+        if name not in LAYERS:
+            raise _refused(f"{self.text}: there is no layer or disk {name}")
+        return self._checked(LAYERS[name], tuple(below), options)
+
+    def _arguments(self) -> Iterator[Node | tuple[str, str]]:
+        while True:
+            if self.words[1:2] == ["="]:
+                name = self._word()
+                self.words.pop(0)
+                yield name, self._word()
+            else:
+                yield self._chain()
+            if self._take(")"):
+                return
+            if not self._take(","):
+                raise self._unexpected()
+
+    def _checked(self, layer: Layer, below: tuple[Node, ...], options: list[tuple[str, str]]) -> Node:
+        if len(below) != len(layer.needs):
+            needs = f"{len(layer.needs)} ({', '.join(layer.needs)})" if layer.needs else "none"
+            raise _refused(f"{self.text}: {layer.name} has {len(below)} devices below it, and needs {needs}")
+        for one in below:
+            if not one.is_disk and LAYERS[one.name].is_file_system:
+                raise _refused(f"{self.text}: {one.name} is a file system, and {layer.name} needs a device")
+        rows = {row.key.rpartition(".")[2]: row for row in layer.options}
+        written = tuple((name, _written(layer, rows, name, text)) for name, text in options)
+        if twice := [name for name, _ in written if [one for one, _ in written].count(name) > 1]:
+            raise UserError(f"{self.text}: {twice[0]} is given twice")
+        return Node(layer.name, below, written)
+
+    def _word(self) -> str:
+        if not self.words or self.words[0] in _MARKS:
+            raise self._unexpected()
+        return self.words.pop(0)
+
+    def _take(self, mark: str) -> bool:
+        if self.words[:1] != [mark]:
+            return False
+        self.words.pop(0)
+        return True
+
+    def _unexpected(self) -> UserError:
+        found = repr(self.words[0]) if self.words else "the end"
+        return _refused(f"{self.text}: {found} is not expected there")
+
+
+def _written(layer: Layer, rows: dict[str, Option], name: str, text: str) -> str:
+    """The value as its kind writes it, so that equal stacks are equal."""
+    if (row := rows.get(name)) is None:
+        has = f"its settings are {', '.join(rows)}" if rows else "it has no settings"
+        raise UserError(f"{layer.name} has no setting {name}", has)
+    try:
+        return str(row.kind.write(row.kind.read(row.kind.from_text(text), None)))
+    except Unfit as error:
+        raise UserError(
+            f"{layer.name}: {name}={text}: expected {row.kind.expected}", f"{row.key}: {row.help}"
+        ) from error

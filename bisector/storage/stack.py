@@ -1,0 +1,175 @@
+"""A storage stack: layers on disks, and what follows from what it is composed of."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from bisector.core.figures import Run
+from bisector.core.option import Problem
+from bisector.storage.layer import Extent, Files, Layer, Own, Phase
+from bisector.storage.layers import LAYERS, aliases
+
+T = TypeVar("T")
+# The values of each layer's settings, by the layer's name.
+Values: TypeAlias = Mapping[str, Own]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A layer on what is below it, or a disk; ``options`` are settings of this one layer, as written in the stack."""
+
+    name: str
+    below: tuple["Node", ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        arguments = (*map(str, self.below), *self.written_options)
+        return f"{self.name}({','.join(arguments)})" if arguments else self.name
+
+    @property
+    def written_options(self) -> tuple[str, ...]:
+        """``NAME=VALUE`` of each option."""
+        return tuple(f"{name}={value}" for name, value in self.options)
+
+    @property
+    def is_disk(self) -> bool:
+        """Whether it is one of the disks, and no layer."""
+        return self.name not in LAYERS
+
+    def fold(self, of_disk: Callable[[str], T], of_layer: Callable[["Node", tuple[T, ...]], T]) -> T:
+        """From the disks upwards."""
+        if self.is_disk:
+            return of_disk(self.name)
+        return of_layer(self, tuple(one.fold(of_disk, of_layer) for one in self.below))
+
+    def own(self, values: Values) -> Own:
+        """The settings of this layer, those that the stack says over the others."""
+        rows = {row.key.rpartition(".")[2]: row for row in LAYERS[self.name].options}
+        said = {
+            rows[name].field: rows[name].kind.read(rows[name].kind.from_text(text), None) for name, text in self.options
+        }
+        return {**values.get(self.name, {}), **said}
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A file system on layers on disks; ``top`` is the file system. Plain data: layers are looked up by their names."""
+
+    top: Node
+
+    def __str__(self) -> str:
+        """The short name where there is one, else as it is written, so that equal stacks are written alike."""
+        options = ",".join(self.top.written_options)
+        text = f"{self.device}+{self.top.name}{f'({options})' if options else ''}"
+        return next((alias for alias, whole in aliases().items() if whole == text), text)
+
+    @property
+    def device(self) -> Node:
+        """What the file system is on."""
+        (device,) = self.top.below
+        return device
+
+    @property
+    def disks(self) -> tuple[str, ...]:
+        """The names of the disks that it uses, in the order in which it names them."""
+        return self.top.fold(lambda name: (name,), lambda _, below: sum(below, ()))
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The layers' nodes in the order in which they are made, each after those below it."""
+
+        def joined(node: Node, below: tuple[tuple[Node, ...], ...]) -> tuple[Node, ...]:
+            return (*sum(below, ()), node)
+
+        return self.top.fold(lambda _: (), joined)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers in the order in which they are made."""
+        return tuple(LAYERS[node.name] for node in self.nodes)
+
+    @property
+    def file_system(self) -> Layer:
+        """The layer on top."""
+        return LAYERS[self.top.name]
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The runs of a trial in order: those of the uppermost layer that asks for some, else one judged run.
+
+        A lone run is named after its disk where there is one disk and nothing else below the file system.
+        """
+        asked = next((layer.phases for layer in reversed(self.layers) if layer.phases), ())
+        return asked or (Phase(self.device.name if self.device.is_disk else "run"),)
+
+    def unready(self, run: Run) -> Iterator[str]:
+        """Why a run did not begin in the state that its phase asks for; nothing of a run of another stack."""
+        for phase in self.phases:
+            if phase.name == run.name:
+                yield from phase.unready(run)
+
+    @property
+    def fragments(self) -> tuple[str, ...]:
+        """Kernel configuration fragments, each once."""
+        return tuple(dict.fromkeys(one for layer in self.layers for one in layer.fragments))
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Programs that the guest needs, each once."""
+        return tuple(dict.fromkeys(one for layer in self.layers for one in layer.tools))
+
+    @property
+    def suspects(self) -> tuple[str, ...]:
+        """Paths of drivers in the kernel's tree, each once.
+
+        Those of the layers between disks and file system, since the stack is composed for their sake; those of the
+        file system where there are none.
+        """
+        between = (layer for layer in self.layers if not layer.is_file_system)
+        found = tuple(dict.fromkeys(one for layer in between for one in layer.suspects))
+        return found or self.file_system.suspects
+
+    def alone(self, disk: str) -> "Stack":
+        """The same file system on one of the disks, with nothing between: what a baseline is measured on."""
+        return Stack(Node(self.top.name, (Node(disk),), self.top.options))
+
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        """The disks whose figures alone say something that those of the stack do not; none for a disk alone."""
+        return () if self.device.is_disk else self.disks
+
+    def extent(self, disks: Mapping[str, Extent], values: Values) -> Extent:
+        """The device that the file system is on."""
+        return _extent(self.device, disks, values)
+
+    def problems(self, disks: Mapping[str, Extent], values: Values, files: Files) -> Iterator[Problem]:
+        """What cannot work of each layer, from the disks upwards."""
+        found: list[Problem] = []
+
+        def extent(node: Node, below: tuple[Extent, ...]) -> Extent:
+            layer, own = LAYERS[node.name], node.own(values)
+            found.extend(layer.problems(below, own, files))
+            return layer.extent(below, own)
+
+        self.top.fold(disks.__getitem__, extent)
+        yield from found
+
+    def written(self, disks: Mapping[str, Extent], values: Values, data_bytes: int) -> Mapping[str, int]:
+        """How much at most is written to each disk when the file system is given ``data_bytes`` of data."""
+        total: dict[str, int] = {}
+
+        def give(node: Node, share: int) -> None:
+            if node.is_disk:
+                total[node.name] = total.get(node.name, 0) + share
+                return
+            below = tuple(_extent(one, disks, values) for one in node.below)
+            shares = LAYERS[node.name].written(below, node.own(values), share)
+            for one, of_one in zip(node.below, shares, strict=True):
+                give(one, of_one)
+
+        give(self.top, data_bytes)
+        return total
+
+
+def _extent(node: Node, disks: Mapping[str, Extent], values: Values) -> Extent:
+    return node.fold(disks.__getitem__, lambda one, below: LAYERS[one.name].extent(below, one.own(values)))

@@ -1,0 +1,180 @@
+"""A layer of another package: registered with one call, set, parsed and laid out like those of this one."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from bisector.config import checks, options
+from bisector.core import kinds
+from bisector.core.errors import KernelFault, UserError
+from bisector.core.guest_steps import Step
+from bisector.core.model import FaultKind, Stage
+from bisector.core.option import Option, Problem
+from bisector.storage import layers
+from bisector.storage.disks import kernel_fault
+from bisector.storage.layer import Extent, Files, Layer, Made, Own, Phase, Site
+from bisector.storage.layout import Plan, lay_out
+from bisector.storage.parse import stack_of
+from tests.guestshell import Answer, FakeShell
+
+MIB = 1 << 20
+
+
+class Crypt(Layer):
+    """dm-crypt without a header (cryptsetup(8))."""
+
+    name = "crypt"
+    suspects = ("drivers/md/dm-crypt.c", "crypto")
+    tools = ("cryptsetup",)
+    options = (
+        Option("storage.crypt.cipher", "cipher", kinds.text("a cipher"), "aes-xts-plain64", "cipher of dm-crypt"),
+        Option("storage.crypt.spare", "spare_bytes", kinds.size(0), "1MiB", "room left free, bytes", "2MiB"),
+    )
+    phases = (Phase("cold", judged=False), Phase("warm", judged=False), Phase("hot"))
+
+    def extent(self, below: Sequence[Extent], own: Own) -> Extent:
+        (device,) = below
+        size = None if device.size_bytes is None else device.size_bytes - own["spare_bytes"]
+        return Extent("the crypt device", size, (*device.keys, "storage.crypt.spare"))
+
+    def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
+        if own["spare_bytes"] > 8 * MIB:
+            yield Problem(("storage.crypt.spare",), "that is too much")
+
+    def make(self, site: Site) -> Made:
+        name = f"crypt{site.suffix}"
+
+        def verify(answers: Sequence[str], numbers: object) -> None:
+            if site.own["cipher"] not in answers[0]:
+                raise KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, f"dmsetup: {answers[0]}")
+
+        return Made(
+            f"/dev/mapper/{name}",
+            (Step(f"cryptsetup open --cipher {site.own['cipher']} {site.below[0].path} {name}", kernel_fault),),
+            (Step(f"dmsetup table {name}", kernel_fault),),
+            verify,
+        )
+
+
+@pytest.fixture
+def crypt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Layer]:
+    fragment = tmp_path / "crypt.config"
+    fragment.write_text("CONFIG_DM_CRYPT=y\n", encoding="utf-8")
+    monkeypatch.setattr(Crypt, "fragments", (str(fragment),))
+    layer = Crypt()
+    layers.register(layer)
+    yield layer
+    layers.forget(layer.name)
+
+
+def loaded(text: str, **more: str) -> options.Effective:
+    return options.load({"storage.stack": text, **more}, directory=Path("/"))
+
+
+@pytest.mark.usefixtures("crypt")
+def test_it_is_laid_out_between_disk_and_file_system() -> None:
+    settings = loaded("crypt(hdd)+ext4").settings
+    storage = settings.storage
+    room = storage.stack.extent(checks.extents(storage), storage.layers)
+    answers = {
+        "stat -L": Answer("fe:20\n"),
+        "stat -f": Answer("1000 4096\n"),
+        "dmsetup table": Answer("0 100 crypt aes-xts-plain64 0 254:32 0\n"),
+    }
+    shell = FakeShell(answers)
+    mounted = lay_out(shell, Plan(storage.stack, storage.layers, room), 1, 60)
+    assert [command.split()[0] for command in mounted.description] == ["cryptsetup", "mkfs.ext4", "mount", "stat"]
+    assert mounted.description[0] == "cryptsetup open --cipher aes-xts-plain64 /dev/disk/by-id/virtio-hdd crypt"
+    assert mounted.description[1].endswith(" /dev/mapper/crypt")
+    assert "cryptsetup mkfs.ext4 mount" in shell.commands[0]
+    assert mounted.room == "storage.hdd.size or storage.crypt.spare"
+    other = {**answers, "dmsetup table": Answer("0 100 crypt des 0 254:32 0\n")}
+    with pytest.raises(KernelFault, match="des"):
+        lay_out(FakeShell(other), Plan(storage.stack, storage.layers, room), 1, 60)
+
+
+def test_everything_else_asks_it(crypt: Layer) -> None:
+    settings = loaded("crypt(hdd)+ext4").settings
+    assert settings.kernel.fragments == ("tiny", "vm", *crypt.fragments)
+    assert settings.bisect.suspects == ("drivers/md/dm-crypt.c", "crypto")
+    assert [phase.name for phase in settings.storage.stack.phases] == ["cold", "warm", "hot"]
+    assert settings.machine.trial_deadline_s == 3 * 40 + 900
+    assert settings.storage.stack.baselines == ("hdd",)
+    assert list(settings.storage.used_disks) == ["hdd"]
+
+
+@pytest.mark.usefixtures("crypt")
+def test_its_settings_are_read_checked_recorded_and_shown() -> None:
+    settings = loaded("crypt(hdd)+ext4", **{"storage.crypt.cipher": "serpent-xts"}).settings
+    assert settings.storage.layers["crypt"] == {"cipher": "serpent-xts", "spare_bytes": MIB}
+    assert loaded("hdd", profile="article").settings.storage.layers["crypt"]["spare_bytes"] == 2 * MIB
+    recorded = options.to_json(settings)
+    assert options.from_json(recorded) == settings
+    assert {row.key: row.value for row in options.describe(loaded("hdd"))}["storage.crypt.spare"] == "1MiB"
+    with pytest.raises(UserError, match=r"storage\.crypt\.spare = 9MiB .*: that is too much"):
+        loaded("crypt(hdd)+ext4", **{"storage.crypt.spare": "9MiB"})
+    assert loaded("hdd", **{"storage.crypt.spare": "9MiB"}).settings.storage.stack.disks == ("hdd",)
+    stack = stack_of("hdd+crypt(cipher=twofish)+ext4")
+    assert stack.device.own(settings.storage.layers) == {"cipher": "twofish", "spare_bytes": MIB}
+    assert str(stack) == "crypt(hdd,cipher=twofish)+ext4"
+
+
+@pytest.mark.usefixtures("crypt")
+def test_layers_lie_on_layers_and_two_of_a_kind_have_names_of_their_own() -> None:
+    stack = stack_of("lvmcache(crypt(ssd),crypt(hdd))+ext4")
+    storage = loaded(str(stack)).settings.storage
+    assert stack.disks == ("ssd", "hdd")
+    assert stack.suspects == ("drivers/md/dm-crypt.c", "crypto", "drivers/md")
+    assert [phase.name for phase in stack.phases] == ["empty", "full"]
+    assert stack.extent(checks.extents(storage), storage.layers).size_bytes == (1 << 30) - MIB
+    # The cache's parts are looked for on the disks that each device lies on.
+    deps = "crypt: 1 dependencies\t: (254, 16)\ncrypt2: 1 dependencies\t: (254, 32)\n" + "".join(
+        f"{name}: 1 dependencies\t: (253, {below})\n" for name, below in (("data", 8), ("meta", 8), ("corig", 9))
+    )
+    names = "crypt 253 8\ncrypt2 253 9\ndata 253 0\nmeta 253 1\ncorig 253 3\n"
+    answers = {
+        "stat -L": Answer("fe:10\nfe:20\n"),
+        "stat -f": Answer("1000 4096\n"),
+        "dmsetup table crypt": Answer("0 100 crypt aes-xts-plain64\n"),
+        "dmsetup table bisector": Answer("0 2088960 cache 253:1 253:0 253:3 128 1 writeback smq 0\n"),
+        "dmsetup status": Answer("0 1 cache 8 1/2 128 0/1024 0 0 0 0 0 0 0 1 writeback 0 smq 0 rw -\n"),
+        "dmsetup deps": Answer(deps),
+        "dmsetup info": Answer(names),
+    }
+    shell = FakeShell(answers)
+    mounted = lay_out(shell, Plan(stack, storage.layers, Extent("", None, ())), 1, 60)
+    assert [one.path for one in mounted.made] == [
+        "/dev/mapper/crypt",
+        "/dev/mapper/crypt2",
+        "/dev/bisector/origin",
+        "/mnt",
+    ]
+    status = mounted.cache_status(shell)
+    assert status is not None
+    assert status.total_blocks == 1024
+
+
+def test_what_is_not_registered_is_unknown() -> None:
+    with pytest.raises(UserError, match="there is no layer or disk crypt"):
+        loaded("crypt(hdd)+ext4")
+
+
+def named(name: str, *phases: Phase, rows: tuple[Option, ...] = ()) -> Layer:
+    return type("Own", (Layer,), {"name": name, "phases": phases, "options": rows})()  # type: ignore[no-any-return] # made here
+
+
+@pytest.mark.parametrize(
+    ("layer", "why"),
+    [
+        (named("ext4"), "there is a layer or disk called ext4 already"),
+        (named("hdd"), "there is a layer or disk called hdd already"),
+        (named("x", rows=(Option("storage.cache_size", "a", kinds.size(0), 0, ""),)), "another layer has the setting"),
+        (named("x", Phase("a", judged=False)), "the last phase is the judged one"),
+        (named("x", Phase("a"), Phase("b")), "the last phase is the judged one"),
+    ],
+)
+def test_a_layer_that_cannot_be_is_our_bug(layer: Layer, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        layers.register(layer)
+    assert "x" not in layers.LAYERS

@@ -1,0 +1,149 @@
+"""What a text stands for, and what follows from it."""
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bisector.core.errors import UserError
+from bisector.storage.disks import DISKS, in_order
+from bisector.storage.layer import Extent, Files
+from bisector.storage.lvmcache import CacheMode
+from bisector.storage.parse import stack_of
+
+GIB = 1 << 30
+MIB = 1 << 20
+EXTENTS = {
+    "ssd": Extent("the SSD", GIB, ("storage.ssd.size",)),
+    "hdd": Extent("the HDD", 4 * GIB, ("storage.hdd.size",)),
+}
+CACHE = {"cache_bytes": 64 * MIB, "metadata_bytes": 8 * MIB, "mode": CacheMode.WRITEBACK, "policy": "smq"}
+VALUES = {"lvmcache": CACHE}
+FILES = Files(64 * MIB, "two files")
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        ("lvmcache", "lvmcache"),
+        ("lvmcache(ssd,hdd)+ext4", "lvmcache"),
+        (" lvmcache( ssd , hdd ) + ext4 ", "lvmcache"),
+        ("ext4(lvmcache(ssd,hdd))", "lvmcache"),
+        ("lvmcache(hdd,ssd)+ext4", "lvmcache(hdd,ssd)+ext4"),
+        ("ssd", "ssd"),
+        ("ssd+ext4", "ssd"),
+        ("hdd+ext4", "hdd"),
+        ("lvmcache(ssd,hdd,cache_size=67108864)+ext4", "lvmcache(ssd,hdd,cache_size=64MiB)+ext4"),
+    ],
+)
+def test_equal_stacks_are_written_alike(text: str, short: str) -> None:
+    stack = stack_of(text)
+    assert str(stack) == short
+    assert stack_of(short) == stack
+    assert pickle.loads(pickle.dumps(stack)) == stack
+
+
+REFUSED = {
+    "zfs": "there is no layer or disk zfs",
+    "": "the end is not expected there",
+    "lvmcache(ssd,hdd)": "lvmcache(ssd,hdd) has no file system on it",
+    "lvmcache+ext4": "lvmcache has 0 devices below it, and needs 2 (cache device, origin device)",
+    "lvmcache(ssd)+ext4": "lvmcache has 1 devices below it, and needs 2",
+    "ext4": "ext4 has 0 devices below it, and needs 1 (device)",
+    "lvmcache(ssd,ssd)+ext4": "ssd is used twice",
+    "lvmcache(ssd,hdd+ext4)+ext4": "ext4 is a file system, and lvmcache needs a device",
+    "ssd(hdd)+ext4": "ssd is a disk, and lies on nothing",
+    "hdd+ssd+ext4": "ssd is a disk, and lies on nothing",
+    "lvmcache(ssd,hdd": "the end is not expected there",
+    "hdd+ext4)": "')' is not expected there",
+    "hdd++ext4": "'+' is not expected there",
+    "lvmcache(ssd,hdd,x=1)+ext4": "lvmcache has no setting x",
+    "hdd+ext4(x=1)": "ext4 has no setting x",
+    "lvmcache(ssd,hdd,cache_mode=x)+ext4": "lvmcache: cache_mode=x: expected one of writeback, writethrough",
+    "lvmcache(ssd,hdd,cache_mode=)+ext4": "')' is not expected there",
+    "lvmcache(ssd,hdd,cache_policy=mq,cache_policy=smq)+ext4": "cache_policy is given twice",
+    "hdd+ext4" * 100: "a stack of 800 characters",
+}
+
+
+@pytest.mark.parametrize(("text", "why"), REFUSED.items())
+def test_what_is_no_stack_is_refused_and_says_why(text: str, why: str) -> None:
+    with pytest.raises(UserError) as caught:
+        stack_of(text)
+    assert why in caught.value.message
+
+
+def test_a_refusal_lists_what_there_is() -> None:
+    with pytest.raises(UserError) as caught:
+        stack_of("zfs")
+    assert caught.value.hint == (
+        "for example lvmcache(ssd,hdd)+ext4; disks: ssd, hdd; layers: lvmcache(cache device, origin device), ext4; "
+        "short names: lvmcache, ssd, hdd"
+    )
+
+
+@given(st.lists(st.sampled_from([*"(),+= x", "ssd", "hdd", "ext4", "lvmcache"]), max_size=12).map("".join))
+def test_any_text_is_a_stack_or_refused(text: str) -> None:
+    try:
+        stack = stack_of(text)
+    except UserError:
+        return
+    assert stack_of(str(stack)) == stack
+
+
+@pytest.mark.parametrize(
+    ("text", "disks", "fragments", "suspects", "baselines"),
+    [
+        ("lvmcache", ("ssd", "hdd"), ("storage-lvmcache",), ("drivers/md",), ("ssd", "hdd")),
+        ("hdd", ("hdd",), (), ("block", "drivers/block", "fs/ext4"), ()),
+    ],
+)
+def test_what_a_stack_needs_follows_from_its_layers(
+    text: str, disks: tuple[str, ...], fragments: tuple[str, ...], suspects: tuple[str, ...], baselines: tuple[str, ...]
+) -> None:
+    stack = stack_of(text)
+    assert (stack.disks, stack.fragments, stack.suspects, stack.baselines) == (disks, fragments, suspects, baselines)
+
+
+def test_a_baseline_is_the_stack_of_one_disk() -> None:
+    stack = stack_of("lvmcache(hdd,ssd)+ext4")
+    assert [str(stack.alone(disk)) for disk in stack.baselines] == ["hdd", "ssd"]
+
+
+def test_the_origin_bounds_the_file_system() -> None:
+    assert stack_of("lvmcache").extent(EXTENTS, VALUES) == EXTENTS["hdd"]
+    assert stack_of("lvmcache(hdd,ssd)+ext4").extent(EXTENTS, VALUES) == EXTENTS["ssd"]
+    assert stack_of("ssd").extent(EXTENTS, VALUES) == EXTENTS["ssd"]
+
+
+def test_what_is_written_comes_down_to_each_disk() -> None:
+    of_cache = stack_of("lvmcache").written(EXTENTS, VALUES, 128 * MIB)
+    assert of_cache["ssd"] == (64 + 8 + 4) * MIB
+    assert of_cache["hdd"] == (128 + 1024 + 4096 // 64 + 4) * MIB
+    assert stack_of("hdd").written(EXTENTS, {}, 128 * MIB) == {"hdd": (128 + 1024 + 64) * MIB}
+
+
+def problems(text: str, files: Files = FILES) -> list[tuple[str, ...]]:
+    return [problem.keys for problem in stack_of(text).problems(EXTENTS, VALUES, files)]
+
+
+def test_the_settings_of_a_layer_matter_where_it_is() -> None:
+    assert problems("lvmcache") == []
+    assert problems("hdd", Files(1, "")) == []
+    assert problems("lvmcache", Files(1, "")) == [("workload.file_size", "storage.cache_size")]
+    small = "lvmcache(ssd,hdd,metadata_size=1MiB)+ext4"
+    assert problems(small) == [("storage.metadata_size",)]
+    large = [("storage.cache_size", "storage.metadata_size", "storage.ssd.size")]
+    assert problems("lvmcache(ssd,hdd,cache_size=1GiB)+ext4", Files(2 * GIB, "")) == large
+
+
+def test_a_stack_says_over_the_settings() -> None:
+    stack = stack_of("lvmcache(ssd,hdd,cache_mode=writethrough)+ext4")
+    assert stack.device.own(VALUES) == {**CACHE, "mode": CacheMode.WRITETHROUGH}
+
+
+def test_the_order_of_disks() -> None:
+    assert in_order(["hdd", "nvme", "ssd", "hdd"]) == ("ssd", "hdd", "nvme")
+    assert in_order([]) == ()
+    assert in_order(DISKS) == tuple(DISKS)
