@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bisector.core.figures import CacheStatus, Contention, EarlyStop, JobFigures, Run, StopReason
 from bisector.core.model import Artifact, Commit, Fault, Kernel, Stage, Timings, Trial
+from bisector.storage.dmcache import counted
 
 EARLY = EarlyStop(StopReason.ABOVE, 16.5, 3012.5, 1363.0, "every job was above 3,012 IOPS for 6 s")
 STARTED_AT = "2026-03-01T10:00:00+00:00"
@@ -34,7 +35,8 @@ def run(
     stopped_early: EarlyStop | None = None,
 ) -> Run:
     jobs = tuple(job(f"job{n}", figure) for n, figure in enumerate(iops))
-    return Run(name, STARTED_AT, 40.2, jobs, before, after, contention, -0.04, stopped_early=stopped_early)
+    measured = Run(name, STARTED_AT, 40.2, jobs, before, after, contention, -0.04, stopped_early=stopped_early)
+    return replace(measured, counters=tuple(counted(before, after)))
 
 
 def kernel(unmet: tuple[str, ...] = (), quirks: tuple[str, ...] = (), content: str = "c" * 64) -> Kernel:

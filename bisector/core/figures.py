@@ -135,8 +135,9 @@ class Run:
     """One fio run: its jobs, the cache before and after it, the host meanwhile.
 
     ``clock_drift_s`` is guest elapsed time minus host elapsed time over the run. It and ``contention`` are None when
-    nobody looked, which only an imported run may be. The figures of a run that was ``stopped_early`` are not to be
-    compared with those of a whole one.
+    nobody looked, which only an imported run may be. ``counters`` are what the layers of the storage stack counted
+    during the run, by the names of metrics. The figures of a run that was ``stopped_early`` are not to be compared with
+    those of a whole one.
     """
 
     name: str
@@ -149,6 +150,7 @@ class Run:
     clock_drift_s: float | None
     disks: tuple[DiskFigures, ...] = ()
     stopped_early: EarlyStop | None = None
+    counters: tuple[tuple[str, float], ...] = ()
 
     @property
     def aside_s(self) -> float:

@@ -160,6 +160,7 @@ _WHOLE: tuple[Metric, ...] = (
     Metric("cpu.system", Unit.PERCENT, Better.LOWER, "system CPU time of the job, of its run time"),
     Metric("cpu.context_switches", Unit.COUNT, Better.LOWER, "context switches of the job"),
     Metric("cpu.major_faults", Unit.COUNT, Better.LOWER, "major page faults of the job"),
+    # Of any layer that is a cache; what one layer alone has, it registers itself.
     Metric("cache.hit_ratio", Unit.PERCENT, Better.HIGHER, "reads and writes that the cache answered, of all"),
     Metric("cache.promotions", Unit.COUNT, None, "blocks that went into the cache"),
     Metric("cache.demotions", Unit.COUNT, None, "blocks that left the cache"),
@@ -167,10 +168,27 @@ _WHOLE: tuple[Metric, ...] = (
 )
 
 
+_registered: dict[str, Metric] = {}
+
+
+def register(metric: Metric) -> None:
+    """Make a metric known that one storage layer alone has; raises :class:`ValueError` for a name that is taken."""
+    if metric.name in _known():
+        raise ValueError(f"there is a metric {metric.name} already")
+    _registered[metric.name] = metric
+    _known.cache_clear()
+
+
+def forget(name: str) -> None:
+    """Undo :func:`register`."""
+    del _registered[name]
+    _known.cache_clear()
+
+
 @cache
 def _known() -> Mapping[str, Metric]:
     of_directions = (one for name in DIRECTIONS for one in (*_rates(name), *_latencies(name)))
-    return {one.name: one for one in (*of_directions, *_WHOLE)}
+    return {one.name: one for one in (*of_directions, *_WHOLE, *_registered.values())}
 
 
 def named(name: str) -> Metric:
@@ -203,4 +221,4 @@ def table() -> tuple[Metric, ...]:
         Metric(f"{directions}.{kind}.pN", Unit.NANOSECONDS, Better.LOWER, f"Nth percentile of the time {what}")
         for kind, what in _KINDS.items()
     )
-    return (*_rates(directions), *_latencies(directions), *percentiles, *_WHOLE)
+    return (*_rates(directions), *_latencies(directions), *percentiles, *_WHOLE, *_registered.values())

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from bisector.core.figures import CacheStatus, JobFigures, Run
+from bisector.core.figures import JobFigures, Run
 from bisector.core.metric import Value, percentile_name
 
 _KIB = 1024
@@ -11,7 +11,8 @@ _KIB = 1024
 def values(run: Run) -> tuple[Value, ...]:
     """All values of a run: those of each job, and with an empty job those of the run as a whole."""
     of_jobs = (value for job in run.jobs for value in _of_job(job))
-    once = {(value.name, value.job): value for value in (*of_jobs, *_of_cache(run))}
+    of_layers = (Value(name, "", value) for name, value in run.counters)
+    once = {(value.name, value.job): value for value in (*of_jobs, *of_layers)}
     return tuple(once.values())
 
 
@@ -52,24 +53,3 @@ def _cpu(job: JobFigures) -> dict[str, float]:
         "cpu.context_switches": cpu.context_switches,
         "cpu.major_faults": cpu.major_faults,
     }
-
-
-def _of_cache(run: Run) -> Iterator[Value]:
-    """What the cache counted during the run; dm-cache counts from the making of the cache on."""
-    before, after = run.cache_before, run.cache_after
-    if before is None or after is None:
-        return
-    hits, misses = _hits(after) - _hits(before), _misses(after) - _misses(before)
-    if hits + misses > 0:
-        yield Value("cache.hit_ratio", "", 100 * hits / (hits + misses))
-    yield Value("cache.promotions", "", after.promotions - before.promotions)
-    yield Value("cache.demotions", "", after.demotions - before.demotions)
-    yield Value("cache.dirty_blocks", "", after.dirty_blocks)
-
-
-def _hits(status: CacheStatus) -> int:
-    return status.read_hits + status.write_hits
-
-
-def _misses(status: CacheStatus) -> int:
-    return status.read_misses + status.write_misses

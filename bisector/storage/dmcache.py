@@ -21,16 +21,9 @@ class CacheUnusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CacheTarget:
-    """A whole status line; block sizes are in bytes, kernels before v4.3 have no ``needs_check``."""
+    """What a status line says of the cache and of its metadata; kernels before v4.3 have no ``needs_check``."""
 
     status: CacheStatus
-    metadata_block_bytes: int
-    metadata_used_blocks: int
-    metadata_total_blocks: int
-    block_bytes: int
-    features: tuple[str, ...]
-    core_arguments: tuple[tuple[str, str], ...]
-    policy_arguments: tuple[tuple[str, str], ...]
     read_only: bool
     needs_check: bool
 
@@ -50,6 +43,19 @@ def parse_status(line: str) -> CacheTarget:
         return _read_status(iter(_arguments(line)))
     except (ValueError, StopIteration) as error:
         raise CacheUnusable(f"not a dm-cache status line: {_quoted(line)}") from error
+
+
+def counted(before: CacheStatus | None, after: CacheStatus | None) -> Iterator[tuple[str, float]]:
+    """The values of metrics over a run; dm-cache itself counts from the making of the cache on."""
+    if before is None or after is None:
+        return
+    hits = after.read_hits + after.write_hits - before.read_hits - before.write_hits
+    misses = after.read_misses + after.write_misses - before.read_misses - before.write_misses
+    if hits + misses > 0:
+        yield "cache.hit_ratio", 100 * hits / (hits + misses)
+    yield "cache.promotions", float(after.promotions - before.promotions)
+    yield "cache.demotions", float(after.demotions - before.demotions)
+    yield "cache.dirty_blocks", float(after.dirty_blocks)
 
 
 def parse_table(line: str) -> CacheDevices:
@@ -113,16 +119,16 @@ def _quoted(line: str) -> str:
 
 def _read_status(words: Iterator[str]) -> CacheTarget:
     # Lists, not generators: StopIteration inside a generator would become RuntimeError (PEP 479).
-    metadata_sectors = _whole(next(words))
-    metadata_used, metadata_total = _fraction(next(words))
-    block_sectors = _whole(next(words))
+    _whole(next(words))  # sectors of a block of metadata
+    _fraction(next(words))
+    _whole(next(words))  # sectors of a block of the cache
     used, total = _fraction(next(words))
     read_hits, read_misses, write_hits, write_misses = [_whole(next(words)) for _ in range(4)]
     demotions, promotions, dirty = [_whole(next(words)) for _ in range(3)]
     features = _counted(words)
-    core = _counted(words)
+    _counted(words)  # arguments of the core
     policy = next(words)
-    policy_arguments = _counted(words)
+    _counted(words)
     rest = tuple(words)
     return CacheTarget(
         status=CacheStatus(
@@ -139,13 +145,6 @@ def _read_status(words: Iterator[str]) -> CacheTarget:
             demotions=demotions,
             promotions=promotions,
         ),
-        metadata_block_bytes=metadata_sectors * 512,
-        metadata_used_blocks=metadata_used,
-        metadata_total_blocks=metadata_total,
-        block_bytes=block_sectors * 512,
-        features=features,
-        core_arguments=_pairs(core),
-        policy_arguments=_pairs(policy_arguments),
         read_only="ro" in rest,
         needs_check="needs_check" in rest,
     )
@@ -166,7 +165,3 @@ def _whole(word: str) -> int:
 def _counted(words: Iterator[str]) -> tuple[str, ...]:
     """``N`` and N words."""
     return tuple([next(words) for _ in range(_whole(next(words)))])
-
-
-def _pairs(words: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    return tuple(zip(words[::2], words[1::2], strict=True))

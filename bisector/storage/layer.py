@@ -4,11 +4,11 @@ A layer is one file of this room that has an object of a class derived from :cla
 :mod:`bisector.storage.layers`. One of another package is given to :func:`bisector.storage.layers.register`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
-from bisector.core.figures import CacheStatus, Run
+from bisector.core.figures import Run
 from bisector.core.guest_steps import Step
 from bisector.core.metric import Metric
 from bisector.core.model import Shell
@@ -82,18 +82,31 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
+class Counters:
+    """What a layer counts.
+
+    ``read`` gets the counters of this moment from the guest, before and after each run. ``values`` makes of both the
+    values of metrics over the run, by their names. A :class:`bisector.core.figures.CacheStatus` is on record as it
+    was read, too.
+    """
+
+    read: Callable[[Shell], Any]
+    values: Callable[[Any, Any], Iterable[tuple[str, float]]]
+
+
+@dataclass(frozen=True, slots=True)
 class Made:
     """How a layer is made: the path of its device (or its mount point), the commands, and what is asked afterwards.
 
     ``verify`` raises :class:`bisector.core.errors.KernelFault` when the kernel made something else than was asked, and
-    :class:`bisector.core.errors.InfraError` when the tools did. ``status`` reads the counters of a cache.
+    :class:`bisector.core.errors.InfraError` when the tools did.
     """
 
     path: str
     steps: tuple[Step, ...]
     checks: tuple[Step, ...] = ()
     verify: Verify | None = None
-    status: Callable[[Shell], CacheStatus] | None = None
+    counters: Counters | None = None
 
 
 class Layer:

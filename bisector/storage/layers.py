@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from bisector.core import metric
 from bisector.core.option import Option
 from bisector.storage.disks import DISKS
 from bisector.storage.ext4 import EXT4
@@ -16,8 +17,8 @@ LAYERS: Mapping[str, Layer] = MappingProxyType(_layers)
 def register(layer: Layer) -> None:
     """Make a layer known; for one of another package, before the settings are read.
 
-    Raises :class:`ValueError` for a name, or a setting, that is another's, and for phases of which not the last one,
-    and that one alone, is judged.
+    Raises :class:`ValueError` for a name, a setting or a metric that is another's, and for phases of which not the last
+    one, and that one alone, is judged.
     """
     if layer.name in (*_layers, *DISKS):
         raise ValueError(f"there is a layer or disk called {layer.name} already")
@@ -26,12 +27,15 @@ def register(layer: Layer) -> None:
         raise ValueError(f"{layer.name}: another layer has the setting {twice[0]}")
     if layer.phases and [phase.judged for phase in layer.phases] != [False] * (len(layer.phases) - 1) + [True]:
         raise ValueError(f"{layer.name}: the last phase is the judged one")
+    for own in layer.metrics:
+        metric.register(own)
     _layers[layer.name] = layer
 
 
 def forget(name: str) -> None:
     """Undo :func:`register`."""
-    del _layers[name]
+    for own in _layers.pop(name).metrics:
+        metric.forget(own.name)
 
 
 def aliases() -> dict[str, str]:

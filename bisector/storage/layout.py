@@ -3,13 +3,14 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bisector.core.errors import UserError
 from bisector.core.figures import CacheStatus
 from bisector.core.guest_steps import Step, run_steps
 from bisector.core.model import Shell
 from bisector.storage import disks
-from bisector.storage.layer import MOUNTPOINT, Device, Extent, Made, Site
+from bisector.storage.layer import MOUNTPOINT, Counters, Device, Extent, Made, Site
 from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Node, Stack, Values
 
@@ -27,6 +28,18 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class Readings:
+    """What the layers' counters were at one moment, from the disks upwards."""
+
+    of_layers: tuple[Any, ...] = ()
+
+    @property
+    def cache(self) -> CacheStatus | None:
+        """That of the uppermost dm-cache, which is on record as it is; None for a stack without one."""
+        return next((one for one in reversed(self.of_layers) if isinstance(one, CacheStatus)), None)
+
+
+@dataclass(frozen=True, slots=True)
 class MountedStack:
     """A mounted file system on its layers.
 
@@ -39,10 +52,20 @@ class MountedStack:
     room: str = ""
     made: tuple[Made, ...] = ()
 
-    def cache_status(self, shell: Shell) -> CacheStatus | None:
-        """The cache's counters of this moment, of the uppermost one; None for a stack without a cache."""
-        read = next((one.status for one in reversed(self.made) if one.status is not None), None)
-        return None if read is None else read(shell)
+    def read(self, shell: Shell) -> Readings:
+        """The counters of each layer that has some, of this moment."""
+        return Readings(tuple(counters.read(shell) for counters in self._counters))
+
+    def counted(self, before: Readings, after: Readings) -> tuple[tuple[str, float], ...]:
+        """The values of metrics between two readings; where two layers have the same metric, of the upper one."""
+        values: dict[str, float] = {}
+        for counters, first, last in zip(self._counters, before.of_layers, after.of_layers, strict=True):
+            values |= dict(counters.values(first, last))
+        return tuple(values.items())
+
+    @property
+    def _counters(self) -> tuple[Counters, ...]:
+        return tuple(one.counters for one in self.made if one.counters is not None)
 
 
 def lay_out(shell: Shell, plan: Plan, file_bytes: int, deadline_s: float) -> MountedStack:

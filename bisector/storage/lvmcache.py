@@ -14,7 +14,7 @@ from bisector.core.model import FaultKind, Shell, Stage
 from bisector.core.option import Option, Problem
 from bisector.storage import dmcache
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Extent, Files, Layer, Made, Own, Phase, Site
+from bisector.storage.layer import Counters, Extent, Files, Layer, Made, Own, Phase, Site
 
 _GROUP = "bisector"
 _STATUS_DEADLINE_S = 60.0
@@ -122,7 +122,7 @@ class LvmCache(Layer):
                 raise KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, str(error)) from error
 
         steps = _steps(group, fast.path, slow.path, settings)
-        return Made(f"/dev/{group}/origin", steps, checks, verify, partial(_status, device))
+        return Made(f"/dev/{group}/origin", steps, checks, verify, Counters(partial(_status, device), dmcache.counted))
 
 
 LVMCACHE = LvmCache()

@@ -22,7 +22,7 @@ class Schema:
 
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 13
+VERSION = 14
 _RELEVANCE = """CREATE TABLE relevance (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     commits INTEGER NOT NULL,
@@ -109,6 +109,8 @@ _CONTROLS = """CREATE TABLE controls (
     trials TEXT NOT NULL,
     failed TEXT NOT NULL
 ) STRICT"""
+# What the layers of a storage stack counted during a run: pairs of a metric's name and a value, as JSON.
+_COUNTERS = {"counters": "TEXT NOT NULL DEFAULT '[]'"}
 _CPU_COLUMNS = {
     "user_percent": "REAL",
     "system_percent": "REAL",
@@ -181,6 +183,7 @@ UPGRADES = {
     10: "ALTER TABLE trials ADD COLUMN alone TEXT",
     11: _SKIPS,
     12: _CONTROLS,
+    13: _added("runs", _COUNTERS),
 }
 
 TABLES = f"""
@@ -283,7 +286,8 @@ CREATE TABLE runs (
     other_busy_cores REAL,
     steal_share REAL,
     psi_some_share REAL,
-    clock_drift_s REAL
+    clock_drift_s REAL,
+    {", ".join(f"{name} {kind}" for name, kind in _COUNTERS.items())}
 ) STRICT;
 CREATE INDEX runs_of_trial ON runs (trial);
 

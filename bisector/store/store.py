@@ -27,6 +27,7 @@ from bisector.core.model import (
     Trial,
 )
 from bisector.kernel.compiler_choice import BuildTry
+from bisector.storage.dmcache import counted
 from bisector.store.database import Database, Moment, Row
 from bisector.store.rows import BisectionRow, InfraFaultRow, StateRow, build, columns
 
@@ -199,7 +200,9 @@ class Store:
                 disks=tuple(build(DiskFigures, one) for one in disks[row["id"]]),
                 stopped_early=stop,
             )
-            runs[row["trial"]].append(run)
+            # Older records have what dm-cache showed, and not what it counted.
+            counters = run.counters or tuple(counted(run.cache_before, run.cache_after))
+            runs[row["trial"]].append(replace(run, counters=counters))
         return runs
 
     def add_build_try(self, one: BuildTry) -> None:

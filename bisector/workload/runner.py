@@ -16,10 +16,11 @@ from bisector.config import WorkloadSettings, job_file
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.core.events import IopsSample
-from bisector.core.figures import CacheStatus, Contention, EarlyStop, JobFigures, Run
+from bisector.core.figures import Contention, EarlyStop, JobFigures, Run
 from bisector.core.guest_steps import FailedStep, Step, run_steps
 from bisector.core.model import CommandResult, FaultKind, Shell, Stage
 from bisector.host import process
+from bisector.storage.layout import Readings
 from bisector.workload import left_files
 from bisector.workload.fio import output, steering
 
@@ -47,8 +48,12 @@ class MountedStack(Protocol):
         """The settings that make it larger."""
         ...
 
-    def cache_status(self, shell: Shell) -> CacheStatus | None:
-        """The cache's figures of this moment, or None without a cache."""
+    def read(self, shell: Shell) -> Readings:
+        """The counters of its layers, of this moment."""
+        ...
+
+    def counted(self, before: Readings, after: Readings) -> tuple[tuple[str, float], ...]:
+        """The values of metrics between two readings."""
         ...
 
 
@@ -163,7 +168,7 @@ def run_once(
     told = _counted(settings, job_file.processes, job)
     stop = None if job_file.has_ramp(job) or told > steering.MOST_JOBS else stop
     _prepare(shell, job, deadline)
-    cache_before = stack.cache_status(shell)
+    before = stack.read(shell)
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     watch = _Watch(name, on_sample, stack.room)
     if stop is not None:
@@ -177,17 +182,19 @@ def run_once(
     jobs = _jobs(shell, finished, watch, settings, logs)
     _all_there(jobs, told, watch)
     host_s, guest_s = watch.host_and_guest_s
+    after = stack.read(shell)
     return Run(
         name=name,
         started_at=started_at,
         duration_s=host_s,
         jobs=jobs,
-        cache_before=cache_before,
-        cache_after=stack.cache_status(shell),
+        cache_before=before.cache,
+        cache_after=after.cache,
         contention=contention,
         clock_drift_s=guest_s - host_s,
         # fio may have ended by itself while it was told to.
         stopped_early=watch.early_stop if finished.exit_status else None,
+        counters=stack.counted(before, after),
     )
 
 

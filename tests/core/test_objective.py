@@ -7,21 +7,20 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import InfraError, UserError
-from bisector.core.figures import CacheStatus, Contention, Run
+from bisector.core.figures import Contention, Run
 from bisector.core.metric import Value, named
 from bisector.core.objective import MetricAbsent, Objective, available
 from bisector.core.values import values
 from bisector.workload.fio.output import parse_json
 
 PARTIAL = Path(__file__).parent.parent / "data" / "fio" / "partial-3.33.json"
-BEFORE = CacheStatus("smq", "writeback", 1024, 1024, 0, 100, 100, 0, 0, 5, 6)
-AFTER = CacheStatus("smq", "writeback", 1024, 1024, 3, 190, 110, 0, 0, 9, 8)
+COUNTERS = (("cache.hit_ratio", 90.0), ("cache.dirty_blocks", 3.0))
 
 
 @pytest.fixture(scope="module")
 def run() -> Run:
     jobs = parse_json(PARTIAL.read_text(encoding="utf-8"))
-    return Run("full", "2024-01-01T00:00:00+00:00", 44.0, jobs, BEFORE, AFTER, Contention(0, 0, 0), 0.0)
+    return Run("full", "2024-01-01T00:00:00+00:00", 44.0, jobs, None, None, Contention(0, 0, 0), 0.0, counters=COUNTERS)
 
 
 def value(run: Run, name: str, job: str) -> float:
@@ -42,11 +41,10 @@ def test_values_of_a_real_run_are_fios(run: Run) -> None:
     assert len({(one.name, one.job) for one in values(run)}) == len(values(run))
 
 
-def test_counters_of_the_cache_are_of_the_run_and_not_of_its_life(run: Run) -> None:
+def test_what_layers_counted_is_of_the_run_as_a_whole(run: Run) -> None:
     assert value(run, "cache.hit_ratio", "") == 90
-    assert value(run, "cache.promotions", "") == 2
     assert value(run, "cache.dirty_blocks", "") == 3
-    assert not [one for one in values(replace(run, cache_before=None)) if one.name.startswith("cache.")]
+    assert not [one for one in values(replace(run, counters=())) if one.name.startswith("cache.")]
 
 
 def two(run: Run, *iops: float) -> Run:
@@ -91,7 +89,7 @@ def test_a_job_that_stood_still_is_no_slow_one(run: Run, iops: float) -> None:
 
 
 def test_a_count_of_nothing_cannot_be_compared(run: Run) -> None:
-    still = replace(run, cache_after=replace(AFTER, dirty_blocks=0))
+    still = replace(run, counters=(("cache.dirty_blocks", 0.0),))
     with pytest.raises(UserError, match="above zero"):
         Objective("cache.dirty_blocks").value(still)
 

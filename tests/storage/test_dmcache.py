@@ -3,9 +3,11 @@
 import pytest
 
 from bisector.core.figures import CacheStatus
+from bisector.core.metric import named
 from bisector.storage.dmcache import (
     CacheDevices,
     CacheUnusable,
+    counted,
     disks_below,
     parse_dependencies,
     parse_status,
@@ -29,17 +31,12 @@ V3_14_MQ = (
 def test_status_of_a_new_kernel() -> None:
     target = parse_status(V6_1)
     assert target.status == CacheStatus("smq", "writeback", 280, 1024, 269, 103, 75, 146, 8, 3, 280)
-    assert (target.metadata_block_bytes, target.metadata_used_blocks, target.metadata_total_blocks) == (4096, 11, 2048)
-    assert target.block_bytes == 65536
-    assert target.features == ("metadata2", "writeback")
-    assert target.core_arguments == (("migration_threshold", "2048"),)
     assert not target.read_only
     assert not target.needs_check
 
 
 def test_status_of_v4_11_has_one_feature() -> None:
     target = parse_status(V4_11)
-    assert target.features == ("writeback",)
     assert target.status.full
     assert target.status.promotions == 1024
 
@@ -47,12 +44,21 @@ def test_status_of_v4_11_has_one_feature() -> None:
 def test_status_without_metadata_mode_and_with_policy_arguments() -> None:
     target = parse_status(V3_14_MQ)
     assert (target.status.policy, target.status.mode) == ("mq", "writethrough")
-    assert dict(target.policy_arguments)["sequential_threshold"] == "512"
     assert not target.read_only
 
 
 def test_mode_that_goes_without_saying_is_writeback() -> None:
     assert parse_status(V4_11.replace("1 writeback", "0")).status.mode == "writeback"
+
+
+def test_counters_are_of_the_run_and_not_of_the_caches_life() -> None:
+    before = CacheStatus("smq", "writeback", 1024, 1024, 0, 100, 100, 0, 0, 5, 6)
+    after = CacheStatus("smq", "writeback", 1024, 1024, 3, 190, 110, 0, 0, 9, 8)
+    of_run = {"cache.hit_ratio": 90, "cache.promotions": 2, "cache.demotions": 4, "cache.dirty_blocks": 3}
+    assert dict(counted(before, after)) == of_run
+    assert all(named(name).unit for name in of_run)
+    assert "cache.hit_ratio" not in dict(counted(after, after))
+    assert not dict(counted(None, after))
 
 
 def test_metadata_in_trouble() -> None:

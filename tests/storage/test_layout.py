@@ -74,9 +74,11 @@ def test_lvmcache_takes_one_round_trip_in_the_classic_order() -> None:
     assert "-L 67108864b" in text
     assert "--cachemode writeback" in text
     assert "--cachepolicy smq" in text
-    status = stack.cache_status(shell)
-    assert status is not None
-    assert status.used_blocks == 280
+    before = stack.read(shell)
+    assert before.cache is not None
+    assert before.cache.used_blocks == 280
+    after = stack.read(guest(dmsetup_status=Answer(STATUS.replace(" 280 269 ", " 290 269 "))))
+    assert dict(stack.counted(before, after))["cache.promotions"] == 10
 
 
 def test_lvmcache_takes_disks_of_two_block_sizes_in_any_image() -> None:
@@ -90,7 +92,7 @@ def test_lvmcache_takes_disks_of_two_block_sizes_in_any_image() -> None:
 def test_plain_stacks_have_no_cache(stack: str) -> None:
     shell = plain_guest()
     made = layout(shell, stack, 32 * MIB)
-    assert made.cache_status(shell) is None
+    assert made.read(shell).cache is None
     assert f"virtio-{stack}" in made.description[0]
     assert not any("virtio-" in command and f"virtio-{stack}" not in command for command in shell.commands)
 
@@ -168,7 +170,7 @@ def test_a_part_on_the_wrong_disk_is_ours(table: str, part: str) -> None:
 def test_a_cache_that_fails_later_stops_the_workload() -> None:
     stack = layout(guest(), "lvmcache", 1)
     with pytest.raises(KernelFault) as caught:
-        stack.cache_status(guest(dmsetup_status=Answer("0 2088960 cache Fail\n")))
+        stack.read(guest(dmsetup_status=Answer("0 2088960 cache Fail\n")))
     assert caught.value.stage is Stage.WORKLOAD
 
 

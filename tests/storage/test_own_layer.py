@@ -9,16 +9,21 @@ from bisector.config import checks, options
 from bisector.core import kinds
 from bisector.core.errors import KernelFault, UserError
 from bisector.core.guest_steps import Step
-from bisector.core.model import FaultKind, Stage
+from bisector.core.metric import Metric, Unit, named, table
+from bisector.core.model import FaultKind, Shell, Stage
 from bisector.core.option import Option, Problem
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Extent, Files, Layer, Made, Own, Phase, Site
+from bisector.storage.layer import Counters, Extent, Files, Layer, Made, Own, Phase, Site
 from bisector.storage.layout import Plan, lay_out
 from bisector.storage.parse import stack_of
 from tests.guestshell import Answer, FakeShell
 
 MIB = 1 << 20
+
+
+def requests(shell: Shell, name: str) -> float:
+    return float(shell.run(f"cryptsetup status {name}").stdout.split()[0])
 
 
 class Crypt(Layer):
@@ -31,6 +36,7 @@ class Crypt(Layer):
         Option("storage.crypt.cipher", "cipher", kinds.text("a cipher"), "aes-xts-plain64", "cipher of dm-crypt"),
         Option("storage.crypt.spare", "spare_bytes", kinds.size(0), "1MiB", "room left free, bytes", "2MiB"),
     )
+    metrics = (Metric("crypt.requests", Unit.COUNT, None, "requests that dm-crypt was given"),)
     phases = (Phase("cold", judged=False), Phase("warm", judged=False), Phase("hot"))
 
     def extent(self, below: Sequence[Extent], own: Own) -> Extent:
@@ -54,6 +60,7 @@ class Crypt(Layer):
             (Step(f"cryptsetup open --cipher {site.own['cipher']} {site.below[0].path} {name}", kernel_fault),),
             (Step(f"dmsetup table {name}", kernel_fault),),
             verify,
+            Counters(lambda shell: requests(shell, name), lambda before, after: [("crypt.requests", after - before)]),
         )
 
 
@@ -141,6 +148,7 @@ def test_layers_lie_on_layers_and_two_of_a_kind_have_names_of_their_own() -> Non
         "dmsetup status": Answer("0 1 cache 8 1/2 128 0/1024 0 0 0 0 0 0 0 1 writeback 0 smq 0 rw -\n"),
         "dmsetup deps": Answer(deps),
         "dmsetup info": Answer(names),
+        "cryptsetup status": Answer("0 requests\n"),
     }
     shell = FakeShell(answers)
     mounted = lay_out(shell, Plan(stack, storage.layers, Extent("", None, ())), 1, 60)
@@ -150,9 +158,21 @@ def test_layers_lie_on_layers_and_two_of_a_kind_have_names_of_their_own() -> Non
         "/dev/bisector/origin",
         "/mnt",
     ]
-    status = mounted.cache_status(shell)
-    assert status is not None
-    assert status.total_blocks == 1024
+    before = mounted.read(shell)
+    assert before.cache is not None
+    assert before.cache.total_blocks == 1024
+    after = mounted.read(FakeShell({**answers, "cryptsetup status": Answer("12 requests\n")}))
+    assert dict(mounted.counted(before, after))["crypt.requests"] == 12
+
+
+@pytest.mark.usefixtures("crypt")
+def test_its_metrics_are_known_as_long_as_it_is() -> None:
+    assert named("crypt.requests").unit is Unit.COUNT
+    assert named("crypt.requests") in table()
+    layers.forget("crypt")
+    with pytest.raises(UserError, match=r"there is no metric 'crypt\.requests'"):
+        named("crypt.requests")
+    layers.register(Crypt())
 
 
 def test_what_is_not_registered_is_unknown() -> None:
@@ -160,18 +180,21 @@ def test_what_is_not_registered_is_unknown() -> None:
         loaded("crypt(hdd)+ext4")
 
 
-def named(name: str, *phases: Phase, rows: tuple[Option, ...] = ()) -> Layer:
+def made_up(name: str, *phases: Phase, rows: tuple[Option, ...] = ()) -> Layer:
     return type("Own", (Layer,), {"name": name, "phases": phases, "options": rows})()  # type: ignore[no-any-return] # made here
 
 
 @pytest.mark.parametrize(
     ("layer", "why"),
     [
-        (named("ext4"), "there is a layer or disk called ext4 already"),
-        (named("hdd"), "there is a layer or disk called hdd already"),
-        (named("x", rows=(Option("storage.cache_size", "a", kinds.size(0), 0, ""),)), "another layer has the setting"),
-        (named("x", Phase("a", judged=False)), "the last phase is the judged one"),
-        (named("x", Phase("a"), Phase("b")), "the last phase is the judged one"),
+        (made_up("ext4"), "there is a layer or disk called ext4 already"),
+        (made_up("hdd"), "there is a layer or disk called hdd already"),
+        (
+            made_up("x", rows=(Option("storage.cache_size", "a", kinds.size(0), 0, ""),)),
+            "another layer has the setting",
+        ),
+        (made_up("x", Phase("a", judged=False)), "the last phase is the judged one"),
+        (made_up("x", Phase("a"), Phase("b")), "the last phase is the judged one"),
     ],
 )
 def test_a_layer_that_cannot_be_is_our_bug(layer: Layer, why: str) -> None:

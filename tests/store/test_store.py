@@ -283,6 +283,7 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
     for column in ("kind", "changed_by", "alone"):
         store.database.connection.execute(f"ALTER TABLE trials DROP COLUMN {column}")
     store.database.connection.execute("ALTER TABLE kernels DROP COLUMN modules")
+    store.database.connection.execute("ALTER TABLE runs DROP COLUMN counters")
     store.database.connection.execute("PRAGMA user_version = 1")
     store.close()
     with Store.open(store.path, readonly=True) as reader:

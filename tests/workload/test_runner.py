@@ -15,6 +15,7 @@ from bisector.core.events import IopsSample
 from bisector.core.figures import CacheStatus, Contention, Run, StopReason
 from bisector.core.model import FaultKind, Shell, Stage
 from bisector.host import process
+from bisector.storage.layout import Readings
 from bisector.vm.guest import Bounds
 from bisector.workload.fio import output, steering
 from bisector.workload.runner import check_job, run_once
@@ -59,8 +60,11 @@ class Stack:
     mountpoint: str = "/mnt"
     room: str = "storage.hdd.size"
 
-    def cache_status(self, shell: Shell) -> CacheStatus | None:
-        return CACHE
+    def read(self, shell: Shell) -> Readings:
+        return Readings((CACHE,))
+
+    def counted(self, before: Readings, after: Readings) -> tuple[tuple[str, float], ...]:
+        return (("cache.promotions", 2.0),)
 
 
 @dataclass
@@ -96,6 +100,7 @@ def test_a_good_run(bench: Bench) -> None:
     assert [job.name for job in run.jobs] == ["partial/1", "partial/2"]
     assert run.contention == QUIET
     assert run.cache_before == run.cache_after == CACHE
+    assert run.counters == (("cache.promotions", 2.0),)
     assert run.clock_drift_s == pytest.approx(43.25 - run.duration_s)
     assert [(sample.run, sample.iops, sample.done_share) for sample in bench.samples] == [
         ("full", 1024, 0.5),
