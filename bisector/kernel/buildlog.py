@@ -39,6 +39,7 @@ _KERNELS_OWN = re.compile(
     r"\[(?!.*(Makefile\.(host|userprogs)|\btools/|scripts/gcc-plugins))"
     r"[^:]+:\d+: (?!scripts/|certs/|usr/)\S+(\.(o|s|lds)|config)\] Error 1$"
 )
+_CCACHE_ERROR = re.compile(r"^ccache: error: .*", re.MULTILINE)
 # make's and gcc's words for SIGKILL and SIGTERM, strsignal(3), or the shell's exit status 128 + n.
 _ENDED = re.compile(
     r"^make(\[\d+\])?: \*\*\* \[.*\] (Killed|Terminated|Error 137|Error 143)$"
@@ -109,6 +110,12 @@ def surely_of_the_source(output: str, source: Path, build: Path) -> bool:
 def ended_from_outside(output: str) -> str | None:
     """The line that says that somebody killed a command of the build; a compiler's own crash is not meant."""
     found = _ENDED.search(output)
+    return found[0] if found else None
+
+
+def ccache_error(output: str) -> str | None:
+    """The line in which ccache reports a failure of its own: of its directory, disk or memory, never of a source."""
+    found = _CCACHE_ERROR.search(output)
     return found[0] if found else None
 
 

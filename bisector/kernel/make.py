@@ -13,7 +13,7 @@ from bisector.core.model import FaultKind, Stage
 from bisector.host import build_user, process, sandbox
 from bisector.host.packages import not_installed
 from bisector.kernel import ccache
-from bisector.kernel.buildlog import ended_from_outside, first_error, lines_since, size_bytes
+from bisector.kernel.buildlog import ccache_error, ended_from_outside, first_error, lines_since, size_bytes
 from bisector.kernel.strays import remove_strays
 
 BUILD_LOG = "build.log"
@@ -120,6 +120,9 @@ class Make:
             output = "\n".join(lines_since(log, before))
             if (ended := ended_from_outside(output)) is not None:
                 raise InfraError(f"a command of the kernel build was ended by a signal: {ended}", str(log)) from error
+            if (broken := ccache_error(output)) is not None:
+                place = (self.environment or {}).get(ccache.DIRECTORY, "")
+                raise InfraError(broken, f"ccache's directory is {place}; the log is {log}") from error
             found = first_error(output, self.places.source, self.places.build)
             kind = FaultKind.CONFIG_ERROR if stage is Stage.CONFIG else FaultKind.BUILD_ERROR
             raise KernelFault(stage, kind, found.reason, found.tail) from error

@@ -356,6 +356,18 @@ def test_a_compiler_that_somebody_ended_is_never_the_kernels_fault(bench: Bench,
     assert recalled(bench, "tree") is None
 
 
+def test_a_ccache_that_cannot_write_is_never_the_kernels_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ccache_in(tmp_path / "home", monkeypatch)
+    ccache.own_directory().mkdir(parents=True)
+    (ccache.own_directory() / "tmp").write_text("no directory")
+    (tmp_path / "run").mkdir()
+    bench = Bench(tmp_path / "run")
+    with pytest.raises(InfraError, match=r"^ccache: error: ") as caught:
+        bench.build("tree")
+    assert str(ccache.own_directory()) in caught.value.hint
+    assert recalled(bench, "tree") is None
+
+
 def crashes(bench: Bench, times: int) -> Path:
     """Have the compiler of fs/dcache.c crash in the first so many calls; where each of them leaves a line."""
     calls = bench.path / "calls"
