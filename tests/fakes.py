@@ -164,9 +164,9 @@ class FakeEngine:
         return trial(commit, least, contention=contention, content=content, stopped=stopped)
 
     def _stopped(self, sha: str, least: float, rule: StopRule) -> EarlyStop:
-        if (least > rule.threshold_iops) is not (sha in self.misleading):
-            return EarlyStop(StopReason.ABOVE, 12.0, rule.threshold_iops * 1.2, rule.threshold_iops, "above")
-        return EarlyStop(StopReason.NOT_ABOVE, 26.0, rule.threshold_iops / 2, rule.threshold_iops, "below")
+        if (least > rule.threshold) is not (sha in self.misleading):
+            return EarlyStop(StopReason.ABOVE, 12.0, rule.threshold * 1.2, rule.threshold, "above")
+        return EarlyStop(StopReason.NOT_ABOVE, 26.0, rule.threshold / 2, rule.threshold, "below")
 
     def _shows_new(self, commit: Commit) -> bool:
         if changed := _CHANGED.fullmatch(commit.subject):

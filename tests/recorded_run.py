@@ -58,8 +58,7 @@ class RecordedRun:
 
     def _row(self) -> BisectionRow:
         old, new = self.nodes[0].name, self.nodes[-1].name
-        terms: Terms = self.settings.bisect.terms
-        direction: Direction = self.settings.bisect.direction
+        terms, direction = self.settings.bisect.terms or Terms("", ""), self.settings.bisect.expected
         return BisectionRow(
             self.repository, old, self.shas[old], new, self.shas[new], terms.old, terms.new, direction, (), False, (),
             options.to_json(self.settings), "0.1.0", "2026-03-01T10:00:00+00:00",
@@ -118,13 +117,13 @@ class RecordedRun:
 def found(path: Path, flags: Mapping[str, str] | None = None, nodes: Sequence[Node] | None = None) -> RecordedRun:
     """Five commits, ``c3`` the first fixed one, ``c1`` without a kernel."""
     run = RecordedRun(path, nodes or histories.linear(5), flags or {})
-    slow, fast = (FAST, SLOW) if run.settings.bisect.direction is Direction.REGRESSION else (SLOW, FAST)
+    slow, fast = (FAST, SLOW) if run.settings.bisect.expected is Direction.REGRESSION else (SLOW, FAST)
     run.add("c0", slow)
     run.add("c4", fast)
     run.add("c2", slow)
     run.add("c1", fault=fakes.BUILD_ERROR)
     run.add("c3", fast)
-    terms = run.settings.bisect.terms
+    terms = run.settings.bisect.terms or Terms.usual(run.settings.bisect.expected or Direction.IMPROVEMENT)
     run.log((terms.new, "c4"), (terms.old, "c0"), (terms.old, "c2"), ("skip", "c1"), (terms.new, "c3"))
     run.end()
     return run

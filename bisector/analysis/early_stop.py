@@ -11,13 +11,14 @@ for 40 s it is 0.5 s and 3 s.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from bisector.core.figures import EarlyStop, StopReason
+from bisector.core.objective import MEAN, OVER, SUM, WORST, Objective
 
 Floats = npt.NDArray[np.float64]
 
@@ -32,17 +33,22 @@ _CLEARLY = 1.5
 _GUARD_SPARE = 1.3
 # A run that became fast this much sooner than the slowest one does not tell how long that may take.
 _COMPARABLE = 0.5
+_WHOSE = {WORST: "every job", SUM: "the sum over jobs", MEAN: "the mean over jobs"}
 # A status that comes later than this many batches says that the guest or its host stood still.
 _LATE = 2.5
 
 
 @dataclass(frozen=True, slots=True)
 class StopRule:
-    """The line that a run is held against, its whole length, and from when on it may be called slow (None: never)."""
+    """The line that a run is held against, its whole length, and from when on it may be called slow (None: never).
 
-    threshold_iops: float
+    ``threshold`` is a value of the objective, whose metric is a rate that is reported while a run lasts.
+    """
+
+    threshold: float
     runtime_s: float
     guard_s: float | None = None
+    objective: Objective = field(default_factory=Objective)
 
     @property
     def batch_s(self) -> float:
@@ -54,14 +60,26 @@ class StopRule:
         """What a mean and its standard error are made of."""
         return _BATCHES * self.batch_s
 
+    @property
+    def whose(self) -> str:
+        """Whose value is held against the line, for a person."""
+        return _WHOSE.get(self.objective.over, f"job {self.objective.over}")
+
+    def stopped(self, reason: StopReason, at_s: float, bound: float, why: str) -> EarlyStop:
+        """What is recorded of a run that this rule ended."""
+        return EarlyStop(reason, at_s, bound, self.threshold, why, self.objective.metric, self.objective.over)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Progress:
-    """How many reads a job had done by which second of its own run time; both grow, the start is not among them."""
+    """How much a job had done by which second of its own run time; both grow, the start is not among them.
+
+    What is counted are I/Os or bytes, as the metric has it.
+    """
 
     job: str
     at_s: Floats
-    total_ios: Floats
+    done: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,25 +102,42 @@ def batch_s(runtime_s: float) -> float:
 
 
 def decide(rule: StopRule, jobs: Sequence[Progress]) -> EarlyStop | None:
-    """Whether a run may end now, given what its reading jobs have done so far; None: go on.
+    """Whether a run may end now, given what its jobs have done so far; None: go on.
 
     *Above*: in two windows one after the other every job's mean less four standard errors is above the threshold;
     or every job has done what the threshold asks of the whole run. *Not above*: from the guard on, in three
     windows one after the other the same job's mean with four standard errors is below two thirds of the threshold.
-    A window in which fio did not report in time says nothing.
+    A window in which fio did not report in time says nothing. Where the objective makes one value of several jobs,
+    or is of one of them, that takes the place of every job.
     """
     if not jobs or not all(job.at_s.size for job in jobs):
+        return None
+    jobs = _deciding(rule.objective, jobs)
+    if not jobs:
         return None
     at_s = min(float(job.at_s[-1]) for job in jobs)
     return _all_done(rule, jobs, at_s) or _above(rule, jobs, at_s) or _not_above(rule, jobs, at_s)
 
 
+def _deciding(objective: Objective, jobs: Sequence[Progress]) -> Sequence[Progress]:
+    """What the rule looks at: each job, the one that the objective is of, or what all do together."""
+    if objective.over == WORST:
+        return jobs
+    if objective.over not in OVER:
+        return [job for job in jobs if job.job == objective.over]
+    at_s = np.unique(np.concatenate([job.at_s for job in jobs]))
+    at_s = at_s[at_s <= min(float(job.at_s[-1]) for job in jobs)]
+    parts = [np.interp(at_s, np.concatenate(([0.0], job.at_s)), np.concatenate(([0.0], job.done))) for job in jobs]
+    return [Progress("", at_s, np.sum(parts, axis=0) / (len(jobs) if objective.over == MEAN else 1))]
+
+
 def _all_done(rule: StopRule, jobs: Sequence[Progress], at_s: float) -> EarlyStop | None:
-    least = min(float(job.total_ios[-1]) for job in jobs) / rule.runtime_s
-    if at_s >= rule.runtime_s or least <= rule.threshold_iops:
+    least = min(float(job.done[-1]) for job in jobs) / rule.runtime_s
+    if at_s >= rule.runtime_s or least <= rule.threshold:
         return None
-    why = f"every job has done as much as {least:,.0f} IOPS over the whole run would be"
-    return EarlyStop(StopReason.ABOVE, at_s, least, rule.threshold_iops, why)
+    done = f"{rule.whose} has done" if rule.objective.over not in (SUM, MEAN) else f"{rule.whose} amounts to"
+    why = f"{done} as much as {rule.objective.text(least)} over the whole run would be"
+    return rule.stopped(StopReason.ABOVE, at_s, least, why)
 
 
 def _above(rule: StopRule, jobs: Sequence[Progress], at_s: float) -> EarlyStop | None:
@@ -110,10 +145,10 @@ def _above(rule: StopRule, jobs: Sequence[Progress], at_s: float) -> EarlyStop |
     if len(windows) < _WINDOWS_ABOVE * len(jobs):
         return None
     low = min(window.low for window in windows)
-    if low <= rule.threshold_iops:
+    if low <= rule.threshold:
         return None
-    why = f"every job was above {low:,.0f} IOPS for {_WINDOWS_ABOVE * rule.window_s:.0f} s"
-    return EarlyStop(StopReason.ABOVE, at_s, low, rule.threshold_iops, why)
+    why = f"{rule.whose} was above {rule.objective.text(low)} for {_WINDOWS_ABOVE * rule.window_s:.0f} s"
+    return rule.stopped(StopReason.ABOVE, at_s, low, why)
 
 
 def _not_above(rule: StopRule, jobs: Sequence[Progress], at_s: float) -> EarlyStop | None:
@@ -122,33 +157,38 @@ def _not_above(rule: StopRule, jobs: Sequence[Progress], at_s: float) -> EarlySt
     for job in jobs:
         windows = _windows(rule, job, at_s, _WINDOWS_BELOW)
         high = max((window.high for window in windows), default=math.inf)
-        if high * _CLEARLY < rule.threshold_iops:
+        if high * _CLEARLY < rule.threshold:
             lasted_s = _WINDOWS_BELOW * rule.window_s
-            why = f"job {job.job} was below {high:,.0f} IOPS for {lasted_s:.0f} s, and the fast end is not by then"
-            return EarlyStop(StopReason.NOT_ABOVE, at_s, high, rule.threshold_iops, why)
+            whose = f"job {job.job}" if job.job else rule.whose
+            below = f"{whose} was below {rule.objective.text(high)} for {lasted_s:.0f} s"
+            return rule.stopped(StopReason.NOT_ABOVE, at_s, high, f"{below}, and the fast end is not by then")
     return None
 
 
-def holds(stop: EarlyStop, threshold_iops: float) -> bool | None:
+def holds(stop: EarlyStop, threshold: float, objective: Objective) -> bool | None:
     """Whether a run that was stopped is above a threshold, which may be another one than it was held against.
 
-    None when it was not clear of that one.
+    None when it was not clear of that one, and for another objective than it was held against.
     """
+    if (stop.metric, stop.over) != (objective.metric, objective.over):
+        return None
     if stop.reason is StopReason.ABOVE:
-        return True if stop.bound_iops > threshold_iops else None
-    return False if stop.bound_iops * _CLEARLY < threshold_iops else None
+        return True if stop.bound > threshold else None
+    return False if stop.bound * _CLEARLY < threshold else None
 
 
 def _windows(rule: StopRule, job: Progress, at_s: float, count: int) -> tuple[_Window, ...]:
     """The last ``count`` windows before ``at_s``, none of which has any I/O in common; empty when one is unsound."""
     batches = count * _BATCHES
     grid = at_s - rule.batch_s * np.arange(batches, -1, -1.0)
-    times, ios = np.concatenate(([0.0], job.at_s)), np.concatenate(([0.0], job.total_ios))
+    times, done = np.concatenate(([0.0], job.at_s)), np.concatenate(([0.0], job.done))
     if grid[0] < -rule.batch_s / 2 or _longest_gap(times, grid[0], at_s) > _LATE * rule.batch_s:
         return ()
-    iops = (np.diff(np.interp(grid, times, ios)) / rule.batch_s).reshape(count, _BATCHES)
-    errors = iops.std(axis=1, ddof=1) / math.sqrt(_BATCHES)
-    return tuple(_Window(float(mean), _ERRORS * float(error)) for mean, error in zip(iops.mean(1), errors, strict=True))
+    rates = (np.diff(np.interp(grid, times, done)) / rule.batch_s).reshape(count, _BATCHES)
+    errors = rates.std(axis=1, ddof=1) / math.sqrt(_BATCHES)
+    return tuple(
+        _Window(float(mean), _ERRORS * float(error)) for mean, error in zip(rates.mean(1), errors, strict=True)
+    )
 
 
 def _longest_gap(times: Floats, since_s: float, until_s: float) -> float:
@@ -157,24 +197,38 @@ def _longest_gap(times: Floats, since_s: float, until_s: float) -> float:
     return float(np.diff(times)[inside].max(initial=0.0))
 
 
-def reached_s(iops: Floats, runtime_s: float, threshold_iops: float) -> float | None:
+def reached_s(rates: Floats, runtime_s: float, threshold: float) -> float | None:
     """From which second on a job of a whole run was above the threshold to its end, by the mean of a window.
 
-    ``iops`` are its batches, :func:`batch_s` long each. None when it never was for good.
+    ``rates`` are of its batches, :func:`batch_s` long each. None when it never was for good.
     """
-    if iops.size < _BATCHES:
+    if rates.size < _BATCHES:
         return None
-    means = np.convolve(iops, np.full(_BATCHES, 1.0 / _BATCHES), mode="valid")
-    below = np.flatnonzero(means <= threshold_iops)
+    means = np.convolve(rates, np.full(_BATCHES, 1.0 / _BATCHES), mode="valid")
+    below = np.flatnonzero(means <= threshold)
     first = int(below[-1]) + 1 if below.size else 0
     return (first + _BATCHES) * batch_s(runtime_s) if first < means.size else None
 
 
-def became_fast_s(jobs: Sequence[Floats], runtime_s: float, threshold_iops: float) -> float | None:
+def became_fast_s(jobs: Sequence[Floats], runtime_s: float, threshold: float) -> float | None:
     """The same of a run, whose slowest job counts; None unless each was above in the end."""
-    times = [reached_s(job, runtime_s, threshold_iops) for job in jobs]
+    times = [reached_s(job, runtime_s, threshold) for job in jobs]
     known = [one for one in times if one is not None]
     return max(known) if known and len(known) == len(times) else None
+
+
+def deciding_rates(objective: Objective, jobs: Mapping[str, Floats]) -> tuple[Floats, ...]:
+    """The batches, given those of each job by its name, that the objective looks at.
+
+    Each job's, those of the one that it is of, or of what all did together, as long as the shortest of them.
+    """
+    if objective.over == WORST or not jobs:
+        return tuple(jobs.values())
+    if objective.over not in OVER:
+        return (jobs[objective.over],) if objective.over in jobs else ()
+    batches = min(one.size for one in jobs.values())
+    total: Floats = np.sum([one[:batches] for one in jobs.values()], axis=0)
+    return (total / (len(jobs) if objective.over == MEAN else 1),)
 
 
 def guard_s(fast_after_s: Sequence[float | None], runtime_s: float) -> float | None:

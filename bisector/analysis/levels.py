@@ -1,10 +1,11 @@
 """On which levels the readings lie, and where the line between the two sides is.
 
-Noise of IOPS grows with the figure, so everything is on a logarithmic scale. Readings are on two levels when
-nothing lies between them but a gap: at least a factor of 2, and wide against the spread of the readings that lie
-together. A level counts when some kernel was read there and nowhere else, so that a run that went astray once makes
-none. The line is the middle of the gap below (or above) the new end's level: what is neither as slow as the old end nor
-as fast as the new one does not have the change yet that made the new end what it is.
+Readings are scores (:mod:`bisector.core.objective`): noise grows with the value, and so is the same at every level on
+their logarithmic scale. Readings are on two levels when nothing lies between them but a gap: at least a factor of 2,
+and wide against the spread of the readings that lie together. A level counts when some kernel was read there and
+nowhere else, so that a run that went astray once makes none. The line is the middle of the gap that is next to the new
+end's level: what is neither as the old end nor as the new one does not have the change yet that made the new end what
+it is.
 """
 
 import math
@@ -18,62 +19,58 @@ from itertools import pairwise
 LEAST_FACTOR = 2.0
 LEAST_DEVIATIONS = 5.0
 
-Figures = Mapping[str, Sequence[float]]
+Scores = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Readings that lie together: the least and the largest, and how many trials they are of."""
+    """Readings that lie together: the worst and the best score, and how many trials they are of."""
 
-    from_iops: float
-    to_iops: float
+    worst: float
+    best: float
     trials: int
 
-    def __contains__(self, iops: float) -> bool:
-        return self.from_iops <= iops <= self.to_iops
+    def __contains__(self, score: float) -> bool:
+        return self.worst <= score <= self.best
 
     def middle_of_gap(self, other: "Level") -> float:
-        """The geometric mean of the two figures between which there is nothing."""
-        lower, upper = sorted((self, other), key=lambda level: level.from_iops)
-        return math.sqrt(lower.to_iops * upper.from_iops)
+        """The middle between the two scores between which there is nothing."""
+        worse, better = sorted((self, other), key=lambda level: level.worst)
+        return (worse.best + better.worst) / 2
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Reading:
-    iops: float
+    score: float
     kernel: str
 
-    @property
-    def log_iops(self) -> float:
-        return math.log(self.iops)
 
-
-def levels(figures: Figures) -> tuple[Level, ...]:
-    """The levels of readings in IOPS, by kernel; slowest first. Figures are above zero, whole runs only."""
-    clusters = _clusters(sorted(_Reading(iops, kernel) for kernel, all_of in figures.items() for iops in all_of))
+def levels(scores: Scores) -> tuple[Level, ...]:
+    """The levels of the readings of each kernel, the worst first; of whole runs only."""
+    clusters = _clusters(sorted(_Reading(score, kernel) for kernel, all_of in scores.items() for score in all_of))
     return tuple(_level(cluster) for cluster in clusters if _counts(cluster, clusters))
 
 
-def line_between(old_iops: float, new_iops: float, figures: Figures) -> float:
-    """Where the new side begins, in IOPS, given what the ends measured.
+def line_between(old: float, new: float, scores: Scores) -> float:
+    """Where the new side begins, given the scores of the ends.
 
     While both ends are on one level, as far as it can be told, it is the middle of the widest gap between them.
     """
-    found = levels(figures)
-    old, new = (_where(iops, found) for iops in (old_iops, new_iops))
-    if old is None or new is None or old == new:
-        return _widest_gap(old_iops, new_iops, figures)
-    beside = new + (1 if old > new else -1)
-    return found[new].middle_of_gap(found[beside])
+    found = levels(scores)
+    at_old, at_new = (_where(score, found) for score in (old, new))
+    if at_old is None or at_new is None or at_old == at_new:
+        return _widest_gap(old, new, scores)
+    beside = at_new + (1 if at_old > at_new else -1)
+    return found[at_new].middle_of_gap(found[beside])
 
 
-def other_gaps(line_iops: float, old_iops: float, new_iops: float, found: Sequence[Level]) -> tuple[float, ...]:
+def other_gaps(line: float, old: float, new: float, found: Sequence[Level]) -> tuple[float, ...]:
     """The middles of the gaps between the levels of the ends that the line is not in, the widest first."""
-    low, high = sorted((old_iops, new_iops))
+    low, high = sorted((old, new))
     gaps = [
-        (upper.from_iops / lower.to_iops, lower.middle_of_gap(upper))
-        for lower, upper in pairwise(found)
-        if low <= lower.to_iops and upper.from_iops <= high and not lower.to_iops < line_iops < upper.from_iops
+        (better.worst - worse.best, worse.middle_of_gap(better))
+        for worse, better in pairwise(found)
+        if low <= worse.best and better.worst <= high and not worse.best < line < better.worst
     ]
     return tuple(middle for _, middle in sorted(gaps, reverse=True))
 
@@ -82,12 +79,12 @@ def _clusters(readings: Sequence[_Reading]) -> list[list[_Reading]]:
     """Readings split where nothing is, then joined where the gap is not wide against the spread within."""
     clusters: list[list[_Reading]] = []
     for reading in readings:
-        if clusters and reading.log_iops - clusters[-1][-1].log_iops < math.log(LEAST_FACTOR):
+        if clusters and reading.score - clusters[-1][-1].score < math.log(LEAST_FACTOR):
             clusters[-1].append(reading)
         else:
             clusters.append([reading])
     while len(clusters) > 1:
-        gaps = [upper[0].log_iops - lower[-1].log_iops for lower, upper in pairwise(clusters)]
+        gaps = [better[0].score - worse[-1].score for worse, better in pairwise(clusters)]
         least = min(range(len(gaps)), key=gaps.__getitem__)
         if gaps[least] >= LEAST_DEVIATIONS * _spread_within(clusters):
             break
@@ -99,8 +96,8 @@ def _spread_within(clusters: Sequence[Sequence[_Reading]]) -> float:
     """The standard deviation within clusters, pooled; 0 when each has one reading."""
     squares = 0.0
     for cluster in clusters:
-        mean = math.fsum(one.log_iops for one in cluster) / len(cluster)
-        squares += math.fsum((one.log_iops - mean) ** 2 for one in cluster)
+        mean = math.fsum(one.score for one in cluster) / len(cluster)
+        squares += math.fsum((one.score - mean) ** 2 for one in cluster)
     freedom = sum(map(len, clusters)) - len(clusters)
     return math.sqrt(squares / freedom) if freedom else 0.0
 
@@ -111,15 +108,15 @@ def _counts(cluster: Sequence[_Reading], clusters: Iterable[Sequence[_Reading]])
 
 
 def _level(cluster: Sequence[_Reading]) -> Level:
-    return Level(cluster[0].iops, cluster[-1].iops, len(cluster))
+    return Level(cluster[0].score, cluster[-1].score, len(cluster))
 
 
-def _where(iops: float, found: Sequence[Level]) -> int | None:
-    return next((index for index, level in enumerate(found) if iops in level), None)
+def _where(score: float, found: Sequence[Level]) -> int | None:
+    return next((index for index, level in enumerate(found) if score in level), None)
 
 
-def _widest_gap(old_iops: float, new_iops: float, figures: Figures) -> float:
-    low, high = sorted((old_iops, new_iops))
-    between = sorted({low, high, *(iops for all_of in figures.values() for iops in all_of if low < iops < high)})
-    lower, upper = max(pairwise(between), key=lambda pair: pair[1] / pair[0])
-    return math.sqrt(lower * upper)
+def _widest_gap(old: float, new: float, scores: Scores) -> float:
+    low, high = sorted((old, new))
+    between = sorted({low, high, *(score for all_of in scores.values() for score in all_of if low < score < high)})
+    worse, better = max(pairwise(between), key=lambda pair: pair[1] - pair[0])
+    return (worse + better) / 2

@@ -58,8 +58,10 @@ class Limits:
         return max(self.max_aside_share * self.asked_runtime_s, self.max_layout_share * layout_s, _LEAST_ASIDE_S)
 
 
-def weaknesses(trial: Trial, limits: Limits, stack: Stack) -> tuple[str, ...]:
+def weaknesses(trial: Trial, limits: Limits, stack: Stack, direction: str = "read") -> tuple[str, ...]:
     """Why a trial is weak evidence; empty when it is not. What concerns its last run, the one that is judged, is first.
+
+    ``direction`` is that of the I/O that decides: a job that did none of it is no measurement. Empty for none.
 
     Every run counts, and the time between them: what the last one shows depends on how the earlier ones filled the
     cache, and on how long the cache has been there (dm-cache's smq looks it over once a minute). Of what others
@@ -74,23 +76,23 @@ def weaknesses(trial: Trial, limits: Limits, stack: Stack) -> tuple[str, ...]:
     if not ours:
         limits = replace(limits, asked_runtime_s=0.0)
     return (
-        *_of_run(judged, limits, stack, ours),
-        *chain.from_iterable(_of_earlier(run, limits, stack, ours) for run in earlier),
+        *_of_run(judged, limits, stack, ours, direction),
+        *chain.from_iterable(_of_earlier(run, limits, stack, ours, direction) for run in earlier),
         *(_apart(trial, limits) if ours else ()),
     )
 
 
-def _of_earlier(run: Run, limits: Limits, stack: Stack, ours: bool) -> Iterator[str]:
-    return (f"in the {run.name} run {why}" for why in _of_run(run, limits, stack, ours))
+def _of_earlier(run: Run, limits: Limits, stack: Stack, ours: bool, direction: str) -> Iterator[str]:
+    return (f"in the {run.name} run {why}" for why in _of_run(run, limits, stack, ours, direction))
 
 
-def _of_run(run: Run, limits: Limits, stack: Stack, ours: bool) -> Iterator[str]:
+def _of_run(run: Run, limits: Limits, stack: Stack, ours: bool, direction: str) -> Iterator[str]:
     if ours:
         yield from _unwatched(run)
     yield from _host(run, limits)
     yield from _clock(run, limits)
     yield from stack.unready(run)
-    yield from _fio(run, limits)
+    yield from _fio(run, limits, direction)
     if ours:
         yield from _time(run, limits)
 
@@ -116,14 +118,14 @@ def _clock(run: Run, limits: Limits) -> Iterator[str]:
         yield f"the guest's clock drifted by {run.clock_drift_s:+.1f} s in {run.duration_s:.0f} s"
 
 
-def _fio(run: Run, limits: Limits) -> Iterator[str]:
+def _fio(run: Run, limits: Limits, direction: str) -> Iterator[str]:
     least_s = limits.min_runtime_share * limits.asked_runtime_s
     for job in run.jobs:
         if job.error:
             yield f"fio reported error {job.error} in job {job.name}"
-        if job.direction == "read" and not job.total_ios:
+        if job.direction == direction and not job.total_ios:
             yield f"job {job.name} did no I/O"
-        elif job.direction == "read" and not 0 < job.iops_mean < math.inf:
+        elif job.direction == direction and not 0 < job.iops_mean < math.inf:
             yield f"job {job.name} has {job.iops_mean:g} IOPS, which is no measurement"
         if run.stopped_early is None and job.total_ios and not job.runtime_ms >= least_s * 1000:
             yield f"job {job.name} ran {job.runtime_ms / 1000:.1f} s of {limits.asked_runtime_s:g} s"

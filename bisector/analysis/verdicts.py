@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from bisector.analysis import threshold
-from bisector.analysis.classify import Judgement, classify, least_job_iops, reads, unclear
+from bisector.analysis.classify import Judgement, classify, judged_run, score, unclear
 from bisector.analysis.early_stop import holds
 from bisector.analysis.levels import Level, levels, other_gaps
 from bisector.analysis.quality import Limits, weaknesses
 from bisector.analysis.settle import Again, Evidence, Measured, Settlement, Untestable, lacks_whole_run, settle
 from bisector.analysis.threshold import Ends, Threshold
 from bisector.config import Settings
-from bisector.core.errors import EndsDoNotReproduce
-from bisector.core.model import Commit, Kernel, Trial, Verdict
+from bisector.core.errors import EndsDoNotReproduce, InfraError, UserError
+from bisector.core.model import Commit, Direction, Kernel, Terms, Trial, Verdict
+from bisector.core.objective import Objective
 
 Numbered = tuple[int, Trial]
 
@@ -36,6 +37,40 @@ class Judging:
     old: str = ""
     new: str = ""
     forgiven: int = 0
+
+    @property
+    def objective(self) -> Objective:
+        """Which value of a run decides."""
+        return self.settings.bisect.objective
+
+    @property
+    def expected(self) -> Direction | None:
+        """The direction of the change that somebody named."""
+        return self.settings.bisect.expected
+
+    @cached_property
+    def direction(self) -> Direction | None:
+        """The direction of the change, as expected or as the ends show; None before they are measured."""
+        try:
+            line = self.threshold()
+        except EndsDoNotReproduce:
+            line = None
+        return line.direction if line is not None else self.expected
+
+    @property
+    def terms(self) -> Terms:
+        """The words for both sides: as chosen, or by the direction once that is known."""
+        return self.settings.bisect.terms or Terms.usual(self.direction)
+
+    def value(self, trial: Trial) -> float | None:
+        """The value of a trial's last run; None where it has none."""
+        if trial.fault is not None or not trial.runs or self._unscored(trial):
+            return None
+        return self.objective.value(judged_run(trial))
+
+    def score(self, trial: Trial) -> float:
+        """The score of a sound trial; raises what :meth:`Objective.deciding` raises."""
+        return score(trial, self.objective)
 
     def settlement(self, sha: str) -> Settlement:
         """What all trials of a commit, and of the one whose equal kernel was measured, amount to.
@@ -75,11 +110,13 @@ class Judging:
         )
 
     @property
-    def fast_trials(self) -> tuple[Trial, ...]:
-        """The sound trials of the end that has the larger figure, and all others on its side of the threshold."""
-        fast = self.settings.bisect.direction.verdict(above_threshold=True)
-        end = self.new if fast is Verdict.NEW else self.old
-        return tuple(trial for trial, verdict in self.sound() if trial.commit.sha == end or verdict is fast)
+    def better_trials(self) -> tuple[Trial, ...]:
+        """The sound trials of the better end, and all others on its side of the threshold."""
+        if self.direction is None:
+            return ()
+        better = self.direction.verdict(better=True)
+        end = self.new if better is Verdict.NEW else self.old
+        return tuple(trial for trial, verdict in self.sound() if trial.commit.sha == end or verdict is better)
 
     def since(self, sha: str) -> Settlement:
         """What the trials of a commit amount to since its last sound one: whether another can be had.
@@ -162,7 +199,7 @@ class Judging:
     def threshold(self) -> Threshold | None:
         """The line between the two sides; None until both ends are measured.
 
-        Raises :class:`EndsDoNotReproduce` when the ends are not as claimed.
+        Raises :class:`EndsDoNotReproduce` when the ends do not differ, or are not as expected.
         """
         return self._line
 
@@ -171,52 +208,61 @@ class Judging:
         old, new = self.settlement(self.old), self.settlement(self.new)
         if not (isinstance(old, Measured) and isinstance(new, Measured)):
             return None
-        if _unread(old.trial) or _unread(new.trial):
+        if self._unscored(old.trial) or self._unscored(new.trial):
             return None
-        wishes = self.settings.bisect
-        ends = Ends(least_job_iops(old.trial), least_job_iops(new.trial), wishes.direction, wishes.terms)
-        if wishes.threshold_iops is not None:
-            return threshold.given(wishes.threshold_iops, ends)
-        return threshold.from_readings(ends, self.figures, wishes.min_ends_ratio)
+        options = self.settings.bisect
+        words = options.terms or Terms.usual(self.expected)
+        ends = Ends(self.score(old.trial), self.score(new.trial), self.objective, self.expected, words)
+        if (given := options.threshold_value) is not None:
+            return threshold.given(self.objective.score(given), ends)
+        return threshold.from_scores(ends, self.scores, options.min_ends_ratio)
 
     @cached_property
-    def figures(self) -> dict[str, list[float]]:
-        """IOPS of the slowest job of every sound trial of whole runs, by the commit's hash."""
+    def scores(self) -> dict[str, list[float]]:
+        """The scores of every sound trial of whole runs, by the commit's hash."""
         found: defaultdict[str, list[float]] = defaultdict(list)
         for _, trial in self.trials:
             whole = trial.same_kernel_as is None and trial.runs and trial.stopped_early is None
-            if whole and not _unread(trial) and self._evidence(trial).sound:
-                found[trial.commit.sha].append(least_job_iops(trial))
+            if whole and not self._unscored(trial) and self._evidence(trial).sound:
+                found[trial.commit.sha].append(self.score(trial))
         return dict(found)
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:
-        """On which levels the readings lie, slowest first; two when there is one change and a little noise."""
-        return levels(self.figures)
+        """On which levels the readings lie, worst first; two when there is one change and a little noise."""
+        return levels(self.scores)
 
     def is_on_an_ends_level(self, trial: Trial) -> bool:
         """Whether a sound whole trial lies where one of the ends does; any does while the ends are not told apart."""
-        ends = [figures for sha in (self.old, self.new) if (figures := self.figures.get(sha))]
-        homes = {level for level in self.levels if any(figures[0] in level for figures in ends)}
-        return len(homes) != len(("old", "new")) or any(least_job_iops(trial) in level for level in homes)
+        ends = [scores for sha in (self.old, self.new) if (scores := self.scores.get(sha))]
+        homes = {level for level in self.levels if any(scores[0] in level for scores in ends)}
+        return len(homes) != len(("old", "new")) or any(self.score(trial) in level for level in homes)
 
     @property
-    def other_lines_iops(self) -> tuple[float, ...]:
-        """The lines of the other steps between the ends, the widest first; empty while there is but one."""
+    def other_lines(self) -> tuple[float, ...]:
+        """The scores of the other steps between the ends, the widest first; empty while there is but one."""
         try:
             found = self.threshold()
         except EndsDoNotReproduce:
             return ()
-        return other_gaps(found.iops, found.old_iops, found.new_iops, self.levels) if found is not None else ()
+        return other_gaps(found.score, found.old, found.new, self.levels) if found is not None else ()
 
     @cached_property
-    def threshold_iops(self) -> float | None:
-        """The same as a figure, None also when the ends are not as claimed."""
+    def line(self) -> float | None:
+        """The score of the threshold; None while it is not known, and when the ends are not as expected."""
         try:
             found = self.threshold()
         except EndsDoNotReproduce:
             found = None
-        return found.iops if found is not None else self.settings.bisect.threshold_iops
+        if found is not None:
+            return found.score
+        given = self.settings.bisect.threshold_value
+        return None if given is None else self.objective.score(given)
+
+    @property
+    def threshold_value(self) -> float | None:
+        """The same as a value of the metric."""
+        return None if self.line is None else self.objective.value_of(self.line)
 
     def judge(self, sha: str) -> Judgement | None:
         """The settled verdict on a commit; None while it has to be measured (again)."""
@@ -248,19 +294,20 @@ class Judging:
         return self._judge_sound(trial)
 
     def _judge_sound(self, trial: Trial) -> Judgement:
-        if _unread(trial):
-            return Judgement(Verdict.MEASURED, "no job of its last run reads, and verdicts are by read IOPS")
-        line = self.threshold_iops
-        if line is None:
-            return Judgement(Verdict.MEASURED, f"slowest job {least_job_iops(trial):,.0f} IOPS, no threshold yet")
-        return classify(trial, line, self.settings.bisect.direction)
+        if why := self._unscored(trial):
+            return Judgement(Verdict.MEASURED, why)
+        if self.line is None:
+            found = self.objective.deciding_text(judged_run(trial))
+            return Judgement(Verdict.MEASURED, f"{found}, no threshold yet")
+        return classify(trial, self.line, self.direction, self.objective)
 
     def _evidence(self, trial: Trial) -> Evidence:
         """A trial and its weaknesses; a run that was stopped early may have been held against another threshold."""
         stop = trial.stopped_early
-        if stop is None or trial.commit.sha in (self.old, self.new) or (line := self.threshold_iops) is None:
+        if stop is None or trial.commit.sha in (self.old, self.new) or (line := self.threshold_value) is None:
             return self._whole_evidence(trial)
-        return Evidence(trial, (*self._weaknesses(trial), *([unclear(line)] if holds(stop, line) is None else ())))
+        clear = holds(stop, line, self.objective) is not None
+        return Evidence(trial, (*self._weaknesses(trial), *(() if clear else [unclear(stop, line, self.objective)])))
 
     def _whole_evidence(self, trial: Trial) -> Evidence:
         """The same where the threshold is not known, or comes from this trial."""
@@ -270,10 +317,19 @@ class Judging:
     def _weaknesses(self, trial: Trial) -> tuple[str, ...]:
         limits = self.settings.contention
         runtime_s = float(self.settings.workload.runtime_s)
-        stack = self.settings.storage.stack
-        return weaknesses(trial, Limits(limits.max_other_cores, limits.max_steal_share, runtime_s), stack)
+        held = Limits(limits.max_other_cores, limits.max_steal_share, runtime_s)
+        found = weaknesses(trial, held, self.settings.storage.stack, self.objective.io_direction)
+        if found or trial.origin is not None or trial.fault is not None or not trial.runs:
+            return found
+        return tuple(filter(None, (self._unscored(trial),)))
 
+    def _unscored(self, trial: Trial) -> str:
+        """Why a trial has no score; empty when it has one.
 
-def _unread(trial: Trial) -> bool:
-    """What others measured may only write; a workload of ours that does is refused."""
-    return trial.origin is not None and not reads(trial)
+        What others measured may lack the metric, and so may any run that is looked at again by another one.
+        """
+        try:
+            self.objective.value(judged_run(trial))
+        except (UserError, InfraError) as error:
+            return error.message
+        return ""

@@ -122,7 +122,7 @@ def merge_base_is_new(step: MergeBaseIsNew, terms: Terms) -> EndsDoNotReproduce:
     return EndsDoNotReproduce(
         f"the merge base {step.merge_base.short} of both ends is {terms.new} already: "
         f"the change was made before it and undone on the way to {step.old.short}",
-        f"what undid it: bisector start {step.merge_base.short} {step.old.short} --regression, or the reverse of it",
+        f"what undid it: bisector start {step.merge_base.short} {step.old.short}",
     )
 
 

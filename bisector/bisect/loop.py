@@ -80,6 +80,7 @@ class Bisection:
         when our own side keeps failing. Everything measured is in the store either way.
         """
         self.prepare()
+        self.bisect.terms = self.judging.terms
         searcher = _SEARCHERS[self.settings.bisect.strategy](self)
         searcher.begin()
         self._make_sure(after_a_row)
@@ -133,11 +134,11 @@ class Bisection:
 
     @property
     def _controls(self) -> Controls:
-        terms = self.settings.bisect.terms
+        terms = self.judging.terms
         return Controls(self.wanted.new, terms.new, self.engine, self.store, self._attempts)
 
     def _measure_ends(self) -> None:
-        terms = self.settings.bisect.terms
+        terms = self.judging.terms
         for commit, word in zip(self._ends, (terms.old, terms.new), strict=True):
             while (judgement := self.judging.judge(commit.sha)) is None:
                 self._measure(commit, f"the {word} end", Outlook(), whole=True)
@@ -146,8 +147,7 @@ class Bisection:
         line = self.judging.threshold()
         if line is None:
             raise RuntimeError("both ends are measured and there is no threshold")
-        origin = "given" if line.given else "middle of the gap between the ends"
-        self.tell(Note(f"threshold {line.iops:,.0f} IOPS ({origin}: {line.old_iops:,.0f} and {line.new_iops:,.0f})"))
+        self.tell(Note(line.sentence(self.judging.objective)))
         # When the old end was measured there was no threshold yet.
         self._tell_again(lambda trial: trial.commit.sha == self.wanted.old.sha)
 
@@ -162,7 +162,7 @@ class Bisection:
 
     def _repeat_ends(self) -> None:
         """The ends in turn, until each has as many sound readings as wished, or can have no more."""
-        terms, wished = self.settings.bisect.terms, self.settings.bisect.calibrate
+        terms, wished = self.judging.terms, self.settings.bisect.calibrate
         for number in range(2, wished + 1):
             for commit, word in zip(self._ends, (terms.old, terms.new), strict=True):
                 while len(self.judging.sound(commit.sha)) < number and self._can_be_measured(commit):
@@ -189,7 +189,7 @@ class Bisection:
         """Tell what is known of some trials: a resumed run's, or an end's with the threshold."""
         for n, trial, judgement in self.judging.judged_trials():
             if which(trial):
-                self.tell(TrialJudged(n, trial, judgement.verdict, judgement.why))
+                self.tell(TrialJudged(n, trial, judgement.verdict, judgement.why, self.judging.terms))
 
     def _measure_changed(self, step: MeasureChanged) -> None:
         """One trial of an end without a commit, or with it; where that cannot be had, this is the fact."""
@@ -235,7 +235,7 @@ class Bisection:
         trial = replace(trial, kind=kind, changed_by=changed_by)
         n = self.store.add_trial(trial) if control is None else self.store.add_blamed(trial, control)
         judged = next(one for one in self.judging.judged_trials() if one[0] == n)
-        self.tell(TrialJudged(n, judged[1], judged[2].verdict, judged[2].why))
+        self.tell(TrialJudged(n, judged[1], judged[2].verdict, judged[2].why, self.judging.terms))
 
     def _tried(self, request: TrialRequest) -> tuple[Trial, Control | None]:
         """The facts of a trial; what presents as ours can be a commit's doing once there are sound ends to tell."""
@@ -264,7 +264,7 @@ class Bisection:
 def _by_bayes(loop: Bisection) -> Searcher:
     return ByBayes(
         wanted=loop.wanted,
-        terms=loop.settings.bisect.terms,
+        terms=loop.judging.terms,
         repository=loop.repository,
         bisect=loop.bisect,
         kin=loop.kin,
@@ -276,7 +276,7 @@ def _by_bayes(loop: Bisection) -> Searcher:
 
 
 def _by_git(loop: Bisection) -> Searcher:
-    terms = loop.settings.bisect.terms
+    terms = loop.judging.terms
     return ByGit(loop.wanted, loop.skips, terms, loop.bisect, loop.kin, lambda: loop.judging, loop.tell)
 
 

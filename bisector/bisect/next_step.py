@@ -29,13 +29,14 @@ def next_step(run: RunDirectory, store: Store) -> Asked:
     # An end without a commit, or with it, is that of this run alone; so is what makes a fault doubted.
     trials = tuple((n, trial) for n, trial in store.trials() if trial.is_of_commit and not trial.doubted)
     judging = Judging(options.from_json(asked.settings), trials, asked.old_sha, asked.new_sha)
-    lines_iops = judging.other_lines_iops
-    if not lines_iops:
+    lines, objective = judging.other_lines, judging.objective
+    if not lines:
         raise UserError(
             f"the readings of {run.path} have no other step: {_where(judging)}", "bisector table shows all of them"
         )
     settings = judging.settings
-    settings = replace(settings, bisect=replace(settings.bisect, threshold_iops=lines_iops[0]))
+    threshold = objective.definition.unit.typed(objective.value_of(lines[0]))
+    settings = replace(settings, bisect=replace(settings.bisect, threshold=threshold))
     with Repository.open(asked.repository) as repository:
         old, new = _ends(repository, asked, replace(judging, settings=settings))
     inherited = Inherited(run.path, (*judging.trials, *store.baselines()), store.compilers())
@@ -43,9 +44,8 @@ def next_step(run: RunDirectory, store: Store) -> Asked:
 
 
 def _where(judging: Judging) -> str:
-    levels = judging.levels
-    shown = ", ".join(f"{level.from_iops:,.0f} to {level.to_iops:,.0f} IOPS" for level in levels)
-    return f"they lie at {shown}" if levels else "nothing was measured soundly"
+    shown = ", ".join(judging.objective.range_text(level.worst, level.best) for level in judging.levels)
+    return f"they lie at {shown}" if shown else "nothing was measured soundly"
 
 
 def _ends(repository: Repository, asked: BisectionRow, judging: Judging) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from bisector.config import Settings, checks, options
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, Interrupted, UserError
 from bisector.core.events import Listener, Note
 from bisector.core.findings import Finding
-from bisector.core.model import Compiler, State, Taken, Trial
+from bisector.core.model import Compiler, State, Taken, Terms, Trial
 from bisector.doctor import checks as preflight
 from bisector.executor.base import Engine
 from bisector.executor.local import local_engine
@@ -151,9 +151,9 @@ def _row(asked: Asked, repository: Path, wanted: Range, skips: tuple[str, ...], 
         old_sha=wanted.old.sha,
         new_rev=asked.new,
         new_sha=wanted.new.sha,
-        term_old=settings.bisect.terms.old,
-        term_new=settings.bisect.terms.new,
-        direction=settings.bisect.direction,
+        term_old=settings.bisect.terms.old if settings.bisect.terms else "",
+        term_new=settings.bisect.terms.new if settings.bisect.terms else "",
+        direction=settings.bisect.expected,
         paths=wanted.paths,
         first_parent=wanted.first_parent,
         skips=skips,
@@ -244,7 +244,8 @@ def go_on(
         with _ends_recorded(run, store), ExitStack() as stack:
             hold(repository, run.path, wanted)
             equipment = stack.enter_context(equip(settings, run.path, repository, tell))
-            bisect = stack.enter_context(Bisect(repository, run.path, wanted, settings.bisect.terms))
+            words = settings.bisect.terms or Terms.usual(None)
+            bisect = stack.enter_context(Bisect(repository, run.path, wanted, words))
             loop = Bisection(
                 wanted=wanted,
                 skips=asked.skips,

@@ -1,35 +1,53 @@
-"""From a bisection's facts to the rule by which its next run may end early; reads IOPS logs of fast runs."""
+"""From a bisection's facts to the rule by which its next run may end early; reads IOPS logs of fast runs.
 
-from collections.abc import Iterator
+fio writes a log of IOPS where the job file asks for one. Of bandwidth the same log tells, since the bytes of an I/O are
+the same on the whole throughout a run.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 
-from bisector.analysis.early_stop import Floats, StopRule, batch_s, became_fast_s, guard_s
+from bisector.analysis.early_stop import Floats, StopRule, batch_s, became_fast_s, deciding_rates, guard_s
 from bisector.analysis.verdicts import Judging
-from bisector.core.figures import Run
+from bisector.core.figures import JobFigures, Run
+from bisector.core.metric import Unit
 from bisector.core.model import Trial
+from bisector.core.objective import Objective
 from bisector.host.inside import inside
 from bisector.workload.fio.series import LogUnreadable, Series, parse_iops_log, resample
 
-_LOG = "*_iops*.log"
+_BYTES_PER_KIB = 1024
+_LOG = re.compile(r".*_iops(?:\.(?P<job>[0-9]{1,4}))?\.log")
+
+
+def why_whole(objective: Objective) -> str:
+    """Why no run can be stopped early by this metric, for a person; empty where that is possible."""
+    if objective.definition.live:
+        return ""
+    return f"no run is stopped early: {objective.metric} is known only when a run has ended"
 
 
 def stop_rule(judging: Judging, run_dir: Path) -> StopRule | None:
-    """When a run may end early; None while there is no threshold, and where whole runs are wished for.
+    """When a run may end early; None while there is no threshold, and where whole runs are asked for or needed.
 
     The ends are never to be measured by it: it comes from their whole runs.
     """
-    line, workload = judging.threshold(), judging.settings.workload
-    if line is None or workload.full_runs:
+    line, workload, objective = judging.threshold(), judging.settings.workload, judging.objective
+    if line is None or workload.full_runs or not objective.definition.live:
         return None
+    threshold = objective.value_of(line.score)
     runtime_s = float(workload.runtime_s)
     least_lead_s = min((_lead_s(trial) for trial, _ in judging.sound() if trial.origin is None), default=0.0)
-    fast_after_s = [_fast_after_s(trial, run_dir, runtime_s, line.iops) for trial in judging.fast_trials]
-    later_s = [max(_lead_s(trial) - least_lead_s, 0.0) for trial in judging.fast_trials]
+    curves = Curves(objective, run_dir, runtime_s)
+    fast_after_s = [curves.fast_after_s(trial, threshold) for trial in judging.better_trials]
+    later_s = [max(_lead_s(trial) - least_lead_s, 0.0) for trial in judging.better_trials]
     counted = [None if after_s is None else after_s + more for after_s, more in zip(fast_after_s, later_s, strict=True)]
-    return StopRule(line.iops, runtime_s, guard_s(counted, runtime_s))
+    return StopRule(threshold, runtime_s, guard_s(counted, runtime_s), objective)
 
 
 def _lead_s(trial: Trial) -> float:
@@ -45,35 +63,54 @@ def _lead_s(trial: Trial) -> float:
     return (last - first).total_seconds() + trial.runs[-1].aside_s
 
 
-def _fast_after_s(trial: Trial, run_dir: Path, runtime_s: float, threshold_iops: float) -> float | None:
-    """By which second of its last run a fast kernel was fast; None when that is not known, or was never for good."""
-    if trial.stopped_early is not None:
-        return trial.stopped_early.at_s
-    return became_fast_s(_batches(trial, run_dir, runtime_s), runtime_s, threshold_iops)
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """How the objective's rate went during whole runs, by the logs in a run directory."""
 
+    objective: Objective
+    run_dir: Path
+    runtime_s: float
 
-def _batches(trial: Trial, run_dir: Path, runtime_s: float) -> tuple[Floats, ...]:
-    """Each reading job of the run that counts, in batches, by its log; nothing unless there is one for every job."""
-    run = trial.runs[-1]
-    found = tuple(_resampled(series, runtime_s) for series in _logs(trial, run, run_dir))
-    return found if len(found) == sum(job.direction == "read" for job in run.jobs) else ()
+    def fast_after_s(self, trial: Trial, threshold: float) -> float | None:
+        """By which second of its last run a trial was fast; None when that is not known, or was never for good."""
+        if trial.stopped_early is not None:
+            return trial.stopped_early.at_s
+        rates = deciding_rates(self.objective, self._batches(trial))
+        return became_fast_s(rates, self.runtime_s, threshold)
 
+    def _batches(self, trial: Trial) -> Mapping[str, Floats]:
+        """Each job of the run that counts, in batches, by its log; nothing unless there is one for every job."""
+        run = trial.runs[-1]
+        figures = {job.name: job for job in run.jobs if job.direction == self.objective.io_direction}
+        names = tuple(dict.fromkeys(job.name for job in run.jobs))
+        found = {}
+        for number, series in self._logs(trial, run):
+            name = names[number - 1] if 0 < number <= len(names) else ""
+            if name in figures:
+                found[name] = self._resampled(series) * self._per_io(figures[name])
+        return found if len(found) == len(figures) else {}
 
-def _logs(trial: Trial, run: Run, run_dir: Path) -> Iterator[Series]:
-    for artifact in trial.artifacts:
-        path = Path(artifact.name)
-        if path.parent.name != run.name or not path.match(_LOG):
-            continue
-        try:
-            series = parse_iops_log(inside(run_dir, artifact.path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, LogUnreadable):
-            continue  # then there are fewer logs than jobs, and no curve
-        if series.end_ms.size:
-            yield series
+    def _per_io(self, job: JobFigures) -> float:
+        """What an I/O counts in the metric: itself, or the bytes of one."""
+        return _BYTES_PER_KIB * job.bw_kib_s / job.iops_mean if self.objective.definition.unit is Unit.BYTES_S else 1.0
 
+    def _logs(self, trial: Trial, run: Run) -> Iterator[tuple[int, Series]]:
+        """The logs of a run with the numbers of their jobs, which fio gives in the order of the job file."""
+        for artifact in trial.artifacts:
+            path = Path(artifact.name)
+            named = _LOG.fullmatch(path.name)
+            if path.parent.name != run.name or named is None:
+                continue
+            try:
+                text = inside(self.run_dir, artifact.path).read_text(encoding="utf-8")
+                series = parse_iops_log(text, self.objective.io_direction)
+            except (OSError, UnicodeDecodeError, LogUnreadable):
+                continue  # then there are fewer logs than jobs, and no curve
+            if series.end_ms.size:
+                yield int(named["job"] or 1), series
 
-def _resampled(series: Series, runtime_s: float) -> Floats:
-    """To the last whole batch there is: fio logs no last interval that is not whole."""
-    step_ms = batch_s(runtime_s) * 1000
-    until_ms = np.floor(min(float(series.end_ms[-1]), runtime_s * 1000) / step_ms) * step_ms
-    return resample(series, step_ms, until_ms)
+    def _resampled(self, series: Series) -> Floats:
+        """To the last whole batch there is: fio logs no last interval that is not whole."""
+        step_ms = batch_s(self.runtime_s) * 1000
+        until_ms = np.floor(min(float(series.end_ms[-1]), self.runtime_s * 1000) / step_ms) * step_ms
+        return resample(series, step_ms, until_ms)

@@ -78,8 +78,7 @@ def resume(arguments: argparse.Namespace) -> int:
 
 def conclude(run: RunDirectory, store: Store, *, quiet: bool) -> int:
     """Go on with a run that is ours to its end, and show it; the exit code."""
-    terms = options.from_json(store.bisection().settings).bisect.terms
-    with display_for(sys.stdout, terms, quiet=quiet) as display:
+    with display_for(sys.stdout, quiet=quiet) as display:
         outcome = session.go_on(run, store, display)
         display.conclude(from_record.view(run, store))
     return _EXIT_CODES[outcome.state]
@@ -87,7 +86,7 @@ def conclude(run: RunDirectory, store: Store, *, quiet: bool) -> int:
 
 def _show_end(run: RunDirectory, store: Store, quiet: bool) -> int:
     view = from_record.view(run, store)
-    with display_for(sys.stdout, view.terms, quiet=quiet) as display:
+    with display_for(sys.stdout, quiet=quiet) as display:
         session.after_the_answer(run, store, display)
         display.conclude(view)
     return _EXIT_CODES.get(view.state, 1)

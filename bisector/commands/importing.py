@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +12,7 @@ from bisector.commands.output import write
 from bisector.config import Settings, options
 from bisector.core import units
 from bisector.core.errors import UserError
+from bisector.core.model import Direction, Terms, Verdict
 from bisector.git.repository import Repository
 from bisector.git.terms import check_terms
 from bisector.imported import sheet, trials
@@ -27,7 +29,7 @@ from bisector.store.store import Store
 
 _EXAMPLES = f"""\
 examples:
-  bisector import --index index.csv --threshold 20000
+  bisector import --index index.csv --threshold 20000 --expect improvement
   bisector import --index index.csv --only-set lvmcache-bisect-2017 --verdicts verdicts.csv --repo ~/src/linux
   bisector import empty.txt full.txt --run empty --run full --commit 6cf4cc8f8b3b --verdict fixed
 columns of an index (CSV, a row for each figure or for each file; only "file" has to be there):
@@ -37,7 +39,7 @@ A file is what fio 2.0 to 3.x printed, its JSON, or an IOPS log (NAME_iops.N.log
 _WIDTH = 120
 _SHORT = 7  # digits of a hash that git shows at least
 _LISTED = 4
-_SETTINGS = ("bisect.terms", "bisect.direction", "bisect.threshold")
+_SETTINGS = ("bisect.metric", "bisect.over", "bisect.threshold", "bisect.expect", "bisect.terms")
 
 
 def add(verbs: Verbs) -> None:
@@ -87,7 +89,9 @@ def _into_new(arguments: argparse.Namespace) -> int:
     """Everything is read and checked before anything is made."""
     settings = options.load(options.flags_from(arguments), arguments.config).settings
     check_terms(settings.bisect.terms)
-    found = _found(arguments, arguments.repo, settings)
+    terms = _terms(arguments, settings)
+    settings = replace(settings, bisect=replace(settings.bisect, terms=terms))
+    found = _found(arguments, arguments.repo, terms or Terms.usual(None))
     asked = _asked(arguments, found, settings)
     name = run_name("import", arguments.only_set or (arguments.index or arguments.files[0]).stem)
     run = RunDirectory.create(arguments.run_dir, name)
@@ -108,7 +112,8 @@ def _add(arguments: argparse.Namespace, run: RunDirectory, store: Store) -> int:
         )
     if arguments.repo is not None and asked.repository != _top(arguments.repo):
         raise UserError(f"{run.path} was imported with {asked.repository or 'no repository'}")
-    found = _found(arguments, asked.repository, options.from_json(asked.settings))
+    terms = _terms(arguments, options.from_json(asked.settings))
+    found = _found(arguments, asked.repository, terms or Terms.usual(None))
     recorded = (*store.trials(), *store.baselines())
     known = {artifact.sha256: f"trial {n}" for n, trial in recorded for artifact in trial.artifacts}
     new = trials.unknown(found, known)
@@ -123,18 +128,32 @@ def _top(path: Path) -> Path:
         return repository.top
 
 
-def _found(arguments: argparse.Namespace, place: Path | None, settings: Settings) -> tuple[Found, ...]:
+def _terms(arguments: argparse.Namespace, settings: Settings) -> Terms | None:
+    """The words for the two sides: those chosen, or else the usual ones that the verdicts are given in, if any are."""
+    if settings.bisect.terms is not None:
+        return settings.bisect.terms
+    unknown = []
+    for terms in map(Terms.usual, (*Direction, None)):
+        try:
+            said = any(entry.verdict in (Verdict.OLD, Verdict.NEW) for entry in _entries(arguments, terms))
+        except sheet.UnknownWord as error:
+            unknown.append(error)
+        else:
+            return terms if said else None
+    raise unknown[0]
+
+
+def _found(arguments: argparse.Namespace, place: Path | None, terms: Terms) -> tuple[Found, ...]:
     """The trials that are told of."""
-    entries = _entries(arguments, settings)
+    entries = _entries(arguments, terms)
     if place is None:
         return trials.find(entries, None)
     with Repository.open(place) as repository:
         return trials.find(entries, repository)
 
 
-def _entries(arguments: argparse.Namespace, settings: Settings) -> tuple[Entry, ...]:
+def _entries(arguments: argparse.Namespace, terms: Terms) -> tuple[Entry, ...]:
     """By the index, or by the flags; the two do not go together."""
-    terms = settings.bisect.terms
     one_by_one = {name: getattr(arguments, name) for name in ("files", "commit", "kernel", "run", "verdict")}
     of_an_index = {"--only-set": arguments.only_set, "--verdicts": arguments.verdicts}
     if arguments.index is not None:
@@ -166,9 +185,9 @@ def _asked(arguments: argparse.Namespace, found: Sequence[Found], settings: Sett
         old_sha=_end(arguments.old, "--old", found, repository),
         new_rev=arguments.new,
         new_sha=_end(arguments.new, "--new", found, repository),
-        term_old=settings.bisect.terms.old,
-        term_new=settings.bisect.terms.new,
-        direction=settings.bisect.direction,
+        term_old=settings.bisect.terms.old if settings.bisect.terms else "",
+        term_new=settings.bisect.terms.new if settings.bisect.terms else "",
+        direction=settings.bisect.expected,
         paths=(),
         first_parent=False,
         skips=(),

@@ -14,7 +14,7 @@ from bisector.commands.output import warn, write, write_json
 from bisector.config import Settings, options
 from bisector.core.errors import UserError
 from bisector.core.events import Planned, TrialJudged
-from bisector.core.model import Commit, Verdict
+from bisector.core.model import Commit, Terms, Verdict
 from bisector.doctor import checks
 from bisector.executor.local import local_engine
 from bisector.git.repository import Repository
@@ -63,8 +63,7 @@ def baselines(arguments: argparse.Namespace) -> int:
     """Measure what is not on record yet, and show all of it."""
     run = run_directory(arguments)
     with run.lock(), Store.open(run.database) as store:
-        terms = options.from_json(store.bisection().settings).bisect.terms
-        with display_for(sys.stderr if arguments.json else sys.stdout, terms, quiet=arguments.quiet) as display:
+        with display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet) as display:
             session.measure_baselines(run, store, display)
         view = from_record.view(run, store)
     if arguments.json:
@@ -82,18 +81,20 @@ def test(arguments: argparse.Namespace) -> int:
         commit = repository.resolve(arguments.commit)
         repository.check_kernel_tree(commit)
     run = test_directory(arguments.run_dir, repository)
-    face = display_for(sys.stderr if arguments.json else sys.stdout, settings.bisect.terms, quiet=arguments.quiet)
+    face = display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet)
     with run.lock(), face as display:
         checks.check(settings, run.path, warn)
         process.reap(run.path)
-        view = _one_trial(run, repository.top, settings, commit, display)
+        view, terms = _one_trial(run, repository.top, settings, commit, display)
         shutil.rmtree(run.path / "build", ignore_errors=True)
     if arguments.json:
-        write_json(trial_to_json(view, settings.bisect.terms) | {"run_dir": str(run.path)})
+        write_json(trial_to_json(view, terms) | {"run_dir": str(run.path)})
     return _UNTESTABLE if view.verdict is Verdict.SKIP else 0
 
 
-def _one_trial(run: RunDirectory, repository: Path, settings: Settings, commit: Commit, display: Display) -> TrialView:
+def _one_trial(
+    run: RunDirectory, repository: Path, settings: Settings, commit: Commit, display: Display
+) -> tuple[TrialView, Terms]:
     n = len(list((run.path / "trials").glob("*"))) + 1
     with (
         Repository.open(repository, run_marker=run.path) as marked,
@@ -101,9 +102,11 @@ def _one_trial(run: RunDirectory, repository: Path, settings: Settings, commit: 
     ):
         display(Planned(n, commit, "test", 0, 0))
         trial = engine.measure(TrialRequest(n, commit, {}))
-    ((_, _, judgement),) = Judging(settings, ((n, trial),)).judged_trials()
-    display(TrialJudged(n, trial, judgement.verdict, judgement.why))
-    return TrialView(n, trial, judgement.verdict, judgement.why)
+    judging = Judging(settings, ((n, trial),))
+    ((_, _, judgement),) = judging.judged_trials()
+    display(TrialJudged(n, trial, judgement.verdict, judgement.why, judging.terms))
+    value = judging.value(trial)
+    return TrialView(n, trial, judgement.verdict, judgement.why, value=value), judging.terms
 
 
 def test_directory(named: Path | None, repository: Repository) -> RunDirectory:

@@ -32,7 +32,8 @@ def step(arguments: argparse.Namespace) -> int:
     with Store.open(run.database, readonly=True) as store:
         asked = next_step(run, store)
     if not arguments.quiet:
-        line = asked.settings.bisect.threshold_iops
-        note(f"bisector: the step at {line:,.0f} IOPS, between {asked.old[:12]} and {asked.new[:12]}")
+        options = asked.settings.bisect
+        at = options.objective.text(options.threshold_value or 0.0)
+        note(f"bisector: the step at {at} ({options.metric}), between {asked.old[:12]} and {asked.new[:12]}")
     with session.begun(asked, arguments.to, warn) as (new, new_store):
         return conclude(new, new_store, quiet=arguments.quiet)

@@ -12,7 +12,6 @@ from bisector.commands.arguments import Verbs, add_json, add_quiet, add_verb
 from bisector.commands.output import note, save, write, write_json
 from bisector.core import units
 from bisector.core.errors import BisectorError, UserError
-from bisector.core.model import Terms
 from bisector.nightly import night, plan, timer
 from bisector.nightly.ahead import Intent, intents
 from bisector.nightly.picture import nights_plot
@@ -84,7 +83,7 @@ def nightly(arguments: argparse.Namespace) -> int:
 
 def _night(wanted: Plan, *, json: bool, quiet: bool) -> int:
     home = nights_home()
-    display = display_for(sys.stderr if json else sys.stdout, _terms(wanted), quiet=quiet)
+    display = display_for(sys.stderr if json else sys.stdout, quiet=quiet)
     postman = ByMail(home / "letters")
     with night.only_one(home), ExitStack() as stack:
         try:
@@ -101,12 +100,6 @@ def _night(wanted: Plan, *, json: bool, quiet: bool) -> int:
         write_json(night_json(trends(events), nights[n - 1]))
     failed = any(event.night == n and isinstance(event.fact, Trouble) for event in events)
     return _A_JOB_FAILED if failed else 0
-
-
-def _terms(wanted: Plan) -> Terms:
-    """The words of all jobs, where they have the same."""
-    found = {settings.bisect.terms for job in wanted.jobs for settings in job.settings.values()}
-    return found.pop() if len(found) == 1 else Terms("old", "new")
 
 
 def _dry_run(wanted: Plan, *, json: bool) -> int:

@@ -87,7 +87,7 @@ def _calibrate(arguments: argparse.Namespace, settings: Settings) -> None:
     asked = session.Asked(arguments.repo, arguments.old, arguments.new, settings, tuple(arguments.paths))
     with (
         session.begun(asked, arguments.run_dir, warn) as (run, store),
-        display_for(sys.stderr, settings.bisect.terms, quiet=False) as display,
+        display_for(sys.stderr, quiet=False) as display,
     ):
         session.go_on(run, store, display, work=session.calibrated)
         note(f"bisector: to search with these readings: {from_record.resume_command(run.path)}")

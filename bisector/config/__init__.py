@@ -5,12 +5,13 @@ and its flag; the file, the command line and ``bisector settings`` are read from
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from bisector.core.model import Direction, Strategy, Terms
+from bisector.core.objective import Objective
 from bisector.storage.stack import Stack
 
 EMBEDDED = "qemu:///embed"
@@ -41,11 +42,17 @@ def usable_bytes(disk_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BisectSettings:
-    """What is looked for and how it is judged."""
+    """What is looked for and how it is judged.
 
-    terms: Terms
-    direction: Direction
-    threshold_iops: float | None
+    ``threshold`` is as a person typed it, in the unit of the metric. Without ``terms`` and ``expect`` it is the
+    measured ends that say in which direction the change is.
+    """
+
+    metric: str
+    over: str
+    threshold: str | None
+    expect: Direction | None
+    terms: Terms | None
     min_ends_ratio: float
     first_parent: bool
     strategy: Strategy
@@ -53,6 +60,27 @@ class BisectSettings:
     calibrate: int
     max_repeats: int
     baselines: bool
+
+    @property
+    def objective(self) -> Objective:
+        """Which value of a run decides."""
+        return Objective(self.metric, self.over)
+
+    def by(self, objective: Objective) -> "BisectSettings":
+        """What is left of it by another objective: its threshold and what is expected are of this one."""
+        if objective == self.objective:
+            return self
+        return replace(self, metric=objective.metric, over=objective.over, threshold=None, expect=None, terms=None)
+
+    @property
+    def threshold_value(self) -> float | None:
+        """The threshold in the metric's unit; raises :class:`UserError` for one that is in another."""
+        return None if self.threshold is None else self.objective.definition.unit.read(self.threshold)
+
+    @property
+    def expected(self) -> Direction | None:
+        """The direction that was named, be it by words that mean one of the two."""
+        return self.expect or next((one for one in Direction if Terms.usual(one) == self.terms), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,23 @@ def mail_is_private(settings: Settings) -> Iterator[Problem]:
         yield Problem(("mail.security", "mail.host"), sentence, "mail.security = starttls or tls")
 
 
+def _objective_orders(settings: Settings) -> Iterator[Problem]:
+    try:
+        settings.bisect.objective.check()
+    except UserError as error:
+        yield Problem(("bisect.metric", "bisect.over"), error.message, error.hint)
+
+
+def _threshold_is_in_unit(settings: Settings) -> Iterator[Problem]:
+    try:
+        _ = settings.bisect.threshold_value
+    except UserError as error:
+        yield Problem(("bisect.threshold", "bisect.metric"), error.message, error.hint)
+
+
 _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
+    _objective_orders,
+    _threshold_is_in_unit,
     _own_image_has_keys,
     _files_exist,
     _some_configuration,

@@ -19,16 +19,19 @@ from bisector.config.option_table import by_key, rows
 from bisector.core import kinds
 from bisector.core.errors import UserError
 from bisector.core.kinds import AUTO
-from bisector.core.model import Direction, Terms
+from bisector.core.objective import Objective
 from bisector.core.option import Option, Problem
 from bisector.storage.stack import Stack
 
 CONFIG_FILE = "bisector.toml"
 _LEAST_OTHER_CORES = 0.5  # a quiet host's own kernel threads take up to 0.3
 _TRIAL_SPARE_S = 900.0  # boot, storage and laying out the files twice, on a slow host
-_DEFAULT_TERMS = {Direction.IMPROVEMENT: Terms("broken", "fixed"), Direction.REGRESSION: Terms("good", "bad")}
+_ARTICLE_THRESHOLD = "20000"
 # What :func:`_resolved` makes other settings follow from.
-_LEADING = ("bisect.direction", "kernel.base_config", "mail.security", "storage.stack", "workload.runtime_s")
+_LEADING = (
+    *("bisect.metric", "bisect.over", "kernel.base_config"),
+    *("mail.security", "storage.stack", "workload.runtime_s"),
+)
 # What people write for a login that is not to be in a file of settings.
 _SECRETS = frozenset(f"mail.{name}" for name in ("password", "passwd", "pass", "username", "user", "login"))
 _DEST = "setting "  # no other argument's destination begins like this
@@ -162,6 +165,15 @@ def _other_cores(wished: float | None) -> float:
     return max(_LEAST_OTHER_CORES, (os.cpu_count() or 1) / 8) if wished is None else wished
 
 
+def _threshold(values: Mapping[str, Any]) -> str | None:
+    """The article's threshold holds for what the article measured."""
+    typed: str | None = values["bisect.threshold"]
+    if typed != AUTO:
+        return typed
+    of_the_article = Objective(values["bisect.metric"], values["bisect.over"]) == Objective()
+    return _ARTICLE_THRESHOLD if values["profile"] == "article" and of_the_article else None
+
+
 def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     """The values with every "auto" that follows from other settings filled in."""
     ground = BARE_FRAGMENT if values["kernel.base_config"] is None else BASE_FRAGMENT
@@ -171,7 +183,7 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     runs_s = len(stack.phases) * values["workload.runtime_s"]
     return {
         **values,
-        "bisect.terms": values["bisect.terms"] or _DEFAULT_TERMS[values["bisect.direction"]],
+        "bisect.threshold": _threshold(values),
         "bisect.suspects": stack.suspects if values["bisect.suspects"] is None else values["bisect.suspects"],
         "contention.max_other_cores": _other_cores(values["contention.max_other_cores"]),
         "kernel.fragments": tuple(one for name in names for one in (auto if name == AUTO else (name,))),
@@ -289,13 +301,14 @@ def from_json(text: str) -> Settings:
     """Recorded settings, not checked again; one that is newer than the record is as it was ``before``."""
     written: dict[str, object] = json.loads(text)
     profile = str(written["profile"])
-    raw = {option.key: written.get(option.key, _before(option, profile)) for option in rows()}
+    raw = {option.key: _recorded(option, written, profile) for option in rows()}
     values = {option.field: _parse(option, Given(raw[option.key], "recorded settings")) for option in rows()}
     return _assemble(Settings, _resolved(values))
 
 
-def _before(option: Option, profile: str) -> object:
-    return option.in_profile(profile) if option.before is None else option.before
+def _recorded(option: Option, written: Mapping[str, object], profile: str) -> object:
+    before = option.in_profile(profile) if option.before is None else option.before
+    return written.get(option.key, written.get(option.formerly, before))
 
 
 def add_flags(parser: argparse.ArgumentParser, keys: Collection[str] | None = None) -> None:
@@ -304,11 +317,17 @@ def add_flags(parser: argparse.ArgumentParser, keys: Collection[str] | None = No
     group.add_argument("--config", type=Path, metavar="FILE", help=f"settings file (default: ./{CONFIG_FILE})")
     for option in (row for row in rows() if row.flag and (keys is None or row.key in keys)):
         how: dict[str, Any] = {"dest": _DEST + option.key, "help": option.help.replace("%", "%%")}
-        if option.const:
-            how |= {"action": "store_const", "const": option.const}
-        else:
-            how |= {"action": "append" if option.repeat else "store", "metavar": option.metavar}
-        group.add_argument(option.flag, **how)
+        const: dict[str, Any] = {"action": "store_const", "const": option.const}
+        if option.const and not option.short:
+            group.add_argument(option.flag, **how, **const)
+            continue
+        how |= {"action": "append" if option.repeat else "store", "metavar": option.metavar}
+        if not option.short:
+            group.add_argument(option.flag, **how)
+            continue
+        either = group.add_mutually_exclusive_group()
+        either.add_argument(option.flag, **how)
+        either.add_argument(option.short, dest=how["dest"], help=f"short for {option.flag} {option.const}", **const)
     group.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any setting, by its key")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bisector.core.model import Commit, Stage, Trial, Verdict
+from bisector.core.model import Commit, Stage, Terms, Trial, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,18 @@ class IopsSample:
 
 @dataclass(frozen=True, slots=True)
 class TrialJudged:
-    """A trial ended and was classified; ``why`` is the sentence for the table."""
+    """A trial ended and was classified; ``why`` is the sentence for the table, ``terms`` are the words as of now."""
 
     n: int
     trial: Trial
     verdict: Verdict
     why: str
+    terms: Terms
+
+    @property
+    def word(self) -> str:
+        """The verdict in the person's words."""
+        return self.terms.word(self.verdict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,17 +117,20 @@ class Contention:
 
 @dataclass(frozen=True, slots=True)
 class EarlyStop:
-    """A run was ended ``at_s`` seconds after its start, because its side of ``threshold_iops`` was clear.
+    """A run was ended ``at_s`` seconds after its start, because its side of ``threshold`` was clear.
 
-    ``bound_iops`` is what every job's mean was above (ABOVE) or what one job's mean was below (NOT_ABOVE),
-    the margin for chance taken off or added: so the side holds for other thresholds, too, up to there.
+    ``bound`` is what the mean of each deciding value was above (ABOVE) or what one was below (NOT_ABOVE), the margin
+    for chance taken off or added: so the side holds for other thresholds, too, up to there. Both are values of
+    ``metric`` over jobs as ``over`` says, and tell nothing of another metric.
     """
 
     reason: StopReason
     at_s: float
-    bound_iops: float
-    threshold_iops: float
+    bound: float
+    threshold: float
     why: str
+    metric: str = "read.iops"
+    over: str = "worst"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ latencies exist for each direction of a job, latencies in three kinds and with t
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from functools import cache
 
@@ -15,7 +16,7 @@ from bisector.core.errors import UserError
 from bisector.core.figures import LatencyKind
 
 DIRECTIONS = ("read", "write", "trim")
-_NUMBER = re.compile(r"(?P<number>[0-9]{1,20}(?:\.[0-9]{1,20})?) *(?P<unit>\S*)", re.ASCII)
+_NUMBER = re.compile(r"(?P<number>[0-9]{1,20}(?:\.[0-9]{1,40})?) *(?P<unit>\S*)", re.ASCII)
 _PERCENTILE = re.compile(r"p(?P<percent>[0-9]{1,2}(?:\.[0-9]{1,6})?)", re.ASCII)
 _THREE_DIGITS = 3
 
@@ -63,9 +64,18 @@ class Unit(StrEnum):
             raise UserError(f"{text!r} is no value in {self}", f"expected one such as {self.example}")
         return value
 
+    def typed(self, value: float) -> str:
+        """The value as :meth:`read` takes it, with all its digits."""
+        return f"{plain_number(value)}{_TYPED.get(self, '')}"
+
     def text(self, value: float) -> str:
         """The value with its unit, for a person: ``3,618 IOPS``, ``16.2 ms``, ``80 MiB/s``."""
         return _TEXTS[self](value)
+
+
+def plain_number(value: float) -> str:
+    """A number with all its digits and without an exponent."""
+    return f"{Decimal(repr(value)).normalize():f}"
 
 
 def _time(value: float) -> str:
@@ -89,6 +99,7 @@ _EXAMPLES: Mapping[Unit, str] = {
     Unit.PERCENT: "95%",
     Unit.COUNT: "1200",
 }
+_TYPED: Mapping[Unit, str] = {Unit.BYTES_S: "B/s", Unit.NANOSECONDS: "ns", Unit.SECONDS: "s", Unit.PERCENT: "%"}
 _THOUSANDS = {"": 1.0, "k": 1e3, "M": 1e6}
 _BINARY = {f"{letter}iB/s": 1024.0**power for power, letter in enumerate("KMGT", 1)}
 _DECIMAL = {f"{letter}B/s": 1000.0**power for power, letter in enumerate("kMGT", 1)}

@@ -78,14 +78,24 @@ class FaultKind(StrEnum):
 
 
 class Direction(StrEnum):
-    """Whether the change looked for makes the figure larger or smaller."""
+    """Whether the change looked for makes scores better or worse (:mod:`bisector.core.objective`)."""
 
     IMPROVEMENT = "improvement"
     REGRESSION = "regression"
 
-    def verdict(self, above_threshold: bool) -> Verdict:
-        """The side of the change that a figure above (or not above) the threshold is on."""
-        return Verdict.NEW if above_threshold is (self is Direction.IMPROVEMENT) else Verdict.OLD
+    @classmethod
+    def between(cls, old: float, new: float) -> "Direction":
+        """The direction of a change from one score to another."""
+        return cls.IMPROVEMENT if new > old else cls.REGRESSION
+
+    @property
+    def sign(self) -> int:
+        """1 where the new side has the larger score, else -1."""
+        return 1 if self is Direction.IMPROVEMENT else -1
+
+    def verdict(self, better: bool) -> Verdict:
+        """The side of the change that a score above the threshold (the better side), or not above it, is on."""
+        return Verdict.NEW if better is (self is Direction.IMPROVEMENT) else Verdict.OLD
 
 
 class Strategy(StrEnum):
@@ -113,9 +123,21 @@ class Terms:
     old: str = "broken"
     new: str = "fixed"
 
+    @classmethod
+    def usual(cls, direction: Direction | None) -> "Terms":
+        """The words where nobody chose any; "old" and "new" while it is not known what changed."""
+        return _USUAL_TERMS[direction]
+
     def word(self, verdict: Verdict) -> str:
         """The verdict in the person's words."""
         return {Verdict.OLD: self.old, Verdict.NEW: self.new}.get(verdict, verdict.value)
+
+
+_USUAL_TERMS = {
+    None: Terms("old", "new"),
+    Direction.IMPROVEMENT: Terms("broken", "fixed"),
+    Direction.REGRESSION: Terms("good", "bad"),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import Run
-from bisector.core.metric import Better, Metric, Value, named
+from bisector.core.metric import DIRECTIONS, Better, Metric, Value, named
 from bisector.core.values import values
 
 WORST, SUM, MEAN = OVER = ("worst", "sum", "mean")
@@ -47,6 +47,12 @@ class Objective:
             raise UserError(f"the sum of {self.metric} over jobs is no figure", "choose --over worst, mean, or a job")
 
     @property
+    def io_direction(self) -> str:
+        """The direction of I/O that the metric is of, empty where it is of none."""
+        first = self.metric.partition(".")[0]
+        return first if first in DIRECTIONS else ""
+
+    @property
     def label(self) -> str:
         """What is decided by, for a person: ``read.clat.p99 of the worst job``."""
         return f"{self.metric} {_LABELS.get(self.over, f'of job {self.over}')}"
@@ -80,17 +86,33 @@ class Objective:
         """The value of :meth:`deciding` alone; raises as that does."""
         return self.deciding(run).value
 
+    def deciding_text(self, run: Run) -> str:
+        """The value of :meth:`deciding` with what it is of: ``worst job partial/2: 501 IOPS (read.iops)``."""
+        value = self.deciding(run)
+        whose = _WHOSE.get(self.over, "")
+        if value.job:
+            several = self.over == WORST and len(self.of_jobs(run)) > 1
+            whose = f"{'worst ' if several else ''}job {value.job}: "
+        return f"{whose}{self.text(value.value)} ({self.metric})"
+
     def score(self, value: float) -> float:
         """The score of a value above zero."""
         return self.better.sign * math.log(value)
 
     def value_of(self, score: float) -> float:
-        """The value of a score."""
-        return math.exp(self.better.sign * score)
+        """The value of a score, to twelve digits: so it is the very value that the score was made of."""
+        return float(f"{math.exp(self.better.sign * score):.12g}")
 
     def text(self, value: float) -> str:
         """A value with its unit, for a person."""
         return self.definition.unit.text(value)
+
+    def range_text(self, *scores: float) -> str:
+        """The values of scores from the least to the most, ``689 to 738 IOPS``; one where they are the same."""
+        low, high = (self.text(bound) for bound in sorted(map(self.value_of, (min(scores), max(scores)))))
+        number, _, unit = low.rpartition(" ")
+        shown = number if high.endswith(f" {unit}") else low
+        return low if low == high else f"{shown} to {high}"
 
     def factor_text(self, before: float, after: float) -> str:
         """How the value changed, for a person: ``3.1 times``, ``1.8 times less``."""
@@ -98,6 +120,7 @@ class Objective:
         return f"{ratio:.2f} times" if ratio >= 1 else f"{1 / ratio:.2f} times less"
 
 
+_WHOSE = {SUM: "sum over jobs: ", MEAN: "mean over jobs: "}
 _LABELS = {WORST: "of the worst job", SUM: "summed over jobs", MEAN: "as the mean over jobs"}
 
 

@@ -10,8 +10,9 @@ class Option:
     """One setting: its key in the file, its field in :class:`bisector.config.Settings`, its kind and its values.
 
     ``article`` is the value in that profile where it differs from ``quick``; ``const`` makes the
-    flag one without an argument; ``repeat`` lets it be given more than once, for a list. ``before`` is what held
-    before there was such a setting, where that is not the profile's value.
+    flag one without an argument, or the flag ``short`` beside it; ``repeat`` lets it be given more than once, for a
+    list. ``before`` is what held before there was such a setting, where that is not the profile's value, and
+    ``formerly`` the key under which it was recorded.
     """
 
     key: str
@@ -25,6 +26,8 @@ class Option:
     const: str = ""
     repeat: bool = False
     before: object = None
+    short: str = ""
+    formerly: str = ""
 
     def in_profile(self, profile: str) -> object:
         """The value in a profile, as written."""

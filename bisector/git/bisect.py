@@ -30,14 +30,15 @@ _STATUSES = (0, _ONLY_SKIPPED_LEFT, _NO_TESTABLE_COMMIT)
 class Bisect:
     """A running bisection; a context manager that leaves nothing behind in the repository.
 
-    ``start`` comes first; then ``next`` says what to try and ``tell`` takes verdicts.
+    ``start`` comes first; then ``next`` says what to try and ``tell`` takes verdicts. ``terms`` are the words that git
+    is started with.
     """
 
     def __init__(self, repository: Repository, run_dir: Path, wanted: Range, terms: Terms) -> None:
         self._repository = repository
         self._run_dir = run_dir
         self._range = wanted
-        self._terms = terms
+        self.terms = terms
         self._worktree: Worktree | None = None
         bases = repository.merge_bases(wanted.new.sha, wanted.old.sha)
         self._bases = tuple(sha for sha in bases if sha != wanted.old.sha)
@@ -74,7 +75,7 @@ class Bisect:
         useful = sha == self._proposed or self._is_useful(sha, verdict)
         if useful:
             self._note(sha, verdict)
-            self._status = self._bisect(self._terms.word(verdict), sha).status
+            self._status = self._bisect(self.terms.word(verdict), sha).status
             if not self._holds():  # somebody typed there by hand, or the worktree is gone
                 self._build()
         return useful
@@ -211,11 +212,11 @@ class Bisect:
         The ends are told after the start: git 2.39 stops replaying when ``start`` with both ends asks
         for a merge base, so its own log of that could not be replayed either.
         """
-        words = ("--no-checkout", "--term-old", self._terms.old, "--term-new", self._terms.new)
+        words = ("--no-checkout", "--term-old", self.terms.old, "--term-new", self.terms.new)
         first_parent = ("--first-parent",) if self._range.first_parent else ()
         start = " ".join(map(_quoted, (*words, *first_parent, "--", *self._range.paths)))
         ends = ((self._range.new.sha, Verdict.NEW), (self._range.old.sha, Verdict.OLD))
-        verdicts = [f"git bisect {self._terms.word(verdict)} {sha}" for sha, verdict in (*ends, *self._told)]
+        verdicts = [f"git bisect {self.terms.word(verdict)} {sha}" for sha, verdict in (*ends, *self._told)]
         with scratch("bisect") as directory:
             log = directory / "log"
             lines = (f"git bisect start {start}", *verdicts)
@@ -225,8 +226,8 @@ class Bisect:
     def _holds(self) -> bool:
         """Whether git's state is what we noted, under the terms we gave; what it proposes is noted."""
         refs, head = self._refs_and_head()
-        expected = {f"refs/bisect/{self._terms.new}": self._new}
-        expected |= {f"refs/bisect/{self._terms.old}-{sha}": sha for sha in self._olds}
+        expected = {f"refs/bisect/{self.terms.new}": self._new}
+        expected |= {f"refs/bisect/{self.terms.old}-{sha}": sha for sha in self._olds}
         expected |= {f"refs/bisect/skip-{sha}": sha for sha in self._skips}
         self._proposed = head if self._status == 0 and head not in expected.values() else ""
         # When it is over git says so by 3, or by 1 if it had not asked for just this merge base.

@@ -10,8 +10,10 @@ _SUBCOMMANDS = frozenset(
 )
 
 
-def check_terms(terms: Terms) -> None:
-    """Raise :class:`UserError` for words that ``git bisect --term-old --term-new`` does not take."""
+def check_terms(terms: Terms | None) -> None:
+    """Raise :class:`UserError` for chosen words that ``git bisect --term-old --term-new`` does not take."""
+    if terms is None:
+        return
     for term, taken in ((terms.old, ("bad", "new")), (terms.new, ("good", "old"))):
         if not re.fullmatch(r"[^\W\d_][\w-]*", term):
             raise UserError(f"{term!r} cannot be a term", "use a word of letters, digits and hyphens")

@@ -88,6 +88,10 @@ class _Row:
         return self.values.get(column, "")
 
 
+class UnknownWord(UserError):
+    """A verdict is none of the words for the two sides."""
+
+
 def entries(index: Path, terms: Terms, *, verdicts: Path | None = None, only: str | None = None) -> tuple[Entry, ...]:
     """The trials of an index in the order of their numbers, or of its lines.
 
@@ -260,10 +264,10 @@ def _git_date(text: str) -> datetime:
 
 
 def verdict(word: str, terms: Terms, where: str) -> Verdict | None:
-    """A person's word as the side it stands for; None for none. Raises :class:`UserError`."""
+    """A person's word as the side it stands for; None for none. Raises :class:`UnknownWord`."""
     known = {terms.old: Verdict.OLD, terms.new: Verdict.NEW, Verdict.SKIP.value: Verdict.SKIP}
     if word and word not in known:
-        raise UserError(
+        raise UnknownWord(
             f"{where}: the verdict {word!r} is neither {terms.old!r} nor {terms.new!r}, nor 'skip'",
             f"name the two words, the old side's first: --terms {word}:WORD or --terms WORD:{word}",
         )

@@ -97,7 +97,7 @@ def _told(run_dir: Path, judging: Judging) -> Iterator[tuple[str, Verdict, Verdi
     """
     if judging.settings.bisect.strategy is not Strategy.GIT or not (run_dir / GIT_LOG).is_file():
         return
-    words = _verdicts(judging.settings.bisect.terms)
+    words = _verdicts(judging.terms)
     told = {sha: words[word] for word, sha in _TOLD.findall(_log(run_dir)) if word in words}
     for sha, verdict in told.items():
         judgement = judging.judge(sha)

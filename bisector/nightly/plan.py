@@ -23,7 +23,7 @@ from bisector.report.addresses import parse
 _JOB_HEADER = re.compile(r"\s*\[\[\s*job\s*\]\]\s*(?:#.*)?")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?")
 # The night decides these: which way the figure changed is known only then.
-_DECIDED = {"bisect.direction": "direction", "bisect.terms": "direction"}
+_DECIDED = {"bisect.expect": "direction", "bisect.terms": "direction"}
 # What has no part in a figure; everything else makes figures of two nights comparable, or not.
 _NO_PART = (
     *("bisect.", "contention.", "mail.", "kernel.jobs", "kernel.build_deadline"),
@@ -283,7 +283,7 @@ def _check_post(job: Job, part: _Part) -> None:
 
 
 def _direction(direction: Direction, part: _Part) -> dict[str, Given]:
-    return {"bisect.direction": Given(direction.value, part.origin("direction"))}
+    return {"bisect.expect": Given(direction.value, part.origin("direction"))}
 
 
 def conditions(settings: Settings) -> str:

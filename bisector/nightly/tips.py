@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bisector.analysis.classify import least_job_iops
+from bisector.analysis.classify import judged_run
 from bisector.analysis.settle import Measured
 from bisector.bisect import session
 from bisector.bisect.measure import Settled, settle
@@ -90,11 +90,11 @@ class TipBench:
             rev=wish.rev,
             sha=wish.commit.sha,
             conditions=self.job.conditions,
-            threshold_iops=settings.bisect.threshold_iops,
+            threshold_iops=settings.bisect.threshold_value,
             min_ratio=settings.bisect.min_ends_ratio,
             host=trial.host,
             toolchain=trial.kernel.toolchain if trial.kernel else "",
-            least_iops=least_job_iops(sound) if sound else None,
+            least_iops=settings.bisect.objective.value(judged_run(sound)) if sound else None,
             why=why,
             fault=why if any(one.fault for _, one in settled.trials) else "",
             trials=len(settled.trials),

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bisector.analysis.classify import least_job_iops
 from bisector.analysis.settle import Measured
 from bisector.analysis.verdicts import Judging
 from bisector.bisect import session
@@ -157,8 +156,9 @@ class Turn:
         run = RunDirectory.open(begun.run_dir)
         with Store.open(run.database, readonly=True) as store:
             view = from_record.view(run, store)
-            settled = Judging(self.job.measuring, store.trials()).settlement(begun.new_sha)
-        iops = least_job_iops(settled.trial) if isinstance(settled, Measured) else None
+            judging = Judging(self.job.measuring, store.trials())
+        settled = judging.settlement(begun.new_sha)
+        iops = judging.value(settled.trial) if isinstance(settled, Measured) else None
         first = view.first_fixed.sha if view.first_fixed else ""
         self._add(Concluded(begun.run_dir, view.state, view.message, first, begun.new_sha, iops))
         self._say(view.message)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import exp
 from statistics import fmean, median
 from typing import TypeAlias
 
@@ -128,7 +129,7 @@ def _named(inputs: Inputs) -> tuple[tuple[str, Quantity], ...]:
 def _refused(asked: Asked, inputs: Inputs) -> bool:
     """Whether ``start`` would not go on from these ends."""
     wishes = asked.settings.bisect
-    return inputs.factor.measured and wishes.threshold_iops is None and inputs.factor.value < wishes.min_ends_ratio
+    return inputs.factor.measured and wishes.threshold is None and inputs.factor.value < wishes.min_ends_ratio
 
 
 def _durations(inputs: Inputs) -> Durations:
@@ -167,7 +168,7 @@ def _inputs(asked: Asked, known: Experience) -> Inputs:
         else _measured(seconds, fmean, runs_s.value * (runs - 1 + share) / runs, "trial")
         for seconds, share in ((known.below_s, _EARLY_BELOW_SHARE), (known.above_s, _EARLY_ABOVE_SHARE))
     )
-    if settings.bisect.direction is Direction.REGRESSION:
+    if _direction(asked, known) is Direction.REGRESSION:
         old, new = new, old
     return Inputs(
         build_least_s=_measured(known.builds_s, min, least_s, "build"),
@@ -198,10 +199,22 @@ def _spread(known: Experience) -> Quantity:
 
 
 def _factor(asked: Asked, known: Experience) -> Quantity:
-    """By what factor the ends differ in the direction that is claimed."""
-    ends = [known.figures.get(end.sha) for end in (asked.wanted.old, asked.wanted.new)]
-    if ends[0] is None or ends[1] is None:
+    """By what factor the ends differ, in the direction that is expected."""
+    ends = _ends(asked, known)
+    if ends is None:
         return Quantity(asked.settings.bisect.min_ends_ratio, "assumed: the least that is not refused", measured=False)
-    old, new = median(ends[0]), median(ends[1])
-    factor = new / old if asked.settings.bisect.direction is Direction.IMPROVEMENT else old / new
-    return Quantity(factor, f"{units.iops(old)} and {units.iops(new)} IOPS, measured here", measured=True)
+    (old, new), objective = ends, asked.settings.bisect.objective
+    direction = asked.settings.bisect.expected or Direction.between(old, new)
+    values = " and ".join(objective.text(objective.value_of(score)) for score in ends)
+    return Quantity(exp((new - old) * direction.sign), f"{values}, measured here", measured=True)
+
+
+def _ends(asked: Asked, known: Experience) -> tuple[float, float] | None:
+    """The scores of both ends, where both were measured here."""
+    old, new = (known.scores.get(end.sha) for end in (asked.wanted.old, asked.wanted.new))
+    return None if old is None or new is None else (median(old), median(new))
+
+
+def _direction(asked: Asked, known: Experience) -> Direction | None:
+    ends = _ends(asked, known)
+    return asked.settings.bisect.expected or (None if ends is None else Direction.between(*ends))

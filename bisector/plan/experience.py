@@ -30,8 +30,8 @@ class Experience:
     """Seconds of each part of the trials of comparable runs, what their kernels read, and the kernels.
 
     ``above_s`` and ``below_s`` are the runs of trials that were stopped early, by what was clear then. Builds are
-    comparable when the configuration is the same; the rest when guest, storage and workload are, too. ``figures`` are
-    the IOPS of all sound whole trials by commit, ``kernels`` what was built of a commit.
+    comparable when the configuration is the same; the rest when guest, storage and workload are, too. ``scores`` are
+    those of all sound whole trials by commit, ``kernels`` what was built of a commit.
     """
 
     builds_s: tuple[float, ...] = ()
@@ -39,17 +39,17 @@ class Experience:
     workloads_s: tuple[float, ...] = ()
     above_s: tuple[float, ...] = ()
     below_s: tuple[float, ...] = ()
-    figures: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
     unreadable: tuple[str, ...] = ()
 
     @property
     def spread(self) -> Spread | None:
         """From kernels that were read more than once; None when none was."""
-        repeats = [[math.log(iops) for iops in all_of] for all_of in self.figures.values() if len(all_of) > 1]
+        repeats = [all_of for all_of in self.scores.values() if len(all_of) > 1]
         if not repeats:
             return None
-        squares = math.fsum((x - math.fsum(logs) / len(logs)) ** 2 for logs in repeats for x in logs)
+        squares = math.fsum((x - math.fsum(all_of) / len(all_of)) ** 2 for all_of in repeats for x in all_of)
         readings = sum(map(len, repeats))
         return Spread(math.sqrt(squares / (readings - len(repeats))), readings, len(repeats))
 
@@ -74,7 +74,7 @@ class _Collected:
     workloads_s: list[float] = field(default_factory=list)
     above_s: list[float] = field(default_factory=list)
     below_s: list[float] = field(default_factory=list)
-    figures: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    scores: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     kernels: dict[str, Kernel] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
 
@@ -91,8 +91,9 @@ class _Collected:
         for _, trial in _ran(here, tuple(phase.name for phase in theirs.storage.stack.phases)):
             self.setups_s.append(trial.timings.boot_s + trial.timings.storage_s)
             self._runs_of(trial).append(trial.timings.workload_s)
-        for sha, figures in Judging(theirs, here).figures.items():
-            self.figures[sha] += figures
+        seen = replace(theirs, bisect=theirs.bisect.by(ours.bisect.objective))
+        for sha, scores in Judging(seen, here).scores.items():
+            self.scores[sha] += scores
 
     def _runs_of(self, trial: Trial) -> list[float]:
         stop = trial.stopped_early
@@ -107,7 +108,7 @@ class _Collected:
             tuple(self.workloads_s),
             tuple(self.above_s),
             tuple(self.below_s),
-            {sha: tuple(figures) for sha, figures in self.figures.items()},
+            {sha: tuple(scores) for sha, scores in self.scores.items()},
             self.kernels,
             tuple(self.unreadable),
         )

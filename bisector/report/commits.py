@@ -1,17 +1,17 @@
-"""The figure of each commit in the order of history, as it is drawn: levels, the line between the sides, the step."""
+"""The value of each commit in the order of history, as it is drawn: levels, the line between the sides, the step."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bisector.analysis.classify import least_job_iops
-from bisector.analysis.levels import Level, levels
+from bisector.analysis.levels import levels
 from bisector.core.model import Kind, Verdict
+from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.report.curves import Band, bands
 from bisector.report.document import Report, Row
+from bisector.status.view import LevelView
 
 _SIDES = (Verdict.OLD, Verdict.NEW)
 
@@ -32,13 +32,13 @@ class How(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A trial: ``place`` is that of its commit among those drawn, ``iops`` that of the slowest job of the last run."""
+    """A trial: ``place`` is that of its commit among those drawn, ``value`` that of its last run by the objective."""
 
     place: int
     n: int
     verdict: Verdict
     how: How
-    iops: float | None
+    value: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,9 @@ class Commits:
     axis: str
     names: tuple[str, ...]
     marks: tuple[Mark, ...]
-    levels: tuple[Level, ...]
-    threshold_iops: float | None
+    objective: Objective
+    levels: tuple[LevelView, ...]
+    threshold: float | None
     step: int | None
     words: tuple[tuple[Verdict, str], ...]
     bands: tuple[Band, ...] = ()
@@ -67,7 +68,7 @@ def commits(report: Report) -> Commits | None:
     figures = _figures(report.rows)
     if not figures:
         return None
-    terms = report.bisection.terms
+    terms, objective = report.bisection.terms, report.bisection.objective
     placed = all(row.place is not None for row in ordered if row.shown.trial.is_of_commit)
     names = {row.shown.trial.commit.sha: _name(row) for row in report.rows}
     return Commits(
@@ -75,11 +76,13 @@ def commits(report: Report) -> Commits | None:
         axis="commit (place counted from the old end: hash)" if placed else "commit",
         names=tuple(names[sha] for sha in shas),
         marks=tuple(_mark(row, shas, figures) for row in report.rows),
-        levels=levels(_whole(report.rows)),
-        threshold_iops=report.bisection.threshold_iops,
+        objective=objective,
+        levels=tuple(LevelView.of(level, objective) for level in levels(_whole(report.rows, objective))),
+        threshold=report.bisection.threshold,
         step=_step(report, shas),
         words=tuple((verdict, terms.word(verdict)) for verdict in Verdict),
-        bands=tuple(bands(report.bisection.baselines, together=False)),
+        # Of a disk alone IOPS are drawn, which compare with no other metric.
+        bands=tuple(bands(report.bisection.baselines, together=False)) if objective == Objective() else (),
     )
 
 
@@ -91,38 +94,29 @@ def _name(row: Row) -> str:
     return f"{place}{clean(trial.commit.short)}"
 
 
-def _measured(row: Row) -> bool:
-    """Whether a trial has a figure of its own that is one."""
-    trial = row.shown.trial
-    if trial.fault is not None or not trial.runs:
-        return False
-    reads = [job.iops_mean for job in trial.runs[-1].jobs if job.direction == "read"]
-    return bool(reads) and all(math.isfinite(iops) and iops > 0 for iops in reads)
-
-
 def _figures(rows: Sequence[Row]) -> dict[str, float]:
-    """The last figure of each commit that has one."""
-    return {row.shown.trial.commit.sha: least_job_iops(row.shown.trial) for row in rows if _measured(row)}
+    """The last value of each commit that has one."""
+    return {row.shown.trial.commit.sha: row.shown.value for row in rows if row.shown.value is not None}
 
 
-def _whole(rows: Sequence[Row]) -> dict[str, list[float]]:
+def _whole(rows: Sequence[Row], objective: Objective) -> dict[str, list[float]]:
     found: defaultdict[str, list[float]] = defaultdict(list)
     for row in rows:
-        if _measured(row) and row.shown.verdict in _SIDES and row.shown.trial.stopped_early is None:
-            found[row.shown.trial.commit.sha].append(least_job_iops(row.shown.trial))
+        value = row.shown.value
+        if value is not None and row.shown.verdict in _SIDES and row.shown.trial.stopped_early is None:
+            found[row.shown.trial.commit.sha].append(objective.score(value))
     return dict(found)
 
 
 def _mark(row: Row, shas: Sequence[str], figures: dict[str, float]) -> Mark:
     trial = row.shown.trial
-    how, iops = How.NONE, None
+    how, value = How.NONE, row.shown.value
     if trial.same_kernel_as is not None:
-        iops = figures.get(trial.same_kernel_as)
-        how = How.SAME if iops is not None else How.NONE
-    elif _measured(row):
-        iops = least_job_iops(trial)
+        value = figures.get(trial.same_kernel_as)
+        how = How.SAME if value is not None else How.NONE
+    elif value is not None:
         how = How.WHOLE if trial.stopped_early is None else How.EARLY
-    return Mark(shas.index(trial.commit.sha), row.shown.n, row.shown.verdict, how, iops)
+    return Mark(shas.index(trial.commit.sha), row.shown.n, row.shown.verdict, how, value)
 
 
 def _step(report: Report, shas: Sequence[str]) -> int | None:

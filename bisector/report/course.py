@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from bisector.core import units
 from bisector.core.events import Event, IopsSample, Note, Planned, StageStarted, TrialJudged
 from bisector.core.figures import Run
-from bisector.core.model import Stage, Terms
+from bisector.core.model import Stage
 from bisector.report.table import figures
 from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, cut, left, right, shorten
 
@@ -35,7 +35,6 @@ class Passed:
 class Course:
     """What is happening, as of the last event; all times are readings of one monotonic clock."""
 
-    terms: Terms
     plan: Planned | None = None
     planned_at_s: float = 0.0
     stage: Stage | None = None
@@ -49,7 +48,7 @@ class Course:
         """The course with one more event."""
         match event:
             case Planned():
-                return Course(self.terms, plan=event, planned_at_s=now_s, judged=self.judged)
+                return Course(plan=event, planned_at_s=now_s, judged=self.judged)
             case StageStarted():
                 return self._next_stage(event, now_s)
             case IopsSample():
@@ -59,7 +58,7 @@ class Course:
                 later = tuple(one for one in self.judged if one.n > event.n)
                 if later:  # an end, judged anew with the threshold, while another trial goes on
                     return replace(self, judged=(*earlier, event, *later))
-                return Course(self.terms, judged=(*earlier, event))
+                return Course(judged=(*earlier, event))
             case Note():
                 return self
 
@@ -175,7 +174,7 @@ def _verdict_lines(course: Course, width: int, room: int) -> list[Line]:
     shown = course.judged[-min(room - 1, _VERDICTS_SHOWN) :]
     if len(shown) < len(course.judged):
         shown = shown[1:]
-    words = max(len("verdict"), *(cells(shorten(course.terms.word(event.verdict), 12)) for event in course.judged))
+    words = max(len("verdict"), *(cells(shorten(event.word, 12)) for event in course.judged))
     heading = (
         f"{_INDENT}{'n':>3}  {left('commit', 12)}  {left('verdict', words)}  {right('IOPS', 15)}  {right('took', 10)}"
     )
@@ -183,14 +182,14 @@ def _verdict_lines(course: Course, width: int, room: int) -> list[Line]:
     if len(shown) < len(course.judged):
         earlier = units.plural(len(course.judged) - len(shown), "earlier trial")
         lines.append((Span(f"{_INDENT}  …  {earlier}", Role.DIM),))
-    lines += [_verdict_line(event, course.terms, words, width) for event in shown]
+    lines += [_verdict_line(event, words, width) for event in shown]
     return lines
 
 
-def _verdict_line(event: TrialJudged, terms: Terms, words: int, width: int) -> Line:
+def _verdict_line(event: TrialJudged, words: int, width: int) -> Line:
     trial = event.trial
     before = f"{_INDENT}{event.n:>3}  {left(trial.commit.short, 12)}  "
-    verdict = left(terms.word(event.verdict), words)
+    verdict = left(event.word, words)
     after = f"  {right(last_iops(trial.runs), 15)}  {right(units.duration(trial.timings.total_s), 10)}  "
     room = width - len(before) - words - len(after)
     return (

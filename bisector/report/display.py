@@ -5,7 +5,6 @@ from types import TracebackType
 from typing import Protocol, Self, TextIO
 
 from bisector.core.events import Event
-from bisector.core.model import Terms
 from bisector.report.plain import PlainLines, Quiet
 from bisector.report.progress import LiveProgress
 from bisector.status.view import BisectionView
@@ -33,10 +32,10 @@ class Display(Protocol):
         ...
 
 
-def display_for(stream: TextIO, terms: Terms, *, quiet: bool = False) -> Display:
+def display_for(stream: TextIO, *, quiet: bool = False) -> Display:
     """Live on a terminal that can move its cursor, plain lines elsewhere, the answer alone if quiet."""
     if quiet:
         return Quiet(stream)
     if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        return LiveProgress(stream, terms)
-    return PlainLines(stream, terms)
+        return LiveProgress(stream)
+    return PlainLines(stream)

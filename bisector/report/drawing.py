@@ -175,22 +175,22 @@ def _commits(plot: Commits) -> "Figure":
     axes = figure.subplots()
     for index, level in enumerate(plot.levels):
         numbered = f"level of {level.trials} whole {'run' if level.trials == 1 else 'runs'}"
-        band(axes, level.from_iops / _MARGIN, level.to_iops * _MARGIN, numbered, HATCHES[index % len(HATCHES)])
+        band(axes, level.low / _MARGIN, level.high * _MARGIN, numbered, HATCHES[index % len(HATCHES)])
     for disk, hatch in zip(plot.bands, _DISK_HATCHES, strict=False):
         band(axes, disk.from_iops / _MARGIN, disk.to_iops * _MARGIN, disk.name, hatch)
     scale(axes, logarithmic=True)
-    figures = [mark.iops for mark in plot.marks if mark.iops is not None]
+    figures = [mark.value for mark in plot.marks if mark.value is not None]
     figures += [iops for disk in plot.bands for iops in (disk.from_iops, disk.to_iops)]
     axes.set_ylim(min(figures) / 2, max(figures) * 2)
     _marks(axes, plot)
-    if plot.threshold_iops is not None:
-        threshold(axes, plot.threshold_iops)
+    if plot.threshold is not None:
+        threshold(axes, plot.threshold)
     if plot.step is not None:
         axes.axvline(plot.step - 0.5, color="#000000", linewidth=1.2, linestyle="-", label="the step")
     axes.set_xticks(range(len(plot.names)), plot.names, rotation=90, family="monospace", fontsize=7)
     axes.set_xlim(-0.7, len(plot.names) - 0.3)
     axes.set_xlabel(plot.axis)
-    axes.set_ylabel("read IOPS of the slowest job")
+    axes.set_ylabel(f"{plot.objective.label}, {plot.objective.definition.unit}")
     axes.set_title(plot.title)
     legend(figure)
     return figure
@@ -210,7 +210,7 @@ def _marks(axes: "Axes", plot: Commits) -> None:
         nowhere = how is How.NONE
         axes.plot(
             [mark.place for mark in marks],
-            [BOTTOM if mark.iops is None else mark.iops for mark in marks],
+            [BOTTOM if mark.value is None else mark.value for mark in marks],
             ink.marker,
             color=ink.colour,
             fillstyle=_FILLS[how],

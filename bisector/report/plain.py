@@ -9,7 +9,6 @@ from typing import Self, TextIO
 
 from bisector.core import units
 from bisector.core.events import Event, IopsSample, Note, Planned, StageStarted, TrialJudged
-from bisector.core.model import Terms
 from bisector.core.printable import clean
 from bisector.report.course import last_iops, plan_text
 from bisector.report.stream import LastingStream, hangup_ignored
@@ -59,14 +58,13 @@ class Quiet(_Plain):
 class PlainLines(_Plain):
     """One line with the time of day for each event, flushed; the IOPS samples between are left out."""
 
-    def __init__(self, stream: TextIO, terms: Terms, now: Callable[[], datetime] = _now) -> None:
+    def __init__(self, stream: TextIO, now: Callable[[], datetime] = _now) -> None:
         super().__init__(stream)
-        self._terms = terms
         self._now = now
 
     def __call__(self, event: Event, /) -> None:
         """Write the line of one event."""
-        text = event_text(event, self._terms)
+        text = event_text(event)
         if text:
             self._stream.write(f"{self._now():%H:%M:%S}  {clean(text)}\n")
 
@@ -76,7 +74,7 @@ class PlainLines(_Plain):
         self._show([(), *report_lines(view, footer_lines(view, width), width)])
 
 
-def event_text(event: Event, terms: Terms) -> str:
+def event_text(event: Event) -> str:
     """One event as one line, or nothing for what a log does not want."""
     match event:
         case Planned():
@@ -85,19 +83,19 @@ def event_text(event: Event, terms: Terms) -> str:
         case StageStarted():
             return f"  {event.stage}" + (f": {event.detail}" if event.detail else "")
         case TrialJudged():
-            return _judged_text(event, terms)
+            return _judged_text(event)
         case Note():
             return event.text
         case IopsSample():
             return ""
 
 
-def _judged_text(event: TrialJudged, terms: Terms) -> str:
+def _judged_text(event: TrialJudged) -> str:
     trial = event.trial
     measured = f" at {last_iops(trial.runs)} IOPS" if trial.runs else ""
     took = units.duration(trial.timings.total_s)
     why = f": {event.why}" if event.why else ""
-    return f"trial {event.n}: {trial.commit.short} {terms.word(event.verdict)}{measured} ({took}){why}"
+    return f"trial {event.n}: {trial.commit.short} {event.word}{measured} ({took}){why}"
 
 
 def _width() -> int:

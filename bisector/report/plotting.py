@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bisector.core.errors import UserError
 from bisector.core.model import Terms
+from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.report import commits, curves, replaying, reporting
 from bisector.report.curves import Curves, Measured
@@ -14,7 +15,7 @@ from bisector.report.document import Report
 from bisector.report.drawing import Plot
 from bisector.report.narrowing import Narrowing
 from bisector.report.tracing import traced
-from bisector.status.view import TrialView
+from bisector.status.view import BisectionView, TrialView
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 
@@ -60,8 +61,13 @@ def curves_of(shown: Sequence[TrialView], source: Source) -> tuple[Curves | None
     found = [traced(one.trial, source.run_dir) for one in shown]
     kernels = [Measured(_name(one, view.terms), of.runs) for one, of in zip(shown, found, strict=True)]
     title = f"IOPS over time, {' and '.join(kernel.name for kernel in kernels)}"
-    made = curves.curves(title, kernels, view.threshold_iops, view.baselines)
+    made = curves.curves(title, kernels, _line(view), view.baselines)
     return made, tuple(complaint for of in found for complaint in of.complaints)
+
+
+def _line(view: BisectionView) -> float | None:
+    """The threshold that curves of IOPS are drawn with: none where another metric decides."""
+    return view.threshold if view.objective == Objective() else None
 
 
 def _compared(source: Source) -> Plotted:

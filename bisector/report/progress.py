@@ -16,7 +16,6 @@ from rich.live import Live
 from rich.text import Text
 
 from bisector.core.events import Event, Note
-from bisector.core.model import Terms
 from bisector.core.printable import clean
 from bisector.report.course import Course, live_lines
 from bisector.report.stream import LastingStream, hangup_ignored
@@ -68,12 +67,11 @@ class LiveProgress:
     def __init__(
         self,
         stream: TextIO,
-        terms: Terms,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stream = LastingStream(stream)
         self._console = Console(file=cast(TextIO, self._stream), highlight=False)  # rich asks for the whole of IO[str]
-        self._course = Course(terms)
+        self._course = Course()
         self._clock = clock
         self._exits = ExitStack()
         self._live = Live(

@@ -24,7 +24,7 @@ def narrowed(store: Store) -> Narrowing | None:
     judging = Judging(settings, store.trials(), asked.old_sha, asked.new_sha)
     if asked.imported or asked.repository is None or not from_record.believes(asked, judging):
         return None
-    terms = settings.bisect.terms
+    terms = judging.terms
     title = f"{span(asked.old_rev, asked.new_rev)}: where the first {clean(terms.new)} commit is believed to be"
     words = tuple((verdict, clean(terms.word(verdict))) for verdict in Verdict)
     try:

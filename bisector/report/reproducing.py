@@ -88,8 +88,8 @@ def _flags(settings: Settings) -> Iterator[tuple[str, ...]]:
 def _words(option: Option, value: object) -> Iterator[tuple[str, ...]]:
     """A flag where there is one, once for each item of a list; ``--set`` where there is none."""
     if option.const and str(value).lower() == option.const:
-        yield (option.flag,)
-    elif option.flag and not option.const:
+        yield (option.short or option.flag,)
+    elif option.flag and (option.short or not option.const):
         items = value if isinstance(value, list) and option.repeat else [value]
         yield from ((option.flag, _typed(item)) for item in items)
     else:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bisector.core import units
+from bisector.core.metric import Better
 from bisector.core.model import Commit, Direction, Kernel, Kind, State, Verdict
 from bisector.core.printable import clean
 from bisector.report import baselines, compare
@@ -79,14 +80,15 @@ def terms_sentence(report: Report) -> str:
     view = report.bisection
     names = [one.trial.runs[-1].name for one in view.trials if one.trial.runs]
     last = clean(names[-1]) if names else "last"
-    above, below = view.terms.new, view.terms.old
+    better, worse = view.terms.new, view.terms.old
     if view.direction is Direction.REGRESSION:
-        above, below = below, above
-    line = f"{units.iops(view.threshold_iops)} IOPS" if view.threshold_iops is not None else "the threshold"
+        better, worse = worse, better
+    line = view.objective.text(view.threshold) if view.threshold is not None else "the threshold"
     origin = f" ({view.threshold_origin})" if view.threshold_origin else ""
+    side = {Better.HIGHER: "above", Better.LOWER: "below"}[view.objective.better]
     return (
-        f'Below, "{above}" means that every job of the {last} run read at more than {line}{origin},'
-        f' and "{below}" that at least one did not.'
+        f'Below, "{better}" means that {view.objective.label} in the {last} run was {side} {line}{origin},'
+        f' and "{worse}" that it was not.'
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from bisector.core import units
 from bisector.core.model import Commit, Kind, State, Verdict
+from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.report import baselines
 from bisector.report.table import EARLY
@@ -61,10 +62,10 @@ def _range(view: BisectionView, width: int) -> list[Line]:
 
 
 def _threshold(view: BisectionView, width: int) -> list[Line]:
-    if view.threshold_iops is None:
+    if view.threshold is None:
         return _labelled("threshold", ["not known before both ends are measured"], width)
     origin = f", {view.threshold_origin}" if view.threshold_origin else ""
-    return _labelled("threshold", _sentences(f"{units.iops(view.threshold_iops)} IOPS{origin}", width), width)
+    return _labelled("threshold", _sentences(f"{view.objective.text(view.threshold)}{origin}", width), width)
 
 
 def _baselines(view: BisectionView, width: int) -> list[Line]:
@@ -75,15 +76,15 @@ def _baselines(view: BisectionView, width: int) -> list[Line]:
 
 def _levels(view: BisectionView, width: int) -> list[Line]:
     """Where the readings lie, when that is on more than two levels."""
-    if not view.other_steps_iops:
+    if not view.other_steps:
         return []
-    texts = [_level(level) for level in view.levels]
+    texts = [_level(level, view.objective) for level in view.levels]
     return _labelled("levels", wrapped(_joined(texts), width - _LABEL_WIDTH), width, Role.WEAK)
 
 
-def _level(level: LevelView) -> str:
-    least, most = units.iops(level.from_iops), units.iops(level.to_iops)
-    return f"{least if least == most else f'{least} to {most}'} IOPS ({units.plural(level.trials, 'trial')})"
+def _level(level: LevelView, objective: Objective) -> str:
+    values = objective.range_text(*map(objective.score, (level.low, level.high)))
+    return f"{values} ({units.plural(level.trials, 'trial')})"
 
 
 def _figures(view: BisectionView, width: int) -> list[Line]:
@@ -276,8 +277,8 @@ def _other_step(view: BisectionView, width: int) -> list[Line]:
     """That there is another one, and the command that looks for it, with the readings already there."""
     if not view.next_step_command:
         return []
-    at = units.iops(view.other_steps_iops[0])
-    text = f"the readings lie on {len(view.levels)} levels; another commit brought them above, or below, {at} IOPS:"
+    at = view.objective.text(view.other_steps[0])
+    text = f"the readings lie on {len(view.levels)} levels; another commit brought them above, or below, {at}:"
     return [
         *_labelled("another step", _sentences(text, width), width, Role.WEAK),
         (Span(left("", _LABEL_WIDTH)), Span(view.next_step_command, Role.COMMAND)),

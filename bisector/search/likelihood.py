@@ -1,6 +1,6 @@
 """How likely a reading is of a kernel on either side of the change.
 
-A reading is a verdict, or a figure on a log scale, seen against two *levels* learnt from all
+A reading is a verdict, or a score (on a log scale, larger is better), seen against two *levels* learnt from all
 readings. A single run can mislead (a hiccup of the host: the rates of :class:`Noise`), and so can a
 commit as a whole (its layout, its build, another change beside it: ``sticky``). Repeating the second
 kind teaches nothing, so the trust in one kernel saturates however often it is measured.
@@ -19,8 +19,8 @@ from bisector.core.model import Kind, Verdict
 _LEAST_SPREAD = 0.10
 # Share of readings that are on neither level, equal on both sides: they speak for none.
 _STRAY = 0.01
-# A stray reading is anywhere between 100 and 60,000 IOPS on the log scale.
-_STRAY_DENSITY = 1 / math.log(60_000 / 100)
+# A stray reading is anywhere within a range of this factor, evenly on the log scale.
+_STRAY_DENSITY = 1 / math.log(600)
 # A picked commit may lack what it builds upon, so that it does nothing although it is the one.
 PICK_IN_VAIN = 0.30
 
@@ -32,14 +32,14 @@ Kernel: TypeAlias = Kind
 class Reading:
     """One completed measurement of ``commit`` (by number), or of an end with it undone or done.
 
-    ``log_figure`` is the natural logarithm of the figure, where there is one; ``verdict`` (OLD or NEW) is what counts
-    without it. ``full`` tells whether the run went its whole length.
+    ``score`` is that of the run, where it counts; ``verdict`` (OLD or NEW) is what counts without it. ``full`` tells
+    whether the run went its whole length.
     """
 
     commit: int
     kernel: Kernel
     verdict: Verdict
-    log_figure: float | None = None
+    score: float | None = None
     full: bool = True
 
 
@@ -47,24 +47,30 @@ class Reading:
 class Noise:
     """Error rates: of a run of an old kernel that looks new, of a new one that looks old, of a commit as a whole.
 
-    The defaults are for one-sided noise: a slow kernel does not become fast by accident.
+    The defaults are for one-sided noise, where the new side is the better one: see :meth:`worse_by_accident`.
     """
 
     old_as_new: float = 0.003
     new_as_old: float = 0.05
     sticky: float = 0.01
 
+    @classmethod
+    def worse_by_accident(cls, *, new_is_better: bool) -> "Noise":
+        """The usual rates: what misleads makes a run worse, and a bad kernel does not become a good one by accident."""
+        usual = cls()
+        return usual if new_is_better else replace(usual, old_as_new=usual.new_as_old, new_as_old=usual.old_as_new)
+
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Where the log figures of one side lie: Student's t with four degrees of freedom."""
+    """Where the scores of one side lie: Student's t with four degrees of freedom."""
 
     centre: float
     spread: float
 
-    def density(self, log_figure: float) -> float:
+    def density(self, score: float) -> float:
         """Per natural log unit."""
-        z = (log_figure - self.centre) / self.spread
+        z = (score - self.centre) / self.spread
         return 0.375 / math.sqrt(1 + z * z / 4) ** 5 / self.spread
 
 
@@ -85,7 +91,7 @@ class Levels:
 
     @classmethod
     def learn(cls, old_end: Sequence[float], new_end: Sequence[float], others: Iterable[float] = ()) -> "Levels":
-        """The levels of log figures: those of the ends, and all others with the end they are nearer to.
+        """The levels of scores: those of the ends, and all others with the end they are nearer to.
 
         The line between is the middle of the widest gap among all of them between the ends. Without two figures
         a side the spread is the least one. Strays do not move a level: median and median deviation (MAD; 1.4826
@@ -155,8 +161,8 @@ class Weighing:
         a, b = self.noise.old_as_new, self.noise.new_as_old
         if reading.kernel is Kernel.PICKED:
             b = max(b, PICK_IN_VAIN)
-        if self.levels is not None and reading.log_figure is not None:
-            old, new = (level.density(reading.log_figure) for level in (self.levels.old, self.levels.new))
+        if self.levels is not None and reading.score is not None:
+            old, new = (level.density(reading.score) for level in (self.levels.old, self.levels.new))
             keep = 1 - _STRAY
             stray = _STRAY * _STRAY_DENSITY
             # What misleads lands on the other level: a cache that promotes nothing is as slow as one that cannot.
@@ -170,7 +176,7 @@ class Weighing:
 
 
 def _sort_key(reading: Reading) -> tuple[str, float]:
-    return reading.verdict, reading.log_figure or 0.0
+    return reading.verdict, reading.score or 0.0
 
 
 def _level(figures: Sequence[float]) -> Level:

@@ -11,7 +11,6 @@ from functools import cached_property
 
 import numpy as np
 
-from bisector.analysis.classify import least_job_iops
 from bisector.analysis.settle import Measured, Untestable
 from bisector.analysis.verdicts import Judging
 from bisector.core.model import Direction, NotChanged, Trial, Verdict
@@ -66,9 +65,8 @@ class Case:
     @cached_property
     def search(self) -> Search:
         """What readings are weighed by, and what trials cost."""
-        noise = Noise()
-        if self.judging.settings.bisect.direction is Direction.REGRESSION:  # it is the slow side that cannot be fast
-            noise = replace(noise, old_as_new=noise.new_as_old, new_as_old=noise.old_as_new)
+        # What misleads makes a run worse: a kernel that is as bad as it can be gets no better by accident.
+        noise = Noise.worse_by_accident(new_is_better=self.judging.direction is not Direction.REGRESSION)
         return Search(Weighing(noise, self._levels), _costs(self.judging.sound(), self.judging))
 
     @cached_property
@@ -143,8 +141,8 @@ class Case:
                 counts[kernel] = counts.get(kernel, 0) + 1
         for kernel, trial, verdict in found:
             if kernel is not None and verdict in (Verdict.OLD, Verdict.NEW):
-                figure = self._figure(trial, verdict, alone=counts[kernel] == 1)
-                yield Reading(*kernel, verdict, figure, full=is_whole(trial))
+                score = self._score(trial, verdict, alone=counts[kernel] == 1)
+                yield Reading(*kernel, verdict, score, full=is_whole(trial))
 
     def _kernel(self, trial: Trial) -> tuple[int, Kernel] | None:
         """What a trial's reading is of; None for what is not in the range, as the old end."""
@@ -158,32 +156,32 @@ class Case:
         number = self._representatives.get(sha)
         return None if number is None else (number, Kernel.COMMIT)
 
-    def _figure(self, trial: Trial, verdict: Verdict, *, alone: bool) -> float | None:
-        """The logarithm of the deciding figure; None where the verdict alone is to count.
+    def _score(self, trial: Trial, verdict: Verdict, *, alone: bool) -> float | None:
+        """The score of a trial; None where the verdict alone is to count.
 
         That is so when a person drew the line, which the levels know nothing of, and of a run that was stopped early,
-        which is not to be compared with whole ones. A figure that is far from both levels says nothing and is
+        which is not to be compared with whole ones. A score that is far from both levels says nothing and is
         measured again; twice seen it is no accident, and its side counts.
         """
         levels = self._levels
         if levels is None or not is_whole(trial):
             return None
-        figure = math.log(least_job_iops(trial))
-        far = all(abs(figure - level.centre) > _BETWEEN_SPREADS * level.spread for level in (levels.old, levels.new))
+        score = self.judging.score(trial)
+        far = all(abs(score - level.centre) > _BETWEEN_SPREADS * level.spread for level in (levels.old, levels.new))
         if not far:
-            return figure
-        return _leaning(figure, levels, verdict) if alone else None
+            return score
+        return _leaning(score, levels, verdict) if alone else None
 
     @cached_property
     def _levels(self) -> Levels | None:
-        if self.judging.settings.bisect.threshold_iops is not None:
+        if self.judging.settings.bisect.threshold_value is not None:
             return None
-        figures: dict[str, list[float]] = {self.judging.old: [], self.judging.new: [], "": []}
+        scores: dict[str, list[float]] = {self.judging.old: [], self.judging.new: [], "": []}
         for trial, _ in self.judging.sound():
             if is_whole(trial) and self.judging.is_on_an_ends_level(trial):
-                figures.get(trial.commit.sha, figures[""]).append(math.log(least_job_iops(trial)))
-        old, new = figures[self.judging.old], figures[self.judging.new]
-        return Levels.learn(old, new, figures[""]) if old and new else None
+                scores.get(trial.commit.sha, scores[""]).append(self.judging.score(trial))
+        old, new = scores[self.judging.old], scores[self.judging.new]
+        return Levels.learn(old, new, scores[""]) if old and new else None
 
     # What cannot be had.
 
@@ -248,14 +246,14 @@ def is_whole(trial: Trial) -> bool:
     return bool(trial.runs) and trial.stopped_early is None
 
 
-def _leaning(figure: float, levels: Levels, verdict: Verdict) -> float:
-    """A figure between the levels, where neither is, leans to its side of the line, however near the other level is."""
+def _leaning(score: float, levels: Levels, verdict: Verdict) -> float:
+    """A score between the levels, where neither is, leans to its side of the line, however near the other level is."""
     low, high = sorted((levels.old.centre, levels.new.centre))
     middle = (low + high) / 2
     on_low_side = (verdict is Verdict.OLD) is (levels.old.centre < levels.new.centre)
-    if not low < figure < high:
-        return figure
-    return min(figure, middle - _LEAST_LEAN) if on_low_side else max(figure, middle + _LEAST_LEAN)
+    if not low < score < high:
+        return score
+    return min(score, middle - _LEAST_LEAN) if on_low_side else max(score, middle + _LEAST_LEAN)
 
 
 def _costs(sound: Iterable[tuple[Trial, Verdict]], judging: Judging) -> Costs:

@@ -10,6 +10,7 @@ from bisector.analysis.verdicts import Judging
 from bisector.config import options
 from bisector.core.errors import BisectorError, UserError
 from bisector.core.model import Commit, State, Strategy, Verdict
+from bisector.core.objective import Objective
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.imported import replay
@@ -44,14 +45,16 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
     first = candidates[0] if state is State.FOUND and candidates else None
     trials = [trial for _, trial in judging.trials]
     log, taken = run.path / GIT_LOG, store.taken()
-    others = judging.other_lines_iops
+    objective = judging.objective
+    others = tuple(map(objective.value_of, judging.other_lines))
     return BisectionView(
         state=state,
-        message=message + (_more_steps(others) if state in _ENDED else ""),
+        message=message + (_more_steps(others, objective) if state in _ENDED else ""),
         repository=str(asked.repository or ""),
-        terms=settings.bisect.terms,
-        direction=settings.bisect.direction,
-        threshold_iops=judging.threshold_iops,
+        terms=judging.terms,
+        direction=judging.direction,
+        objective=objective,
+        threshold=judging.threshold_value,
         threshold_origin=_threshold_origin(judging),
         old=_commit(asked, judging.old, judging),
         new=_commit(asked, judging.new, judging),
@@ -65,7 +68,7 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
         belief=belief,
         skips_in_the_way=tuple(commit for commit in candidates if state is State.NARROWED and commit.sha in skipped),
         trials=tuple(
-            TrialView(n, trial, judgement.verdict, judgement.why, taken.get(n))
+            TrialView(n, trial, judgement.verdict, judgement.why, taken.get(n), judging.value(trial))
             for n, trial, judgement in judging.judged_trials()
         ),
         infra_faults=tuple(InfraFaultView(one.at, one.sha, one.host, one.message) for one in store.infra_faults()),
@@ -74,8 +77,8 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
         run_dir=str(run.path),
         resume_command="" if state in _ENDED else resume_command(run.path),
         log=str(log) if log.is_file() else "",
-        levels=tuple(LevelView(one.from_iops, one.to_iops, one.trials) for one in judging.levels),
-        other_steps_iops=others,
+        levels=tuple(LevelView.of(one, objective) for one in judging.levels),
+        other_steps=others,
         baselines=tuple(trial for _, trial in store.baselines()),
         controls=store.controls(),
         next_step_command=next_step_command(run.path) if others and state in _ENDED else "",
@@ -98,12 +101,12 @@ def next_step_command(run_dir: Path) -> str:
     return f"bisector next-step --run-dir {shlex.quote(str(run_dir))}"
 
 
-def _more_steps(others_iops: Sequence[float]) -> str:
+def _more_steps(others: Sequence[float], objective: Objective) -> str:
     """What there is to say when the readings lie on three levels or more."""
-    if not others_iops:
+    if not others:
         return ""
-    lines = " and ".join(f"{iops:,.0f}" for iops in others_iops)
-    return f"; the readings lie on more than two levels, so there is another step, at {lines} IOPS"
+    lines = " and ".join(map(objective.text, others))
+    return f"; the readings lie on more than two levels, so there is another step, at {lines}"
 
 
 def believes(asked: BisectionRow, judging: Judging) -> bool:
@@ -202,6 +205,6 @@ def _commit(asked: BisectionRow, sha: str, judging: Judging) -> Commit:
 
 
 def _threshold_origin(judging: Judging) -> str:
-    if judging.settings.bisect.threshold_iops is not None:
+    if judging.settings.bisect.threshold is not None:
         return "as given"
-    return "middle of the gap between the two sides' readings" if judging.threshold_iops is not None else ""
+    return "middle of the gap between the two sides' readings" if judging.line is not None else ""

@@ -1,19 +1,21 @@
 """The one view of a bisection that tables and scripts are made of, and its JSON contract.
 
 ``bisector status --json`` prints one object, made by :func:`to_json`. Its ``schema`` counts up
-when a key is renamed, removed or changes meaning; new keys may come at any time. Seconds, bytes
-and IOPS are plain numbers; a figure that is not known is ``null``, never NaN. Times are ISO 8601
-with zone. Strings are as git, the kernel and fio gave them (not cleaned for a terminal).
+when a key is renamed, removed or changes meaning; new keys may come at any time. Seconds and bytes are
+plain numbers, and so are values of the metric that decides, in its unit; what is not known is ``null``,
+never NaN. Times are ISO 8601 with zone. Strings are as git, the kernel and fio gave them (not cleaned for a terminal).
 
 =====================  ============================================================================
-``schema``             1
+``schema``             2
 ``state``              ``running``, ``found``, ``narrowed``, ``failed``, ``stopped`` or, of facts of others without
                        an answer, ``imported``
 ``message``            one sentence for a person
 ``repository``         path of the kernel repository; ``null`` when an import has none
-``terms``              ``{old, new}``: the words for the two sides, ``broken`` and ``fixed`` at first
-``direction``          ``improvement`` or ``regression``
-``threshold_iops``     number, or ``null`` while it is not known; ``threshold_origin`` says whence
+``terms``              ``{old, new}``: the words for the two sides: those chosen, or ``broken`` and ``fixed`` of an
+                       improvement, ``good`` and ``bad`` of a regression, ``old`` and ``new`` before that is known
+``direction``          ``improvement`` or ``regression``, ``null`` while it is not known
+``objective``          ``{metric, over, unit, better}``: what decides; ``better`` is ``higher`` or ``lower``
+``threshold``          value, or ``null`` while it is not known; ``threshold_origin`` says whence
 ``old``, ``new``       ``{sha, subject, committed_at}``: the ends of the range
 ``first_fixed``        the same of the first commit on the new side (whatever it is called), or ``null``;
                        with ``config_changes``: ``[{parent, options: [{option, parent, child}]}]``,
@@ -33,8 +35,8 @@ with zone. Strings are as git, the kernel and fio gave them (not cleaned for a t
 ``skips_in_the_way``   ``[sha]``: skipped commits that keep the candidates apart
 ``relevance``          ``{commits, can_matter}``: the size of the range, and how many of its commits touch what
                        the kernels of its ends were built from; ``null`` before both ends are built
-``levels``             ``[{from_iops, to_iops, trials}]``, slowest first: on which the sound readings lie, two
-                       when there is one change; ``other_steps_iops`` are the lines of the steps that this
+``levels``             ``[{low, high, trials}]``, the worst first: values between which the sound readings lie, two
+                       levels when there is one change; ``other_steps`` are the values of the steps that this
                        run did not look for, and ``next_step_command`` does (``null`` when there is none)
 ``evaluations``        number of trials; ``skipped``, ``weak`` and ``reused`` are those among them
 ``trials``             in the order of measuring, see below
@@ -58,14 +60,15 @@ Each trial:
 ``verdict``              in the person's terms, or ``skip`` or ``weak``
 ``side``                 the same as ``old``, ``new``, ``skip`` or ``weak``, whatever the terms
 ``stage``                how far it came: ``checkout``, ``config``, … ``workload``, ``done``
+``value``                of the last run, by the objective; ``null`` where there is none
 ``reason``               one sentence; ``fault`` is ``{stage, kind, reason, tail, cached}`` or ``null``
 ``runs``                 ``[{name, started_at, duration_s, jobs, cache, contention, clock_drift_s}]``
 ``runs[].jobs``          ``[{name, direction, iops_mean, iops_stddev, bw_kib_s, clat_mean_ns, …}]``
 ``runs[].cache``         ``{before, after}``: dm-cache status each, or ``null``; ``full`` is among it
 ``runs[].contention``    ``{other_busy_cores, steal_share, psi_some_share}``, or ``null`` where nobody looked
 ``runs[].disks``         ``[{name, read_ios, write_ios, …, util_percent}]``, as fio tells them; may be empty
-``runs[].stopped_early`` ``{reason, at_s, bound_iops, threshold_iops, why}``, ``null`` of a whole run: ``reason`` is
-                         ``above`` or ``not above``; what the jobs did is not to be compared with whole runs
+``runs[].stopped_early`` ``{reason, at_s, bound, threshold, why, metric, over}``, ``null`` of a whole run: ``reason``
+                         is ``above`` or ``not above``; what the jobs did is not to be compared with whole runs
 ``build_s``, ``boot_s``  wall seconds of each part, with ``storage_s``, ``workload_s``, ``total_s``
                          and ``ours_s``, which is the rest
 ``kernel``               ``{release, config, image, toolchain, quirks, unmet, cached, …}`` or ``null``
@@ -88,6 +91,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bisector.analysis.levels import Level
 from bisector.core.figures import CacheStatus, Run
 from bisector.core.model import (
     Commit,
@@ -103,8 +107,9 @@ from bisector.core.model import (
     Trial,
     Verdict,
 )
+from bisector.core.objective import Objective
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,7 @@ class TrialView:
     verdict: Verdict
     why: str
     taken_from: Taken | None = None
+    value: float | None = None
 
     @property
     def changed(self) -> str:
@@ -126,11 +132,17 @@ class TrialView:
 
 @dataclass(frozen=True, slots=True)
 class LevelView:
-    """Readings that lie together, and how many trials they are of."""
+    """Values that lie together, the least and the largest, and how many trials they are of."""
 
-    from_iops: float
-    to_iops: float
+    low: float
+    high: float
     trials: int
+
+    @classmethod
+    def of(cls, level: Level, objective: Objective) -> "LevelView":
+        """A level of scores in the unit of the metric."""
+        low, high = sorted(map(objective.value_of, (level.worst, level.best)))
+        return cls(low, high, level.trials)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +212,9 @@ class BisectionView:
     message: str
     repository: str
     terms: Terms
-    direction: Direction
-    threshold_iops: float | None
+    direction: Direction | None
+    objective: Objective
+    threshold: float | None
     old: Commit
     new: Commit
     first_fixed: Commit | None
@@ -220,7 +233,7 @@ class BisectionView:
     strategy: Strategy = Strategy.GIT
     belief: BeliefView | None = None
     levels: tuple[LevelView, ...] = ()
-    other_steps_iops: tuple[float, ...] = ()
+    other_steps: tuple[float, ...] = ()
     next_step_command: str = ""
     baselines: tuple[Trial, ...] = ()
     controls: tuple[Control, ...] = ()
@@ -260,7 +273,8 @@ def to_json(view: BisectionView) -> dict[str, object]:
         "repository": view.repository or None,
         "terms": {"old": view.terms.old, "new": view.terms.new},
         "direction": view.direction,
-        "threshold_iops": view.threshold_iops,
+        "objective": _objective(view.objective),
+        "threshold": view.threshold,
         "threshold_origin": view.threshold_origin or None,
         "old": _commit(view.old),
         "new": _commit(view.new),
@@ -271,7 +285,7 @@ def to_json(view: BisectionView) -> dict[str, object]:
         "skips_in_the_way": [commit.sha for commit in view.skips_in_the_way],
         "relevance": asdict(view.relevance) if view.relevance else None,
         "levels": [asdict(level) for level in view.levels],
-        "other_steps_iops": view.other_steps_iops,
+        "other_steps": view.other_steps,
         "next_step_command": view.next_step_command or None,
         "evaluations": len(view.trials),
         "skipped": view.count(Verdict.SKIP),
@@ -288,6 +302,11 @@ def to_json(view: BisectionView) -> dict[str, object]:
         "resume_command": view.resume_command or None,
     }
     return {key: plain(value) for key, value in whole.items()}
+
+
+def _objective(objective: Objective) -> dict[str, object]:
+    unit = objective.definition.unit
+    return {"metric": objective.metric, "over": objective.over, "unit": unit, "better": objective.better}
 
 
 def _belief(belief: BeliefView | None) -> dict[str, object]:
@@ -327,6 +346,7 @@ def trial_to_json(view: TrialView, terms: Terms, belief: BeliefView | None = Non
         "verdict": terms.word(view.verdict),
         "side": view.verdict,
         "stage": trial.stage,
+        "value": view.value,
         "reason": view.why,
         "fault": asdict(trial.fault) if trial.fault else None,
         "runs": [_run(run) for run in trial.runs],

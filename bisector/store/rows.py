@@ -23,8 +23,8 @@ class BisectionRow:
     """What was asked for: the range as typed and resolved, and the settings as JSON.
 
     Terms, direction and first_parent repeat what the settings say, for people who read the
-    database with SQL; the program takes them from the settings. A record that was imported may
-    have no repository, and no ends (empty).
+    database with SQL; the program takes them from the settings. Terms and direction are empty where
+    nobody chose any. A record that was imported may have no repository, and no ends (empty).
     """
 
     repository: Path | None
@@ -34,7 +34,7 @@ class BisectionRow:
     new_sha: str
     term_old: str
     term_new: str
-    direction: Direction
+    direction: Direction | None
     paths: tuple[str, ...]
     first_parent: bool
     skips: tuple[str, ...]
@@ -123,6 +123,7 @@ _CODECS: dict[Any, tuple[Callable[[Any], Value], Callable[[Any], Any]]] = {
     tuple[tuple[str, float], ...]: (_pairs, _to_pairs),
     tuple[tuple[float, float], ...]: (_pairs, _to_pairs),
     Verdict | None: (_text_or_none, lambda text: None if text is None else Verdict(text)),
+    Direction | None: (lambda value: value or "", lambda text: Direction(text) if text else None),
 }
 
 

@@ -22,7 +22,7 @@ class Schema:
 
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 14
+VERSION = 15
 _RELEVANCE = """CREATE TABLE relevance (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     commits INTEGER NOT NULL,
@@ -71,14 +71,16 @@ _ORIGINS = """CREATE TABLE origins (
     kernel TEXT NOT NULL,
     verdict TEXT
 ) STRICT"""
+# The two columns that are called after IOPS hold values of the metric: of older records it was no other.
 _EARLY_STOPS = """CREATE TABLE early_stops (
     run INTEGER PRIMARY KEY REFERENCES runs (id),
     reason TEXT NOT NULL,
     at_s REAL NOT NULL,
     bound_iops REAL NOT NULL,
     threshold_iops REAL NOT NULL,
-    why TEXT NOT NULL
+    why TEXT NOT NULL{}
 ) STRICT"""
+_STOPPED_BY = {"metric": "TEXT NOT NULL DEFAULT 'read.iops'", "over": "TEXT NOT NULL DEFAULT 'worst'"}
 _TAKEN = """CREATE TABLE taken (
     trial INTEGER PRIMARY KEY REFERENCES trials (n),
     run_dir TEXT NOT NULL,
@@ -175,7 +177,7 @@ UPGRADES = {
             _ORIGINS,
         )
     ),
-    6: _EARLY_STOPS,
+    6: _EARLY_STOPS.format(""),
     7: f"{_MAILS}; {_MAIL_EVENTS}",
     8: _TAKEN,
     9: f"{_MATTERING}; {_NOT_CHANGED}; ALTER TABLE trials ADD COLUMN kind TEXT NOT NULL DEFAULT 'commit'; "
@@ -184,6 +186,7 @@ UPGRADES = {
     11: _SKIPS,
     12: _CONTROLS,
     13: _added("runs", _COUNTERS),
+    14: _added("early_stops", _STOPPED_BY),
 }
 
 TABLES = f"""
@@ -308,7 +311,7 @@ CREATE TABLE jobs (
 ) STRICT;
 CREATE INDEX jobs_of_run ON jobs (run);
 
-{_EARLY_STOPS};
+{_EARLY_STOPS.format("".join(f", {name} {kind}" for name, kind in _STOPPED_BY.items()))};
 
 CREATE TABLE caches (
     run INTEGER NOT NULL REFERENCES runs (id),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from bisector.core.figures import CacheStatus, Contention, CpuUse, DiskFigures, EarlyStop, JobFigures, Latency, Run
 from bisector.core.model import (
@@ -189,7 +189,7 @@ class Store:
         runs: defaultdict[int, list[Run]] = defaultdict(list)
         for row in self.database.select("runs", "id"):
             cache = {one["moment"]: build(CacheStatus, one) for one in caches[row["id"]]}
-            stop = next((build(EarlyStop, one) for one in stops[row["id"]]), None)
+            stop = next((build(EarlyStop, _named(one, _STOP_FIELDS)) for one in stops[row["id"]]), None)
             run = build(
                 Run,
                 row,
@@ -275,6 +275,15 @@ class Store:
         return build(StateRow, rows[-1]) if rows else None
 
 
+# Columns of early stops that are not called as the fields: see the schema.
+_STOP_FIELDS = {"bound_iops": "bound", "threshold_iops": "threshold"}
+
+
+def _named(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """A row with some of its columns under other names."""
+    return {names.get(name, name): value for name, value in row.items()}
+
+
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -311,4 +320,5 @@ def _add_run(database: Database, n: int, run: Run) -> None:
     for disk in run.disks:
         database.insert("disks", {"run": run_id, **columns(disk)})
     if run.stopped_early is not None:
-        database.insert("early_stops", {"run": run_id, **columns(run.stopped_early)})
+        named = _named(columns(run.stopped_early), {field: column for column, field in _STOP_FIELDS.items()})
+        database.insert("early_stops", {"run": run_id, **named})

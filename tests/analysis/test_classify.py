@@ -3,13 +3,16 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.analysis.classify import classify, least_job_iops
-from bisector.core.errors import InfraError, UserError
+from bisector.analysis.classify import classify, judged_run
+from bisector.core.errors import InfraError
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.model import Direction, Verdict
+from bisector.core.objective import MetricAbsent, Objective
 from tests.analysis.recorded import job, run, trial
 
 UP, DOWN = Direction.IMPROVEMENT, Direction.REGRESSION
+IOPS = Objective()
+LINE = IOPS.score(2000)
 
 
 @pytest.mark.parametrize(
@@ -25,34 +28,72 @@ UP, DOWN = Direction.IMPROVEMENT, Direction.REGRESSION
     ],
 )
 def test_each_job_counts(jobs: tuple[float, ...], direction: Direction, verdict: Verdict) -> None:
-    assert classify(trial(run(*map(job, jobs))), 2000, direction).verdict is verdict
+    assert classify(trial(run(*map(job, jobs))), LINE, direction, IOPS).verdict is verdict
 
 
 def test_only_the_last_run_counts() -> None:
     empty, full = run(job(100), name="empty"), run(job(5000))
-    judgement = classify(trial(empty, full), 2000, UP)
+    judgement = classify(trial(empty, full), LINE, UP, IOPS)
     assert judgement.verdict is Verdict.NEW
-    assert judgement.why == "slowest job partial/1: 5,000 IOPS in the full run, above the threshold of 2,000"
+    why = "job partial/1: 5,000 IOPS (read.iops) in the full run, above the threshold of 2,000 IOPS"
+    assert judgement.why == why
+
+
+@pytest.mark.parametrize(
+    ("objective", "line", "side", "why"),
+    [
+        (
+            IOPS,
+            1334.0,
+            Verdict.OLD,
+            "worst job b: 501 IOPS (read.iops) in the full run, below the threshold of 1,334 IOPS",
+        ),
+        (Objective("read.iops", "a"), 501.0, Verdict.NEW, "job a: 700 IOPS (read.iops) in the full run, above"),
+        (Objective("read.iops", "b"), 501, Verdict.OLD, "job b: 501 IOPS (read.iops) in the full run, at the"),
+        (Objective("read.bw", "sum"), 2**20, Verdict.NEW, "sum over jobs: 4.7 MiB/s (read.bw) in the full run, above"),
+        (Objective("read.iops", "mean"), 601.0, Verdict.OLD, "mean over jobs: 600 IOPS (read.iops) in the full run"),
+        (
+            Objective("read.clat.mean"),
+            1e6,
+            Verdict.OLD,
+            "worst job b: 9.00 ms (read.clat.mean) in the full run, above the threshold of 1.00 ms",
+        ),
+        (Objective("read.clat.mean", "mean"), 6e6, Verdict.NEW, "mean over jobs: 5.50 ms (read.clat.mean) in the full"),
+    ],
+)  # fmt: skip
+def test_figure_and_unit_are_named_whatever_the_metric(
+    objective: Objective, line: float, side: Verdict, why: str
+) -> None:
+    jobs = replace(job(700, "a"), clat_mean_ns=2e6), replace(job(501, "b"), clat_mean_ns=9e6)
+    judgement = classify(trial(run(*jobs)), objective.score(line), UP, objective)
+    assert judgement.verdict is side
+    assert judgement.why.startswith(why)
+
+
+def test_while_the_direction_is_not_known_a_value_has_no_side() -> None:
+    judgement = classify(trial(run(job(5000))), LINE, None, IOPS)
+    assert judgement.verdict is Verdict.MEASURED
+    assert "above the threshold" in judgement.why
 
 
 def test_writes_do_not_count() -> None:
-    assert least_job_iops(trial(run(job(5000), job(3, direction="write")))) == 5000
+    assert IOPS.value(judged_run(trial(run(job(5000), job(3, direction="write"))))) == 5000
 
 
 @pytest.mark.parametrize("iops", [0.0, -1.0, math.nan, math.inf])
 def test_what_is_no_figure_is_no_verdict(iops: float) -> None:
     with pytest.raises(InfraError, match="no measurement"):
-        classify(trial(run(job(5000), job(iops, "partial/2"))), 2000, UP)
+        classify(trial(run(job(5000), job(iops, "partial/2"))), LINE, UP, IOPS)
 
 
 def test_a_workload_without_reads_cannot_be_judged() -> None:
-    with pytest.raises(UserError, match="no job of the workload reads"):
-        least_job_iops(trial(run(job(5000, direction="write"))))
+    with pytest.raises(MetricAbsent, match=r"no read\.iops"):
+        classify(trial(run(job(5000, direction="write"))), LINE, UP, IOPS)
 
 
 def test_a_trial_without_runs_cannot_be_judged() -> None:
     with pytest.raises(InfraError, match="neither a fault nor a run"):
-        least_job_iops(trial())
+        judged_run(trial())
 
 
 ABOVE = EarlyStop(StopReason.ABOVE, 12.2, 3_000.0, 2_000.0, "every job was above 3,000 IOPS for 6 s")
@@ -72,7 +113,7 @@ NOT_ABOVE = EarlyStop(StopReason.NOT_ABOVE, 26.0, 510.0, 2_000.0, "job partial/1
 def test_of_a_run_that_was_stopped_the_rule_says_the_side_and_not_its_mean(
     stop: EarlyStop, direction: Direction, verdict: Verdict, mean: float
 ) -> None:
-    judgement = classify(trial(replace(run(job(mean)), stopped_early=stop)), 2000, direction)
+    judgement = classify(trial(replace(run(job(mean)), stopped_early=stop)), LINE, direction, IOPS)
     assert judgement.verdict is verdict
     assert judgement.why.startswith(f"stopped after {stop.at_s:.0f} s: {stop.why}, in the full run, ")
     assert ("not above the threshold" in judgement.why) is (stop is NOT_ABOVE)
@@ -80,6 +121,14 @@ def test_of_a_run_that_was_stopped_the_rule_says_the_side_and_not_its_mean(
 
 @pytest.mark.parametrize(("stop", "line"), [(ABOVE, 3_000.0), (NOT_ABOVE, 700.0)])
 def test_a_run_that_was_stopped_tells_nothing_of_a_threshold_it_was_not_clear_of(stop: EarlyStop, line: float) -> None:
-    judgement = classify(trial(replace(run(job(2_500)), stopped_early=stop)), line, UP)
+    judgement = classify(trial(replace(run(job(2_500)), stopped_early=stop)), IOPS.score(line), UP, IOPS)
     assert judgement.verdict is Verdict.WEAK
     assert "before it was clear" in judgement.why
+
+
+def test_a_run_that_was_stopped_by_one_metric_says_nothing_of_another() -> None:
+    stopped = trial(replace(run(job(2_500)), stopped_early=ABOVE))
+    for other in (Objective("read.bw"), Objective("read.iops", "sum")):
+        judgement = classify(stopped, other.score(1.0), UP, other)
+        assert judgement.verdict is Verdict.WEAK
+        assert judgement.why == f"stopped early by read.iops of the worst job, which says nothing of {other.label}"

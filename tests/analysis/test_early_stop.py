@@ -19,6 +19,7 @@ from bisector.analysis.early_stop import (
     reached_s,
 )
 from bisector.core.figures import EarlyStop, StopReason
+from bisector.core.objective import Objective
 from bisector.workload.fio.series import parse_iops_log, resample
 
 DATA = Path(__file__).parent.parent / "data" / "fio"
@@ -119,7 +120,7 @@ def recorded(kernel: str) -> tuple[list[Floats], list[Progress]]:
 
 def recorded_stop(kernel: str, guard: float | None) -> EarlyStop | None:
     _, jobs = recorded(kernel)
-    return stop_of(StopRule(1_363.0, 40.0, guard), jobs[0].at_s, np.array([job.total_ios for job in jobs]))
+    return stop_of(StopRule(1_363.0, 40.0, guard), jobs[0].at_s, np.array([job.done for job in jobs]))
 
 
 def test_recorded_runs_of_both_ends() -> None:
@@ -134,7 +135,7 @@ def test_recorded_runs_of_both_ends() -> None:
     assert broken is not None
     assert (fixed.reason, fixed.at_s) == (StopReason.ABOVE, 21.5)
     assert (broken.reason, broken.at_s) == (StopReason.NOT_ABOVE, 33.0)
-    assert broken.bound_iops < 550
+    assert broken.bound < 550
     unguarded = recorded_stop("fixed", 9.0)
     assert unguarded is not None
     assert unguarded.reason is StopReason.NOT_ABOVE
@@ -227,7 +228,7 @@ def test_what_is_done_cannot_be_undone() -> None:
     stop = decide(rule, (steady(5_000, until_s=1.0), steady(4_001, until_s=1.0)))
     assert stop is not None
     assert (stop.reason, stop.at_s) == (StopReason.ABOVE, 1.0)
-    assert stop.bound_iops == pytest.approx(4_001 / 40)
+    assert stop.bound == pytest.approx(4_001 / 40)
     assert decide(rule, (steady(5_000, until_s=1.0), steady(3_999, until_s=1.0))) is None
 
 
@@ -238,7 +239,7 @@ def test_a_run_that_is_over_is_not_ended_early() -> None:
 def test_no_report_in_time_says_nothing() -> None:
     rule = StopRule(LINE, 40.0, 5.0)
     whole = steady(10, until_s=20)
-    late = Progress("job/1", np.delete(whole.at_s, [30, 31]), np.delete(whole.total_ios, [30, 31]))
+    late = Progress("job/1", np.delete(whole.at_s, [30, 31]), np.delete(whole.done, [30, 31]))
     assert decide(rule, (whole,)) is not None
     assert decide(rule, (late,)) is None
 
@@ -312,4 +313,4 @@ def test_a_job_that_is_slow_in_the_end_never_became_fast(never: Floats) -> None:
 def test_a_side_holds_for_other_thresholds_up_to_its_bound(
     reason: StopReason, bound: float, line: float, above: bool | None
 ) -> None:
-    assert holds(EarlyStop(reason, 10.0, bound, 1_363.0, ""), line) is above
+    assert holds(EarlyStop(reason, 10.0, bound, 1_363.0, ""), line, Objective()) is above

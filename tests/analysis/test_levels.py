@@ -1,74 +1,102 @@
 """Levels and the line between the sides: by hand, on made-up noise, and on the readings of 2017."""
 
+from itertools import pairwise
+from math import exp, log
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bisector.analysis.classify import least_job_iops
-from bisector.analysis.levels import Level, levels, line_between, other_gaps
+from bisector.analysis.classify import score
+from bisector.analysis.levels import levels, line_between, other_gaps
 from bisector.core.model import Direction, Verdict
+from bisector.core.objective import Objective
 from tests.analysis.test_recorded_bisect import VERDICTS, measured
 
-RECORDED = {kernel: [least_job_iops(measured(order, kernel))] for order, kernel, _ in VERDICTS}
+IOPS = Objective()
+RECORDED = {kernel: [score(measured(order, kernel), IOPS)] for order, kernel, _ in VERDICTS}
 OLD, NEW = VERDICTS[0][1], VERDICTS[1][1]
 
 
-def one_each(*iops: float) -> dict[str, list[float]]:
-    return {str(number): [one] for number, one in enumerate(iops)}
+def one_each(*values: float) -> dict[str, list[float]]:
+    """The scores of kernels that were read once each."""
+    return {str(number): [log(one)] for number, one in enumerate(values)}
 
 
-def line_of(figures: dict[str, list[float]]) -> float:
-    return line_between(figures[OLD][0], figures[NEW][0], figures)
+def found(scores: dict[str, list[float]]) -> tuple[tuple[float, float, int], ...]:
+    """The levels as values."""
+    return tuple((IOPS.value_of(one.worst), IOPS.value_of(one.best), one.trials) for one in levels(scores))
+
+
+def line(old: float, new: float, scores: dict[str, list[float]]) -> float:
+    """The line as a value, between ends that are given as values."""
+    return exp(line_between(log(old), log(new), scores))
+
+
+def line_of(scores: dict[str, list[float]]) -> float:
+    return line_between(scores[OLD][0], scores[NEW][0], scores)
 
 
 def test_two_levels_and_the_middle_of_their_gap() -> None:
-    figures = one_each(1000, 8000, 1250, 6400)
-    assert levels(figures) == (Level(1000, 1250, 2), Level(6400, 8000, 2))
-    assert line_between(1000, 8000, figures) == pytest.approx(np.sqrt(1250 * 6400))
-    assert line_between(8000, 1000, figures) == pytest.approx(np.sqrt(1250 * 6400))
+    scores = one_each(1000, 8000, 1250, 6400)
+    assert found(scores) == ((1000, 1250, 2), (6400, 8000, 2))
+    assert line(1000, 8000, scores) == pytest.approx(np.sqrt(1250 * 6400))
+    assert line(8000, 1000, scores) == pytest.approx(np.sqrt(1250 * 6400))
 
 
 def test_ends_alone() -> None:
-    assert line_between(1000, 4000, one_each(1000, 4000)) == pytest.approx(2000)
+    assert line(1000, 4000, one_each(1000, 4000)) == pytest.approx(2000)
 
 
 def test_what_is_between_is_not_yet_new() -> None:
-    figures = one_each(1000, 20_000, 4000)
-    assert line_between(1000, 20_000, figures) == pytest.approx(np.sqrt(4000 * 20_000))
-    assert line_between(20_000, 1000, figures) == pytest.approx(np.sqrt(1000 * 4000))
+    scores = one_each(1000, 20_000, 4000)
+    assert line(1000, 20_000, scores) == pytest.approx(np.sqrt(4000 * 20_000))
+    assert line(20_000, 1000, scores) == pytest.approx(np.sqrt(1000 * 4000))
 
 
 def test_a_level_beyond_an_end_moves_no_line() -> None:
-    assert line_between(1000, 4000, one_each(1000, 4000, 100, 40_000)) == pytest.approx(2000)
+    assert line(1000, 4000, one_each(1000, 4000, 100, 40_000)) == pytest.approx(2000)
 
 
 def test_a_run_that_went_astray_once_makes_no_level() -> None:
-    astray = {"a": [1000.0], "b": [20_000.0, 4000.0], "c": [20_500.0]}
-    assert levels(astray) == (Level(1000, 1000, 1), Level(20_000, 20_500, 2))
-    assert line_between(1000, 20_000, astray) == pytest.approx(np.sqrt(1000 * 20_000))
-    assert len(levels(astray | {"d": [4100.0]})) == 3
+    astray = {"a": [log(1000)], "b": [log(20_000), log(4000)], "c": [log(20_500)]}
+    assert found(astray) == ((1000, 1000, 1), (20_000, 20_500, 2))
+    assert line(1000, 20_000, astray) == pytest.approx(np.sqrt(1000 * 20_000))
+    assert len(levels(astray | {"d": [log(4100)]})) == 3
 
 
 def test_a_gap_has_to_be_wide_against_the_spread() -> None:
     near, far = one_each(1000, 1900, 3500, 8000, 15_000), one_each(1000, 1010, 1020, 2500, 2510)
-    assert levels(near) == (Level(1000, 15_000, 5),)
+    assert found(near) == ((1000, 15_000, 5),)
     assert len(levels(far)) == 2
 
 
 def test_without_a_gap_to_tell_the_widest_is_the_line() -> None:
-    assert line_between(1000, 15_000, one_each(1000, 1900, 3500, 8000, 15_000)) == pytest.approx(np.sqrt(3500 * 8000))
+    assert line(1000, 15_000, one_each(1000, 1900, 3500, 8000, 15_000)) == pytest.approx(np.sqrt(3500 * 8000))
 
 
 @given(st.floats(100, 1e5), st.floats(2, 100), st.lists(st.floats(50, 1e6), max_size=12))
 def test_the_line_is_between_the_ends_and_the_scale_does_not_matter(
     least: float, factor: float, others: list[float]
 ) -> None:
-    figures = one_each(least, least * factor, *others)
-    line = line_between(least, least * factor, figures)
-    assert least < line < least * factor
-    scaled = {kernel: [4 * iops for iops in all_of] for kernel, all_of in figures.items()}
-    assert line_between(4 * least, 4 * least * factor, scaled) == pytest.approx(4 * line)
+    scores = one_each(least, least * factor, *others)
+    gaps = sorted(np.diff(np.unique([log(least), log(least * factor), *map(log, others)])))
+    assume(all(abs(gap - log(2)) > 1e-6 for gap in gaps))  # where rounding decides
+    assume(all(after - before > 1e-6 for before, after in pairwise(gaps)))
+    at = line(least, least * factor, scores)
+    assert least < at < least * factor
+    scaled = {kernel: [log(4) + score for score in all_of] for kernel, all_of in scores.items()}
+    scaled_line = line_between(log(4) + log(least), log(4) + log(least * factor), scaled)
+    assert exp(scaled_line) == pytest.approx(4 * at)
+
+
+def test_levels_of_a_metric_of_which_less_is_better_are_worst_first() -> None:
+    latency = Objective("read.clat.p50")
+    scores = {str(ms): [latency.score(ms * 1e6)] for ms in (16.0, 15.0, 0.6, 0.7)}
+    worst, best = levels(scores)
+    assert [latency.value_of(one) for one in (worst.worst, worst.best)] == [16e6, 15e6]
+    assert [latency.value_of(one) for one in (best.worst, best.best)] == [0.7e6, 0.6e6]
 
 
 @pytest.mark.parametrize(("spread", "heavy", "most"), [(0.1, False, 0), (0.3, False, 1), (0.1, True, 4)])
@@ -92,14 +120,14 @@ def test_three_noisy_levels_are_seen() -> None:
 
 
 def test_the_levels_of_2017() -> None:
-    assert levels(RECORDED) == (Level(689, 738, 4), Level(6120, 6120, 1), Level(20_077, 22_791, 11))
+    assert found(RECORDED) == ((689, 738, 4), (6120, 6120, 1), (20_077, 22_791, 11))
 
 
 def test_all_sixteen_kernels_are_called_as_the_person_did() -> None:
-    line = line_of(RECORDED)
-    assert line == pytest.approx(11_085, abs=1)
+    at = line_of(RECORDED)
+    assert exp(at) == pytest.approx(11_085, abs=1)
     for _, kernel, verdict in VERDICTS:
-        side = Direction.IMPROVEMENT.verdict(RECORDED[kernel][0] > line)
+        side = Direction.IMPROVEMENT.verdict(RECORDED[kernel][0] > at)
         assert side is (Verdict.NEW if verdict == "fixed" else Verdict.OLD), kernel
 
 
@@ -113,12 +141,13 @@ def test_each_kernel_is_called_so_as_soon_as_it_is_measured() -> None:
 
 def test_the_second_step_of_2017() -> None:
     (other,) = other_gaps(line_of(RECORDED), RECORDED[OLD][0], RECORDED[NEW][0], levels(RECORDED))
-    assert other == pytest.approx(np.sqrt(738 * 6120))
-    between = [kernel for kernel, (iops,) in RECORDED.items() if other < iops < line_of(RECORDED)]
+    assert exp(other) == pytest.approx(np.sqrt(738 * 6120))
+    between = [kernel for kernel, (score,) in RECORDED.items() if other < score < line_of(RECORDED)]
     assert between == ["4.12.0-rc1+4d44ec5ab751"]
 
 
 def test_the_widest_other_gap_between_the_ends_comes_first() -> None:
-    found = levels(one_each(100, 300, 1500, 5000, 50_000))
-    line = line_between(100, 5000, one_each(100, 300, 1500, 5000, 50_000))
-    assert list(other_gaps(line, 100, 5000, found)) == pytest.approx([np.sqrt(300 * 1500), np.sqrt(100 * 300)])
+    scores = one_each(100, 300, 1500, 5000, 50_000)
+    at = line_between(log(100), log(5000), scores)
+    gaps = other_gaps(at, log(100), log(5000), levels(scores))
+    assert list(map(exp, gaps)) == pytest.approx([np.sqrt(300 * 1500), np.sqrt(100 * 300)])

@@ -4,15 +4,17 @@ import csv
 
 import pytest
 
-from bisector.analysis.classify import classify, least_job_iops
+from bisector.analysis.classify import classify, score
 from bisector.analysis.quality import Limits, weaknesses
-from bisector.analysis.threshold import Ends, from_readings
+from bisector.analysis.threshold import Ends, from_scores
 from bisector.core.model import Direction, Terms, Trial
+from bisector.core.objective import Objective
 from bisector.storage.parse import stack_of
 from tests.analysis.recorded import RECORDED, fio_2_run, trial
 
 SET = RECORDED / "lvmcache-bisect-2017"
 THRESHOLD_IOPS = 20_000
+IOPS = Objective()
 LIMITS = Limits(max_other_cores=0.5, max_steal_share=0.05, asked_runtime_s=900)
 
 
@@ -37,7 +39,7 @@ def test_there_are_sixteen() -> None:
 def test_every_verdict_is_the_persons(order: int, kernel: str, verdict: str) -> None:
     facts = measured(order, kernel)
     assert weaknesses(facts, LIMITS, stack_of("lvmcache")) == ()
-    judgement = classify(facts, THRESHOLD_IOPS, Direction.IMPROVEMENT)
+    judgement = classify(facts, IOPS.score(THRESHOLD_IOPS), Direction.IMPROVEMENT, IOPS)
     assert Terms().word(judgement.verdict) == verdict, judgement.why
 
 
@@ -59,18 +61,19 @@ def test_the_threshold_of_the_ends_is_told_apart_from_the_persons_by_one_kernel(
     threshold decides which of them is looked for. The line among all readings is the person's again.
     """
     old, new = measured(1, "4.12.0-rc1+"), measured(2, "4.12.0+5518b69b7668")
-    ends = Ends(least_job_iops(old), least_job_iops(new), Direction.IMPROVEMENT, Terms())
-    of_ends = from_readings(ends, {}, min_ratio=2).iops
-    assert of_ends == pytest.approx(3828, abs=1)
-    assert others(of_ends) == ["4.12.0-rc1+4d44ec5ab751"]
-    readings = {kernel: [least_job_iops(measured(order, kernel))] for order, kernel, _ in VERDICTS}
-    assert others(from_readings(ends, readings, min_ratio=2).iops) == []
+    ends = Ends(score(old, IOPS), score(new, IOPS), IOPS, None, Terms())
+    of_ends = from_scores(ends, {}, min_ratio=2)
+    assert of_ends.direction is Direction.IMPROVEMENT
+    assert IOPS.value_of(of_ends.score) == pytest.approx(3828, abs=1)
+    assert others(of_ends.score) == ["4.12.0-rc1+4d44ec5ab751"]
+    readings = {kernel: [score(measured(order, kernel), IOPS)] for order, kernel, _ in VERDICTS}
+    assert others(from_scores(ends, readings, min_ratio=2).score) == []
 
 
-def others(threshold_iops: float) -> list[str]:
+def others(line: float) -> list[str]:
     """The kernels that a threshold calls otherwise than the person did."""
     return [
         kernel
         for order, kernel, verdict in VERDICTS
-        if Terms().word(classify(measured(order, kernel), threshold_iops, Direction.IMPROVEMENT).verdict) != verdict
+        if Terms().word(classify(measured(order, kernel), line, Direction.IMPROVEMENT, IOPS).verdict) != verdict
     ]

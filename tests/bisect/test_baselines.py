@@ -51,7 +51,7 @@ def test_measured_once_and_no_part_of_the_search(line: Lab, tmp_path: Path) -> N
     without = bare.view(bare.bisect(bare.engine("c5")))
     view = line.view(outcome)
     assert view.belief == without.belief
-    for name in ("trials", "threshold_iops", "levels", "other_steps_iops", "candidates", "first_fixed", "message"):
+    for name in ("trials", "threshold", "levels", "other_steps", "candidates", "first_fixed", "message"):
         assert getattr(view, name) == getattr(without, name), name
     assert (len(view.baselines), without.baselines) == (2, ())
 

@@ -12,7 +12,7 @@ from bisector.bisect.loop import Bisection
 from bisector.bisect.steps import Outcome
 from bisector.config import Settings, options
 from bisector.core.errors import EndsDoNotReproduce, InfraError
-from bisector.core.events import Event, Note, TrialJudged
+from bisector.core.events import Event, Note, Planned, TrialJudged
 from bisector.core.model import Direction, Fault, FaultKind, Mattering, Stage, State, Strategy, Terms, Trial, Verdict
 from bisector.git.bisect import Bisect
 from bisector.git.ranges import Range
@@ -63,7 +63,7 @@ class Lab:
         with Repository.open(self.path / "linux") as repository, self._store() as store:
             old, new = repository.commits((self.shas[self.old], self.shas[self.new]))
             wanted = Range(old, new, self.settings.bisect.first_parent, self.paths)
-            with Bisect(repository, self.path, wanted, self.settings.bisect.terms) as bisect:
+            with Bisect(repository, self.path, wanted, self.settings.bisect.terms or Terms.usual(None)) as bisect:
                 skips = (*(self.shas[name] for name in self.skips), *store.bisection().skips)
                 kin = fakes.FakeKin(repository, {self.shas[a]: self.shas[b] for a, b in self.twins.items()}, self.known)
                 tell = self.events.append
@@ -342,9 +342,27 @@ def test_ends_too_close_are_refused(line: Lab, close_ends: fakes.FakeEngine) -> 
 
 def test_swapped_ends_are_seen(line: Lab) -> None:
     engine = fakes.FakeEngine(lambda sha: sha == line.shas["c0"])
+    line.settings = replace(BY_GIT, bisect=replace(BY_GIT.bisect, expect=Direction.IMPROVEMENT))
     with pytest.raises(EndsDoNotReproduce) as caught:
         line.bisect(engine)
     assert "swapped" in caught.value.hint
+
+
+def test_which_direction_the_change_is_in_is_seen_and_said(line: Lab) -> None:
+    """Nobody said what was expected: the words of either direction follow from the measured ends."""
+    new = line.engine("c7").is_new
+    engine = fakes.FakeEngine(lambda sha: not new(sha))
+    outcome = line.bisect(engine)
+    assert line.found(outcome) == "c7"
+    assert "is the first bad commit" in outcome.message
+    assert "first bad commit" in line.log
+    said = [event.text for event in line.events if isinstance(event, Note)]
+    changed = "a regression: read.iops of the worst job from 4,000 IOPS to 1,000 IOPS"
+    assert f"{changed}; threshold 2,000 IOPS, the middle of the gap between the ends" in said
+    purposes = [event.purpose for event in line.events if isinstance(event, Planned)]
+    assert purposes[:2] == ["the old end", "the new end"]
+    words = [event.word for event in line.events if isinstance(event, TrialJudged)]
+    assert words[:3] == ["measured", "bad", "good"]
 
 
 def test_end_that_does_not_build_is_refused(line: Lab) -> None:
@@ -353,13 +371,13 @@ def test_end_that_does_not_build_is_refused(line: Lab) -> None:
 
 
 def test_given_threshold_needs_both_ends_on_their_sides(line: Lab) -> None:
-    line.settings = replace(BY_GIT, bisect=replace(BY_GIT.bisect, threshold_iops=5_000.0))
-    with pytest.raises(EndsDoNotReproduce, match="fixed end is on the wrong side"):
+    line.settings = replace(BY_GIT, bisect=replace(BY_GIT.bisect, threshold="5000"))
+    with pytest.raises(EndsDoNotReproduce, match="both ends are on one side"):
         line.bisect(line.engine("c7"))
 
 
 def test_regression_uses_the_same_code(tmp_path: Path) -> None:
-    wishes = replace(BY_GIT.bisect, direction=Direction.REGRESSION, terms=Terms("fast", "slow"))
+    wishes = replace(BY_GIT.bisect, expect=Direction.REGRESSION, terms=Terms("fast", "slow"))
     lab = Lab(tmp_path, histories.linear(9), "c0", "c8", replace(DEFAULTS, bisect=wishes))
     new = lab.engine("c5").is_new
     engine = fakes.FakeEngine(lambda sha: not new(sha))
@@ -395,7 +413,7 @@ def test_ends_are_whole_and_the_answer_rests_on_whole_runs(line: Lab) -> None:
     assert whole == ["c0", "c16", "c7", "c6"]
     assert {"c6", "c7"} <= set(early)
     assert len(early) == len(set(early)) == 4
-    assert [rule.threshold_iops for _, rule in engine.rules if rule is not None] == [pytest.approx(2_000.0)] * 4
+    assert [rule.threshold for _, rule in engine.rules if rule is not None] == [pytest.approx(2_000.0)] * 4
     stopped = [line.names[trial.commit.sha] for trial in line.trials() if trial.stopped_early]
     assert stopped == early
 
@@ -455,7 +473,7 @@ def test_an_equal_kernel_measured_whole_answers_for_the_culprit(line: Lab) -> No
 
 
 def test_a_regression_is_held_against_the_same_rule(line: Lab) -> None:
-    wishes = {"bisect.direction": "regression", "bisect.strategy": "git"}
+    wishes = {"bisect.expect": "regression", "bisect.strategy": "git"}
     line.settings = options.load(wishes, directory=Path("/")).settings
     engine = line.engine("c7")
     engine.stops_early = True

@@ -273,7 +273,7 @@ def test_a_change_outside_the_paths_is_said_to_be_there(tmp_path: Path) -> None:
 
 
 def test_regression_uses_the_same_code(tmp_path: Path) -> None:
-    wishes = replace(DEFAULTS.bisect, direction=Direction.REGRESSION, terms=Terms("fast", "slow"))
+    wishes = replace(DEFAULTS.bisect, expect=Direction.REGRESSION, terms=Terms("fast", "slow"))
     lab = lab_of(tmp_path, histories.linear(9), "c0", "c8", settings=replace(DEFAULTS, bisect=wishes))
     engine = lab.engine("c5")
     engine.slow_iops, engine.fast_iops = engine.fast_iops, engine.slow_iops

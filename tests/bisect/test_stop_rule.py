@@ -66,7 +66,7 @@ def fast(record: Record) -> Trial:
 def test_guard_is_from_the_slower_job_of_the_fast_end(record: Record, slow: Trial, fast: Trial) -> None:
     rule = record.rule(slow, fast)
     assert rule is not None
-    assert rule.threshold_iops == pytest.approx(2_000)
+    assert rule.threshold == pytest.approx(2_000)
     assert rule.runtime_s == 40.0
     # 8,000 IOPS in the half second before second 12: two batches of six bring the mean of a window above the line
     assert rule.guard_s == pytest.approx(2 * 12.5)
@@ -109,18 +109,18 @@ def test_every_sound_run_of_the_fast_end_counts(record: Record, slow: Trial, fas
 
 
 def test_a_run_that_was_stopped_as_fast_counts_too(record: Record, slow: Trial, fast: Trial) -> None:
-    other = fakes.trial(OTHER, stopped=replace(EARLY, at_s=21.0, bound_iops=3_000.0))
+    other = fakes.trial(OTHER, stopped=replace(EARLY, at_s=21.0, bound=3_000.0))
     rule = record.rule(slow, fast, other)
     assert rule is not None
     assert rule.guard_s == pytest.approx(1.5 * 21.0)
-    unclear = fakes.trial(other.commit, stopped=replace(EARLY, at_s=21.0, bound_iops=1_999.0))
-    below = fakes.trial(other.commit, stopped=replace(EARLY, reason=StopReason.NOT_ABOVE, bound_iops=400.0))
+    unclear = fakes.trial(other.commit, stopped=replace(EARLY, at_s=21.0, bound=1_999.0))
+    below = fakes.trial(other.commit, stopped=replace(EARLY, reason=StopReason.NOT_ABOVE, bound=400.0))
     assert record.rule(slow, fast, unclear, below) == record.rule(slow, fast)
 
 
 def test_of_a_regression_the_old_end_is_the_fast_one(record: Record, slow: Trial, fast: Trial) -> None:
-    record.settings = options.load({"bisect.direction": "regression"}, directory=Path("/")).settings
-    assert record.settings.bisect.direction is Direction.REGRESSION
+    record.settings = options.load({"bisect.expect": "regression"}, directory=Path("/")).settings
+    assert record.settings.bisect.expected is Direction.REGRESSION
     rule = record.rule(fast, slow, old=FAST, new=SLOW)
     assert rule is not None
     assert rule.guard_s == pytest.approx(2 * 12.5)

@@ -20,6 +20,7 @@ from bisector.core import resources
 from bisector.core.errors import InfraError, UserError
 from bisector.core.kinds import Unfit, duration_s, duration_text, size_bytes, size_text
 from bisector.core.model import Direction, Strategy, Terms
+from bisector.core.objective import Objective
 from bisector.core.option import Option
 from bisector.storage.disks import DISKS
 from bisector.storage.layers import LAYERS
@@ -64,8 +65,8 @@ def test_quick_is_the_default() -> None:
     assert cache_sizes(found) == (64 * MIB, 8 * MIB)
     assert (found.workload.file_bytes, found.workload.runtime_s) == (32 * MIB, 40)
     assert found.workload.job == resources.jobs() / "partial.fio"
-    assert found.bisect.threshold_iops is None
-    assert found.bisect.terms == Terms("broken", "fixed")
+    assert (found.bisect.metric, found.bisect.over) == ("read.iops", "worst")
+    assert (found.bisect.threshold, found.bisect.expect, found.bisect.terms) == (None, None, None)
     assert found.kernel.fragments == ("tiny", "vm", "storage-lvmcache")
     assert found.kernel.jobs == len(os.sched_getaffinity(0))
     assert found.machine.trial_deadline_s == 2 * 40 + 900
@@ -87,7 +88,7 @@ def test_article() -> None:
     assert cache_sizes(found) == (4 * GIB, 50 * MIB)
     assert found.storage.disks["hdd"].iops_limit == 0
     assert (found.workload.file_bytes, found.workload.runtime_s) == (2 * GIB, 900)
-    assert found.bisect.threshold_iops == 20_000
+    assert found.bisect.threshold_value == 20_000
 
 
 def test_flags_over_file_over_profile() -> None:
@@ -96,7 +97,7 @@ def test_flags_over_file_over_profile() -> None:
         **{"bisect.threshold": "9000.5", "machine.vcpus": options.Given("4", "--set")},
     )
     found = effective.settings
-    assert (found.workload.runtime_s, found.bisect.threshold_iops, found.machine.vcpus) == (600, 9000.5, 4)
+    assert (found.workload.runtime_s, found.bisect.threshold_value, found.machine.vcpus) == (600, 9000.5, 4)
     assert {key: effective.origins[key] for key in ("profile", "workload.runtime", "bisect.threshold")} == {
         "profile": "bisector.toml:1",
         "workload.runtime": "bisector.toml:4",
@@ -131,9 +132,9 @@ def test_every_flag() -> None:
     here = Path.cwd()
     assert found.bisect == dataclasses.replace(
         found.bisect,
-        threshold_iops=2000,
+        threshold="2000",
         terms=Terms("slow", "fast"),
-        direction=Direction.REGRESSION,
+        expect=Direction.REGRESSION,
         first_parent=True,
     )
     assert found.kernel.base_config == here / "base"
@@ -149,8 +150,63 @@ def test_no_flags_change_nothing() -> None:
     assert from_argv() == options.load()
 
 
-def test_terms_follow_the_direction() -> None:
-    assert from_argv("--regression").settings.bisect.terms == Terms("good", "bad")
+def test_regression_is_short_for_an_expectation() -> None:
+    assert from_argv("--regression").settings == from_argv("--expect", "regression").settings
+    assert from_argv("--expect", "improvement").settings.bisect.expected is Direction.IMPROVEMENT
+    with pytest.raises(SystemExit):
+        from_argv("--regression", "--expect", "improvement")
+
+
+@pytest.mark.parametrize(
+    ("terms", "expected"),
+    [("broken:fixed", Direction.IMPROVEMENT), ("good:bad", Direction.REGRESSION), ("fast:slow", None)],
+)
+def test_who_says_broken_and_fixed_expects_an_improvement(terms: str, expected: Direction | None) -> None:
+    assert from_argv("--terms", terms).settings.bisect.expected is expected
+
+
+def test_what_older_versions_recorded_as_the_direction_is_what_was_expected() -> None:
+    written = json.loads(options.to_json(from_argv("--threshold", "2000").settings))
+    for key in ("bisect.metric", "bisect.over", "bisect.expect"):
+        del written[key]
+    old = {**written, "bisect.direction": "regression", "bisect.terms": "good:bad", "bisect.threshold": 2000.0}
+    found = options.from_json(json.dumps(old)).bisect
+    assert (found.objective, found.expect, found.terms) == (Objective(), Direction.REGRESSION, Terms("good", "bad"))
+    assert found.threshold_value == 2000
+
+
+@pytest.mark.parametrize(
+    ("flags", "value"),
+    [
+        (("--threshold", "1.5ms", "--metric", "read.clat.p99"), 1.5e6),
+        (("--threshold", "80MiB/s", "--metric", "write.bw", "--over", "sum"), 80 * 2**20),
+        (("--threshold", "2k"), 2000),
+        (("--profile", "article"), 20_000),
+        (("--profile", "article", "--threshold", "ends"), None),
+        (("--profile", "article", "--metric", "read.bw"), None),
+        (("--profile", "article", "--over", "sum"), None),
+    ],
+)
+def test_a_threshold_is_in_the_unit_of_the_metric(flags: tuple[str, ...], value: float | None) -> None:
+    found = from_argv(*flags).settings
+    assert found.bisect.threshold_value == value
+    assert options.from_json(options.to_json(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--metric", "reads"), "--metric: bisect.metric: there is no metric 'reads'"),
+        (("--metric", "cache.promotions"), "bisect.metric = cache.promotions (--metric)"),
+        (("--metric", "read.clat.p99", "--over", "sum"), "the sum of read.clat.p99 over jobs is no figure"),
+        (("--metric", "read.clat.p99", "--threshold", "2000"), "'2000' is no value in ns"),
+        (("--threshold", "1.5ms"), "bisect.threshold = 1.5ms (--threshold), bisect.metric = read.iops"),
+    ],
+)
+def test_what_orders_nothing_or_is_in_another_unit_is_refused(flags: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        from_argv(*flags)
+    assert message in str(caught.value)
 
 
 def test_fragments_follow_the_stack() -> None:
@@ -201,7 +257,7 @@ def test_describe() -> None:
     shown_rows = {row.key: row for row in options.describe(from_argv("--threshold", "5000", "--first-parent"))}
     assert list(shown_rows) == list(by_key())
     assert shown_rows["bisect.threshold"] == options.Row(
-        "bisect.threshold", "5000", "--threshold", "least mean IOPS of a job on the better side"
+        "bisect.threshold", "5000", "--threshold", by_key()["bisect.threshold"].help
     )
     shown = {key: row.value for key, row in shown_rows.items()}
     assert shown["storage.ssd.size"] == "512MiB"
@@ -221,8 +277,8 @@ written = st.fixed_dictionaries(
     optional={
         "profile": st.sampled_from(["quick", "article"]),
         "bisect.terms": st.sampled_from(["slow:fast", "a-1:b_2"]),
-        "bisect.direction": st.sampled_from(["improvement", "regression"]),
-        "bisect.threshold": st.floats(min_value=0, exclude_min=True, allow_infinity=False) | st.just("ends"),
+        "bisect.expect": st.sampled_from(["improvement", "regression", "none"]),
+        "bisect.threshold": st.floats(1e-9, 1e18) | st.sampled_from(["ends", "auto", "12.5 kIOPS"]),
         "bisect.first_parent": st.booleans(),
         "kernel.compiler": st.sampled_from(["auto", "gcc", 'a "quoted" \\ one', "é", ["gcc", "gcc-11"]]),
         "kernel.jobs": st.integers(1, 99) | st.just("auto"),
@@ -311,7 +367,7 @@ BAD_FILES = {
     "broken TOML": ("[bisect]\nthreshold = \n", r"bisector\.toml: not valid TOML: .*line 2, column 13"),
     "unknown key": ("[storage]\ncash_size = 1\n", r"bisector\.toml:2: there is no setting storage\.cash_size"),
     "unknown table": ("[bisekt]\n\nthreshold = 1\n", r"bisector\.toml:3: there is no setting bisekt\.threshold"),
-    "table for a value": ("[bisect.threshold]\niops = 1\n", r"bisect\.threshold = .*expected a number of IOPS"),
+    "table for a value": ("[bisect.threshold]\niops = 1\n", r"bisect\.threshold = .*expected a value above zero"),
     "value for a table": ("storage = 1\n", r"bisector\.toml:1: storage is a table of settings"),
     "empty unknown table": ("[x]\n", r"bisector\.toml: there is no setting x"),
     "string for a number": ('[machine]\nvcpus = "2"\n', r'bisector\.toml:2: machine\.vcpus = "2": expected a whole'),
@@ -322,9 +378,9 @@ BAD_FILES = {
     "half a second": ("[workload]\nruntime = 1.5\n", r"workload\.runtime = 1\.5: expected a duration in whole"),
     "run of no time": ("[workload]\nruntime = 0\n", r"workload\.runtime = 0: .* 1s or more"),
     "endless": ("[machine]\nboot_deadline = inf\n", r"machine\.boot_deadline = inf: expected a duration"),
-    "no number": ("[bisect]\nthreshold = nan\n", r"bisect\.threshold = nan: expected a number of IOPS, more than 0"),
-    "beyond a float": (f"[bisect]\nthreshold = {10**400}\n", r"bisect\.threshold = 1000.*expected a number"),
-    "threshold": ("[bisect]\nthreshold = 0\n", r"bisect\.threshold = 0: expected a number of IOPS, more than 0"),
+    "no number": ("[bisect]\nthreshold = nan\n", r"bisect\.threshold = nan: expected a value above zero"),
+    "beyond a float": (f"[bisect]\nthreshold = {10**400}\n", r"bisect\.threshold = 1000.*expected a value"),
+    "threshold": ("[bisect]\nthreshold = 0\n", r"bisect\.threshold = 0: expected a value above zero"),
     "ratio": ("[bisect]\nmin_ends_ratio = 0.5\n", r"bisect\.min_ends_ratio = 0\.5: expected a number, 1 or more"),
     "vcpus": ("[machine]\nvcpus = 0\n", r"machine\.vcpus = 0: expected a whole number, 1 or more"),
     "memory": ('[machine]\nmemory = "64MiB"\n', r"machine\.memory = .* 256MiB or more"),
@@ -350,7 +406,7 @@ def test_bad_file(text: str, message: str) -> None:
 
 
 BAD_FLAGS = {
-    "no number": (["--threshold", "many"], r"^--threshold: bisect\.threshold = many: expected a number of IOPS"),
+    "no number": (["--threshold", "many"], r"^--threshold: bisect\.threshold = many: expected a value above zero"),
     "negative": (["--set", "machine.vcpus=-1"], r"^--set: machine\.vcpus = -1: expected a whole number, 1 or more"),
     "truth": (["--set", "bisect.first_parent=maybe"], r"^--set: bisect\.first_parent = maybe: expected true or false"),
     "unknown": (["--set", "storage.ssd.sice=1GiB"], r"there is no setting storage\.ssd\.sice"),

@@ -32,7 +32,7 @@ EVENTS = (
     events.Planned(1, COMMIT, "the broken end", 0, 0),
     events.StageStarted(COMMIT, Stage.BOOT),
     events.IopsSample("full", 501.0, 0.5),
-    events.TrialJudged(1, TRIALS[0], Verdict.OLD, "slow"),
+    events.TrialJudged(1, TRIALS[0], Verdict.OLD, "slow", Terms()),
     events.Note("x"),
 )
 PLAIN = (

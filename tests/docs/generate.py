@@ -67,6 +67,8 @@ def _settings() -> Iterator[str]:
 
 
 def _flag(option: Option) -> str:
+    if option.short:
+        return f"{option.flag} {option.metavar}`, `{option.short}"
     return option.flag if option.const else f"{option.flag} {option.metavar}"
 
 

@@ -346,7 +346,7 @@ def test_regzbot_is_for_regressions(tmp_path: Path) -> None:
 
 
 def test_regression_has_its_tags(tmp_path: Path) -> None:
-    record = found(tmp_path, {"bisect.direction": Direction.REGRESSION.value})
+    record = found(tmp_path, {"bisect.expect": Direction.REGRESSION.value})
     with opened(record.run, wishes=replace(TO, regzbot=True)) as post:
         path, _ = post.draft()
     text = path.read_text(encoding="utf-8")

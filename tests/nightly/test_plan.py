@@ -55,7 +55,7 @@ def test_what_comes_out(tmp_path: Path) -> None:
     assert (found.budget_s, found.path) == (6.5 * 3600, tmp_path / "nightly.toml")
     assert (cache.repository, cache.remote, cache.rule) == (tmp_path / "linux", "origin", Rule.LAST_GOOD)
     assert (cache.wanted, cache.report, cache.notify) == (Wanted.REGRESSION, Send.DRAFT, ("me@example.org",))
-    assert cache.measuring.bisect.threshold_iops == 2000
+    assert cache.measuring.bisect.threshold_value == 2000
     assert cache.measuring.storage.stack == stack_of("lvmcache")
     assert (hdd.rule, hdd.tags, hdd.paths, hdd.to) == (
         Rule.NEWEST_TAG,
@@ -65,8 +65,8 @@ def test_what_comes_out(tmp_path: Path) -> None:
     )
     assert set(hdd.settings) == set(Direction)
     assert all(str(settings.storage.stack) == "hdd" for settings in hdd.settings.values())
-    assert [settings.bisect.direction for settings in hdd.settings.values()] == list(hdd.settings)
-    assert hdd.measuring.bisect.threshold_iops is None
+    assert [settings.bisect.expect for settings in hdd.settings.values()] == list(hdd.settings)
+    assert hdd.measuring.bisect.threshold_value is None
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,8 @@ def test_earlier_runs_tell_times_noise_and_factor(place: Place) -> None:
     assert found["build_most_s"] == {"value": 60, "source": "of 3 builds here", "measured": True}
     assert found["setup_s"] == {"value": 10, "source": "of 3 trials here", "measured": True}
     assert found["runs_s"] == {"value": 90, "source": "of 3 trials here", "measured": True}
-    assert found["factor"] == {"value": 4000 / 1050, "source": "1,050 and 4,000 IOPS, measured here", "measured": True}
+    factor = pytest.approx(4000 / (1000 * 1100) ** 0.5)
+    assert found["factor"] == {"value": factor, "source": "1,049 IOPS and 4,000 IOPS, measured here", "measured": True}
     noise = found["spread"]
     assert noise["value"] == pytest.approx(0.0674, abs=1e-4)  # ln(1.1) / sqrt(2)
     assert noise["source"] == "2 readings of 1 kernel here"
@@ -108,7 +109,7 @@ def test_runs_that_were_stopped_early_are_no_figures_and_have_times_of_their_own
     assert "stopped early 40 s on the old side, 50 s on the new one" in place.plan()
     assert place.json("--full-runs")["early_new_s"] == found["runs_s"]
     assert "stopped early" not in place.plan("--full-runs")
-    assert set(experience(DEFAULTS, host_id(), [run_dir]).figures) == {place.shas["c0"], place.shas["c16"]}
+    assert set(experience(DEFAULTS, host_id(), [run_dir]).scores) == {place.shas["c0"], place.shas["c16"]}
 
 
 def test_a_first_run_is_taken_to_be_whole(place: Place) -> None:
@@ -137,7 +138,7 @@ def test_ends_that_start_would_refuse_are_hopeless(place: Place) -> None:
 
 def test_a_regression_has_its_factor_the_other_way_round(place: Place) -> None:
     place.run("one", place.trial("c0", 1000), place.trial("c16", 4000))
-    assert place.json("--regression", code=1)["factor"]["value"] == 0.25
+    assert place.json("--regression", code=1)["factor"]["value"] == pytest.approx(0.25)
 
 
 def test_noise_that_swallows_the_effect_is_hopeless(place: Place) -> None:
@@ -169,14 +170,14 @@ def test_an_effect_that_is_not_surely_found_is_a_warning(place: Place) -> None:
 def test_only_the_same_experiment_counts(place: Place, changed: dict[str, object], builds: int, readings: int) -> None:
     where = place.run("one", place.trial("c0", 1000), settings=replace(DEFAULTS, **changed))  # type: ignore[arg-type]
     known = experience(DEFAULTS, host_id(), [where])
-    assert (len(known.builds_s), len(known.workloads_s), len(known.figures)) == (builds, readings, readings)
+    assert (len(known.builds_s), len(known.workloads_s), len(known.scores)) == (builds, readings, readings)
 
 
 def test_other_hosts_and_weak_evidence_do_not_count(place: Place) -> None:
     busy = fakes.trial(Commit(place.shas["c3"], "", "", ""), contention=BUSY)
     where = place.run("one", place.trial("c0", 1000, host="elsewhere"), replace(busy, host=host_id()))
     known = experience(DEFAULTS, host_id(), [where])
-    assert not known.figures
+    assert not known.scores
     assert known.spread is None
 
 
@@ -188,7 +189,7 @@ def test_a_disk_without_a_cache_has_one_run(place: Place) -> None:
     where = place.run("ssd", two, one, settings=ssd)
     known = experience(ssd, host_id(), [where])
     assert len(known.workloads_s) == 1
-    assert set(known.figures) == {place.shas["c0"], place.shas["c16"]}
+    assert set(known.scores) == {place.shas["c0"], place.shas["c16"]}
 
 
 @pytest.mark.parametrize(("stack", "seconds"), [("lvmcache", (80, 62, 73)), ("ssd", (40, 22, 33))])

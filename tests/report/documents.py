@@ -109,13 +109,13 @@ def recorded() -> Report:
         word = "above" if verdict is Verdict.NEW else "not above"
         least = min(job.iops_mean for job in runs[-1].jobs)
         why = f"slowest job {least:,.0f} IOPS in the full run, {word} the threshold of 20,000"
-        shown.append(TrialView(n, bare, verdict, why))
+        shown.append(TrialView(n, bare, verdict, why, value=least))
     order = ("2ea659a9ef48", "78c45607b909", "4d44ec5ab751", "6cf4cc8f8b3b", "701e03e4e180")
     rows = sorted((Row(None, one) for one in shown), key=lambda row: order.index(row.shown.trial.commit.sha))
     commits = {one.trial.commit.sha: one.trial.commit for one in shown}
     first = commits["6cf4cc8f8b3b"]
     view = replace(
-        examples.view(*shown), threshold_iops=20_000, threshold_origin="as given", old=commits[order[0]],
+        examples.view(*shown), threshold=20_000, threshold_origin="as given", old=commits[order[0]],
         new=commits[order[-1]], first_fixed=first, candidates=(first,),
     )  # fmt: skip
     made = replace(found(), bisection=view, rows=tuple(rows), parents=(commits["4d44ec5ab751"],), hosts=())

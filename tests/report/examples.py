@@ -17,6 +17,7 @@ from bisector.core.model import (
     Timings,
     Verdict,
 )
+from bisector.core.objective import Objective
 from bisector.status.view import (
     BeliefView,
     BisectionView,
@@ -50,6 +51,7 @@ def judged(
         trial(commit, run("empty", *empty, after=cache()), run("full", *full, after=cache())),
         verdict,
         "by the least of its jobs",
+        value=min(full),
     )
 
 
@@ -87,7 +89,8 @@ def view(*trials: TrialView, state: State = State.FOUND) -> BisectionView:
         repository="/src/linux",
         terms=Terms(),
         direction=Direction.IMPROVEMENT,
-        threshold_iops=2003.1,
+        objective=Objective(),
+        threshold=2003.1,
         old=COMMITS[0],
         new=COMMITS[5],
         first_fixed=COMMITS[3] if state is State.FOUND else None,
@@ -162,12 +165,12 @@ def regression() -> BisectionView:
 
 def empty() -> BisectionView:
     return replace(
-        view(state=State.RUNNING), threshold_iops=None, threshold_origin="", ended_at=None, candidates=COMMITS[1:]
+        view(state=State.RUNNING), threshold=None, threshold_origin="", ended_at=None, candidates=COMMITS[1:]
     )
 
 
 def event_of(shown: TrialView) -> TrialJudged:
-    return TrialJudged(shown.n, shown.trial, shown.verdict, shown.why)
+    return TrialJudged(shown.n, shown.trial, shown.verdict, shown.why, Terms())
 
 
 def recorded() -> tuple[Event, ...]:

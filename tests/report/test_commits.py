@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-from bisector.analysis.levels import Level
 from bisector.core.model import Kind, Verdict
 from bisector.report.commits import How, Mark, commits
 from bisector.report.curves import Band
 from bisector.report.document import Report, Row
-from bisector.status.view import TrialView
+from bisector.status.view import LevelView, TrialView
 from tests import examples as records
 from tests.report import documents, examples
 from tests.report.curve_examples import STOP
@@ -24,8 +23,8 @@ def test_found() -> None:
         Mark(2, 5, Verdict.NEW, How.WHOLE, 4400.0),
         Mark(3, 2, Verdict.NEW, How.WHOLE, 4006.0),
     )
-    assert plot.levels == (Level(1001.6, 1002.0, 2), Level(4006.0, 4400.0, 3))
-    assert (plot.threshold_iops, plot.step) == (2003.1, 2)
+    assert plot.levels == (LevelView(1001.6, 1002.0, 2), LevelView(4006.0, 4400.0, 3))
+    assert (plot.threshold, plot.step) == (2003.1, 2)
     assert dict(plot.words)[Verdict.NEW] == "fixed"
     assert plot.bands == (Band("SSD alone", 5012.0, 9310.5), Band("HDD alone", 500.5, 501.0))
 
@@ -53,7 +52,7 @@ def test_skipped_and_equal_kernels() -> None:
 def _with(verdict: Verdict, *, early: bool) -> Report:
     run = records.run("full", 2000.0, 9000.0)
     trial = records.trial(examples.COMMITS[1], replace(run, stopped_early=STOP if early else None))
-    shown = replace(examples.BROKEN, n=9, trial=trial, verdict=verdict)
+    shown = replace(examples.BROKEN, n=9, trial=trial, verdict=verdict, value=2000.0)
     whole = examples.found()
     return documents.document(replace(whole, trials=(*whole.trials, shown)))
 
@@ -101,7 +100,7 @@ def test_ends_without_the_commit_and_with_it_stand_last() -> None:
     slow = records.run("full", 1002.0, 9000.0)
     added = [
         TrialView(n, replace(records.trial(records.commit(n), slow), kind=kind, changed_by=examples.COMMITS[3].sha),
-                  verdict, "")
+                  verdict, "", value=1002.0)
         for n, kind, verdict in ((6, Kind.REVERTED, Verdict.OLD), (7, Kind.PICKED, Verdict.NEW))
     ]  # fmt: skip
     rows = tuple(Row(None, shown) for shown in added)

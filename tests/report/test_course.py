@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bisector.core.events import IopsSample, Note, Planned, StageStarted
-from bisector.core.model import Stage, Terms
+from bisector.core.model import Stage
 from bisector.report.course import Course, expectation, live_lines, plan_text
 from bisector.report.text import as_text, cells, line_text
 from tests.report import examples
@@ -14,7 +14,7 @@ WALL = datetime(2026, 3, 1, 14, 0, tzinfo=UTC)
 
 def course(*, steps_left: int = 2) -> Course:
     commit = examples.COMMITS[3]
-    going = Course(Terms())
+    going = Course()
     for shown in (examples.BROKEN, examples.FIXED):
         going = going.after(examples.event_of(shown), 0.0)
     going = going.after(Planned(3, commit, "halves the candidates", 4, steps_left), 100.0)
@@ -74,7 +74,7 @@ def test_expected_end_is_mean_times_steps_less_what_is_done() -> None:
 
 def test_end_is_not_known_without_ground() -> None:
     planned = Planned(1, examples.COMMITS[0], "the old end", 0, 2)
-    assert expectation(Course(Terms()).after(planned, 0.0), 1.0, WALL) == "not known before a trial is done"
+    assert expectation(Course().after(planned, 0.0), 1.0, WALL) == "not known before a trial is done"
     assert expectation(course(steps_left=0), 1.0, WALL) == "not known yet"
     assert course(steps_left=0).remaining_s(1.0) is None
 
@@ -93,7 +93,7 @@ def test_a_note_changes_nothing_and_a_verdict_ends_the_trial() -> None:
 
 
 def test_before_the_first_trial() -> None:
-    assert as_text(live_lines(Course(Terms()), 0.0, WALL, 80, 24)) == "\n  preparing\n\n"
+    assert as_text(live_lines(Course(), 0.0, WALL, 80, 24)) == "\n  preparing\n\n"
 
 
 @pytest.mark.parametrize("share", [-1.0, 0.0, 1.0, 7.0, float("nan")])

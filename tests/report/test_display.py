@@ -15,7 +15,6 @@ import pytest
 from rich.console import Console
 
 from bisector.core.events import Event, Note
-from bisector.core.model import Terms
 from bisector.host import process
 from bisector.report.display import Display, display_for
 from bisector.report.plain import PlainLines, Quiet
@@ -26,8 +25,8 @@ from tests.report import examples
 
 Maker = Callable[[TextIO], Display]
 FACES: dict[str, Maker] = {
-    "live": lambda stream: LiveProgress(stream, Terms()),
-    "plain": lambda stream: PlainLines(stream, Terms()),
+    "live": LiveProgress,
+    "plain": PlainLines,
     "quiet": Quiet,
 }
 
@@ -163,12 +162,11 @@ def test_exit_status_survives_a_broken_pipe(tmp_path: Path) -> None:
     script.write_text(
         "import os, sys\n"
         "from bisector.core.events import Note\n"
-        "from bisector.core.model import Terms\n"
         "from bisector.report.plain import PlainLines\n"
         "read, write = os.pipe()\n"
         "os.close(read)\n"
         "os.dup2(write, 1)\n"
-        "with PlainLines(sys.stdout, Terms()) as display:\n"
+        "with PlainLines(sys.stdout) as display:\n"
         "    display(Note('nobody reads this'))\n"
         "print('nor this')\n"
         "sys.exit(3)\n"
@@ -186,11 +184,11 @@ def test_lasting_stream_keeps_to_text_io() -> None:
 
 
 def test_choice_of_face(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(display_for(Terminal(), Terms()), LiveProgress)
-    assert isinstance(display_for(Terminal(), Terms(), quiet=True), Quiet)
-    assert isinstance(display_for(io.StringIO(), Terms()), PlainLines)
+    assert isinstance(display_for(Terminal()), LiveProgress)
+    assert isinstance(display_for(Terminal(), quiet=True), Quiet)
+    assert isinstance(display_for(io.StringIO()), PlainLines)
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(display_for(Terminal(), Terms()), PlainLines)
+    assert isinstance(display_for(Terminal()), PlainLines)
 
 
 PLAIN = """\
@@ -208,7 +206,7 @@ PLAIN = """\
 
 def test_plain_lines() -> None:
     stream = io.StringIO()
-    with PlainLines(stream, Terms(), lambda: datetime(2026, 3, 1, 13, 14, 15, tzinfo=UTC)) as display:
+    with PlainLines(stream, lambda: datetime(2026, 3, 1, 13, 14, 15, tzinfo=UTC)) as display:
         for event in examples.recorded():
             display(event)
     assert stream.getvalue().startswith(PLAIN)
@@ -251,7 +249,7 @@ def shown_live(*events: Event, conclude: bool) -> str:
     with pseudo_terminal() as (master, stream):
         reader = threading.Thread(target=drain, args=(master, received))
         reader.start()
-        with LiveProgress(stream, Terms()) as display:
+        with LiveProgress(stream) as display:
             for event in events:
                 display(event)
             if conclude:

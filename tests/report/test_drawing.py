@@ -66,7 +66,14 @@ PLOTS = [
 
 _SAID: dict[type, tuple[str, ...]] = {
     Curves: ("threshold", "read IOPS", "(s)", "10,000", "SSD alone", "ended early"),
-    Commits: ("threshold", "read IOPS", "commit", "the step", "level of 2 whole runs", "HDD alone"),
+    Commits: (
+        "threshold",
+        "read.iops of the worst job, IOPS",
+        "commit",
+        "the step",
+        "level of 2 whole runs",
+        "HDD alone",
+    ),
     Nights: ("threshold 500", "(UTC)", "Nov", "1: 2026-11-03, from 0123456789ab on", "2: 2026-11-04, 4,000 to", "3: "),
     Narrowing: ("after trial", "probability", "0.01", "99% together", "tested: skip it is"),
 }

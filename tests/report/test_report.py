@@ -8,6 +8,7 @@ import pytest
 from bisector.core import resources
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.model import Direction, State, Verdict
+from bisector.core.objective import Objective
 from bisector.report import as_markdown, as_text, compare
 from bisector.report.blocks import Column, Listing, Table
 from bisector.report.compare import Metric, change, metric_line
@@ -224,16 +225,19 @@ def test_the_run_that_counts_is_named_as_it_is_called() -> None:
     not_run = replace(ran, trial=replace(ran.trial, runs=()))
     for trials, name in (((ran,), "ssd"), ((ran, not_run), "ssd"), ((not_run,), "last")):
         said = terms_sentence(documents.document(replace(view, trials=trials)))
-        assert f"every job of the {name} run read at more than" in said
+        assert f"read.iops of the worst job in the {name} run was above" in said
 
 
 def test_words_for_the_sides_are_told_the_right_way_round() -> None:
-    assert '"fixed" means that every job of the full run read at more than' in " ".join(
-        as_text.render(documents.found()).split()
-    )
+    sentence = "means that read.iops of the worst job in the full run was above"
+    assert f'"fixed" {sentence}' in " ".join(as_text.render(documents.found()).split())
     slower = documents.regression()
     assert slower.bisection.direction is Direction.REGRESSION
-    assert '"fast" means that every job of the full run read at more than' in " ".join(as_text.render(slower).split())
+    assert f'"fast" {sentence}' in " ".join(as_text.render(slower).split())
+    latency = replace(slower, bisection=replace(slower.bisection, objective=Objective("read.clat.mean"), threshold=2e6))
+    assert '"fast" means that read.clat.mean of the worst job in the full run was below 2.00 ms' in terms_sentence(
+        latency
+    )
 
 
 @pytest.mark.parametrize("digits", [40, 64])

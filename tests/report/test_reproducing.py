@@ -33,7 +33,7 @@ def test_defaults_need_no_flag(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ({"bisect.direction": "regression"}, "--regression"),
+        ({"bisect.expect": "regression"}, "--regression"),
         ({"storage.stack": "ssd"}, "--stack ssd"),
         ({"workload.runtime": "90s"}, "--runtime 90s"),
         ({"mail.host": "smtp.example.org"}, ""),
@@ -74,7 +74,7 @@ def test_own_files_by_their_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "flags",
     [
-        {"profile": "article", "bisect.direction": "regression", "bisect.terms": "fast:slow"},
+        {"profile": "article", "bisect.expect": "regression", "bisect.terms": "fast:slow"},
         {"bisect.threshold": "2003.5", "bisect.first_parent": "true", "storage.stack": "ssd"},
         {"workload.runtime": "90s", "storage.hdd.iops_limit": "2000", "machine.append": "quiet nosmt",
          "contention.max_other_cores": "1.25", "storage.ssd.size": "1GiB"},

@@ -234,8 +234,8 @@ def test_what_was_stopped_early_is_marked_and_said() -> None:
     assert "ended early" not in as_text(footer_lines(whole, 120))
     assert "* ended early, when its side was clear" in as_text(footer_lines(stopped, 120))
     assert trial_to_json(view, Terms())["runs"][1]["stopped_early"] == {  # type: ignore[index] # a list, as documented
-        **{"reason": "above", "at_s": 16.5, "bound_iops": 3012.5, "threshold_iops": 1363.0},
-        "why": "every job was above 3,012 IOPS for 6 s",
+        **{"reason": "above", "at_s": 16.5, "bound": 3012.5, "threshold": 1363.0},
+        **{"why": "every job was above 3,012 IOPS for 6 s", "metric": "read.iops", "over": "worst"},
     }
 
 

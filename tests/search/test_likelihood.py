@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bisector.analysis.classify import least_job_iops
 from bisector.core.model import Verdict
+from bisector.core.objective import Objective
 from bisector.search.likelihood import Evidence, Kernel, Level, Levels, Noise, Reading, Weighing
 from tests.analysis.test_recorded_bisect import VERDICTS, measured
 
@@ -87,7 +87,7 @@ def test_levels_are_learnt_from_the_ends_and_the_rest() -> None:
 
 def test_the_bisect_by_hand_of_2017() -> None:
     """Fifteen of its readings decide; the one between the levels, at 6,120 IOPS, is no evidence for either."""
-    figures = {order: least_job_iops(measured(order, kernel)) for order, kernel, _ in VERDICTS}
+    figures = {order: Objective().value(measured(order, kernel).runs[-1]) for order, kernel, _ in VERDICTS}
     logs = [math.log(figure) for figure in figures.values()]
     weighing = Weighing(NOISE, Levels.learn(logs[:1], logs[1:2], logs[2:]))
     for order, _, verdict in VERDICTS:

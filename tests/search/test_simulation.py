@@ -100,7 +100,7 @@ def test_what_does_not_revert_costs_nothing() -> None:
 def test_figures_lie_on_their_levels() -> None:
     made = world(Conditions(effect=1.5, spread=0.2))
     tip = [made.measure(made.graph.tip, whole=False) for _ in range(2_000)]
-    figures = [reading.log_figure for reading in tip if reading is not None and reading.log_figure is not None]
+    figures = [reading.score for reading in tip if reading is not None and reading.score is not None]
     assert np.mean(figures) == pytest.approx(np.log(1.5), abs=0.03)
     assert np.std(figures) == pytest.approx(0.2, abs=0.04)
     wrong = np.mean([reading is not None and reading.verdict is Verdict.OLD for reading in tip])

@@ -10,7 +10,7 @@ import pytest
 from bisector.analysis.verdicts import Judging
 from bisector.config import Settings, options
 from bisector.core.figures import EarlyStop, StopReason
-from bisector.core.model import Commit, Direction, Kind, NotChanged, Trial, Verdict
+from bisector.core.model import Commit, Kind, NotChanged, Trial, Verdict
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Kernel
 from bisector.status.conclusion import Standing
@@ -36,9 +36,15 @@ def trial(sha: str, least: float = fakes.SLOW_IOPS, content: str = "", **more: o
     return fakes.trial(commit, least, content=content, **more)  # type: ignore[arg-type] # fakes' own keywords
 
 
-def case(*trials: Trial, known: Known | None = None, settings: Settings = DEFAULTS, ground: Ground = GROUND) -> Case:
-    ends = trial(OLD), trial(SHAS[-1], fakes.FAST_IOPS)
-    numbered = tuple(enumerate((*ends, *trials), 1))
+def case(
+    *trials: Trial,
+    known: Known | None = None,
+    settings: Settings = DEFAULTS,
+    ground: Ground = GROUND,
+    ends: tuple[float, float] = (fakes.SLOW_IOPS, fakes.FAST_IOPS),
+) -> Case:
+    old, new = (trial(sha, least) for sha, least in zip((OLD, SHAS[-1]), ends, strict=True))
+    numbered = tuple(enumerate((old, new, *trials), 1))
     return Case(ground, Judging(settings, numbered, OLD, SHAS[-1]), known or Known())
 
 
@@ -48,19 +54,19 @@ def shown(one: Case) -> list[tuple[int, Kernel, Verdict]]:
 
 def test_a_reading_is_the_logarithm_of_the_slowest_job() -> None:
     (_, reading) = case(trial("c4", 1_100.0)).facts.readings
-    assert reading.log_figure == pytest.approx(math.log(1_100.0))
+    assert reading.score == pytest.approx(math.log(1_100.0))
     assert (reading.commit, reading.verdict, reading.full) == (4, Verdict.OLD, True)
 
 
 def test_a_line_that_a_person_drew_is_all_that_counts() -> None:
-    given = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, threshold_iops=2_000.0))
-    assert [reading.log_figure for reading in case(trial("c4"), settings=given).facts.readings] == [None, None]
+    given = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, threshold="2000"))
+    assert [reading.score for reading in case(trial("c4"), settings=given).facts.readings] == [None, None]
 
 
 def test_a_run_that_was_stopped_early_has_a_side_and_no_figure() -> None:
     stop = EarlyStop(StopReason.NOT_ABOVE, 26.0, 900.0, 2_000.0, "below")
     (_, reading) = case(trial("c4", stopped=stop)).facts.readings
-    assert (reading.verdict, reading.log_figure, reading.full) == (Verdict.OLD, None, False)
+    assert (reading.verdict, reading.score, reading.full) == (Verdict.OLD, None, False)
 
 
 def test_a_weak_trial_is_no_reading() -> None:
@@ -120,9 +126,9 @@ def test_ends_that_cannot_be_had() -> None:
 
 
 def test_noise_is_on_the_fast_side_whichever_that_is() -> None:
+    """What misleads makes a run worse: nothing but the scores of the ends says which side that is."""
     noise = case().search.weighing.noise
-    wishes = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, direction=Direction.REGRESSION))
-    turned = case(settings=wishes).search.weighing.noise
+    turned = case(ends=(fakes.FAST_IOPS, fakes.SLOW_IOPS)).search.weighing.noise
     assert noise.new_as_old > noise.old_as_new
     assert (turned.new_as_old, turned.old_as_new) == (noise.old_as_new, noise.new_as_old)
 
@@ -131,8 +137,8 @@ def test_a_figure_between_the_levels_says_nothing_once_and_its_side_twice() -> N
     between = math.sqrt(fakes.SLOW_IOPS * fakes.FAST_IOPS) * 1.05
     sure = [trial(f"c{n}") for n in range(4)] + [trial(f"c{n}", fakes.FAST_IOPS) for n in (6, 7, 8)]
     once, twice = case(*sure, trial("c4", between)), case(*sure, trial("c4", between), trial("c4", between))
-    assert [reading.log_figure is None for reading in once.facts.readings if reading.commit == 4] == [False]
-    assert [reading.log_figure is None for reading in twice.facts.readings if reading.commit == 4] == [True, True]
+    assert [reading.score is None for reading in once.facts.readings if reading.commit == 4] == [False]
+    assert [reading.score is None for reading in twice.facts.readings if reading.commit == 4] == [True, True]
 
 
 def test_what_can_matter_and_who_is_suspected_weigh() -> None:

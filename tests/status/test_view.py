@@ -23,8 +23,9 @@ TOP: dict[str, tuple[type, ...]] = {
     "message": TEXT,
     "repository": TEXT,
     "terms": (dict,),
-    "direction": TEXT,
-    "threshold_iops": (*NUMBER, NONE),
+    "direction": (str, NONE),
+    "objective": (dict,),
+    "threshold": (*NUMBER, NONE),
     "threshold_origin": (str, NONE),
     "old": (dict,),
     "new": (dict,),
@@ -42,7 +43,7 @@ TOP: dict[str, tuple[type, ...]] = {
     "skips_in_the_way": (list,),
     "relevance": (dict, NONE),
     "levels": (list,),
-    "other_steps_iops": (list,),
+    "other_steps": (list,),
     "next_step_command": (str, NONE),
     "evaluations": (int,),
     "skipped": (int,),
@@ -64,6 +65,7 @@ TRIAL: dict[str, tuple[type, ...]] = {
     "verdict": TEXT,
     "side": TEXT,
     "stage": TEXT,
+    "value": (float, NONE),
     "reason": TEXT,
     "fault": (dict, NONE),
     "runs": (list,),
@@ -185,7 +187,7 @@ def test_values_of_a_found_one() -> None:
         ],
     }
     assert whole["candidates"] == [examples.COMMITS[3].sha]
-    assert whole["threshold_iops"] == 2003.1
+    assert whole["threshold"] == 2003.1
 
 
 def test_values_of_a_belief() -> None:
@@ -231,8 +233,8 @@ def test_skip_keeps_its_reason_and_tail() -> None:
 def test_no_figure_is_null_and_strings_are_facts() -> None:
     commit = replace(examples.COMMITS[0], subject="\x1b[31mred \udce9")
     shown = examples.judged(1, commit, Verdict.OLD, (float("nan"), 1.0), (float("inf"), 2.0))
-    whole = through_json(replace(examples.view(shown), threshold_iops=float("nan")))
-    assert whole["threshold_iops"] is None
+    whole = through_json(replace(examples.view(shown), threshold=float("nan")))
+    assert whole["threshold"] is None
     trials = whole["trials"]
     assert isinstance(trials, list)
     assert trials[0]["runs"][0]["jobs"][0]["iops_mean"] is None

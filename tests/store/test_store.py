@@ -37,7 +37,7 @@ from bisector.store import schema
 from bisector.store.database import DATABASE
 from bisector.store.rows import InfraFaultRow
 from bisector.store.store import Store
-from tests.examples import baseline, run
+from tests.examples import EARLY, baseline, run
 from tests.store import examples
 
 
@@ -327,6 +327,24 @@ def test_a_record_that_version_11_wrote_means_what_it_meant(tmp_path: Path, read
             store.add_skips(("d" * 40,))
             store.add_control(Control("now", "box", "b" * 40, Stage.BUILD, (2,), "build error: no"))
             assert [n for n, trial in store.trials() if trial.doubted] == [2]
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_a_record_that_version_13_wrote_means_what_it_meant(tmp_path: Path, readonly: bool) -> None:
+    """Its runs were held against read IOPS of the worst job; there was nothing else."""
+    path = tmp_path / DATABASE
+    path.write_bytes(gzip.decompress((Path(__file__).parents[1] / "data/records/version-13.sqlite.gz").read_bytes()))
+    with Store.open(path, readonly=readonly) as store:
+        assert [trial.stopped_early for _, trial in store.trials()] == [None, None, EARLY, None, None]
+        assert (EARLY.metric, EARLY.over) == ("read.iops", "worst")
+        assert [control.trials for control in store.controls()] == [(2,)]
+        assert "d" * 40 in store.bisection().skips
+        if not readonly:
+            other = replace(EARLY, metric="write.bw", over="sum", bound=80.0 * 2**20)
+            stopped = examples.stopped(6)
+            runs = (*stopped.runs[:-1], replace(stopped.runs[-1], stopped_early=other))
+            n = store.add_trial(replace(stopped, runs=runs))
+            assert dict(store.trials())[n].stopped_early == other
 
 
 def _before_imports(store: Store) -> None:

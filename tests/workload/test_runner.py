@@ -307,7 +307,7 @@ def test_a_run_whose_side_is_clear_is_interrupted_and_says_so(bench: Bench) -> N
     shell = FakeShell({FIO_RUNS: INTERRUPTED}, {"fio.json": STEERED})
     run = bench.run(shell, stop=CLEAR)
     assert run.stopped_early is not None
-    assert (run.stopped_early.reason, run.stopped_early.threshold_iops) == (StopReason.ABOVE, 100.0)
+    assert (run.stopped_early.reason, run.stopped_early.threshold) == (StopReason.ABOVE, 100.0)
     assert run.stopped_early.at_s < 0.5
     assert interrupts(shell) == ["kill -INT $(cat /tmp/bisector/.pid)"]
     (command,) = (one for one in shell.commands if FIO_RUNS in one)

@@ -3,11 +3,13 @@
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from bisector.analysis.early_stop import Progress, StopRule, decide
 from bisector.core.figures import EarlyStop, JobFigures
+from bisector.core.metric import Unit
 from bisector.core.model import Shell
 from bisector.workload.fio import output as fio
 
@@ -21,6 +23,15 @@ _INTERRUPT_DEADLINE_S = 30.0
 # the guest's standard error; for more than 64 MiB of either the kernel is at fault (bisector.vm.guest.Bounds). With 40
 # processes a run that is never clear writes 24 to 29 MB.
 MOST_JOBS = 40
+_BYTES_PER_KIB = 1024
+
+
+class _Point(NamedTuple):
+    """How much a job had done by a second of its run time: I/Os, and what the metric counts."""
+
+    at_s: float = 0.0
+    ios: int = 0
+    done: float = 0.0
 
 
 @dataclass(slots=True)
@@ -28,7 +39,7 @@ class Steering:
     """One run under a rule; ``stop`` is set when fio was told to end.
 
     ``interrupt`` sends SIGINT to fio, so that it writes its logs and figures; ``on_status`` gets the IOPS of all
-    jobs since the last status, and the share of the run that is done.
+    jobs since the last status, in the direction that decides, and the share of the run that is done.
     """
 
     rule: StopRule
@@ -36,18 +47,18 @@ class Steering:
     on_status: OnStatus
     stop: EarlyStop | None = None
     _reader: fio.StatusReader = field(default_factory=fio.StatusReader)
-    _points: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    _points: dict[str, list[_Point]] = field(default_factory=dict)
 
     def hear(self, line: str) -> None:
         """A line of what fio writes."""
         figures = self._reader.hear(line)
         if figures is None:
             return
-        reading = [job for job in figures if job.direction == "read"]
-        iops = sum(self._note(job) for job in reading)
+        deciding = [job for job in figures if job.direction == self.rule.objective.io_direction]
+        iops = sum(self._note(job) for job in deciding)
         if self.stop is not None:
             return
-        jobs = [_progress(job.name, self._points[job.name]) for job in reading]
+        jobs = [_progress(job.name, self._points[job.name]) for job in deciding]
         done_s = min((float(job.at_s[-1]) for job in jobs if job.at_s.size), default=0.0)
         self.on_status(iops, min(done_s / self.rule.runtime_s, 1.0))
         self.stop = decide(self.rule, jobs)
@@ -57,16 +68,21 @@ class Steering:
     def _note(self, job: JobFigures) -> float:
         """Add what a job has done; its IOPS since the status before."""
         points = self._points.setdefault(job.name, [])
-        (since_s, ios), now_s = (points[-1] if points else (0.0, 0.0)), job.runtime_ms / 1000
-        if now_s <= since_s:  # not begun, or over
+        since, now_s = points[-1] if points else _Point(), job.runtime_ms / 1000
+        if now_s <= since.at_s:  # not begun, or over
             return 0.0
-        points.append((now_s, float(job.total_ios)))
-        return (job.total_ios - ios) / (now_s - since_s)
+        points.append(_Point(now_s, job.total_ios, self._done(job, now_s)))
+        return (job.total_ios - since.ios) / (now_s - since.at_s)
+
+    def _done(self, job: JobFigures, now_s: float) -> float:
+        """What the job has done of what the metric counts: I/Os, or bytes, of which fio tells the mean rate."""
+        of_bytes = self.rule.objective.definition.unit is Unit.BYTES_S
+        return job.bw_kib_s * _BYTES_PER_KIB * now_s if of_bytes else float(job.total_ios)
 
 
-def _progress(name: str, points: list[tuple[float, float]]) -> Progress:
-    table = np.array(points, dtype=np.float64).reshape(-1, 2)
-    return Progress(name, table[:, 0], table[:, 1])
+def _progress(name: str, points: Sequence[_Point]) -> Progress:
+    at_s = np.array([point.at_s for point in points], dtype=np.float64)
+    return Progress(name, at_s, np.array([point.done for point in points], dtype=np.float64))
 
 
 def command(variables: str, argv: Sequence[str], output: str) -> str:
