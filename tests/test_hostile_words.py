@@ -3,6 +3,7 @@
 Each command is run as it is typed, on a record in which everything that strangers wrote is hostile.
 """
 
+import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -118,21 +119,11 @@ def test_errors(error: Exception, monkeypatch: pytest.MonkeyPatch, capfd: pytest
     def fails(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr(cli, "_parser", lambda: _Parser(fails))
+    monkeypatch.setattr(cli, "parsed", lambda _: argparse.Namespace(command=fails))
     main([])
     said = capfd.readouterr().err
     check(said)
     assert said.strip()
-
-
-class _Parser:
-    """As much of a parser as main() asks for."""
-
-    def __init__(self, command: object) -> None:
-        self.command = command
-
-    def parse_args(self, _: object) -> "_Parser":
-        return self
 
 
 def test_a_name_that_is_typed(record: RecordedRun, capfd: pytest.CaptureFixture[str]) -> None:
