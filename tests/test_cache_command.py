@@ -79,17 +79,17 @@ def test_it_says_so_to_scripts(world: World) -> None:
 def test_nothing_kept_is_no_trouble(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
     assert "0 kernels, 0 B of at most 10 GiB" in world.run()
-    assert world.run("clear") == "0 B cleared\n"
+    assert world.run("clear") == "0 B removed\n"
 
 
 def test_clear_leaves_nothing_of_either(world: World) -> None:
-    assert world.run("clear").endswith(" KiB cleared\n")
+    assert world.run("clear").endswith(" KiB removed\n")
     assert world.names == {"86070231413b0000.new-x"}  # whoever builds it next removes that
 
 
 def test_clear_leaves_a_running_run_what_it_uses(world: World) -> None:
     with shared_caches.in_use(world.home):
-        assert "a run is going on" in world.run("clear")
+        assert "a run is in progress" in world.run("clear")
     assert world.names == {f"f00-{TREE}", "86070231413b0000", "86070231413b0000.new-x"}
 
 

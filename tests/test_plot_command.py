@@ -96,7 +96,7 @@ def test_without_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_by_git_there_is_no_posterior(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = recorded_run.found(tmp_path, {"bisect.strategy": "git"})
-    assert "the strategy bayes alone" in refused(run, capsys, "--kind", "posterior")
+    assert "the strategy bayes" in refused(run, capsys, "--kind", "posterior")
 
 
 def test_before_the_first_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

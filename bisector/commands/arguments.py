@@ -44,19 +44,19 @@ def add_run_dir(parser: argparse.ArgumentParser, meaning: str = "which run (defa
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """``--json``: one document for scripts."""
-    parser.add_argument("--json", action="store_true", help="for scripts; docs/json.md documents it")
+    parser.add_argument("--json", action="store_true", help="print JSON, for scripts; see docs/json.md")
 
 
 def add_quiet(parser: argparse.ArgumentParser) -> None:
     """``--quiet``: no progress."""
-    parser.add_argument("--quiet", action="store_true", help="only the answer")
+    parser.add_argument("--quiet", action="store_true", help="no progress, only the answer")
 
 
 def count(text: str) -> int:
     """How many; raises what argparse takes for a wrong value."""
     value = int(text)
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: at least 1")
+        raise argparse.ArgumentTypeError(f"{text}: expected 1 or more")
     return value
 
 
@@ -64,7 +64,7 @@ def seed(text: str) -> int:
     """The seed of a generator; likewise."""
     value = int(text)
     if value < 0:
-        raise argparse.ArgumentTypeError(f"{text}: a seed is not negative")
+        raise argparse.ArgumentTypeError(f"{text}: expected 0 or more")
     return value
 
 

@@ -21,25 +21,38 @@ examples:
   bisector start v6.1 v6.2 --regression --terms fast:slow
   bisector start v4.11 v4.13-rc1 --suspect drivers/md --suspect block
   bisector start v4.11 v4.13-rc1 --strategy git
-  bisector start v4.11 v4.13-rc1 --baselines     at the end also the SSD alone and the HDD alone
+  bisector start v4.11 v4.13-rc1 --baselines     then also the SSD alone and the HDD alone
   bisector start v4.11 v4.13-rc1 --skip 0123abcd --skip v4.12-rc1..4567cdef -- drivers/md
 """
 _SKIP_HELP = (
-    "a commit between the ends, or A..B, that is not to be measured (any more), say because it stops the run;"
-    " it is recorded; repeatable"
+    "leave out this commit between the ends, or the commits of A..B, say because they stop the run; it is recorded;"
+    " repeatable"
 )
 _EXIT_CODES = {State.FOUND: 0, State.NARROWED: 3}
 
 
 def add(verbs: Verbs) -> None:
     """Register ``start`` and ``resume``."""
-    start_ = add_verb(verbs, "start", start, "bisect a range", examples=_START_EXAMPLES, disturbs=True)
+    start_ = add_verb(
+        verbs,
+        "start",
+        start,
+        "build, boot and measure the kernels of a range until the commit is found",
+        examples=_START_EXAMPLES,
+        disturbs=True,
+    )
     start_.add_argument("old", metavar="OLD", help="a commit on the old side (broken)")
     start_.add_argument("new", metavar="NEW", help="a commit on the new side (fixed)")
     start_.add_argument("paths", metavar="PATH", nargs="*", default=[], help="after --: only commits that touch these")
-    start_.add_argument("--skip", action="append", default=[], metavar="REV", help="known to be untestable; repeatable")
+    start_.add_argument(
+        "--skip",
+        action="append",
+        default=[],
+        metavar="REV",
+        help="leave out a commit that does not work, or A..B; repeatable",
+    )
     add_repo(start_)
-    add_run_dir(start_, "where the run is kept (default: under XDG state)")
+    add_run_dir(start_, "where to keep the run (default: below $XDG_STATE_HOME)")
     add_quiet(start_)
     options.add_flags(start_)
     resume_ = add_verb(verbs, "resume", resume, "go on with a run; nothing is measured twice")
@@ -62,13 +75,11 @@ def resume(arguments: argparse.Namespace) -> int:
     run = run_directory(arguments)
     with run.lock(), Store.open(run.database) as store:
         if store.bisection().imported:
-            raise UserError(f"{run.path} was imported, and nothing is measured in it", "bisector table shows it")
+            raise UserError(f"{run.path} was imported; nothing can be measured in it", "bisector table")
         last = store.state()
         ended = last is not None and last.state in _EXIT_CODES and not session.goes_on(store)
         if ended and arguments.skip:
-            raise UserError(
-                f"{run.path} has its answer, and measures nothing more", "bisector start OLD NEW --skip REV"
-            )
+            raise UserError(f"{run.path} has its answer; nothing more is measured", "bisector start OLD NEW --skip REV")
         if ended:
             return _show_end(run, store, arguments.quiet)
         if arguments.skip:

@@ -21,9 +21,15 @@ _SIZE_WIDTH = 9
 
 def add(verbs: Verbs) -> None:
     """Register ``cache``."""
-    cache_ = add_verb(verbs, "cache", cache, "kernels and guest images kept for the next run")
+    cache_ = add_verb(verbs, "cache", cache, "list or clear the kernels and guest images that are kept for later runs")
     actions = ("show", "clear")
-    cache_.add_argument("action", choices=actions, nargs="?", default="show", help="clear: all that no run is using")
+    cache_.add_argument(
+        "action",
+        choices=actions,
+        nargs="?",
+        default="show",
+        help="show (the default), or clear: remove what no run is using",
+    )
     add_json(cache_)
 
 
@@ -37,9 +43,9 @@ def cache(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(_document(kernels.root, left, images, left_images))
     elif arguments.action == "clear":
-        write(f"{units.size(before - _bytes(left) - _bytes(left_images))} cleared\n")
+        write(f"{units.size(before - _bytes(left) - _bytes(left_images))} removed\n")
         if spared:
-            write("a run is going on: guest images and the kernels of the last two hours were left to it\n")
+            write("a run is in progress: guest images, and kernels used in the last two hours, were kept\n")
     else:
         write("".join(f"{line}\n" for line in (*_kernel_lines(kernels.root, left), *_image_lines(images, left_images))))
     return 0

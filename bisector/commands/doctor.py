@@ -1,4 +1,4 @@
-"""``doctor``: what this machine can do, and what mends the rest."""
+"""``doctor``: what this machine lacks, and what fixes it."""
 
 import argparse
 import shutil
@@ -22,10 +22,10 @@ from bisector.store.rundir import state_home
 
 _EXAMPLES = """\
 examples:
-  bisector doctor                            with the settings that `start` would have here
+  bisector doctor                            with the settings that `start` would use here
   bisector doctor --base-config /boot/config-6.1.0-18-amd64 --run-dir /srv/bisect
   bisector doctor --json | jq -r '.findings[] | select(.state == "missing").remedy'
-exit codes: 0 `start` can begin (warnings or not), 1 it would fail
+exit codes: 0 `bisector start` can begin, even with warnings; 1 it would fail
 """
 _WIDTH = 120
 _ROW = "settings"
@@ -38,11 +38,11 @@ def add(verbs: Verbs) -> None:
         verbs,
         "doctor",
         doctor,
-        "what this machine lacks, and the command that fixes it",
+        "check what this machine lacks, and print the commands that fix it",
         examples=_EXAMPLES,
         disturbs=True,
     )
-    add_run_dir(verb, "where a run is to be kept (default: under XDG state)")
+    add_run_dir(verb, "where a run will be kept (default: below $XDG_STATE_HOME)")
     add_json(verb)
     options.add_flags(verb)
 
@@ -64,18 +64,18 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace) -> tuple[Settings, Finding]:
-    """The settings that hold; where they cannot, those without any wish, so that the other rows are there."""
+    """The settings that hold; where they are invalid, the default ones, so that the other rows are there."""
     try:
         effective = options.load(options.flags_from(arguments), arguments.config)
         check_terms(effective.settings.bisect.terms)
     except UserError as error:
         with tempfile.TemporaryDirectory() as nowhere:
             defaults = options.load(directory=Path(nowhere)).settings
-        message = f"{error.message} (the other rows are those of the default settings)"
+        message = f"{error.message} (the other rows are for the default settings)"
         return defaults, refusal(_ROW, UserError(message, error.hint))
     settings = effective.settings
     given = [key for key, origin in effective.origins.items() if not origin.startswith("profile ")]
-    own = f", and of your own: {', '.join(given)}" if given else ""
+    own = f", and your own: {', '.join(given)}" if given else ""
     return settings, Finding(_ROW, Grade.OK, f"profile {settings.profile}{own}")
 
 

@@ -32,9 +32,9 @@ examples:
   bisector import --index index.csv --threshold 20000 --expect improvement
   bisector import --index index.csv --only-set lvmcache-bisect-2017 --verdicts verdicts.csv --repo ~/src/linux
   bisector import empty.txt full.txt --run empty --run full --commit 6cf4cc8f8b3b --verdict fixed
-columns of an index (CSV, a row for each figure or for each file; only "file" has to be there):
+columns of an index (CSV, one row for each file or for each figure; only "file" is required):
 {"".join(f"  {name:12} {meaning}" + chr(10) for name, meaning in COLUMNS.items())}\
-A file is what fio 2.0 to 3.x printed, its JSON, or an IOPS log (NAME_iops.N.log) of the same run.
+A file is the text output of fio 2.0 to 3.x, its JSON, or an IOPS log (NAME_iops.N.log) of the same run.
 """
 _WIDTH = 120
 _SHORT = 7  # digits of a hash that git shows at least
@@ -44,19 +44,33 @@ _SETTINGS = ("bisect.metric", "bisect.over", "bisect.threshold", "bisect.expect"
 
 def add(verbs: Verbs) -> None:
     """Register ``import``."""
-    verb = add_verb(verbs, "import", import_, "fio results of others, from an index or one by one", examples=_EXAMPLES)
-    verb.add_argument("files", metavar="FILE", nargs="*", type=Path, help="the files of one trial, the last run last")
-    verb.add_argument("--index", type=Path, metavar="CSV", help="instead: a table of files and what they are of")
-    verb.add_argument("--only-set", metavar="NAME", help="only this set of the index")
+    verb = add_verb(
+        verbs,
+        "import",
+        import_,
+        "import fio results that others measured, by an index or one by one",
+        examples=_EXAMPLES,
+    )
+    verb.add_argument(
+        "files", metavar="FILE", nargs="*", type=Path, help="the files of one trial, in the order of its runs"
+    )
+    verb.add_argument(
+        "--index", type=Path, metavar="CSV", help="instead of FILE: a table that says what each file is of"
+    )
+    verb.add_argument("--only-set", metavar="NAME", help="only the trials of this set of the index")
     verb.add_argument("--verdicts", type=Path, metavar="CSV", help="a table with a verdict for each trial of the index")
-    verb.add_argument("--commit", default="", metavar="REV", help="the commit of the files")
-    verb.add_argument("--kernel", default="", metavar="NAME", help="what its kernel was called")
-    verb.add_argument("--run", action="append", default=[], metavar="NAME", help="which run each file is of, in order")
-    verb.add_argument("--verdict", default="", metavar="TERM", help="what was said of it")
-    verb.add_argument("--repo", type=Path, metavar="DIR", help="look the commits up here (default: nowhere)")
-    verb.add_argument("--old", default="", metavar="REV", help="old end (default: first on that side by its verdict)")
-    verb.add_argument("--new", default="", metavar="REV", help="new end (default: first on that side by its verdict)")
-    add_run_dir(verb, "a new directory, or one of an import, to add to (default: new, under XDG state)")
+    verb.add_argument("--commit", default="", metavar="REV", help="the commit that was measured")
+    verb.add_argument("--kernel", default="", metavar="NAME", help="the name of its kernel")
+    verb.add_argument("--run", action="append", default=[], metavar="NAME", help="the run of each file, in order")
+    verb.add_argument("--verdict", default="", metavar="TERM", help="the verdict of those who measured")
+    verb.add_argument("--repo", type=Path, metavar="DIR", help="a repository with these commits (default: none)")
+    verb.add_argument(
+        "--old", default="", metavar="REV", help="the old end (default: the first trial with that verdict)"
+    )
+    verb.add_argument(
+        "--new", default="", metavar="REV", help="the new end (default: the first trial with that verdict)"
+    )
+    add_run_dir(verb, "a new directory, or an import to add to (default: new, below $XDG_STATE_HOME)")
     add_quiet(verb)
     options.add_flags(verb, _SETTINGS)
 
@@ -79,8 +93,8 @@ def _known_run(path: Path | None) -> RunDirectory | None:
     with Store.open(run.database, readonly=True) as store:
         if not store.bisection().imported:
             raise UserError(
-                f"{run.path} holds a bisection that was measured here, and facts of others do not belong to it",
-                "give the import a --run-dir of its own",
+                f"{run.path} holds a bisection that was measured here; results of others cannot be added to it",
+                "choose another --run-dir for the import",
             )
     return run
 
@@ -107,9 +121,7 @@ def _add(arguments: argparse.Namespace, run: RunDirectory, store: Store) -> int:
     """More trials for an import; how it is judged stays as it is."""
     asked = store.bisection()
     if options.flags_from(arguments) or arguments.old or arguments.new:
-        raise UserError(
-            f"{run.path} was imported with terms, threshold and ends already", "import into another --run-dir"
-        )
+        raise UserError(f"{run.path} has its terms, threshold and ends already", "import into another --run-dir")
     if arguments.repo is not None and asked.repository != _top(arguments.repo):
         raise UserError(f"{run.path} was imported with {asked.repository or 'no repository'}")
     terms = _terms(arguments, options.from_json(asked.settings))
@@ -160,7 +172,7 @@ def _entries(arguments: argparse.Namespace, terms: Terms) -> tuple[Entry, ...]:
         if given := [name for name, value in one_by_one.items() if value]:
             what = "FILE" if given[0] == "files" else f"--{given[0]}"
             raise UserError(
-                f"--index and {what} do not go together", "the index says which files there are, and of what"
+                f"--index and {what} do not go together", "the index names the files and says what they are of"
             )
         return sheet.entries(arguments.index, terms, verdicts=arguments.verdicts, only=arguments.only_set)
     if given := [name for name, value in of_an_index.items() if value is not None]:
@@ -225,7 +237,7 @@ def _show(arguments: argparse.Namespace, run: RunDirectory, store: Store, new: S
     if not arguments.quiet:
         baselines = sum(one.trial.alone is not None for one in new)
         beside = f" and {units.plural(baselines, 'baseline')}" if baselines else ""
-        there = f", {units.plural(known, 'trial')} on record already" if known else ""
+        there = f", {units.plural(known, 'trial')} imported before" if known else ""
         write(f"{units.plural(len(new) - baselines, 'trial')}{beside} imported into {run.path}{there}\n\n")
     write(as_text(answer_lines(view, _WIDTH)))
     return 0

@@ -30,13 +30,13 @@ _CONFIG_EXAMPLES = """\
 examples:
   bisector kernel config v6.1 > v6.1.config
   bisector kernel config HEAD --base-config /boot/config-6.1.0-18-amd64 -o debian.config
-exit codes: 0 made, 3 this commit's Kconfig files fail, else as `bisector --help` says
+exit codes: 0 done; 3 the commit's Kconfig files fail; others as in `bisector --help`
 """
 _BUILD_EXAMPLES = """\
 examples:
-  bisector kernel build v6.1                 into the cache that runs use, too
+  bisector kernel build v6.1                 into the cache that all runs share
   bisector kernel build HEAD -o out --fragment auto --fragment debug
-exit codes: 0 built or kept from before, 3 this commit does not build, else as `bisector --help` says
+exit codes: 0 built, or found in the cache; 3 the commit does not build; others as in `bisector --help`
 """
 _DOES_NOT_BUILD = 3
 _LABEL_WIDTH = 14
@@ -44,21 +44,23 @@ _LABEL_WIDTH = 14
 
 def add(verbs: Verbs) -> None:
     """Register ``kernel config`` and ``kernel build``."""
-    purpose = "The configuration or the kernel of a commit, and nothing measured."
+    purpose = "Make the .config or the kernel of a commit, without measuring."
     group = verbs.add_parser("kernel", description=purpose, allow_abbrev=False)
     parts = group.add_subparsers(metavar="COMMAND", required=True)
     config_ = add_verb(
-        parts, "config", config, "the effective .config of a commit, and what was not obtained",
+        parts, "config", config, "print the effective .config of a commit, and which options were not obtained",
         examples=_CONFIG_EXAMPLES,
     )  # fmt: skip
-    config_.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to write it (default: to here)")
-    build_ = add_verb(parts, "build", build, "build the kernel of a commit, nothing else", examples=_BUILD_EXAMPLES)
-    build_.add_argument("-o", "--output", type=Path, metavar="DIR", help="copy image, .config and modules there")
+    config_.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
+    build_ = add_verb(
+        parts, "build", build, "build the kernel of a commit, without booting it", examples=_BUILD_EXAMPLES
+    )
+    build_.add_argument("-o", "--output", type=Path, metavar="DIR", help="copy image, .config and modules to DIR")
     add_json(build_)
     for verb in (config_, build_):
         verb.add_argument("commit", metavar="COMMIT")
         add_repo(verb)
-        add_run_dir(verb, "where it is built (default: under XDG state, as for `bisector test`)")
+        add_run_dir(verb, "where to build (default: below $XDG_STATE_HOME, as for `bisector test`)")
         options.add_flags(verb)
 
 
@@ -142,7 +144,7 @@ def _reason(wish: str, obtained: kconfig.Options, known: frozenset[str]) -> str:
     name, _, _ = wish.partition("=")
     if name not in known:
         return f"{wish} (there is no such option in this tree)"
-    return f"{wish} (it is {obtained.get(name, kconfig.NOT_SET)}: what it depends on, or what selects it, says so)"
+    return f"{wish} (it is {obtained.get(name, kconfig.NOT_SET)}: because of what it depends on, or what selects it)"
 
 
 def build(arguments: argparse.Namespace) -> int:

@@ -31,28 +31,32 @@ _EXAMPLES = """\
 examples:
   bisector test v6.1                         measure one commit
   bisector test HEAD --threshold 2000 --json
-exit codes: 0 measured, 3 this kernel cannot be judged, else as `bisector --help` says
+exit codes: 0 measured; 3 the kernel cannot be judged; others as in `bisector --help`
 """
 _BASELINES_EXAMPLES = """\
 examples:
-  bisector baselines                         of the newest run: what its SSD and its HDD do without a cache
+  bisector baselines                         the SSD and the HDD of the newest run, without a cache
   bisector baselines --run-dir RUN --json
-it boots the kernel of the run's new end for each disk, and runs the job once; what is on record is only shown
+For each disk it boots the kernel of the run's new end and runs the job once; a baseline on record is only shown.
 """
 _UNTESTABLE = 3
 
 
 def add(verbs: Verbs) -> None:
     """Register ``test``."""
-    verb = add_verb(verbs, "test", test, "one trial of one commit", examples=_EXAMPLES)
+    verb = add_verb(verbs, "test", test, "measure one commit", examples=_EXAMPLES)
     verb.add_argument("commit", metavar="COMMIT")
     add_repo(verb)
-    add_run_dir(verb, "where its files are kept (default: under XDG state)")
+    add_run_dir(verb, "where to keep its files (default: below $XDG_STATE_HOME)")
     add_json(verb)
     add_quiet(verb)
     options.add_flags(verb)
     disks = add_verb(
-        verbs, "baselines", baselines, "measure a run's SSD alone and its HDD alone", examples=_BASELINES_EXAMPLES
+        verbs,
+        "baselines",
+        baselines,
+        "measure the SSD alone and the HDD alone, for a run",
+        examples=_BASELINES_EXAMPLES,
     )
     add_run_dir(disks)
     add_json(disks)
@@ -115,7 +119,7 @@ def test_directory(named: Path | None, repository: Repository) -> RunDirectory:
     run = RunDirectory((named or single_commit_home() / digest).absolute())
     if run.database.exists():
         raise UserError(
-            f"{run.path} holds a bisection, whose trials are numbered", "give this command another --run-dir"
+            f"{run.path} holds a bisection, and this trial is none of its trials", "choose another --run-dir"
         )
     run.path.mkdir(parents=True, exist_ok=True)
     return run

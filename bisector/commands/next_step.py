@@ -12,17 +12,19 @@ from bisector.store.store import Store
 
 _EXAMPLES = """\
 examples:
-  bisector next-step                         the other step in the newest run's readings
-  bisector next-step --run-dir RUN --to DIR  of an older one, kept in DIR
-the new run takes over all trials of the old one; what it lacks it measures
+  bisector next-step                         the other change in the newest run's readings
+  bisector next-step --run-dir RUN --to DIR  of another run; the new one is kept in DIR
+The new run takes over all trials of the old one, and measures only what is missing.
 """
 
 
 def add(verbs: Verbs) -> None:
     """Register ``next-step``."""
-    verb = add_verb(verbs, "next-step", step, "bisect the other step that a run's readings show", examples=_EXAMPLES)
+    verb = add_verb(verbs, "next-step", step, "bisect the second change that a run's readings show", examples=_EXAMPLES)
     add_run_dir(verb)
-    verb.add_argument("--to", type=Path, metavar="DIR", help="where the new run is kept (default: under XDG state)")
+    verb.add_argument(
+        "--to", type=Path, metavar="DIR", help="where to keep the new run (default: below $XDG_STATE_HOME)"
+    )
     add_quiet(verb)
 
 

@@ -29,16 +29,16 @@ from bisector.store.nights import HISTORY, Event, Night, NightRecord, Trouble, n
 
 _EXAMPLES = """\
 examples:
-  bisector nightly --config nightly.toml --check       is the file right?
+  bisector nightly --config nightly.toml --check       is the file valid?
   bisector nightly --config nightly.toml --dry-run     what would be done now, and in which order?
   bisector nightly --config nightly.toml               one night, now
   bisector nightly --config nightly.toml --install-timer --at 01:30
-exit codes: 0 every job had what it needed, or time was over; 1 a job failed (and was told); else as `bisector --help`
+exit codes: 0 no job failed, or the hours were over; 1 a job failed, and was reported; others as in `bisector --help`
 """
 _HISTORY_EXAMPLES = """\
 examples:
   bisector history --job dm-cache
-  bisector history --plot nights.svg                   also as a picture: figures, classes, what was bisected
+  bisector history --plot nights.svg                   also as a picture
   bisector history --json | jq -r '.jobs[].nights[] | select(.level_change).tip.sha'
 """
 _A_JOB_FAILED = 1
@@ -47,20 +47,27 @@ _WIDTH = 120
 
 def add(verbs: Verbs) -> None:
     """Register ``nightly`` and ``history``."""
-    verb = add_verb(verbs, "nightly", nightly, "measure tips, bisect what changed; for timers", examples=_EXAMPLES)
+    verb = add_verb(
+        verbs, "nightly", nightly, "measure the tips of branches, and bisect what changed", examples=_EXAMPLES
+    )
     verb.add_argument("--config", type=Path, metavar="FILE", help="the jobs of a night; docs/nightly.md has an example")
     how = verb.add_mutually_exclusive_group()
-    how.add_argument("--check", action="store_true", help="only look whether the file is right")
-    how.add_argument("--dry-run", action="store_true", help="only say what would be done")
-    how.add_argument("--install-timer", action="store_true", help="have systemd begin a night every day")
-    how.add_argument("--remove-timer", action="store_true", help="undo that")
-    verb.add_argument("--system", action="store_true", help="a timer of the system, not of this user")
-    verb.add_argument("--at", default="01:30", metavar="HH:MM", help="when the timer begins (default: %(default)s)")
+    how.add_argument("--check", action="store_true", help="only check the file")
+    how.add_argument("--dry-run", action="store_true", help="only print what would be done")
+    how.add_argument("--install-timer", action="store_true", help="have systemd start a night every day")
+    how.add_argument("--remove-timer", action="store_true", help="remove the timer")
+    verb.add_argument("--system", action="store_true", help="with a timer: the system's, not this user's")
+    verb.add_argument(
+        "--at",
+        default="01:30",
+        metavar="HH:MM",
+        help="with --install-timer: when a night starts (default: %(default)s)",
+    )
     add_json(verb)
     add_quiet(verb)
-    shown = add_verb(verbs, "history", history, "what the nights have seen", examples=_HISTORY_EXAMPLES)
-    shown.add_argument("--job", metavar="NAME", help="of one job alone")
-    shown.add_argument("--plot", type=Path, metavar="FILE", help="draw it, too, as PNG or SVG, as the file's name ends")
+    shown = add_verb(verbs, "history", history, "show what the nights measured", examples=_HISTORY_EXAMPLES)
+    shown.add_argument("--job", metavar="NAME", help="only this job")
+    shown.add_argument("--plot", type=Path, metavar="FILE", help="also draw it: PNG or SVG, by the ending of FILE")
     add_json(shown)
 
 
@@ -72,7 +79,7 @@ def nightly(arguments: argparse.Namespace) -> int:
         raise UserError("nightly needs --config FILE", "docs/nightly.md has an example of such a file")
     wanted = plan.load(arguments.config)
     if arguments.check:
-        write(f"{wanted.path}: right; {units.plural(len(wanted.jobs), 'job')}, {wanted.budget_hours:g} h a night\n")
+        write(f"{wanted.path}: valid; {units.plural(len(wanted.jobs), 'job')}, {wanted.budget_hours:g} h a night\n")
         return 0
     if arguments.install_timer:
         return _install_timer(Timer(wanted, arguments.at, arguments.system))

@@ -30,11 +30,11 @@ from bisector.store.index import Index
 
 _EXAMPLES = """\
 examples:
-  bisector plan v4.11 v4.13-rc1              is it worth a night, and is a night enough?
+  bisector plan v4.11 v4.13-rc1              is one night enough?
   bisector plan v4.11 v4.13-rc1 --calibrate 3   measure each end three times first; `bisector resume` then searches
   bisector plan v4.11 v4.13-rc1 --json | jq .hours
-it takes times and noise from earlier runs on this host; what was not measured is assumed, and says so
-exit codes: 0 worth starting, 1 hopeless, else as `bisector --help` says
+Times and noise come from earlier runs on this host; what was not measured is assumed, and marked so.
+exit codes: 0 worth starting; 1 hopeless; others as in `bisector --help`
 """
 _HOPELESS = 1
 _WIDTH = 120
@@ -46,7 +46,7 @@ def add(verbs: Verbs) -> None:
         verbs,
         "plan",
         plan,
-        "what a bisection would take here: trials, hours, confidence",
+        "estimate a bisection on this machine: trials, hours, confidence",
         examples=_EXAMPLES,
         disturbs=True,
     )
@@ -54,9 +54,11 @@ def add(verbs: Verbs) -> None:
     verb.add_argument("new", metavar="NEW", help="a commit on the new side (fixed)")
     verb.add_argument("paths", metavar="PATH", nargs="*", default=[], help="after --: only commits that touch these")
     add_repo(verb)
-    verb.add_argument("--searches", type=count, default=30, metavar="N", help="simulated searches (default: 30)")
-    verb.add_argument("--seed", type=seed, default=1, metavar="N", help="of the simulation (default: 1)")
-    add_run_dir(verb, "where a run is kept that --calibrate makes (default: under XDG state)")
+    verb.add_argument(
+        "--searches", type=count, default=30, metavar="N", help="how many searches to simulate (default: 30)"
+    )
+    verb.add_argument("--seed", type=seed, default=1, metavar="N", help="seed of the simulation (default: 1)")
+    add_run_dir(verb, "with --calibrate: where to keep the run (default: below $XDG_STATE_HOME)")
     add_json(verb)
     options.add_flags(verb)
 

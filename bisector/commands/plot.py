@@ -30,15 +30,15 @@ def add(verbs: Verbs) -> None:
         verbs,
         "plot",
         plot,
-        "pictures of a run: IOPS over time, figures by commit, how the range narrowed",
+        "draw a run: IOPS over time, figures by commit, how the range narrowed",
         examples=_EXAMPLES,
         disturbs=True,
     )
     verb.add_argument("--kind", type=Kind, choices=tuple(Kind), action="append", default=[],
-                      help="which plots; repeatable (default: all there are)")  # fmt: skip
+                      help="which plot; repeatable (default: all)")  # fmt: skip
     verb.add_argument("--trial", type=count, action="append", default=[], metavar="N",
-                      help="curves of this trial, by its number n in the table; repeatable")  # fmt: skip
-    verb.add_argument("--format", type=Picture, choices=tuple(Picture), help="default: png, or as FILE ends")
+                      help="curves of trial N, as numbered in the table; repeatable")  # fmt: skip
+    verb.add_argument("--format", type=Picture, choices=tuple(Picture), help="default: by the ending of FILE, else png")
     verb.add_argument("-o", "--output", type=Path, metavar="FILE|DIR",
                       help=f"a file, or a directory (default: {_PLOTS} in the run directory)")  # fmt: skip
     add_run_dir(verb)
@@ -56,7 +56,7 @@ def plot(arguments: argparse.Namespace) -> int:
         note(f"bisector: not drawn: {complaint}")
     missing = [kind for kind, one in made.items() if one.plot is None]
     if len(missing) == len(made) or (missing and arguments.kind):
-        raise UserError("; ".join(_NOTHING[kind] for kind in missing), "bisector status says how far the run is")
+        raise UserError("; ".join(_NOTHING[kind] for kind in missing), "bisector status")
     for kind, one in made.items():
         if one.plot is None:
             note(f"bisector: {_NOTHING[kind]}")
@@ -68,9 +68,9 @@ def plot(arguments: argparse.Namespace) -> int:
 
 
 _NOTHING = {
-    Kind.CURVES: "no curves: no IOPS log of these trials is beside the record",
+    Kind.CURVES: "no curves: these trials left no IOPS log",
     Kind.COMMITS: "no figures by commit: nothing is measured yet",
-    Kind.POSTERIOR: "no posterior: both ends are measured first, and readings are weighed by the strategy bayes alone",
+    Kind.POSTERIOR: "no posterior: it needs both ends measured, and the strategy bayes",
 }
 
 
@@ -83,5 +83,5 @@ def _paths(kinds: tuple[Kind, ...], output: Path, wanted: Picture | None) -> dic
     if len(kinds) > 1:
         raise UserError(f"{output} is one file, and there are {len(kinds)} plots", f"one of them: --kind {kinds[0]}")
     if wanted not in (None, Picture(ending)):
-        raise UserError(f"{output} ends like another format than --format {wanted}", "leave out --format")
+        raise UserError(f"{output} has the ending of another format than --format {wanted}", "leave out --format")
     return {kind: (output, Picture(ending)) for kind in kinds}

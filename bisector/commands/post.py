@@ -21,27 +21,35 @@ _EXAMPLES = """\
 examples:
   bisector mail                              write report.eml into the run directory, propose recipients
   bisector mail --send --to dm-devel@lists.linux.dev,snitzer@kernel.org
-  bisector mail --send --proposed            to those that it proposed
+  bisector mail --send --proposed            to the proposed recipients
   bisector mail --send --to LIST --follows RUN_DIR   in the thread of another run's report
-settings: [mail] of bisector.toml, and mail.from also as the run has it on record; the login is
-BISECTOR_SMTP_USERNAME and BISECTOR_SMTP_PASSWORD, or mail.login_file
+settings: [mail] of bisector.toml; mail.from may also come from the run's record; the login is in
+BISECTOR_SMTP_USERNAME and BISECTOR_SMTP_PASSWORD, or in the file mail.login_file
 """
 
 
 def add(verbs: Verbs) -> None:
     """Register ``mail``."""
-    verb = add_verb(verbs, "mail", mail, "a letter with the report: a draft, sent only with --send", examples=_EXAMPLES)
+    verb = add_verb(verbs, "mail", mail, "draft a letter with the report; --send sends it", examples=_EXAMPLES)
     add_run_dir(verb)
-    verb.add_argument("--to", action="append", default=[], metavar="LIST", help="recipients, by commas; repeatable")
-    verb.add_argument("--cc", action="append", default=[], metavar="LIST", help="who gets a copy")
+    verb.add_argument(
+        "--to", action="append", default=[], metavar="LIST", help="recipients, separated by commas; repeatable"
+    )
+    verb.add_argument("--cc", action="append", default=[], metavar="LIST", help="recipients of a copy; repeatable")
     verb.add_argument("--proposed", action="store_true",
-                      help="also those that scripts/get_maintainer.pl and the commit name")  # fmt: skip
-    verb.add_argument("--send", action="store_true", help="send it; each report once")
-    verb.add_argument("--again", action="store_true", help="with --send: even if it was sent, or may have been")
-    verb.add_argument("--follows", type=Path, metavar="RUN_DIR", help="answer the report that was sent of another run")
-    verb.add_argument("--regzbot", action="store_true", help="have the kernel's regression bot track it")
-    verb.add_argument("--config", type=Path, metavar="FILE", help="settings file, of which [mail] is read")
-    verb.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="mail.host=… and so on")
+                      help="also to those that scripts/get_maintainer.pl and the commit name")  # fmt: skip
+    verb.add_argument("--send", action="store_true", help="send the letter; no report is sent twice")
+    verb.add_argument("--again", action="store_true", help="with --send: send even if it was sent, or may have been")
+    verb.add_argument("--follows", type=Path, metavar="RUN_DIR", help="reply to the report of another run")
+    verb.add_argument("--regzbot", action="store_true", help="have the kernel's regression tracker follow it")
+    verb.add_argument("--config", type=Path, metavar="FILE", help="settings file; only its [mail] is read")
+    verb.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a mail setting, such as mail.host=smtp.example.org",
+    )
 
 
 def mail(arguments: argparse.Namespace) -> int:

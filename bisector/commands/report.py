@@ -26,10 +26,10 @@ examples:
 
 def add(verbs: Verbs) -> None:
     """Register ``report``."""
-    verb = add_verb(verbs, "report", report, "the whole report of a run, as text, mail, markdown, json or html",
+    verb = add_verb(verbs, "report", report, "print the full report of a run: text, mail, markdown, json or html",
                     examples=_EXAMPLES, disturbs=True)  # fmt: skip
     verb.add_argument("--format", type=Format, choices=tuple(Format), default=Format.TEXT, help="default: text")
-    verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="write it there")
+    verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
     add_run_dir(verb)
 
 

@@ -24,13 +24,13 @@ _WIDTH = 120
 def add(verbs: Verbs) -> None:
     """Register ``status``, ``table`` and ``log``."""
     for name, command, help_line in (
-        ("status", status, "how a run stands: one paragraph, or everything with --json"),
-        ("table", table, "the verdict table"),
+        ("status", status, "show where a run stands, in one paragraph or as JSON"),
+        ("table", table, "show the table of trials and verdicts"),
     ):
         shown = add_verb(verbs, name, command, help_line)
         add_run_dir(shown)
         add_json(shown)
-    add_run_dir(add_verb(verbs, "log", log, "git's own bisect log"))
+    add_run_dir(add_verb(verbs, "log", log, "print git's bisect log of a run"))
 
 
 def status(arguments: argparse.Namespace) -> int:
@@ -64,7 +64,7 @@ def log(arguments: argparse.Namespace) -> int:
     run = run_directory(arguments)
     path = run.path / GIT_LOG
     if not path.is_file():
-        raise UserError("git knows nothing yet: both ends are measured first", "bisector status")
+        raise UserError("git has no log of this run yet: both ends are measured first", "bisector status")
     write(path.read_text(encoding="utf-8"))
     return 0
 

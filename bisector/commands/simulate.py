@@ -18,56 +18,66 @@ _EXAMPLES = """\
 examples:
   bisector simulate --range v4.11 v4.13-rc1 --flip 0.05 --early-stop second
   bisector simulate --graph graph.txt.gz --flip-fixed 0.03 --flip-broken 0.002 --sticky 0.005 --skip 0.05
-  bisector simulate --graph graph.txt.gz --flip 0.05 --assume-flip 0.01      if it believed in less noise than there is
-the search is told --flip and --sticky, as a calibration of the ends would tell them, unless --assume-... says otherwise
+  bisector simulate --graph graph.txt.gz --flip 0.05 --assume-flip 0.01      the search assumes less noise than there is
+The search knows --flip and --sticky, as from a calibration of the ends, unless --assume-… is given.
 """
 
 _SECOND, _BOTH = "second", "both"
 _EARLY = {_SECOND: Durations(), _BOTH: BOTH_EARLY}
 _RUNS = {
-    None: "none ended early",
-    _SECOND: "the second of a kernel ended once it is clear, as start does",
-    _BOTH: "both of a kernel ended once they are clear; start ends the second only, which is --early-stop second",
+    None: "none stops early",
+    _SECOND: "the second of a kernel stops once it is clear, as with start",
+    _BOTH: "both of a kernel stop once they are clear; with start only the second does: --early-stop second",
 }
 
 
 def add(verbs: Verbs) -> None:
     """Register ``simulate``."""
     verb = add_verb(
-        verbs, "simulate", run, "the search on made-up truths, many times", examples=_EXAMPLES, disturbs=True
+        verbs,
+        "simulate",
+        run,
+        "search simulated histories many times, to see how often the answer is right",
+        examples=_EXAMPLES,
+        disturbs=True,
     )
     where = verb.add_mutually_exclusive_group(required=True)
-    where.add_argument("--graph", type=Path, metavar="FILE", help="a line per commit: its number, its parents' numbers")
-    where.add_argument("--range", nargs=2, metavar=("OLD", "NEW"), help="the commits of a range of --repo")
+    where.add_argument(
+        "--graph", type=Path, metavar="FILE", help="a history: a line for each commit with its number and its parents'"
+    )
+    where.add_argument("--range", nargs=2, metavar=("OLD", "NEW"), help="the history of a range of --repo")
     add_repo(verb)
     verb.add_argument("--strategy", type=Strategy, choices=tuple(Strategy), default=Strategy.BAYES)
     for flag, default, meaning in (
-        ("--flip", 0.0, "a run shows the wrong side"),
-        ("--flip-fixed", None, "a run of a fixed kernel looks broken (default: --flip)"),
-        ("--flip-broken", None, "a run of a broken kernel looks fixed (default: --flip)"),
-        ("--sticky", 0.0, "all runs of a commit show the wrong side"),
-        ("--skip", 0.0, "a commit cannot be tested"),
-        ("--relevant", 1.0, "a commit can change the kernel that is measured; the others are known"),
-        ("--suspects", None, "the culprit is among the suspects, 3 %% of all commits (default: nobody is suspected)"),
-        ("--undo", 1.0, "a commit reverts cleanly on the new end"),
-        ("--assume-flip", None, "what the search believes of --flip"),
-        ("--assume-sticky", None, "what the search believes of --sticky"),
+        ("--flip", 0.0, "probability that a run shows the wrong side"),
+        ("--flip-fixed", None, "that a run of a fixed kernel looks broken (default: --flip)"),
+        ("--flip-broken", None, "that a run of a broken kernel looks fixed (default: --flip)"),
+        ("--sticky", 0.0, "that all runs of a commit show the wrong side"),
+        ("--skip", 0.0, "that a commit cannot be tested"),
+        ("--relevant", 1.0, "that a commit can change the measured kernel; the search knows which"),
+        ("--suspects", None, "that the culprit is a suspect, as 3 %% of all commits are (default: no suspects)"),
+        ("--undo", 1.0, "that a commit can be reverted on the new end"),
+        ("--assume-flip", None, "the --flip that the search assumes"),
+        ("--assume-sticky", None, "the --sticky that the search assumes"),
     ):
         verb.add_argument(flag, type=_probability, default=default, metavar="P", help=meaning)
-    verb.add_argument("--effect", type=_factor, metavar="F", help="runs give figures, F times as high when fixed")
-    verb.add_argument("--spread", type=_spread, default=0.1, metavar="S", help="log standard deviation of the figures")
+    verb.add_argument("--effect", type=_factor, metavar="F", help="runs have figures, F times as high when fixed")
+    verb.add_argument(
+        "--spread", type=_spread, default=0.1, metavar="S", help="standard deviation of the figures' logarithm"
+    )
     runs = verb.add_mutually_exclusive_group()
     runs.add_argument(
         "--early-stop",
         nargs="?",
         const=_SECOND,
         choices=tuple(_EARLY),
-        help=f"which runs of a kernel end once they are clear: {_SECOND} (also without a word), as start does, "
-        f"or {_BOTH}, in which world figures are compared (default for bayes)",
+        help=f"which runs of a kernel stop once their verdict is clear:"
+        f" the {_SECOND}, as with `start` (without a value), "
+        f"or {_BOTH}, for comparing searches (default for bayes)",
     )
-    runs.add_argument("--full-runs", action="store_true", help="end none early (default for git)")
-    verb.add_argument("--trials", type=count, default=500, metavar="N", help="default: 500")
-    verb.add_argument("--seed", type=seed, default=1, metavar="N", help="default: 1")
+    runs.add_argument("--full-runs", action="store_true", help="no run stops early (default for git)")
+    verb.add_argument("--trials", type=count, default=500, metavar="N", help="how many searches (default: 500)")
+    verb.add_argument("--seed", type=seed, default=1, metavar="N", help="seed (default: 1)")
     add_json(verb)
 
 
@@ -147,21 +157,21 @@ def _early_stop(arguments: argparse.Namespace) -> str | None:
 def _probability(text: str) -> float:
     value = float(text)
     if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is no probability: from 0 to 1")
+        raise argparse.ArgumentTypeError(f"{text} is not a probability from 0 to 1")
     return value
 
 
 def _factor(text: str) -> float:
     value = float(text)
     if not value > 1:
-        raise argparse.ArgumentTypeError(f"{text}: a factor above 1")
+        raise argparse.ArgumentTypeError(f"{text}: expected a factor above 1")
     return value
 
 
 def _spread(text: str) -> float:
     value = float(text)
     if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text}: above 0")
+        raise argparse.ArgumentTypeError(f"{text}: expected a number above 0")
     return value
 
 

@@ -313,7 +313,7 @@ def _recorded(option: Option, written: Mapping[str, object], profile: str) -> ob
 
 def add_flags(parser: argparse.ArgumentParser, keys: Collection[str] | None = None) -> None:
     """The flags of the table, or of some of its ``keys``, ``--config FILE`` and ``--set KEY=VALUE``."""
-    group = parser.add_argument_group("settings", f"over {CONFIG_FILE}; `bisector settings` shows all of them")
+    group = parser.add_argument_group("settings", f"override {CONFIG_FILE}; `bisector settings` lists all of them")
     group.add_argument("--config", type=Path, metavar="FILE", help=f"settings file (default: ./{CONFIG_FILE})")
     for option in (row for row in rows() if row.flag and (keys is None or row.key in keys)):
         how: dict[str, Any] = {"dest": _DEST + option.key, "help": option.help.replace("%", "%%")}

@@ -1,1 +1,1 @@
-"""What is asked of this machine before the first hour is spent."""
+"""What is checked of this machine before the first hour is spent."""

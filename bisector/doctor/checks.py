@@ -1,7 +1,7 @@
-"""What is asked of this machine before the first hour is spent, and by ``bisector doctor``: one table.
+"""What is checked of this machine before the first hour is spent, and by ``bisector doctor``: one table.
 
-What is needed of them is looked at before every run, or every build, which does not begin while
-something is missing; the others say what makes a run slower, or its evidence weaker.
+Probes that a run or a build needs are made before each, which does not start while something is missing.
+The others report what makes a run slower, or its evidence weaker.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ from bisector.workload.runner import check_job
 
 
 class Need(Enum):
-    """What cannot do without it: nothing, a run, or a kernel build and so a run, too."""
+    """What needs it: nothing, a run, or a kernel build and therefore a run, too."""
 
     NOTHING = 0
     RUN = 1
@@ -40,7 +40,7 @@ class Need(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """For which settings and run directory; ``scratch`` is a directory for trying things out."""
+    """The settings and the run directory to check for; ``scratch`` is a directory for trying things out."""
 
     settings: Settings
     run_dir: Path
@@ -50,7 +50,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One look at the machine: a row or several; :class:`UserError` stands for a row that is missing."""
+    """One check of the machine, which gives one row or several; a :class:`UserError` becomes a row that is missing."""
 
     name: str
     need: Need
@@ -92,7 +92,9 @@ def _leftovers(asked: Asked) -> Finding:
     done: list[str] = []
     end_leftovers(asked.run_dir, done.append)
     remove_abandoned(places.nearest(asked.run_dir))
-    return Finding("leftovers", Grade.INFO if done else Grade.OK, "; ".join(done) or "nothing of a killed run was left")
+    return Finding(
+        "leftovers", Grade.INFO if done else Grade.OK, "; ".join(done) or "no killed run left anything behind"
+    )
 
 
 def _job(asked: Asked) -> Finding:
@@ -146,7 +148,7 @@ PROBES: tuple[Probe, ...] = (
 
 
 def check(settings: Settings, run_dir: Path, warn: Callable[[Finding], None]) -> None:
-    """Raise :class:`UserError` with everything that would stop the run; ``warn`` is told what spoils its figures."""
+    """Raise :class:`UserError` with everything that would stop the run; ``warn`` gets what weakens its evidence."""
     _refuse(settings, run_dir, (Need.BUILD, Need.RUN), warn)
 
 
@@ -167,12 +169,12 @@ def _refuse(settings: Settings, run_dir: Path, needs: Sequence[Need], warn: Call
                 warn(finding)
         return
     sentences = tuple(dict.fromkeys(finding.what for finding in missing))
-    message = sentences[0] if len(sentences) == 1 else "\n  ".join(("a run here lacks several things:", *sentences))
+    message = sentences[0] if len(sentences) == 1 else "\n  ".join(("cannot start; missing:", *sentences))
     raise UserError(message, "\n  ".join(merged(finding.remedy for finding in missing if finding.remedy)))
 
 
 def examine(settings: Settings, run_dir: Path, note: Callable[[str], None]) -> Iterator[Finding]:
-    """All rows, whatever becomes of a single probe; ``note`` is told what takes long."""
+    """All rows, even if a probe fails; ``note`` gets a line before anything that takes long."""
     with _asked(settings, run_dir, note) as asked:
         for probe in PROBES:
             try:
@@ -180,7 +182,7 @@ def examine(settings: Settings, run_dir: Path, note: Callable[[str], None]) -> I
             except BisectorError as error:
                 yield Finding(probe.name, _worst(probe), error.message, error.hint)
             except Exception as error:  # noqa: BLE001 - a row of the table, and the other rows, whatever it is
-                what = f"this look failed, which is a bug: {type(error).__name__}: {error}"
+                what = f"this check failed, which is a bug in bisector: {type(error).__name__}: {error}"
                 yield Finding(probe.name, _worst(probe), what)
 
 

@@ -20,7 +20,7 @@ def ready(findings: Sequence[Finding]) -> bool:
 
 
 def finding_lines(findings: Sequence[Finding], width: int) -> list[Line]:
-    """A row for each finding, its remedy below it, and what it comes to; no line is wider if it can be helped."""
+    """A row for each finding with its remedy below, and the summary; a line exceeds ``width`` only if it must."""
     name_width = max((len(finding.name) for finding in findings), default=0)
     lines: list[Line] = []
     for finding in findings:

@@ -31,9 +31,9 @@ def git(scratch: Path) -> Finding:
     finally:
         door.close()
     if trouble:
-        what = f"git {door.version} cannot bisect under terms of one's own, which 2.32 can: {trouble}"
+        what = f"git {door.version} cannot bisect with terms of its user's choice, as 2.32 can: {trouble}"
         return Finding("git", Grade.MISSING, what, install("git"))
-    return Finding("git", Grade.OK, f"{door.version}; tried: bisects and skips under terms of one's own")
+    return Finding("git", Grade.OK, f"{door.version}; tried: bisects and skips with terms of our choice")
 
 
 def mail(directory: Path) -> Finding:

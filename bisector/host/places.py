@@ -87,5 +87,5 @@ def contention(limits: ContentionSettings) -> Finding:
     )
     if seen.other_busy_cores <= limits.max_other_cores and seen.steal_share <= limits.max_steal_share:
         return Finding("host load", Grade.OK, what)
-    least = f"above {limits.max_other_cores:g} cores or {limits.max_steal_share:.0%} stolen on a run is no evidence"
+    least = f"a run beside more than {limits.max_other_cores:g} cores, or {limits.max_steal_share:.0%} stolen, is weak"
     return Finding("host load", Grade.WARN, f"{what}; {least}", "ps -eo pcpu,pid,user,args --sort=-pcpu | head")

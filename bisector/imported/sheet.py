@@ -15,18 +15,18 @@ from bisector.storage.disks import DISKS
 
 # In the order in which `bisector import --help` tells them.
 COLUMNS = {
-    "file": "path of fio's output, or of an IOPS log, from the index's directory and below it",
+    "file": "path of fio's output or of an IOPS log, relative to the index's directory, and below it",
     "commit": "hash or other name of the commit",
-    "kernel": "what the kernel was called",
-    "run": f"which run of the trial it is, the last one counts; {' and '.join(DISKS)} are of these disks alone",
-    "verdict": "what was said of the kernel",
+    "kernel": "name of the kernel",
+    "run": f"the run of the trial (the last one is judged); {' and '.join(DISKS)} are baselines of these disks",
+    "verdict": "the verdict of those who measured",
     "order": "number of the trial",
     "set": "which trials belong together",
     "commit_date": "when the commit was made",
     "job": "number of the job in the file, from 1",
-    "direction": "of the figure: read, write or trim",
-    "iops": "the figure, to be found in the file",
-    "runtime_ms": "the same of the run time",
+    "direction": "direction of the figure: read, write or trim",
+    "iops": "the figure, which has to agree with the file",
+    "runtime_ms": "the run time, which has to agree with the file",
 }
 # The name of a run that is called like its kernel, and so has none.
 _ONLY_RUN = "fio"

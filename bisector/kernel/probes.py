@@ -1,4 +1,4 @@
-"""What this host has of what a kernel build needs: a row for each package."""
+"""Whether this host has what a kernel build needs: a row for each package."""
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ def _reach(family: str, version: tuple[int, ...]) -> str:
     if refusal is None:
         return "new enough for every kernel so far"
     least = ".".join(map(str, refusal.least))
-    return f"for kernels before {refusal.release}, which ask for {family} {least} ({refusal.commit})"
+    return f"for kernels before {refusal.release}, which requires {family} {least} ({refusal.commit})"
 
 
 def _compilers(commands: Sequence[str]) -> Iterable[Compiler]:
@@ -82,8 +82,8 @@ def old_kernels(commands: Sequence[str]) -> Finding:
     newest = max(version for family, version in found if family == "gcc")
     tried = sum(quirk.evidence is Evidence.TRIED for quirk in QUIRKS)
     what = (
-        f"with gcc {newest[0]} built as they are from {requirements.unmended_since(newest[0], QUIRKS)} on; before,"
-        f" with up to {len(QUIRKS)} known mends, {tried} of them tried and the others from the literature"
+        f"gcc {newest[0]} builds kernels from {requirements.unmended_since(newest[0], QUIRKS)} on as they are; older"
+        f" ones need some of {len(QUIRKS)} known quirks, {tried} of them tried and the others from the literature"
     )
     return Finding("old kernels", Grade.INFO, what)
 
@@ -92,7 +92,7 @@ def ccache(commands: Sequence[str], sandboxed: bool) -> Finding:
     """Whether compilations are kept; raises :class:`UserError` for the compiler's trouble."""
     command = commands[0] if commands else toolchain.installed()[0].command
     if shutil.which("ccache") is None:
-        what = "not installed: a new build directory is compiled whole, instead of in a fraction of the time"
+        what = "not installed: each new build directory is compiled from nothing, which takes several times as long"
         return Finding("ccache", Grade.WARN, what, install("ccache"))
     if not toolchain.detect(command).cached:
         show = f"ccache {command} -c -x c /dev/null -o /dev/null"
@@ -108,7 +108,7 @@ def confinement(wanted: bool, programs: Iterable[str]) -> Finding:
     """
     row = "sandbox"
     if not wanted:
-        what = f"{sandbox.OPTION} = false: make runs as this user what a tree brings along, with network and home"
+        what = f"{sandbox.OPTION} = false: make runs a tree's scripts as this user, with network and home directory"
         return Finding(row, Grade.WARN, what, f"--set {sandbox.OPTION}=true")
     sandbox.check(*programs)
     user = build_user()

@@ -11,7 +11,7 @@ _ROW = "mail"
 def server(mail: MailSettings) -> Finding:
     """Whether a report could be sent, by the settings alone: nobody is asked, no password is told."""
     if not mail.host:
-        return Finding(_ROW, Grade.INFO, "mail.host is not set: reports are drafts, which git send-email sends as well")
+        return Finding(_ROW, Grade.INFO, "mail.host is not set: reports stay drafts, which git send-email can send")
     try:
         found = login.find(mail.login_file)
     except UserError as error:

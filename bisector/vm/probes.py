@@ -58,11 +58,11 @@ def reach(machine: MachineSettings, scratch: Path, run_dir: Path) -> Finding:
     """Whether QEMU can use the files of a run; raises :class:`UserError` with its words when not."""
     row = "libvirt's reach"
     if machine.connect == EMBEDDED:
-        return Finding(row, Grade.INFO, "not asked: QEMU is started by this process, as this user")
+        return Finding(row, Grade.INFO, "not checked: QEMU is started by this process, as this user")
     try:
         opened = _opened(machine, scratch)
     except UserError:
-        return Finding(row, Grade.INFO, "libvirt does not answer, so it is not known which files it could use")
+        return Finding(row, Grade.INFO, "libvirt does not answer, so it is not known which files it can use")
     with opened as hypervisor:
         check_reach(hypervisor, nearest(run_dir), nearest(resources.cache_home()))
     return Finding(row, Grade.OK, "its QEMU starts with files of the run directory and of the cache")
@@ -80,7 +80,7 @@ def kvm(device: Path = KVM_DEVICE, cpuinfo: Path = _PROC_CPUINFO) -> Finding:
         for flag, module in _KVM_MODULES.items():
             if flag in flags:
                 return Finding("kvm", Grade.WARN, f"there is no {device}, and the CPU has {flag}", _modprobe(module))
-        return Finding("kvm", Grade.INFO, f"there is no {device}: this CPU is given no virtualization of its own")
+        return Finding("kvm", Grade.INFO, f"there is no {device}, and this CPU offers no virtualization")
     status = device.stat()
     group = _group(status.st_gid)
     rights = f"{device} belongs to group {group}, mode {status.st_mode & 0o777:04o}"
@@ -103,7 +103,7 @@ def accelerator(
     Raises :class:`UserError` when libvirt does not answer.
     """
     if machine.accelerator is not Accelerator.AUTO:
-        return Finding("accelerator", Grade.INFO, f"{machine.accelerator}, as machine.accelerator says; not tried")
+        return Finding("accelerator", Grade.INFO, f"{machine.accelerator}, set by machine.accelerator; not tried")
     memory = resources.cache_home() / MEMORY
     with _opened(machine, scratch) as hypervisor:
         if not hypervisor.offers(Accelerator.KVM):
@@ -112,7 +112,7 @@ def accelerator(
         if known is None:
             image = kernel or _distribution_kernel()
             if image is None:
-                what = "not known: it is tried with the first kernel that is built; there is none to boot yet"
+                what = "not known yet: KVM is tried by booting the first kernel that is built"
                 return Finding("accelerator", Grade.INFO, what)
             on_note(f"accelerator: booting {image} under KVM, and without it if need be; at most 45 s, once per boot")
             choose_accelerator(Accelerator.AUTO, hypervisor, _spec(image, scratch), memory)
@@ -122,13 +122,13 @@ def accelerator(
 
 def _chosen(known: tuple[Accelerator, datetime] | None, memory: Path) -> Finding:
     if known is None:
-        what = "tcg, emulation: the kernel at hand says nothing under KVM nor without, so the next one is asked again"
+        what = "tcg, emulation: the kernel tried prints nothing, with KVM or without; the next one is tried again"
         return Finding("accelerator", Grade.WARN, what)
     chosen, at = known
     when = f"tried {at:%Y-%m-%d %H:%M}"
     if chosen is Accelerator.KVM:
-        return Finding("accelerator", Grade.OK, f"kvm: a kernel came up under it ({when})")
-    what = f"tcg, emulation: KVM is offered, and a kernel that comes up without it does not come up under it ({when})"
+        return Finding("accelerator", Grade.OK, f"kvm: a kernel booted under it ({when})")
+    what = f"tcg, emulation: KVM is offered, but a kernel that boots without it does not boot under it ({when})"
     return Finding("accelerator", Grade.WARN, what, f"rm {memory}  # has it tried again, after a change of this host")
 
 
@@ -140,7 +140,7 @@ def guest_image(machine: MachineSettings) -> Finding:
         at = datetime.fromtimestamp(built.root.stat().st_mtime).astimezone()
         return Finding("guest image", Grade.OK, f"built {at:%Y-%m-%d %H:%M}: {built.root}")
     check_programs()
-    what = "not built yet: the first start does it, in about a minute, and needs the network"
+    what = "not built yet: the first start builds it, in about a minute, and needs the network"
     return Finding("guest image", Grade.WARN, what, "bisector image build")
 
 
@@ -154,7 +154,7 @@ def namespaces(machine: MachineSettings) -> Finding:
     except UserError as error:
         if machine.image is None and _built_image() is None:
             raise
-        return Finding(row, Grade.INFO, f"not to be had, and not needed: the guest image is there ({error})")
+        return Finding(row, Grade.INFO, f"not available, and not needed: the guest image exists ({error})")
     return Finding(row, Grade.OK, "with subordinate ids: this user can build the guest image")
 
 

@@ -300,13 +300,13 @@ def test_every_compiler_has_a_row_of_its_own_and_tells_its_kernels(machine: Mach
     assert [row.what.partition("; ")[2] for row in rows] == [
         "new enough for every kernel so far",
         "new enough for every kernel so far",
-        "for kernels before v6.15, which ask for clang 15 (7861640aac52)",
+        "for kernels before v6.15, which requires clang 15 (7861640aac52)",
     ]
     machine.setting("kernel.compiler", "clang-14")
     assert [(row.name, row.what.partition(":")[0]) for row in machine.rows("compiler")] == [("compiler", "clang-14")]
 
 
-def test_which_kernels_need_mends_is_told_by_the_newest_gcc(machine: Machine) -> None:
+def test_which_kernels_need_quirks_is_told_by_the_newest_gcc(machine: Machine) -> None:
     real = (machine.programs / "gcc").resolve()
     (machine.programs / "gcc-8").symlink_to(machine.programs / "gcc")
     machine.program("gcc-8", f'exec {real} -U__GNUC__ -D__GNUC__=8 "$@"')
@@ -314,7 +314,7 @@ def test_which_kernels_need_mends_is_told_by_the_newest_gcc(machine: Machine) ->
         machine.program("gcc", f'exec {real} -U__GNUC__ -D__GNUC__={major} "$@"')
         (row,) = machine.rows("old kernels")
         assert row.state is Grade.INFO
-        assert f"with gcc {major} built as they are from {since} on" in row.what
+        assert f"gcc {major} builds kernels from {since} on as they are" in row.what
 
 
 def test_a_start_is_refused_with_everything_at_once(machine: Machine) -> None:
@@ -322,7 +322,7 @@ def test_a_start_is_refused_with_everything_at_once(machine: Machine) -> None:
     machine.rows("build tools")
     refusal = machine.refusal()
     assert refusal is not None
-    assert refusal.message == "a run here lacks several things:\n  flex: not installed\n  bc: not installed"
+    assert refusal.message == "cannot start; missing:\n  flex: not installed\n  bc: not installed"
     assert refusal.hint == install("flex", "bc").replace("bc flex", "flex bc")
 
 

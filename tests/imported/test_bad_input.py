@@ -231,7 +231,7 @@ def test_what_a_killed_import_left_is_removed_by_the_next(desk: Desk) -> None:
 
 def test_what_was_settled_at_the_first_import_stays(desk: Desk) -> None:
     desk.imports(SLOW[1])
-    assert "was imported with terms, threshold and ends already" in desk.refuses(FAST[1], "--threshold", "5")
+    assert "has its terms, threshold and ends already" in desk.refuses(FAST[1], "--threshold", "5")
     histories.build(desk.path / "linux", histories.linear(2))
     assert "was imported with no repository" in desk.refuses(FAST[1], "--repo", desk.path / "linux")
 

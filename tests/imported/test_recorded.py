@@ -183,7 +183,7 @@ def test_json(desk: Desk) -> None:
 def test_there_is_nothing_to_resume(desk: Desk) -> None:
     desk.imports(*BISECT, *ARTICLE)
     assert main(["resume", "--run-dir", str(desk.run)]) == 2
-    assert "was imported, and nothing is measured in it" in desk.output.readouterr().err
+    assert "was imported; nothing can be measured in it" in desk.output.readouterr().err
 
 
 def test_reset_of_an_import_needs_no_hypervisor(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

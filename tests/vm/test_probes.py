@@ -99,7 +99,7 @@ def note(_text: str) -> None:
 
 def test_an_accelerator_of_the_persons_choice_is_not_tried(tmp_path: Path, machine: MachineSettings) -> None:
     row = probes.accelerator(replace(machine, accelerator=TCG), tmp_path, None, note)
-    assert (row.state, row.what.startswith("tcg, as machine.accelerator says")) == (Grade.INFO, True)
+    assert (row.state, row.what.startswith("tcg, set by machine.accelerator")) == (Grade.INFO, True)
 
 
 def test_kvm_that_is_not_offered_is_a_warning(tmp_path: Path, machine: MachineSettings, offered: Offered) -> None:
@@ -127,9 +127,9 @@ def test_without_a_kernel_nothing_can_be_tried(tmp_path: Path, machine: MachineS
 @pytest.mark.parametrize(
     ("good", "state", "words"),
     [
-        ((KVM, TCG), Grade.OK, "kvm: a kernel came up under it (tried "),
-        ((TCG,), Grade.WARN, "does not come up under it (tried "),
-        ((), Grade.WARN, "says nothing under KVM nor without"),
+        ((KVM, TCG), Grade.OK, "kvm: a kernel booted under it (tried "),
+        ((TCG,), Grade.WARN, "does not boot under it (tried "),
+        ((), Grade.WARN, "prints nothing, with KVM or without"),
     ],
 )
 def test_what_was_never_tried_is_tried_once_and_said(
