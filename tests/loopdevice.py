@@ -1,5 +1,7 @@
 """Real block devices for tests: loop devices over sparse files (losetup(8)), and partitions of them."""
 
+import ctypes
+import fcntl
 import os
 import struct
 import subprocess
@@ -11,6 +13,7 @@ import pytest
 
 _SECTOR_BYTES = 512
 _FIRST_SECTOR = 2048
+_BLKPG, _ADD, _REMOVE = 0x1269, 1, 2  # linux/blkpg.h
 _ENVIRONMENT = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
 
 
@@ -39,17 +42,46 @@ def partition_table(*sizes_bytes: int) -> bytes:
 
 @contextmanager
 def partitions(device: Path, *sizes_bytes: int) -> Iterator[tuple[Path, ...]]:
-    """Partitions of a device, told to the kernel by hand (addpart(8)): not every kernel reads such tables."""
+    """Partitions of a device, told to the kernel by hand: not every kernel reads such tables."""
     with device.open("r+b") as disk:
         disk.write(partition_table(*sizes_bytes))
     numbered = dict(enumerate(_extents(sizes_bytes), start=1))
     for number, extent in numbered.items():
-        command("addpart", device, str(number), *map(str, extent))
+        _tell_of_partition(device, _ADD, number, *extent)
     try:
         yield tuple(Path(f"{device}p{number}") for number in numbered)
     finally:
         for number in numbered:
-            command("delpart", device, str(number))
+            _tell_of_partition(device, _REMOVE, number)
+
+
+class _Partition(ctypes.Structure):
+    """``struct blkpg_partition`` of linux/blkpg.h; Debian 13 has no addpart(8) that knows it."""
+
+    _fields_ = (
+        ("start_bytes", ctypes.c_longlong),
+        ("length_bytes", ctypes.c_longlong),
+        ("number", ctypes.c_int),
+        ("names", ctypes.c_char * 128),
+    )
+
+
+class _Request(ctypes.Structure):
+    """``struct blkpg_ioctl_arg``."""
+
+    _fields_ = (
+        ("what", ctypes.c_int),
+        ("flags", ctypes.c_int),
+        ("length", ctypes.c_int),
+        ("partition", ctypes.POINTER(_Partition)),
+    )
+
+
+def _tell_of_partition(device: Path, what: int, number: int, start: int = 0, sectors: int = 0) -> None:
+    partition = _Partition(start * _SECTOR_BYTES, sectors * _SECTOR_BYTES, number)
+    request = _Request(what, 0, ctypes.sizeof(partition), ctypes.pointer(partition))
+    with device.open("rb") as disk:
+        fcntl.ioctl(disk, _BLKPG, request)
 
 
 def _extents(sizes_bytes: Iterable[int]) -> Iterator[tuple[int, int]]:
