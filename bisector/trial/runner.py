@@ -7,7 +7,7 @@ ours is raised as :class:`bisector.core.errors.AttemptFailed`, so that it never 
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,7 +74,7 @@ class Bench:
 
 @dataclass(slots=True)
 class _Course:
-    """The facts of a trial under way."""
+    """The facts of a trial under way; ``on_host`` while its guest is prepared and no kernel runs."""
 
     bench: Bench
     request: TrialRequest
@@ -83,6 +83,7 @@ class _Course:
     kernel: Kernel | None = None
     same_kernel_as: str | None = None
     runs: list[Run] = field(default_factory=list)
+    on_host: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
     started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     _start: float = field(init=False)
@@ -113,6 +114,11 @@ class _Course:
             same_kernel_as=self.same_kernel_as,
             alone=self.request.alone,
         )
+
+    @property
+    def tellable(self) -> Trial | None:
+        """The facts of a trial that failed; None while only the host had a part in it."""
+        return None if self.on_host else self.facts()
 
     def build(self) -> Kernel:
         """The first part alone, by the first compiler that builds it; when none does, the first one's fault counts."""
@@ -149,7 +155,7 @@ class _Course:
         what = f"the end of trial {self.request.n}"
         deadline = Deadline.by(bench.clock, what, settings.machine.trial_deadline_s)
         self._enter(Stage.BOOT)
-        with bench.machines.prepared(f"{self.request.n}", kernel, self.logs, self._storage.used_disks) as machine:
+        with self._prepared(kernel) as machine:
             (self.logs / "host.json").write_text(json.dumps(machine.facts(), indent=1) + "\n", encoding="utf-8")
             with self._part("boot_s"):
                 machine.boot()
@@ -164,6 +170,16 @@ class _Course:
             with machine.blamed(Stage.WORKLOAD), self._part("workload_s"):
                 for phase in self._storage.stack.phases:
                     self.runs.append(self._run(machine, stack, phase, deadline))
+
+    @contextmanager
+    def _prepared(self, kernel: Kernel) -> Iterator[Machine]:
+        """A guest that is not started yet; what fails until then is no kernel's doing, whatever else works."""
+        with ExitStack() as stack:
+            self.on_host = True
+            prepared = self.bench.machines.prepared(f"{self.request.n}", kernel, self.logs, self._storage.used_disks)
+            machine = stack.enter_context(prepared)
+            self.on_host = False
+            yield machine
 
     def _lay_out(self, machine: Machine) -> MountedStack:
         storage, file_bytes = self._storage, self.bench.settings.workload.file_bytes
@@ -259,11 +275,14 @@ def try_control(
 
 @contextmanager
 def _ours_told_apart(course: _Course) -> Iterator[None]:
-    """Everything but a fault of the kernel is raised with the stage at which it happened, and the facts so far."""
+    """Everything but a fault of the kernel is raised with the stage at which it happened, and the facts so far.
+
+    Without facts where no kernel can have had a part in it: a test disk in use, no room for the console.
+    """
     try:
         with our_files(course.logs):
             yield
     except InfraError as error:
-        raise AttemptFailed(str(error), error.hint, course.stage, host_id(), course.facts()) from error
+        raise AttemptFailed(str(error), error.hint, course.stage, host_id(), course.tellable) from error
     except UserError as error:
-        raise TrialRefused(error.message, error.hint, course.facts()) from error
+        raise TrialRefused(error.message, error.hint, course.tellable) from error

@@ -153,8 +153,8 @@ def test_an_end_that_panics_now_says_how(tmp_path: Path, config: Path) -> None:
     assert engine(tmp_path, config, raising(panic)).control(examples.commit(7), (), Stage.BOOT) == panic.fault
 
 
-def test_a_guest_that_cannot_even_be_prepared_failed_at_boot(tmp_path: Path, config: Path) -> None:
-    """The kernel is there by then: a sound end need not be built anew to tell."""
+def test_a_guest_that_cannot_even_be_prepared_is_no_kernels_doing(tmp_path: Path, config: Path) -> None:
+    """Without facts nobody asks whether a sound end still works, and blames the commit when it does."""
     machines = Machines(lambda: None)
     unprepared = engine(tmp_path, config)
     unprepared = LocalEngine(replace(unprepared.bench, machines=cast("Any", machines)))
@@ -167,4 +167,4 @@ def test_a_guest_that_cannot_even_be_prepared_failed_at_boot(tmp_path: Path, con
     machines.prepared = full  # type: ignore[method-assign]
     with pytest.raises(AttemptFailed) as caught:
         unprepared.measure(REQUEST)
-    assert caught.value.stage is Stage.BOOT
+    assert (caught.value.stage, caught.value.trial) == (Stage.BOOT, None)
