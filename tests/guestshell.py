@@ -1,6 +1,6 @@
 """A guest that answers as told: each step of a script is a row, the rest is done."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,9 +9,34 @@ from bisector.core.model import CommandResult
 
 @dataclass(frozen=True)
 class Answer:
+    """What a command prints and ends with.
+
+    A guest with a clock takes ``takes_s`` for it, has these ``files`` afterwards, or is befallen by a ``trouble`` of
+    tests/vm/fake_guest.py instead of answering.
+    """
+
     stdout: str = ""
     stderr: str = ""
     exit_status: int = 0
+    takes_s: float = 0.0
+    files: Mapping[str, str] = field(default_factory=dict)
+    trouble: str | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        return self.stderr.splitlines()
+
+    @staticmethod
+    def joined(command: str, answers: "Sequence[Answer]") -> CommandResult:
+        """What is seen of a command that consists of these steps."""
+        if "@step" not in command:
+            (answer,) = answers
+            return CommandResult(command, answer.exit_status, answer.stdout, answer.stderr)
+        stdout, stderr = (
+            "".join(f"\n@step {n}\n{text}" for n, text in enumerate(texts))
+            for texts in ([one.stdout for one in answers], [one.stderr for one in answers])
+        )
+        return CommandResult(command, answers[-1].exit_status, stdout, stderr)
 
 
 @dataclass
@@ -24,22 +49,21 @@ class FakeShell:
     commands: list[str] = field(default_factory=list)
 
     def run(self, command: str, deadline_s: float = 60.0) -> CommandResult:
-        if "@step" not in command:
-            return self._result(command, self._answer(command))
-        stdout = stderr = ""
-        for n, step in enumerate(_steps(command)):
-            answer = self._answer(step)
-            stdout += f"\n@step {n}\n{answer.stdout}"
-            stderr += f"\n@step {n}\n{answer.stderr}"
-            if answer.exit_status:
-                return CommandResult(command, answer.exit_status, stdout, stderr)
-        return CommandResult(command, 0, stdout, stderr)
+        return self._perform(command, lambda line: None)
 
     def stream(self, command: str, on_line: Callable[[str], None], deadline_s: float) -> CommandResult:
-        answer = self._answer(command)
-        for line in answer.stderr.splitlines():
-            on_line(line)
-        return self._result(command, answer)
+        return self._perform(command, on_line)
+
+    def _perform(self, command: str, on_line: Callable[[str], None]) -> CommandResult:
+        answers: list[Answer] = []
+        for step in steps_of(command):
+            self.commands.append(step)
+            answers.append(answer_of(self.answers, step))
+            for line in answers[-1].lines:
+                on_line(line)
+            if answers[-1].exit_status:
+                break
+        return Answer.joined(command, answers)
 
     def put(self, text: str, remote: str) -> None:
         self.written[remote] = text
@@ -47,15 +71,15 @@ class FakeShell:
     def get(self, remote: str, local: Path) -> None:
         local.write_text(self.files[Path(remote).name], encoding="utf-8")
 
-    def _answer(self, command: str) -> Answer:
-        self.commands.append(command)
-        return next((answer for key, answer in self.answers.items() if key in command), Answer())
 
-    @staticmethod
-    def _result(command: str, answer: Answer) -> CommandResult:
-        return CommandResult(command, answer.exit_status, answer.stdout, answer.stderr)
+def answer_of(answers: Mapping[str, Answer], command: str) -> Answer:
+    """The first whose key is in the command; what no row is about is done without a word."""
+    return next((answer for key, answer in answers.items() if key in command), Answer())
 
 
-def _steps(script: str) -> list[str]:
-    parts = script.split("\n{ ")[1:]
+def steps_of(command: str) -> list[str]:
+    """The commands of a script of steps, or the command itself."""
+    if "@step" not in command:
+        return [command]
+    parts = command.split("\n{ ")[1:]
     return [part.split("\n} || exit $?")[0] for part in parts]

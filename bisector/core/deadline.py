@@ -68,11 +68,12 @@ class Deadline:
     seconds: float
     start: float = field(default_factory=awake_s)
     clock: Callable[[], float] = awake_s
+    sleep: Callable[[float], None] = time.sleep
 
     @classmethod
     def by(cls, clock: Clock, what: str, seconds: float) -> Self:
         """One on another clock."""
-        return cls(what, seconds, clock.now_s(), clock.now_s)
+        return cls(what, seconds, clock.now_s(), clock.now_s, clock.sleep)
 
     @classmethod
     def through_suspension(cls, what: str, seconds: float) -> Self:
@@ -103,5 +104,5 @@ class Deadline:
         """Call ``probe`` until it answers something; raise :class:`DeadlineExpired` at the end."""
         while (answer := probe()) is None:
             self.check()
-            time.sleep(min(every_s, max(self.remaining_s, 0.001)))
+            self.sleep(min(every_s, max(self.remaining_s, 0.001)))
         return answer

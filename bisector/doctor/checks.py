@@ -98,7 +98,7 @@ def _leftovers(asked: Asked) -> Finding:
 
 
 def _job(asked: Asked) -> Finding:
-    check_job(asked.settings.workload, asked.settings.bisect.objective)
+    check_job(asked.settings.workload)
     return Finding("fio job", Grade.OK, str(asked.settings.workload.job))
 
 

@@ -45,17 +45,12 @@ class Extent:
     """A disk, or what a layer makes, before there is a guest.
 
     ``what`` is its name in a sentence, ``keys`` are the settings that its size comes from. ``size_bytes`` is None
-    where it is not known, as of a volume of libvirt's.
+    where libvirt alone knows it (a volume).
     """
 
     what: str
     size_bytes: int | None
     keys: tuple[str, ...]
-
-    @classmethod
-    def of_disk(cls, name: str, size_bytes: int | None) -> "Extent":
-        """One of the disks of the settings."""
-        return cls(f"the {name.upper()}", size_bytes, (f"storage.{name}.size",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +86,8 @@ class Counters:
     """What a layer counts.
 
     ``read`` gets the counters of this moment from the guest, before and after each run. ``values`` makes of both the
-    values of metrics over the run, by their names. Where a phase asks for a state, what it was before the run is one of
-    them, since :attr:`Phase.unready` sees what is on record. A :class:`bisector.core.figures.CacheStatus` is on record
-    as it was read, too.
+    values of metrics over the run, by their names. A :class:`bisector.core.figures.CacheStatus` is on record as it
+    was read, too.
     """
 
     read: Callable[[Shell], Any]
@@ -139,11 +133,6 @@ class Layer:
     # Of a file system: the share of its device that is left for data, rounded down.
     data_share: ClassVar[float] = 1.0
 
-    @property
-    def rows(self) -> Mapping[str, Option]:
-        """The rows of its settings by what a stack calls them."""
-        return {row.key.rpartition(".")[2]: row for row in self.options}
-
     def extent(self, below: Sequence[Extent], own: Own) -> Extent:
         """What the layer makes; as large as the first device below it unless it says otherwise."""
         return below[0]
@@ -155,10 +144,6 @@ class Layer:
     def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
         """How much at most is written to each device below when ``data_bytes`` are written to this one."""
         return (data_bytes,) * len(below)
-
-    def parameters(self, own: Own) -> tuple[str, ...]:
-        """Kernel parameters that the guest is booted with."""
-        return ()
 
     def make(self, site: Site) -> Made:
         """The commands that make it on devices that are empty."""

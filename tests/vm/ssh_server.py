@@ -13,6 +13,14 @@ from typing import Self
 import paramiko
 from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
+from bisector.host.process import run
+
+
+def keypair(path: Path) -> paramiko.PKey:
+    """A private key at ``path``, its public one beside it."""
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], deadline_s=20)
+    return paramiko.Ed25519Key.from_private_key_file(str(path))
+
 
 class SshServer:
     """Listens on a loopback port; ``authorized`` is the one public key that may log in as root."""

@@ -1,11 +1,14 @@
 import os
 import pickle
+import platform
 import socket
 import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import paramiko
@@ -13,18 +16,16 @@ import pytest
 
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, KernelFault
-from bisector.core.model import FaultKind, Shell, Stage
+from bisector.core.model import FaultKind, Stage
 from bisector.host.process import run
+from bisector.vm.base import Link
 from bisector.vm.guest import Bounds, Guest
 from bisector.vm.guest_errors import GuestCopyFailed, GuestError, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
 from bisector.vm.image import GuestImage
 from bisector.vm.liveness import Life
-from tests.vm.ssh_server import SshServer
-
-
-def keypair(path: Path) -> paramiko.PKey:
-    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], deadline_s=20)
-    return paramiko.Ed25519Key.from_private_key_file(str(path))
+from tests.vm import contract
+from tests.vm.contract import LinkContract
+from tests.vm.ssh_server import SshServer, keypair
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +62,44 @@ def connect(server: SshServer, image: GuestImage, watch: Callable[[], None] = la
     return Guest.connect(server.port, image, Deadline("SSH", 20), watch)
 
 
-def test_is_a_shell(guest: Guest) -> None:
-    shell: Shell = guest
-    result = shell.run("echo out; echo err >&2; exit 7")
-    assert (result.exit_status, result.stdout, result.stderr) == (7, "out\n", "err\n")
+@dataclass
+class SshCase:
+    """The connection to a real SSH server, whose commands are run here."""
+
+    server: SshServer
+    keys: Path
+    watch: contract.Watch
+    link: Guest = field(init=False)
+    directory: str = ""
+    release: str = field(default_factory=platform.release)
+    short_s: float = 0.5
+
+    def __post_init__(self) -> None:
+        self.link = connect(self.server, image(self.keys), self.watch)
+
+    def make_directory(self, name: str) -> None:
+        (self.server.files / name).mkdir()
+
+    def break_connection(self) -> None:
+        self.server.vanish()
+
+    def fall_silent(self) -> None:
+        self.server.answer_exec = False
+
+    def log_in_nowhere(self) -> AbstractContextManager[Link]:
+        self.server.close()
+        return connect(self.server, image(self.keys), self.watch)
+
+    def log_in_as_stranger(self) -> AbstractContextManager[Link]:
+        return connect(self.server, image(self.keys, client="stranger"), self.watch)
+
+
+class TestGuest(LinkContract):
+    @pytest.fixture
+    def case(self, server: SshServer, keys: Path) -> Iterator[SshCase]:
+        made = SshCase(server, keys, contract.Watch())
+        with made.link:
+            yield made
 
 
 def test_output_larger_than_any_window_arrives_whole(guest: Guest) -> None:
@@ -74,10 +109,6 @@ def test_output_larger_than_any_window_arrives_whole(guest: Guest) -> None:
 
 def test_a_command_that_reads_standard_input_sees_its_end(guest: Guest) -> None:
     assert guest.run("cat; echo end", 20).stdout == "end\n"
-
-
-def test_a_command_ended_by_a_signal_is_a_result(guest: Guest) -> None:
-    assert guest.run("kill -9 $$").exit_status == -1
 
 
 def test_bytes_that_are_no_text_do_not_stop_the_reading(guest: Guest) -> None:
@@ -98,33 +129,6 @@ def test_lines_of_standard_error_come_while_the_command_runs(guest: Guest, tmp_p
     assert result.stderr == "one\ntwo\rthree\r\nrest"
 
 
-def test_an_error_of_the_listener_is_not_swallowed(guest: Guest) -> None:
-    class BugError(Exception):
-        pass
-
-    def on_line(line: str) -> None:
-        raise BugError
-
-    with pytest.raises(BugError):
-        guest.stream("echo x >&2; sleep 60", on_line, 20)
-
-
-def test_text_goes_in_and_files_come_out(guest: Guest, server: SshServer, tmp_path: Path) -> None:
-    guest.put("größer\n", "/note")
-    assert (server.files / "note").read_text() == "größer\n"
-    guest.get("/note", tmp_path / "copy")
-    assert (tmp_path / "copy").read_text() == "größer\n"
-
-
-def test_a_file_that_is_not_there(guest: Guest, tmp_path: Path) -> None:
-    with pytest.raises(GuestCopyFailed, match="/missing"):
-        guest.get("/missing", tmp_path / "copy")
-    assert not (tmp_path / "copy").exists()
-    with pytest.raises(GuestCopyFailed, match="/missing/note"):
-        guest.put("x", "/missing/note")
-    assert guest.run("echo still here").stdout == "still here\n"
-
-
 def test_what_the_kernel_says_of_itself(guest: Guest) -> None:
     assert guest.uname_release() == Path("/proc/sys/kernel/osrelease").read_text().strip()
     assert all(digit in "0123456789abcdef" for digit in guest.build_id())
@@ -133,11 +137,6 @@ def test_what_the_kernel_says_of_itself(guest: Guest) -> None:
 def test_a_question_that_fails_says_so(guest: Guest) -> None:
     with pytest.raises(GuestError, match="exit status 3: no such question"):
         guest._answer("echo no such question >&2; exit 3")
-
-
-def test_another_client_key_is_refused(server: SshServer, keys: Path) -> None:
-    with pytest.raises(GuestRefused):
-        connect(server, image(keys, client="stranger"))
 
 
 def test_another_host_key_is_refused(server: SshServer, keys: Path) -> None:
@@ -162,29 +161,9 @@ def test_a_private_key_that_is_gone_is_no_copy(server: SshServer, keys: Path) ->
         connect(server, image(keys, client="gone"))
 
 
-def test_nobody_there(keys: Path, server: SshServer) -> None:
-    server.close()
-    with pytest.raises(GuestLost):
-        Guest.connect(server.port, image(keys), Deadline("SSH", 20))
-
-
 def test_a_port_that_says_nothing_is_given_up_at_the_deadline(keys: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises((GuestTimeout, GuestLost)):
         Guest.connect(silent.getsockname()[1], image(keys), Deadline("SSH", 0.3))
-
-
-def test_a_command_over_its_time_leaves_the_connection(guest: Guest) -> None:
-    with pytest.raises(GuestTimeout, match="sleep 60"):
-        guest.run("sleep 60", 0.1)
-    assert guest.run("echo next").stdout == "next\n"
-
-
-def test_a_guest_that_does_not_answer_exec_is_given_up(server: SshServer, guest: Guest) -> None:
-    server.answer_exec = False
-    with pytest.raises(GuestTimeout):
-        guest.run("true", 0.3)
-    with pytest.raises(GuestLost):  # at once: nothing waits for that answer any more
-        guest.run("true", 60)
 
 
 class _Panics:

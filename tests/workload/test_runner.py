@@ -14,12 +14,14 @@ from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.events import IopsSample
 from bisector.core.figures import CacheStatus, Contention, Run, StopReason
 from bisector.core.model import FaultKind, Shell, Stage
-from bisector.core.objective import Objective
 from bisector.host import process
 from bisector.storage.layout import Readings
 from bisector.vm.guest import Bounds
 from bisector.workload.fio import output, steering
 from bisector.workload.runner import check_job, run_once
+from tests.guest_answers import FIO as GOOD
+from tests.guest_answers import FIO_FILES as FILES
+from tests.guest_answers import FIO_RUNS, listed
 from tests.guestshell import Answer, FakeShell
 
 PROJECT = Path(__file__).parent.parent.parent
@@ -27,23 +29,6 @@ DATA = Path(__file__).parent.parent / "data" / "fio"
 SETTINGS = WorkloadSettings(PROJECT / "fio" / "partial.fio", 32 << 20, 40, full_runs=False)
 QUIET = Contention(0.1, 0.0, 0.0)
 CACHE = CacheStatus("smq", "writeback", 1024, 1024, 0, 1, 2, 3, 4, 5, 6)
-FILES = {
-    "fio.json": (DATA / "partial-3.33.json").read_text(encoding="utf-8"),
-    "partial_iops.1.log": (DATA / "partial_iops.1.log").read_text(encoding="utf-8"),
-}
-FIO_RUNS = "--output-format=json"
-
-
-def listed(*names: str, size_bytes: int = 100) -> str:
-    """What the guest's stat(1) prints."""
-    return "".join(f"{size_bytes} {name}\n" for name in names)
-
-
-GOOD = Answer(
-    listed("fio.json", "job.fio", "partial_iops.1.log"),
-    "\n@uptime 10.00\nJobs: 2 (f=2): [r(2)][50.0%][r=4MiB/s][r=1024 IOPS][eta 00m:20s]\r\n"
-    "Jobs: 2 (f=2): [r(2)][100.0%][r=8MiB/s][r=2048 IOPS][eta 00m:00s]\r\n@uptime 53.25\n",
-)
 FAILED = Answer(listed("fio.json", "job.fio"), "\n@uptime 10.00\nfio: went wrong\n\n@uptime 10.20\n", 1)
 
 
@@ -216,7 +201,7 @@ def test_logs_of_a_job_whose_name_has_a_space(bench: Bench) -> None:
 
 
 def test_our_own_job_file_passes() -> None:
-    check_job(SETTINGS, Objective())
+    check_job(SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +218,7 @@ def test_job_files_that_are_none(tmp_path: Path, text: str | None, message: str)
     if text is not None:
         job.write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=message):
-        check_job(replace(SETTINGS, job=job), Objective())
+        check_job(replace(SETTINGS, job=job))
 
 
 OWN = "[global]\nrw=randread\ndirectory=${DIRECTORY}\nlog_avg_msec=500\n"
@@ -261,7 +246,7 @@ def test_logs_that_would_not_be_fetched_are_refused_before_anything_is_built(
     tmp_path: Path, text: str, words: str
 ) -> None:
     with pytest.raises(UserError, match=words) as caught:
-        check_job(own_job(tmp_path, text), Objective())
+        check_job(own_job(tmp_path, text))
     assert str(tmp_path) in str(caught.value)
 
 
@@ -277,7 +262,7 @@ def test_logs_that_would_not_be_fetched_are_refused_before_anything_is_built(
     ],
 )
 def test_logs_that_are_fetched(tmp_path: Path, text: str) -> None:
-    check_job(own_job(tmp_path, text), Objective())
+    check_job(own_job(tmp_path, text))
 
 
 def test_fio_on_this_machine_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,11 +271,11 @@ def test_fio_on_this_machine_is_asked(tmp_path: Path, monkeypatch: pytest.Monkey
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(UserError, match="rw=bogus size 33554432"):
-        check_job(SETTINGS, Objective())
+        check_job(SETTINGS)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(process.CommandMissing):
         process.run(["fio"], deadline_s=1)
-    check_job(SETTINGS, Objective())
+    check_job(SETTINGS)
 
 
 # fio 3.33 that reported once, after a quarter of a second, and was interrupted: with threshold 100 that was enough.

@@ -1,0 +1,412 @@
+"""A hypervisor whose guests answer from a script, in a time of their own, and die when the test says so.
+
+Domain and console file are the real ones; what libvirt, QEMU, the kernel and sshd do is played. Whoever waits for
+such a guest sleeps on its clock, so an hour of it takes milliseconds. The contract that the real ones pass, too, is
+in contract.py.
+"""
+
+import errno
+import math
+import os
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Self
+
+import libvirt
+
+from bisector.config import Accelerator
+from bisector.core.deadline import Deadline
+from bisector.core.errors import InfraError, UserError
+from bisector.core.model import CommandResult
+from bisector.vm.console import ALIVE_LINE, READY_LINE
+from bisector.vm.definition import DomainSpec, SourceKind
+from bisector.vm.domain import Ending, LibvirtDomain
+from bisector.vm.guest_errors import GuestCopyFailed, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
+from bisector.vm.image import GuestImage
+from bisector.vm.test_disk import ExistingDisk
+from tests.guestshell import Answer, answer_of, steps_of
+
+RELEASE, BUILD_ID = "5.0.0-test", "0f" * 20  # those of examples.kernel()
+BANNER = f"[    0.000000] Linux version {RELEASE} (a stand-in)"
+
+_FIRMWARE_S = 0.5
+_ALIVE_EVERY_S = 10.0
+_LOOK_EVERY_S = 0.2
+_LOST_AFTER_S = 180.0  # of silence in a command: guest.Bounds
+_COPY_S = 120.0
+_LATE_S = 1.0
+_FILE_BYTES = 64 << 20
+_OUTPUT_BYTES = 64 << 20
+
+
+class FakeClock:
+    """A :class:`bisector.core.deadline.Clock` that passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self._now_s = 1000.0
+
+    def now_s(self) -> float:
+        return self._now_s
+
+    def sleep(self, seconds: float) -> None:
+        self._now_s += seconds
+
+
+class Trouble(StrEnum):
+    """What befalls a guest; its command is not answered any more."""
+
+    PANIC = "panic"
+    LATE_PANIC = "panic that is told a second after the connection broke"
+    OOPS = "a process dies in the kernel, which goes on"
+    STALLS = "two reports of a stall"
+    HANG = "the kernel does nothing any more"
+    STUCK = "this command never ends, the kernel is well"
+    RESET = "reset without a word"
+    POWER_OFF = "power off"
+    NETWORK_LOST = "no packet gets through, the kernel is well"
+    CONNECTION_BROKEN = "this connection breaks, the next one holds"
+    QEMU_DIED = "QEMU crashes"
+    QEMU_KILLED = "somebody kills QEMU"
+    HOST_FULL = "the host has no room for the guest's disk"
+    HOST_STANDS_STILL = "nothing happens for ten minutes, neither here nor in the guest"
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a guest does: the answer to the first key that is in a command; what befalls it, and when, as it boots.
+
+    Without ``ready_s`` it never comes to its user space. ``speaks`` says whether its init is ours.
+    """
+
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    ready_s: float | None = 3.0
+    at_boot: tuple[float, Trouble] | None = None
+    speaks: bool = True
+    release: str = RELEASE
+    build_id: str = BUILD_ID
+    refuses_keys: bool = False
+    sends_nonsense: bool = False  # where one of the two above is asked for
+
+
+class Computer:
+    """One guest from power-on to power-off; implements as much of libvirt's domain as is called."""
+
+    def __init__(self, spec: DomainSpec, script: Script, clock: FakeClock, files: Path) -> None:
+        self.spec, self.script, self.clock, self.files = spec, script, clock, files
+        self.state_and_reason = (libvirt.VIR_DOMAIN_RUNNING, 0)
+        self.ending: Ending | None = None
+        self.io_error: str | None = None
+        self.network = True
+        self.alive = True  # its kernel, as opposed to QEMU
+        self.sshd = True
+        files_of = {disk.serial: Path(disk.source.name) for disk in spec.disks if disk.source.kind is SourceKind.FILE}
+        self.sizes = {serial: path.stat().st_size for serial, path in files_of.items()}
+        self.commands: list[str] = []
+        self.links: list[FakeLink] = []
+        self._on_at_s = clock.now_s()
+        self._still_s = 0.0
+        self._due: list[tuple[float, Callable[[], None]]] = []
+        files.mkdir(parents=True, exist_ok=True)
+        self._boot()
+
+    @property
+    def up_s(self) -> float:
+        """Seconds of the guest's own time."""
+        return self.clock.now_s() - self._on_at_s - self._still_s
+
+    @property
+    def gone(self) -> bool:
+        return self.ending is not None
+
+    @property
+    def listens(self) -> bool:
+        """Whether sshd does."""
+        return self.sshd and self.script.ready_s is not None and self.up_s >= self.script.ready_s
+
+    def say(self, line: str) -> None:
+        with self.spec.console.open("a", encoding="ascii", newline="") as console:
+            console.write(f"{line}\r\n")
+
+    def live_on(self) -> None:
+        """Do what was due until now."""
+        while self.alive and self._due and self._due[0][0] <= self.up_s:
+            _, act = self._due.pop(0)
+            act()
+
+    def befall(self, trouble: Trouble) -> None:
+        self.live_on()
+        self._TROUBLES[trouble](self)
+
+    def _boot(self) -> None:
+        script = self.script
+        self._at(_FIRMWARE_S, lambda: self.say(BANNER))
+        if script.ready_s is not None and script.speaks:
+            self._at(script.ready_s, lambda: self.say(f"[    {script.ready_s:.6f}] {READY_LINE}"))
+            self._at(script.ready_s + _ALIVE_EVERY_S, self._pulse)
+        if script.at_boot is not None:
+            at_s, trouble = script.at_boot
+            self._at(at_s, lambda: self.befall(trouble))
+
+    def _at(self, up_s: float, act: Callable[[], None]) -> None:
+        self._due = sorted([*self._due, (up_s, act)], key=lambda one: one[0])
+
+    def _pulse(self) -> None:
+        self.say(f"[   {self.up_s:.6f}] {ALIVE_LINE}")
+        self._at(self.up_s + _ALIVE_EVERY_S, self._pulse)
+
+    def _end(self, ending: Ending) -> None:
+        self.alive = self.network = False
+        self.state_and_reason = (libvirt.VIR_DOMAIN_SHUTOFF, 0)
+        self.ending = ending
+        for link in self.links:
+            link.broken = True
+
+    def _panic(self) -> None:
+        self.say("[   12.000000] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000009")
+        self._end(Ending.GUEST)
+
+    def _late_panic(self) -> None:
+        self._break_connection()
+        self.sshd = False
+        self._due = []
+        self._at(self.up_s + _LATE_S, self._panic)
+
+    def _oops(self) -> None:
+        self.say("[   12.000000] BUG: kernel NULL pointer dereference, address: 0000000000000010")
+
+    def _stall(self) -> None:
+        for cpu_s in (26, 52):
+            self.say(f"[   {cpu_s}.000000] watchdog: BUG: soft lockup - CPU#0 stuck for {cpu_s}s! [fio:77]")
+        self._hang()
+
+    def _hang(self) -> None:
+        self.alive = self.network = False
+
+    def _lose_network(self) -> None:
+        self.network = False
+
+    def _break_connection(self) -> None:
+        for link in self.links:
+            link.broken = True
+
+    def _power_off(self) -> None:
+        self.say("[   12.000000] reboot: Power down")
+        self._end(Ending.GUEST)
+
+    def _pause(self) -> None:
+        self.alive = self.network = False
+        self.state_and_reason = (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR)
+        self.io_error = f"write of a disk: {os.strerror(errno.ENOSPC)}"
+
+    def _stand_still(self) -> None:
+        self._still_s += 600.0
+        self.clock.sleep(600.0)
+
+    _TROUBLES: Mapping[Trouble, Callable[["Computer"], None]] = MappingProxyType(
+        {
+            Trouble.PANIC: _panic,
+            Trouble.LATE_PANIC: _late_panic,
+            Trouble.OOPS: _oops,
+            Trouble.STALLS: _stall,
+            Trouble.HANG: _hang,
+            Trouble.STUCK: lambda self: None,
+            Trouble.RESET: lambda self: self._end(Ending.GUEST),
+            Trouble.POWER_OFF: _power_off,
+            Trouble.NETWORK_LOST: _lose_network,
+            Trouble.CONNECTION_BROKEN: _break_connection,
+            Trouble.QEMU_DIED: lambda self: self._end(Ending.QEMU),
+            Trouble.QEMU_KILLED: lambda self: self._end(Ending.OUTSIDE),
+            Trouble.HOST_FULL: _pause,
+            Trouble.HOST_STANDS_STILL: _stand_still,
+        }
+    )
+
+    # libvirt's virDomain
+
+    def state(self) -> tuple[int, int]:
+        self.live_on()
+        return self.state_and_reason
+
+    def info(self) -> list[int]:
+        return [0, 0, 0, 0, round(self.up_s * 1e9)]
+
+    def destroy(self) -> None:
+        self._end(self.ending or Ending.OUTSIDE)
+
+
+class FakeLink:
+    """A :class:`bisector.vm.base.Link` to a computer; its files are those below a directory here."""
+
+    def __init__(self, computer: Computer, watch: Callable[[], None]) -> None:
+        self.computer, self._watch = computer, watch
+        self.broken = self.closed = False
+        self._clock = computer.clock
+        computer.links.append(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.closed = self.broken = True
+
+    def run(self, command: str, deadline_s: float = 60.0) -> CommandResult:
+        return self.stream(command, lambda line: None, deadline_s)
+
+    def stream(self, command: str, on_line: Callable[[str], None], deadline_s: float) -> CommandResult:
+        deadline = self._deadline(f"the end of `{command}` in the guest", deadline_s)
+        self._reach(deadline)
+        parts = []
+        for step in steps_of(command):
+            self.computer.commands.append(step)
+            answer = answer_of(self.computer.script.answers, step)
+            self._perform(answer, command, deadline)
+            for line in answer.lines:
+                on_line(line)
+            parts.append(answer)
+            if answer.exit_status:
+                break
+        result = Answer.joined(command, parts)
+        if len(result.stdout) + len(result.stderr) > _OUTPUT_BYTES:
+            raise GuestNonsense(f"the guest wrote more than {_OUTPUT_BYTES >> 20} MiB of output: `{command}`")
+        return result
+
+    def put(self, text: str, remote: str) -> None:
+        self._reach(self._deadline(f"the copy to {remote} in the guest", _COPY_S))
+        try:
+            self._path(remote).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise GuestCopyFailed(f"the copy to {remote} in the guest failed: {error.strerror}") from error
+
+    def get(self, remote: str, local: Path) -> None:
+        if local.is_symlink() or local.exists():
+            raise InfraError(f"cannot make {local}: {os.strerror(errno.EEXIST)}", f"ls -ld {local.parent}")
+        self._reach(self._deadline(f"the copy of {remote} out of the guest", _COPY_S))
+        try:
+            status = self._path(remote).stat()
+        except OSError as error:
+            raise GuestCopyFailed(f"the copy of {remote} out of the guest failed: {error.strerror}") from error
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _FILE_BYTES:
+            raise GuestNonsense(f"{remote} in the guest is not a regular file of at most {_FILE_BYTES >> 20} MiB")
+        local.write_bytes(self._path(remote).read_bytes())
+
+    def uname_release(self) -> str:
+        return self._question("uname -r", self.computer.script.release)
+
+    def build_id(self) -> str:
+        return self._question("od -An -v -tx1 /sys/kernel/notes || true", self.computer.script.build_id)
+
+    def _question(self, command: str, answer: str) -> str:
+        self._reach(self._deadline(f"the end of `{command}` in the guest", 30.0))
+        if self.computer.script.sends_nonsense:
+            raise GuestNonsense(f"the guest wrote more than 65,536 bytes of output: `{command}`")
+        return answer
+
+    def _path(self, remote: str) -> Path:
+        return self.computer.files / remote.lstrip("/")
+
+    def _deadline(self, what: str, seconds: float) -> Deadline:
+        return Deadline.by(self._clock, what, seconds)
+
+    def _reach(self, deadline: Deadline) -> None:
+        """Send something, and have it accepted."""
+        try:
+            self._wait(deadline, lambda: self.computer.network, "")
+        except GuestTimeout:
+            self.broken = True  # whatever comes late is the answer to this
+            raise
+
+    def _perform(self, answer: Answer, command: str, deadline: Deadline) -> None:
+        computer, ends_at_s = self.computer, self._clock.now_s() + answer.takes_s
+        self._wait(deadline, lambda: self._clock.now_s() >= ends_at_s, command)
+        if answer.trouble is not None:
+            computer.befall(Trouble(answer.trouble))
+            goes_on_s = self._clock.now_s() + 1.0 if answer.trouble == Trouble.HOST_STANDS_STILL else math.inf
+            self._wait(deadline, lambda: self._clock.now_s() >= goes_on_s, command)
+        for path, text in answer.files.items():
+            self._path(path).parent.mkdir(parents=True, exist_ok=True)
+            self._path(path).write_text(text, encoding="utf-8")
+
+    def _wait(self, deadline: Deadline, over: Callable[[], bool], command: str) -> None:
+        """Until then, or until whatever the real guest's connection would raise; ``command`` is one that has begun."""
+        deaf_s = 0.0
+        while True:
+            if self.broken:
+                self._watch()
+                raise GuestLost(f"the connection to the guest broke during `{command}`" if command else "not connected")
+            if over():
+                return
+            self._watch()
+            if deadline.expired:
+                raise GuestTimeout(f"{deadline.what} not seen within {deadline.seconds:g} s")
+            if command and not self.computer.network and deaf_s > _LOST_AFTER_S:
+                raise GuestLost(f"nothing was heard of the guest for {_LOST_AFTER_S:g} s during `{command}`")
+            wait_s = min(_LOOK_EVERY_S, max(deadline.remaining_s, 0.001))
+            self._clock.sleep(wait_s)
+            deaf_s += wait_s
+
+
+class FakeHypervisor:
+    """A :class:`bisector.vm.base.Hypervisor` whose guests follow a script; :meth:`log_in` connects to them.
+
+    With ``does_not_start`` QEMU says that.
+    """
+
+    def __init__(self, script: Script, clock: FakeClock, files: Path) -> None:
+        self.script, self.clock = script, clock
+        self.does_not_start = ""
+        self.computers: list[Computer] = []
+        self.running: list[LibvirtDomain] = []
+        self.is_alive = True
+        self._files = files
+
+    embedded = True
+    run_as: tuple[int, int] | None = None
+    qemu_version = "7.2.22"
+
+    def offers(self, accelerator: Accelerator) -> bool:
+        return True
+
+    def volume(self, pool: str, name: str) -> AbstractContextManager[ExistingDisk]:
+        raise UserError(f"volume:{pool}/{name} needs a libvirt daemon, the embedded driver knows no pools")
+
+    def start(self, spec: DomainSpec) -> LibvirtDomain:
+        if self.does_not_start:
+            raise InfraError(f"{spec.name} did not start: {self.does_not_start}")
+        spec.console.write_bytes(b"")
+        computer = Computer(spec, self.script, self.clock, self._files / f"{len(self.computers)}")
+        self.computers.append(computer)
+        domain = LibvirtDomain(
+            spec,
+            computer,
+            lambda: computer.ending,
+            lambda: ("qemu-system-x86_64: terminating",),
+            self.running.remove,
+            io_error=lambda: computer.io_error,
+        )
+        self.running.append(domain)
+        return domain
+
+    def close(self) -> None:
+        for domain in tuple(self.running):
+            domain.destroy()
+        self.is_alive = False
+
+    def log_in(self, port: int, image: GuestImage, deadline: Deadline, watch: Callable[[], None]) -> FakeLink:
+        computer = next((one for one in self.computers if one.spec.ssh_port == port and not one.gone), None)
+        if computer is None or (computer.network and not computer.listens):
+            watch()
+            raise GuestLost(f"{deadline.what} failed: Connection refused")
+        if computer.script.refuses_keys:
+            raise GuestRefused(f"{deadline.what}: Authentication failed", "are these the keys of this guest image?")
+        with ExitStack() as stack:
+            link = stack.enter_context(FakeLink(computer, watch))
+            link._wait(deadline, lambda: computer.network, "")
+            stack.pop_all()
+        return link
