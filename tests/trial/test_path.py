@@ -1,0 +1,371 @@
+"""The path of one trial: its stages, files and times, what each fault on the way becomes, and what it leaves.
+
+Everything is real but the kernel's build, libvirt, QEMU and the guest: those are played by tests/vm/fake_guest.py, in
+a time of their own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeAlias, cast
+
+import pytest
+
+from bisector.analysis.early_stop import StopRule
+from bisector.config import options
+from bisector.core.errors import AttemptFailed, TrialRefused
+from bisector.core.events import Event, StageStarted
+from bisector.core.model import FaultKind, Kernel, Stage, Trial
+from bisector.executor.local import LocalEngine
+from bisector.trial.runner import Bench, TrialRequest
+from bisector.vm.image import GuestImage
+from bisector.vm.machine import VirtualMachines
+from tests import examples, fakes
+from tests.guest_answers import FIO, FIO_FILES, FIO_RUNS, STORAGE
+from tests.guestshell import Answer
+from tests.vm.fake_guest import FakeClock, FakeHypervisor, Script, Trouble
+
+COMMIT = examples.commit(7)
+REQUEST = TrialRequest(3, COMMIT, {})
+RULE = StopRule(1_363.0, 40.0, 20.5)
+RAN = replace(FIO, takes_s=43.0, files={f"/tmp/bisector/{name}": text for name, text in FIO_FILES.items()})
+SOUND = {
+    FIO_RUNS: RAN,
+    "mkdir /tmp/bisector": Answer(files={"/tmp/bisector/job.fio": ""}),
+    "mkfs.ext4 -q": Answer(takes_s=2.0),
+}
+SOUND |= STORAGE
+FILES = ["console.log", "host.json", "kernel.config", "storage.txt"]
+
+
+def sound_but(answers: dict[str, Answer]) -> Script:
+    """A guest that answers these commands in another way, and the others as a sound one does."""
+    return Script(answers | {key: answer for key, answer in SOUND.items() if key not in answers})
+
+
+@dataclass
+class Keeper:
+    """A builder that has every kernel already."""
+
+    kernel: Kernel
+
+    def default_compilers(self) -> tuple[object, ...]:
+        return (fakes.GCC,)
+
+    def using(self, compiler: object) -> "Keeper":
+        return self
+
+    def find(self, tree: str) -> Kernel:
+        return self.kernel
+
+
+@dataclass
+class Place:
+    """A host with a guest image, and a run's directory on it."""
+
+    path: Path
+    clock: FakeClock = field(default_factory=FakeClock)
+    events: list[Event] = field(default_factory=list)
+    interrupted_at: StageStarted | None = None
+
+    def __post_init__(self) -> None:
+        self.run_dir.mkdir()
+        (self.path / "kernel.config").write_text("CONFIG_EXT4_FS=y\n", encoding="utf-8")
+        (self.path / "root.img").write_bytes(bytes(1 << 20))
+        self.play(Script(SOUND))
+
+    @property
+    def run_dir(self) -> Path:
+        return self.path / "run"
+
+    def play(self, script: Script) -> FakeHypervisor:
+        self.hypervisor = FakeHypervisor(script, self.clock, self.path / "guests")
+        return self.hypervisor
+
+    def tell(self, event: Event) -> None:
+        self.events.append(event)
+        if event == self.interrupted_at:
+            raise KeyboardInterrupt
+
+    def measure(self, request: TrialRequest = REQUEST, given: Mapping[str, str] = MappingProxyType({})) -> Trial:
+        settings = options.load({"machine.accelerator": "tcg", **given}, directory=Path("/")).settings
+        image = GuestImage(self.path / "root.img", self.path / "key", "ssh-ed25519 AAAA", "test")
+        kernel = replace(examples.kernel(), config=self.path / "kernel.config")
+        builder, source = cast("Any", Keeper(kernel)), cast("Any", None)
+        hypervisor = self.hypervisor
+        with VirtualMachines(
+            settings, image, self.run_dir, lambda: hypervisor, print, log_in=hypervisor.log_in, clock=self.clock
+        ) as machines:
+            bench = Bench(settings, self.run_dir, source, builder, machines, self.tell, self.clock)
+            try:
+                return LocalEngine(bench).measure(request)
+            finally:
+                self.check_nothing_is_left()
+
+    @property
+    def commands(self) -> list[str]:
+        return self.hypervisor.computers[-1].commands
+
+    @property
+    def stages(self) -> list[tuple[Stage, str]]:
+        return [(event.stage, event.detail) for event in self.events if isinstance(event, StageStarted)]
+
+    def check_nothing_is_left(self) -> None:
+        """Wherever the trial ended: it has left its files, and nothing else."""
+        assert self.hypervisor.running == []
+        assert all(link.closed for computer in self.hypervisor.computers for link in computer.links)
+        assert {path.name for path in self.run_dir.iterdir()} <= {"trials"}
+        opened = (path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink())
+        assert not [path for path in opened if path.is_relative_to(self.path)]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+# A trial that goes well
+
+
+@pytest.mark.parametrize(("stack", "runs"), [("lvmcache", ["empty", "full"]), ("ssd", ["ssd"]), ("hdd", ["hdd"])])
+def test_the_parts_of_a_trial(place: Place, stack: str, runs: list[str]) -> None:
+    disks = ["ssd", "hdd"] if stack == "lvmcache" else [stack]
+    place.play(sound_but({"stat -L": Answer("".join(f"fe:{n}0\n" for n, _ in enumerate(disks, 1)))}))
+    trial = place.measure(given={"storage.stack": stack})
+    assert (trial.fault, trial.stage, [run.name for run in trial.runs]) == (None, Stage.DONE, runs)
+    assert [disk.serial for disk in place.hypervisor.computers[0].spec.disks] == disks
+    runs_at = [(Stage.WORKLOAD, f"{name} run") for name in runs]
+    assert place.stages == [(Stage.BOOT, ""), (Stage.STORAGE, ""), *runs_at]
+    left = [f"{name}/{file}" for name in runs for file in FIO_FILES]
+    assert [one.name for one in trial.artifacts] == sorted(FILES + left)
+    assert "Linux version" in (place.run_dir / trial.artifacts[0].path).read_text(encoding="ascii")
+    parts = trial.timings
+    assert parts.build_s == 0.0
+    assert parts.boot_s == pytest.approx(3.0, abs=0.1)
+    assert parts.storage_s == pytest.approx(2.0, abs=0.3)
+    assert parts.workload_s == pytest.approx(len(runs) * 43.0, abs=0.5)
+    assert parts.total_s == pytest.approx(parts.boot_s + parts.storage_s + parts.workload_s, abs=0.01)
+
+
+def test_the_guest_has_the_settings_disks_and_a_root_of_its_own(place: Place) -> None:
+    place.measure(given={"storage.cache_size": "16MiB", "storage.ssd.size": "64MiB"})
+    (computer,) = place.hypervisor.computers
+    spec = computer.spec
+    assert (spec.root, [disk.serial for disk in spec.disks]) == (place.run_dir / "root.qcow2", ["ssd", "hdd"])
+    assert computer.sizes == {"ssd": 64 << 20, "hdd": 1 << 30}
+
+
+def test_files_of_the_first_run_are_kept_and_only_the_judged_run_may_stop_early(place: Place) -> None:
+    place.measure(replace(REQUEST, stop=RULE))
+    empty, full = (command for command in place.commands if FIO_RUNS in command)
+    assert ("DIRECTORY=/mnt/empty" in empty, "DIRECTORY=/mnt/full" in full) == (True, True)
+    assert ("/.kept" in empty, "/.kept" in full) == (True, False)
+    assert ("--status-interval" in empty, "--status-interval" in full) == (False, True)
+
+
+def test_no_guest_is_started_for_a_kernel_that_was_measured(place: Place) -> None:
+    trial = place.measure(replace(REQUEST, measured_kernels={examples.kernel().content_sha256: "8" * 40}))
+    assert (trial.same_kernel_as, trial.runs, trial.stage) == ("8" * 40, (), Stage.DONE)
+    assert place.hypervisor.computers == []
+
+
+@pytest.mark.parametrize(
+    ("through", "guests", "laid_out"), [(Stage.BUILD, 0, 0), (Stage.BOOT, 1, 0), (Stage.STORAGE, 1, 1)]
+)
+def test_a_control_goes_no_further_than_it_was_asked_to(
+    place: Place, through: Stage, guests: int, laid_out: int
+) -> None:
+    trial = place.measure(replace(REQUEST, through=through))
+    assert (trial.fault, trial.stage, trial.runs) == (None, Stage.DONE, ())
+    commands = [command for computer in place.hypervisor.computers for command in computer.commands]
+    assert (len(place.hypervisor.computers), sum("mkfs.ext4 -q" in one for one in commands)) == (guests, laid_out)
+
+
+# A guest that is befallen by something
+
+PANIC, OOPS, HANG = FaultKind.PANIC, FaultKind.OOPS, FaultKind.HANG
+OURS, INPUT = AttemptFailed, TrialRefused
+Ending: TypeAlias = FaultKind | type[AttemptFailed] | type[TrialRefused]
+
+BEFALLS: dict[Trouble, tuple[Ending, str]] = {
+    Trouble.PANIC: (PANIC, "Attempted to kill init"),
+    Trouble.LATE_PANIC: (PANIC, "Attempted to kill init"),
+    Trouble.OOPS: (OOPS, "NULL pointer dereference"),
+    Trouble.STALLS: (HANG, "soft lockup"),
+    Trouble.HANG: (HANG, "the guest was ready, then nothing for 6"),
+    Trouble.STUCK: (HANG, "not seen within"),
+    Trouble.RESET: (FaultKind.EXITED, "reset without a word"),
+    Trouble.POWER_OFF: (FaultKind.EXITED, "shut down: reboot: Power down"),
+    Trouble.NETWORK_LOST: (OURS, "nothing was heard of the guest for 180 s"),
+    Trouble.CONNECTION_BROKEN: (OURS, "the connection to the guest broke"),
+    Trouble.QEMU_DIED: (OURS, "QEMU died"),
+    Trouble.QEMU_KILLED: (OURS, "somebody ended QEMU"),
+    Trouble.HOST_FULL: (OURS, "No space left on device (is its disk full?)"),
+}
+WHERE = {
+    "mkfs.ext4 -q": (Stage.STORAGE, 0),
+    "DIRECTORY=/mnt/empty": (Stage.WORKLOAD, 0),
+    "DIRECTORY=/mnt/full": (Stage.WORKLOAD, 1),
+}
+
+
+def ends(place: Place, stage: Stage, kind: Ending, words: str) -> Trial:
+    """A trial that ends in a fault of its kernel, or in what is raised; the facts that it leaves."""
+    if isinstance(kind, FaultKind):
+        trial = place.measure()
+        assert trial.fault is not None
+        assert (trial.fault.stage, trial.fault.kind) == (stage, kind)
+        assert words in trial.fault.reason
+    else:
+        with pytest.raises(kind) as caught:
+            place.measure()
+        assert words in str(caught.value)
+        assert isinstance(caught.value, AttemptFailed | TrialRefused)
+        assert caught.value.trial is not None
+        trial = caught.value.trial
+        assert trial.fault is None
+    assert trial.stage is stage
+    return trial
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("trouble", BEFALLS)
+def test_what_befalls_a_guest_under_way(place: Place, trouble: Trouble, where: str) -> None:
+    (kind, words), (stage, runs) = BEFALLS[trouble], WHERE[where]
+    place.play(sound_but({where: Answer(takes_s=12.0, trouble=trouble)}))
+    trial = ends(place, stage, kind, words)
+    assert len(trial.runs) == runs
+    assert {"console.log", "host.json"} <= {one.name for one in trial.artifacts}
+    assert trial.timings.boot_s == pytest.approx(3.0, abs=0.1)
+    # At once where the console or libvirt tells; else after a minute of silence, or when the command's time is over.
+    waits = trouble in (Trouble.HANG, Trouble.STUCK, Trouble.NETWORK_LOST)
+    assert (trial.timings.total_s - runs * 43.0 > 60.0) is waits
+
+
+def test_a_guest_that_hangs_before_its_first_sign_of_life(place: Place) -> None:
+    place.play(sound_but({"mkfs.ext4 -q": Answer(takes_s=5.0, trouble=Trouble.HANG)}))
+    ends(place, Stage.STORAGE, HANG, "the guest was ready, then nothing for 2")
+
+
+@pytest.mark.parametrize(
+    ("at_s", "trouble", "kind", "words"),
+    [
+        (0.1, Trouble.PANIC, PANIC, "Attempted to kill init"),
+        (1.0, Trouble.OOPS, OOPS, "NULL pointer dereference"),
+        (1.0, Trouble.STALLS, HANG, "soft lockup"),
+        (0.1, Trouble.HANG, HANG, "the kernel said nothing within 6"),
+        (1.0, Trouble.HANG, FaultKind.NO_SSH, "user space was not ready within 6"),
+        (0.1, Trouble.RESET, FaultKind.EXITED, "reset before its kernel said anything"),
+        (1.0, Trouble.RESET, FaultKind.EXITED, "reset without a word"),
+        (1.0, Trouble.POWER_OFF, FaultKind.EXITED, "shut down: reboot: Power down"),
+        (1.0, Trouble.NETWORK_LOST, OURS, "SSH to the guest not seen within 30 s"),
+        (1.0, Trouble.QEMU_DIED, OURS, "QEMU died"),
+        (1.0, Trouble.QEMU_KILLED, OURS, "somebody ended QEMU"),
+        (1.0, Trouble.HOST_FULL, OURS, "No space left on device (is its disk full?)"),
+    ],
+)
+def test_what_befalls_a_guest_that_boots(place: Place, at_s: float, trouble: Trouble, kind: Ending, words: str) -> None:
+    place.play(Script(SOUND, at_boot=(at_s, trouble)))
+    trial = ends(place, Stage.BOOT, kind, words)
+    assert (trial.runs, trial.timings.storage_s) == ((), 0.0)
+    assert [one.name for one in trial.artifacts] == ["console.log", "host.json", "kernel.config"]
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "words"),
+    [
+        (Script(SOUND, ready_s=None), FaultKind.NO_SSH, "user space was not ready within 6"),
+        (Script(SOUND, release="4.19.0"), OURS, "the guest runs 4.19.0"),
+        (Script(SOUND, build_id="ab" * 20), OURS, "and not the kernel that was built"),
+        (Script(SOUND, refuses_keys=True), OURS, "Authentication failed"),
+        (Script(SOUND, sends_nonsense=True), FaultKind.COMMAND_FAILED, "more than 65,536 bytes of output: `uname"),
+    ],
+)
+def test_guests_that_are_not_what_was_started(place: Place, script: Script, kind: Ending, words: str) -> None:
+    place.play(script)
+    ends(place, Stage.BOOT, kind, words)
+
+
+def test_a_kernel_that_hides_its_build_id_is_the_one_that_was_built(place: Place) -> None:
+    place.play(Script(SOUND, build_id=""))
+    assert place.measure().fault is None
+
+
+@pytest.mark.parametrize(("ready_s", "kind"), [(5.0, None), (None, FaultKind.NO_SSH)])
+def test_an_image_of_a_persons_own_says_nothing_when_it_is_ready(
+    place: Place, ready_s: float | None, kind: FaultKind | None
+) -> None:
+    """It is asked again and again, until the time for a boot is over."""
+    given = {f"machine.{name}": f"{place.path}/{name}" for name in ("image", "image_key", "image_host_key")}
+    for path in given.values():
+        Path(path).touch()
+    place.play(Script(SOUND, ready_s=ready_s, speaks=False))
+    trial = place.measure(given=given)
+    assert (trial.fault and trial.fault.kind) == kind
+    assert trial.timings.boot_s == pytest.approx(ready_s or 120.0, abs=1.0)
+
+
+def test_a_guest_that_does_not_start(place: Place) -> None:
+    place.hypervisor.does_not_start = "Could not set up host forwarding rule"
+    trial = ends(place, Stage.BOOT, OURS, "Could not set up host forwarding rule")
+    assert [one.name for one in trial.artifacts] == ["host.json", "kernel.config"]
+
+
+# A guest whose programs fail
+
+
+def fio(text: str) -> dict[str, Answer]:
+    """A guest in which fio writes this."""
+    return {FIO_RUNS: replace(RAN, files={**RAN.files, "/tmp/bisector/fio.json": text})}
+
+
+def fails(*words: str, status: int = 1) -> Answer:
+    return Answer("", "\n".join(words), status)
+
+
+CUT_OFF = fio(FIO_FILES["fio.json"][:500])
+STATUS = STORAGE["dmsetup status"].stdout
+COMMAND_FAILED, IO_ERROR = FaultKind.COMMAND_FAILED, FaultKind.IO_ERROR
+
+
+@pytest.mark.parametrize(
+    ("answers", "stage", "kind", "words"),
+    [
+        (
+            {"mkfs.ext4 -q": fails("mkfs.ext4: I/O error")},
+            Stage.STORAGE,
+            COMMAND_FAILED,
+            "mkfs.ext4: exit 1: mkfs.ext4: I/O",
+        ),
+        ({"lvcreate -y": fails("insufficient free space", status=5)}, Stage.STORAGE, INPUT, "does not fit on its disk"),
+        ({"command -v": Answer("cache_check\n", "", 1)}, Stage.STORAGE, INPUT, "the guest image lacks: cache_check"),
+        ({"stat -f": Answer("7 4096\n")}, Stage.STORAGE, INPUT, "the file system in the guest has only"),
+        ({"dmsetup status": Answer(STATUS.replace("smq", "mq"))}, Stage.STORAGE, COMMAND_FAILED, "the cache is mq"),
+        ({"dmsetup status": Answer("0 9 cache Fail\n")}, Stage.STORAGE, IO_ERROR, "the kernel gave the cache up"),
+        ({"stat -L": Answer("fe:20\nfe:10\n")}, Stage.STORAGE, OURS, "the cache's metadata is on 254:16 instead of"),
+        ({"mkdir /tmp/bis": fails("No space left on device")}, Stage.WORKLOAD, INPUT, "the guest's root disk is full"),
+        ({"drop_caches": fails("Input/output error")}, Stage.WORKLOAD, COMMAND_FAILED, "sync: exit 1"),
+        (CUT_OFF | {"stat -f -c %a": Answer("77\n")}, Stage.WORKLOAD, OURS, "fio"),
+        (CUT_OFF | {"stat -f -c %a": Answer("0\n")}, Stage.WORKLOAD, INPUT, "the guest's root disk is full"),
+        (fio(FIO_FILES["fio.json"].replace('"error" : 0', '"error" : 5', 1)), Stage.WORKLOAD, IO_ERROR, "EIO"),
+        (fio(FIO_FILES["fio.json"].replace('"error" : 0', '"error" : 28', 1)), Stage.WORKLOAD, INPUT, "do not fit on"),
+        ({FIO_RUNS: fails(status=127), "command -v fio": fails()}, Stage.WORKLOAD, INPUT, "the guest image lacks fio"),
+        ({FIO_RUNS: Answer("9 /etc/passwd\n")}, Stage.WORKLOAD, COMMAND_FAILED, "'/etc/passwd', which is no name of"),
+    ],
+)
+def test_programs_that_fail(place: Place, answers: dict[str, Answer], stage: Stage, kind: Ending, words: str) -> None:
+    place.play(sound_but(answers))
+    ends(place, stage, kind, words)
+
+
+# Whatever ends it
+
+
+@pytest.mark.parametrize("detail", ["boot", "storage", "workload empty run", "workload full run"])
+def test_a_person_who_interrupts_a_trial_finds_nothing_left(place: Place, detail: str) -> None:
+    stage, _, run = detail.partition(" ")
+    place.interrupted_at = StageStarted(COMMIT, Stage(stage), run)
+    with pytest.raises(KeyboardInterrupt):
+        place.measure()
+    assert place.stages[-1] == (stage, run)
