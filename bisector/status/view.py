@@ -62,9 +62,10 @@ Each trial:
 ``stage``                how far it came: ``checkout``, ``config``, … ``workload``, ``done``
 ``value``                of the last run, by the objective; ``null`` where there is none
 ``reason``               one sentence; ``fault`` is ``{stage, kind, reason, tail, cached}`` or ``null``
-``runs``                 ``[{name, started_at, duration_s, jobs, cache, contention, clock_drift_s}]``
+``runs``                 ``[{name, started_at, duration_s, jobs, cache, counters, contention, …}]``
 ``runs[].jobs``          ``[{name, direction, iops_mean, iops_stddev, bw_kib_s, clat_mean_ns, …}]``
 ``runs[].cache``         ``{before, after}``: dm-cache status each, or ``null``; ``full`` is among it
+``runs[].counters``      ``{metric: value}``: what the layers of the storage stack counted during the run
 ``runs[].contention``    ``{other_busy_cores, steal_share, psi_some_share}``, or ``null`` where nobody looked
 ``runs[].disks``         ``[{name, read_ios, write_ios, …, util_percent}]``, as fio tells them; may be empty
 ``runs[].stopped_early`` ``{reason, at_s, bound, threshold, why, metric, over}``, ``null`` of a whole run: ``reason``
@@ -396,6 +397,7 @@ def _run(run: Run) -> dict[str, object]:
         "duration_s": run.duration_s,
         "jobs": [asdict(job) for job in run.jobs],
         "cache": {"before": _cache(run.cache_before), "after": _cache(run.cache_after)},
+        "counters": dict(run.counters),
         "contention": asdict(run.contention) if run.contention else None,
         "clock_drift_s": run.clock_drift_s,
         "disks": [asdict(disk) for disk in run.disks],

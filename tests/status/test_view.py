@@ -94,6 +94,7 @@ RUN: dict[str, tuple[type, ...]] = {
     "duration_s": NUMBER,
     "jobs": (list,),
     "cache": (dict,),
+    "counters": (dict,),
     "contention": (dict,),
     "clock_drift_s": NUMBER,
     "disks": (list,),
@@ -221,6 +222,7 @@ def test_values_of_a_trial() -> None:
     assert runs[1]["jobs"][0]["iops_mean"] == 1001.6
     assert runs[1]["cache"]["before"] is None
     assert runs[1]["cache"]["after"]["full"] is True
+    assert runs[1]["counters"] == {}  # nobody looked before it
 
 
 def test_skip_keeps_its_reason_and_tail() -> None:
