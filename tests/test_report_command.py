@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from bisector.cli import main
-from bisector.core.model import State
+from bisector.core.model import State, Verdict
 from bisector.mail import login
 from bisector.mail.outbox import Mails
+from bisector.status import from_record
 from bisector.store.store import Store
 from tests.mail.servers import Post, Server, serving
 from tests.recorded_run import RecordedRun, found
@@ -188,3 +189,51 @@ def test_unencrypted_is_for_this_host_alone(record: RecordedRun, capsys: pytest.
 @pytest.mark.parametrize("to", ["nobody", "a@example.org,b", "a@b\nBcc: c@d.org"])
 def test_address_that_is_none(record: RecordedRun, capsys: pytest.CaptureFixture[str], to: str) -> None:
     assert "is no mail address" in refused(record, capsys, "mail", "--to", to)
+
+
+def test_a_table_by_another_metric_says_how_the_verdicts_compare(
+    record: RecordedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(record, "table", "--metric", "read.bw") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "read.bw empty worst/best read.bw full worst/best" in said
+    assert "MiB/s" in said
+    assert "by read.bw of the worst job, improvement from" in said
+    assert "all 4 commits are on the side that the verdicts say" in said
+    assert run(record, "table") == 0
+    assert "seen again" not in capsys.readouterr().out
+
+
+def test_ends_that_do_not_differ_in_a_metric_are_said_to(
+    record: RecordedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All runs last the same; the verdicts on record stay what they are."""
+    assert run(record, "table", "--json", "--metric", "elapsed") == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert whole["objective"] == {"metric": "elapsed", "over": "worst", "unit": "s", "better": "lower"}
+    assert whole["seen_again"].startswith("the ends do not differ by elapsed of the worst job: the old end")
+    assert whole["threshold"] is None
+    assert {trial["verdict"] for trial in whole["trials"]} == {"measured", "skip"}
+    assert run(record, "report", "--metric", "elapsed") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Seen again the ends do not differ by elapsed" in said
+    assert f"The first fixed commit is {record.shas['c3'][:12]}" in said
+    with Store.open(record.run.database) as store:
+        verdicts = [shown.verdict for shown in from_record.view(record.run, store).trials]
+    assert verdicts.count(Verdict.OLD) == verdicts.count(Verdict.NEW) == 2
+
+
+@pytest.mark.parametrize("command", ["table", "report"])
+def test_a_metric_that_no_run_has_is_refused_with_those_that_there_are(
+    record: RecordedRun, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    said = refused(record, capsys, command, "--metric", "write.iops")
+    assert "has no write.iops" in said
+    assert "read.clat.p99" in said
+    assert "there is no metric 'iops'" in refused(record, capsys, command, "--metric", "iops")
+    assert "--over goes with --metric" in refused(record, capsys, command, "--over", "sum")
+    assert "the sum of read.clat.p99" in refused(record, capsys, command, "--metric", "read.clat.p99", "--over", "sum")
+
+
+def test_a_letter_tells_of_the_metric_that_decided(record: RecordedRun, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "a letter tells of" in refused(record, capsys, "report", "--format", "mail", "--metric", "read.bw")

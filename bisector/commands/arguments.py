@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from bisector.core.errors import UserError
+from bisector.core.objective import WORST, Objective
 from bisector.store.index import Index
 from bisector.store.rundir import RunDirectory
 
@@ -74,3 +75,22 @@ def run_directory(arguments: argparse.Namespace) -> RunDirectory:
     if path is None:
         raise UserError("there is no run yet", "bisector start OLD NEW")
     return RunDirectory.open(path)
+
+
+def add_metric(verb: argparse.ArgumentParser) -> None:
+    """``--metric`` and ``--over``: look at the runs on record again."""
+    verb.add_argument(
+        "--metric", metavar="NAME", help="what the runs say by another metric than decided, such as read.clat.p99"
+    )
+    verb.add_argument("--over", metavar="worst|sum|mean|JOB", help="with --metric: over jobs (default: worst)")
+
+
+def objective_of(arguments: argparse.Namespace) -> Objective | None:
+    """What :func:`add_metric` was given; raises :class:`UserError` for what orders nothing."""
+    if arguments.metric is None:
+        if arguments.over is not None:
+            raise UserError("--over goes with --metric")
+        return None
+    found = Objective(arguments.metric, arguments.over or WORST)
+    found.check()
+    return found

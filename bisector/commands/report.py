@@ -3,10 +3,11 @@
 import argparse
 from pathlib import Path
 
-from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
+from bisector.commands.arguments import Verbs, add_metric, add_run_dir, add_verb, objective_of, run_directory
 from bisector.commands.output import write_document
 from bisector.config import options
 from bisector.core.errors import UserError
+from bisector.core.objective import Objective
 from bisector.mail import posting
 from bisector.report import paging, plotting, reporting
 from bisector.report.document import Report
@@ -20,6 +21,7 @@ examples:
   bisector report --format markdown -o report.md
   bisector report --format html -o report.html   one file: sortable, with curves and consoles behind each row
   bisector report --format json | jq -r '.rows[] | "\\(.place) \\(.sha[:12]) \\(.verdict)"'
+  bisector report --metric read.clat.p99     what the same runs say by another metric
   bisector report --format mail              the letter that `bisector mail` drafts, to look at
 """
 
@@ -30,6 +32,7 @@ def add(verbs: Verbs) -> None:
                     examples=_EXAMPLES, disturbs=True)  # fmt: skip
     verb.add_argument("--format", type=Format, choices=tuple(Format), default=Format.TEXT, help="default: text")
     verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
+    add_metric(verb)
     add_run_dir(verb)
 
 
@@ -37,7 +40,7 @@ def report(arguments: argparse.Namespace) -> int:
     """Render the record."""
     run = run_directory(arguments)
     with Store.open(run.database, readonly=True) as store:
-        text = _text(run, store, arguments.format)
+        text = _text(run, store, arguments.format, objective_of(arguments))
     if arguments.output is None:
         write_document(text)
         return 0
@@ -50,15 +53,17 @@ def report(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _text(run: RunDirectory, store: Store, form: Format) -> str:
+def _text(run: RunDirectory, store: Store, form: Format, by: Objective | None) -> str:
     """A page alone has more of the run than the document."""
     if form is Format.HTML:
-        return paging.page(plotting.source(run, store))
-    return RENDERERS[form](_document(run, store, form))
+        return paging.page(plotting.source(run, store, by=by))
+    return RENDERERS[form](_document(run, store, form, by))
 
 
-def _document(run: RunDirectory, store: Store, form: Format) -> Report:
+def _document(run: RunDirectory, store: Store, form: Format, by: Objective | None) -> Report:
     """A letter alone needs to know whom it is from."""
     if form is not Format.MAIL:
-        return reporting.report(run, store)
+        return reporting.report(run, store, by)
+    if by is not None:
+        raise UserError("a letter tells of the metric that decided", "leave out --metric and --over")
     return posting.Post(run, store, options.from_json(store.bisection().settings).mail).report()

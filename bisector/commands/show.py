@@ -6,7 +6,15 @@ import sys
 
 from rich.console import Console
 
-from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_verb, run_directory
+from bisector.commands.arguments import (
+    Verbs,
+    add_json,
+    add_metric,
+    add_run_dir,
+    add_verb,
+    objective_of,
+    run_directory,
+)
 from bisector.commands.output import write, write_json
 from bisector.core.errors import UserError
 from bisector.report.progress import print_report
@@ -30,6 +38,8 @@ def add(verbs: Verbs) -> None:
         shown = add_verb(verbs, name, command, help_line)
         add_run_dir(shown)
         add_json(shown)
+        if command is table:
+            add_metric(shown)
     add_run_dir(add_verb(verbs, "log", log, "print git's bisect log of a run"))
 
 
@@ -49,9 +59,10 @@ def table(arguments: argparse.Namespace) -> int:
     """The verdict table of a run, also while it runs."""
     run = run_directory(arguments)
     with Store.open(run.database, readonly=True) as store:
-        view = from_record.view(run, store)
+        view = from_record.view(run, store, objective_of(arguments))
     if arguments.json:
-        write_json({"schema": to_json(view)["schema"], "trials": to_json(view)["trials"]})
+        whole = to_json(view)
+        write_json({key: whole[key] for key in ("schema", "objective", "threshold", "seen_again", "trials")})
     elif sys.stdout.isatty():
         print_report(Console(), view)
     else:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from bisector.core.figures import JobFigures, Run
-from bisector.core.model import Direction, Trial
+from bisector.core.model import Direction
+from bisector.core.objective import Objective
 from bisector.report.document import Comparison, Side
 
-METRIC = "fio.read_iops"
 _TIMES_FROM = 2.0
 _SHOWN_STDDEV = 2.0  # percent
 _ABS_WIDTH, _REL_WIDTH, _ERR_WIDTH = 10, 10, 6
@@ -55,14 +55,19 @@ class Metric:
         return bool(self.before and self.after and any(figures)) and all(map(math.isfinite, figures))
 
 
-def least_iops(trial: Trial) -> float:
-    """The figure that decides: the slowest reading job of the last run."""
-    return min(job.iops_mean for job in trial.runs[-1].jobs if job.direction == "read")
+def name_of(objective: Objective) -> str:
+    """The metric that decides, as a robot would call it: ``fio.read_iops``."""
+    return f"fio.{objective.metric.replace('.', '_')}" if objective.io_direction else objective.metric
 
 
-def change(before: float, after: float) -> Change:
-    """From twice the figure on "3.4x", below it "21.3%" of the figure before."""
-    word = Direction.IMPROVEMENT if after > before else Direction.REGRESSION
+def values(side: Side, objective: Objective) -> tuple[float, ...]:
+    """What decides of each trial."""
+    return tuple(map(objective.value, side.judged))
+
+
+def change(before: float, after: float, objective: Objective) -> Change:
+    """From twice the value on "3.4x", below it "21.3%" of the value before."""
+    word = Direction.between(objective.score(before), objective.score(after))
     low, high = sorted((before, after))
     if low > 0 and high / low >= _TIMES_FROM:
         return Change(f"{high / low:.1f}x", word)
@@ -71,14 +76,16 @@ def change(before: float, after: float) -> Change:
 
 def change_of(comparison: Comparison) -> Change:
     """How much the figure that decides has changed, between the means of both sides."""
-    before, after = (fmean(map(least_iops, side.trials)) for side in (comparison.before, comparison.after))
-    return change(before, after)
+    objective = comparison.objective
+    before, after = (fmean(values(side, objective)) for side in (comparison.before, comparison.after))
+    return change(before, after, objective)
 
 
 def metrics(comparison: Comparison) -> tuple[Metric, ...]:
     """The figure that decides first, then each job of each run, then what the cache did meanwhile."""
     before, after = comparison.before, comparison.after
-    found = [Metric(METRIC, *(tuple(map(least_iops, side.trials)) for side in (before, after)))]
+    objective = comparison.objective
+    found = [Metric(name_of(objective), *(values(side, objective) for side in (before, after)))]
     names = [run.name for run in after.trials[0].runs]
     for name in reversed(names):  # the run that decides first
         found += _job_metrics(name, _runs(before, name), _runs(after, name))

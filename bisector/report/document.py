@@ -5,11 +5,12 @@ Made from the record by :mod:`bisector.report.reporting`; what is said of it, an
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from bisector.core.figures import Contention, Run
 from bisector.core.model import Commit, State, Trial, Verdict
+from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.status.view import BisectionView, TrialView
 
@@ -107,6 +108,7 @@ class Comparison:
     before: Side
     after: Side
     basis: Basis
+    objective: Objective = field(default_factory=Objective)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,15 +158,15 @@ class Report:
         view = self.bisection
         if view.state is State.NARROWED:
             old, new = self._side(view.old), self._side(view.new)
-            return Comparison(old, new, Basis.ENDS) if old is not None and new is not None else None
+            return Comparison(old, new, Basis.ENDS, view.objective) if old is not None and new is not None else None
         after = self._side(view.first_fixed) if view.first_fixed is not None else None
         if after is None:
             return None
         for parent in self.parents:
             if (side := self._side(parent)) is not None:
-                return Comparison(side, after, Basis.PARENT)
+                return Comparison(side, after, Basis.PARENT, view.objective)
         nearest = self._nearest_before(after.commit)
-        return Comparison(nearest, after, Basis.NEAREST) if nearest is not None else None
+        return Comparison(nearest, after, Basis.NEAREST, view.objective) if nearest is not None else None
 
     def _side(self, commit: Commit) -> Side | None:
         """The trials that count for a commit: its own, or those of the commit that has its kernel; whole runs alone."""
@@ -178,6 +180,7 @@ class Report:
             and shown.trial.runs
             and shown.trial.stopped_early is None
             and shown.verdict in (Verdict.OLD, Verdict.NEW)
+            and shown.value is not None
         )
         return Side(commit, trials) if trials else None
 

@@ -39,7 +39,7 @@ def subject(report: Report) -> str:
     tags = [f"[{report.origin.name}]"] if report.origin.name else []
     if comparison is None:
         return clean(" ".join([*tags, title(report)]))
-    change = f"{compare.METRIC} {compare.change_of(comparison)}"
+    change = f"{compare.name_of(comparison.objective)} {compare.change_of(comparison)}"
     if first is None:
         count = len(report.bisection.candidates)
         return clean(" ".join([*tags, f"{report.asked.span}: {change} by one of {count} commits"]))
@@ -88,7 +88,8 @@ def _noticed(report: Report, envelope: Envelope) -> Iterator[str]:
     if comparison is None:
         yield from fill(answer_sentence(report))
         return
-    noticed = f"bisector noticed {compare.change_of(comparison).with_article} of {compare.METRIC}"
+    what = compare.name_of(comparison.objective)
+    noticed = f"bisector noticed {compare.change_of(comparison).with_article} of {what}"
     if first is None:
         yield from fill(f"{noticed}. {answer_sentence(report)}")
         return

@@ -42,9 +42,9 @@ class Source:
     narrowed: Narrowing | None = None
 
 
-def source(run: RunDirectory, store: Store, trials: tuple[int, ...] = ()) -> Source:
+def source(run: RunDirectory, store: Store, trials: tuple[int, ...] = (), by: Objective | None = None) -> Source:
     """All there is to plot of a run."""
-    return Source(reporting.report(run, store), run.path, trials, replaying.narrowed(store))
+    return Source(reporting.report(run, store, by), run.path, trials, replaying.narrowed(store))
 
 
 @dataclass(frozen=True, slots=True)

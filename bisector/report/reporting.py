@@ -14,6 +14,7 @@ from bisector.config.options import from_json
 from bisector.core import resources
 from bisector.core.errors import BisectorError
 from bisector.core.model import Commit, Trial
+from bisector.core.objective import Objective
 from bisector.git.origin import origin
 from bisector.git.repository import Repository
 from bisector.host.inside import inside
@@ -29,11 +30,11 @@ HOST_FACTS = "host.json"
 STORAGE = "storage.txt"
 
 
-def report(run: RunDirectory, store: Store) -> Report:
-    """The document of a run, whether it goes on or not."""
+def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Report:
+    """The document of a run, whether it goes on or not; ``by`` as of :func:`from_record.view`."""
     asked = store.bisection()
     settings = from_json(asked.settings)
-    view = from_record.view(run, store)
+    view = from_record.view(run, store, by)
     trials = [shown.trial for shown in view.trials]
     # Settings say how commits are measured here; how others measured theirs is not known.
     measured_here = not asked.imported

@@ -121,6 +121,8 @@ def _answer(report: Report) -> Iterator[Block]:
         yield Listing(tuple(quoted(commit) for commit in view.skips_in_the_way[:_LISTED]))
     if view.trials:
         yield Paragraph(terms_sentence(report))
+    if view.seen_again:
+        yield Paragraph(f"Seen again {view.seen_again}.")
 
 
 def candidate_lines(report: Report) -> Iterator[str]:
@@ -173,9 +175,8 @@ def comparison_note(report: Report) -> str:
         return ""
     before, after = comparison.before, comparison.after
     counts = f"{units.plural(len(before.trials), 'trial')} before and {len(after.trials)} after"
-    note = (
-        f"{compare.METRIC} is that of the slowest job of the {after.judged[0].name} run. Means of {counts} the change;"
-    )
+    name, objective = compare.name_of(comparison.objective), comparison.objective
+    note = f"{name} is {objective.label} in the {after.judged[0].name} run. Means of {counts} the change;"
     note += " %stddev is between trials."
     return note + _BASIS[comparison.basis].format(before=before.commit.short, after=after.commit.short)
 

@@ -9,7 +9,7 @@ from bisector.core.model import Commit, Kind, State, Verdict
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.report import baselines
-from bisector.report.table import EARLY
+from bisector.report.table import EARLY, IOPS
 from bisector.report.text import Line, Role, Span, cells, left, shorten, wrapped
 from bisector.status.view import BisectionView, LevelView
 
@@ -89,10 +89,18 @@ def _level(level: LevelView, objective: Objective) -> str:
 
 def _figures(view: BisectionView, width: int) -> list[Line]:
     runs = [run for trial in view.trials for run in trial.trial.runs]
-    texts = ["mean IOPS of the slowest and of the fastest job of each run"] if runs else []
+    what = "mean IOPS of the slowest and of the fastest job of each run"
+    if view.objective.metric != IOPS.metric:
+        what = f"{view.objective.metric} of the worst and of the best job of each run"
+    texts = [what] if runs else []
     if any(run.stopped_early for run in runs):
         texts += _sentences(f"{EARLY} ended early, when its side was clear: not to be compared with a whole run", width)
     return _labelled("figures", texts, width)
+
+
+def _again(view: BisectionView, width: int) -> list[Line]:
+    """How the verdicts compare with what another metric says."""
+    return _labelled("seen again", _sentences(view.seen_again, width) if view.seen_again else [], width, Role.WEAK)
 
 
 def _evaluations(view: BisectionView, width: int) -> list[Line]:
@@ -208,6 +216,7 @@ _CIRCUMSTANCES = (
     _range,
     _figures,
     _threshold,
+    _again,
     _baselines,
     _levels,
     _evaluations,

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 
 from bisector.core import units
 from bisector.core.figures import Run
+from bisector.core.metric import Better, Unit
 from bisector.core.model import Fault, Stage, Terms, Verdict
+from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, left, right, shorten, wrapped
 from bisector.status.view import BisectionView, TrialView, ours_s
 
+IOPS = Objective()  # what most people look at, in columns of numbers alone
 GAP = "  "
 TAIL_LINES = 6
 EARLY = "*"
@@ -28,10 +31,14 @@ _TIME_TITLES = ("build", "boot", "storage", "fio", "ours", "total")
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The mean IOPS of the jobs of one run, the slowest first, and whether the run was ended early."""
+    """The values of the jobs of one run, the worst first, and whether the run was ended early.
+
+    They are mean IOPS, in numbers alone, where no other metric's unit is given.
+    """
 
     means: tuple[float, ...]
     early: bool = False
+    unit: Unit | None = None
 
     @property
     def jobs(self) -> int:
@@ -41,14 +48,14 @@ class Figures:
     @property
     def least_text(self) -> str:
         """The least, with the mark of what is not to be compared with a whole run."""
-        return (EARLY if self.early else "") + units.iops(self.means[0])
+        return (EARLY if self.early else "") + self._text(self.means[0])
 
     @property
     def most_text(self) -> str:
         """What follows the least job: nothing for one job, the other of two, the most of several."""
         if self.jobs == 1:
             return ""
-        return f" / {units.iops(self.means[-1])}" if self.jobs == 2 else f" … {units.iops(self.means[-1])}"  # noqa: PLR2004
+        return f" / {self._text(self.means[-1])}" if self.jobs == 2 else f" … {self._text(self.means[-1])}"  # noqa: PLR2004
 
     @property
     def range_text(self) -> str:
@@ -58,7 +65,10 @@ class Figures:
     @property
     def all_text(self) -> str:
         """Every one of them, with that mark."""
-        return " / ".join((self.least_text, *map(units.iops, self.means[1:])))
+        return " / ".join((self.least_text, *map(self._text, self.means[1:])))
+
+    def _text(self, value: float) -> str:
+        return units.iops(value) if self.unit is None else self.unit.text(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +94,24 @@ def run_names(trials: Sequence[TrialView]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Title:
-    """The heading of a run's column: the direction if it is not reading; in full, the order of its jobs, too."""
+    """The heading of a run's column: what its figures are of; in full, the order of its jobs, too."""
 
     short: str
     full: str
 
 
-def run_titles(trials: Sequence[TrialView]) -> tuple[Title, ...]:
+def run_titles(trials: Sequence[TrialView], objective: Objective = IOPS) -> tuple[Title, ...]:
     """The headings of the runs' columns, in the order of :func:`run_names`."""
     return tuple(
-        _title(name, [run for view in trials for run in view.trial.runs if run.name == name])
+        _title(name, [run for view in trials for run in view.trial.runs if run.name == name], objective)
         for name in run_names(trials)
     )
 
 
-def _title(name: str, runs: Sequence[Run]) -> Title:
+def _title(name: str, runs: Sequence[Run], objective: Objective) -> Title:
+    if objective.metric != IOPS.metric:
+        several = max(len(objective.of_jobs(run)) for run in runs) > 1
+        return Title(f"{objective.metric} {clean(name)}", f"{objective.metric} {clean(name)}{' worst/best' * several}")
     directions = "/".join(dict.fromkeys(run.direction for run in runs))
     jobs = max(len(run.shown_jobs) for run in runs)
     short = clean(f"{'' if directions == 'read' else f'{directions} '}IOPS {name}")
@@ -106,22 +119,28 @@ def _title(name: str, runs: Sequence[Run]) -> Title:
     return Title(short, short + order)
 
 
-def figures(run: Run) -> Figures | None:
-    """The jobs' figures of a run, of the reads where it reads, else of the writes."""
+def figures(run: Run, objective: Objective = IOPS) -> Figures | None:
+    """The jobs' values of a run by its metric; IOPS are those of the reads where it reads, else of the writes."""
+    if objective.metric != IOPS.metric:
+        found = [value.value for value in objective.of_jobs(run) if math.isfinite(value.value)]
+        found.sort(reverse=objective.better is Better.LOWER)
+        return Figures(tuple(found), run.stopped_early is not None, objective.definition.unit) if found else None
     means = sorted(job.iops_mean for job in run.shown_jobs if math.isfinite(job.iops_mean))
     return Figures(tuple(means), run.stopped_early is not None) if means else None
 
 
-def rows(trials: Sequence[TrialView], terms: Terms) -> tuple[Row, ...]:
+def rows(trials: Sequence[TrialView], terms: Terms, objective: Objective = IOPS) -> tuple[Row, ...]:
     """The trials as rows, in the order given."""
     names = run_names(trials)
     toolchains = {view.trial.kernel.toolchain for view in trials if view.trial.kernel is not None}
-    return tuple(_row(view, names, terms, several_compilers=len(toolchains) > 1) for view in trials)
+    return tuple(_row(view, names, terms, objective, several_compilers=len(toolchains) > 1) for view in trials)
 
 
-def _row(view: TrialView, names: tuple[str, ...], terms: Terms, *, several_compilers: bool) -> Row:
+def _row(
+    view: TrialView, names: tuple[str, ...], terms: Terms, objective: Objective, *, several_compilers: bool
+) -> Row:
     trial = view.trial
-    by_name = {run.name: figures(run) for run in trial.runs}
+    by_name = {run.name: figures(run, objective) for run in trial.runs}
     timings = trial.timings
     return Row(
         n=view.n,
@@ -198,16 +217,16 @@ class _Layout:
         return " " * (self.number + len(GAP))
 
 
-def verdict_lines(trials: Sequence[TrialView], terms: Terms, width: int) -> list[Line]:
+def verdict_lines(trials: Sequence[TrialView], terms: Terms, width: int, objective: Objective = IOPS) -> list[Line]:
     """The verdicts and the figures behind them, no line wider than ``width`` cells.
 
     Where the subject does not fit beside the figures it has a line of its own; where even the
     figures do not fit, the date goes first, then the earlier runs. The last run decides, so it stays.
     """
-    table = rows(trials, terms)
+    table = rows(trials, terms, objective)
     if not table:
         return [(Span("No trial has ended yet.", Role.DIM),)]
-    layout = _layout(table, run_titles(trials), width)
+    layout = _layout(table, run_titles(trials, objective), width)
     lines = [_heading(layout)]
     for row in table:
         lines.append(_main_line(row, layout))
@@ -325,7 +344,7 @@ def fault_lines(trials: Sequence[TrialView], terms: Terms, width: int) -> list[L
 def report_lines(view: BisectionView, footer: Sequence[Line], width: int) -> list[Line]:
     """The whole report: verdicts, logs of the skipped, times, and the footer given."""
     blocks = (
-        verdict_lines(view.trials, view.terms, width),
+        verdict_lines(view.trials, view.terms, width, view.objective),
         fault_lines(view.trials, view.terms, width),
         time_lines(view.trials, view.terms),
         list(footer),

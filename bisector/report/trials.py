@@ -22,7 +22,7 @@ def trial_table(report: Report) -> Table:
         Column("commit"),
         Column("date"),
         Column("verdict"),
-        *(Column(title.full, figures=True) for title in run_titles(shown)),
+        *(Column(title.full, figures=True) for title in run_titles(shown, report.bisection.objective)),
         Column("subject"),
     )
     return Table(
@@ -35,7 +35,8 @@ def trial_table(report: Report) -> Table:
 
 def _cells(row: Row, names: Sequence[str], report: Report) -> tuple[str, ...]:
     commit = row.shown.trial.commit
-    by_name = {run.name: found.all_text for run in row.shown.trial.runs if (found := figures(run)) is not None}
+    by_metric = {run.name: figures(run, report.bisection.objective) for run in row.shown.trial.runs}
+    by_name = {name: found.all_text for name, found in by_metric.items() if found is not None}
     return (
         units.UNKNOWN if row.place is None else str(row.place),
         str(row.shown.n),

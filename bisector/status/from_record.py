@@ -14,6 +14,7 @@ from bisector.core.objective import Objective
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.imported import replay
+from bisector.status import again
 from bisector.status.conclusion import Standing, outside_paths
 from bisector.status.configurations import config_changes
 from bisector.status.evidence import Case, Known
@@ -26,8 +27,12 @@ from bisector.store.store import Store
 _ENDED = (State.FOUND, State.NARROWED, State.FAILED, State.IMPORTED)
 
 
-def view(run: RunDirectory, store: Store) -> BisectionView:
-    """Everything there is to show of a run, whether its process is alive or not."""
+def view(run: RunDirectory, store: Store, by: Objective | None = None) -> BisectionView:
+    """Everything there is to show of a run, whether its process is alive or not.
+
+    With ``by`` its trials are seen by another objective than decided; how the search stands is what it is. Raises
+    :class:`bisector.core.objective.MetricAbsent` where no run has a value by that.
+    """
     asked = store.bisection()
     settings = options.from_json(asked.settings)
     trials_of_all = store.trials()
@@ -45,17 +50,19 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
     first = candidates[0] if state is State.FOUND and candidates else None
     trials = [trial for _, trial in judging.trials]
     log, taken = run.path / GIT_LOG, store.taken()
-    objective = judging.objective
-    others = tuple(map(objective.value_of, judging.other_lines))
+    own_steps = tuple(map(judging.objective.value_of, judging.other_lines))
+    seen = judging if by is None else replace(judging, settings=replace(settings, bisect=settings.bisect.by(by)))
+    again.check(seen)
+    objective = seen.objective
     return BisectionView(
         state=state,
-        message=message + (_more_steps(others, objective) if state in _ENDED else ""),
+        message=message + (_more_steps(own_steps, judging.objective) if state in _ENDED else ""),
         repository=str(asked.repository or ""),
         terms=judging.terms,
-        direction=judging.direction,
+        direction=seen.direction or judging.direction,
         objective=objective,
-        threshold=judging.threshold_value,
-        threshold_origin=_threshold_origin(judging),
+        threshold=seen.threshold_value,
+        threshold_origin=_threshold_origin(seen),
         old=_commit(asked, judging.old, judging),
         new=_commit(asked, judging.new, judging),
         first_fixed=first,
@@ -68,8 +75,8 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
         belief=belief,
         skips_in_the_way=tuple(commit for commit in candidates if state is State.NARROWED and commit.sha in skipped),
         trials=tuple(
-            TrialView(n, trial, judgement.verdict, judgement.why, taken.get(n), judging.value(trial))
-            for n, trial, judgement in judging.judged_trials()
+            TrialView(n, trial, judgement.verdict, judgement.why, taken.get(n), seen.value(trial))
+            for n, trial, judgement in seen.judged_trials()
         ),
         infra_faults=tuple(InfraFaultView(one.at, one.sha, one.host, one.message) for one in store.infra_faults()),
         started_at=asked.created_at,
@@ -77,11 +84,12 @@ def view(run: RunDirectory, store: Store) -> BisectionView:
         run_dir=str(run.path),
         resume_command="" if state in _ENDED else resume_command(run.path),
         log=str(log) if log.is_file() else "",
-        levels=tuple(LevelView.of(one, objective) for one in judging.levels),
-        other_steps=others,
+        levels=tuple(LevelView.of(one, objective) for one in seen.levels),
+        other_steps=tuple(map(objective.value_of, seen.other_lines)),
         baselines=tuple(trial for _, trial in store.baselines()),
         controls=store.controls(),
-        next_step_command=next_step_command(run.path) if others and state in _ENDED else "",
+        next_step_command=next_step_command(run.path) if own_steps and state in _ENDED and seen is judging else "",
+        seen_again=again.sentence(judging, seen),
     )
 
 

@@ -38,6 +38,8 @@ never NaN. Times are ISO 8601 with zone. Strings are as git, the kernel and fio 
 ``levels``             ``[{low, high, trials}]``, the worst first: values between which the sound readings lie, two
                        levels when there is one change; ``other_steps`` are the values of the steps that this
                        run did not look for, and ``next_step_command`` does (``null`` when there is none)
+``seen_again``         where the trials are seen by another metric than the one that decided: a sentence that says how
+                       the verdicts compare, else ``null``
 ``evaluations``        number of trials; ``skipped``, ``weak`` and ``reused`` are those among them
 ``trials``             in the order of measuring, see below
 ``baselines``          ``[{disk, sha, subject, committed_at, host, started_at, run, artifacts, origin}]``: a disk alone,
@@ -236,6 +238,7 @@ class BisectionView:
     levels: tuple[LevelView, ...] = ()
     other_steps: tuple[float, ...] = ()
     next_step_command: str = ""
+    seen_again: str = ""
     baselines: tuple[Trial, ...] = ()
     controls: tuple[Control, ...] = ()
 
@@ -288,6 +291,7 @@ def to_json(view: BisectionView) -> dict[str, object]:
         "levels": [asdict(level) for level in view.levels],
         "other_steps": view.other_steps,
         "next_step_command": view.next_step_command or None,
+        "seen_again": view.seen_again or None,
         "evaluations": len(view.trials),
         "skipped": view.count(Verdict.SKIP),
         "weak": view.count(Verdict.WEAK),

@@ -56,7 +56,12 @@ def test_every_document_has_every_form(name: str, form: Format) -> None:
     ],
 )
 def test_a_magnitude_and_a_word(before: float, after: float, text: str) -> None:
-    assert change(before, after).with_article == text
+    assert change(before, after, Objective()).with_article == text
+
+
+def test_of_a_latency_less_is_an_improvement() -> None:
+    assert str(change(16.2e6, 0.9e6, Objective("read.clat.p50"))) == "18.0x improvement"
+    assert str(change(1e6, 1.1e6, Objective("read.clat.p50"))) == "10.0% regression"
 
 
 # The forms of lkp-tests' show_perf_change: two decimals below 1,000, whole numbers, four digits above 10^8.
@@ -161,7 +166,7 @@ def test_culprit_with_the_kernel_of_another_commit_has_its_figures() -> None:
     made = documents.document(view, (examples.COMMITS[2],))
     assert made.comparison is not None
     assert made.comparison.after.commit == examples.COMMITS[4]
-    assert compare.least_iops(made.comparison.after.trials[0]) == 4011.5
+    assert compare.values(made.comparison.after, Objective()) == (4011.5,)
 
 
 def test_json_is_plain_and_holds_the_status() -> None:

@@ -45,6 +45,7 @@ TOP: dict[str, tuple[type, ...]] = {
     "levels": (list,),
     "other_steps": (list,),
     "next_step_command": (str, NONE),
+    "seen_again": (str, NONE),
     "evaluations": (int,),
     "skipped": (int,),
     "weak": (int,),

@@ -1,0 +1,70 @@
+"""What runs on record say by another metric than the one that decided."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector.analysis.verdicts import Judging
+from bisector.config import options
+from bisector.core.model import Commit, Trial
+from bisector.core.objective import Objective
+from bisector.status.again import sentence
+from tests import fakes
+from tests.examples import EARLY
+
+SETTINGS = options.load(directory=Path("/")).settings
+LATENCY = Objective("read.clat.mean")
+
+
+def trial(sha: str, iops: float, clat_ms: float, early: bool = False) -> Trial:
+    made = fakes.trial(Commit(sha, sha, sha, ""), iops, stopped=replace(EARLY, bound=3_000.0) if early else None)
+    runs = tuple(
+        replace(run, jobs=tuple(replace(job, clat_mean_ns=clat_ms * 1e6) for job in run.jobs)) for run in made.runs
+    )
+    return replace(made, runs=runs)
+
+
+def said(*trials: Trial, by: Objective = LATENCY) -> str:
+    judging = Judging(SETTINGS, tuple(enumerate(trials, 1)), "old", "new")
+    seen = replace(judging, settings=replace(SETTINGS, bisect=SETTINGS.bisect.by(by)))
+    return sentence(judging, seen)
+
+
+OLD, NEW = trial("old", 1_000, 16.0), trial("new", 4_000, 0.8)
+
+
+def test_commits_that_would_be_on_another_side_are_named() -> None:
+    """One kernel does many I/Os, and takes long for each of them."""
+    found = said(OLD, NEW, trial("quick", 3_900, 0.7), trial("odd", 3_800, 15.0))
+    assert found == (
+        "by read.clat.mean of the worst job, improvement from 16.0 ms to 800 µs, "
+        "1 of 4 commits would be on the other side (odd)"
+    )
+
+
+def test_agreement_is_said_as_well() -> None:
+    assert said(OLD, NEW).endswith("to 800 µs, all 2 commits are on the side that the verdicts say")
+
+
+def test_what_was_stopped_early_says_nothing_of_another_metric() -> None:
+    found = said(OLD, NEW, trial("early", 4_000, 16.0, early=True))
+    assert found.endswith("all 2 commits are on the side that the verdicts say; of 1 it says nothing")
+
+
+def test_ends_that_do_not_differ_in_it() -> None:
+    found = said(trial("old", 1_000, 19.0), trial("new", 4_000, 16.0))
+    assert found == (
+        "the ends do not differ by read.clat.mean of the worst job: the old end measured 19.0 ms, "
+        "the new end 16.0 ms (read.clat.mean of the worst job): 1.19 times apart, where 2 times are needed"
+    )
+
+
+@pytest.mark.parametrize("trials", [(), (OLD,)])
+def test_before_both_ends_are_measured_there_is_nothing_to_compare(trials: tuple[Trial, ...]) -> None:
+    assert said(*trials) == ""
+
+
+def test_the_metric_that_decided_is_not_compared_with_itself() -> None:
+    assert said(OLD, NEW, by=Objective()) == ""
+    assert said(OLD, NEW, by=Objective("write.clat.mean")).startswith("by write.clat.mean of the worst job the ends")
