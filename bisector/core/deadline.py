@@ -45,6 +45,32 @@ class SystemClock:
 SYSTEM_CLOCK: Clock = SystemClock()
 
 
+class AttentiveClock:
+    """Another clock without the time in which nobody looked at it, but for a second.
+
+    For what is looked at several times a second while something is waited for. A process that was stopped meanwhile
+    (SIGSTOP, a frozen cgroup, a paused host) could hear nothing, so that silence in that time says nothing.
+    """
+
+    MOST_COUNTED_S = 1.0
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._looked_at_s = clock.now_s()
+        self._counted_s = 0.0
+
+    def now_s(self) -> float:
+        """Seconds in which somebody looked."""
+        now_s = self._clock.now_s()
+        self._counted_s += min(now_s - self._looked_at_s, self.MOST_COUNTED_S)
+        self._looked_at_s = now_s
+        return self._counted_s
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep on the other clock."""
+        self._clock.sleep(seconds)
+
+
 class DeadlineExpired(Exception):
     """A deadline passed; the caller translates it, since only the caller knows who is to blame."""
 

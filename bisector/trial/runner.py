@@ -151,11 +151,10 @@ class _Course:
             return builder.build(commit.tree, BuildPlaces(source, bench.build_dir, self.logs, bench.run_dir))
 
     def _measure(self, kernel: Kernel) -> None:
-        bench, settings = self.bench, self.bench.settings
-        what = f"the end of trial {self.request.n}"
-        deadline = Deadline.by(bench.clock, what, settings.machine.trial_deadline_s)
+        seconds = self.bench.settings.machine.trial_deadline_s
         self._enter(Stage.BOOT)
         with self._prepared(kernel) as machine:
+            deadline = machine.deadline(f"the end of trial {self.request.n}", seconds)
             (self.logs / "host.json").write_text(json.dumps(machine.facts(), indent=1) + "\n", encoding="utf-8")
             with self._part("boot_s"):
                 machine.boot()

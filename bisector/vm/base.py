@@ -128,6 +128,10 @@ class Machine(Protocol):
         """What bounds the figures of this guest, for the record: names and values for people."""
         ...
 
+    def deadline(self, what: str, seconds: float) -> Deadline:
+        """One in the time in which this guest is waited for: what it could not have used does not count."""
+        ...
+
     def boot(self) -> None:
         """Start the kernel and log in; raises ``KernelFault`` for a dead or silent kernel, else ``InfraError``."""
         ...

@@ -29,7 +29,7 @@ from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 from paramiko.pkey import UnknownKeyType
 
 from bisector.core import elf_notes
-from bisector.core.deadline import Deadline
+from bisector.core.deadline import AttentiveClock, Deadline
 from bisector.core.errors import InfraError
 from bisector.core.model import CommandResult
 from bisector.host.files import our_files
@@ -81,6 +81,7 @@ class Guest:
         self._connection = connection
         self._watch = watch
         self._bounds = bounds
+        self._clock = AttentiveClock()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="guest")
 
     @classmethod
@@ -131,7 +132,7 @@ class Guest:
     def _stream(
         self, command: str, on_line: Callable[[str], None], deadline_s: float, most_bytes: int
     ) -> CommandResult:
-        deadline = Deadline(f"the end of `{command}` in the guest", deadline_s)
+        deadline = self._deadline(f"the end of `{command}` in the guest", deadline_s)
         channel = self._ask(lambda: self._start(command), deadline)
         stdout, stderr = StreamedText(), StreamedText(on_line)
         life = self._life(command)
@@ -154,7 +155,7 @@ class Guest:
 
     def put(self, text: str, remote: str) -> None:
         """Write a small text file in the guest; raises :class:`GuestCopyFailed`."""
-        deadline = Deadline(f"the copy to {remote} in the guest", _COPY_S)
+        deadline = self._deadline(f"the copy to {remote} in the guest", _COPY_S)
         self._ask(lambda: self._live().put(BytesIO(text.encode()), remote), deadline, GuestCopyFailed)
 
     def get(self, remote: str, local: Path) -> None:
@@ -163,7 +164,7 @@ class Guest:
         Raises :class:`GuestCopyFailed`, :class:`GuestNonsense` for what is no regular file or larger than the bound,
         and :class:`InfraError` when ``local`` is there already or cannot be written.
         """
-        deadline = Deadline(f"the copy of {remote} out of the guest", _COPY_S)
+        deadline = self._deadline(f"the copy of {remote} out of the guest", _COPY_S)
         made = _new_file(local)
         try:
             with our_files(local.parent), made as file:  # what is written last may fail as late as at its end
@@ -209,6 +210,9 @@ class Guest:
             raise GuestError(f"`{command}` in the guest: exit status {result.exit_status}: {result.stderr.strip()}")
         return result.stdout.strip()
 
+    def _deadline(self, what: str, seconds: float) -> Deadline:
+        return Deadline.by(self._clock, what, seconds)
+
     def _live(self) -> Any:
         """The connection, while it is one: fabric would quietly make a new one, to whatever listens there now."""
         if not self._connection.is_connected:
@@ -218,7 +222,9 @@ class Guest:
     def _life(self, command: str) -> Life:
         transport = self._connection.client.get_transport()
         ask = partial(transport.global_request, "keepalive@openssh.com", wait=True)
-        return Life(lambda: self._worker.submit(ask), self._bounds.silence_s, self._bounds.answer_s, command)
+        return Life(
+            lambda: self._worker.submit(ask), self._bounds.silence_s, self._bounds.answer_s, command, self._clock.now_s
+        )
 
     def _start(self, command: str) -> paramiko.Channel:
         channel: paramiko.Channel = self._live().create_session()

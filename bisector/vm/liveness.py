@@ -4,25 +4,25 @@ fio may print nothing until it ends, hours later. A guest that has lost its netw
 with user-mode networking the other end of the connection is QEMU, which goes on.
 """
 
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from bisector.vm.guest_errors import GuestLost
 
-_MOST_COUNTED_S = 1.0
-
 
 @dataclass(slots=True)
 class Life:
-    """Asks a guest for a sign of life, by ``ask``, after ``silence_s``, and gives it up ``answer_s`` later."""
+    """Asks a guest for a sign of life, by ``ask``, after ``silence_s``, and gives it up ``answer_s`` later.
+
+    By ``now``, which counts no time in which this process was stopped.
+    """
 
     ask: Callable[[], Future[object]]
     silence_s: float
     answer_s: float
     command: str
-    now: Callable[[], float] = time.monotonic
+    now: Callable[[], float]
     _heard_bytes: int = 0
     _waited_s: float = 0.0
     _asked: Future[object] | None = None
@@ -33,9 +33,8 @@ class Life:
 
     def check(self, heard_bytes: int) -> None:
         """To be called again and again; raises :class:`GuestLost` when a sign of life does not come."""
-        # While this process was stopped, it could hear nothing.
         now = self.now()
-        self._waited_s += min(now - self._last, _MOST_COUNTED_S)
+        self._waited_s += now - self._last
         self._last = now
         if heard_bytes != self._heard_bytes or (self._asked is not None and self._asked.done()):
             self._heard_bytes, self._waited_s, self._asked = heard_bytes, 0.0, None

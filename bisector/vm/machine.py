@@ -16,7 +16,7 @@ from typing import Self
 
 from bisector.config import Accelerator, DiskSettings, MachineSettings, Settings
 from bisector.core import resources
-from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
+from bisector.core.deadline import SYSTEM_CLOCK, AttentiveClock, Clock, Deadline
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.core.model import FaultKind, Kernel, Stage
 from bisector.host.load import free_port, host_facts
@@ -53,7 +53,7 @@ class VirtualMachine:
         self._image = bench.image
         self._settings = bench.settings.machine
         self._log_in = bench.log_in
-        self._clock = bench.clock
+        self._clock = AttentiveClock(bench.clock)
         self._stack = ExitStack()
         self._domain: Domain | None = None
         self._guest: Link | None = None
@@ -68,6 +68,10 @@ class VirtualMachine:
     def cpu_time_s(self) -> float:
         """Host CPU seconds that QEMU has used."""
         return self._domain.cpu_time_s() if self._domain is not None else 0.0
+
+    def deadline(self, what: str, seconds: float) -> Deadline:
+        """One in the time in which this guest is waited for."""
+        return Deadline.by(self._clock, what, seconds)
 
     def facts(self) -> dict[str, str]:
         """What bounds the figures of this guest, for the record: names and values for people."""
@@ -88,7 +92,7 @@ class VirtualMachine:
         """
         self._domain = self._stack.enter_context(self._hypervisor.start(self._spec))
         self._watch = Watch(self._domain, self._settings.silence_deadline_s, self._clock.now_s)
-        deadline = self._deadline("the guest", self._settings.boot_deadline_s)
+        deadline = self.deadline("the guest", self._settings.boot_deadline_s)
         with self.blamed(Stage.BOOT):
             self._guest = self._stack.enter_context(self._connected(deadline))
             self._check_kernel()
@@ -116,10 +120,7 @@ class VirtualMachine:
             self._clock.sleep(0.02)
 
     def _login(self, what: str, seconds: float) -> Link:
-        return self._log_in(self._spec.ssh_port, self._image, self._deadline(what, seconds), self._watch)
-
-    def _deadline(self, what: str, seconds: float) -> Deadline:
-        return Deadline.by(self._clock, what, seconds)
+        return self._log_in(self._spec.ssh_port, self._image, self.deadline(what, seconds), self._watch)
 
     def _check_kernel(self) -> None:
         running, build_id = self.guest.uname_release(), self.guest.build_id()
@@ -154,7 +155,7 @@ class VirtualMachine:
 
     def _look_for_last_words(self) -> None:
         """A panic may reach the console a moment after the connection broke."""
-        deadline = self._deadline("last words", _LAST_WORDS_S)
+        deadline = self.deadline("last words", _LAST_WORDS_S)
         while not deadline.expired:
             self._watch()
             self._clock.sleep(0.1)

@@ -37,8 +37,9 @@ class Watch:
             self._hear(text)
         if not running:
             raise _raised(self.console.fault_when_gone(self.stage))
+        silence_s = self.silence_s  # asked each time: the clock counts only the time in which somebody looks at it
         # Our init gives a sign of life every ten seconds; a person's own image may be silent and well.
-        if self._pulse and self.silence_s > self._silence_deadline_s:
+        if self._pulse and silence_s > self._silence_deadline_s:
             raise self.silent()
 
     def _hear(self, text: str) -> None:

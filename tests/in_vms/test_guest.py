@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bisector.config import options
-from bisector.core.deadline import Deadline
+from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.executor.local import kernel_builder
 from bisector.git.repository import Repository
 from bisector.host.load import free_port
@@ -62,6 +62,7 @@ class GuestCase:
     directory: str
     stranger: Path
     short_s: float = 5.0
+    clock: Clock = SYSTEM_CLOCK
 
     @property
     def release(self) -> str:

@@ -15,6 +15,7 @@ import pytest
 
 from bisector.analysis.early_stop import StopRule
 from bisector.config import DiskSettings, Settings, options
+from bisector.core.deadline import Deadline
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault
 from bisector.core.figures import Run
 from bisector.core.model import Compiler, Fault, Kernel, Stage
@@ -92,6 +93,9 @@ class Machines:
 
     def facts(self) -> dict[str, str]:
         return {}
+
+    def deadline(self, what: str, seconds: float) -> Deadline:
+        return Deadline(what, seconds)
 
     def boot(self) -> None:
         if self.at_boot is not None:

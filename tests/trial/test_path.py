@@ -243,6 +243,20 @@ def test_what_befalls_a_guest_under_way(place: Place, trouble: Trouble, where: s
     assert (trial.timings.total_s - runs * 43.0 > 60.0) is waits
 
 
+@pytest.mark.parametrize("where", WHERE)
+def test_an_hour_in_which_nobody_could_listen_is_no_fault(place: Place, where: str) -> None:
+    """As on a paused host, or in a frozen cgroup; that the figures are worth less is for others to say."""
+    answer = replace(RAN, trouble=Trouble.HOST_STANDS_STILL) if "/mnt" in where else None
+    place.play(sound_but({where: answer or Answer(takes_s=12.0, trouble=Trouble.HOST_STANDS_STILL)}))
+    trial = place.measure()
+    assert (trial.fault, trial.stage, len(trial.runs)) == (None, Stage.DONE, 2)
+
+
+def test_an_hour_in_which_nobody_could_listen_to_a_guest_that_boots_is_no_fault(place: Place) -> None:
+    place.play(Script(SOUND, at_boot=(1.0, Trouble.HOST_STANDS_STILL)))
+    assert place.measure().fault is None
+
+
 def test_a_guest_that_hangs_before_its_first_sign_of_life(place: Place) -> None:
     place.play(sound_but({"mkfs.ext4 -q": Answer(takes_s=5.0, trouble=Trouble.HANG)}))
     ends(place, Stage.STORAGE, HANG, "the guest was ready, then nothing for 2")

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from bisector.config import options
+from bisector.core.deadline import Deadline
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault, TrialRefused, UserError
 from bisector.core.model import FaultKind, Kernel, Stage
 from bisector.executor.local import LocalEngine
@@ -50,6 +51,9 @@ class Machines:
 
     def facts(self) -> dict[str, str]:
         return {}
+
+    def deadline(self, what: str, seconds: float) -> Deadline:
+        return Deadline(what, seconds)
 
     def boot(self) -> None:
         self.at_boot()

@@ -35,14 +35,18 @@ PANIC = KernelFault(Stage.WORKLOAD, FaultKind.PANIC, "Kernel panic - not syncing
 
 
 class Watch:
-    """Is called while a guest is waited for; counts that, and raises what it is told from the second time on."""
+    """Is called while a guest is waited for, and counts that; blocks once, and raises from the second time on."""
 
     def __init__(self) -> None:
         self.calls = 0
         self.raises: Exception | None = None
+        self.blocks: Callable[[], None] | None = None
 
     def __call__(self) -> None:
         self.calls += 1
+        block, self.blocks = self.blocks, None
+        if block is not None:
+            block()
         if self.raises is not None and self.calls > 1:
             raise self.raises
 
@@ -55,6 +59,7 @@ class LinkCase(Protocol):
     directory: str  # of the guest, empty
     release: str
     short_s: float  # longer than a round trip
+    clock: Clock
 
     def make_directory(self, name: str) -> None:
         """Make one in the directory."""
@@ -116,6 +121,11 @@ class LinkContract:
         with pytest.raises(KernelFault) as caught:
             case.link.run("sleep 600", 60)
         assert caught.value is PANIC
+
+    def test_time_in_which_nobody_could_look_does_not_count(self, case: LinkCase) -> None:
+        """As while this process is stopped."""
+        case.watch.blocks = lambda: case.clock.sleep(2.5)
+        assert case.link.run("sleep 1; echo done", 2.0).stdout == "done\n"
 
     def test_text_goes_in_and_comes_out(self, case: LinkCase, tmp_path: Path) -> None:
         case.link.put("größer\n", f"{case.directory}/note")

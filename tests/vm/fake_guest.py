@@ -20,7 +20,7 @@ from typing import Self
 import libvirt
 
 from bisector.config import Accelerator
-from bisector.core.deadline import Deadline
+from bisector.core.deadline import AttentiveClock, Deadline
 from bisector.core.errors import InfraError, UserError
 from bisector.core.model import CommandResult
 from bisector.vm.console import ALIVE_LINE, READY_LINE
@@ -40,6 +40,7 @@ _LOOK_EVERY_S = 0.2
 _LOST_AFTER_S = 180.0  # of silence in a command: guest.Bounds
 _COPY_S = 120.0
 _LATE_S = 1.0
+_STILL_S = 3600.0
 _FILE_BYTES = 64 << 20
 _OUTPUT_BYTES = 64 << 20
 
@@ -73,7 +74,7 @@ class Trouble(StrEnum):
     QEMU_DIED = "QEMU crashes"
     QEMU_KILLED = "somebody kills QEMU"
     HOST_FULL = "the host has no room for the guest's disk"
-    HOST_STANDS_STILL = "nothing happens for ten minutes, neither here nor in the guest"
+    HOST_STANDS_STILL = "nothing happens for an hour, neither here nor in the guest"
 
 
 @dataclass(frozen=True)
@@ -204,8 +205,8 @@ class Computer:
         self.io_error = f"write of a disk: {os.strerror(errno.ENOSPC)}"
 
     def _stand_still(self) -> None:
-        self._still_s += 600.0
-        self.clock.sleep(600.0)
+        self._still_s += _STILL_S
+        self.clock.sleep(_STILL_S)
 
     _TROUBLES: Mapping[Trouble, Callable[["Computer"], None]] = MappingProxyType(
         {
@@ -246,6 +247,7 @@ class FakeLink:
         self.computer, self._watch = computer, watch
         self.broken = self.closed = False
         self._clock = computer.clock
+        self._attention = AttentiveClock(computer.clock)
         computer.links.append(self)
 
     def __enter__(self) -> Self:
@@ -312,7 +314,7 @@ class FakeLink:
         return self.computer.files / remote.lstrip("/")
 
     def _deadline(self, what: str, seconds: float) -> Deadline:
-        return Deadline.by(self._clock, what, seconds)
+        return Deadline.by(self._attention, what, seconds)
 
     def _reach(self, deadline: Deadline) -> None:
         """Send something, and have it accepted."""

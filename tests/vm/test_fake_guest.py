@@ -28,11 +28,13 @@ class FakeLinkCase:
     hypervisor: FakeHypervisor
     watch: contract.Watch
     link: FakeLink = field(init=False)
+    clock: FakeClock = field(init=False)
     directory: str = "/tmp"
     release: str = RELEASE
     short_s: float = 1.0
 
     def __post_init__(self) -> None:
+        self.clock = self.hypervisor.clock
         self.link = self._log_in(2222)
         self.make_directory("")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from bisector.core.deadline import Deadline
+from bisector.core.deadline import SYSTEM_CLOCK, AttentiveClock, Clock, Deadline
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.model import FaultKind, Stage
 from bisector.host.process import run
@@ -25,6 +25,7 @@ from bisector.vm.image import GuestImage
 from bisector.vm.liveness import Life
 from tests.vm import contract
 from tests.vm.contract import LinkContract
+from tests.vm.fake_guest import FakeClock
 from tests.vm.ssh_server import SshServer, keypair
 
 
@@ -73,6 +74,7 @@ class SshCase:
     directory: str = ""
     release: str = field(default_factory=platform.release)
     short_s: float = 0.5
+    clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
         self.link = connect(self.server, image(self.keys), self.watch)
@@ -195,19 +197,19 @@ def test_a_guest_that_falls_silent_in_a_command_is_asked_for_a_sign_of_life(
 
 def test_a_process_that_was_stopped_has_not_listened() -> None:
     """Seconds in which nobody looked say nothing of the guest."""
-    clock = [0.0]
+    clock = FakeClock()
     asked: list[Future[object]] = []
 
     def ask() -> Future[object]:
         asked.append(Future())
         return asked[-1]
 
-    life = Life(ask, 60.0, 120.0, "fio", lambda: clock[0])
+    life = Life(ask, 60.0, 120.0, "fio", AttentiveClock(clock).now_s)
     for seconds in (*[1.0] * 61, 1_000.0, *[1.0] * 119):
-        clock[0] += seconds
+        clock.sleep(seconds)
         life.check(0)
     assert len(asked) == 1
-    clock[0] += 1.0
+    clock.sleep(1.0)
     with pytest.raises(GuestLost):
         life.check(0)
 
