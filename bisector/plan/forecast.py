@@ -1,21 +1,6 @@
 """What a bisection would take, as text and as JSON.
 
-``bisector plan --json`` prints one object, made by :func:`to_json`:
-
-=====================  ============================================================================
-``schema``             1
-``old``, ``new``       ``{sha, subject, committed_at}``: the ends
-``commits``            how many the range has; ``can_matter`` is how many of them can change the kernel, or ``null``
-``strategy``           ``bayes`` or ``git``
-``trials``             expected number, both ends included; nine of ten searches take at most ``trials_p90``
-``hours``              expected, likewise with ``hours_p90``
-``first_answer_right`` share of the simulated searches; ``claimed`` is the mean probability that they state
-``least_factor``       the smallest factor between the ends that is surely found
-``factor``             that of the ends, and what else was put in: ``build_least_s``, ``build_most_s``, ``setup_s``,
-                       ``runs_s``, ``early_old_s``, ``early_new_s``, ``spread``; each ``{value, source, measured}``
-``searches``, ``seed`` of the simulation
-``warnings``           ``[sentence]``; ``hopeless`` says that it is not worth starting (exit code 1)
-=====================  ============================================================================
+``bisector plan --json`` prints one object, made by :func:`to_json`, with the keys of :data:`KEYS`.
 """
 
 import math
@@ -23,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from bisector.core import units
+from bisector.core.json_keys import Key
 from bisector.core.model import Commit
 from bisector.report.text import Line, Role, Span, left, wrapped
 
@@ -74,6 +60,36 @@ class Forecast:
     seed: int
     warnings: tuple[str, ...]
     hopeless: bool
+
+
+_COMMIT = ("sha", "subject", "committed_at")
+KEYS: tuple[Key, ...] = (
+    Key("schema", "1; counts up when a key is renamed, removed or changes its meaning"),
+    Key("old", "the old end", more=_COMMIT),
+    Key("new", "the new end", more=_COMMIT),
+    Key("commits", "number of commits in the range"),
+    Key("can_matter", "how many of them can change the kernel; `null` if that is not known"),
+    Key("strategy", "`bayes` or `git`"),
+    Key("trials", "expected number of trials, both ends included"),
+    Key("trials_p90", "nine of ten searches take at most so many"),
+    Key("hours", "expected hours"),
+    Key("hours_p90", "nine of ten searches take at most so many"),
+    Key("first_answer_right", "share of the simulated searches with the right answer"),
+    Key("claimed", "mean probability that these searches claim"),
+    Key("least_factor", "smallest factor between the ends that can be told from noise; `null` if there is none"),
+    Key("searches", "number of simulated searches"),
+    Key("seed", "seed of the simulation"),
+    Key("warnings", "sentences"),
+    Key("hopeless", "whether it is not worth starting (exit code 1)"),
+    Key("build_least_s", "seconds of the shortest build", Quantity),
+    Key("build_most_s", "seconds of the longest build", Quantity),
+    Key("setup_s", "seconds before the runs of a trial", Quantity),
+    Key("runs_s", "seconds of the runs of a trial", Quantity),
+    Key("early_old_s", "the same when they stop early, on the old side", Quantity),
+    Key("early_new_s", "the same when they stop early, on the new side", Quantity),
+    Key("spread", "standard deviation of readings of one kernel, in natural log units", Quantity),
+    Key("factor", "factor between the ends", Quantity),
+)
 
 
 def to_json(forecast: Forecast) -> dict[str, object]:

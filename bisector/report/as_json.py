@@ -1,33 +1,35 @@
-"""A report as JSON, for scripts; the whole of ``status --json`` is in it.
-
-=================  ================================================================================
-``schema``         1
-``title``          one line
-``status``         the object of ``bisector status --json``, its own ``schema`` included
-``rows``           ``[{place, n, sha, verdict, why}]`` in history order; ``n`` finds it in ``status.trials``
-``asked``          ``{old_rev, new_rev, paths, skips, first_parent, command}``
-``origin``         ``{tree, branch, url}``
-``comparison``     ``{before, after, basis, metrics: [{name, before: [number], after: [number]}]}`` or ``null``;
-                   ``before`` and ``after`` are hashes, and in a metric one figure for each trial;
-                   ``basis`` is ``parent``, ``nearest`` or ``ends``
-``workload``       ``{name, text, variables}``; ``kernel``, ``baselines`` and each host's ``facts`` are objects, too;
-                   the figures of ``baselines`` are in ``status``
-``storage``        ``[line]``
-``hosts``          ``[{name, trials, facts, contention: [{other_busy_cores, steal_share, psi_some_share}]}]``
-``bisect_log``     text, ``null`` before there is one
-``tool_version``   of bisector
-=================  ================================================================================
-"""
+"""A report as JSON, for scripts; the whole of ``status --json`` is in it."""
 
 import json
 from dataclasses import asdict
 
+from bisector.core.json_keys import Key
 from bisector.report import baselines, compare
-from bisector.report.document import Comparison, Report, Row
+from bisector.report.compare import Metric
+from bisector.report.document import Asked, Comparison, Host, Origin, Report, Row, Workload
 from bisector.report.sections import title
 from bisector.status.view import plain, to_json
 
 SCHEMA = 1
+KEYS: tuple[Key, ...] = (
+    Key("schema", "1; counts up when a key is renamed, removed or changes its meaning"),
+    Key("title", "one line"),
+    Key("status", "the object of `bisector status --json`, its own `schema` included"),
+    Key("rows", "the trials in the order of history; `n` finds each in `status.trials`",
+        more=("place", "n", "sha", "verdict", "why")),
+    Key("asked", "what was asked for; `command` asks for the same again", Asked),
+    Key("origin", "where the tree comes from", Origin),
+    Key("comparison", "the answer against its parent, or `null`; `basis` is `parent`, `nearest` (the parent was not "
+        "measured) or `ends`", more=("before", "after", "basis", "metrics")),
+    Key("comparison.metrics", "for each metric a value of each trial", Metric),
+    Key("workload", "the job file", Workload),
+    Key("kernel", "sentences about the kernel", free=True),
+    Key("storage", "the commands that made the stack"),
+    Key("hosts", "the hosts that measured", Host),
+    Key("baselines", "a sentence for each disk; the figures are in `status.baselines`", free=True),
+    Key("bisect_log", "git's bisect log, or `null`"),
+    Key("tool_version", "version of bisector"),
+)  # fmt: skip
 
 
 def render(report: Report) -> str:

@@ -14,7 +14,11 @@ from bisector import cli
 from bisector.config import options
 from bisector.config.option_table import rows as settings_rows
 from bisector.core import metric, resources
+from bisector.core.json_keys import Key
 from bisector.core.option import Option
+from bisector.plan import forecast
+from bisector.report import as_json
+from bisector.status import keys
 
 DOCS = resources.ROOT / "docs"
 _PLACE = re.compile(r"(<!-- generated: ([a-z -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -93,6 +97,10 @@ def _metrics() -> Iterator[str]:
     return _table(("metric", "unit", "better", "live", "what it is"), rows)
 
 
+def _keys(table: tuple[Key, ...]) -> Iterator[str]:
+    return _table(("key", ""), ((f"`{one.path}`", one.sentence) for one in table))
+
+
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
     for row in (head, tuple("---" for _ in head), *rows):
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
@@ -103,6 +111,10 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "exit codes": _exit_codes,
     "settings": _settings,
     "metrics": _metrics,
+    "status": lambda: _keys(keys.STATUS),
+    "trial": lambda: _keys(keys.TRIAL),
+    "plan": lambda: _keys(forecast.KEYS),
+    "report": lambda: _keys(as_json.KEYS),
 }
 
 

@@ -13,6 +13,7 @@ from bisector.config import Settings, options
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.model import Commit, Direction, Timings, Trial
 from bisector.host.load import host_id
+from bisector.plan import forecast
 from bisector.plan.experience import experience
 from bisector.store.index import Index, IndexEntry
 from bisector.store.rows import BisectionRow
@@ -83,6 +84,9 @@ def test_nothing_measured_yet(place: Place) -> None:
 def test_earlier_runs_tell_times_noise_and_factor(place: Place) -> None:
     place.run("one", place.trial("c0", 1000), place.trial("c16", 4000, build_s=20), place.trial("c0", 1100))
     found = place.json("--seed", "5")
+    assert {key: set(value) if isinstance(value, dict) else set() for key, value in found.items()} == {
+        one.path: set(one.keys) for one in forecast.KEYS
+    }
     assert found["warnings"] == []
     assert found["seed"] == 5
     assert found["build_least_s"] == {"value": 20, "source": "of 3 builds here", "measured": True}

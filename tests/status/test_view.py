@@ -1,15 +1,12 @@
 """The contract of ``status --json``: whoever renames a key must rename it here, and count SCHEMA up."""
 
 import json
-import re
 from dataclasses import replace
 
 import pytest
 
-from bisector.core import resources
 from bisector.core.model import State, Verdict
-from bisector.status.view import BisectionView, InfraFaultView, to_json, trial_to_json
-from tests.examples import baseline
+from bisector.status.view import BisectionView, to_json, trial_to_json
 from tests.report import examples
 
 NUMBER = (int, float)
@@ -242,17 +239,3 @@ def test_no_figure_is_null_and_strings_are_facts() -> None:
     assert isinstance(trials, list)
     assert trials[0]["runs"][0]["jobs"][0]["iops_mean"] is None
     assert trials[0]["subject"] == "\x1b[31mred \udce9"
-
-
-def test_docs_name_every_key() -> None:
-    """Where it lists the keys of an object, it lists all of them, unless it says that there are more."""
-    page = (resources.ROOT / "docs/json.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| (`.*?`) \|(.*)\|$", page, re.MULTILINE))
-    named = {key for keys in rows for key in re.findall(r"`(\w+)`", keys)}
-    trouble = InfraFaultView("2026-03-01T10:00:00+00:00", "a" * 40, "box", "x")
-    view = replace(examples.found(), infra_faults=(trouble,), baselines=(baseline("ssd", 5_000.0),))
-    document = json.loads(json.dumps(to_json(view)))
-    assert set(document) - named == {"schema"}  # which the sentence above the table is about
-    for name in ("trials", "baselines", "infra_faults"):
-        (listed,) = re.findall(r"^ `\[\{(.*?)\}\]`", rows[f"`{name}`"])
-        assert set(listed.split(", ")) == set(document[name][0]), name
