@@ -160,13 +160,16 @@ class FakeEngine:
         shows_new = self._shows_new(commit)
         least = self.iops.get(commit.sha, self.fast_iops if shows_new else self.slow_iops)
         self.rules.append((commit.sha, request.stop))
-        stopped = self._stopped(commit.sha, least, request.stop) if request.stop and self.stops_early else None
+        whole = trial(commit, least, contention=contention, content=content)
+        if not request.stop or not self.stops_early:
+            return whole
+        stopped = self._stopped(commit.sha, request.stop.objective.value(whole.runs[-1]), request.stop)
         return trial(commit, least, contention=contention, content=content, stopped=stopped)
 
-    def _stopped(self, sha: str, least: float, rule: StopRule) -> EarlyStop:
-        if (least > rule.threshold) is not (sha in self.misleading):
-            return EarlyStop(StopReason.ABOVE, 12.0, rule.threshold * 1.2, rule.threshold, "above")
-        return EarlyStop(StopReason.NOT_ABOVE, 26.0, rule.threshold / 2, rule.threshold, "below")
+    def _stopped(self, sha: str, value: float, rule: StopRule) -> EarlyStop:
+        if (value > rule.threshold) is not (sha in self.misleading):
+            return rule.stopped(StopReason.ABOVE, 12.0, rule.threshold * 1.2, "above")
+        return rule.stopped(StopReason.NOT_ABOVE, 26.0, rule.threshold / 2, "below")
 
     def _shows_new(self, commit: Commit) -> bool:
         if changed := _CHANGED.fullmatch(commit.subject):

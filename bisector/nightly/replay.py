@@ -4,6 +4,7 @@ Pure, and the whole memory of a job: a night that was killed at any step leaves 
 night goes on from what they say.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -13,6 +14,7 @@ from bisector.nightly.plan import Wanted
 from bisector.store.nights import BisectionBegun, Concluded, Done, Event, Letter, Measurement, Role, Tip, Trouble
 
 _TELLING = (State.FOUND, State.NARROWED)
+_ROUNDING = 1e-9  # of scores: a factor that is exactly the least one is a change
 
 
 class Class(StrEnum):
@@ -32,7 +34,7 @@ class Class(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The commit that tips are compared with, its figure (IOPS of the slowest job) and how that was got."""
+    """The commit that tips are compared with, its value (called after IOPS, as in the record) and how that was got."""
 
     sha: str
     rev: str
@@ -166,18 +168,20 @@ def _tip_measured(story: Story, measured: Measurement, tip: Tip | None) -> Story
 
 
 def classify(measured: Measurement, reference: Reference | None) -> Class:
-    """A figure beside its reference: the other side of the threshold, or without one further off than the factor.
+    """A value beside its reference: the other side of the threshold, or without one further off than the factor.
 
-    Figures got otherwise, or on another host, are not comparable.
+    Values got otherwise, of another metric, or on another host, are not comparable.
     """
     if measured.least_iops is None:
         return Class.UNTESTABLE
     if reference is None or (reference.conditions, reference.host) != (measured.conditions, measured.host):
         return Class.FIRST
-    now, then, line = measured.least_iops, reference.iops, measured.threshold_iops
-    if line is not None:
+    score = measured.objective.score
+    now, then = score(measured.least_iops), score(reference.iops)
+    if measured.threshold_iops is not None:
+        line = score(measured.threshold_iops)
         return Class.SAME if (now > line) is (then > line) else Class.FASTER if now > line else Class.SLOWER
-    if max(now / then, then / now) < measured.min_ratio:
+    if abs(now - then) < math.log(measured.min_ratio) - _ROUNDING:
         return Class.SAME
     return Class.FASTER if now > then else Class.SLOWER
 

@@ -101,6 +101,8 @@ class TipBench:
             total_s=sum(one.timings.total_s for _, one in settled.trials),
             directory=self.directory / TRIALS / f"{n:04d}-{wish.commit.short}",
             figures=_figures(sound) if sound else (),
+            metric=settings.bisect.metric,
+            over=settings.bisect.over,
         )
 
 

@@ -126,7 +126,9 @@ class Turn:
                 self._add(Concluded(run_dir, State.FAILED, error.message, "", new, change.new.least_iops))
                 raise
         self._add(begun)
-        self._say(f"{change.direction}, {change.old.iops:,.0f} to {change.new.least_iops:,.0f} IOPS: bisecting")
+        text = change.new.objective.text
+        ends = f"{text(change.old.iops)} to {text(change.new.least_iops or 0.0)}"
+        self._say(f"{change.direction}, {ends}: bisecting")
         return begun
 
     def _bisect(self, begun: BisectionBegun) -> None:

@@ -41,6 +41,7 @@ CREATE TABLE tips (
     wanted TEXT NOT NULL
 ) STRICT;
 
+-- What is called after IOPS is a value of the metric: version 1 knew no other, and columns keep their names.
 CREATE TABLE measurements (
     event INTEGER PRIMARY KEY REFERENCES events (id),
     role TEXT NOT NULL,
@@ -56,7 +57,9 @@ CREATE TABLE measurements (
     fault TEXT NOT NULL,
     trials INTEGER NOT NULL,
     total_s REAL NOT NULL,
-    directory TEXT NOT NULL
+    directory TEXT NOT NULL,
+    metric TEXT NOT NULL DEFAULT 'read.iops',
+    over TEXT NOT NULL DEFAULT 'worst'
 ) STRICT;
 
 CREATE TABLE figures (
@@ -112,8 +115,11 @@ CREATE TABLE letters (
 
 NIGHTS = Schema(
     application_id=0x6273636E,  # "bscn"
-    version=1,
+    version=2,
     tables=_TABLES,
-    upgrades={},
+    upgrades={
+        1: "ALTER TABLE measurements ADD COLUMN metric TEXT NOT NULL DEFAULT 'read.iops'; "
+        "ALTER TABLE measurements ADD COLUMN over TEXT NOT NULL DEFAULT 'worst'",
+    },
     named_by="it is made by the first night: bisector nightly --config FILE",
 )

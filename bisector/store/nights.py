@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from bisector.core.model import Direction, State
+from bisector.core.objective import Objective
 from bisector.store.database import Database
 from bisector.store.night_schema import NIGHTS
 from bisector.store.rows import InfraFaultRow, Value, build, columns
@@ -71,8 +72,9 @@ class Tip:
 class Measurement:
     """What the trials of one commit in one night amounted to.
 
-    ``least_iops`` is the slowest job's mean in the last run, None where nothing can be concluded: for a ``fault`` of
-    the kernel, or because the evidence stayed weak; ``why`` says so. ``directory`` holds the files of the last trial.
+    ``least_iops`` is the value of the last run, None where nothing can be concluded: for a ``fault`` of the kernel, or
+    because the evidence stayed weak; ``why`` says so. It and the threshold are values of ``metric`` over jobs as
+    ``over`` says; they are called after IOPS as their columns are. ``directory`` holds the files of the last trial.
     """
 
     role: Role
@@ -90,6 +92,13 @@ class Measurement:
     total_s: float
     directory: Path
     figures: tuple[Figure, ...] = ()
+    metric: str = "read.iops"
+    over: str = "worst"
+
+    @property
+    def objective(self) -> Objective:
+        """What its value is of."""
+        return Objective(self.metric, self.over)
 
 
 @dataclass(frozen=True, slots=True)

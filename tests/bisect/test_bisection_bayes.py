@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,10 @@ import pytest
 
 from bisector.bisect.steps import Outcome
 from bisector.core.errors import EndsDoNotReproduce
-from bisector.core.model import Direction, Kind, Mattering, State, Terms
+from bisector.core.events import Note
+from bisector.core.model import Direction, Kind, Mattering, State, Terms, Trial
 from bisector.git.bisect import Bisect
+from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.bisect.test_bisection import DEFAULTS, Lab
 from tests.git import histories
@@ -363,3 +365,46 @@ def test_killed_anywhere_and_resumed_nothing_is_measured_twice(
     assert engine.measured == undisturbed.measured
     assert [trial.changed_by for trial in lab.trials()] == [trial.changed_by for trial in whole.trials()]
     assert lab.log == whole.log
+
+
+@dataclass
+class Timed(fakes.FakeEngine):
+    """An engine whose jobs take as long for each I/O as their IOPS at a depth of 16 make it."""
+
+    def measure(self, request: TrialRequest) -> Trial:
+        trial = super().measure(request)
+        return replace(
+            trial,
+            runs=tuple(
+                replace(run, jobs=tuple(replace(job, clat_mean_ns=16e9 / job.iops_mean) for job in run.jobs))
+                for run in trial.runs
+            ),
+        )
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["improvement", "regression"])
+@pytest.mark.parametrize(
+    ("metric", "over", "values"),
+    [
+        ("read.clat.mean", "worst", ("16.0 ms", "2.00 ms")),
+        ("read.bw", "sum", ("35.2 MiB/s", "62.5 MiB/s")),
+        ("read.iops", "job0", ("1,000 IOPS", "8,000 IOPS")),
+    ],
+)
+def test_any_metric_is_bisected_in_either_direction_by_the_same_code(
+    tmp_path: Path, metric: str, over: str, values: tuple[str, str], turned: bool
+) -> None:
+    wishes = replace(DEFAULTS.bisect, metric=metric, over=over, min_ends_ratio=1.5)
+    lab = lab_of(tmp_path, histories.linear(12), "c0", "c11", settings=replace(DEFAULTS, bisect=wishes))
+    speeds = (8_000.0, fakes.SLOW_IOPS) if turned else (fakes.SLOW_IOPS, 8_000.0)
+    engine = Timed(lab.engine("c7").is_new, culprit="c7", slow_iops=speeds[0], fast_iops=speeds[1], stops_early=True)
+    outcome = lab.bisect(engine)
+    assert lab.found(outcome) == "c7"
+    assert f"is the first {'bad' if turned else 'fixed'} commit" in outcome.message
+    said = next(event.text for event in lab.events if isinstance(event, Note) and "threshold" in event.text)
+    first, last = reversed(values) if turned else values
+    assert f"{metric} " in said
+    assert f"from {first} to {last}; threshold" in said
+    rules = [rule for _, rule in engine.rules if rule is not None]
+    assert bool(rules) is (metric != "read.clat.mean")
+    assert all((rule.objective.metric, rule.objective.over) == (metric, over) for rule in rules)

@@ -115,5 +115,7 @@ def test_figures_are_comparable_as_long_as_nothing_they_depend_on_changes(tmp_pa
     assert of(base.replace('direction = "both"', 'direction = "regression"')) == first
     assert of(base + "[job.settings.contention]\nmax_other_cores = 1.5\n") == first
     assert of(base + 'runtime = "41s"\n') != first
+    assert of(base + "[job.settings.bisect]\nthreshold = 9\n") == first
+    assert of(base + '[job.settings.bisect]\nmetric = "read.bw"\n') != first
     (tmp_path / "mine.fio").write_text("[mine]\ndirectory=${DIRECTORY}\niodepth=8\n")
     assert of(base) != first

@@ -1,15 +1,22 @@
 """The trend of a job: levels among figures that can be compared, and the lines that show them."""
 
+import gzip
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from bisector.core.objective import Objective
+from bisector.nightly.replay import Class, Reference, classify
 from bisector.nightly.shown import history_json, trend_lines
 from bisector.nightly.trend import Trend, trends
 from bisector.report.text import as_text, cells
-from bisector.store.nights import Begun, Done, Event, Fact, Figure, Measurement, Night, Role, Tip
+from bisector.store.nights import Begun, Done, Event, Fact, Figure, Measurement, Night, NightRecord, Role, Tip
+
+DATA = Path(__file__).parent.parent / "data" / "records"
 
 
 def night(n: int, iops: float, conditions: str = "a", host: str = "box") -> tuple[Event, ...]:
@@ -60,3 +67,35 @@ def test_lines() -> None:
     assert marked.startswith("2026-01-22 01:30  150000000000  ")
     assert lines[-1].startswith("* from 2026-01-22 01:30 on 3,")
     assert max(map(cells, lines)) <= 80
+
+
+@pytest.mark.parametrize("now", [(500.0, Class.SLOWER), (501.0, Class.SAME), (2_000.0, Class.FASTER)])
+@pytest.mark.parametrize("threshold", [None, "one"])
+def test_a_tip_is_faster_when_it_is_better_by_its_metric(now: tuple[float, Class], threshold: str | None) -> None:
+    """Of IOPS more is, of a latency less; a factor that is exactly the least one is a change."""
+    value, klass = now
+    line = None if threshold is None else {Class.SLOWER: 500.0, Class.SAME: 5.0, Class.FASTER: 1_500.0}[klass]
+    (_, _, event, _) = night(2, value)
+    measured = event.fact
+    assert isinstance(measured, Measurement)
+    reference = Reference("0" * 40, "main", 1_000.0, "a", "box")
+    assert classify(replace(measured, threshold_iops=line), reference) is klass
+    turned = replace(measured, least_iops=1e6 / value, metric="read.clat.p50", threshold_iops=line and 1e6 / line)
+    assert classify(turned, reference) is klass
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_nights_that_version_1_wrote_mean_what_they_meant(tmp_path: Path, readonly: bool) -> None:
+    path = tmp_path / "nights.sqlite"
+    path.write_bytes(gzip.decompress((DATA / "nights-version-1.sqlite.gz").read_bytes()))
+    with NightRecord.open(path, readonly=readonly) as record:
+        (found,) = trends(record.events())
+        assert [str(point.night.klass) for point in found.points] == ["first", "slower"]
+        measured = [point.night.measured for point in found.points]
+        assert [one.objective for one in measured if one] == [Objective(), Objective()]
+        if not readonly:
+            assert measured[0] is not None
+            n = record.begin(Path("/srv/nightly.toml"), 3600.0)
+            other = replace(measured[0], metric="write.bw", over="sum")
+            record.add(n, "cache", other)
+            assert record.events()[-1].fact == other
