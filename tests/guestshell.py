@@ -11,15 +11,15 @@ from bisector.core.model import CommandResult
 class Answer:
     """What a command prints and ends with.
 
-    A guest with a clock takes ``takes_s`` for it, has these ``files`` afterwards, or is befallen by a ``trouble`` of
-    tests/vm/fake_guest.py instead of answering.
+    A guest with a clock takes ``takes_s`` for it, has these ``files`` afterwards (None is a directory), or is befallen
+    by a ``trouble`` of tests/vm/fake_guest.py instead of answering.
     """
 
     stdout: str = ""
     stderr: str = ""
     exit_status: int = 0
     takes_s: float = 0.0
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str | None] = field(default_factory=dict)
     trouble: str | None = None
 
     @property

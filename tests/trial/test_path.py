@@ -32,7 +32,7 @@ RULE = StopRule(1_363.0, 40.0, 20.5)
 RAN = replace(FIO, takes_s=43.0, files={f"/tmp/bisector/{name}": text for name, text in FIO_FILES.items()})
 SOUND = {
     FIO_RUNS: RAN,
-    "mkdir /tmp/bisector": Answer(files={"/tmp/bisector/job.fio": ""}),
+    "mkdir /tmp/bisector": Answer(files={"/tmp/bisector": None}),
     "mkfs.ext4 -q": Answer(takes_s=2.0),
 }
 SOUND |= STORAGE
@@ -301,6 +301,16 @@ def test_guests_that_are_not_what_was_started(place: Place, script: Script, kind
     ends(place, Stage.BOOT, kind, words)
 
 
+def test_where_another_kernel_may_come_from_is_told(place: Place) -> None:
+    """A damaged cache, a wrong argument of QEMU, another guest on the port: none of them is the commit's."""
+    place.play(Script(SOUND, release="4.19.0"))
+    with pytest.raises(AttemptFailed) as caught:
+        place.measure()
+    (computer,) = place.hypervisor.computers
+    assert f"{examples.kernel().image}" in caught.value.hint
+    assert f"{computer.spec.ssh_port}" in caught.value.hint
+
+
 def test_a_kernel_that_hides_its_build_id_is_the_one_that_was_built(place: Place) -> None:
     place.play(Script(SOUND, build_id=""))
     assert place.measure().fault is None
@@ -365,6 +375,12 @@ COMMAND_FAILED, IO_ERROR = FaultKind.COMMAND_FAILED, FaultKind.IO_ERROR
         (fio(FIO_FILES["fio.json"].replace('"error" : 0', '"error" : 5', 1)), Stage.WORKLOAD, IO_ERROR, "EIO"),
         (fio(FIO_FILES["fio.json"].replace('"error" : 0', '"error" : 28', 1)), Stage.WORKLOAD, INPUT, "do not fit on"),
         ({FIO_RUNS: fails(status=127), "command -v fio": fails()}, Stage.WORKLOAD, INPUT, "the guest image lacks fio"),
+        (
+            {FIO_RUNS: replace(RAN, files={"/tmp/bisector/fio.json": None})},
+            Stage.WORKLOAD,
+            COMMAND_FAILED,
+            "not a regular",
+        ),
         ({FIO_RUNS: Answer("9 /etc/passwd\n")}, Stage.WORKLOAD, COMMAND_FAILED, "'/etc/passwd', which is no name of"),
     ],
 )

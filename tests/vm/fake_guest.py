@@ -332,8 +332,9 @@ class FakeLink:
             goes_on_s = self._clock.now_s() + 1.0 if answer.trouble == Trouble.HOST_STANDS_STILL else math.inf
             self._wait(deadline, lambda: self._clock.now_s() >= goes_on_s, command)
         for path, text in answer.files.items():
-            self._path(path).parent.mkdir(parents=True, exist_ok=True)
-            self._path(path).write_text(text, encoding="utf-8")
+            self._path(path if text is None else str(Path(path).parent)).mkdir(parents=True, exist_ok=True)
+            if text is not None:
+                self._path(path).write_text(text, encoding="utf-8")
 
     def _wait(self, deadline: Deadline, over: Callable[[], bool], command: str) -> None:
         """Until then, or until whatever the real guest's connection would raise; ``command`` is one that has begun."""

@@ -9,11 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from bisector.config import DiskSettings, options
-from bisector.core.deadline import SYSTEM_CLOCK
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.model import FaultKind, Stage
-from bisector.vm.guest_errors import GuestNonsense
-from bisector.vm.machine import VirtualMachine, VirtualMachines, domain_prefix
+from bisector.vm.machine import VirtualMachines, domain_prefix
 from bisector.vm.watch import Watch
 from tests.vm.test_test_disk import File
 
@@ -81,29 +79,6 @@ def test_stopped_pulse_is_a_hang_and_silence_without_a_pulse_is_not(clock: list[
 def test_domains_of_two_runs_are_told_apart(tmp_path: Path) -> None:
     assert domain_prefix(tmp_path / "a") != domain_prefix(tmp_path / "b")
     assert domain_prefix(tmp_path / "a") == domain_prefix(tmp_path / "b" / ".." / "a")
-
-
-@pytest.mark.parametrize(("release", "build_id"), [("6.2.0", "ab12"), ("6.1.0", "cd34")])
-def test_another_kernel_than_the_one_built_is_not_the_commits_fault(release: str, build_id: str) -> None:
-    """A damaged cache, a wrong argument of QEMU, another guest on the port: all of them are ours."""
-    kernel = SimpleNamespace(image=Path("/cache/bzImage"), release="6.1.0", build_id="ab12")
-    bench = SimpleNamespace(image=None, settings=SimpleNamespace(machine=None), log_in=None, clock=SYSTEM_CLOCK)
-    started = VirtualMachine(None, SimpleNamespace(ssh_port=2222), kernel, bench)  # type: ignore[arg-type] # as used
-    started._guest = SimpleNamespace(uname_release=lambda: release, build_id=lambda: build_id)
-    with pytest.raises(InfraError, match=f"the guest runs {release}") as caught:
-        started._check_kernel()
-    assert "/cache/bzImage" in caught.value.hint
-
-
-def test_a_guest_that_sends_without_an_end_is_at_fault_itself(clock: list[float]) -> None:
-    bench = SimpleNamespace(image=None, settings=SimpleNamespace(machine=None), log_in=None, clock=SYSTEM_CLOCK)
-    started = VirtualMachine(None, SimpleNamespace(ssh_port=2222), SimpleNamespace(), bench)  # type: ignore[arg-type] # as used
-    started._watch = watch(Domain(["Linux version 6.1\n"]), clock)
-    started._watch()
-    with pytest.raises(KernelFault, match="not a regular file") as caught, started.blamed(Stage.WORKLOAD):
-        raise GuestNonsense("fio.json in the guest is not a regular file")
-    assert (caught.value.kind, caught.value.stage) == (FaultKind.COMMAND_FAILED, Stage.WORKLOAD)
-    assert caught.value.tail == ("Linux version 6.1",)
 
 
 def test_a_disk_that_a_run_had_before_is_the_hosts_trouble_when_it_is_in_use(tmp_path: Path) -> None:
