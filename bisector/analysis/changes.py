@@ -5,7 +5,7 @@ stretches of a series, the one whose ranks differ most from the rest's (the Wilc
 held against the same maximum over random orders of the series. The share of orders that reach it is the p-value,
 exact for any distribution of the noise, outliers and ties included, since without a change all orders are equally
 likely. So a history without a change shows one with probability ALPHA at most, each time it is looked at. A
-stretch that begins or ends inside gives two changes, a dip that was mended; each is tested again between its own
+stretch that begins or ends inside gives two changes, a dip that was fixed; each is tested again between its own
 neighbours, and the parts are searched in turn.
 
 Why not a library: ruptures, the field's, finds the best segmentation for a penalty that the caller has to choose

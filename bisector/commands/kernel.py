@@ -135,16 +135,16 @@ def config(arguments: argparse.Namespace) -> int:
             arguments.output.write_text(text, encoding="utf-8")
         note(f"written to {arguments.output}")
     obtained = kconfig.parse(text)
-    for wish in unmet:
-        note(f"not obtained: {_reason(wish, obtained, known)}")
+    for option in unmet:
+        note(f"not obtained: {_reason(option, obtained, known)}")
     return 0
 
 
-def _reason(wish: str, obtained: kconfig.Options, known: frozenset[str]) -> str:
-    name, _, _ = wish.partition("=")
+def _reason(option: str, obtained: kconfig.Options, known: frozenset[str]) -> str:
+    name, _, _ = option.partition("=")
     if name not in known:
-        return f"{wish} (there is no such option in this tree)"
-    return f"{wish} (it is {obtained.get(name, kconfig.NOT_SET)}: because of what it depends on, or what selects it)"
+        return f"{option} (there is no such option in this tree)"
+    return f"{option} (it is {obtained.get(name, kconfig.NOT_SET)}: because of what it depends on, or what selects it)"
 
 
 def build(arguments: argparse.Namespace) -> int:

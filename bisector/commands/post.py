@@ -61,22 +61,22 @@ def mail(arguments: argparse.Namespace) -> int:
             recorded, "mail.", options.flags_from(arguments), arguments.config, kept=("mail.from",)
         )
         proposal = _proposal(store, posting.Post(run, store, settings.mail).report())
-        post = posting.Post(run, store, settings.mail, _wishes(arguments, proposal))
+        post = posting.Post(run, store, settings.mail, _delivery(arguments, proposal))
         if arguments.send:
             said = post.send(login.find(settings.mail.login_file))
-            write(f"sent to {', '.join((*post.wishes.to, *post.wishes.cc))}: {said}\n")
+            write(f"sent to {', '.join((*post.delivery.to, *post.delivery.cc))}: {said}\n")
             return 0
         path, report = post.draft()
     _show(path, report, proposal)
     return 0
 
 
-def _wishes(arguments: argparse.Namespace, proposal: Proposal) -> posting.Wishes:
+def _delivery(arguments: argparse.Namespace, proposal: Proposal) -> posting.Delivery:
     to, cc = (tuple(map(str, parse(texts))) for texts in (arguments.to, arguments.cc))
     if arguments.proposed:
         to, cc = (*to, *proposal.to), (*cc, *proposal.cc)
     follows = RunDirectory.open(arguments.follows) if arguments.follows else None
-    return posting.Wishes(to, cc, arguments.regzbot, arguments.again, follows)
+    return posting.Delivery(to, cc, arguments.regzbot, arguments.again, follows)
 
 
 def _proposal(store: Store, report: Report) -> Proposal:

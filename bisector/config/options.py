@@ -156,13 +156,13 @@ def _parse(option: Option, given: Given) -> Any:
         raise UserError(f"{given.origin}: {option.key}: {error}", error.hint) from error
 
 
-def _other_cores(wished: float | None) -> float:
+def _other_cores(chosen: float | None) -> float:
     """A large host always has other work somewhere, which takes no core from the guest; a small one must be quiet.
 
     On 4 cores a guest of 2 had the IOPS of a quiet host beside up to 2.0 cores of compilers or busy loops, and 30 %
     less beside 2.8 (the SSD alone, emulated, one run of 10 s each): an eighth is a quarter of what did no harm.
     """
-    return max(_LEAST_OTHER_CORES, (os.cpu_count() or 1) / 8) if wished is None else wished
+    return max(_LEAST_OTHER_CORES, (os.cpu_count() or 1) / 8) if chosen is None else chosen
 
 
 def _threshold(values: Mapping[str, Any]) -> str | None:

@@ -1,7 +1,7 @@
 """Errors by who is to blame; the type decides what happens next, never the text.
 
 BisectorError
-├── UserError      the input must be mended: exit 2, or 1 when the ends do not measure as claimed
+├── UserError      the input has to be fixed: exit 2, or 1 when the ends do not measure as claimed
 ├── KernelFault    this commit does not build, boot or survive: it is skipped
 ├── InfraError     ours or the host's: tried again, else the bisection stops and can be resumed
 └── Interrupted    the person stopped us: exit 130

@@ -21,7 +21,7 @@ class Grade(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One row: ``what`` is so, and ``remedy`` is the one command (or the word on it) that mends it."""
+    """One row: ``what`` is so, and ``remedy`` is the one command (or the hint) that fixes it."""
 
     name: str
     state: Grade

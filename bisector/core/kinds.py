@@ -271,7 +271,7 @@ def words(example: str) -> Kind:
 
 
 def commands(none: str) -> Kind:
-    """A command or several, in order; the word ``none`` stands for no wish."""
+    """A command or several, in order; the word ``none`` stands for no choice."""
 
     def read(raw: object, _base: Path | None) -> tuple[str, ...]:
         words = (raw,) if isinstance(raw, str) else raw

@@ -84,7 +84,7 @@ class KernelBuilder:
         return dict(self._wanted)
 
     def compilers(self) -> tuple[Compiler, ...]:
-        """Those that were asked for, or without a wish all that this host has; the first one is used.
+        """Those of the settings, or all that this host has if they name none; the first one is used.
 
         Raises :class:`bisector.core.errors.UserError` for one that is not here or does not work.
         """
@@ -270,7 +270,7 @@ class KernelBuilder:
         return Deadline(what, self._settings.build_deadline_s)
 
     def _configure(self, make: Make) -> kconfig.Options:
-        """Make ``.config``, touched only if it differs, and answer what Kconfig made of the wishes.
+        """Make ``.config``, touched only if it differs, and answer which options Kconfig did not set as asked.
 
         Without a base everything that is not asked for is off, which makes the smallest kernel.
         """

@@ -82,7 +82,7 @@ def old_kernels(commands: Sequence[str]) -> Finding:
     newest = max(version for family, version in found if family == "gcc")
     tried = sum(quirk.evidence is Evidence.TRIED for quirk in QUIRKS)
     what = (
-        f"gcc {newest[0]} builds kernels from {requirements.unmended_since(newest[0], QUIRKS)} on as they are; older"
+        f"gcc {newest[0]} builds kernels from {requirements.unchanged_since(newest[0], QUIRKS)} on as they are; older"
         f" ones need some of {len(QUIRKS)} known quirks, {tried} of them tried and the others from the literature"
     )
     return Finding("old kernels", Grade.INFO, what)

@@ -1,4 +1,4 @@
-"""Which kernels a compiler is new enough for, and which need mends since it is too new for them; pure.
+"""Which kernels a compiler is new enough for, and which need quirks because it is too new for them; pure.
 
 The kernel says what it asks for in Documentation/process/changes.rst and, since v5.13, in
 scripts/min-tool-version.sh, where a build reads it. A tree between two releases may be on either side of a row.
@@ -61,7 +61,7 @@ def first_refusal(family: str, version: Version) -> Demand | None:
     return next((one for one in DEMANDS if one.family == family and version < one.least), None)
 
 
-def unmended_since(gcc: int, table: Iterable[Quirk]) -> str:
+def unchanged_since(gcc: int, table: Iterable[Quirk]) -> str:
     """The first release that needs none of these quirks with gcc of this major version and today's other tools."""
     return max((quirk.cure.version for quirk in table if quirk.gcc <= gcc), key=_numbers)
 

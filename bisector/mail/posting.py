@@ -38,8 +38,8 @@ _ID_DOMAIN_MOST = 36  # a header of one Message-ID has to fit into a line of 78,
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What a person says of a letter; ``follows`` is another run, whose last letter this one answers."""
+class Delivery:
+    """To whom a letter goes, and how; ``follows`` is another run, whose last letter this one answers."""
 
     to: tuple[str, ...] = ()
     cc: tuple[str, ...] = ()
@@ -55,12 +55,12 @@ class Post:
     run: RunDirectory
     store: Store
     mail: MailSettings
-    wishes: Wishes = Wishes()
+    delivery: Delivery = Delivery()
 
     def report(self) -> Report:
         """The report with its envelope, whatever state the run is in; nothing is recorded."""
         made = reporting.report(self.run, self.store)
-        if self.wishes.regzbot and made.bisection.direction is Direction.IMPROVEMENT:
+        if self.delivery.regzbot and made.bisection.direction is Direction.IMPROVEMENT:
             raise UserError("regzbot tracks regressions, and this is an improvement", "leave out --regzbot")
         return replace(made, envelope=self._envelope(made))
 
@@ -103,12 +103,12 @@ class Post:
             raise UserError(
                 "there is no mail server to send with", "set mail.host in bisector.toml, or --set mail.host=…"
             )
-        recipients = tuple(address.addr_spec for address in parse((*self.wishes.to, *self.wishes.cc)))
+        recipients = tuple(address.addr_spec for address in parse((*self.delivery.to, *self.delivery.cc)))
         if not recipients:
             raise UserError("nobody to send to", "--to ADDRESS, or --proposed for those that bisector mail proposes")
         _, made = self.draft()
         mail = self._recorded(made)
-        if not self.wishes.again:
+        if not self.delivery.again:
             self._refuse_twice(mail)
         return self._transmit(mail, made, login, recipients)
 
@@ -178,17 +178,17 @@ class Post:
             sender=sender,
             message_id=repeated.message_id if repeated else self._message_id(letters, claim, len(sent), sender),
             date=format_datetime(datetime.now().astimezone()),
-            to=self.wishes.to,
-            cc=self.wishes.cc,
+            to=self.delivery.to,
+            cc=self.delivery.cc,
             references=repeated.refs if repeated else _thread(thread),
             subject=(repeated or thread[0]).subject if repeated or thread else "",
             follows=_follows(thread[-1].claim, claim) if thread else "",
-            regzbot=self.wishes.regzbot,
+            regzbot=self.delivery.regzbot,
         )
 
     def _others(self) -> tuple[Mail, ...]:
         """The letters of the run that this one follows."""
-        other = self.wishes.follows
+        other = self.delivery.follows
         if other is None:
             return ()
         with Store.open(other.database, readonly=True) as store:

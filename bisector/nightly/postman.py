@@ -44,7 +44,7 @@ class ByMail:
             return f"draft {posting.Post(run, store, mail).draft()[0]}"
         if any(one.sent for one in Mails(store.database).all()):
             return "sent before this night was killed, or by hand"
-        said = posting.Post(run, store, mail, posting.Wishes(to=job.to)).send(login.find(mail.login_file))
+        said = posting.Post(run, store, mail, posting.Delivery(to=job.to)).send(login.find(mail.login_file))
         return f"sent to {', '.join(job.to)}: {said}"
 
     def notice(self, job: Job, subject: str, text: str) -> str:

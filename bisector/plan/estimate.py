@@ -37,7 +37,7 @@ _Figure: TypeAlias = Callable[[Sequence[float]], float]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A range, its graph, what is wished, and how many searches with which seed tell what comes of it."""
+    """A range, its graph, the settings, and how many searches are simulated with which seed."""
 
     wanted: Range
     graph: RangeGraph
@@ -128,8 +128,8 @@ def _named(inputs: Inputs) -> tuple[tuple[str, Quantity], ...]:
 
 def _refused(asked: Asked, inputs: Inputs) -> bool:
     """Whether ``start`` would not go on from these ends."""
-    wishes = asked.settings.bisect
-    return inputs.factor.measured and wishes.threshold is None and inputs.factor.value < wishes.min_ends_ratio
+    asked_for = asked.settings.bisect
+    return inputs.factor.measured and asked_for.threshold is None and inputs.factor.value < asked_for.min_ends_ratio
 
 
 def _durations(inputs: Inputs) -> Durations:

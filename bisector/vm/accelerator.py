@@ -24,16 +24,16 @@ _PROBE_MEMORY_BYTES = 512 << 20
 
 
 def choose_accelerator(
-    wish: Accelerator, hypervisor: Hypervisor, spec: DomainSpec, memory: Path, deadline_s: float = 15.0
+    wanted: Accelerator, hypervisor: Hypervisor, spec: DomainSpec, memory: Path, deadline_s: float = 15.0
 ) -> Accelerator:
     """The accelerator for this host; AUTO boots ``spec``'s kernel at most twice, and remembers.
 
     ``memory`` is a JSON file of ours in the user's cache; an answer holds until the host boots again
-    or QEMU changes. Raises :class:`UserError` when KVM is wished for and libvirt does not offer it.
+    or QEMU changes. Raises :class:`UserError` when KVM is asked for and libvirt does not offer it.
     """
-    check_wish(wish, hypervisor)
-    if wish is not Accelerator.AUTO:
-        return wish
+    check_available(wanted, hypervisor)
+    if wanted is not Accelerator.AUTO:
+        return wanted
     if not hypervisor.offers(Accelerator.KVM):
         return Accelerator.TCG
     key = _key(hypervisor)
@@ -49,9 +49,9 @@ def choose_accelerator(
     return Accelerator.TCG
 
 
-def check_wish(wish: Accelerator, hypervisor: Hypervisor) -> None:
-    """Raise :class:`UserError` when KVM is wished for and libvirt does not offer it."""
-    if wish is Accelerator.KVM and not hypervisor.offers(Accelerator.KVM):
+def check_available(wanted: Accelerator, hypervisor: Hypervisor) -> None:
+    """Raise :class:`UserError` when KVM is asked for and libvirt does not offer it."""
+    if wanted is Accelerator.KVM and not hypervisor.offers(Accelerator.KVM):
         raise UserError("KVM is asked for and this host does not offer it", "is /dev/kvm yours to open? or: auto")
 
 

@@ -16,7 +16,7 @@ from bisector.core.findings import Finding, Grade
 from bisector.host.load import free_port
 from bisector.host.packages import install
 from bisector.host.places import nearest
-from bisector.vm.accelerator import MEMORY, check_wish, choose_accelerator, remembered
+from bisector.vm.accelerator import MEMORY, check_available, choose_accelerator, remembered
 from bisector.vm.connection import library_version, open_hypervisor
 from bisector.vm.definition import DomainSpec
 from bisector.vm.hypervisor import LibvirtHypervisor
@@ -40,7 +40,7 @@ def libvirt(machine: MachineSettings, scratch: Path) -> Finding:
 
 
 def qemu(machine: MachineSettings, scratch: Path) -> Finding:
-    """QEMU as libvirt finds it, and whether it can do what is wished; raises :class:`UserError` when not."""
+    """QEMU as libvirt finds it, and whether it has the chosen accelerator; raises :class:`UserError` when not."""
     program = shutil.which("qemu-system-x86_64")
     try:
         opened = _opened(machine, scratch)
@@ -50,7 +50,7 @@ def qemu(machine: MachineSettings, scratch: Path) -> Finding:
         return Finding("qemu", Grade.INFO, f"{program}; libvirt does not answer, so it is not known whether it is used")
     with opened as hypervisor:
         version = hypervisor.qemu_version
-        check_wish(machine.accelerator, hypervisor)
+        check_available(machine.accelerator, hypervisor)
         return Finding("qemu", Grade.OK, f"{version}, as libvirt finds it")
 
 

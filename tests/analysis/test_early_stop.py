@@ -124,7 +124,7 @@ def recorded_stop(kernel: str, guard: float | None) -> EarlyStop | None:
 
 
 def test_recorded_runs_of_both_ends() -> None:
-    """smq looks at the whole cache once a minute: the mended kernel is fast from one moment on, late in this run."""
+    """smq looks at the whole cache once a minute: the fixed kernel is fast from one moment on, late in this run."""
     jobs, _ = recorded("fixed")
     fast_after_s = became_fast_s(jobs, 40.0, 1_363.0)
     assert fast_after_s == 16.5

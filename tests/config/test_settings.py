@@ -78,8 +78,8 @@ def test_quick_is_the_default() -> None:
 def test_a_large_host_may_have_other_work(cores: int, limit: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     assert options.load().settings.contention.max_other_cores == limit
-    wished = options.load(flags={"contention.max_other_cores": "0.25"}).settings
-    assert wished.contention.max_other_cores == 0.25
+    chosen = options.load(flags={"contention.max_other_cores": "0.25"}).settings
+    assert chosen.contention.max_other_cores == 0.25
 
 
 def test_article() -> None:

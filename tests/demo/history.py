@@ -26,7 +26,7 @@ from tests.demo import commits
 from tests.demo.commits import EDITS, Step, digest, load_entries, plan, touched_paths
 
 OLD_TAG, NEW_TAG = "demo-old", "demo-new"
-CULPRIT_KEY = "mend"
+CULPRIT_KEY = "fix"
 STAMP = "bisector-demo.json"
 _IDENTITY = "Demonstration <demo@example.org>"
 _FIRST_DATE_S = 1_704_067_200  # 2024-01-01T00:00:00Z

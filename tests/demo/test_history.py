@@ -125,7 +125,7 @@ def test_topic_branches_start_before_the_old_end_and_after_the_spoiling(made: Hi
         assert git(made.repo, "merge-base", spoil.sha, base).strip() == spoil.sha
 
 
-def test_the_mending_restores_the_text_that_was_spoilt(made: History) -> None:
+def test_the_fix_restores_the_text_that_was_spoilt(made: History) -> None:
     def policy(revision: str) -> bytes:
         return git(made.repo, "show", f"{revision}:{POLICY}").encode()
 
@@ -186,8 +186,8 @@ def bisect(made: History, worktree: Path) -> Bisected:
             continue
         measured += commit.kernel not in known
         known.add(commit.kernel)
-        mended = git(made.repo, "merge-base", made.culprit.sha, commit.sha).strip() == made.culprit.sha
-        said = git(worktree, "bisect", "fixed" if mended else "broken")
+        fixed = git(made.repo, "merge-base", made.culprit.sha, commit.sha).strip() == made.culprit.sha
+        said = git(worktree, "bisect", "fixed" if fixed else "broken")
     return Bisected(said.split()[0], tuple(tried), measured)
 
 

@@ -11,14 +11,14 @@ from tests.demo import compare
 from tests.demo.history import History, MadeCommit
 from tests.demo.run import newest_tarball, verdict
 
-CULPRIT = MadeCommit("c" * 40, "dm cache policy smq: mend", "code", "k")
+CULPRIT = MadeCommit("c" * 40, "dm cache policy smq: fix", "code", "k")
 MADE = History("/linux", "a" * 40, "b" * 40, CULPRIT, (CULPRIT,))
 
 
 @pytest.mark.parametrize(
     ("first_fixed", "right"),
     [
-        pytest.param({"sha": "c" * 40, "subject": "dm cache policy smq: mend"}, True, id="the culprit"),
+        pytest.param({"sha": "c" * 40, "subject": "dm cache policy smq: fix"}, True, id="the culprit"),
         pytest.param({"sha": "d" * 40, "subject": "another"}, False, id="another commit"),
         pytest.param(None, False, id="none"),
     ],

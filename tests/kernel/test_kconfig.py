@@ -142,7 +142,7 @@ def test_own_fragments_say_each_option_once(path: Path) -> None:
 
 
 def test_no_two_of_the_fragments_that_go_together_contradict_each_other() -> None:
-    """A later one would win without a word; below them only what mends a distribution's configuration may be undone."""
+    """A later one would win without a word; below them only what fixes a distribution's configuration may be undone."""
     names = ("tiny", "vm", "storage-lvmcache", "storage-bcache", "debug")
     values: dict[str, set[str]] = {}
     for name in names:

@@ -4,7 +4,7 @@ import pytest
 
 from bisector.kernel.quirk_table import QUIRKS
 from bisector.kernel.quirks import Quirk
-from bisector.kernel.requirements import DEMANDS, Version, first_refusal, unmended_since
+from bisector.kernel.requirements import DEMANDS, Version, first_refusal, unchanged_since
 
 
 @pytest.mark.parametrize(
@@ -39,12 +39,12 @@ def test_later_kernels_ask_for_more(family: str) -> None:
 
 @pytest.mark.parametrize(("gcc", "release"), [(5, "v5.11"), (11, "v5.11"), (12, "v5.17"), (14, "v5.17"), (15, "v6.14")])
 def test_the_first_kernel_that_needs_no_mend(gcc: int, release: str) -> None:
-    assert unmended_since(gcc, QUIRKS) == release
+    assert unchanged_since(gcc, QUIRKS) == release
 
 
 def test_what_newer_tools_than_gcc_break_is_broken_with_any_gcc() -> None:
     assert (
-        unmended_since(4, [quirk for quirk in QUIRKS if quirk.name in ("max-page-size", "plt32", "no-pie")]) == "v4.16"
+        unchanged_since(4, [quirk for quirk in QUIRKS if quirk.name in ("max-page-size", "plt32", "no-pie")]) == "v4.16"
     )
 
 

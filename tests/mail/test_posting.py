@@ -17,7 +17,7 @@ from bisector.core.events import Event, Note
 from bisector.core.model import Direction, State
 from bisector.mail import posting, smtp
 from bisector.mail.outbox import Mail, Mails, Outcome
-from bisector.mail.posting import DRAFT, Post, Wishes, claim_of
+from bisector.mail.posting import DRAFT, Delivery, Post, claim_of
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests import fakes
@@ -28,7 +28,7 @@ from tests.recorded_run import FAST, RecordedRun, found
 from tests.report import documents
 from tests.report.examples import BELIEF, COMMITS
 
-TO = Wishes(to=("Reader <reader@example.org>",))
+TO = Delivery(to=("Reader <reader@example.org>",))
 
 
 @pytest.fixture(autouse=True)
@@ -52,13 +52,13 @@ def settings(port: int = 25) -> MailSettings:
 
 
 @contextmanager
-def opened(run: RunDirectory, port: int = 25, wishes: Wishes = TO) -> Iterator[Post]:
+def opened(run: RunDirectory, port: int = 25, delivery: Delivery = TO) -> Iterator[Post]:
     with Store.open(run.database) as store:
-        yield Post(run, store, settings(port), wishes)
+        yield Post(run, store, settings(port), delivery)
 
 
-def send(record: RecordedRun, server: servers.Server, wishes: Wishes = TO) -> str:
-    with opened(record.run, server.port, wishes) as post:
+def send(record: RecordedRun, server: servers.Server, delivery: Delivery = TO) -> str:
+    with opened(record.run, server.port, delivery) as post:
         return post.send(None)
 
 
@@ -82,7 +82,7 @@ def correct(record: RecordedRun) -> None:
 
 
 def test_draft_is_a_letter_to_nobody_and_its_message_id_stays(record: RecordedRun) -> None:
-    with opened(record.run, wishes=Wishes()) as post:
+    with opened(record.run, delivery=Delivery()) as post:
         path, _ = post.draft()
     first = email.message_from_bytes(path.read_bytes(), policy=policy.default)
     assert path == record.run.path / DRAFT
@@ -165,7 +165,7 @@ def test_sender_of_a_person_who_never_said_who_it_is(
 def test_sent_once(record: RecordedRun, server: servers.Server) -> None:
     assert send(record, server) == "2.0.0 queued as 1"
     with pytest.raises(UserError, match=r"was sent .* to reader@example.org") as caught:
-        send(record, server, Wishes(to=("other@example.org",)))
+        send(record, server, Delivery(to=("other@example.org",)))
     assert "--again" in caught.value.hint
     assert len(server.post.letters) == 1
     assert outcomes(record) == [Outcome.SENDING, Outcome.SENT]
@@ -307,13 +307,16 @@ def replace_run(path: Path, first: RecordedRun, culprit: str) -> RecordedRun:
 
 def test_nothing_can_follow_a_run_that_sent_nothing(record: RecordedRun, tmp_path: Path) -> None:
     other = replace_run(tmp_path, record, "c3")
-    with opened(other.run, wishes=replace(TO, follows=record.run)) as post, pytest.raises(UserError, match="was sent"):
+    with (
+        opened(other.run, delivery=replace(TO, follows=record.run)) as post,
+        pytest.raises(UserError, match="was sent"),
+    ):
         post.draft()
 
 
 def test_nobody_to_send_to(record: RecordedRun, server: servers.Server) -> None:
     with pytest.raises(UserError, match="nobody to send to"):
-        send(record, server, Wishes())
+        send(record, server, Delivery())
     assert mails(record) == ()
 
 
@@ -341,13 +344,13 @@ def test_record_that_its_files_do_not_bear_out_is_told_to_nobody(record: Recorde
 
 def test_regzbot_is_for_regressions(tmp_path: Path) -> None:
     record = found(tmp_path)
-    with opened(record.run, wishes=replace(TO, regzbot=True)) as post, pytest.raises(UserError, match="regzbot"):
+    with opened(record.run, delivery=replace(TO, regzbot=True)) as post, pytest.raises(UserError, match="regzbot"):
         post.draft()
 
 
 def test_regression_has_its_tags(tmp_path: Path) -> None:
     record = found(tmp_path, {"bisect.expect": Direction.REGRESSION.value})
-    with opened(record.run, wishes=replace(TO, regzbot=True)) as post:
+    with opened(record.run, delivery=replace(TO, regzbot=True)) as post:
         path, _ = post.draft()
     text = path.read_text(encoding="utf-8")
     assert f"\n\n#regzbot introduced: {record.shas['c3'][:12]}\n\n" in text

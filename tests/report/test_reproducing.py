@@ -85,9 +85,9 @@ def test_command_means_the_same_settings(
     tmp_path: Path, flags: dict[str, str | options.Given | tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    wished = options.load(flags, directory=tmp_path).settings
-    words = shlex.split(command(wished))
+    asked = options.load(flags, directory=tmp_path).settings
+    words = shlex.split(command(asked))
     parsed = cli.parsed(words[1:])
     again = options.load(options.flags_from(parsed), directory=tmp_path).settings
-    assert again == wished
+    assert again == asked
     assert len(words) > 4

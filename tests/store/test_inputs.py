@@ -19,8 +19,8 @@ def test_a_later_edit_of_an_input_changes_nothing(tmp_path: Path) -> None:
         "kernel.base_config": str(mine["base"]),
         "kernel.fragments": ("vm", str(mine["mine.config"])),
     }
-    wished = options.load(flags, directory=tmp_path).settings
-    kept = inputs.keep(wished, run_dir)
+    asked = options.load(flags, directory=tmp_path).settings
+    kept = inputs.keep(asked, run_dir)
     for path in mine.values():
         path.write_text("edited\n")
     assert kept.workload.job.read_text() == "[mine]\nnumjobs=2\n"

@@ -1,4 +1,4 @@
-"""Rows about this host's virtualization: what is said in each state, and which command mends it."""
+"""Rows about this host's virtualization: what is said in each state, and which command fixes it."""
 
 import os
 import stat
@@ -145,9 +145,9 @@ def test_what_was_never_tried_is_tried_once_and_said(
     offered(True)
     booted: list[Path] = []
 
-    def boots(_: LibvirtHypervisor, spec: DomainSpec, wish: Accelerator, __: float) -> bool:
+    def boots(_: LibvirtHypervisor, spec: DomainSpec, wanted: Accelerator, __: float) -> bool:
         booted.append(spec.kernel)
-        return wish in good
+        return wanted in good
 
     monkeypatch.setattr(accelerator, "_boots", boots)
     (tmp_path / "boot").mkdir()

@@ -31,7 +31,7 @@ BUILD_LEAST_MIN = 2.0
 BUILD_MOST_MIN = 12.0
 BUILD_GROWTH = 0.25
 SUSPECT_SHARE = 0.03
-# Half of the untestable commits are in runs, broken until somebody mends it, half of them alone.
+# Half of the untestable commits are in runs, broken until somebody fixes it, half of them alone.
 SKIP_RUN_COMMITS = 30.0
 SKIP_IN_RUNS_SHARE = 0.5
 
