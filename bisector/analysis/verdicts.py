@@ -5,6 +5,7 @@ The loop decides by it and ``status`` shows it, so both always say the same.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -61,6 +62,13 @@ class Judging:
     def terms(self) -> Terms:
         """The words for both sides: as chosen, or by the direction once that is known."""
         return self.settings.bisect.terms or Terms.usual(self.direction)
+
+    def check_metric(self, sha: str) -> None:
+        """Raise :class:`UserError` when a run of a commit was measured here, and has no value that can decide."""
+        for _, trial in self._trials_of(sha):
+            if trial.fault is None and trial.runs and trial.origin is None:
+                with suppress(InfraError):  # that is a weakness
+                    self.objective.value(judged_run(trial))
 
     def value(self, trial: Trial) -> float | None:
         """The value of a trial's last run; None where it has none."""

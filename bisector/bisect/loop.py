@@ -20,7 +20,7 @@ from bisector.bisect.control_trials import Controls
 from bisector.bisect.mirror import Mirror
 from bisector.bisect.retry import RETRIES, Attempts, RetryPolicy
 from bisector.bisect.steps import Kin, Measure, MeasureChanged, Outcome, Outlook, Searcher
-from bisector.bisect.stop_rule import stop_rule
+from bisector.bisect.stop_rule import stop_rule, why_whole
 from bisector.config import Settings
 from bisector.core.errors import AttemptFailed, BisectorError, EndsDoNotReproduce, InfraError, TrialRefused
 from bisector.core.events import Listener, Note, Planned, TrialJudged
@@ -77,7 +77,8 @@ class Bisection:
         """Go on until there is an answer.
 
         Raises :class:`EndsDoNotReproduce` when there is nothing to bisect, :class:`InfraError`
-        when our own side keeps failing. Everything measured is in the store either way.
+        when our own side keeps failing, :class:`UserError` when the first measured end has no value
+        that can decide. Everything measured is in the store either way.
         """
         self.prepare()
         self.bisect.terms = self.judging.terms
@@ -102,6 +103,8 @@ class Bisection:
 
         Raises what :meth:`run` does.
         """
+        if why := why_whole(self.judging.objective):
+            self.tell(Note(why))
         self._tell_again(lambda trial: True)
         wished = bool(self.settings.kernel.compilers)
         CompilerChoice(wished, self.engine, self.store, self._attempts, self.tell).settle(self._ends)
@@ -141,6 +144,7 @@ class Bisection:
         terms = self.judging.terms
         for commit, word in zip(self._ends, (terms.old, terms.new), strict=True):
             while (judgement := self.judging.judge(commit.sha)) is None:
+                self.judging.check_metric(commit.sha)
                 self._measure(commit, f"the {word} end", Outlook(), whole=True)
             if judgement.verdict is Verdict.SKIP:
                 raise self._no_end(commit, word, judgement.why)

@@ -6,8 +6,12 @@ that of fio(1), "Job file format", as fio 3.33 reads it.
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+
+from bisector.core.metric import DIRECTIONS, names_of
+from bisector.core.objective import OVER, Objective
 
 # What each value of ``rw`` does, before the colon.
 CONFIGURED = {
@@ -53,9 +57,9 @@ class Job:
         return default if value is None else not _ZERO.fullmatch(value)
 
     @property
-    def reads(self) -> bool:
-        """Whether it is told to read; fio reads when it is told nothing."""
-        return "read" in CONFIGURED.get(self.options.get("rw", "read").partition(":")[0], ())
+    def directions(self) -> Collection[str]:
+        """What it is told to do: "read", "write", "trim"; fio reads when it is told nothing."""
+        return CONFIGURED.get(self.options.get("rw", "read").partition(":")[0], ())
 
 
 class NumberUnread(Exception):
@@ -131,8 +135,40 @@ def objection(text: str) -> tuple[str, str] | None:
         for objects, advice in _RULES:
             if (why := objects(job)) is not None:
                 return f"[{job.name}] {why}", advice
-    if not any(job.reads for job in found):
-        return "no job reads, and the verdict is by read IOPS", "give a job rw=randread, or another that reads"
+    return None
+
+
+def directions(text: str) -> tuple[str, ...]:
+    """What the jobs of a file do, each direction once: "read", "write", "trim"."""
+    return tuple(one for one in DIRECTIONS if any(one in job.directions for job in jobs(text)))
+
+
+def fio_names(text: str) -> tuple[str, ...]:
+    """How fio's output names the jobs, in their order: of several with one name as ``NAME/1``, ``NAME/2``.
+
+    Raises :class:`NumberUnread` as :func:`processes`.
+    """
+    names = [job.name for job in jobs(text) for _ in range(_processes(job))]
+    counts, seen = Counter(names), Counter[str]()
+    found = []
+    for name in names:
+        seen[name] += 1
+        found.append(f"{name}/{seen[name]}" if counts[name] > 1 else name)
+    return tuple(found)
+
+
+def lacks(text: str, objective: Objective) -> tuple[str, str] | None:
+    """Why a run of the file cannot have the value that decides, and what it has; None where that is not known yet.
+
+    Raises :class:`NumberUnread` as :func:`processes`.
+    """
+    done, wanted = directions(text), objective.io_direction
+    if wanted and wanted not in done:
+        has = ", ".join(name for one in done for name in names_of(one))
+        return f"no job has {objective.metric}: none is told to {wanted}", f"metrics of its jobs are: {has}"
+    names = fio_names(text)
+    if objective.over not in (*OVER, *names):
+        return f"has no job {objective.over!r}", f"--over is {', '.join(OVER)}, or one of: {', '.join(names)}"
     return None
 
 

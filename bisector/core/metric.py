@@ -220,6 +220,11 @@ def named(name: str) -> Metric:
     return Metric(name, mean.unit, mean.better, sentence)
 
 
+def names_of(direction: str) -> tuple[str, ...]:
+    """The metrics of a direction; the percentiles of its latencies, which are a job's own, are not among them."""
+    return tuple(one.name for one in (*_rates(direction), *_latencies(direction)))
+
+
 def percentile_name(direction: str, kind: LatencyKind, percent: float) -> str:
     """``read.clat.p99``, ``write.lat.p99.95``: without zeros at the end."""
     return f"{direction}.{kind}.p{percent:.6f}".rstrip("0").rstrip(".")

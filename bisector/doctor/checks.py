@@ -98,7 +98,7 @@ def _leftovers(asked: Asked) -> Finding:
 
 
 def _job(asked: Asked) -> Finding:
-    check_job(asked.settings.workload)
+    check_job(asked.settings.workload, asked.settings.bisect.objective)
     return Finding("fio job", Grade.OK, str(asked.settings.workload.job))
 
 

@@ -5,9 +5,10 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -19,6 +20,7 @@ from bisector.core.events import IopsSample
 from bisector.core.figures import Contention, EarlyStop, JobFigures, Run
 from bisector.core.guest_steps import FailedStep, Step, run_steps
 from bisector.core.model import CommandResult, FaultKind, Shell, Stage
+from bisector.core.objective import Objective
 from bisector.host import process
 from bisector.storage.layout import Readings
 from bisector.workload import left_files
@@ -116,8 +118,10 @@ class _Watch:
         return host_end - host_start, guest_end - guest_start
 
 
-def check_job(settings: WorkloadSettings) -> None:
+def check_job(settings: WorkloadSettings, objective: Objective) -> None:
     """Find what is wrong with a job file before anything expensive; raises :class:`UserError`.
+
+    That it cannot have the value that decides is wrong, too, where the file alone shows it.
 
     Where fio is installed on this machine, it is asked too.
     """
@@ -125,8 +129,9 @@ def check_job(settings: WorkloadSettings) -> None:
         text = settings.job.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"workload.job: {settings.job} cannot be read: {error}") from error
-    if (objection := job_file.objection(text)) is not None:
-        why, advice = objection
+    unfit = job_file.objection(text) or _counted(settings, partial(job_file.lacks, objective=objective), text)
+    if unfit is not None:
+        why, advice = unfit
         raise UserError(f"workload.job: {settings.job}: {why}", advice)
     _check_logs(settings, text)
     variables = output.environment(settings.file_bytes, settings.runtime_s, "/")
@@ -180,7 +185,7 @@ def run_once(
     finally:
         contention = meter.stop()
     jobs = _jobs(shell, finished, watch, settings, logs)
-    _all_there(jobs, told, watch)
+    _all_there(jobs, told, job_file.directions(job), watch)
     host_s, guest_s = watch.host_and_guest_s
     after = stack.read(shell)
     return Run(
@@ -283,14 +288,15 @@ def _jobs(
             raise _job_failed(job, watch, settings)
     if finished.exit_status not in well:
         raise _failed(finished, watch)
-    if not any(job.direction == "read" for job in jobs):
-        reason = "fio's output has no figures of a job that reads"
-        raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tuple(watch.tail))
     return jobs
 
 
-def _all_there(jobs: tuple[JobFigures, ...], told: int, watch: _Watch) -> None:
+def _all_there(jobs: tuple[JobFigures, ...], told: int, directions: Sequence[str], watch: _Watch) -> None:
     """Raise :class:`KernelFault` where a job has no figures: the slowest of the others is not the slowest of all."""
+    lacking = next((one for one in directions if all(job.direction != one for job in jobs)), None)
+    if lacking is not None:
+        reason = f"fio's output has no figures of a job that {lacking}s"
+        raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tuple(watch.tail))
     if (reported := len({job.name for job in jobs})) < told:
         reason = f"fio's output has figures of {reported} jobs, and {told} were started"
         raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tuple(watch.tail))

@@ -1,7 +1,7 @@
 """When a run may end early: against the curves that make it hard, and against its own margins."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from bisector.analysis.early_stop import (
     batch_s,
     became_fast_s,
     decide,
+    deciding_rates,
     guard_s,
     holds,
     reached_s,
@@ -314,3 +315,41 @@ def test_a_side_holds_for_other_thresholds_up_to_its_bound(
     reason: StopReason, bound: float, line: float, above: bool | None
 ) -> None:
     assert holds(EarlyStop(reason, 10.0, bound, 1_363.0, ""), line, Objective()) is above
+
+
+def two_steady(one: float, other: float, *, until_s: float) -> tuple[Progress, Progress]:
+    return steady(one, until_s=until_s), replace(steady(other, until_s=until_s), job="job/2")
+
+
+@pytest.mark.parametrize(
+    ("objective", "line", "reason", "why"),
+    [
+        (Objective(), 3_000.0, None, ""),
+        (Objective("read.iops", "sum"), 6_000.0, StopReason.ABOVE, "the sum over jobs was above 7,000 IOPS for 6 s"),
+        (Objective("read.iops", "mean"), 3_000.0, StopReason.ABOVE, "the mean over jobs was above 3,500 IOPS for 6 s"),
+        (Objective("read.iops", "job/1"), 3_000.0, StopReason.ABOVE, "job job/1 was above 5,000 IOPS for 6 s"),
+        (Objective("read.iops", "sum"), 12_000.0, StopReason.NOT_ABOVE, "the sum over jobs was below 7,000 IOPS"),
+        (Objective("write.bw", "job/2"), 4_000.0, StopReason.NOT_ABOVE, "job job/2 was below 2 KiB/s for 9 s"),
+    ],
+)
+def test_a_run_is_ended_by_what_the_objective_looks_at(
+    objective: Objective, line: float, reason: StopReason | None, why: str
+) -> None:
+    """One job does 5,000 a second, the other 2,000; by the worst of them nothing is clear before the guard."""
+    guard = 10.0 if reason is StopReason.NOT_ABOVE else None
+    stop = decide(StopRule(line, 40.0, guard, objective), two_steady(5_000, 2_000, until_s=20))
+    assert (stop.reason if stop else None) is reason
+    if stop is not None:
+        assert stop.why.startswith(why)
+        assert (stop.metric, stop.over, stop.threshold) == (objective.metric, objective.over, line)
+        assert holds(stop, line, objective) is (reason is StopReason.ABOVE)
+        assert holds(stop, line, Objective("read.lat.mean")) is None
+
+
+def test_rates_of_jobs_become_those_that_decide() -> None:
+    jobs = {"a": np.array([1.0, 2.0, 3.0]), "b": np.array([5.0, 5.0])}
+    assert [list(one) for one in deciding_rates(Objective("read.iops", "sum"), jobs)] == [[6.0, 7.0]]
+    assert [list(one) for one in deciding_rates(Objective("read.iops", "mean"), jobs)] == [[3.0, 3.5]]
+    assert [list(one) for one in deciding_rates(Objective("read.iops", "b"), jobs)] == [[5.0, 5.0]]
+    assert len(deciding_rates(Objective(), jobs)) == 2
+    assert deciding_rates(Objective("read.iops", "c"), jobs) == deciding_rates(Objective("read.iops", "sum"), {}) == ()

@@ -14,6 +14,7 @@ from bisector.config import Settings, options
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Event, Note, Planned, TrialJudged
 from bisector.core.model import Direction, Fault, FaultKind, Mattering, Stage, State, Strategy, Terms, Trial, Verdict
+from bisector.core.objective import MetricAbsent
 from bisector.git.bisect import Bisect
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
@@ -346,6 +347,29 @@ def test_swapped_ends_are_seen(line: Lab) -> None:
     with pytest.raises(EndsDoNotReproduce) as caught:
         line.bisect(engine)
     assert "swapped" in caught.value.hint
+
+
+def test_a_metric_that_the_output_does_not_have_ends_it_after_one_end(line: Lab) -> None:
+    """No run tells more than the first one: neither the other end nor anything else is measured."""
+    line.settings = replace(BY_GIT, bisect=replace(BY_GIT.bisect, metric="write.iops"))
+    engine = line.engine("c7")
+    with pytest.raises(MetricAbsent, match=r"the full run has no write\.iops") as caught:
+        line.bisect(engine)
+    assert all(name in caught.value.hint for name in ("read.iops", "read.bw", "read.clat.mean", "elapsed"))
+    assert len(engine.measured) == 1
+    with pytest.raises(MetricAbsent):  # what was measured says so at once
+        line.bisect(engine)
+    assert len(engine.measured) == 1
+
+
+def test_a_metric_without_a_live_counter_has_whole_runs_and_says_so(line: Lab) -> None:
+    line.settings = replace(BY_GIT, bisect=replace(BY_GIT.bisect, metric="read.clat.mean", threshold="1.6ms"))
+    engine = line.engine("c7")
+    engine.stops_early = True
+    with pytest.raises(EndsDoNotReproduce, match=r"measured 1\.50 ms, the new end 1\.50 ms \(read\.clat\.mean"):
+        line.bisect(engine)
+    said = [event.text for event in line.events if isinstance(event, Note)]
+    assert said[0] == "no run is stopped early: read.clat.mean is known only when a run has ended"
 
 
 def test_which_direction_the_change_is_in_is_seen_and_said(line: Lab) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bisector.config.job_file import jobs, objection
+from bisector.config.job_file import fio_names, jobs, lacks, objection
+from bisector.core.objective import Objective
 
 GOOD = "[global]\nrw=randread\ndirectory=${DIRECTORY}\nsize=${FILE_SIZE}\nwrite_iops_log=x\n[one]\nnumjobs=2\n"
 
@@ -66,8 +67,6 @@ def test_merged_jobs(line: str) -> None:
         ("per_job_logs=0", "[one] per_job_logs=0 writes"),
         ("directory=/mnt", "[one] has its files elsewhere"),
         ("directory=", "[one] has its files elsewhere"),
-        ("rw=randwrite", "no job reads"),
-        ("readwrite=write:4", "no job reads"),
         ("include more.fio", "'include more.fio': the guest gets this one file"),
         ("include=more.fio", "the guest gets this one file"),
     ],
@@ -80,8 +79,34 @@ def test_logs_that_nobody_writes_are_not_shared() -> None:
     assert objection(GOOD.replace("write_iops_log=x\n", "per_job_logs=0\n")) is None
 
 
-def test_one_job_that_reads_is_enough() -> None:
-    assert objection(f"{GOOD}[writer]\nrw=write\n") is None
+@pytest.mark.parametrize(
+    ("jobs_of", "metric", "why"),
+    [
+        ("rw=randread", "read.iops", ""),
+        ("rw=randread\n[writer]\nrw=write", "read.clat.p99", ""),
+        ("readwrite=write:4", "write.bw", ""),
+        ("rw=randrw", "write.lat.mean", ""),
+        ("rw=randwrite", "elapsed", ""),
+        ("rw=randwrite", "read.iops", "no job has read.iops: none is told to read"),
+        ("rw=randread\n[other]\nrw=read", "write.iops", "no job has write.iops: none is told to write"),
+    ],
+)
+def test_a_metric_that_no_job_can_have_is_seen_before_anything_is_built(jobs_of: str, metric: str, why: str) -> None:
+    text = f"{GOOD}{jobs_of}\n"
+    assert objection(text) is None
+    found = lacks(text, Objective(metric))
+    assert (found[0] if found else "") == why
+    if found:
+        assert ("read.clat.mean" in found[1], "write.bw" in found[1]) == ("randread" in jobs_of, "write" in jobs_of)
+
+
+def test_one_job_is_named_as_fio_names_it() -> None:
+    text = f"{GOOD}[two]\n"
+    assert fio_names(text) == ("one/1", "one/2", "two")
+    assert lacks(text, Objective("read.iops", "one/2")) is None
+    why, advice = lacks(text, Objective("read.iops", "one")) or ("", "")
+    assert why == "has no job 'one'"
+    assert advice.endswith("one/1, one/2, two")
 
 
 def test_a_job_is_told_by_the_global_sections_above_it() -> None:

@@ -14,6 +14,7 @@ from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.events import IopsSample
 from bisector.core.figures import CacheStatus, Contention, Run, StopReason
 from bisector.core.model import FaultKind, Shell, Stage
+from bisector.core.objective import Objective
 from bisector.host import process
 from bisector.storage.layout import Readings
 from bisector.vm.guest import Bounds
@@ -201,7 +202,7 @@ def test_logs_of_a_job_whose_name_has_a_space(bench: Bench) -> None:
 
 
 def test_our_own_job_file_passes() -> None:
-    check_job(SETTINGS)
+    check_job(SETTINGS, Objective())
 
 
 @pytest.mark.parametrize(
@@ -218,7 +219,7 @@ def test_job_files_that_are_none(tmp_path: Path, text: str | None, message: str)
     if text is not None:
         job.write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=message):
-        check_job(replace(SETTINGS, job=job))
+        check_job(replace(SETTINGS, job=job), Objective())
 
 
 OWN = "[global]\nrw=randread\ndirectory=${DIRECTORY}\nlog_avg_msec=500\n"
@@ -246,7 +247,7 @@ def test_logs_that_would_not_be_fetched_are_refused_before_anything_is_built(
     tmp_path: Path, text: str, words: str
 ) -> None:
     with pytest.raises(UserError, match=words) as caught:
-        check_job(own_job(tmp_path, text))
+        check_job(own_job(tmp_path, text), Objective())
     assert str(tmp_path) in str(caught.value)
 
 
@@ -262,7 +263,7 @@ def test_logs_that_would_not_be_fetched_are_refused_before_anything_is_built(
     ],
 )
 def test_logs_that_are_fetched(tmp_path: Path, text: str) -> None:
-    check_job(own_job(tmp_path, text))
+    check_job(own_job(tmp_path, text), Objective())
 
 
 def test_fio_on_this_machine_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,11 +272,11 @@ def test_fio_on_this_machine_is_asked(tmp_path: Path, monkeypatch: pytest.Monkey
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(UserError, match="rw=bogus size 33554432"):
-        check_job(SETTINGS)
+        check_job(SETTINGS, Objective())
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(process.CommandMissing):
         process.run(["fio"], deadline_s=1)
-    check_job(SETTINGS)
+    check_job(SETTINGS, Objective())
 
 
 # fio 3.33 that reported once, after a quarter of a second, and was interrupted: with threshold 100 that was enough.
