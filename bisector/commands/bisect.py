@@ -21,7 +21,7 @@ examples:
   bisector start v6.1 v6.2 --regression --terms fast:slow
   bisector start v4.11 v4.13-rc1 --suspect drivers/md --suspect block
   bisector start v4.11 v4.13-rc1 --strategy git
-  bisector start v4.11 v4.13-rc1 --baselines     then also the SSD alone and the HDD alone
+  bisector start v4.11 v4.13-rc1 --baselines     then also each disk alone
   bisector start v4.11 v4.13-rc1 --skip 0123abcd --skip v4.12-rc1..4567cdef -- drivers/md
 """
 _SKIP_HELP = (

@@ -111,10 +111,7 @@ def _files_fit(settings: Settings) -> Iterator[Problem]:
 
 def extents(storage: StorageSettings) -> dict[str, Extent]:
     """Each disk that the stack uses, as its layers see it before there is a guest."""
-    return {
-        name: Extent(f"the {name.upper()}", disk_bytes(disk), (f"storage.{name}.size",))
-        for name, disk in storage.used_disks.items()
-    }
+    return {name: Extent.of_disk(name, disk_bytes(disk)) for name, disk in storage.used_disks.items()}
 
 
 def _has_room(device: Extent, stack: Stack, data_bytes: int) -> bool:
@@ -131,7 +128,7 @@ def _baselines_fit(settings: Settings, files: Files) -> Iterator[Problem]:
         return
     storage = settings.storage
     if not storage.stack.baselines:
-        sentence = "a stack without a cache is one disk alone, and needs no other figure of it"
+        sentence = "the stack has nothing between its disk and the file system, so there is no other figure to measure"
         yield Problem(("bisect.baselines", "storage.stack"), sentence)
     disks = extents(storage)
     for name in storage.stack.baselines:

@@ -81,7 +81,7 @@ _FIRST: tuple[Option, ...] = (
     Option("bisect.max_repeats", "bisect.max_repeats", kinds.integer(0), 3,
            "how often a trial of weak evidence is measured again"),
     Option("bisect.baselines", "bisect.baselines", kinds.boolean(), False,
-           "after the search measure the SSD alone and the HDD alone, too: two boots and two runs more",
+           "after the search measure each disk of the stack alone, too: a boot and a run more for each",
            flag="--baselines", const="true"),
     _path("kernel.base_config", "--base-config", "kernel .config to start from"),
     Option("kernel.fragments", "kernel.fragments", kinds.names_or_paths(), (AUTO,),

@@ -45,12 +45,17 @@ class Extent:
     """A disk, or what a layer makes, before there is a guest.
 
     ``what`` is its name in a sentence, ``keys`` are the settings that its size comes from. ``size_bytes`` is None
-    where libvirt alone knows it (a volume).
+    where it is not known, as of a volume of libvirt's.
     """
 
     what: str
     size_bytes: int | None
     keys: tuple[str, ...]
+
+    @classmethod
+    def of_disk(cls, name: str, size_bytes: int | None) -> "Extent":
+        """One of the disks of the settings."""
+        return cls(f"the {name.upper()}", size_bytes, (f"storage.{name}.size",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +138,11 @@ class Layer:
     # Of a file system: the share of its device that is left for data, rounded down.
     data_share: ClassVar[float] = 1.0
 
+    @property
+    def rows(self) -> Mapping[str, Option]:
+        """The rows of its settings by what a stack calls them."""
+        return {row.key.rpartition(".")[2]: row for row in self.options}
+
     def extent(self, below: Sequence[Extent], own: Own) -> Extent:
         """What the layer makes; as large as the first device below it unless it says otherwise."""
         return below[0]
@@ -144,6 +154,10 @@ class Layer:
     def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
         """How much at most is written to each device below when ``data_bytes`` are written to this one."""
         return (data_bytes,) * len(below)
+
+    def parameters(self, own: Own) -> tuple[str, ...]:
+        """Kernel parameters that the guest is booted with."""
+        return ()
 
     def make(self, site: Site) -> Made:
         """The commands that make it on devices that are empty."""

@@ -19,15 +19,6 @@ _FREE = re.compile(r"(\d{1,20}) (\d{1,20})")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A stack with the values of its layers' settings, and the device that its file system is on."""
-
-    stack: Stack
-    values: Values
-    extent: Extent
-
-
-@dataclass(frozen=True, slots=True)
 class Readings:
     """What the layers' counters were at one moment, from the disks upwards."""
 
@@ -68,16 +59,17 @@ class MountedStack:
         return tuple(one.counters for one in self.made if one.counters is not None)
 
 
-def lay_out(shell: Shell, plan: Plan, file_bytes: int, deadline_s: float) -> MountedStack:
+def lay_out(shell: Shell, stack: Stack, values: Values, file_bytes: int, deadline_s: float) -> MountedStack:
     """Make the layers from the disks upwards and check that the kernel made what was asked for.
 
-    ``file_bytes`` is the size of one file of the workload. Raises :class:`bisector.core.errors.KernelFault` when a
-    command fails or a layer is not what was asked for, :class:`UserError` for missing tools and sizes that do not fit,
-    :class:`bisector.core.errors.InfraError` when a layer lies on another disk than it should.
+    ``values`` are those of the layers' settings, ``file_bytes`` is the size of one file of the workload. Raises
+    :class:`bisector.core.errors.KernelFault` when a command fails or a layer is not what was asked for,
+    :class:`UserError` for missing tools and sizes that do not fit, :class:`bisector.core.errors.InfraError` when a
+    layer lies on another disk than it should.
     """
-    names = plan.stack.disks
-    before = (disks.tools_step(plan.stack.tools), *([disks.disks_step(names)] if names else []))
-    made = _made(plan)
+    names = stack.disks
+    before = (disks.tools_step(stack.tools), *([disks.disks_step(names)] if names else []))
+    made = _made(stack, values)
     room = Step(f"stat -f -c '%a %S' {MOUNTPOINT}", disks.kernel_fault)
     steps = (*(step for one in made for step in one.steps), room)
     checks = tuple(step for one in made for step in one.checks)
@@ -88,12 +80,12 @@ def lay_out(shell: Shell, plan: Plan, file_bytes: int, deadline_s: float) -> Mou
         own, answers = answers[: len(one.checks)], answers[len(one.checks) :]
         if one.verify is not None:
             one.verify(own, numbers)
-    larger = " or ".join(plan.extent.keys)
+    larger = " or ".join(stack.extent({name: Extent.of_disk(name, None) for name in names}, values).keys)
     _check_room(outputs[len(before) + len(steps) - 1], file_bytes, larger)
     return MountedStack(MOUNTPOINT, tuple(step.command for step in steps), larger, made)
 
 
-def _made(plan: Plan) -> tuple[Made, ...]:
+def _made(stack: Stack, values: Values) -> tuple[Made, ...]:
     """How each layer is made, in order; a second layer of a kind has names of its own."""
     made: list[Made] = []
     seen: dict[str, int] = {}
@@ -101,10 +93,10 @@ def _made(plan: Plan) -> tuple[Made, ...]:
     def make(node: Node, below: Sequence[Device]) -> Device:
         seen[node.name] = seen.get(node.name, 0) + 1
         suffix = str(seen[node.name]) if seen[node.name] > 1 else ""
-        made.append(LAYERS[node.name].make(Site(tuple(below), node.own(plan.values), suffix)))
+        made.append(LAYERS[node.name].make(Site(tuple(below), node.own(values), suffix)))
         return Device(made[-1].path, tuple(disk for one in below for disk in one.disks))
 
-    plan.stack.top.fold(lambda disk: Device(disks.path_of(disk), (disk,)), make)
+    stack.top.fold(lambda disk: Device(disks.path_of(disk), (disk,)), make)
     return tuple(made)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from bisector.core.errors import UserError
 from bisector.core.kinds import Kind, Unfit
-from bisector.core.option import Option
+from bisector.core.units import plural
 from bisector.storage.disks import DISKS
 from bisector.storage.layer import Layer
 from bisector.storage.layers import LAYERS, aliases
@@ -114,13 +114,13 @@ class _Reader:
 
     def _checked(self, layer: Layer, below: tuple[Node, ...], options: list[tuple[str, str]]) -> Node:
         if len(below) != len(layer.needs):
-            needs = f"{len(layer.needs)} ({', '.join(layer.needs)})" if layer.needs else "none"
-            raise _refused(f"{self.text}: {layer.name} has {len(below)} devices below it, and needs {needs}")
+            roles = f" ({', '.join(layer.needs)})" if layer.needs else ""
+            needed = plural(len(layer.needs), "device")
+            raise _refused(f"{self.text}: {layer.name} needs {needed} below it{roles}, not {len(below)}")
         for one in below:
             if not one.is_disk and LAYERS[one.name].is_file_system:
                 raise _refused(f"{self.text}: {one.name} is a file system, and {layer.name} needs a device")
-        rows = {row.key.rpartition(".")[2]: row for row in layer.options}
-        written = tuple((name, _written(layer, rows, name, text)) for name, text in options)
+        written = tuple((name, _written(layer, name, text)) for name, text in options)
         if twice := [name for name, _ in written if [one for one, _ in written].count(name) > 1]:
             raise UserError(f"{self.text}: {twice[0]} is given twice")
         return Node(layer.name, below, written)
@@ -141,10 +141,10 @@ class _Reader:
         return _refused(f"{self.text}: {found} is not expected there")
 
 
-def _written(layer: Layer, rows: dict[str, Option], name: str, text: str) -> str:
+def _written(layer: Layer, name: str, text: str) -> str:
     """The value as its kind writes it, so that equal stacks are equal."""
-    if (row := rows.get(name)) is None:
-        has = f"its settings are {', '.join(rows)}" if rows else "it has no settings"
+    if (row := layer.rows.get(name)) is None:
+        has = f"its settings are {', '.join(layer.rows)}" if layer.rows else "it has no settings"
         raise UserError(f"{layer.name} has no setting {name}", has)
     try:
         return str(row.kind.write(row.kind.read(row.kind.from_text(text), None)))

@@ -1,7 +1,7 @@
 """A storage stack: layers on disks, and what follows from what it is composed of."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
 from bisector.core.figures import Run
@@ -44,11 +44,18 @@ class Node:
 
     def own(self, values: Values) -> Own:
         """The settings of this layer, those that the stack says over the others."""
-        rows = {row.key.rpartition(".")[2]: row for row in LAYERS[self.name].options}
+        rows = LAYERS[self.name].rows
         said = {
             rows[name].field: rows[name].kind.read(rows[name].kind.from_text(text), None) for name, text in self.options
         }
         return {**values.get(self.name, {}), **said}
+
+    def blamed(self, problem: Problem) -> Problem:
+        """The problem with the stack's own setting in place of those that the stack overrides."""
+        rows = LAYERS[self.name].rows
+        overridden = {rows[name].key for name, _ in self.options}
+        keys = ("storage.stack" if key in overridden else key for key in problem.keys)
+        return replace(problem, keys=tuple(dict.fromkeys(keys)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +125,10 @@ class Stack:
         """Programs that the guest needs, each once."""
         return tuple(dict.fromkeys(one for layer in self.layers for one in layer.tools))
 
+    def parameters(self, values: Values) -> tuple[str, ...]:
+        """Kernel parameters of the layers, in the order in which these are made."""
+        return tuple(one for node in self.nodes for one in LAYERS[node.name].parameters(node.own(values)))
+
     @property
     def suspects(self) -> tuple[str, ...]:
         """Paths of drivers in the kernel's tree, each once.
@@ -148,7 +159,7 @@ class Stack:
 
         def extent(node: Node, below: tuple[Extent, ...]) -> Extent:
             layer, own = LAYERS[node.name], node.own(values)
-            found.extend(layer.problems(below, own, files))
+            found.extend(map(node.blamed, layer.problems(below, own, files)))
             return layer.extent(below, own)
 
         self.top.fold(disks.__getitem__, extent)

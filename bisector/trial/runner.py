@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bisector.analysis.early_stop import StopRule
-from bisector.config import Settings, StorageSettings, checks
+from bisector.config import Settings, StorageSettings
 from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault, TrialRefused, UserError
 from bisector.core.events import Listener, StageStarted
@@ -26,7 +26,7 @@ from bisector.kernel.build import KernelBuilder
 from bisector.kernel.make import BuildPlaces
 from bisector.storage import layout
 from bisector.storage.layer import Phase
-from bisector.storage.layout import MountedStack, Plan
+from bisector.storage.layout import MountedStack
 from bisector.vm.base import Machine, Machines
 from bisector.workload import runner
 
@@ -175,15 +175,14 @@ class _Course:
         """A guest that is not started yet; what fails until then is no kernel's doing, whatever else works."""
         with ExitStack() as stack:
             self.on_host = True
-            prepared = self.bench.machines.prepared(f"{self.request.n}", kernel, self.logs, self._storage.used_disks)
+            prepared = self.bench.machines.prepared(f"{self.request.n}", kernel, self.logs, self._storage)
             machine = stack.enter_context(prepared)
             self.on_host = False
             yield machine
 
     def _lay_out(self, machine: Machine) -> MountedStack:
         storage, file_bytes = self._storage, self.bench.settings.workload.file_bytes
-        plan = Plan(storage.stack, storage.layers, storage.stack.extent(checks.extents(storage), storage.layers))
-        stack = layout.lay_out(machine.guest, plan, file_bytes, _STORAGE_DEADLINE_S)
+        stack = layout.lay_out(machine.guest, storage.stack, storage.layers, file_bytes, _STORAGE_DEADLINE_S)
         (self.logs / "storage.txt").write_text("".join(f"{line}\n" for line in stack.description), encoding="utf-8")
         return stack
 

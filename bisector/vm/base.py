@@ -4,13 +4,13 @@ The real ones are :class:`bisector.vm.machine.VirtualMachines`, :class:`bisector
 :class:`bisector.vm.guest.Guest`. The contract of each is in tests/vm/test_contract.py, which the fakes pass, too.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from bisector.config import Accelerator, DiskSettings
+from bisector.config import Accelerator, StorageSettings
 from bisector.core.deadline import Deadline
 from bisector.core.model import Kernel, Shell, Stage
 from bisector.vm.definition import DomainSpec
@@ -149,7 +149,10 @@ class Machines(Protocol):
     """Makes the guests of one run."""
 
     def prepared(
-        self, name: str, kernel: Kernel, logs: Path, chosen: Mapping[str, DiskSettings]
+        self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings
     ) -> AbstractContextManager[Machine]:
-        """A guest that is defined and not started, with these disks, empty; nothing of it outlives the block."""
+        """A guest that is defined and not started, with what the stack asks for: its disks, empty, and parameters.
+
+        Nothing of it outlives the block.
+        """
         ...

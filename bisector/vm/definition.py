@@ -143,13 +143,14 @@ class DomainSpec:
     run_as: tuple[int, int] | None = None
 
 
-def command_line(append: str = "", own_init: bool = False) -> tuple[str, ...]:
+def command_line(append: str = "", own_init: bool = False, of_layers: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The kernel's arguments; the person's come last, and with most of them the last one counts.
 
-    With ``own_init`` the image's own init starts, as in a person's own image.
+    With ``own_init`` the image's own init starts, as in a person's own image. ``of_layers`` are those that the layers
+    of the storage stack ask for.
     """
     init = () if own_init else (f"init={GUEST_INIT}",)
-    return (*BASE_COMMAND_LINE, *init, *append.split())
+    return (*BASE_COMMAND_LINE, *init, *of_layers, *append.split())
 
 
 def domain_xml(spec: DomainSpec) -> str:

@@ -8,13 +8,13 @@ import dataclasses
 import hashlib
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bisector.config import Accelerator, DiskSettings, MachineSettings, Settings
+from bisector.config import Accelerator, DiskSettings, MachineSettings, Settings, StorageSettings
 from bisector.core import resources
 from bisector.core.deadline import SYSTEM_CLOCK, AttentiveClock, Clock, Deadline
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
@@ -234,18 +234,18 @@ class VirtualMachines:
         self._hypervisor.close()
 
     @contextmanager
-    def prepared(
-        self, name: str, kernel: Kernel, logs: Path, chosen: Mapping[str, DiskSettings]
-    ) -> Iterator[VirtualMachine]:
-        """A guest that is defined and not started, with these disks, empty; nothing of it outlives the block."""
+    def prepared(self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings) -> Iterator[VirtualMachine]:
+        """A guest that is defined and not started, with what the stack asks for; nothing of it outlives the block."""
         self._stay_connected()
         with ExitStack() as stack:
             root = self._run_dir / "root.qcow2"
             root.unlink(missing_ok=True)
             stack.callback(root.unlink, missing_ok=True)
             prefix = domain_prefix(self._run_dir)
-            disks = tuple(stack.enter_context(self._attached(serial, one, prefix)) for serial, one in chosen.items())
+            chosen = storage.used_disks.items()
+            disks = tuple(stack.enter_context(self._attached(serial, one, prefix)) for serial, one in chosen)
             spec = self._spec(f"{prefix}{name}", kernel, logs / CONSOLE, overlay(self.image, root))
+            spec = dataclasses.replace(spec, command_line=self._parameters(storage))
             spec = dataclasses.replace(spec, disks=disks, accelerator=self._accelerator(spec))
             machine = VirtualMachine(self._hypervisor, spec, kernel, self)
             stack.callback(machine.close)
@@ -260,13 +260,17 @@ class VirtualMachines:
             console=console,
             ssh_port=free_port(),
             accelerator=machine.accelerator,
-            command_line=command_line(machine.append, own_init=machine.image is not None),
             root=root,
             root_base=self.image.root if self.image.disk_format == "raw" else None,
             vcpus=machine.vcpus,
             memory_bytes=machine.memory_bytes,
             run_as=self._hypervisor.run_as,
         )
+
+    def _parameters(self, storage: StorageSettings) -> tuple[str, ...]:
+        machine = self.settings.machine
+        of_layers = storage.stack.parameters(storage.layers)
+        return command_line(machine.append, own_init=machine.image is not None, of_layers=of_layers)
 
     def _accelerator(self, spec: DomainSpec) -> Accelerator:
         memory = resources.cache_home() / MEMORY

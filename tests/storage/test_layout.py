@@ -8,8 +8,7 @@ import pytest
 from bisector.config import options
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.model import FaultKind, Shell, Stage
-from bisector.storage.layer import Extent
-from bisector.storage.layout import MountedStack, Plan, lay_out
+from bisector.storage.layout import MountedStack, lay_out
 from bisector.storage.parse import stack_of
 from tests.guest_answers import STORAGE as GUEST
 from tests.guestshell import Answer, FakeShell
@@ -17,12 +16,11 @@ from tests.loopdevice import command
 
 MIB = 1 << 20
 VALUES = options.load(directory=Path("/")).settings.storage.layers
-ROOM = Extent("the HDD", 1024 * MIB, ("storage.hdd.size",))
 ALIASES = ["lvmcache", "ssd", "hdd"]
 
 
 def layout(shell: Shell, stack: str, file_bytes: int) -> MountedStack:
-    return lay_out(shell, Plan(stack_of(stack), VALUES, ROOM), file_bytes, 60)
+    return lay_out(shell, stack_of(stack), VALUES, file_bytes, 60)
 
 
 STATUS = GUEST["dmsetup status"].stdout
@@ -124,8 +122,12 @@ def test_no_room_on_the_ssd_names_the_settings() -> None:
 
 
 def test_files_that_do_not_fit_name_the_settings() -> None:
-    with pytest.raises(UserError, match=r"workload\.file_size is 1,024 MiB"):
+    with pytest.raises(UserError, match=r"workload\.file_size is 1,024 MiB") as caught:
         layout(guest(), "lvmcache", 1024 * MIB)
+    assert "(storage.hdd.size)" in caught.value.hint
+    with pytest.raises(UserError) as caught:
+        layout(plain_guest(), "ssd", 1024 * MIB)
+    assert "(storage.ssd.size)" in caught.value.hint
 
 
 @pytest.mark.parametrize("changed", [STATUS.replace("smq", "mq"), STATUS.replace("writeback", "writethrough")])

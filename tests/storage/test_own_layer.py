@@ -15,7 +15,7 @@ from bisector.core.option import Option, Problem
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
 from bisector.storage.layer import Counters, Extent, Files, Layer, Made, Own, Phase, Site
-from bisector.storage.layout import Plan, lay_out
+from bisector.storage.layout import lay_out
 from bisector.storage.parse import stack_of
 from tests.guestshell import Answer, FakeShell
 
@@ -47,6 +47,9 @@ class Crypt(Layer):
     def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
         if own["spare_bytes"] > 8 * MIB:
             yield Problem(("storage.crypt.spare",), "that is too much")
+
+    def parameters(self, own: Own) -> tuple[str, ...]:
+        return (f"crypt.cipher={own['cipher']}",)
 
     def make(self, site: Site) -> Made:
         name = f"crypt{site.suffix}"
@@ -83,14 +86,13 @@ def loaded(text: str, **more: str) -> options.Effective:
 def test_it_is_laid_out_between_disk_and_file_system() -> None:
     settings = loaded("crypt(hdd)+ext4").settings
     storage = settings.storage
-    room = storage.stack.extent(checks.extents(storage), storage.layers)
     answers = {
         "stat -L": Answer("fe:20\n"),
         "stat -f": Answer("1000 4096\n"),
         "dmsetup table": Answer("0 100 crypt aes-xts-plain64 0 254:32 0\n"),
     }
     shell = FakeShell(answers)
-    mounted = lay_out(shell, Plan(storage.stack, storage.layers, room), 1, 60)
+    mounted = lay_out(shell, storage.stack, storage.layers, 1, 60)
     assert [command.split()[0] for command in mounted.description] == ["cryptsetup", "mkfs.ext4", "mount", "stat"]
     assert mounted.description[0] == "cryptsetup open --cipher aes-xts-plain64 /dev/disk/by-id/virtio-hdd crypt"
     assert mounted.description[1].endswith(" /dev/mapper/crypt")
@@ -98,7 +100,7 @@ def test_it_is_laid_out_between_disk_and_file_system() -> None:
     assert mounted.room == "storage.hdd.size or storage.crypt.spare"
     other = {**answers, "dmsetup table": Answer("0 100 crypt des 0 254:32 0\n")}
     with pytest.raises(KernelFault, match="des"):
-        lay_out(FakeShell(other), Plan(storage.stack, storage.layers, room), 1, 60)
+        lay_out(FakeShell(other), storage.stack, storage.layers, 1, 60)
 
 
 def test_everything_else_asks_it(crypt: Layer) -> None:
@@ -109,6 +111,7 @@ def test_everything_else_asks_it(crypt: Layer) -> None:
     assert settings.machine.trial_deadline_s == 3 * 40 + 900
     assert settings.storage.stack.baselines == ("hdd",)
     assert list(settings.storage.used_disks) == ["hdd"]
+    assert settings.storage.stack.parameters(settings.storage.layers) == ("crypt.cipher=aes-xts-plain64",)
 
 
 @pytest.mark.usefixtures("crypt")
@@ -151,7 +154,7 @@ def test_layers_lie_on_layers_and_two_of_a_kind_have_names_of_their_own() -> Non
         "cryptsetup status": Answer("0 requests\n"),
     }
     shell = FakeShell(answers)
-    mounted = lay_out(shell, Plan(stack, storage.layers, Extent("", None, ())), 1, 60)
+    mounted = lay_out(shell, stack, storage.layers, 1, 60)
     assert [one.path for one in mounted.made] == [
         "/dev/mapper/crypt",
         "/dev/mapper/crypt2",

@@ -48,9 +48,9 @@ REFUSED = {
     "zfs": "there is no layer or disk zfs",
     "": "the end is not expected there",
     "lvmcache(ssd,hdd)": "lvmcache(ssd,hdd) has no file system on it",
-    "lvmcache+ext4": "lvmcache has 0 devices below it, and needs 2 (cache device, origin device)",
-    "lvmcache(ssd)+ext4": "lvmcache has 1 devices below it, and needs 2",
-    "ext4": "ext4 has 0 devices below it, and needs 1 (device)",
+    "lvmcache+ext4": "lvmcache needs 2 devices below it (cache device, origin device), not 0",
+    "lvmcache(ssd)+ext4": "lvmcache needs 2 devices below it (cache device, origin device), not 1",
+    "ext4": "ext4 needs 1 device below it (device), not 0",
     "lvmcache(ssd,ssd)+ext4": "ssd is used twice",
     "lvmcache(ssd,hdd+ext4)+ext4": "ext4 is a file system, and lvmcache needs a device",
     "ssd(hdd)+ext4": "ssd is a disk, and lies on nothing",
@@ -133,8 +133,8 @@ def test_the_settings_of_a_layer_matter_where_it_is() -> None:
     assert problems("hdd", Files(1, "")) == []
     assert problems("lvmcache", Files(1, "")) == [("workload.file_size", "storage.cache_size")]
     small = "lvmcache(ssd,hdd,metadata_size=1MiB)+ext4"
-    assert problems(small) == [("storage.metadata_size",)]
-    large = [("storage.cache_size", "storage.metadata_size", "storage.ssd.size")]
+    assert problems(small) == [("storage.stack",)]
+    large = [("storage.stack", "storage.metadata_size", "storage.ssd.size")]
     assert problems("lvmcache(ssd,hdd,cache_size=1GiB)+ext4", Files(2 * GIB, "")) == large
 
 

@@ -5,7 +5,7 @@ Guests and fio are tried for real in tests/vm.
 """
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,21 +14,25 @@ from typing import Any, TypeAlias, cast
 import pytest
 
 from bisector.analysis.early_stop import StopRule
-from bisector.config import DiskSettings, Settings, options
+from bisector.config import Settings, StorageSettings, options
 from bisector.core.deadline import Deadline
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault
 from bisector.core.figures import Run
+from bisector.core.guest_steps import Step
 from bisector.core.model import Compiler, Fault, Kernel, Stage
 from bisector.executor.base import Engine
 from bisector.executor.local import LocalEngine
-from bisector.storage import layout
-from bisector.storage.disks import DISKS
-from bisector.storage.layout import MountedStack, Plan
+from bisector.storage import layers, layout
+from bisector.storage.disks import DISKS, kernel_fault
+from bisector.storage.layer import Counters, Layer, Made, Phase, Site
+from bisector.storage.layout import MountedStack, Readings
 from bisector.storage.parse import stack_of
+from bisector.storage.stack import Stack
 from bisector.trial.runner import Bench, TrialRequest
 from bisector.workload import runner
 from tests import examples, fakes
 from tests.examples import EARLY
+from tests.guestshell import Answer, FakeShell
 
 COMMIT = examples.commit(7)
 PHASES = {"lvmcache": ["empty", "full"], "ssd": ["ssd"], "hdd": ["hdd"], "lvmcache(hdd,ssd)+ext4": ["empty", "full"]}
@@ -85,10 +89,8 @@ class Machines:
     attached: list[tuple[str, ...]] = field(default_factory=list)
 
     @contextmanager
-    def prepared(
-        self, name: str, kernel: Kernel, logs: Path, chosen: Mapping[str, DiskSettings]
-    ) -> Iterator["Machines"]:
-        self.attached.append(tuple(chosen))
+    def prepared(self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings) -> Iterator["Machines"]:
+        self.attached.append(tuple(storage.used_disks))
         yield self
 
     def facts(self) -> dict[str, str]:
@@ -112,17 +114,26 @@ class Workload:
     laid_out: list[str] = field(default_factory=list)
     kept_files: list[bool] = field(default_factory=list)
     rules: list[StopRule | None] = field(default_factory=list)
+    stacks: list[MountedStack] = field(default_factory=list)
 
-    def lay_out(self, guest: object, plan: Plan, file_bytes: int, deadline_s: float) -> MountedStack:
-        self.laid_out.append(str(plan.stack))
+    def lay_out(self, guest: object, stack: Stack, *_: object) -> MountedStack:
+        self.laid_out.append(str(stack))
         return MountedStack("/mnt", ("mkfs",))
 
     def run_once(
-        self, guest: object, stack: object, settings: object, *, name: str, keep_files: bool, stop: StopRule | None,
+        self,
+        guest: object,
+        stack: MountedStack,
+        settings: object,
+        *,
+        name: str,
+        keep_files: bool,
+        stop: StopRule | None,
         **_: object,
-    ) -> Run:  # fmt: skip
+    ) -> Run:
         self.kept_files.append(keep_files)
         self.rules.append(stop)
+        self.stacks.append(stack)
         return examples.run(name, 1_002.0, 8_046.0, stopped_early=EARLY if stop else None)
 
 
@@ -148,7 +159,11 @@ def settings_of(stack: str) -> Settings:
 
 
 def local(
-    run_dir: Path, settings: Settings, bad: Bad = NOTHING, attached: list[tuple[str, ...]] | None = None
+    run_dir: Path,
+    settings: Settings,
+    bad: Bad = NOTHING,
+    attached: list[tuple[str, ...]] | None = None,
+    guest: object = None,
 ) -> LocalEngine:
     (run_dir / "kernel.config").write_text("CONFIG_EXT4_FS=y\n", encoding="utf-8")
     kernel = replace(examples.kernel(content=CONTENT), config=run_dir / "kernel.config")
@@ -158,7 +173,7 @@ def local(
         for one in (
             Source(),
             Builder(kernel, bad.failing),
-            Machines(at_boot, attached=attached if attached is not None else []),
+            Machines(at_boot, guest, [] if attached is None else attached),
         )
     )
     return LocalEngine(Bench(settings, run_dir, source, builder, machines, lambda event: None))
@@ -248,6 +263,41 @@ def test_only_the_disks_of_the_stack_are_attached(
     local(tmp_path, settings_of(stack), attached=seen).measure(TrialRequest(1, COMMIT, {}, alone=alone))
     assert seen == [attached]
     assert workload.laid_out == [stack if alone is None else alone]
+
+
+class Mirror(Layer):
+    """A layer of another package: a mirror with a run before the judged one."""
+
+    name = "mirror"
+    needs = ("one half", "other half")
+    tools = ("mirrorctl",)
+    phases = (Phase("first", judged=False), Phase("second"))
+
+    def make(self, site: Site) -> Made:
+        one, other = site.below
+        counters = Counters(lambda shell: 1, lambda before, after: [("cache.promotions", before + after)])
+        return Made("/dev/mirror", (Step(f"mirrorctl {one.path} {other.path}", kernel_fault),), counters=counters)
+
+
+def test_a_trial_runs_on_a_layer_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers.register(mirror := Mirror())
+    try:
+        settings = settings_of("mirror(ssd,hdd)+ext4")
+        shell = FakeShell({"stat -L": Answer("fe:10\nfe:20\n"), "stat -f": Answer("235000 4096\n")})
+        workload = Workload()
+        monkeypatch.setattr(runner, "run_once", workload.run_once)
+        seen: list[tuple[str, ...]] = []
+        trial = local(tmp_path, settings, attached=seen, guest=shell).measure(TrialRequest(1, COMMIT, {}, stop=RULE))
+    finally:
+        layers.forget(mirror.name)
+    assert (trial.fault, [run.name for run in trial.runs]) == (None, ["first", "second"])
+    assert seen == [("ssd", "hdd")]
+    assert workload.rules == [None, RULE]
+    (script,) = (one for one in tmp_path.rglob("storage.txt"))
+    made = script.read_text(encoding="utf-8").splitlines()
+    assert made[0] == "mirrorctl /dev/disk/by-id/virtio-ssd /dev/disk/by-id/virtio-hdd"
+    assert made[1].endswith(" /dev/mirror")
+    assert workload.stacks[0].counted(Readings((3,)), Readings((4,))) == (("cache.promotions", 7),)
 
 
 @pytest.mark.parametrize("stack", PHASES)

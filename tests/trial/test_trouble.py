@@ -44,7 +44,7 @@ class Machines:
     boots: int = 0
 
     @contextmanager
-    def prepared(self, name: str, kernel: Kernel, logs: Path, chosen: object) -> Iterator["Machines"]:
+    def prepared(self, name: str, kernel: Kernel, logs: Path, storage: object) -> Iterator["Machines"]:
         self.boots += 1
         (logs / "console.log").write_text("bisector-guest: ready\n", encoding="utf-8")
         yield self
@@ -164,7 +164,7 @@ def test_a_guest_that_cannot_even_be_prepared_is_no_kernels_doing(tmp_path: Path
     unprepared = LocalEngine(replace(unprepared.bench, machines=cast("Any", machines)))
 
     @contextmanager
-    def full(name: str, kernel: Kernel, logs: Path, chosen: object) -> Iterator[Machines]:
+    def full(name: str, kernel: Kernel, logs: Path, storage: object) -> Iterator[Machines]:
         raise OSError(errno.ENOSPC, "No space left on device", "ssd.img")
         yield machines
 

@@ -166,6 +166,7 @@ def test_without_root_there_is_no_disk() -> None:
 
 def test_the_persons_arguments_come_last() -> None:
     assert command_line("  oops=continue quiet ")[-2:] == ("oops=continue", "quiet")
+    assert command_line("quiet", of_layers=("brd.rd_nr=1",))[-2:] == ("brd.rd_nr=1", "quiet")
 
 
 def test_own_init_is_left_alone() -> None:
