@@ -91,8 +91,9 @@ class Counters:
     """What a layer counts.
 
     ``read`` gets the counters of this moment from the guest, before and after each run. ``values`` makes of both the
-    values of metrics over the run, by their names. A :class:`bisector.core.figures.CacheStatus` is on record as it
-    was read, too.
+    values of metrics over the run, by their names. Where a phase asks for a state, what it was before the run is one of
+    them, since :attr:`Phase.unready` sees what is on record. A :class:`bisector.core.figures.CacheStatus` is on record
+    as it was read, too.
     """
 
     read: Callable[[Shell], Any]

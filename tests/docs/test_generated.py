@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bisector.storage.layers import LAYERS
 from tests.docs import generate
 
 
@@ -22,3 +23,8 @@ def test_each_part_has_one_place() -> None:
 def test_stale_page_is_noticed() -> None:
     page = "<!-- generated: exit codes -->\n| 0 | something else |\n<!-- end -->\n"
     assert "something else" not in generate.generated(page)
+
+
+def test_every_storage_layer_has_its_section() -> None:
+    page = (generate.DOCS / "stacks.md").read_text(encoding="utf-8")
+    assert {f"## {name}" for name in LAYERS} <= set(page.splitlines())

@@ -13,6 +13,7 @@ from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.model import FaultKind, Stage
 from bisector.vm.machine import VirtualMachines, domain_prefix
 from bisector.vm.watch import Watch
+from tests import examples
 from tests.vm.test_test_disk import File
 
 
@@ -110,6 +111,24 @@ def test_a_disk_that_a_run_had_before_is_the_hosts_trouble_when_it_is_in_use(tmp
         machines._attached("hdd", chosen, "x-"),
     ):
         pytest.fail("it was taken")
+
+
+@pytest.mark.parametrize(("stack", "serials"), [("lvmcache", ["ssd", "hdd"]), ("hdd", ["hdd"])])
+def test_a_guest_has_the_disks_of_its_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stack: str, serials: list[str]
+) -> None:
+    monkeypatch.setattr("bisector.vm.machine.overlay", lambda image, path: path)
+    flags = {"storage.stack": stack, "machine.accelerator": "tcg"}
+    settings = options.load(flags, directory=tmp_path).settings
+    hypervisor = SimpleNamespace(is_alive=True, volume=None, run_as=None, offers=lambda _: True)
+    image = SimpleNamespace(disk_format="qcow2")
+    machines = VirtualMachines(settings, image, tmp_path, lambda: hypervisor, print)  # type: ignore[arg-type] # stand-ins
+    with machines.prepared("1", examples.kernel(), tmp_path, settings.storage) as machine:
+        assert [disk.serial for disk in machine._spec.disks] == serials
+        assert [path.name.rpartition("-")[2] for path in sorted(tmp_path.glob("*.img"))] == [
+            f"{serial}.img" for serial in sorted(serials)
+        ]
+    assert not list(tmp_path.glob("*.img"))
 
 
 def test_a_connection_that_was_lost_is_opened_again(tmp_path: Path) -> None:
