@@ -128,7 +128,7 @@ def _baselines_fit(settings: Settings, files: Files) -> Iterator[Problem]:
         return
     storage = settings.storage
     if not storage.stack.baselines:
-        sentence = "the stack has nothing between its disk and the file system, so there is no other figure to measure"
+        sentence = "the stack has nothing between a disk and the file system, so there is no other figure to measure"
         yield Problem(("bisect.baselines", "storage.stack"), sentence)
     disks = extents(storage)
     for name in storage.stack.baselines:

@@ -60,18 +60,18 @@ def tools_step(tools: Sequence[str]) -> Step:
     )
 
 
-def disks_step(disks: Iterable[str]) -> Step:
-    """The disks are there; the output has a line for each, for :func:`device_numbers`."""
-    return Step(f"stat -L -c '%t:%T' {' '.join(map(path_of, disks))}", kernel_fault)
+def devices_step(paths: Sequence[str]) -> Step:
+    """The block devices are there; the output has a line for each, for :func:`device_numbers`."""
+    return Step(f"stat -L -c '%t:%T' {' '.join(paths)}", kernel_fault)
 
 
-def device_numbers(stat_output: str, disks: Sequence[str]) -> Mapping[str, str]:
-    """``major:minor`` of each disk in decimal, from stat's hexadecimal; raises :class:`KernelFault`."""
+def device_numbers(stat_output: str, paths: Sequence[str]) -> Mapping[str, str]:
+    """``major:minor`` of each device in decimal, from stat's hexadecimal; raises :class:`KernelFault`."""
     lines = stat_output.split()
-    if len(lines) != len(disks) or not all(map(_DEVICE.fullmatch, lines)):
+    if len(lines) != len(paths) or not all(map(_DEVICE.fullmatch, lines)):
         raise not_an_answer("stat", stat_output)
     pairs = (line.split(":") for line in lines)
-    return {disk: f"{int(major, 16)}:{int(minor, 16)}" for disk, (major, minor) in zip(disks, pairs, strict=True)}
+    return {path: f"{int(major, 16)}:{int(minor, 16)}" for path, (major, minor) in zip(paths, pairs, strict=True)}
 
 
 def _tools_missing(failed: FailedStep) -> BisectorError:

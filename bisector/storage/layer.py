@@ -18,7 +18,7 @@ MOUNTPOINT = "/mnt"
 
 # The values of a layer's own settings, by the fields of its rows.
 Own: TypeAlias = Mapping[str, Any]
-# What a layer made of the answers to its checks, given each disk's ``major:minor`` by name.
+# Looks at the answers to a layer's checks, given ``major:minor`` of devices by path.
 Verify: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], None]
 
 
@@ -68,10 +68,10 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A block device in the guest, and the names of the disks that it lies on."""
+    """A block device in the guest; ``leaves`` are the paths of those at its bottom that device-mapper sees."""
 
     path: str
-    disks: tuple[str, ...]
+    leaves: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +105,14 @@ class Made:
     """How a layer is made: the path of its device (or its mount point), the commands, and what is asked afterwards.
 
     ``verify`` raises :class:`bisector.core.errors.KernelFault` when the kernel made something else than was asked, and
-    :class:`bisector.core.errors.InfraError` when the tools did.
+    :class:`bisector.core.errors.InfraError` when the tools did. It is given the numbers of ``leaves``.
     """
 
     path: str
     steps: tuple[Step, ...]
     checks: tuple[Step, ...] = ()
     verify: Verify | None = None
+    leaves: tuple[str, ...] = ()
     counters: Counters | None = None
 
 
@@ -119,16 +120,18 @@ class Layer:
     """One kind of layer. Derived classes say what differs; a layer has no state.
 
     ``needs`` are the roles of what it lies on, in order: none for a layer that is a disk of its own, such as a RAM
-    disk. ``alias`` is the whole stack that the layer's bare name stands for. ``fragments`` are kernel configuration
-    fragments by name or path, ``suspects`` paths of its drivers in the kernel's tree, ``tools`` the programs that the
-    guest needs for it. ``options`` are the rows of its own settings: their keys are below ``storage.``, and the last
-    word of a key is what the stack calls it (``lvmcache(ssd,hdd,cache_mode=writethrough)``). ``metrics`` are those
-    that only this layer has. A layer without ``phases`` asks for one judged run.
+    disk. A layer that device-mapper makes says ``is_mapped``: its tables show what lies below. ``alias`` is the whole
+    stack that the layer's bare name stands for. ``fragments`` are kernel configuration fragments by name or path,
+    ``suspects`` paths of its drivers in the kernel's tree, ``tools`` the programs that the guest needs for it.
+    ``options`` are the rows of its own settings: their keys are below ``storage.``, and the last word of a key is what
+    the stack calls it (``lvmcache(ssd,hdd,cache_mode=writethrough)``). ``metrics`` are those that only this layer has.
+    A layer without ``phases`` asks for one judged run.
     """
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ("device",)
     is_file_system: ClassVar[bool] = False
+    is_mapped: ClassVar[bool] = False
     alias: ClassVar[str] = ""
     fragments: ClassVar[tuple[str, ...]] = ()
     suspects: ClassVar[tuple[str, ...]] = ()

@@ -1,8 +1,9 @@
 """A stack laid out on the guest's empty disks, in one round trip, and checked."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from bisector.core.errors import UserError
@@ -67,22 +68,43 @@ def lay_out(shell: Shell, stack: Stack, values: Values, file_bytes: int, deadlin
     :class:`UserError` for missing tools and sizes that do not fit, :class:`bisector.core.errors.InfraError` when a
     layer lies on another disk than it should.
     """
-    names = stack.disks
-    before = (disks.tools_step(stack.tools), *([disks.disks_step(names)] if names else []))
+    paths = tuple(map(disks.path_of, stack.disks))
     made = _made(stack, values)
+    others = tuple(dict.fromkeys(leaf for one in made for leaf in one.leaves if leaf not in paths))
     room = Step(f"stat -f -c '%a %S' {MOUNTPOINT}", disks.kernel_fault)
     steps = (*(step for one in made for step in one.steps), room)
-    checks = tuple(step for one in made for step in one.checks)
-    outputs = run_steps(shell, (*before, *steps, *checks), deadline_s)
-    numbers = disks.device_numbers(outputs[1], names) if names else {}
-    answers = outputs[len(before) + len(steps) :]
+    outputs = iter(
+        run_steps(
+            shell,
+            (
+                disks.tools_step(stack.tools),
+                *_looked_at(paths),
+                *steps,
+                *_looked_at(others),
+                *(step for one in made for step in one.checks),
+            ),
+            deadline_s,
+        )
+    )
+    next(outputs)
+    numbers = _numbers(outputs, paths)
+    *_, free = islice(outputs, len(steps))
+    numbers |= _numbers(outputs, others)
     for one in made:
-        own, answers = answers[: len(one.checks)], answers[len(one.checks) :]
+        answers = tuple(islice(outputs, len(one.checks)))
         if one.verify is not None:
-            one.verify(own, numbers)
-    larger = " or ".join(stack.extent({name: Extent.of_disk(name, None) for name in names}, values).keys)
-    _check_room(outputs[len(before) + len(steps) - 1], file_bytes, larger)
+            one.verify(answers, numbers)
+    larger = " or ".join(stack.extent({name: Extent.of_disk(name, None) for name in stack.disks}, values).keys)
+    _check_room(free, file_bytes, larger)
     return MountedStack(MOUNTPOINT, tuple(step.command for step in steps), larger, made)
+
+
+def _looked_at(paths: Sequence[str]) -> tuple[Step, ...]:
+    return (disks.devices_step(paths),) if paths else ()
+
+
+def _numbers(outputs: Iterator[str], paths: Sequence[str]) -> dict[str, str]:
+    return dict(disks.device_numbers(next(outputs), paths)) if paths else {}
 
 
 def _made(stack: Stack, values: Values) -> tuple[Made, ...]:
@@ -91,13 +113,19 @@ def _made(stack: Stack, values: Values) -> tuple[Made, ...]:
     seen: dict[str, int] = {}
 
     def make(node: Node, below: Sequence[Device]) -> Device:
+        layer = LAYERS[node.name]
         seen[node.name] = seen.get(node.name, 0) + 1
         suffix = str(seen[node.name]) if seen[node.name] > 1 else ""
-        made.append(LAYERS[node.name].make(Site(tuple(below), node.own(values), suffix)))
-        return Device(made[-1].path, tuple(disk for one in below for disk in one.disks))
+        made.append(layer.make(Site(tuple(below), node.own(values), suffix)))
+        path = made[-1].path
+        return Device(path, _leaves(below) if layer.is_mapped else (path,))
 
-    stack.top.fold(lambda disk: Device(disks.path_of(disk), (disk,)), make)
+    stack.top.fold(lambda disk: Device(disks.path_of(disk), (disks.path_of(disk),)), make)
     return tuple(made)
+
+
+def _leaves(below: Sequence[Device]) -> tuple[str, ...]:
+    return tuple(leaf for device in below for leaf in device.leaves)
 
 
 def _check_room(stat_output: str, file_bytes: int, larger: str) -> None:

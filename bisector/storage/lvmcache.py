@@ -53,6 +53,7 @@ class LvmCache(Layer):
 
     name = "lvmcache"
     needs = ("cache device", "origin device")
+    is_mapped = True
     alias = "lvmcache(ssd,hdd)+ext4"
     fragments = ("storage-lvmcache",)
     suspects = ("drivers/md",)
@@ -115,14 +116,17 @@ class LvmCache(Layer):
         def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
             table, status, deps, names = answers
             _check_target(status, settings)
-            cache, origin = ({numbers[disk] for disk in one.disks} for one in site.below)
+            cache, origin = ({numbers[leaf] for leaf in one.leaves} for one in site.below)
             try:
                 _check_devices(dmcache.parse_table(table), dmcache.parse_dependencies(deps, names), cache, origin)
             except dmcache.CacheUnusable as error:
                 raise KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, str(error)) from error
 
         steps = _steps(group, fast.path, slow.path, settings)
-        return Made(f"/dev/{group}/origin", steps, checks, verify, Counters(partial(_status, device), dmcache.counted))
+        leaves = (*fast.leaves, *slow.leaves)
+        return Made(
+            f"/dev/{group}/origin", steps, checks, verify, leaves, Counters(partial(_status, device), dmcache.counted)
+        )
 
 
 LVMCACHE = LvmCache()
@@ -206,8 +210,8 @@ def _check_devices(
 ) -> None:
     """Where a volume lies is decided by LVM and by our disks, never by the kernel under test.
 
-    ``cache`` and ``origin`` are the disks that each device lies on, by ``major:minor``. Raises :class:`InfraError`, and
-    :class:`dmcache.CacheUnusable` when the kernel does not say where.
+    ``cache`` and ``origin`` are what is at the bottom of each device, by ``major:minor``. Raises :class:`InfraError`,
+    and :class:`dmcache.CacheUnusable` when the kernel does not say where.
     """
     wanted = (("metadata", devices.metadata, cache), ("data", devices.cache, cache), ("origin", devices.origin, origin))
     for part, device, disks in wanted:

@@ -148,7 +148,7 @@ def test_files_that_do_not_fit_on_the_ssd(tmp_path: Path) -> None:
         measure(record, fakes.FakeEngine(lambda sha: True))
     with pytest.raises(UserError, match=r"bisect.baselines = true .*on the SSD alone, of 512MiB, has no room"):
         options.load({"bisect.baselines": "true", **large}, directory=tmp_path)
-    with pytest.raises(UserError, match="the stack has nothing between its disk and the file system"):
+    with pytest.raises(UserError, match="the stack has nothing between a disk and the file system"):
         options.load({"bisect.baselines": "true", "storage.stack": "hdd"}, directory=tmp_path)
 
 

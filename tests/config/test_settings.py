@@ -24,6 +24,8 @@ from bisector.core.objective import Objective
 from bisector.core.option import Option
 from bisector.storage.disks import DISKS
 from bisector.storage.layers import LAYERS
+from bisector.storage.lvmcache import CacheMode
+from bisector.storage.parse import stack_of
 from bisector.storage.stack import Stack
 
 MIB = 1 << 20
@@ -579,3 +581,28 @@ def test_who_is_suspected_follows_from_the_stack_or_the_person() -> None:
     assert "fs/ext4" in from_argv("--stack", "ssd").settings.bisect.suspects
     assert from_argv("--suspect", "lib", "--suspect", "mm").settings.bisect.suspects == ("lib", "mm")
     assert from_argv("--set", "bisect.suspect=").settings.bisect.suspects == ()
+
+
+def test_storage_of_a_record_before_stacks_were_composed() -> None:
+    """As version 13 of the schema has it."""
+    recorded = {
+        "profile": "quick",
+        "storage.stack": "lvmcache",
+        "storage.ssd.path": "/dev/sdb",
+        "storage.hdd.size": "2GiB",
+        "storage.hdd.iops_limit": 200,
+        "storage.cache_size": "128MiB",
+        "storage.cache_mode": "writethrough",
+        "storage.cache_policy": "mq",
+    }
+    storage = options.from_json(json.dumps(recorded)).storage
+    assert storage.stack == stack_of("lvmcache(ssd,hdd)+ext4")
+    assert storage.used_disks["ssd"].path == "/dev/sdb"
+    assert storage.used_disks["hdd"] == DiskSettings(None, 2 * GIB, 200, 0)
+    assert storage.layers["lvmcache"] == {
+        "cache_bytes": 128 * MIB,
+        "metadata_bytes": 8 * MIB,
+        "mode": CacheMode.WRITETHROUGH,
+        "policy": "mq",
+    }
+    assert str(options.from_json(json.dumps(recorded | {"storage.stack": "hdd"})).storage.stack) == "hdd"

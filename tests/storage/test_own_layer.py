@@ -7,7 +7,7 @@ import pytest
 
 from bisector.config import checks, options
 from bisector.core import kinds
-from bisector.core.errors import KernelFault, UserError
+from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.guest_steps import Step
 from bisector.core.metric import Metric, Unit, named, table
 from bisector.core.model import FaultKind, Shell, Stage
@@ -30,6 +30,7 @@ class Crypt(Layer):
     """dm-crypt without a header (cryptsetup(8))."""
 
     name = "crypt"
+    is_mapped = True
     suspects = ("drivers/md/dm-crypt.c", "crypto")
     tools = ("cryptsetup",)
     options = (
@@ -63,7 +64,9 @@ class Crypt(Layer):
             (Step(f"cryptsetup open --cipher {site.own['cipher']} {site.below[0].path} {name}", kernel_fault),),
             (Step(f"dmsetup table {name}", kernel_fault),),
             verify,
-            Counters(lambda shell: requests(shell, name), lambda before, after: [("crypt.requests", after - before)]),
+            counters=Counters(
+                lambda shell: requests(shell, name), lambda before, after: [("crypt.requests", after - before)]
+            ),
         )
 
 
@@ -73,6 +76,34 @@ def crypt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Layer]:
     fragment.write_text("CONFIG_DM_CRYPT=y\n", encoding="utf-8")
     monkeypatch.setattr(Crypt, "fragments", (str(fragment),))
     layer = Crypt()
+    layers.register(layer)
+    yield layer
+    layers.forget(layer.name)
+
+
+class Ram(Layer):
+    """A RAM disk that is built in (Documentation/admin-guide/blockdev/ramdisk.rst)."""
+
+    name = "ram"
+    needs = ()
+    options = (Option("storage.ram.size", "size_bytes", kinds.size(1 << 20), "256MiB", "RAM disk, bytes"),)
+
+    def extent(self, below: Sequence[Extent], own: Own) -> Extent:
+        return Extent("the RAM disk", own["size_bytes"], ("storage.ram.size",))
+
+    def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
+        return ()
+
+    def parameters(self, own: Own) -> tuple[str, ...]:
+        return ("brd.rd_nr=1", f"brd.rd_size={own['size_bytes'] >> 10}")
+
+    def make(self, site: Site) -> Made:
+        return Made("/dev/ram0", ())
+
+
+@pytest.fixture
+def ram() -> Iterator[Layer]:
+    layer = Ram()
     layers.register(layer)
     yield layer
     layers.forget(layer.name)
@@ -176,6 +207,46 @@ def test_its_metrics_are_known_as_long_as_it_is() -> None:
     with pytest.raises(UserError, match=r"there is no metric 'crypt\.requests'"):
         named("crypt.requests")
     layers.register(Crypt())
+
+
+@pytest.mark.usefixtures("ram")
+def test_a_stack_needs_no_disk() -> None:
+    storage = loaded("ram+ext4").settings.storage
+    assert (storage.used_disks, storage.stack.baselines) == ({}, ())
+    assert storage.stack.written({}, storage.layers, 1) == {}
+    assert storage.stack.parameters(storage.layers) == ("brd.rd_nr=1", "brd.rd_size=262144")
+    shell = FakeShell({"stat -f": Answer("1000 4096\n")})
+    mounted = lay_out(shell, storage.stack, storage.layers, 1, 60)
+    assert [command.split()[0] for command in mounted.description] == ["mkfs.ext4", "mount", "stat"]
+    assert not any("virtio" in command for command in shell.commands)
+    with pytest.raises(UserError, match=r"storage\.ram\.size"):
+        loaded("ram+ext4", **{"storage.ram.size": "1MiB"})
+
+
+@pytest.mark.usefixtures("ram")
+@pytest.mark.parametrize(
+    ("data", "instead"), [("(1, 0)", ""), ("(254, 16)", "the cache's data is on 254:16 instead of 1:0")]
+)
+def test_a_cache_on_what_device_mapper_takes_for_a_disk(data: str, instead: str) -> None:
+    storage = loaded("lvmcache(ram,hdd)+ext4").settings.storage
+    assert list(storage.used_disks) == ["hdd"]
+    answers = {
+        "stat -L -c '%t:%T' /dev/ram0": Answer("1:0\n"),
+        "stat -L": Answer("fe:10\n"),
+        "stat -f": Answer("1000 4096\n"),
+        "dmsetup table": Answer("0 2088960 cache 253:1 253:0 253:3 128 1 writeback smq 0\n"),
+        "dmsetup status": Answer("0 1 cache 8 1/2 128 0/1024 0 0 0 0 0 0 0 1 writeback 0 smq 0 rw -\n"),
+        "dmsetup deps": Answer(
+            f"data: 1 dependencies: {data}\nmeta: 1 dependencies: (1, 0)\ncorig: 1 dependencies: (254, 16)\n"
+        ),
+        "dmsetup info": Answer("data 253 0\nmeta 253 1\ncorig 253 3\n"),
+    }
+    shell = FakeShell(answers)
+    if not instead:
+        lay_out(shell, storage.stack, storage.layers, 1, 60)
+        return
+    with pytest.raises(InfraError, match=instead):
+        lay_out(shell, storage.stack, storage.layers, 1, 60)
 
 
 def test_what_is_not_registered_is_unknown() -> None:
