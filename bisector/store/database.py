@@ -156,9 +156,13 @@ def _connect(path: Path, readonly: bool) -> sqlite3.Connection:
             raise
         connection = _open(uri + "?immutable=1")
     connection.row_factory = sqlite3.Row
-    connection.execute("PRAGMA foreign_keys = ON")
-    # FULL: a trial is minutes of work, a sync milliseconds; NORMAL may lose the last ones with the power.
-    connection.execute("PRAGMA synchronous = FULL")
+    try:
+        connection.execute("PRAGMA foreign_keys = ON")
+        # FULL: a trial is minutes of work, a sync milliseconds; NORMAL may lose the last ones with the power.
+        connection.execute("PRAGMA synchronous = FULL")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
