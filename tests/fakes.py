@@ -1,22 +1,34 @@
 """A bench that answers from a table: what each commit would measure, and what goes wrong on the way."""
 
 import re
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from bisector.analysis.early_stop import StopRule
-from bisector.bisect.retry import RetryPolicy
 from bisector.core.errors import AttemptFailed, TrialRefused
+from bisector.core.events import StageStarted
 from bisector.core.figures import Contention, EarlyStop, StopReason
 from bisector.core.model import Commit, Compiler, Fault, FaultKind, Kernel, Mattering, Stage, Trial
+from bisector.executor.base import (
+    BuildRequest,
+    ControlRequest,
+    Executor,
+    Job,
+    News,
+    Progress,
+    Request,
+    Result,
+    ended,
+    result_of,
+)
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.trial.runner import TrialRequest
 from tests import examples
 from tests.examples import BUSY, QUIET
 
-AT_ONCE = RetryPolicy(waits_s=(0.0, 0.0))
+HOST = "host (cpu)"
 SLOW_IOPS, FAST_IOPS = 1_000.0, 4_000.0
 DISKS_IOPS = {"ssd": (5_000.0, 9_000.0), "hdd": (500.0, 501.0)}
 
@@ -64,9 +76,13 @@ PANIC = Fault(Stage.BOOT, FaultKind.PANIC, "Kernel panic - not syncing: test")
 _CHANGED = re.compile(r'(Revert|Pick) "(.*)"')
 
 
+class Begun(Job):
+    """A job of which progress was told."""
+
+
 @dataclass
-class FakeEngine:
-    """An engine whose commits are fast when ``is_new`` says so, as are ends that have the commit called ``culprit``.
+class FakeExecutor:
+    """An executor whose commits are fast when ``is_new`` says so, as are ends that have the commit called ``culprit``.
 
     ``faults`` are a kernel's own, at every trial of it; ``infra`` and ``busy`` say how many of the
     first attempts at a commit fail by our fault, or on a contended host, ``refused`` how many of them find the input at
@@ -109,6 +125,32 @@ class FakeEngine:
     measured: list[str] = field(default_factory=list)
     waited: list[tuple[str, bool]] = field(default_factory=list)
     attempts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    jobs: deque[Job] = field(default_factory=deque)
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        return () if self.jobs else (HOST,)
+
+    def submit(self, job: Job, host: str = "") -> None:
+        self.jobs.append(job)
+
+    def next(self) -> News:
+        if not self.jobs:
+            raise ValueError("no job was submitted")
+        job = self.jobs.popleft()
+        if isinstance(job, Begun):
+            return ended(job, HOST, self._work)
+        self.jobs.appendleft(Begun(job.id, job.request))
+        return Progress(job.id, StageStarted(job.request.commit, Stage.CHECKOUT))
+
+    def _work(self, request: Request) -> Result:
+        match request:
+            case TrialRequest():
+                return self.measure(request)
+            case ControlRequest(commit=commit, compilers=compilers, through=through):
+                return self.control(commit, compilers, through)
+            case BuildRequest(commit=commit, compiler=compiler):
+                return self.try_build(commit, compiler)
 
     def control(self, commit: Commit, compilers: tuple[Compiler, ...], through: Stage) -> Fault | None:
         self.controls.append((commit.sha, through))
@@ -142,7 +184,7 @@ class FakeEngine:
         if attempt <= self.infra.get(commit.sha, 0):
             stage = self.infra_stage
             facts = None if stage is None else replace(trial(commit), stage=stage, runs=())
-            raise AttemptFailed("the network went away", "", stage or Stage.CHECKOUT, "host (cpu)", facts)
+            raise AttemptFailed("the network went away", "", stage or Stage.CHECKOUT, HOST, facts)
         if attempt <= self.refused.get(commit.sha, 0):
             facts = replace(trial(commit), stage=Stage.WORKLOAD, runs=())
             raise TrialRefused("the guest's root disk is full", "the image needs some free space", facts)
@@ -199,3 +241,17 @@ def among(shas: Iterable[str]) -> Callable[[str], bool]:
     """Whether a hash is one of these."""
     known = frozenset(shas)
     return lambda sha: sha in known
+
+
+def at_once(seconds: float) -> None:
+    """Does not wait."""
+
+
+def measured(executor: Executor, request: TrialRequest) -> Trial:
+    """The trial that comes of a request; raises what it failed with."""
+    return result_of(executor, request, lambda event: None)
+
+
+def faulted(executor: Executor, request: ControlRequest | BuildRequest) -> Fault | None:
+    """The same of a control, or a build that is tried."""
+    return result_of(executor, request, lambda event: None)

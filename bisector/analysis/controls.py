@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from bisector.core.model import Stage, Trial
 
-# So many commits in a row that fail at one stage are no longer taken for chance.
-LIKE_FAULTS = 3
 _ORDER = tuple(Stage)
 _MAKING = (Stage.CHECKOUT, Stage.CONFIG, Stage.BUILD)
 
@@ -52,8 +50,10 @@ def speaks_for(control: Stage, fault: Stage) -> bool:
     return control is Stage.BUILD if made else _ORDER.index(control) >= _ORDER.index(fault)
 
 
-def after_a_row(trials: Sequence[Numbered], ends: Collection[str], skipped: Callable[[str], bool]) -> Due | None:
-    """The control that is due after :data:`LIKE_FAULTS` commits that are ``skipped`` for faults at one stage.
+def after_a_row(
+    trials: Sequence[Numbered], ends: Collection[str], skipped: Callable[[str], bool], like_faults: int
+) -> Due | None:
+    """The control that is due after ``like_faults`` commits that are ``skipped`` for faults at one stage.
 
     The kind of the fault is not looked at: bad memory shows as panics, hangs and compilers' errors alike. The row is
     broken by any trial that came further.
@@ -62,7 +62,7 @@ def after_a_row(trials: Sequence[Numbered], ends: Collection[str], skipped: Call
     for one in _open(trials, ends, skipped):
         by_stage.setdefault(reach(_stage(one)), []).append(one)
     for stage, found in by_stage.items():
-        if len({trial.commit.sha for _, trial in found}) >= LIKE_FAULTS:
+        if len({trial.commit.sha for _, trial in found}) >= like_faults:
             return Due(stage, tuple(n for n, _ in found))
     return None
 

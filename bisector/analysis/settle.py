@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bisector.core.model import Trial
-
-_FAULTS_BELIEVED = 2
+from bisector.core.retry import RetryPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class Again:
 Settlement = Measured | Untestable | Again
 
 
-def settle(evidence: Sequence[Evidence], max_repeats: int) -> Settlement:
+def settle(evidence: Sequence[Evidence], policy: RetryPolicy) -> Settlement:
     """What all trials of one commit, in the order of measuring, amount to; those whose fault is doubted, to nothing."""
     doubted = [one.trial.fault for one in evidence if one.trial.doubted and one.trial.fault is not None]
     evidence = [one for one in evidence if not one.trial.doubted]
@@ -76,10 +75,10 @@ def settle(evidence: Sequence[Evidence], max_repeats: int) -> Settlement:
             return Measured(one.trial)
     faults = [one.trial.fault for one in evidence if one.trial.fault is not None]
     vouched_for = any(one.trial.vouched_for for one in evidence)
-    if faults and (vouched_for or faults[-1].kind.of_compiling or len(faults) >= _FAULTS_BELIEVED):
+    if faults and (vouched_for or faults[-1].kind.of_compiling or len(faults) >= policy.faults_believed):
         return Untestable(faults[-1].sentence)
     weak = [one for one in evidence if one.weak]
-    if len(weak) > max_repeats:
+    if len(weak) > policy.weak_repeats:
         return Untestable(f"no sound measurement in {len(weak)}: {weak[-1].weaknesses[0]}", weak=True)
     if not evidence:
         return Again(f"{doubted[-1].kind}, doubted since a sound end failed, too" if doubted else "not measured yet")
@@ -87,12 +86,12 @@ def settle(evidence: Sequence[Evidence], max_repeats: int) -> Settlement:
     return Again(f"{last.trial.fault.kind}, once" if last.trial.fault else last.weaknesses[0])
 
 
-def lacks_whole_run(evidence: Sequence[Evidence], max_repeats: int) -> bool:
+def lacks_whole_run(evidence: Sequence[Evidence], policy: RetryPolicy) -> bool:
     """Whether what is known of a commit rests on a run that was stopped early, and a whole one is still to be tried.
 
     One that ends weak or with a fault is tried again as often as any.
     """
-    counts = settle(evidence, max_repeats)
+    counts = settle(evidence, policy)
     counted = (one for one in evidence if not (one.forgiven or one.trial.doubted))
     whole = sum(one.trial.stopped_early is None for one in counted)
-    return isinstance(counts, Measured) and counts.trial.stopped_early is not None and whole <= max_repeats
+    return isinstance(counts, Measured) and counts.trial.stopped_early is not None and whole <= policy.weak_repeats

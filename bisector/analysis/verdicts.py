@@ -87,7 +87,7 @@ class Judging:
         may depend on the threshold.
         """
         whole = sha in (self.old, self.new)
-        return settle(self._evidence_of(self._trials_of(sha), whole=whole), self.settings.bisect.max_repeats)
+        return settle(self._evidence_of(self._trials_of(sha), whole=whole), self.settings.retries)
 
     @property
     def given_up(self) -> tuple[str, ...]:
@@ -113,9 +113,7 @@ class Judging:
         Another one, when that has an equal kernel and was measured. None when there is nothing (more) to try.
         """
         known = self._trials_of(sha)
-        return (
-            known[0][1].commit if lacks_whole_run(self._evidence_of(known), self.settings.bisect.max_repeats) else None
-        )
+        return known[0][1].commit if lacks_whole_run(self._evidence_of(known), self.settings.retries) else None
 
     @property
     def better_trials(self) -> tuple[Trial, ...]:
@@ -140,7 +138,7 @@ class Judging:
         rest = mine[ended[-1] :] if ended else mine
         if not rest and mine:
             return self.settlement(sha)
-        return settle(self._evidence_of(rest), self.settings.bisect.max_repeats)
+        return settle(self._evidence_of(rest), self.settings.retries)
 
     def sound(self, sha: str | None = None) -> tuple[tuple[Trial, Verdict], ...]:
         """Every trial whose figures count, of one commit or of all, with the side it is on; MEASURED without a line."""

@@ -1,154 +1,171 @@
-"""All readings weighed: what tells most for its time is measured next, until the answer is sure enough.
+"""All readings weighed: what tells most for its time is measured next, until the answer is sure enough; pure.
 
-Everything is derived from the record at each step, so that a bisection that was killed goes on as if it had not been.
-git's bisection is a mirror of it.
+git's bisection is a mirror of what is believed.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from bisector.analysis.settle import Again
-from bisector.analysis.verdicts import Judging
 from bisector.bisect.by_git import merge_base_is_new
-from bisector.bisect.mirror import Mirror
-from bisector.bisect.steps import Kin, Measure, MeasureChanged, Now, Outcome, Outlook, Step
-from bisector.core.model import Commit, Kind, State, Terms, Verdict
+from bisector.bisect.facts import Facts
+from bisector.bisect.instructions import (
+    ChangedEnd,
+    Done,
+    Instruction,
+    LeftInRange,
+    Outlook,
+    Record,
+    ShowGit,
+    Submit,
+    TwinOf,
+)
+from bisector.bisect.trials import changed_name, measure
+from bisector.core.events import Note
+from bisector.core.model import Commit, Kind, NotChanged, State, Verdict
 from bisector.core.units import share
-from bisector.git.bisect import Bisect
+from bisector.git.apply import CannotBeHad
 from bisector.git.outcomes import MergeBaseIsNew
-from bisector.git.ranges import Range
-from bisector.git.repository import Repository
-from bisector.search.posterior import Facts
 from bisector.search.step import Answer, Ending, Try, Undo
 from bisector.status.conclusion import Standing, outside_paths
-from bisector.status.evidence import Case, Known
-from bisector.status.range_graph import Ground
 
 
-@dataclass(slots=True)
-class ByBayes:
-    """A :class:`bisector.bisect.steps.Searcher`; ``known`` says what is on record beside the trials."""
+def by_bayes(facts: Facts) -> Instruction:
+    """Merge bases, then what was begun, then what the posterior says.
 
-    wanted: Range
-    terms: Terms
-    repository: Repository
-    bisect: Bisect
-    kin: Kin
-    ground: Ground
-    now: Now
-    known: Callable[[], Known]
-    mirror: Mirror
-    _last: Facts | None = field(default=None, init=False)
+    Raises :class:`bisector.core.errors.EndsDoNotReproduce` when a merge base shows that there is nothing to bisect.
+    """
+    base = _base_to_measure(facts)
+    standing = facts.recorded.standing
+    return (
+        (None if _holds(facts, standing.final) else _show(facts, standing.shown))
+        or (measure(facts, base, "merge base", _outlook(standing)) if base is not None else None)
+        or _begun(facts, standing)
+        or _decided(facts, standing)
+    )
 
-    def begin(self) -> None:
-        """Show git what is known."""
-        self._show(self._standing().shown)
 
-    def next(self) -> Step:
-        """Merge bases, then what was begun, then what the posterior says."""
-        judging = self.now()
-        if (base := self._base_to_measure(judging)) is not None:
-            return Measure(base, "merge base", self._outlook(self._standing()))
-        standing = self._standing()
-        self._show(standing.shown)
-        if (begun := self._begun(judging, standing)) is not None:
-            return begun
-        return self._decided(standing)
+def _show(facts: Facts, sides: Mapping[str, Verdict]) -> ShowGit | None:
+    """Show git the sides of kernels, unless it holds just those.
 
-    def log(self) -> str:
-        """``git bisect log``."""
-        return self.bisect.log()
+    A belief puts sides on kernels without contradiction: what is new stays so in whatever has it.
+    """
+    return None if _holds(facts, sides) else _as_shown(facts, sides)
 
-    def _standing(self) -> Standing:
-        return Standing(Case(self.ground, self.now(), self.known()))
 
-    def _show(self, sides: dict[str, Verdict]) -> None:
-        judging = self.now()
-        bases = {sha: judgement.verdict for sha in self.bisect.bases if (judgement := judging.judge(sha)) is not None}
-        self.mirror.show({**bases, **sides})
+def _holds(facts: Facts, sides: Mapping[str, Verdict]) -> bool:
+    return facts.heard.git is not None and facts.heard.git.shown == _as_shown(facts, sides)
 
-    def _base_to_measure(self, judging: Judging) -> Commit | None:
-        """The first merge base that was not judged yet; raises when one is new already."""
-        for sha in self.bisect.bases:
-            judgement = judging.judge(sha)
-            if judgement is None and sha not in self.mirror.skips:
-                return self._commit(sha)
-            if judgement is not None and judgement.verdict is Verdict.NEW:
-                raise merge_base_is_new(MergeBaseIsNew(self._commit(sha), self.wanted.old, self.wanted.new), self.terms)
+
+def _as_shown(facts: Facts, sides: Mapping[str, Verdict]) -> ShowGit:
+    judging = facts.judging
+    bases = {sha: judgement.verdict for sha in facts.task.bases if (judgement := judging.judge(sha)) is not None}
+    told = {**bases, **sides}
+    # An untestable commit may be known from what was measured around it; git takes no verdict on a skip.
+    skips = tuple(sha for sha in facts.task.skips if told.get(sha, Verdict.SKIP) is Verdict.SKIP)
+    return ShowGit(judging.terms, skips, tuple(told.items()))
+
+
+def _base_to_measure(facts: Facts) -> Commit | None:
+    """The first merge base that was not judged yet; raises when one is new already."""
+    old, new = facts.task.ends
+    for sha in facts.task.bases:
+        judgement = facts.judging.judge(sha)
+        if judgement is None and sha not in facts.task.skips:
+            return facts.commit(sha)
+        if judgement is not None and judgement.verdict is Verdict.NEW:
+            raise merge_base_is_new(MergeBaseIsNew(facts.commit(sha), old, new), facts.judging.terms)
+    return None
+
+
+def _begun(facts: Facts, standing: Standing) -> Instruction | None:
+    """The last trial once more, when it settled nothing."""
+    _, last = facts.judging.trials[-1]
+    if last.commit.sha in facts.task.skips or not isinstance(facts.judging.since(last.commit.sha), Again):
         return None
-
-    def _begun(self, judging: Judging, standing: Standing) -> Step | None:
-        """The last trial once more, when it settled nothing."""
-        _, last = judging.trials[-1]
-        if last.commit.sha in self.mirror.skips or not isinstance(judging.since(last.commit.sha), Again):
-            return None
-        if last.changed_by is not None:
-            return self._changed(last.kind, self._commit(last.changed_by), standing)
-        return Measure(last.commit, "", self._outlook(standing))
-
-    def _decided(self, standing: Standing) -> Step:
-        facts = standing.case.facts
-        if facts == self._last:
-            raise RuntimeError("the last trial changed nothing, and the search asks for it again")
-        self._last = facts
-        match standing.decision:
-            case Try(commit=number, whole=whole) as step:
-                purpose = "an answer rests on it" if step.confirms else ""
-                commit = self._commit(standing.case.commit_for(number))
-                return Measure(commit, purpose, self._outlook(standing), whole)
-            case Undo(commit=number, kernel=kind):
-                return self._changed(kind, self._commit(self.ground.shas[number]), standing)
-            case Answer() as answer:
-                return self._concluded(standing, answer)
-
-    def _changed(self, kind: Kind, commit: Commit, standing: Standing) -> MeasureChanged:
-        end = self.wanted.new if kind is Kind.REVERTED else self.wanted.old
-        return MeasureChanged(kind, commit, end, self._outlook(standing))
-
-    def _concluded(self, standing: Standing, answer: Answer) -> Step:
-        commit = self._commit(self.ground.shas[answer.commit])
-        candidates = self._commits(sha for sha, _ in standing.candidates)
-        skips = {self.ground.shas[number] for number in standing.case.facts.untestable}
-        skipped = tuple(one for one in candidates if one.sha in skips)
-        if answer.ending is Ending.NOT_ONE_CHANGE:
-            return Outcome(State.NARROWED, candidates, skipped, _not_one_change(answer))
-        if self.ground.is_outside(answer.commit):
-            return Outcome(State.NARROWED, self._commits(self.bisect.in_range()), (), outside_paths(self.wanted.paths))
-        if answer.ending is Ending.NARROWED:
-            return Outcome(State.NARROWED, candidates, skipped, _narrowed(commit, answer, skipped))
-        twin = self._unmeasured_twin(standing, commit)
-        if twin is not None:
-            if twin.sha not in self.ground.numbers:
-                return Outcome(
-                    State.NARROWED, (commit,), (), f"{outside_paths(self.wanted.paths)}: {commit.short} changes nothing"
-                )
-            return Measure(twin, "a parent with the same sources", self._outlook(standing))
-        self._show(standing.final)
-        sure = f"{commit.short} is the first {self.terms.new} commit: {commit.subject} ({share(answer.probability)})"
-        return Outcome(State.FOUND, (commit,), (), sure)
-
-    def _unmeasured_twin(self, standing: Standing, commit: Commit) -> Commit | None:
-        """A parent that has the kernel of the answer, which nobody has looked at yet."""
-        judging = standing.case.judging
-        kernel = judging.kernel_of(commit.sha)
-        twin = self.kin.twin(commit, kernel) if kernel is not None else None
-        tried = {trial.commit.sha for _, trial in judging.trials}
-        return twin if twin is not None and twin.sha not in tried else None
-
-    def _outlook(self, standing: Standing) -> Outlook:
-        return Outlook(len(standing.candidates), standing.trials_left, standing.probability)
-
-    def _commit(self, sha: str) -> Commit:
-        return self.repository.commits([sha])[0]
-
-    def _commits(self, shas: Iterable[str]) -> tuple[Commit, ...]:
-        return self.repository.commits(shas)
+    if last.changed_by is not None:
+        return _changed(facts, standing, last.kind, facts.commit(last.changed_by))
+    return measure(facts, last.commit, "", _outlook(standing))
 
 
-def _narrowed(likeliest: Commit, answer: Answer, skipped: tuple[Commit, ...]) -> str:
+def _decided(facts: Facts, standing: Standing) -> Instruction:
+    known = standing.case.facts
+    if known == facts.heard.chose_by:
+        raise RuntimeError("the last trial changed nothing, and the search asks for it again")
+    ground = standing.case.ground
+    match standing.decision:
+        case Try(commit=number, whole=whole) as one:
+            purpose = "an answer rests on it" if one.confirms else ""
+            commit = facts.commit(standing.case.commit_for(number))
+            return measure(facts, commit, purpose, _outlook(standing), whole=whole, because=known)
+        case Undo(commit=number, kernel=kind):
+            step = _changed(facts, standing, kind, facts.commit(ground.shas[number]))
+            return step if isinstance(step, Record) else replace(step, because=known)
+        case Answer() as answer:
+            return _concluded(facts, standing, answer)
+
+
+def _changed(facts: Facts, standing: Standing, kind: Kind, commit: Commit) -> Submit | Record:
+    """One trial of an end without a commit, or with it; where that cannot be had, this is the fact."""
+    end = facts.task.wanted.new if kind is Kind.REVERTED else facts.task.wanted.old
+    made = facts.answer(ChangedEnd(kind, commit, end))
+    if isinstance(made, CannotBeHad):
+        note = Note(f"there is no {changed_name(kind, commit, end)}: {made.reason}")
+        return Record((NotChanged(kind, commit.sha, end.sha, made.reason),), tell=(note,))
+    submit = measure(facts, made.commit, changed_name(kind, commit, end), _outlook(standing), whole=True)
+    return replace(submit, kind=kind, changed_by=commit.sha)
+
+
+def _concluded(facts: Facts, standing: Standing, answer: Answer) -> Instruction:
+    ground = standing.case.ground
+    commit = facts.commit(ground.shas[answer.commit])
+    paths = facts.task.wanted.paths
+    if ground.is_outside(answer.commit) and answer.ending is not Ending.NOT_ONE_CHANGE:
+        return Done(State.NARROWED, _left_by_git(facts), (), outside_paths(paths))
+    if answer.ending is not Ending.FOUND:
+        return _narrowed(facts, standing, answer, commit)
+    twin = _unmeasured_twin(facts, commit)
+    if twin is not None:
+        if twin.sha not in ground.numbers:
+            message = f"{outside_paths(paths)}: {commit.short} changes nothing"
+            return Done(State.NARROWED, (commit,), (), message)
+        return measure(facts, twin, "a parent with the same sources", _outlook(standing))
+    new = facts.judging.terms.new
+    sure = f"{commit.short} is the first {new} commit: {commit.subject} ({share(answer.probability)})"
+    return _show(facts, standing.final) or Done(State.FOUND, (commit,), (), sure)
+
+
+def _narrowed(facts: Facts, standing: Standing, answer: Answer, likeliest: Commit) -> Done:
+    candidates = facts.commits(sha for sha, _ in standing.candidates)
+    skips = {standing.case.ground.shas[number] for number in standing.case.facts.untestable}
+    skipped = tuple(one for one in candidates if one.sha in skips)
+    if answer.ending is Ending.NOT_ONE_CHANGE:
+        return Done(State.NARROWED, candidates, skipped, _not_one_change(answer))
+    return Done(State.NARROWED, candidates, skipped, _one_of(likeliest, answer, skipped))
+
+
+def _left_by_git(facts: Facts) -> tuple[Commit, ...]:
+    if facts.heard.git is None:
+        raise RuntimeError("git is asked what is left before it was shown anything")
+    left = facts.answer(LeftInRange(facts.heard.git.shown))
+    return facts.commits(left)
+
+
+def _unmeasured_twin(facts: Facts, commit: Commit) -> Commit | None:
+    """A parent that has the kernel of the answer, which nobody has looked at yet."""
+    kernel = facts.judging.kernel_of(commit.sha)
+    twin = facts.answer(TwinOf(commit, kernel)) if kernel is not None else None
+    return twin if twin is not None and not facts.recorded.was_tried(twin.sha) else None
+
+
+def _outlook(standing: Standing) -> Outlook:
+    return Outlook(len(standing.candidates), standing.trials_left, standing.probability)
+
+
+def _one_of(likeliest: Commit, answer: Answer, skipped: Iterable[Commit]) -> str:
     count = len(answer.candidates)
     names = ", ".join(commit.short for commit in skipped)
-    why = f"; {names} cannot be tested and stand in the way" if skipped else ""
+    why = f"; {names} cannot be tested and stand in the way" if names else ""
     unconfirmed = "" if answer.confirmed else "; no end without it, or with it, could be had to confirm it"
     return f"one of {count} commits, most likely {likeliest.short} ({share(answer.probability)}){why or unconfirmed}"
 

@@ -1,120 +1,93 @@
-"""git's own midpoints; each verdict is believed."""
+"""git's own midpoints; each verdict is believed; pure."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
-from bisector.bisect.steps import Kin, Measure, Now, Outcome, Outlook, Step
+from bisector.bisect.facts import Facts
+from bisector.bisect.instructions import Done, Instruction, Outlook, ParentsOf, ShowGit, Submit, TwinOf
+from bisector.bisect.trials import measure
 from bisector.core.errors import EndsDoNotReproduce, InfraError
-from bisector.core.events import Listener, Note
+from bisector.core.events import Note
 from bisector.core.model import Commit, State, Terms, Verdict
-from bisector.git.bisect import Bisect
 from bisector.git.outcomes import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Try
-from bisector.git.ranges import Range
 from bisector.status.conclusion import outside_paths
 
 
-@dataclass(slots=True)
-class ByGit:
-    """A :class:`bisector.bisect.steps.Searcher`; ``skips`` are the hashes a person knows to be untestable."""
+def by_git(facts: Facts) -> Instruction:
+    """Show git all verdicts, then try what it proposes, or give its answer.
 
-    wanted: Range
-    skips: tuple[str, ...]
-    terms: Terms
-    bisect: Bisect
-    kin: Kin
-    now: Now
-    tell: Listener
-    _tried: Commit | None = field(default=None, init=False)
-    _relied_on: dict[str, Verdict] = field(default_factory=dict, init=False)
+    Raises :class:`bisector.core.errors.EndsDoNotReproduce` when a merge base shows that there is nothing to bisect,
+    :class:`InfraError` when the verdicts contradict each other.
+    """
+    ends = {end.sha for end in facts.task.ends}
+    verdicts = tuple((sha, verdict) for sha, verdict in facts.judging.verdicts() if sha not in ends)
+    told = _turned(facts, dict(verdicts))
+    show = ShowGit(facts.judging.terms, facts.task.skips, verdicts, proposes=True, tell=told)
+    if facts.heard.git is None or facts.heard.git.shown != show:
+        return show
+    match facts.heard.git.says:
+        case Try(commit=commit, candidates_left=left, steps_left=steps) as tried:
+            return measure(facts, commit, "merge base" if tried.is_merge_base else "", Outlook(left, steps))
+        case Found(commit=commit):
+            return _whole_run(facts, commit) or _found(facts, commit)
+        case OnlySkippedLeft(candidates=left, skipped=skipped):
+            parents = facts.answer(ParentsOf(tuple(commit.sha for commit in left)))
+            candidates = facts.judging.possible(left, parents.__getitem__)
+            return Done(State.NARROWED, candidates, skipped, _narrowed(candidates, skipped))
+        case OutsidePaths(candidates=candidates):
+            return Done(State.NARROWED, candidates, (), outside_paths(facts.task.wanted.paths))
+        case MergeBaseIsNew() as found:
+            raise merge_base_is_new(found, facts.judging.terms)
+        case Contradiction() as error:
+            raise _contradiction(error)
+        case None:
+            raise RuntimeError("git was shown the verdicts and not asked")
 
-    def begin(self) -> None:
-        """Tell git all verdicts there are; those it can make no use of are no contradiction."""
-        judging = self.now()
-        ends = {self.wanted.old.sha, self.wanted.new.sha}
-        verdicts = [(sha, verdict) for sha, verdict in judging.verdicts() if sha not in ends]
-        try:
-            self.bisect.start(self.skips, verdicts)
-        except Contradiction as error:
-            raise _contradiction(error) from error
 
-    def next(self) -> Step:
-        """Tell git the verdict on what was tried, then what git proposes, or its answer."""
-        if self._has_turned():
-            self.begin()
-        while True:
-            self._tell()
-            match self.bisect.next():
-                case Try() as step:
-                    self._tried = step.commit
-                    if self.now().judge(step.commit.sha) is None:
-                        purpose = "merge base" if step.is_merge_base else ""
-                        return Measure(step.commit, purpose, Outlook(step.candidates_left, step.steps_left))
-                case Found(commit=commit):
-                    return self._whole_run(commit) or self._found(commit)
-                case OnlySkippedLeft(candidates=left, skipped=skipped):
-                    candidates = self.now().possible(left, self.kin.parents)
-                    return Outcome(State.NARROWED, candidates, skipped, _narrowed(candidates, skipped))
-                case OutsidePaths(candidates=candidates):
-                    return Outcome(State.NARROWED, candidates, (), outside_paths(self.wanted.paths))
-                case MergeBaseIsNew() as step:
-                    raise merge_base_is_new(step, self.terms)
+def _turned(facts: Facts, now: dict[str, Verdict]) -> tuple[Note, ...]:
+    """What people are told when something that git was told does not hold any more; the search goes on from the facts.
 
-    def log(self) -> str:
-        """``git bisect log``."""
-        return self.bisect.log()
+    A whole run said otherwise than one that was stopped early, or a reading moved the threshold.
+    """
+    terms = facts.judging.terms
+    for sha, before in facts.heard.git.shown.verdicts if facts.heard.git is not None else ():
+        if (after := now.get(sha, before)) is not before:
+            turned = f"{sha[:12]} is {terms.word(after)}, not {terms.word(before)}"
+            if _a_whole_run_came_last(facts, sha):
+                early = "as one that was stopped early had said; the search goes on"
+                return (Note(f"a whole run says that {turned}, {early}"),)
+            return (Note(f"by all readings {turned}"),)
+    return ()
 
-    def _tell(self) -> None:
-        if self._tried is None:
-            return
-        judgement = self.now().judge(self._tried.sha)
-        if judgement is not None:
-            try:
-                self.bisect.tell(self._tried.sha, judgement.verdict)
-            except Contradiction as error:
-                raise _contradiction(error) from error
-        self._tried = None
 
-    def _whole_run(self, culprit: Commit) -> Measure | None:
-        """A whole run that the answer lacks: of the culprit or a parent that had only one that was stopped early."""
-        judging = self.now()
-        rests_on = (culprit.sha, *self.kin.parents(culprit.sha))
-        commit = next(filter(None, map(judging.to_measure_whole, rests_on)), None)
-        if commit is None:
-            return None
-        self._relied_on = {sha: verdict for sha, verdict in judging.verdicts() if sha in rests_on}
-        return Measure(commit, "a whole run before the answer is given", Outlook(1, 1), whole=True)
+def _a_whole_run_came_last(facts: Facts, sha: str) -> bool:
+    """Whether the last trial of all is a whole run of a commit that had one that was stopped early before."""
+    *before, (_, last) = facts.judging.trials
+    early = any(trial.commit.sha == sha and trial.stopped_early is not None for _, trial in before)
+    return early and last.commit.sha == sha and last.stopped_early is None
 
-    def _has_turned(self) -> bool:
-        """Whether what was told does not hold any more: the search goes on from the facts.
 
-        A whole run said otherwise than one that was stopped early, or a reading moved the threshold.
-        """
-        now = dict(self.now().verdicts())
-        for sha, before in self.bisect.told:
-            if (after := now.get(sha, before)) is not before and sha not in self._relied_on:
-                self.tell(
-                    Note(f"by all readings {sha[:12]} is {self.terms.word(after)}, not {self.terms.word(before)}")
-                )
-                return True
-        for sha, before in self._relied_on.items():
-            if (after := now.get(sha, before)) is not before:
-                text = f"a whole run says that {sha[:12]} is {self.terms.word(after)}, not {self.terms.word(before)}"
-                self.tell(Note(f"{text}, as one that was stopped early had said; the search goes on"))
-                self._relied_on = {}
-                return True
-        return False
+def _whole_run(facts: Facts, culprit: Commit) -> Submit | None:
+    """A whole run that the answer lacks: of the culprit or a parent that had only one that was stopped early."""
+    parents = facts.answer(ParentsOf((culprit.sha,)))
+    rests_on = (culprit.sha, *parents[culprit.sha])
+    commit = next(filter(None, map(facts.judging.to_measure_whole, rests_on)), None)
+    if commit is None:
+        return None
+    return measure(facts, commit, "a whole run before the answer is given", Outlook(1, 1), whole=True)
 
-    def _found(self, commit: Commit) -> Outcome:
-        """The answer; a commit that has its parent's kernel cannot be it, whatever was concluded of the parent."""
-        term = self.terms.new
-        kernel = self.now().kernel_of(commit.sha)
-        twin = self.kin.twin(commit, kernel) if kernel is not None else None
-        if twin is not None:
-            raise InfraError(
-                f"{commit.short} is {term} and has the kernel of its parent {twin.short}, which counts as not {term}",
-                "there is more than one change, or a verdict is wrong, or the change was made outside the paths given;"
-                f" measure the parent: bisector test {twin.short}",
-            )
-        return Outcome(State.FOUND, (commit,), (), f"{commit.short} is the first {term} commit: {commit.subject}")
+
+def _found(facts: Facts, commit: Commit) -> Done:
+    """The answer; a commit that has its parent's kernel cannot be it, whatever was concluded of the parent."""
+    term = facts.judging.terms.new
+    kernel = facts.judging.kernel_of(commit.sha)
+    twin = facts.answer(TwinOf(commit, kernel)) if kernel is not None else None
+    if twin is not None:
+        raise InfraError(
+            f"{commit.short} is {term} and has the kernel of its parent {twin.short}, which counts as not {term}",
+            "there is more than one change, or a verdict is wrong, or the change was made outside the paths given;"
+            f" measure the parent: bisector test {twin.short}",
+        )
+    return Done(State.FOUND, (commit,), (), f"{commit.short} is the first {term} commit: {commit.subject}")
 
 
 def merge_base_is_new(step: MergeBaseIsNew, terms: Terms) -> EndsDoNotReproduce:
@@ -126,7 +99,7 @@ def merge_base_is_new(step: MergeBaseIsNew, terms: Terms) -> EndsDoNotReproduce:
     )
 
 
-def _narrowed(candidates: tuple[Commit, ...], skipped: tuple[Commit, ...]) -> str:
+def _narrowed(candidates: Sequence[Commit], skipped: Sequence[Commit]) -> str:
     names = ", ".join(commit.short for commit in skipped)
     return f"one of {len(candidates)} commits; {names} cannot be tested and stand in the way"
 

@@ -1,58 +1,51 @@
-"""What every kernel of a bisection is built with is settled before anything is measured, and recorded."""
+"""What every kernel of a bisection is built with is settled before anything is measured, and recorded; pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import partial
 
-from bisector.bisect.retry import Attempts
+from bisector.bisect.facts import Facts
+from bisector.bisect.instructions import Attempt, Installed, Record, Submit
 from bisector.core.errors import EndsDoNotReproduce
-from bisector.core.events import Listener, Note
-from bisector.core.model import Commit, Compiler
-from bisector.executor.base import Engine
+from bisector.core.events import Note
+from bisector.core.model import Commit, Compiler, Fault
+from bisector.executor.base import BuildRequest, Finished
 from bisector.kernel.compiler_choice import BuildTry, Chosen, NoneBuilds, TryBuild, check_unchanged, next_step
-from bisector.store.store import Store
+from bisector.store.facts import Compilers, Ended, Ending
 
 
-@dataclass(frozen=True, slots=True)
-class CompilerChoice:
-    """The compilers of a bisection; ``wished`` tells that the settings name them."""
+def settle(facts: Facts) -> Submit | Record | None:
+    """The compilers that the settings name, or the first that builds both ends; None when they are on record.
 
-    wished: bool
-    engine: Engine
-    store: Store
-    attempts: Attempts
-    tell: Listener
+    A resumed run goes on with the same, or says that it has changed. Raises :class:`EndsDoNotReproduce` when no
+    compiler builds both ends.
+    """
+    found = facts.answer(Installed())
+    if facts.recorded.compilers:
+        check_unchanged(facts.recorded.compilers, found)
+        return None
+    if facts.task.settings.kernel.compilers:
+        return Record((Compilers(found),))
+    by_sha = {end.sha: end for end in facts.task.ends}
+    match next_step(found, tuple(by_sha), facts.recorded.build_tries):
+        case TryBuild(compiler=compiler, sha=sha):
+            return _try_build(compiler, by_sha[sha])
+        case Chosen(compilers=compilers):
+            return Record((Compilers(compilers),))
+        case NoneBuilds(failures=failures):
+            raise _none_builds(failures)
 
-    def settle(self, ends: Iterable[Commit]) -> None:
-        """As wished, or the first that builds both ends.
 
-        Recorded, so that a resumed run goes on with the same, or says that it has changed. Raises
-        :class:`EndsDoNotReproduce` when no compiler builds both ends.
-        """
-        found = self.engine.compilers()
-        if recorded := self.store.compilers():
-            check_unchanged(recorded, found)
-            return
-        if self.wished:
-            self.store.set_compilers(found)
-            return
-        by_sha = {end.sha: end for end in ends}
-        while True:
-            match next_step(found, tuple(by_sha), self.store.build_tries()):
-                case TryBuild(compiler=compiler, sha=sha):
-                    self._try_build(compiler, by_sha[sha])
-                case Chosen(compilers=compilers):
-                    self.store.set_compilers(compilers)
-                    return
-                case NoneBuilds(failures=failures):
-                    raise _none_builds(failures)
+def _try_build(compiler: Compiler, commit: Commit) -> Submit:
+    note = Note(f"does {compiler.command} build {commit.short}? ({compiler.identity})")
+    return Submit(BuildRequest(commit, compiler), f"build {compiler.command} {commit.sha}", tell=(note,))
 
-    def _try_build(self, compiler: Compiler, commit: Commit) -> None:
-        self.tell(Note(f"does {compiler.command} build {commit.short}? ({compiler.identity})"))
-        fault = self.attempts.at(commit, partial(self.engine.try_build, commit, compiler))
-        self.store.add_build_try(BuildTry(compiler, commit.sha, fault.reason if fault else ""))
-        if fault:
-            self.tell(Note(f"{compiler.command} does not build {commit.short}: {fault.reason}"))
+
+def recorded(attempt: Attempt, request: BuildRequest, news: Finished) -> Record:
+    """A build that was tried, for the record."""
+    commit, compiler = request.commit, request.compiler
+    fault = news.result if isinstance(news.result, Fault) else None
+    one = BuildTry(compiler, commit.sha, fault.reason if fault else "")
+    told = (Note(f"{compiler.command} does not build {commit.short}: {fault.reason}"),) if fault else ()
+    return Record((one, Ended(attempt.id, Ending.DONE)), attempt, over=True, tell=told)
 
 
 def _none_builds(failures: Iterable[BuildTry]) -> EndsDoNotReproduce:

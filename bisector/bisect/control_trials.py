@@ -1,140 +1,203 @@
-"""A sound end tried again: where that is due, and where what presents as ours may be a commit's doing."""
+"""A sound end tried again: where that is due, and where what presents as ours may be a commit's doing; pure."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import partial
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import takewhile
 from typing import NoReturn
 
 from bisector.analysis.controls import Due, can_be_vouched_for, reach, speaks_for
-from bisector.bisect.retry import Attempts
-from bisector.core.errors import AttemptFailed, InfraError, TrialRefused
+from bisector.bisect.facts import Facts
+from bisector.bisect.instructions import Attempt, Record, Submit
+from bisector.bisect.trials import skippable
+from bisector.core.errors import AttemptFailed, BisectorError, InfraError, TrialRefused
 from bisector.core.events import Note, Planned
 from bisector.core.model import Commit, Control, Fault, FaultKind, Stage, Trial
-from bisector.executor.base import Engine
-from bisector.host.load import host_id
-from bisector.store.store import Store
+from bisector.executor.base import ControlRequest, Failed, Finished
+from bisector.store.facts import Ended, Ending
+from bisector.trial.runner import TrialRequest
 
-# A commit is tried so often before a sound end is: while that answers, waiting longer is of no use.
-_TRIED_FIRST = 2
 _WHAT_CHANGED = (
     "the host has changed since that end was measured: an upgrade of QEMU, the compiler or a header, the guest image,"
     " a disk, memory; its logs are in {logs}. What failed meanwhile is tried again by resume"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Controls:
-    """Tries ``end``, which was measured soundly and is called the ``word`` end."""
-
-    end: Commit
-    word: str
-    engine: Engine
-    store: Store
-    attempts: Attempts
-
-    def make(self, due: Due) -> None:
-        """Try the end again, and record how it fared.
-
-        Raises :class:`InfraError` when it fails now: the faults that it was asked about are doubted from then on.
-        """
-        count = len(due.trials)
-        faults = "a fault" if count == 1 else f"{count} faults"
-        self._note(f"{faults} at stage {due.stage}: does {self._name} still work?")
-        fault = self._tried(due.stage)
-        self.store.add_control(self._control(due.stage, fault, due.trials))
-        if fault is not None:
-            raise InfraError(
-                f"{self._name}, which was measured before, fails now: {fault.sentence};"
-                f" so {faults} before it may well be this host's",
-                self._what_changed(due.stage),
-            )
-        self._note(f"{self._name} still works: {'that is' if count == 1 else 'those are'} of the commits themselves")
-
-    def measured(self, commit: Commit, attempt: Callable[[], Trial]) -> tuple[Trial, Control | None]:
-        """The facts of a trial; with a control, its fault is what presented as ours, and no end shows it.
-
-        Between two attempts that fail a sound end answers: trouble that has passed meanwhile is not put down to the
-        commit. No end answers for a checkout, or for an attempt without facts: those are tried again as any trouble of
-        ours is, and then raised. Raises what an attempt raised also when the end fails as well.
-        """
-        answered: list[Control] = []
-        attempts, all_tried = self.attempts.at_most(_TRIED_FIRST), False
-        while True:
-            try:
-                trial = attempts.at(commit, attempt)
-            except (AttemptFailed, TrialRefused) as error:
-                facts = error.trial
-                if facts is None or not can_be_vouched_for(facts.stage):
-                    if all_tried:
-                        raise
-                    attempts, all_tried = self.attempts, True
-                    continue
-                control = next((one for one in answered if speaks_for(one.stage, facts.stage)), None)
-                if control is not None:
-                    return replace(facts, fault=_blamed(facts.stage, str(error))), control
-                answered.append(self._answer(commit, error, reach(facts.stage)))
-                attempts = self.attempts.at_most(1)
-            else:
-                for control in answered:
-                    self.store.add_control(control)
-                return trial, None
-
-    def _answer(self, commit: Commit, error: AttemptFailed | TrialRefused, stage: Stage) -> Control:
-        """How the end fares through ``stage``, where a commit failed; raises when it fails, too."""
-        self._note(f"{commit.short}: {error}; does {self._name} still work?")
-        try:
-            fault = self._tried(stage)
-        except (AttemptFailed, TrialRefused) as alike:
-            self._raise_alike(error, stage, str(alike))
-        control = self._control(stage, fault, ())
-        if fault is not None:
-            self.store.add_control(control)
-            self._raise_alike(error, stage, fault.sentence)
-        self._plan(commit, f"once more, {self._name} still works")
-        return control
-
-    def _raise_alike(self, error: AttemptFailed | TrialRefused, stage: Stage, alike: str) -> NoReturn:
-        if isinstance(error, TrialRefused):
-            raise error
-        told = "alike" if alike == str(error) else f"now, too: {alike}"
-        raise AttemptFailed(
-            f"{error}; {self._name}, which was measured before, fails {told}",
-            error.hint or self._what_changed(stage),
-            error.stage,
-            error.host,
-            error.trial,
-        ) from error
-
-    def _tried(self, stage: Stage) -> Fault | None:
-        """What the end ends in; a fault that can be chance counts when it is seen twice, as any kernel's does."""
-        self._plan(self.end, "measured before; does it still work?")
-        attempt = partial(self.engine.control, self.end, self.store.compilers(), stage)
-        fault = self.attempts.at(self.end, attempt)
-        if fault is not None and not fault.kind.of_compiling:
-            fault = self.attempts.at(self.end, attempt)
-        return fault
-
-    def _control(self, stage: Stage, fault: Fault | None, trials: tuple[int, ...]) -> Control:
-        at = datetime.now(UTC).isoformat(timespec="seconds")
-        return Control(at, host_id(), self.end.sha, stage, trials, fault.sentence if fault else "")
-
-    @property
-    def _name(self) -> str:
-        return f"the {self.word} end {self.end.short}"
-
-    def _what_changed(self, stage: Stage) -> str:
-        logs = self.store.path.parent / "controls" / f"{stage}-{self.end.short}"
-        return _WHAT_CHANGED.format(logs=logs)
-
-    def _plan(self, commit: Commit, purpose: str) -> None:
-        """What is tried is no trial to count on: its number is that of the next one."""
-        self.attempts.tell(Planned(self.store.next_n, commit, purpose, 0, 0))
-
-    def _note(self, text: str) -> None:
-        self.attempts.tell(Note(text))
+# A control that is due
 
 
-def _blamed(stage: Stage, reason: str) -> Fault:
-    """The kernel's fault that looked like an infrastructure error."""
-    return Fault(stage, FaultKind.NO_SSH if stage is Stage.BOOT else FaultKind.COMMAND_FAILED, reason)
+def ask(facts: Facts, due: Due) -> Submit:
+    """Try the end again because of the faults of trials."""
+    faults = _faults(due.trials)
+    note = f"{faults} at stage {due.stage}: does {_name(facts)} still work?"
+    submit = _control(facts, due.stage, f"control {due.stage} {due.trials}", note)
+    return replace(submit, about=due.trials)
+
+
+# What presents as ours
+
+
+def asked_for(facts: Facts, attempts: Sequence[Attempt]) -> Stage | None:
+    """Through which stage the end is to answer for the attempt that failed last; None when it is not asked (yet).
+
+    Between two attempts that fail a sound end answers: trouble that has passed meanwhile is not put down to the commit.
+    No end answers for a checkout, or for an attempt without facts: those are tried again as any trouble of ours is.
+    """
+    partial = _partial_facts(facts, attempts[-1])
+    if partial is None:
+        return None
+    refused = isinstance(attempts[-1].news, Failed) and isinstance(attempts[-1].news.error, TrialRefused)
+    trials = sum(isinstance(one.submit.request, TrialRequest) for one in attempts)
+    enough = refused or trials >= facts.task.policy.before_control or any(_answers(attempts))
+    return reach(partial.stage) if enough else None
+
+
+def ask_about(facts: Facts, failed: Attempt, stage: Stage, error: BisectorError) -> Submit:
+    """Try the end because of an attempt at a commit that failed."""
+    note = f"{failed.submit.request.commit.short}: {error}; does {_name(facts)} still work?"
+    return _control(facts, stage, failed.submit.matter, note)
+
+
+def blamed(facts: Facts, attempts: Sequence[Attempt]) -> tuple[Trial, int] | None:
+    """The facts of the last attempt, which failed, as the kernel's own fault, and the number of the control by which.
+
+    None when no end has answered for it.
+    """
+    partial = _partial_facts(facts, attempts[-1])
+    news = attempts[-1].news
+    if partial is None or not isinstance(news, Failed):
+        return None
+    answered = next((one for one in _answers(attempts) if speaks_for(_through(one), partial.stage)), None)
+    if answered is None:
+        return None
+    number = facts.recorded.controls.index(_fact(answered)) + 1
+    kind = FaultKind.NO_SSH if partial.stage is Stage.BOOT else FaultKind.COMMAND_FAILED
+    return replace(partial, fault=Fault(partial.stage, kind, str(news.error))), number
+
+
+def _partial_facts(facts: Facts, attempt: Attempt) -> Trial | None:
+    """The facts of an attempt for which a sound end can speak: of a commit, once both ends are measured."""
+    news, submit = attempt.news, attempt.submit
+    if not isinstance(news, Failed) or not isinstance(news.error, AttemptFailed | TrialRefused):
+        return None
+    request, trial = submit.request, news.error.trial
+    of_an_end = request.commit in facts.task.ends  # whose trials of a disk alone are none of a commit either
+    if trial is None or not isinstance(request, TrialRequest) or of_an_end or facts.judging.threshold() is None:
+        return None
+    return trial if can_be_vouched_for(trial.stage) else None
+
+
+# What comes of a control
+
+
+def recorded(facts: Facts, attempts: Sequence[Attempt]) -> Record:
+    """The last attempt, a control that has ended, for the record: its answer, once there is one."""
+    last = attempts[-1]
+    ended = Ended(last.id, Ending.DONE)
+    if not _is_sure(facts, attempts):
+        return Record((ended,), last)
+    control = _fact(last)
+    if not (last.submit.about and control.answered):
+        return Record((control, ended), last)
+    those = "that is" if len(control.trials) == 1 else "those are"
+    note = Note(f"{_name(facts)} still works: {those} of the commits themselves")
+    return Record((control, ended), last, over=True, tell=(note,))
+
+
+def after_control(facts: Facts, attempts: Sequence[Attempt]) -> Submit:
+    """What follows on a control that is on record: the commit once more, or the control when that may be chance.
+
+    Raises :class:`InfraError` when the end fails now: the faults that it was asked about are doubted from then on.
+    """
+    last = attempts[-1]
+    if not _is_sure(facts, attempts):
+        return replace(last.submit, tell=())
+    control = _fact(last)
+    if control.answered:
+        return _once_more(facts, attempts)
+    if not last.submit.about:
+        raise_alike(facts, attempts, None, control.failed)
+    raise InfraError(
+        f"{_name(facts)}, which was measured before, fails now: {control.failed};"
+        f" so {_faults(control.trials)} before it may well be this host's",
+        _what_changed(facts, control.stage),
+    )
+
+
+def raise_alike(facts: Facts, attempts: Sequence[Attempt], error: BisectorError | None, alike: str) -> NoReturn:
+    """Raise what the commit failed with, since the end fails as well; ``error`` itself where no commit did."""
+    tried = [one for one in attempts if isinstance(one.submit.request, TrialRequest)]
+    if not tried:
+        raise error or InfraError(alike)
+    commit, failed = tried[-1].submit, tried[-1].news
+    first = failed.error if isinstance(failed, Failed) else None
+    if not isinstance(first, AttemptFailed):
+        raise skippable(facts, commit, first or InfraError(alike))
+    told = "alike" if alike == str(first) else f"now, too: {alike}"
+    hint = first.hint or _what_changed(facts, _through(attempts[-1]))
+    message = f"{first}; {_name(facts)}, which was measured before, fails {told}"
+    raise skippable(facts, commit, AttemptFailed(message, hint, first.stage, first.host, first.trial)) from first
+
+
+def _once_more(facts: Facts, attempts: Sequence[Attempt]) -> Submit:
+    failed = next(one.submit for one in reversed(attempts) if isinstance(one.submit.request, TrialRequest))
+    commit, n = failed.request.commit, facts.recorded.next_n
+    planned = Planned(n, commit, f"once more, {_name(facts)} still works", 0, 0)
+    request = replace(failed.request, n=n) if isinstance(failed.request, TrialRequest) else failed.request
+    return replace(failed, request=request, wait_s=0.0, tell=(planned,))
+
+
+def _control(facts: Facts, stage: Stage, matter: str, note: str) -> Submit:
+    """What is tried is no trial to count on: people see the number of the next one."""
+    end = _end(facts)
+    planned = Planned(facts.recorded.next_n, end, "measured before; does it still work?", 0, 0)
+    return Submit(ControlRequest(end, facts.recorded.compilers, stage), matter, tell=(Note(note), planned))
+
+
+def _is_sure(facts: Facts, attempts: Sequence[Attempt]) -> bool:
+    """Whether the last control has an answer: a fault that can be chance counts when it is seen often enough."""
+    series = takewhile(lambda one: isinstance(one.submit.request, ControlRequest), reversed(attempts))
+    faults = [one.news.result for one in series if isinstance(one.news, Finished)]
+    last = faults[0]
+    if not isinstance(last, Fault) or last.kind.of_compiling:
+        return True
+    return len(faults) >= facts.task.policy.faults_believed
+
+
+def _answers(attempts: Iterable[Attempt]) -> list[Attempt]:
+    """The controls in which the end came through."""
+    return [one for one in attempts if isinstance(one.submit.request, ControlRequest) and _came_through(one)]
+
+
+def _came_through(attempt: Attempt) -> bool:
+    return isinstance(attempt.news, Finished) and attempt.news.result is None
+
+
+def _through(attempt: Attempt) -> Stage:
+    request = attempt.submit.request
+    return request.through if isinstance(request, ControlRequest) else Stage.DONE
+
+
+def _fact(attempt: Attempt) -> Control:
+    """A control that has ended, as a fact."""
+    news = attempt.news
+    fault = news.result if isinstance(news, Finished) and isinstance(news.result, Fault) else None
+    at, host, sha = news.at, news.host, attempt.submit.request.commit.sha
+    return Control(at, host, sha, _through(attempt), attempt.submit.about, fault.sentence if fault else "")
+
+
+def _end(facts: Facts) -> Commit:
+    return facts.task.wanted.new
+
+
+def _name(facts: Facts) -> str:
+    _, word = facts.words
+    return f"the {word} end {_end(facts).short}"
+
+
+def _faults(trials: Sequence[int]) -> str:
+    return "a fault" if len(trials) == 1 else f"{len(trials)} faults"
+
+
+def _what_changed(facts: Facts, stage: Stage) -> str:
+    logs = facts.task.run_dir / "controls" / f"{stage}-{_end(facts).short}"
+    return _WHAT_CHANGED.format(logs=logs)

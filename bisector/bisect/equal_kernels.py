@@ -3,12 +3,29 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Protocol
 
 from bisector.core.model import Change, Commit, Kernel, Mattering
 from bisector.git.diff import Trees
 from bisector.git.ranges import Range
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.sources import Sources
+
+
+class Kin(Protocol):
+    """What is known of kernels without building them."""
+
+    def parents(self, sha: str) -> tuple[str, ...]:
+        """The hashes of a commit's parents."""
+        ...
+
+    def twin(self, commit: Commit, kernel: Kernel) -> Commit | None:
+        """A parent of a commit with this kernel that surely has it, too."""
+        ...
+
+    def mattering(self, wanted: Range, old: Kernel, new: Kernel) -> Mattering | None:
+        """Which commits of the range can matter, given the kernels of its ends."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """One commit measured by itself, until it is known what it does or that it cannot be known."""
 
 from dataclasses import dataclass
-from functools import partial
 
 from bisector.analysis.settle import Again, Settlement
 from bisector.analysis.verdicts import Judging, Numbered
@@ -9,7 +8,6 @@ from bisector.bisect.retry import Attempts
 from bisector.config import Settings
 from bisector.core.events import Planned, TrialJudged
 from bisector.core.model import Commit
-from bisector.executor.base import Engine
 from bisector.trial.runner import TrialRequest
 
 
@@ -21,9 +19,7 @@ class Settled:
     settlement: Settlement
 
 
-def settle(
-    engine: Engine, settings: Settings, commit: Commit, attempts: Attempts, *, purpose: str, first: int
-) -> Settled:
+def settle(settings: Settings, commit: Commit, attempts: Attempts, *, purpose: str, first: int) -> Settled:
     """Measure a commit as often as the loop over commits would: once, unless the evidence is weak.
 
     Its trials are numbered from ``first`` on. Raises :class:`AttemptFailed` when trouble of ours stays.
@@ -32,7 +28,7 @@ def settle(
     while isinstance(now := Judging(settings, trials).settlement(commit.sha), Again):
         n = first + len(trials)
         attempts.tell(Planned(n, commit, f"{purpose}, again: {now.why}" if trials else purpose, 0, 0))
-        trial = attempts.at(commit, partial(engine.measure, TrialRequest(n, commit, {}, again=bool(trials))))
+        trial = attempts.at(TrialRequest(n, commit, {}, again=bool(trials)))
         trials = (*trials, (n, trial))
         judging = Judging(settings, trials)
         *_, (_, _, judgement) = judging.judged_trials()

@@ -1,90 +1,89 @@
-"""Attempts at a trial or a build: trouble of ours is recorded, tried again, and then given up on."""
+"""What follows when an attempt fails by no fault of its commit: it is tried again, and then given up; pure.
 
-from collections.abc import Callable
+Unless a sound end works where a commit fails each time: then what presents as ours is the commit's doing
+(:mod:`bisector.bisect.control_trials`).
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Protocol, Self, TypeVar
+from itertools import takewhile
+from typing import NoReturn
 
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception_type,
-    stop_after_attempt,
-    wait_chain,
-    wait_fixed,
-    wait_none,
-)
-
-from bisector.core.errors import AttemptFailed
+from bisector.bisect import control_trials
+from bisector.bisect.facts import Facts
+from bisector.bisect.instructions import Attempt, Submit
+from bisector.bisect.trials import skippable
+from bisector.core.errors import AttemptFailed, BisectorError, TrialRefused
 from bisector.core.events import Listener, Note
-from bisector.core.model import Commit
+from bisector.core.model import Trial
+from bisector.core.retry import RetryPolicy
+from bisector.executor.base import ControlRequest, Executor, Failed, result_of
 from bisector.store.rows import InfraFaultRow
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """The seconds to wait after each attempt that failed by no fault of its commit; after one more it is given up.
-
-    A daemon that restarts is back within seconds. A disk that somebody has to clear, or a host that suspends or
-    upgrades itself, takes minutes.
-    """
-
-    waits_s: tuple[float, ...] = (5.0, 60.0, 300.0)
-
-    @property
-    def attempts(self) -> int:
-        """How many attempts there are in all."""
-        return len(self.waits_s) + 1
+from bisector.trial.runner import TrialRequest
 
 
-RETRIES = RetryPolicy()
+def after_failure(facts: Facts, attempts: Sequence[Attempt], error: BisectorError) -> Submit:
+    """What follows on the last attempt of a matter, which failed; raises ``error``, or what explains it, at the end."""
+    last = attempts[-1]
+    if (stage := control_trials.asked_for(facts, attempts)) is not None:
+        return control_trials.ask_about(facts, last, stage, error)
+    failed = sum(1 for _ in takewhile(_has_failed, reversed(attempts)))
+    wait_s = facts.task.policy.wait_s(failed) if isinstance(error, AttemptFailed) else None
+    if wait_s is None:
+        give_up(facts, attempts, error)
+    return replace(renumbered(last.submit, facts.recorded.next_n), wait_s=wait_s, tell=(again_in(wait_s, error),))
 
 
-class FaultLog(Protocol):
-    """Where trouble of ours is recorded: the store of a run, or the history of nights."""
+def give_up(facts: Facts, attempts: Sequence[Attempt], error: BisectorError) -> NoReturn:
+    """Raise what ends the run, with the commit without which it can go on."""
+    request = attempts[-1].submit.request
+    if isinstance(request, ControlRequest) and isinstance(error, AttemptFailed | TrialRefused):
+        control_trials.raise_alike(facts, attempts, error, str(error))
+    raise skippable(facts, attempts[-1].submit, error)
 
-    def add_infra_fault(self, fault: InfraFaultRow) -> None:
-        """Record an attempt that says nothing about its commit."""
-        ...
+
+def renumbered(submit: Submit, n: int) -> Submit:
+    """The same under the number that its trial has now."""
+    request = submit.request
+    return replace(submit, request=replace(request, n=n)) if isinstance(request, TrialRequest) else submit
+
+
+def again_in(wait_s: float, error: BisectorError) -> Note:
+    """What people are told before the next attempt."""
+    return Note(f"not the kernel's fault, trying again in {wait_s:.0f} s: {error}")
+
+
+def fault_row(at: str, sha: str, error: AttemptFailed) -> InfraFaultRow:
+    """An attempt that failed, for the record."""
+    return InfraFaultRow(at, sha, error.stage, error.host, str(error))
+
+
+def _has_failed(attempt: Attempt) -> bool:
+    return isinstance(attempt.news, Failed)
 
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """Attempts on behalf of commits, those that fail recorded in ``log``."""
+    """Attempts at trials of which nothing is derived but their own figures; those that fail go to ``record``."""
 
-    log: FaultLog
+    executor: Executor
+    record: Callable[[InfraFaultRow], None]
     tell: Listener
-    policy: RetryPolicy = RETRIES
+    pause: Callable[[float], None]
+    policy: RetryPolicy
 
-    def at_most(self, attempts: int) -> Self:
-        """The same, given up after so many attempts."""
-        return replace(self, policy=RetryPolicy(self.policy.waits_s[: attempts - 1]))
-
-    def at(self, commit: Commit, attempt: Callable[[], T]) -> T:
-        """What an attempt answers; raises the :class:`AttemptFailed` of the last one when all fail."""
-
-        def before_sleep(state: RetryCallState) -> None:
-            error = state.outcome.exception() if state.outcome else None
-            wait_s = state.next_action.sleep if state.next_action else 0.0
-            self.tell(Note(f"not the kernel's fault, trying again in {wait_s:.0f} s: {error}"))
-
-        waits = [wait_fixed(wait_s) for wait_s in self.policy.waits_s]
-        attempts = Retrying(
-            retry=retry_if_exception_type(AttemptFailed),
-            stop=stop_after_attempt(self.policy.attempts),
-            wait=wait_chain(*waits) if waits else wait_none(),
-            before_sleep=before_sleep,
-            reraise=True,
-        )
-        answer: T = attempts(self._recorded, attempt, commit)
-        return answer
-
-    def _recorded(self, attempt: Callable[[], T], commit: Commit) -> T:
-        try:
-            return attempt()
-        except AttemptFailed as error:
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            self.log.add_infra_fault(InfraFaultRow(now, commit.sha, error.stage, error.host, str(error)))
-            raise
+    def at(self, request: TrialRequest) -> Trial:
+        """The trial; raises the :class:`AttemptFailed` of the last attempt when all fail, anything else at once."""
+        failed = 0
+        while True:
+            try:
+                return result_of(self.executor, request, self.tell)
+            except AttemptFailed as error:
+                failed += 1
+                now = datetime.now(UTC).isoformat(timespec="seconds")
+                self.record(fault_row(now, request.commit.sha, error))
+                if (wait_s := self.policy.wait_s(failed)) is None:
+                    raise
+                self.tell(again_in(wait_s, error))
+                self.pause(wait_s)

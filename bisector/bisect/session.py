@@ -1,27 +1,29 @@
 """A run from what was asked to its end of some kind: what ``start``, ``resume`` and a night have in common."""
 
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
 from bisector.analysis.verdicts import Judging
-from bisector.bisect.baselines import Baselines, missing
-from bisector.bisect.equal_kernels import Kinship
-from bisector.bisect.loop import Bisection
-from bisector.bisect.retry import RETRIES, Attempts, RetryPolicy
-from bisector.bisect.steps import Kin, Outcome
+from bisector.bisect.baselines import missing
+from bisector.bisect.equal_kernels import Kin, Kinship
+from bisector.bisect.facts import Aim
+from bisector.bisect.git_side import GitSide
+from bisector.bisect.instructions import Done
+from bisector.bisect.loop import Bisection, task_of
 from bisector.config import Settings, checks, options
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, Interrupted, UserError
 from bisector.core.events import Listener, Note
 from bisector.core.findings import Finding
 from bisector.core.model import Compiler, State, Taken, Terms, Trial
 from bisector.doctor import checks as preflight
-from bisector.executor.base import Engine
-from bisector.executor.local import local_engine
+from bisector.executor.base import Executor
+from bisector.executor.local import local_executor
 from bisector.git.attributes import check_attributes
 from bisector.git.bisect import Bisect
 from bisector.git.diff import Trees
@@ -37,6 +39,7 @@ from bisector.status import from_record
 from bisector.status.range_graph import check_suspects
 from bisector.store import inputs
 from bisector.store.artifacts import adopt, remove_unfinished
+from bisector.store.facts import Compilers
 from bisector.store.index import Index, IndexEntry
 from bisector.store.rows import BisectionRow
 from bisector.store.rundir import RunDirectory, run_name
@@ -72,11 +75,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What measures commits, how often it tries, and what knows of kernels without building them."""
+    """What measures commits, what knows of kernels without building them, and what waits between two attempts."""
 
-    engine: Engine
+    executor: Executor
     kin: Kin
-    retries: RetryPolicy = RETRIES
+    pause: Callable[[float], None] = time.sleep
 
 
 Equip = Callable[[Settings, Path, Repository, Listener], AbstractContextManager[Equipment]]
@@ -85,8 +88,8 @@ Equip = Callable[[Settings, Path, Repository, Listener], AbstractContextManager[
 @contextmanager
 def here(settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[Equipment]:
     """The equipment of this host, for as long as the bisection lasts."""
-    with local_engine(settings, run_dir, repository, tell) as engine:
-        yield Equipment(engine, Kinship(Trees(repository), engine.bench.builder, settings.bisect.first_parent))
+    with local_executor(settings, run_dir, repository, tell) as executor:
+        yield Equipment(executor, Kinship(Trees(repository), executor.bench.builder, settings.bisect.first_parent))
 
 
 @contextmanager
@@ -118,7 +121,8 @@ def _recorded(run: RunDirectory, row: BisectionRow, inherited: Inherited | None)
     source = inherited.run_dir
     trials = [adopt(source, trial, run.path, n) for n, (_, trial) in enumerate(inherited.trials, 1)]
     store = Store.create(run.database, row, trials, [Taken(str(source), n) for n, _ in inherited.trials])
-    store.set_compilers(inherited.compilers)
+    if inherited.compilers:
+        store.add(Compilers(inherited.compilers))
     return store
 
 
@@ -176,17 +180,15 @@ def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Eq
     checked = replace(settings, bisect=replace(settings.bisect, baselines=True))
     if (problem := checks.first_size_problem(checked)) is not None:
         raise UserError(f"{', '.join(problem.keys)}: {problem.sentence}", problem.hint)
-    if not missing(settings, store):
+    if not missing(settings, store.baselines()):
         return
     _clean_up(run, store)
     of_a_search = (run.path / _BUILD).exists()
-    with Repository.open(asked.repository, run_marker=run.path) as repository:
-        commit = repository.resolve(asked.new_sha)
-        with equip(settings, run.path, repository, tell) as equipment:
-            attempts = Attempts(store, tell, equipment.retries)
-            baselines = Baselines(commit, settings, store, equipment.engine, attempts)
-            for disk in missing(settings, store):
-                baselines.measure_one(disk)
+    with (
+        Repository.open(asked.repository, run_marker=run.path) as repository,
+        _process(settings, store, repository, tell, equip=equip, aim=Aim.BASELINES) as bisection,
+    ):
+        bisection.run()
     if not of_a_search:
         shutil.rmtree(run.path / _BUILD, ignore_errors=True)
 
@@ -216,19 +218,23 @@ def _clean_up(run: RunDirectory, store: Store) -> None:
         remove_unfinished(run.path, store.artifacts())
 
 
-def calibrated(loop: Bisection) -> Outcome:
-    """The ends alone, measured as often as wished."""
-    loop.prepare()
-    return Outcome(State.STOPPED, (), (), "both ends are measured; the search is still to be done")
+@contextmanager
+def _process(
+    settings: Settings, store: Store, repository: Repository, tell: Listener, *, equip: Equip, aim: Aim
+) -> Iterator[Bisection]:
+    """A process's part of a bisection, with all that it needs for as long as it lasts."""
+    asked = store.bisection()
+    run_dir, wanted = store.path.parent, _range(repository, asked)
+    with (
+        equip(settings, run_dir, repository, tell) as equipment,
+        Bisect(repository, run_dir, wanted, settings.bisect.terms or Terms.usual(None)) as bisect,
+    ):
+        git = GitSide(repository, wanted, bisect, equipment.kin)
+        task = task_of(git, store, settings, asked.skips, aim)
+        yield Bisection(task, store, git, equipment.executor, tell, equipment.pause)
 
 
-def go_on(
-    run: RunDirectory,
-    store: Store,
-    tell: Listener,
-    equip: Equip = here,
-    work: Callable[[Bisection], Outcome] = Bisection.run,
-) -> Outcome:
+def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here, aim: Aim = Aim.ANSWER) -> Done:
     """Clean up after a killed process of this run, then go on to an end of some kind, and record which.
 
     Raises what ended it otherwise; a :class:`KeyboardInterrupt` as :class:`Interrupted`.
@@ -241,25 +247,10 @@ def go_on(
     with Repository.open(asked.repository, run_marker=run.path) as repository:
         wanted = _range(repository, asked)  # before the state is touched: an answer stays where its history is gone
         store.set_state(State.RUNNING)
-        with _ends_recorded(run, store), ExitStack() as stack:
+        with _ends_recorded(run, store):
             hold(repository, run.path, wanted)
-            equipment = stack.enter_context(equip(settings, run.path, repository, tell))
-            words = settings.bisect.terms or Terms.usual(None)
-            bisect = stack.enter_context(Bisect(repository, run.path, wanted, words))
-            loop = Bisection(
-                wanted=wanted,
-                skips=asked.skips,
-                settings=settings,
-                run_dir=run.path,
-                store=store,
-                repository=repository,
-                bisect=bisect,
-                engine=equipment.engine,
-                tell=tell,
-                kin=equipment.kin,
-                retries=equipment.retries,
-            )
-            outcome = work(loop)
+            with _process(settings, store, repository, tell, equip=equip, aim=aim) as bisection:
+                outcome = bisection.run()
         store.set_state(outcome.state, outcome.message)
     shutil.rmtree(run.path / _BUILD, ignore_errors=True)
     if outcome.state is not State.STOPPED:

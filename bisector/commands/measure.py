@@ -16,7 +16,8 @@ from bisector.core.errors import UserError
 from bisector.core.events import Planned, TrialJudged
 from bisector.core.model import Commit, Terms, Verdict
 from bisector.doctor import checks
-from bisector.executor.local import local_engine
+from bisector.executor.base import result_of
+from bisector.executor.local import local_executor
 from bisector.git.repository import Repository
 from bisector.host import process
 from bisector.report.baselines import facts
@@ -102,10 +103,10 @@ def _one_trial(
     n = len(list((run.path / "trials").glob("*"))) + 1
     with (
         Repository.open(repository, run_marker=run.path) as marked,
-        local_engine(settings, run.path, marked, display) as engine,
+        local_executor(settings, run.path, marked, display) as executor,
     ):
         display(Planned(n, commit, "test", 0, 0))
-        trial = engine.measure(TrialRequest(n, commit, {}))
+        trial = result_of(executor, TrialRequest(n, commit, {}), display)
     judging = Judging(settings, ((n, trial),))
     ((_, _, judgement),) = judging.judged_trials()
     display(TrialJudged(n, trial, judgement.verdict, judgement.why, judging.terms))

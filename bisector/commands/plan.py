@@ -9,6 +9,7 @@ from rich.console import Console
 
 from bisector.bisect import session
 from bisector.bisect.equal_kernels import Kinship
+from bisector.bisect.facts import Aim
 from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_verb, count, seed
 from bisector.commands.output import note, warn, write, write_json
 from bisector.config import Settings, options
@@ -91,7 +92,7 @@ def _calibrate(arguments: argparse.Namespace, settings: Settings) -> None:
         session.begun(asked, arguments.run_dir, warn) as (run, store),
         display_for(sys.stderr, quiet=False) as display,
     ):
-        session.go_on(run, store, display, work=session.calibrated)
+        session.go_on(run, store, display, aim=Aim.ENDS)
         note(f"bisector: to search with these readings: {from_record.resume_command(run.path)}")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from bisector.core.model import Direction, Strategy, Terms
 from bisector.core.objective import Objective
+from bisector.core.retry import RetryPolicy
 from bisector.storage.stack import Stack
 
 EMBEDDED = "qemu:///embed"
@@ -209,3 +210,8 @@ class Settings:
     workload: WorkloadSettings
     contention: ContentionSettings
     mail: MailSettings
+
+    @property
+    def retries(self) -> RetryPolicy:
+        """How often something is tried before it is believed or given up."""
+        return RetryPolicy(weak_repeats=self.bisect.max_repeats)

@@ -1,36 +1,135 @@
-"""Where trials run, as the loop sees it."""
+"""Where trials run, as the loop sees it: work is submitted under a number, and news of it come back."""
 
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol, TypeAlias, overload
 
+from bisector.core.errors import BisectorError, Interrupted
+from bisector.core.events import Event, Listener
 from bisector.core.model import Commit, Compiler, Fault, Stage, Trial
 from bisector.trial.runner import TrialRequest
 
 
-class Engine(Protocol):
-    """Measures commits; a fake and the real ones pass the same contract test."""
+@dataclass(frozen=True, slots=True)
+class ControlRequest:
+    """Whether a commit that was measured before comes through a stage now.
 
-    def measure(self, request: TrialRequest) -> Trial:
-        """The facts of one trial.
+    Through :attr:`Stage.BUILD` its kernel is built anew; further on it is the one that is kept.
+    """
 
-        A kernel that cannot be judged is a fact (``Trial.fault``). Raises ``AttemptFailed`` for a
-        fault of ours or the host's, ``UserError`` for input that no commit can be measured with.
-        """
+    commit: Commit
+    compilers: tuple[Compiler, ...]
+    through: Stage
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRequest:
+    """Whether a compiler builds a commit; what it builds is kept."""
+
+    commit: Commit
+    compiler: Compiler
+
+
+Request: TypeAlias = TrialRequest | ControlRequest | BuildRequest
+Result: TypeAlias = Trial | Fault | None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work that is submitted, under a number that no other work of its run has, or ever had."""
+
+    id: int
+    request: Request
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What came of a job on a host: the facts of a trial; of a control or a build the kernel's fault, None without."""
+
+    id: int
+    host: str
+    result: Result
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A job that ended by no fault of its commit.
+
+    ``AttemptFailed`` is trouble of ours or the host's that may pass, ``TrialRefused`` input that this commit finds at
+    fault. Any other error is not to be tried again.
+    """
+
+    id: int
+    host: str
+    error: BisectorError
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a job that goes on has to tell, for people; it may be lost on the way."""
+
+    id: int
+    event: Event
+
+
+News: TypeAlias = Finished | Failed | Progress
+
+
+class Executor(Protocol):
+    """Does the work of one run; every implementation passes one contract test."""
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """The hosts that have nothing to do, by name."""
         ...
 
-    def control(self, commit: Commit, compilers: tuple[Compiler, ...], through: Stage) -> Fault | None:
-        """Whether a commit that was measured before comes through a stage now, or why not. Raises as :meth:`measure`.
+    def submit(self, job: Job, host: str = "") -> None:
+        """Take a job, for a host if one is named. It is on record by now."""
+        ...
 
-        Through :attr:`Stage.BUILD` its kernel is built anew; further on it is the one that is kept.
+    def next(self) -> News:
+        """Wait for the next news of any job that was submitted. ``ValueError`` when there is none to wait for.
+
+        The last news of a job is that it has finished or failed; after it there are none. Where the jobs run in this
+        process their progress may be told to its listener instead.
         """
         ...
 
     def compilers(self) -> tuple[Compiler, ...]:
-        """What kernels can be built with here, as the settings wish, the preferred one first.
+        """What kernels can be built with, as the settings ask for, the preferred one first.
 
-        Raises ``UserError`` for a wish that cannot be met.
+        Raises ``UserError`` for a compiler that is asked for and not there.
         """
         ...
 
-    def try_build(self, commit: Commit, compiler: Compiler) -> Fault | None:
-        """Whether this compiler builds this commit, or why not; what it built is kept. Raises as :meth:`measure`."""
-        ...
+
+def ended(job: Job, host: str, work: Callable[[Request], Result]) -> Finished | Failed:
+    """The end of a job that is worked on here and now; what is neither trouble nor input is raised."""
+    try:
+        result = work(job.request)
+    except Interrupted:
+        raise
+    except BisectorError as error:
+        return Failed(job.id, host, error, _now())
+    return Finished(job.id, host, result, _now())
+
+
+@overload
+def result_of(executor: Executor, request: TrialRequest, tell: Listener) -> Trial: ...
+@overload
+def result_of(executor: Executor, request: ControlRequest | BuildRequest, tell: Listener) -> Fault | None: ...
+def result_of(executor: Executor, request: Request, tell: Listener) -> Result:
+    """The result of a job for whoever has no other; raises what it failed with."""
+    executor.submit(Job(1, request))
+    while isinstance(news := executor.next(), Progress):
+        tell(news.event)
+    if isinstance(news, Failed):
+        raise news.error
+    return news.result

@@ -3,16 +3,18 @@
 import dataclasses
 import re
 import shutil
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bisector.config import KernelSettings, Settings
 from bisector.core import resources
 from bisector.core.errors import AttemptFailed, InfraError, TrialRefused
 from bisector.core.events import Listener, Note
-from bisector.core.model import Commit, Compiler, Fault, Stage, Trial
+from bisector.core.model import Compiler, Fault, Stage, Trial
+from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Job, Request, Result, ended
 from bisector.executor.leftovers import end_leftovers
 from bisector.git.repository import Repository
 from bisector.git.worktrees import SourceTree
@@ -30,12 +32,44 @@ KEPT_KERNELS_BYTES = 10 << 30  # about 3,000 kernels of the small configuration
 
 
 @dataclass(frozen=True, slots=True)
-class LocalEngine:
-    """An :class:`bisector.executor.base.Engine` over one bench."""
+class LocalExecutor:
+    """An :class:`bisector.executor.base.Executor` over one bench: a job runs when its news are asked for.
+
+    The bench tells of its progress itself.
+    """
 
     bench: Bench
+    _jobs: deque[Job] = field(default_factory=deque, init=False)
 
-    def measure(self, request: TrialRequest) -> Trial:
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """The name of this host, unless it has been given a job."""
+        return () if self._jobs else (host_id(),)
+
+    def submit(self, job: Job, host: str = "") -> None:
+        """Keep it until it is asked for."""
+        self._jobs.append(job)
+
+    def next(self) -> Finished | Failed:
+        """Run the oldest job to its end."""
+        if not self._jobs:
+            raise ValueError("no job was submitted")
+        return ended(self._jobs.popleft(), host_id(), self._work)
+
+    def compilers(self) -> tuple[Compiler, ...]:
+        """Those that the settings name, or all that are installed."""
+        return self.bench.builder.compilers()
+
+    def _work(self, request: Request) -> Result:
+        match request:
+            case TrialRequest():
+                return self._measure(request)
+            case ControlRequest():
+                return self._control(request)
+            case BuildRequest():
+                return self._build(request)
+
+    def _measure(self, request: TrialRequest) -> Trial:
         """The facts of one trial, with its files; they come along with what is raised, too.
 
         Nothing else of this tool builds or measures on this host meanwhile, and before a commit is tried once more
@@ -53,19 +87,27 @@ class LocalEngine:
                 raise
             return dataclasses.replace(trial, artifacts=collect(logs, run_dir))
 
-    def control(self, commit: Commit, compilers: tuple[Compiler, ...], through: Stage) -> Fault | None:
+    def _control(self, request: ControlRequest) -> Fault | None:
         """What an end does now; its logs stay in the run directory.
 
         It is built in the directory in which the commits failed: make compiles what they changed, and what failed to
         compile. A directory in which it builds no more is removed, since it may be what is damaged: half an object that
         a power failure left is enough. A build that was not done in time goes on from there when it is tried again.
         """
+        commit, through = request.commit, request.through
         logs = self._logs("controls", f"{through}-{commit.short}")
         with self._alone(), _as_attempt(self.bench.run_dir):
-            fault = try_control(self.bench, commit, compilers, through, logs)
+            fault = try_control(self.bench, commit, request.compilers, through, logs)
             if fault is not None and fault.kind.of_compiling:
                 shutil.rmtree(self.bench.build_dir)
         return fault
+
+    def _build(self, request: BuildRequest) -> Fault | None:
+        """A build alone; its log stays in the run directory."""
+        commit, compiler = request.commit, request.compiler
+        logs = self._logs("compilers", f"{_file_name(compiler.command)}-{commit.short}")
+        with self._alone(), _as_attempt(self.bench.run_dir):
+            return try_build(self.bench, commit, compiler, logs)
 
     @contextmanager
     def _alone(self, *, again: bool = False) -> Iterator[None]:
@@ -81,16 +123,6 @@ class LocalEngine:
 
     def _note(self, text: str) -> None:
         self.bench.tell(Note(text))
-
-    def compilers(self) -> tuple[Compiler, ...]:
-        """Those that the settings name, or all that are installed."""
-        return self.bench.builder.compilers()
-
-    def try_build(self, commit: Commit, compiler: Compiler) -> Fault | None:
-        """A build alone; its log stays in the run directory."""
-        logs = self._logs("compilers", f"{_file_name(compiler.command)}-{commit.short}")
-        with self._alone(), _as_attempt(self.bench.run_dir):
-            return try_build(self.bench, commit, compiler, logs)
 
     def _logs(self, what: str, name: str) -> Path:
         """An empty directory for the logs of what is no trial; those of the time before are gone."""
@@ -132,7 +164,9 @@ def kept_kernels() -> KernelCache:
 
 
 @contextmanager
-def local_engine(settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[LocalEngine]:
+def local_executor(
+    settings: Settings, run_dir: Path, repository: Repository, tell: Listener
+) -> Iterator[LocalExecutor]:
     """Everything a trial needs on this host, for as long as the bisection lasts.
 
     What killed processes left running, of this run and of others, is ended first. Left by an exception, the
@@ -151,4 +185,4 @@ def local_engine(settings: Settings, run_dir: Path, repository: Repository, tell
             machines = stack.enter_context(VirtualMachines.open(settings, image, run_dir, note))
         source = stack.enter_context(SourceTree(repository, run_dir))
         builder = kernel_builder(settings.kernel)
-        yield LocalEngine(Bench(settings, run_dir, source, builder, machines, tell))
+        yield LocalExecutor(Bench(settings, run_dir, source, builder, machines, tell))

@@ -20,7 +20,6 @@ from bisector.nightly.plan import Job
 from bisector.store import inputs
 from bisector.store.artifacts import TRIALS, trial_number
 from bisector.store.nights import Fact, Figure, Measurement, Role
-from bisector.store.rows import InfraFaultRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +29,6 @@ class Wish:
     commit: Commit
     role: Role
     rev: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Log:
-    """The history of nights, for attempts that fail."""
-
-    record: Callable[[Fact], None]
-
-    def add_infra_fault(self, fault: InfraFaultRow) -> None:
-        self.record(fault)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +52,10 @@ class TipBench:
         settings = inputs.keep(self.job.measuring, self.directory)
         self._remove_unfinished(before)
         with self.equip(settings, self.directory, repository, self.tell) as equipment:
-            attempts = Attempts(_Log(record), self.tell, equipment.retries)
+            attempts = Attempts(equipment.executor, record, self.tell, equipment.pause, settings.retries)
             for wish in wishes:
                 purpose = f"{self.job.name}: {wish.role} {wish.rev}"
-                settled = settle(equipment.engine, settings, wish.commit, attempts, purpose=purpose, first=before + 1)
+                settled = settle(settings, wish.commit, attempts, purpose=purpose, first=before + 1)
                 before += len(settled.trials)
                 record(self._measurement(wish, settled, settings))
         shutil.rmtree(self.directory / "build", ignore_errors=True)

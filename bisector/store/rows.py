@@ -113,6 +113,7 @@ _CODECS: dict[Any, tuple[Callable[[Any], Value], Callable[[Any], Any]]] = {
     str: (_text, _plain),
     str | None: (_plain, _plain),
     int: (_whole, _plain),
+    int | None: (_plain, _plain),
     float: (_real, _plain),
     float | None: (_real_or_none, _plain),
     bool: (int, bool),

@@ -22,7 +22,7 @@ class Schema:
 
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 15
+VERSION = 16
 _RELEVANCE = """CREATE TABLE relevance (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     commits INTEGER NOT NULL,
@@ -113,6 +113,25 @@ _CONTROLS = """CREATE TABLE controls (
 ) STRICT"""
 # What the layers of a storage stack counted during a run: pairs of a metric's name and a value, as JSON.
 _COUNTERS = {"counters": "TEXT NOT NULL DEFAULT '[]'"}
+# What was given to an executor, before it was; ``n`` is the number that its trial has, if it makes one.
+_SUBMITTED = """CREATE TABLE submitted (
+    id INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    host TEXT NOT NULL,
+    work TEXT NOT NULL,
+    sha TEXT NOT NULL,
+    n INTEGER
+) STRICT"""
+_ENDED = """CREATE TABLE ended (
+    submission INTEGER PRIMARY KEY REFERENCES submitted (id),
+    at TEXT NOT NULL,
+    ending TEXT NOT NULL
+) STRICT"""
+# By which control the fault of a trial is known to be the kernel's own.
+_VOUCHED = """CREATE TABLE vouched (
+    trial INTEGER PRIMARY KEY REFERENCES trials (n),
+    control INTEGER NOT NULL REFERENCES controls (id)
+) STRICT"""
 _CPU_COLUMNS = {
     "user_percent": "REAL",
     "system_percent": "REAL",
@@ -187,34 +206,16 @@ UPGRADES = {
     12: _CONTROLS,
     13: _added("runs", _COUNTERS),
     14: _added("early_stops", _STOPPED_BY),
+    15: f"{_SUBMITTED}; {_ENDED}; {_VOUCHED}",
 }
 
+_LATER = (
+    *(_RELEVANCE, _COMPILERS, _BUILD_TRIES, _LATENCIES, _DISKS, _ORIGINS, _MAILS, _MAIL_EVENTS, _TAKEN, _MATTERING),
+    *(_NOT_CHANGED, _SKIPS, _CONTROLS, _SUBMITTED, _ENDED, _VOUCHED),
+)
+
 TABLES = f"""
-{_RELEVANCE};
-
-{_COMPILERS};
-
-{_BUILD_TRIES};
-
-{_LATENCIES};
-
-{_DISKS};
-
-{_ORIGINS};
-
-{_MAILS};
-
-{_MAIL_EVENTS};
-
-{_TAKEN};
-
-{_MATTERING};
-
-{_NOT_CHANGED};
-
-{_SKIPS};
-
-{_CONTROLS};
+{"; ".join(_LATER)};
 
 CREATE TABLE bisection (
     id INTEGER PRIMARY KEY CHECK (id = 1),

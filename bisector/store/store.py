@@ -1,8 +1,8 @@
-"""The facts of one bisection as records; every fact is one transaction of :mod:`bisector.store.database`."""
+"""The facts of one bisection as records; there is one way to add them, a transaction of the database."""
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,15 @@ from bisector.core.model import (
 from bisector.kernel.compiler_choice import BuildTry
 from bisector.storage.dmcache import counted
 from bisector.store.database import Database, Moment, Row
+from bisector.store.facts import (
+    Compilers,
+    Ended,
+    Fact,
+    InFlight,
+    NumberedTrial,
+    Skip,
+    Submitted,
+)
 from bisector.store.rows import BisectionRow, InfraFaultRow, StateRow, build, columns
 
 Numbered = tuple[int, Trial]
@@ -55,8 +64,8 @@ class Store:
         """
         with Database.create(path) as new:
             new.insert("bisection", {"id": 1, **columns(bisection)})
-            for trial in trials:
-                _add_trial(new, trial)
+            for number, trial in enumerate(trials, 1):
+                _add_trial(new, NumberedTrial(number, trial))
             for n, origin in enumerate(taken, 1):
                 new.insert("taken", {"trial": n, **columns(origin)})
         return cls.open(path)
@@ -87,43 +96,53 @@ class Store:
             added = self.database.select("skips", "id") if self.database.has("skips") else []
         return replace(asked, skips=tuple(dict.fromkeys((*asked.skips, *(row["sha"] for row in added)))))
 
-    def add_skips(self, shas: Iterable[str]) -> None:
-        """Record that a person wants these commits, by their hashes, not to be measured (any more)."""
+    def add(self, *facts: Fact) -> int:
+        """Record facts, all of them or none: there is no other way to add one. The number of the first one's row."""
         with self.database.transaction():
-            for sha in shas:
-                self.database.insert("skips", {"at": _now(), "sha": sha})
+            first, *_ = [_WRITERS[type(fact)](self.database, fact) for fact in facts]
+        return first
 
-    @property
-    def next_n(self) -> int:
-        """The number that the next trial will get."""
-        return self.database.greatest("trials", "n") + 1
+    def add_trials(self, trials: Iterable[Trial]) -> tuple[int, ...]:
+        """Record trials that nobody submitted, under the next numbers; those."""
+        numbered = tuple(NumberedTrial(n, trial) for n, trial in enumerate(trials, self.next_n))
+        if numbered:
+            self.add(*numbered)
+        return tuple(one.n for one in numbered)
 
     def add_trial(self, trial: Trial) -> int:
-        """Record the facts of a trial, all of them or none; its number."""
+        """The same of one trial."""
         (n,) = self.add_trials((trial,))
         return n
 
-    def add_trials(self, trials: Iterable[Trial]) -> tuple[int, ...]:
-        """Record the facts of several trials, all of them or none; their numbers."""
-        with self.database.transaction():
-            return tuple(_add_trial(self.database, trial) for trial in trials)
+    def add_skips(self, shas: Iterable[str]) -> None:
+        """Record that a person wants these commits, by their hashes, not to be measured (any more)."""
+        self.add(*map(Skip, shas))
 
-    def add_blamed(self, trial: Trial, control: Control) -> int:
-        """Record a trial whose fault is the kernel's because ``control`` answered, and that control; its number."""
-        with self.database.transaction():
-            n = _add_trial(self.database, trial)
-            self.database.insert("controls", columns(replace(control, trials=(n,))))
-        return n
+    @property
+    def next_n(self) -> int:
+        """The number that the next trial will get: no trial has it, and none that is in flight."""
+        held = (one.submitted.n or 0 for one in self.in_flight())
+        return max(self.database.greatest("trials", "n"), *held, 0) + 1
 
-    def add_control(self, control: Control) -> None:
-        """Record how a sound end fared when it was tried again."""
-        with self.database.transaction():
-            self.database.insert("controls", columns(control))
+    def in_flight(self) -> tuple[InFlight, ...]:
+        """What was submitted and has not ended, oldest first; of a process that is gone nothing will come of it."""
+        if not self.database.has("submitted"):
+            return ()
+        with self.database.snapshot():
+            ended = {row["submission"] for row in self.database.select("ended")}
+            rows = [row for row in self.database.select("submitted", "id") if row["id"] not in ended]
+        return tuple(InFlight(row["id"], build(Submitted, row)) for row in rows)
 
     def controls(self) -> tuple[Control, ...]:
-        """Every time that a sound end was tried again, oldest first."""
+        """Every time that a sound end was tried again, oldest first; each has the number of its place, from 1."""
+        with self.database.snapshot():
+            return self._controls()
+
+    def _controls(self) -> tuple[Control, ...]:
         rows = self.database.select("controls", "id") if self.database.has("controls") else []
-        return tuple(build(Control, row) for row in rows)
+        vouched = self.database.grouped("vouched", "control")
+        controls = ((build(Control, row), vouched[row["id"]]) for row in rows)
+        return tuple(replace(one, trials=(*one.trials, *(row["trial"] for row in more))) for one, more in controls)
 
     def trials(self) -> tuple[Numbered, ...]:
         """Every trial of a commit with its number, equal to what was added, as of one moment.
@@ -156,7 +175,7 @@ class Store:
             faults, kernels = self.database.grouped("faults", "trial"), self.database.grouped("kernels", "trial")
             artifacts, origins = self.database.grouped("artifacts", "trial"), self.database.grouped("origins", "trial")
             runs = self._runs()
-            controls = self.controls()
+            controls = self._controls()
         asked = {n: control for control in controls for n in control.trials}
         return tuple(
             (
@@ -205,41 +224,18 @@ class Store:
             runs[row["trial"]].append(replace(run, counters=counters))
         return runs
 
-    def add_build_try(self, one: BuildTry) -> None:
-        """Record whether a compiler builds an end of the range."""
-        with self.database.transaction():
-            self.database.insert("build_tries", {**columns(one.compiler), **columns(one)})
-
     def build_tries(self) -> tuple[BuildTry, ...]:
         """What was tried to find the compiler, oldest first."""
         rows = self.database.select("build_tries", "id")
         return tuple(build(BuildTry, row, compiler=build(Compiler, row)) for row in rows)
 
-    def set_compilers(self, compilers: tuple[Compiler, ...]) -> None:
-        """Record what every kernel of this bisection is built with, for good."""
-        with self.database.transaction():
-            for compiler in compilers:
-                self.database.insert("compilers", columns(compiler))
-
     def compilers(self) -> tuple[Compiler, ...]:
         """What the kernels are built with, the first one before the others; empty before that is settled."""
         return tuple(build(Compiler, row) for row in self.database.select("compilers", "n"))
 
-    def add_infra_fault(self, fault: InfraFaultRow) -> None:
-        """Record an attempt that says nothing about its commit."""
-        with self.database.transaction():
-            self.database.insert("infra_faults", columns(fault))
-
     def infra_faults(self) -> tuple[InfraFaultRow, ...]:
         """Every attempt that failed by our fault, oldest first."""
         return tuple(build(InfraFaultRow, row) for row in self.database.select("infra_faults", "id"))
-
-    def set_mattering(self, mattering: Mattering) -> None:
-        """Record which commits of the range can matter; once."""
-        with self.database.transaction():
-            self.database.insert("relevance", {"id": 1, **columns(mattering.relevance)})
-            for sha in sorted(mattering.shas):
-                self.database.insert("mattering", {"sha": sha})
 
     def mattering(self) -> frozenset[str] | None:
         """The hashes of the commits that can matter; None while that is not known, or was only counted."""
@@ -248,11 +244,6 @@ class Store:
             rows = self.database.select("mattering") if self.database.has("mattering") else []
         counted = relevance is not None and relevance.can_matter == len(rows)
         return frozenset(row["sha"] for row in rows) if counted else None
-
-    def add_not_changed(self, one: NotChanged) -> None:
-        """Record that an end cannot be had without a commit, or with it."""
-        with self.database.transaction():
-            self.database.insert("not_changed", columns(one))
 
     def not_changed(self) -> tuple[NotChanged, ...]:
         """Every such end, oldest first."""
@@ -266,8 +257,7 @@ class Store:
 
     def set_state(self, state: State, message: str = "") -> None:
         """Record that this process brought the bisection into ``state``, now."""
-        with self.database.transaction():
-            self.database.insert("states", columns(StateRow(_now(), state, message, os.getpid())))
+        self.add(StateRow(_now(), state, message, os.getpid()))
 
     def state(self) -> StateRow | None:
         """The last state recorded; a killed process leaves "running", see :func:`rundir.state_of`."""
@@ -294,8 +284,9 @@ def _job(row: Row, latencies: Mapping[int, list[Row]]) -> JobFigures:
     return build(JobFigures, row, cpu=cpu, latencies=tuple(build(Latency, one) for one in latencies[row["id"]]))
 
 
-def _add_trial(database: Database, trial: Trial) -> int:
-    n = database.insert("trials", {**columns(trial.commit), **columns(trial), **columns(trial.timings)})
+def _add_trial(database: Database, one: NumberedTrial) -> int:
+    n, trial = one.n, one.trial
+    database.insert("trials", {"n": n, **columns(trial.commit), **columns(trial), **columns(trial.timings)})
     for table, record in (("faults", trial.fault), ("kernels", trial.kernel), ("origins", trial.origin)):
         if record is not None:
             database.insert(table, {"trial": n, **columns(record)})
@@ -303,6 +294,8 @@ def _add_trial(database: Database, trial: Trial) -> int:
         database.insert("artifacts", {"trial": n, **columns(artifact)})
     for run in trial.runs:
         _add_run(database, n, run)
+    if one.vouched_by is not None:
+        database.insert("vouched", {"trial": n, "control": one.vouched_by})
     return n
 
 
@@ -322,3 +315,40 @@ def _add_run(database: Database, n: int, run: Run) -> None:
     if run.stopped_early is not None:
         named = _named(columns(run.stopped_early), {field: column for column, field in _STOP_FIELDS.items()})
         database.insert("early_stops", {"run": run_id, **named})
+
+
+def _add_compilers(database: Database, one: Compilers) -> int:
+    for compiler in one.compilers:
+        database.insert("compilers", columns(compiler))
+    return len(one.compilers)
+
+
+def _add_mattering(database: Database, mattering: Mattering) -> int:
+    for sha in sorted(mattering.shas):
+        database.insert("mattering", {"sha": sha})
+    return database.insert("relevance", {"id": 1, **columns(mattering.relevance)})
+
+
+def _row(table: str) -> Callable[[Database, Any], int]:
+    """A fact whose fields are the columns of one row."""
+    return lambda database, fact: database.insert(table, columns(fact))
+
+
+def _row_now(table: str) -> Callable[[Database, Any], int]:
+    """The same with the time of recording."""
+    return lambda database, fact: database.insert(table, {"at": _now(), **columns(fact)})
+
+
+_WRITERS: dict[type[Fact], Callable[[Database, Any], int]] = {
+    Submitted: _row_now("submitted"),
+    Ended: _row_now("ended"),
+    NumberedTrial: _add_trial,
+    Control: _row("controls"),
+    BuildTry: lambda database, one: database.insert("build_tries", {**columns(one.compiler), **columns(one)}),
+    Compilers: _add_compilers,
+    InfraFaultRow: _row("infra_faults"),
+    Mattering: _add_mattering,
+    NotChanged: _row("not_changed"),
+    Skip: _row_now("skips"),
+    StateRow: _row("states"),
+}

@@ -7,6 +7,7 @@ import pytest
 
 from bisector.analysis.controls import Due, after_a_row, before_an_answer, speaks_for
 from bisector.core.model import Control, Fault, FaultKind, Stage, Trial
+from bisector.core.retry import RetryPolicy
 from tests import fakes
 from tests.examples import commit
 
@@ -37,7 +38,7 @@ def skipped(sha: str) -> bool:
 
 
 def row(*trials: Trial) -> Due | None:
-    return after_a_row(numbered(*trials), ENDS, skipped)
+    return after_a_row(numbered(*trials), ENDS, skipped, RetryPolicy().like_faults)
 
 
 def answer(*trials: Trial) -> Due | None:
@@ -92,7 +93,7 @@ def test_nothing_is_asked_twice() -> None:
 
 def test_what_is_not_believed_yet_is_not_asked_about() -> None:
     last = BOOT[2].commit.sha
-    assert after_a_row(numbered(*BOOT), ENDS, lambda sha: sha != last) is None
+    assert after_a_row(numbered(*BOOT), ENDS, lambda sha: sha != last, RetryPolicy().like_faults) is None
     assert before_an_answer(numbered(BOOT[2]), ENDS, lambda sha: False) is None
 
 

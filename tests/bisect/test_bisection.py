@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bisector.bisect.loop import Bisection
-from bisector.bisect.steps import Outcome
+from bisector.bisect.git_side import GitSide
+from bisector.bisect.instructions import Done
+from bisector.bisect.loop import Bisection, task_of
 from bisector.config import Settings, options
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Event, Note, Planned, TrialJudged
@@ -53,13 +54,13 @@ class Lab:
         self.names = {sha: name for name, sha in self.shas.items()}
         self.above = histories.ancestors(self.nodes)
 
-    def engine(self, culprit: str, **table: Mapping[str, object]) -> fakes.FakeEngine:
+    def engine(self, culprit: str, **table: Mapping[str, object]) -> fakes.FakeExecutor:
         """A bench on which every commit with ``culprit`` among its ancestors is new."""
         new = [self.shas[name] for name, above in self.above.items() if culprit in above]
         by_sha = {key: {self.shas.get(name, name): value for name, value in row.items()} for key, row in table.items()}
-        return fakes.FakeEngine(fakes.among(new), culprit=culprit, **by_sha)  # type: ignore[arg-type] # rows of the right type each
+        return fakes.FakeExecutor(fakes.among(new), culprit=culprit, **by_sha)  # type: ignore[arg-type] # rows of the right type each
 
-    def bisect(self, engine: fakes.FakeEngine) -> Outcome:
+    def bisect(self, engine: fakes.FakeExecutor) -> Done:
         """One process's life: from the store's facts to an answer, or to its death."""
         with Repository.open(self.path / "linux") as repository, self._store() as store:
             old, new = repository.commits((self.shas[self.old], self.shas[self.new]))
@@ -67,12 +68,9 @@ class Lab:
             with Bisect(repository, self.path, wanted, self.settings.bisect.terms or Terms.usual(None)) as bisect:
                 skips = (*(self.shas[name] for name in self.skips), *store.bisection().skips)
                 kin = fakes.FakeKin(repository, {self.shas[a]: self.shas[b] for a, b in self.twins.items()}, self.known)
-                tell = self.events.append
-                settings = self.settings
-                loop = Bisection(
-                    wanted, skips, settings, self.path, store, repository, bisect, engine, tell, kin, fakes.AT_ONCE
-                )
-                outcome = loop.run()
+                git = GitSide(repository, wanted, bisect, kin)
+                task = task_of(git, store, self.settings, skips)
+                outcome = Bisection(task, store, git, engine, self.events.append, fakes.at_once).run()
                 self.log = bisect.log()
         return outcome
 
@@ -91,18 +89,18 @@ class Lab:
         )  # fmt: skip
         return Store.create(database, row)
 
-    def shown(self, outcome: Outcome) -> list[str]:
+    def shown(self, outcome: Done) -> list[str]:
         """The candidates that ``status`` shows of the record."""
         return [self.names[commit.sha] for commit in self.view(outcome).candidates]
 
-    def view(self, outcome: Outcome | None = None) -> BisectionView:
+    def view(self, outcome: Done | None = None) -> BisectionView:
         """All that is shown of the record, once it has ended in some way."""
         with self._store() as store:
             if outcome is not None:
                 store.set_state(outcome.state, outcome.message)
             return from_record.view(RunDirectory(self.path), store)
 
-    def found(self, outcome: Outcome) -> str:
+    def found(self, outcome: Done) -> str:
         assert outcome.state is State.FOUND
         (commit,) = outcome.candidates
         return self.names[commit.sha]
@@ -134,7 +132,7 @@ def test_ends_on_two_branches_try_the_merge_base_first(tmp_path: Path) -> None:
 
 def test_new_merge_base_is_told_apart(tmp_path: Path) -> None:
     lab = Lab(tmp_path, histories.stable_tags(), "s2", "n2")
-    engine = fakes.FakeEngine(lambda sha: sha != lab.shas["s2"])
+    engine = fakes.FakeExecutor(lambda sha: sha != lab.shas["s2"])
     with pytest.raises(EndsDoNotReproduce, match="merge base"):
         lab.bisect(engine)
 
@@ -331,18 +329,18 @@ def test_killed_anywhere_and_resumed_nothing_is_measured_twice(
 
 
 @pytest.fixture
-def close_ends(line: Lab) -> fakes.FakeEngine:
+def close_ends(line: Lab) -> fakes.FakeExecutor:
     return replace(line.engine("c7"), fast_iops=fakes.SLOW_IOPS * 1.9)
 
 
-def test_ends_too_close_are_refused(line: Lab, close_ends: fakes.FakeEngine) -> None:
+def test_ends_too_close_are_refused(line: Lab, close_ends: fakes.FakeExecutor) -> None:
     with pytest.raises(EndsDoNotReproduce, match=r"1\.90 times apart"):
         line.bisect(close_ends)
     assert len(close_ends.measured) == 2
 
 
 def test_swapped_ends_are_seen(line: Lab) -> None:
-    engine = fakes.FakeEngine(lambda sha: sha == line.shas["c0"])
+    engine = fakes.FakeExecutor(lambda sha: sha == line.shas["c0"])
     line.settings = replace(BY_GIT, bisect=replace(BY_GIT.bisect, expect=Direction.IMPROVEMENT))
     with pytest.raises(EndsDoNotReproduce) as caught:
         line.bisect(engine)
@@ -375,7 +373,7 @@ def test_a_metric_without_a_live_counter_has_whole_runs_and_says_so(line: Lab) -
 def test_which_direction_the_change_is_in_is_seen_and_said(line: Lab) -> None:
     """Nobody said what was expected: the words of either direction follow from the measured ends."""
     new = line.engine("c7").is_new
-    engine = fakes.FakeEngine(lambda sha: not new(sha))
+    engine = fakes.FakeExecutor(lambda sha: not new(sha))
     outcome = line.bisect(engine)
     assert line.found(outcome) == "c7"
     assert "is the first bad commit" in outcome.message
@@ -404,7 +402,7 @@ def test_regression_uses_the_same_code(tmp_path: Path) -> None:
     wishes = replace(BY_GIT.bisect, expect=Direction.REGRESSION, terms=Terms("fast", "slow"))
     lab = Lab(tmp_path, histories.linear(9), "c0", "c8", replace(DEFAULTS, bisect=wishes))
     new = lab.engine("c5").is_new
-    engine = fakes.FakeEngine(lambda sha: not new(sha))
+    engine = fakes.FakeExecutor(lambda sha: not new(sha))
     outcome = lab.bisect(engine)
     assert lab.found(outcome) == "c5"
     assert outcome.message.startswith(f"{lab.shas['c5'][:12]} is the first slow commit")

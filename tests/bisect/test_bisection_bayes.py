@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bisector.bisect.steps import Outcome
+from bisector.bisect.instructions import Done
 from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.events import Note
 from bisector.core.model import Direction, Kind, Mattering, State, Terms, Trial
@@ -98,7 +98,7 @@ def test_ends_on_two_branches_try_the_merge_base_first(tmp_path: Path) -> None:
 
 def test_new_merge_base_is_told_apart(tmp_path: Path) -> None:
     lab = lab_of(tmp_path, histories.stable_tags(), "s2", "n2")
-    engine = fakes.FakeEngine(lambda sha: sha != lab.shas["s2"])
+    engine = fakes.FakeExecutor(lambda sha: sha != lab.shas["s2"])
     with pytest.raises(EndsDoNotReproduce, match="merge base"):
         lab.bisect(engine)
 
@@ -233,7 +233,7 @@ def test_what_does_neither_is_sure_when_the_next_one_is_not_it(tmp_path: Path) -
 
 def test_two_changes_are_not_named_one(line: Lab) -> None:
     new = {line.shas[f"c{n}"] for n in (2, 3, 4, 5, 10, 12, 14, 16)}
-    engine = fakes.FakeEngine(fakes.among(new), culprit="none")
+    engine = fakes.FakeExecutor(fakes.among(new), culprit="none")
     outcome = line.bisect(engine)
     assert outcome.state is State.NARROWED
     view = line.view()
@@ -338,21 +338,21 @@ def test_a_run_that_was_stopped_on_the_wrong_side_is_outvoted(line: Lab) -> None
     assert line.found(line.bisect(engine)) == "c7"
 
 
-def ill_fated(path: Path) -> tuple[Lab, fakes.FakeEngine]:
+def ill_fated(path: Path) -> tuple[Lab, fakes.FakeExecutor]:
     """A panic, a busy host and a run that misleads on the way."""
     lab = lab_of(path, histories.linear(9), "c0", "c8")
     return lab, lab.engine("c5", faults={"c4": fakes.PANIC}, busy={"c6": 1}, wrong={"c5": 1})
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, fakes.FakeEngine, Outcome]:
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, fakes.FakeExecutor, Done]:
     lab, engine = ill_fated(tmp_path_factory.mktemp("unbroken"))
     return lab, engine, lab.bisect(engine)
 
 
 @pytest.mark.parametrize("kill_at", [4, 7, 11])
 def test_killed_anywhere_and_resumed_nothing_is_measured_twice(
-    tmp_path: Path, unbroken: tuple[Lab, fakes.FakeEngine, Outcome], kill_at: int
+    tmp_path: Path, unbroken: tuple[Lab, fakes.FakeExecutor, Done], kill_at: int
 ) -> None:
     whole, undisturbed, expected = unbroken
     assert len(whole.trials()) > kill_at
@@ -368,8 +368,8 @@ def test_killed_anywhere_and_resumed_nothing_is_measured_twice(
 
 
 @dataclass
-class Timed(fakes.FakeEngine):
-    """An engine whose jobs take as long for each I/O as their IOPS at a depth of 16 make it."""
+class Timed(fakes.FakeExecutor):
+    """An executor whose jobs take as long for each I/O as their IOPS at a depth of 16 make it."""
 
     def measure(self, request: TrialRequest) -> Trial:
         trial = super().measure(request)

@@ -22,7 +22,7 @@ def line(tmp_path: Path) -> Lab:
     return Lab(tmp_path, histories.linear(9), "c0", "c8")
 
 
-def engine(lab: Lab, *failing: tuple[str, str], installed: tuple[Compiler, ...] = BOTH) -> fakes.FakeEngine:
+def engine(lab: Lab, *failing: tuple[str, str], installed: tuple[Compiler, ...] = BOTH) -> fakes.FakeExecutor:
     bench = lab.engine("c5")
     bench.installed = installed
     bench.does_not_build = {(command, lab.shas[name]): BUILD_ERROR for command, name in failing}

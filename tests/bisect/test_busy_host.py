@@ -44,7 +44,7 @@ def test_an_end_with_a_fault_of_its_own_is_still_no_end(line: Lab) -> None:
             line.bisect(line.engine("c7", faults={"c16": fakes.PANIC}))
 
 
-def kept_from(lab: Lab, name: str) -> fakes.FakeEngine:
+def kept_from(lab: Lab, name: str) -> fakes.FakeExecutor:
     """A bench too busy for one commit, on which no end without a commit works, by which it could be known, too."""
     engine = lab.engine("c7", busy={name: 99})
     engine.changed_fault = fakes.PANIC
@@ -87,7 +87,7 @@ def test_resume_goes_on_with_a_run_that_was_narrowed_by_a_busy_host(
     recorded = RecordedRun(tmp_path, histories.linear(3), {"bisect.strategy": "git"})
     recorded.add("c0", SLOW)
     recorded.add("c2", FAST)
-    engine = fakes.FakeEngine(fakes.among([recorded.shas["c1"], recorded.shas["c2"]]), culprit="c1",
+    engine = fakes.FakeExecutor(fakes.among([recorded.shas["c1"], recorded.shas["c2"]]), culprit="c1",
                               busy={recorded.shas["c1"]: 1 + REPEATS})  # fmt: skip
 
     @contextmanager

@@ -9,6 +9,7 @@ import pytest
 from bisector.core.errors import AttemptFailed, InfraError, TrialRefused
 from bisector.core.events import Note, Planned
 from bisector.core.model import Control, Fault, FaultKind, Stage, State, Strategy, Trial, Verdict
+from bisector.core.retry import RetryPolicy
 from tests import fakes
 from tests.bisect.test_bisection import BY_GIT, DEFAULTS, Lab
 from tests.git import histories
@@ -180,7 +181,7 @@ def test_trouble_for_which_no_end_can_speak_stops_the_run_and_costs_no_commit(li
         line.bisect(engine)
     first = caught.value.skippable
     assert line.names[first] in INNER
-    assert engine.attempts == {first: 2 + fakes.AT_ONCE.attempts, line.shas["c0"]: 1, line.shas["c16"]: 1}
+    assert engine.attempts == {first: RetryPolicy().attempts, line.shas["c0"]: 1, line.shas["c16"]: 1}
     assert engine.controls == []
     assert faulty(line) == []
     assert line.found(line.bisect(line.engine("c3"))) == "c3"
@@ -188,7 +189,7 @@ def test_trouble_for_which_no_end_can_speak_stops_the_run_and_costs_no_commit(li
 
 @pytest.mark.parametrize("stage", [Stage.CHECKOUT, None], ids=["checkout", "without facts"])
 def test_such_trouble_is_waited_out(by_git: Lab, stage: Stage | None) -> None:
-    engine = by_git.engine("c3", infra={"c8": 1 + fakes.AT_ONCE.attempts})
+    engine = by_git.engine("c3", infra={"c8": RetryPolicy().attempts - 1})
     engine.infra_stage = stage
     assert by_git.found(by_git.bisect(engine)) == "c3"
     assert faulty(by_git) == []

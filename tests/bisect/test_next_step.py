@@ -10,8 +10,9 @@ import pytest
 
 from bisector.analysis.verdicts import Judging
 from bisector.bisect import session
+from bisector.bisect.facts import Aim
+from bisector.bisect.instructions import Done
 from bisector.bisect.next_step import next_step
-from bisector.bisect.steps import Outcome
 from bisector.cli import main
 from bisector.config import Settings, options
 from bisector.core.errors import InfraError, UserError
@@ -23,6 +24,7 @@ from bisector.report.text import as_text
 from bisector.status import from_record
 from bisector.status.view import BisectionView, to_json
 from bisector.store.artifacts import collect, trial_directory
+from bisector.store.facts import Compilers
 from bisector.store.rows import BisectionRow
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
@@ -83,7 +85,7 @@ class Site:
         with Store.create(run.database, row) as store:
             for n, (name, iops) in enumerate(self.readings.items(), 1):
                 store.add_trial(self._trial(run, n, name, iops))
-            store.set_compilers((fakes.GCC,))
+            store.add(Compilers((fakes.GCC,)))
             store.set_state(state, "found it")
         return run
 
@@ -102,12 +104,12 @@ class Site:
         self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener
     ) -> Iterator[session.Equipment]:
         iops = {self.shas[name]: figure for name, figure in {**READINGS, **SECOND}.items()}
-        engine = fakes.FakeEngine(lambda sha: iops[sha] > 2_000, culprit="x2", slow_iops=700.0, fast_iops=6_000.0)
-        yield session.Equipment(engine, fakes.FakeKin(repository), fakes.AT_ONCE)
+        engine = fakes.FakeExecutor(lambda sha: iops[sha] > 2_000, culprit="x2", slow_iops=700.0, fast_iops=6_000.0)
+        yield session.Equipment(engine, fakes.FakeKin(repository), fakes.at_once)
         names = {sha: name for name, sha in self.shas.items()}
         self.measured += [names[sha] for sha in engine.measured if sha in names]  # not the ends without a commit
 
-    def go_on(self, run: RunDirectory) -> tuple[Outcome, RunDirectory, BisectionView]:
+    def go_on(self, run: RunDirectory) -> tuple[Done, RunDirectory, BisectionView]:
         with Store.open(run.database, readonly=True) as store:
             asked = next_step(run, store)
         with session.begun(asked, self.home / "second", lambda _: None) as (new, new_store):
@@ -273,7 +275,7 @@ def test_ends_that_were_calibrated_are_not_measured_again(site: Site) -> None:
     settings = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, calibrate=2))
     asked = session.Asked(site.home / "linux", site.shas["x1"], site.shas["x3"], settings)
     with session.begun(asked, site.home / "calibrated", lambda _: None) as (run, store):
-        outcome = session.go_on(run, store, lambda event: None, site.equip, session.calibrated)
+        outcome = session.go_on(run, store, lambda event: None, site.equip, Aim.ENDS)
         assert outcome.state is State.STOPPED
         assert site.measured == ["x1", "x3", "x1", "x3"]
         assert from_record.view(run, store).resume_command

@@ -1,67 +1,71 @@
 """How often an attempt is made, how long it waits in between, and what is recorded and told of it."""
 
+from dataclasses import dataclass, field
+
 import pytest
 
-from bisector.bisect.retry import RETRIES, Attempts
+from bisector.bisect.retry import Attempts
+from bisector.config import options
 from bisector.core.errors import AttemptFailed, UserError
 from bisector.core.events import Event, Note
-from bisector.core.model import Stage
+from bisector.core.model import Trial
+from bisector.core.retry import RetryPolicy
 from bisector.store.rows import InfraFaultRow
+from bisector.trial.runner import TrialRequest
+from tests import fakes
 from tests.examples import commit
 
+REQUEST = TrialRequest(1, commit(1), {})
+POLICY = RetryPolicy()
 
-class Log(list[InfraFaultRow]):
-    """Keeps what is recorded."""
 
-    def add_infra_fault(self, fault: InfraFaultRow) -> None:
-        self.append(fault)
+@dataclass
+class Log:
+    """What was recorded, told and waited for."""
+
+    faults: list[InfraFaultRow] = field(default_factory=list)
+    told: list[Event] = field(default_factory=list)
+    waited_s: list[float] = field(default_factory=list)
+
+    def trial(self, executor: fakes.FakeExecutor, policy: RetryPolicy = POLICY) -> Trial:
+        return Attempts(executor, self.faults.append, self.told.append, self.waited_s.append, policy).at(REQUEST)
 
 
 @pytest.fixture
-def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that were waited, which pass at once."""
-    seconds: list[float] = []
-    monkeypatch.setattr("time.sleep", seconds.append)
-    return seconds
+def log() -> Log:
+    return Log()
 
 
-def fail(message: str = "no room left in /var") -> str:
-    raise AttemptFailed(message, "", Stage.BUILD, "box")
+def failing(times: int) -> fakes.FakeExecutor:
+    return fakes.FakeExecutor(lambda sha: True, infra={REQUEST.commit.sha: times})
 
 
-def test_waits_grow_to_minutes_and_are_told(slept: list[float]) -> None:
-    log, told = Log(), list[Event]()
-    with pytest.raises(AttemptFailed, match="no room left"):
-        Attempts(log, told.append).at(commit(1), fail)
-    assert slept == list(RETRIES.waits_s) == [5.0, 60.0, 300.0]
-    assert [fault.message for fault in log] == ["no room left in /var"] * RETRIES.attempts
-    notes = [event.text for event in told if isinstance(event, Note)]
-    assert notes[-1] == "not the kernel's fault, trying again in 300 s: no room left in /var"
+def test_the_policy_is_the_settings_own() -> None:
+    settings = options.load({"bisect.max_repeats": "7"}).settings
+    assert settings.retries == RetryPolicy((5.0, 60.0, 300.0), 2, 2, 7, 3)
 
 
-def test_what_comes_back_in_time_costs_nothing_more(slept: list[float]) -> None:
-    log = Log()
+def test_waits_grow_to_minutes_and_are_told(log: Log) -> None:
+    with pytest.raises(AttemptFailed, match="network went away"):
+        log.trial(failing(99))
+    assert log.waited_s == list(POLICY.waits_s) == [5.0, 60.0, 300.0]
+    assert [fault.message for fault in log.faults] == ["the network went away"] * POLICY.attempts
+    notes = [event.text for event in log.told if isinstance(event, Note)]
+    assert notes[-1] == "not the kernel's fault, trying again in 300 s: the network went away"
 
-    def attempt() -> str:
-        return fail() if len(log) < 2 else "measured"
 
-    assert Attempts(log, lambda event: None).at(commit(1), attempt) == "measured"
-    assert (slept, len(log)) == ([5.0, 60.0], 2)
+def test_what_comes_back_in_time_costs_nothing_more(log: Log) -> None:
+    assert log.trial(failing(2)).commit == REQUEST.commit
+    assert (log.waited_s, len(log.faults)) == ([5.0, 60.0], 2)
 
 
-@pytest.mark.parametrize("most", [1, 2])
-def test_fewer_attempts_wait_as_the_first_ones_do(slept: list[float], most: int) -> None:
-    log = Log()
+def test_another_policy_is_another_number_of_attempts(log: Log) -> None:
     with pytest.raises(AttemptFailed):
-        Attempts(log, lambda event: None).at_most(most).at(commit(1), fail)
-    assert (len(log), slept) == (most, [5.0][: most - 1])
+        log.trial(failing(99), RetryPolicy(waits_s=(1.0,)))
+    assert (len(log.faults), log.waited_s) == (2, [1.0])
 
 
-def test_what_is_no_trouble_of_ours_is_raised_at_once(slept: list[float]) -> None:
-    def refuse() -> None:
-        raise UserError("workload.job: no such option")
-
-    log = Log()
-    with pytest.raises(UserError):
-        Attempts(log, lambda event: None).at(commit(1), refuse)
-    assert (log, slept) == ([], [])
+def test_what_is_no_trouble_of_ours_is_raised_at_once(log: Log) -> None:
+    with pytest.raises(UserError, match="root disk is full"):
+        log.trial(fakes.FakeExecutor(lambda sha: True, refused={REQUEST.commit.sha: 1}))
+    assert (log.faults, log.waited_s) == ([], [])

@@ -30,7 +30,7 @@ DEFAULTS = options.load(directory=Path("/")).settings
 RUNS = "refs/by-bisector/runs"
 
 
-class CheckingOut(fakes.FakeEngine):
+class CheckingOut(fakes.FakeExecutor):
     """A bench that has each commit checked out, as a real one, before it knows what it measures."""
 
     tree: SourceTree
@@ -79,7 +79,7 @@ class Site:
         self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener
     ) -> Iterator[session.Equipment]:
         with SourceTree(repository, run_dir) as self.engine.tree:
-            yield session.Equipment(self.engine, fakes.FakeKin(repository), fakes.AT_ONCE)
+            yield session.Equipment(self.engine, fakes.FakeKin(repository), fakes.at_once)
 
     def held(self) -> Sequence[str]:
         """The commits that are held, by the names of the references that do it."""
@@ -103,14 +103,14 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 def interrupted_at(monkeypatch: pytest.MonkeyPatch, site: Site, subject: str) -> None:
     """The person presses Ctrl-C when this commit's sources are checked out."""
 
-    def measure(self: fakes.FakeEngine, request: TrialRequest) -> Trial:
+    def measure(self: fakes.FakeExecutor, request: TrialRequest) -> Trial:
         if request.commit.subject == subject:
             raise KeyboardInterrupt
         return whole(self, request)
 
-    whole = fakes.FakeEngine.measure
+    whole = fakes.FakeExecutor.measure
     with monkeypatch.context() as patch:
-        patch.setattr(fakes.FakeEngine, "measure", measure)
+        patch.setattr(fakes.FakeExecutor, "measure", measure)
         with pytest.raises(Interrupted):
             site.begin()
 

@@ -10,7 +10,8 @@ from bisector.core.errors import InfraError
 from bisector.core.events import Event, Note
 from bisector.core.figures import Contention
 from bisector.core.model import Commit, Fault, Stage, Trial
-from bisector.executor.local import LocalEngine, local_engine
+from bisector.executor.base import BuildRequest, ControlRequest
+from bisector.executor.local import LocalExecutor, local_executor
 from bisector.git.repository import Repository
 from bisector.git.worktrees import SourceTree
 from bisector.host import measuring_lock, quiet
@@ -31,7 +32,7 @@ def events() -> list[Event]:
 
 
 @pytest.fixture
-def engine(tmp_path: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch) -> LocalEngine:
+def engine(tmp_path: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch) -> LocalExecutor:
     def measured(bench: Bench, request: TrialRequest, logs: Path) -> Trial:
         assert str(measuring_lock.holder()).startswith(f"run {bench.run_dir}, process ")
         return fakes.trial(request.commit)
@@ -44,12 +45,12 @@ def engine(tmp_path: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("bisector.executor.local.try_build", built)
     settings = options.load({"contention.patience": "1ms"}, directory=tmp_path).settings
     nothing = cast("SourceTree", None), cast("KernelBuilder", None), cast("VirtualMachines", None)
-    return LocalEngine(Bench(settings, tmp_path, *nothing, events.append))
+    return LocalExecutor(Bench(settings, tmp_path, *nothing, events.append))
 
 
-def test_nothing_else_is_built_or_measured_meanwhile(engine: LocalEngine) -> None:
-    assert engine.measure(REQUEST).commit == COMMIT
-    assert engine.try_build(COMMIT, fakes.GCC) is None
+def test_nothing_else_is_built_or_measured_meanwhile(engine: LocalExecutor) -> None:
+    assert fakes.measured(engine, REQUEST).commit == COMMIT
+    assert fakes.faulted(engine, BuildRequest(COMMIT, fakes.GCC)) is None
     assert measuring_lock.holder() is None
 
 
@@ -61,20 +62,20 @@ def test_the_image_is_built_alone_on_the_host(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("bisector.executor.local.end_leftovers", lambda *_: None)
     monkeypatch.setattr("bisector.executor.local.guest_image", build)
     settings = options.load(directory=tmp_path).settings
-    with pytest.raises(InfraError) as caught, local_engine(settings, tmp_path, cast("Repository", None), print):
+    with pytest.raises(InfraError) as caught, local_executor(settings, tmp_path, cast("Repository", None), print):
         pass
     assert str(caught.value).startswith(f"run {tmp_path}, process ")
     assert measuring_lock.holder() is None
 
 
 def test_only_a_repeat_waits_for_a_quiet_host_and_it_is_no_attempt_that_failed(
-    engine: LocalEngine, events: list[Event], monkeypatch: pytest.MonkeyPatch
+    engine: LocalExecutor, events: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quiet, "look_around", lambda: BUSY)
-    engine.measure(REQUEST)
+    fakes.measured(engine, REQUEST)
     assert events == []
     with pytest.raises(InfraError, match="the host was busy") as stopped:
-        engine.measure(TrialRequest(2, COMMIT, {}, again=True))
+        fakes.measured(engine, TrialRequest(2, COMMIT, {}, again=True))
     assert type(stopped.value) is InfraError
     assert [event.text for event in events if isinstance(event, Note)] == [
         f"waiting for a quiet host, at most 0.001s: {BUSY}"
@@ -84,9 +85,9 @@ def test_only_a_repeat_waits_for_a_quiet_host_and_it_is_no_attempt_that_failed(
 
 @pytest.mark.parametrize(("fault", "kept"), [(fakes.BUILD_ERROR, False), (fakes.BUILD_TIMEOUT, True), (None, True)])
 def test_a_build_directory_in_which_an_end_builds_no_more_is_removed(
-    engine: LocalEngine, fault: Fault | None, kept: bool, monkeypatch: pytest.MonkeyPatch
+    engine: LocalExecutor, fault: Fault | None, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bisector.executor.local.try_control", lambda *_: fault)
     engine.bench.build_dir.mkdir()
-    assert engine.control(COMMIT, (), Stage.BUILD) == fault
+    assert fakes.faulted(engine, ControlRequest(COMMIT, (), Stage.BUILD)) == fault
     assert engine.bench.build_dir.exists() is kept

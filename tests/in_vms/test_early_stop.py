@@ -8,12 +8,13 @@ import pytest
 from bisector.analysis.early_stop import StopRule
 from bisector.config import options
 from bisector.core.figures import StopReason
-from bisector.executor.local import local_engine
+from bisector.executor.local import local_executor
 from bisector.git.repository import Repository
 from bisector.store.rundir import RunDirectory
 from bisector.trial.runner import TrialRequest
 from bisector.workload.fio import output
 from bisector.workload.fio.series import parse_iops_log
+from tests import fakes
 from tests.demo.history import History
 
 pytestmark = pytest.mark.vm
@@ -44,8 +45,8 @@ def test_a_run_whose_side_is_clear_is_ended(
     # Of a run whose lock is free any other one would end the guest.
     with RunDirectory(tmp_path).lock(), Repository.open(Path(demo.repo), run_marker=tmp_path) as repository:
         commit = repository.resolve(rev.format(demo.culprit.sha))
-        with local_engine(settings, tmp_path, repository, lambda event: None) as engine:
-            trial = engine.measure(TrialRequest(1, commit, {}, (), rule))
+        with local_executor(settings, tmp_path, repository, lambda event: None) as executor:
+            trial = fakes.measured(executor, TrialRequest(1, commit, {}, (), rule))
     assert trial.fault is None
     empty, full = trial.runs
     assert empty.stopped_early is None

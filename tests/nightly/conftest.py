@@ -95,7 +95,7 @@ class World:
     names: tuple[str, ...] = ("cache",)
     extra: Mapping[str, str] = field(default_factory=dict)
     slow_from: dict[str, str] = field(default_factory=dict)
-    engines: dict[str, fakes.FakeEngine] = field(default_factory=dict)
+    engines: dict[str, fakes.FakeExecutor] = field(default_factory=dict)
     letters: Letters = field(default_factory=Letters)
     told: list[str] = field(default_factory=list)
     budget_hours: float = 8.0
@@ -110,10 +110,10 @@ class World:
             self.push(name, "c2")
             self.engines[name] = self._engine(name)
 
-    def _engine(self, name: str) -> fakes.FakeEngine:
+    def _engine(self, name: str) -> fakes.FakeExecutor:
         """A bench on which the new side is the slow one."""
         slow, fast = fakes.FAST_IOPS, fakes.SLOW_IOPS
-        return fakes.FakeEngine(lambda sha: not self.fast(name, sha), slow_iops=slow, fast_iops=fast)
+        return fakes.FakeExecutor(lambda sha: not self.fast(name, sha), slow_iops=slow, fast_iops=fast)
 
     @property
     def shas(self) -> dict[str, str]:
@@ -155,7 +155,7 @@ class World:
     ) -> Iterator[session.Equipment]:
         job = repository.top.name
         self.engines[job].culprit = self.slow_from.get(job, "")
-        yield session.Equipment(self.engines[job], fakes.FakeKin(repository), fakes.AT_ONCE)
+        yield session.Equipment(self.engines[job], fakes.FakeKin(repository), fakes.at_once)
 
     def events(self) -> tuple[Event, ...]:
         with NightRecord.open(nights_home() / HISTORY, readonly=True) as record:

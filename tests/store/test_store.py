@@ -35,6 +35,7 @@ from bisector.kernel.compiler_choice import BuildTry
 from bisector.mail.outbox import Mail, Mails, Outcome
 from bisector.store import schema
 from bisector.store.database import DATABASE
+from bisector.store.facts import Compilers, Ended, Ending, InFlight, NumberedTrial, Submitted, Work
 from bisector.store.rows import InfraFaultRow
 from bisector.store.store import Store
 from tests.examples import EARLY, baseline, run
@@ -152,7 +153,7 @@ def test_rows_of_no_trial_are_refused(store: Store) -> None:
 def test_how_much_can_matter_is_kept(store: Store) -> None:
     assert store.relevance() is None
     assert store.mattering() is None
-    store.set_mattering(Mattering(14_565, frozenset(("a" * 40, "b" * 40))))
+    store.add(Mattering(14_565, frozenset(("a" * 40, "b" * 40))))
     assert store.relevance() == Relevance(14_565, 2)
     assert store.mattering() == frozenset(("a" * 40, "b" * 40))
     store.database.connection.execute("DELETE FROM mattering")  # as an earlier version left it
@@ -165,7 +166,7 @@ def test_ends_that_cannot_be_had_come_back_in_order(store: Store) -> None:
         NotChanged(Kind.PICKED, "a" * 40, "c" * 40, "it is a merge"),
     )
     for row in rows:
-        store.add_not_changed(row)
+        store.add(row)
     assert store.not_changed() == rows
 
 
@@ -174,9 +175,10 @@ def test_a_control_comes_back_with_the_trials_that_it_was_asked_about(store: Sto
         store.add_trial(examples.faulty(number))
     failed = Control("2026-11-21T04:00:00+00:00", "box", "b" * 40, Stage.BUILD, (1, 2), "build error: gelf.h")
     assert not any(trial.doubted or trial.vouched_for for _, trial in store.trials())
-    store.add_control(failed)
+    store.add(failed)
     answered = replace(failed, failed="", stage=Stage.BOOT, trials=())
-    assert store.add_blamed(examples.faulty(5), answered) == 4
+    assert store.add(answered) == 2
+    assert store.add(NumberedTrial(4, examples.faulty(5), vouched_by=2)) == 4
     assert store.controls() == (failed, replace(answered, trials=(4,)))
     trials = dict(store.trials())
     assert [trials[n].control for n in (1, 2, 3, 4)] == [failed, failed, None, replace(answered, trials=(4,))]
@@ -185,10 +187,32 @@ def test_a_control_comes_back_with_the_trials_that_it_was_asked_about(store: Sto
 
 
 def test_a_trial_that_is_blamed_is_there_with_its_control_or_not_at_all(store: Store) -> None:
-    control = Control("now", "box", "b" * 40, Stage.BOOT, (), "")
-    store.database.connection.execute("DROP TABLE controls")
-    with pytest.raises(sqlite3.OperationalError):
-        store.add_blamed(examples.faulty(2), control)
+    with pytest.raises(sqlite3.IntegrityError, match="FOREIGN KEY"):
+        store.add(NumberedTrial(1, examples.faulty(2), vouched_by=1))
+    assert store.trials() == ()
+
+
+def test_numbers_of_trials_in_flight_are_not_given_again(store: Store) -> None:
+    """A number is free again when its attempt is known to have come to nothing."""
+    assert store.add_trial(examples.measured(1)) == 1
+    first = store.add(Submitted(Work.TRIAL, "a" * 40, store.next_n))
+    control = store.add(Submitted(Work.CONTROL, "b" * 40, host="box"))
+    assert (store.next_n, [one.id for one in store.in_flight()]) == (3, [first, control])
+    with Store.open(store.path, readonly=True) as reader:
+        assert reader.in_flight() == store.in_flight()
+    store.add(Ended(first, Ending.FAILED))
+    assert (store.next_n, store.in_flight()) == (2, (InFlight(control, Submitted(Work.CONTROL, "b" * 40, host="box")),))
+    second = store.add(Submitted(Work.TRIAL, "a" * 40, store.next_n))
+    assert second not in (first, control)
+    store.add(NumberedTrial(2, examples.faulty(2)), Ended(second, Ending.DONE), Ended(control, Ending.LOST))
+    assert (store.in_flight(), store.next_n) == ((), 3)
+
+
+def test_a_submission_ends_once_and_with_what_came_of_it(store: Store) -> None:
+    one = store.add(Submitted(Work.TRIAL, "a" * 40, 1))
+    store.add(Ended(one, Ending.LOST))
+    with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
+        store.add(NumberedTrial(1, examples.measured(1)), Ended(one, Ending.DONE))
     assert store.trials() == ()
 
 
@@ -210,7 +234,7 @@ def test_a_disk_alone_is_no_trial_of_a_commit(store: Store) -> None:
 
 def test_infra_faults_and_states(store: Store) -> None:
     fault = InfraFaultRow("2026-11-21T04:00:00Z", "a" * 40, Stage.BOOT, "kiste", "libvirt is out of reach")
-    store.add_infra_fault(fault)
+    store.add(fault)
     assert store.infra_faults() == (fault,)
     assert store.state() is None
     store.set_state(State.RUNNING)
@@ -278,7 +302,7 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
     store.database.connection.execute("ALTER TABLE faults DROP COLUMN cached")
     _before_imports(store)
     later_tables = ("mail_events", "mails", "relevance", "compilers", "build_tries", "early_stops", "taken")
-    for later in (*later_tables, "mattering", "not_changed", "skips", "controls"):
+    for later in (*later_tables, "mattering", "not_changed", "skips", "vouched", "controls", "ended", "submitted"):
         store.database.connection.execute(f"DROP TABLE {later}")
     for column in ("kind", "changed_by", "alone"):
         store.database.connection.execute(f"ALTER TABLE trials DROP COLUMN {column}")
@@ -292,7 +316,7 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
         assert Mails(reader.database).all() == ()
         assert (reader.taken(), reader.baselines()) == ({}, ())
         assert reader.bisection() == examples.bisection()
-        assert reader.controls() == ()
+        assert (reader.controls(), reader.in_flight(), reader.next_n) == ((), (), 3)
     known = replace(trials[1], fault=Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1: error: no", (), cached=True))
     with Store.open(store.path) as writer:
         added = (known, measured, examples.stopped(5))
@@ -325,7 +349,7 @@ def test_a_record_that_version_11_wrote_means_what_it_meant(tmp_path: Path, read
         assert state.state is State.STOPPED
         if not readonly:
             store.add_skips(("d" * 40,))
-            store.add_control(Control("now", "box", "b" * 40, Stage.BUILD, (2,), "build error: no"))
+            store.add(Control("now", "box", "b" * 40, Stage.BUILD, (2,), "build error: no"))
             assert [n for n, trial in store.trials() if trial.doubted] == [2]
 
 
@@ -345,6 +369,24 @@ def test_a_record_that_version_13_wrote_means_what_it_meant(tmp_path: Path, read
             runs = (*stopped.runs[:-1], replace(stopped.runs[-1], stopped_early=other))
             n = store.add_trial(replace(stopped, runs=runs))
             assert dict(store.trials())[n].stopped_early == other
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_a_record_that_version_15_wrote_means_what_it_meant(tmp_path: Path, readonly: bool) -> None:
+    """A trial that a control spoke for was named by the control."""
+    path = tmp_path / DATABASE
+    path.write_bytes(gzip.decompress((Path(__file__).parents[1] / "data/records/version-15.sqlite.gz").read_bytes()))
+    failed = Control("2026-11-21T04:00:00+00:00", "box", "b" * 40, Stage.BUILD, (2,), "build error: gelf.h")
+    answered = Control("2026-11-21T05:00:00+00:00", "box", "b" * 40, Stage.BOOT, (4,))
+    with Store.open(path, readonly=readonly) as store:
+        trials = dict(store.trials())
+        assert [n for n, trial in trials.items() if trial.doubted] == [2]
+        assert [n for n, trial in trials.items() if trial.vouched_for] == [4]
+        assert store.controls() == (failed, answered)
+        assert (store.in_flight(), store.next_n) == ((), 5)
+        if not readonly:
+            store.add(NumberedTrial(5, examples.faulty(5), vouched_by=store.add(replace(answered, trials=()))))
+            assert store.controls()[2].trials == (5,)
 
 
 def _before_imports(store: Store) -> None:
@@ -397,8 +439,8 @@ def test_compilers_and_what_was_tried_to_find_them_come_back_in_order(store: Sto
         BuildTry(clang, "a" * 40, ""),
     )
     for one in tries:
-        store.add_build_try(one)
-    store.set_compilers((clang, gcc))
+        store.add(one)
+    store.add(Compilers((clang, gcc)))
     assert (store.compilers(), store.build_tries()) == ((clang, gcc), tries)
 
 
@@ -443,7 +485,7 @@ with Store.open(Path(sys.argv[1])) as store:
 KILLED_AT_EACH_STATEMENT = """
 import os, signal, sys
 from pathlib import Path
-from bisector.mail.outbox import Mail, Mails, Outcome
+from bisector.store.facts import NumberedTrial
 from bisector.store.store import Store
 from tests.store import examples
 path = Path(sys.argv[1])
@@ -458,7 +500,7 @@ for statement in range(1, 1000):
             if seen == statement:
                 os.kill(os.getpid(), signal.SIGKILL)
         store.database.connection.set_trace_callback(count)
-        store.add_trial(examples.measured(1))
+        store.add(NumberedTrial(1, examples.measured(1)))
         os._exit(0)
     _, status = os.waitpid(child, 0)
     with Store.open(path) as store:

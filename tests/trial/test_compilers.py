@@ -12,7 +12,8 @@ import pytest
 from bisector.config import options
 from bisector.core.errors import KernelFault, UserError
 from bisector.core.model import Commit, Compiler, FaultKind, Kernel, Stage
-from bisector.executor.local import LocalEngine
+from bisector.executor.base import BuildRequest, ControlRequest
+from bisector.executor.local import LocalExecutor
 from bisector.git.repository import Repository
 from bisector.git.worktrees import SourceTree
 from bisector.kernel import toolchain
@@ -21,6 +22,7 @@ from bisector.kernel.cache import KernelCache
 from bisector.kernel.make import BuildPlaces
 from bisector.trial.runner import Bench, TrialRequest, _Course
 from bisector.vm.machine import VirtualMachines
+from tests import fakes
 from tests.kernel.fake_tree import FRAGMENT, copy_to
 
 MAX_PAGE_SIZE = "arch/x86/Makefile"
@@ -31,7 +33,7 @@ class Shop:
     """A bench whose machines are never asked, and a commit of a tree that needs a quirk."""
 
     path: Path
-    engine: LocalEngine
+    engine: LocalExecutor
     commit: Commit
 
     def compiler(self, name: str, says: str, fails_at: str = "") -> Compiler:
@@ -68,7 +70,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     with Repository.open(top) as repository, SourceTree(repository, tmp_path / "run") as source:
         machines = cast("VirtualMachines", None)
         bench = Bench(settings, tmp_path / "run", source, builder, machines, lambda event: None)
-        yield Shop(tmp_path, LocalEngine(bench), repository.resolve("main"))
+        yield Shop(tmp_path, LocalExecutor(bench), repository.resolve("main"))
 
 
 def test_the_first_that_builds_it_does(shop: Shop) -> None:
@@ -98,10 +100,10 @@ def test_when_none_does_the_first_ones_error_is_told(shop: Shop) -> None:
 
 def test_a_try_tells_whether_and_keeps_the_kernel(shop: Shop) -> None:
     new, old = shop.compiler("new-cc", "new 15", "dcache"), shop.compiler("old-cc", "old 9")
-    fault = shop.engine.try_build(shop.commit, new)
+    fault = fakes.faulted(shop.engine, BuildRequest(shop.commit, new))
     assert fault is not None
     assert (fault.kind, "new-cc is too new" in fault.reason) == (FaultKind.BUILD_ERROR, True)
-    assert shop.engine.try_build(shop.commit, old) is None
+    assert fakes.faulted(shop.engine, BuildRequest(shop.commit, old)) is None
     assert shop.course(old).build().cached
     logs = shop.path / "run/compilers"
     assert len(list(logs.glob("*/build.log"))) == 2
@@ -122,7 +124,7 @@ def test_a_try_that_is_not_done_in_time_is_made_twice(
         return build(builder, tree, places)
 
     monkeypatch.setattr(KernelBuilder, "build", slow)
-    fault = shop.engine.try_build(shop.commit, shop.compiler("cc", "cc 12.2"))
+    fault = fakes.faulted(shop.engine, BuildRequest(shop.commit, shop.compiler("cc", "cc 12.2")))
     assert (fault.kind if fault else None) is kind
     assert faults == []
 
@@ -138,7 +140,7 @@ def test_an_end_is_built_anew_whatever_is_kept(shop: Shop) -> None:
     compiler = shop.compiler("cc", "cc 12.2")
     shop.course(compiler).build()
     logs = shop.path / "run/controls" / f"build-{shop.commit.short}"
-    assert shop.engine.control(shop.commit, (compiler,), Stage.BUILD) is None
+    assert fakes.faulted(shop.engine, ControlRequest(shop.commit, (compiler,), Stage.BUILD)) is None
     assert "Entering directory" in (logs / "build.log").read_text()  # a kernel of the cache has no log
 
 
@@ -148,12 +150,12 @@ def test_a_host_that_builds_no_more_is_told_and_its_build_directory_is_not_used_
     shop.compiler("cc", "cc 12.2", "dcache")  # the same by its version, and it fails
     for built in shop.engine.bench.build_dir.rglob("dcache.o"):  # as after a commit that changed it
         built.unlink()
-    fault = shop.engine.control(shop.commit, (compiler,), Stage.BUILD)
+    fault = fakes.faulted(shop.engine, ControlRequest(shop.commit, (compiler,), Stage.BUILD))
     assert fault is not None
     assert (fault.kind, "cc is too new" in fault.reason) == (FaultKind.BUILD_ERROR, True)
     assert not shop.engine.bench.build_dir.exists()
     shop.compiler("cc", "cc 12.2")
-    assert shop.engine.control(shop.commit, (compiler,), Stage.BUILD) is None
+    assert fakes.faulted(shop.engine, ControlRequest(shop.commit, (compiler,), Stage.BUILD)) is None
 
 
 def test_a_known_failure_is_not_believed_where_it_is_doubted(shop: Shop) -> None:

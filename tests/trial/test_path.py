@@ -17,7 +17,7 @@ from bisector.config import options
 from bisector.core.errors import AttemptFailed, TrialRefused
 from bisector.core.events import Event, StageStarted
 from bisector.core.model import FaultKind, Kernel, Stage, Trial
-from bisector.executor.local import LocalEngine
+from bisector.executor.local import LocalExecutor
 from bisector.trial.runner import Bench, TrialRequest
 from bisector.vm.image import GuestImage
 from bisector.vm.machine import VirtualMachines
@@ -99,7 +99,7 @@ class Place:
         ) as machines:
             bench = Bench(settings, self.run_dir, source, builder, machines, self.tell, self.clock)
             try:
-                return LocalEngine(bench).measure(request)
+                return fakes.measured(LocalExecutor(bench), request)
             finally:
                 self.check_nothing_is_left()
 

@@ -13,7 +13,8 @@ from bisector.config import options
 from bisector.core.deadline import Deadline
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault, TrialRefused, UserError
 from bisector.core.model import FaultKind, Kernel, Stage
-from bisector.executor.local import LocalEngine
+from bisector.executor.base import ControlRequest
+from bisector.executor.local import LocalExecutor
 from bisector.host.files import our_files
 from bisector.trial.runner import Bench, TrialRequest
 from bisector.vm.guest_errors import GuestLost
@@ -72,11 +73,11 @@ def config(tmp_path: Path) -> Path:
     return tmp_path / "config"
 
 
-def engine(run_dir: Path, config: Path, at_boot: Callable[[], None] = lambda: None) -> LocalEngine:
+def engine(run_dir: Path, config: Path, at_boot: Callable[[], None] = lambda: None) -> LocalExecutor:
     settings = options.load(directory=Path("/")).settings
     kernel = replace(examples.kernel(), config=config)
     builder, machines = cast("Any", Keeper(kernel)), cast("Any", Machines(at_boot))
-    return LocalEngine(Bench(settings, run_dir, cast("Any", None), builder, machines, lambda event: None))
+    return LocalExecutor(Bench(settings, run_dir, cast("Any", None), builder, machines, lambda event: None))
 
 
 REQUEST = TrialRequest(3, examples.commit(7), {})
@@ -85,7 +86,7 @@ REQUEST = TrialRequest(3, examples.commit(7), {})
 def test_trouble_of_ours_comes_with_facts_and_files(tmp_path: Path, config: Path) -> None:
     lost = GuestLost("the connection to the guest broke", "look at the console")
     with pytest.raises(AttemptFailed, match="connection to the guest broke") as caught:
-        engine(tmp_path, config, raising(lost)).measure(REQUEST)
+        fakes.measured(engine(tmp_path, config, raising(lost)), REQUEST)
     assert (caught.value.stage, caught.value.hint) == (Stage.BOOT, "look at the console")
     trial = caught.value.trial
     assert trial is not None
@@ -97,7 +98,7 @@ def test_trouble_of_ours_comes_with_facts_and_files(tmp_path: Path, config: Path
 def test_input_at_fault_comes_with_facts_and_files(tmp_path: Path, config: Path) -> None:
     full = UserError("the guest's root disk is full", "the image needs some free space")
     with pytest.raises(TrialRefused) as caught:
-        engine(tmp_path, config, raising(full)).measure(REQUEST)
+        fakes.measured(engine(tmp_path, config, raising(full)), REQUEST)
     assert (str(caught.value), caught.value.hint, caught.value.exit_code) == (str(full), full.hint, 2)
     assert caught.value.trial is not None
     assert (caught.value.trial.stage, len(caught.value.trial.artifacts)) == (Stage.BOOT, 3)
@@ -107,7 +108,7 @@ def test_input_at_fault_comes_with_facts_and_files(tmp_path: Path, config: Path)
 def test_a_file_of_ours_that_cannot_be_written_is_no_bug(tmp_path: Path, config: Path, number: int) -> None:
     at_boot = raising(OSError(number, "no luck", str(tmp_path / "root.qcow2")))
     with pytest.raises(AttemptFailed, match=r"root\.qcow2: no luck") as caught:
-        engine(tmp_path, config, at_boot).measure(REQUEST)
+        fakes.measured(engine(tmp_path, config, at_boot), REQUEST)
     assert caught.value.stage is Stage.BOOT
     assert caught.value.hint
 
@@ -115,7 +116,7 @@ def test_a_file_of_ours_that_cannot_be_written_is_no_bug(tmp_path: Path, config:
 def test_a_trial_directory_on_a_full_disk_is_an_attempt_that_failed(tmp_path: Path, config: Path) -> None:
     (tmp_path / "trials").write_text("in the way", encoding="utf-8")
     with pytest.raises(AttemptFailed, match="cannot make"):
-        engine(tmp_path, config).measure(REQUEST)
+        fakes.measured(engine(tmp_path, config), REQUEST)
 
 
 def test_files_that_cannot_be_kept_are_an_attempt_that_failed(tmp_path: Path, config: Path) -> None:
@@ -125,7 +126,7 @@ def test_files_that_cannot_be_kept_are_an_attempt_that_failed(tmp_path: Path, co
         raise OSError(errno.ENOSPC, "No space left on device", "/dev/full")
 
     with pytest.raises(AttemptFailed, match="/dev/full: No space left") as caught:
-        engine(tmp_path, config, removed).measure(REQUEST)
+        fakes.measured(engine(tmp_path, config, removed), REQUEST)
     assert "df -h" in caught.value.hint
 
 
@@ -146,7 +147,7 @@ def test_a_real_full_disk(tmp_path: Path) -> None:
 
 def test_an_end_that_boots_again_goes_no_further(tmp_path: Path, config: Path) -> None:
     again = engine(tmp_path, config)
-    assert again.control(examples.commit(7), (), Stage.BOOT) is None
+    assert fakes.faulted(again, ControlRequest(examples.commit(7), (), Stage.BOOT)) is None
     assert cast("Machines", again.bench.machines).boots == 1
     assert (tmp_path / "controls/boot-000000000000/console.log").exists()
     assert not (tmp_path / "trials").exists()
@@ -154,14 +155,17 @@ def test_an_end_that_boots_again_goes_no_further(tmp_path: Path, config: Path) -
 
 def test_an_end_that_panics_now_says_how(tmp_path: Path, config: Path) -> None:
     panic = KernelFault(Stage.BOOT, FaultKind.PANIC, "VFS: Unable to mount root fs")
-    assert engine(tmp_path, config, raising(panic)).control(examples.commit(7), (), Stage.BOOT) == panic.fault
+    assert (
+        fakes.faulted(engine(tmp_path, config, raising(panic)), ControlRequest(examples.commit(7), (), Stage.BOOT))
+        == panic.fault
+    )
 
 
 def test_a_guest_that_cannot_even_be_prepared_is_no_kernels_doing(tmp_path: Path, config: Path) -> None:
     """Without facts nobody asks whether a sound end still works, and blames the commit when it does."""
     machines = Machines(lambda: None)
     unprepared = engine(tmp_path, config)
-    unprepared = LocalEngine(replace(unprepared.bench, machines=cast("Any", machines)))
+    unprepared = LocalExecutor(replace(unprepared.bench, machines=cast("Any", machines)))
 
     @contextmanager
     def full(name: str, kernel: Kernel, logs: Path, storage: object) -> Iterator[Machines]:
@@ -170,5 +174,5 @@ def test_a_guest_that_cannot_even_be_prepared_is_no_kernels_doing(tmp_path: Path
 
     machines.prepared = full  # type: ignore[method-assign]
     with pytest.raises(AttemptFailed) as caught:
-        unprepared.measure(REQUEST)
+        fakes.measured(unprepared, REQUEST)
     assert (caught.value.stage, caught.value.trial) == (Stage.BOOT, None)

@@ -1,7 +1,7 @@
-"""What every engine does, the one of this host and the one that the loop's tests use; and which runs a trial has.
+"""What every executor does, that of this host and that of the loop's tests; and which runs a trial has.
 
-The engine of this host is the real one with its real path of a trial; its builder, guests and fio answer at once.
-Guests and fio are tried for real in tests/vm.
+The executor of this host is the real one with its real path of a trial; its builder, guests and fio answer at once.
+Guests and fio are tried for real in tests/in_vms.
 """
 
 import pickle
@@ -20,8 +20,8 @@ from bisector.core.errors import AttemptFailed, InfraError, KernelFault
 from bisector.core.figures import Run
 from bisector.core.guest_steps import Step
 from bisector.core.model import Compiler, Fault, Kernel, Stage
-from bisector.executor.base import Engine
-from bisector.executor.local import LocalEngine
+from bisector.executor.base import BuildRequest, ControlRequest, Executor, Failed, Finished, Job, Progress
+from bisector.executor.local import LocalExecutor
 from bisector.storage import layers, layout
 from bisector.storage.disks import DISKS, kernel_fault
 from bisector.storage.layer import Counters, Layer, Made, Phase, Site
@@ -151,7 +151,7 @@ class Bad:
 
 
 NOTHING = Bad()
-Make: TypeAlias = Callable[[Bad], Engine]
+Make: TypeAlias = Callable[[Bad], Executor]
 
 
 def settings_of(stack: str) -> Settings:
@@ -164,7 +164,7 @@ def local(
     bad: Bad = NOTHING,
     attached: list[tuple[str, ...]] | None = None,
     guest: object = None,
-) -> LocalEngine:
+) -> LocalExecutor:
     (run_dir / "kernel.config").write_text("CONFIG_EXT4_FS=y\n", encoding="utf-8")
     kernel = replace(examples.kernel(content=CONTENT), config=run_dir / "kernel.config")
     at_boot = InfraError("the network went away") if bad.trouble else as_raised(bad.fault) if bad.fault else None
@@ -176,15 +176,16 @@ def local(
             Machines(at_boot, guest, [] if attached is None else attached),
         )
     )
-    return LocalEngine(Bench(settings, run_dir, source, builder, machines, lambda event: None))
+    return LocalExecutor(Bench(settings, run_dir, source, builder, machines, lambda event: None))
 
 
-def fake(bad: Bad = NOTHING) -> fakes.FakeEngine:
-    return fakes.FakeEngine(
+def fake(bad: Bad = NOTHING) -> fakes.FakeExecutor:
+    return fakes.FakeExecutor(
         is_new=lambda sha: True,
         content={COMMIT.sha: CONTENT},
         faults={COMMIT.sha: bad.fault} if bad.fault else {},
         infra={COMMIT.sha: 1} if bad.trouble else {},
+        broken={Stage.BOOT: bad.fault} if bad.fault else {},
         does_not_build={(one.command, COMMIT.sha): fakes.BUILD_ERROR for one in bad.failing},
         stops_early=True,
     )
@@ -206,7 +207,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, workload: Workload) -> 
 
 
 def test_a_sound_kernel_has_the_figures_of_each_run(make: Make) -> None:
-    trial = make(NOTHING).measure(TrialRequest(1, COMMIT, {}))
+    trial = fakes.measured(make(NOTHING), TrialRequest(1, COMMIT, {}))
     assert (trial.commit, trial.stage, trial.fault, trial.same_kernel_as) == (COMMIT, Stage.DONE, None, None)
     assert [run.name for run in trial.runs] == ["empty", "full"]
     assert all(run.jobs and run.stopped_early is None for run in trial.runs)
@@ -216,40 +217,120 @@ def test_a_sound_kernel_has_the_figures_of_each_run(make: Make) -> None:
 
 
 def test_only_the_run_that_counts_ends_early(make: Make) -> None:
-    trial = make(NOTHING).measure(TrialRequest(1, COMMIT, {}, stop=RULE))
+    trial = fakes.measured(make(NOTHING), TrialRequest(1, COMMIT, {}, stop=RULE))
     assert [run.stopped_early is not None for run in trial.runs] == [False, True]
 
 
 def test_a_fault_of_the_kernel_is_a_fact(make: Make) -> None:
-    trial = make(Bad(fault=fakes.PANIC)).measure(TrialRequest(1, COMMIT, {}))
+    trial = fakes.measured(make(Bad(fault=fakes.PANIC)), TrialRequest(1, COMMIT, {}))
     assert (trial.fault, trial.stage, trial.runs) == (fakes.PANIC, fakes.PANIC.stage, ())
 
 
 def test_a_kernel_that_was_measured_is_not_measured_again(make: Make) -> None:
-    trial = make(NOTHING).measure(TrialRequest(1, COMMIT, {CONTENT: "8" * 40}))
+    trial = fakes.measured(make(NOTHING), TrialRequest(1, COMMIT, {CONTENT: "8" * 40}))
     assert (trial.same_kernel_as, trial.runs, trial.fault, trial.stage) == ("8" * 40, (), None, Stage.DONE)
 
 
 def test_trouble_of_the_host_is_raised_with_its_stage(make: Make) -> None:
     with pytest.raises(AttemptFailed, match="the network went away") as caught:
-        make(Bad(trouble=True)).measure(TrialRequest(1, COMMIT, {}))
+        fakes.measured(make(Bad(trouble=True)), TrialRequest(1, COMMIT, {}))
     assert caught.value.stage is Stage.BOOT
     assert caught.value.host
 
 
 @pytest.mark.parametrize("disk", DISKS)
 def test_a_disk_alone_has_one_run_of_its_name(make: Make, disk: str) -> None:
-    trial = make(NOTHING).measure(TrialRequest(1, COMMIT, {}, alone=disk))
+    trial = fakes.measured(make(NOTHING), TrialRequest(1, COMMIT, {}, alone=disk))
     assert (trial.commit, trial.alone, [run.name for run in trial.runs]) == (COMMIT, disk, [disk])
 
 
 def test_a_build_is_tried_with_each_compiler(make: Make) -> None:
-    engine = make(Bad(failing=frozenset({fakes.GCC})))
-    assert fakes.GCC in engine.compilers()
-    fault = engine.try_build(COMMIT, fakes.GCC)
+    executor = make(Bad(failing=frozenset({fakes.GCC})))
+    assert fakes.GCC in executor.compilers()
+    fault = fakes.faulted(executor, BuildRequest(COMMIT, fakes.GCC))
     assert fault is not None
     assert (fault.kind.of_compiling, fault.stage) == (True, Stage.BUILD)
-    assert engine.try_build(COMMIT, fakes.OLD_GCC) is None
+    assert fakes.faulted(executor, BuildRequest(COMMIT, fakes.OLD_GCC)) is None
+
+
+@pytest.mark.parametrize("fault", [None, fakes.PANIC])
+def test_a_control_tells_whether_an_end_still_boots(make: Make, fault: Fault | None) -> None:
+    assert fakes.faulted(make(Bad(fault=fault)), ControlRequest(COMMIT, (fakes.GCC,), Stage.BOOT)) == fault
+
+
+# How work is given and taken
+
+
+def news_of(executor: Executor) -> Finished | Failed:
+    """The last news of a job, whatever progress was told before."""
+    while isinstance(news := executor.next(), Progress):
+        pass
+    return news
+
+
+def test_nothing_comes_of_nothing(make: Make) -> None:
+    executor = make(NOTHING)
+    assert len(executor.idle) == 1
+    with pytest.raises(ValueError, match="no job"):
+        executor.next()
+
+
+def test_each_job_ends_once_under_its_number_and_the_host_is_idle_again(make: Make) -> None:
+    executor = make(NOTHING)
+    (host,) = executor.idle
+    for id_, request in ((4, TrialRequest(1, COMMIT, {})), (9, BuildRequest(COMMIT, fakes.GCC))):
+        executor.submit(Job(id_, request))
+        assert len(executor.idle) == 0
+        news = news_of(executor)
+        assert isinstance(news, Finished)
+        assert (news.id, news.host, list(executor.idle)) == (id_, host, [host])
+        assert news.at
+    with pytest.raises(ValueError, match="no job"):
+        executor.next()
+
+
+def test_jobs_that_are_submitted_together_all_end(make: Make) -> None:
+    executor = make(NOTHING)
+    for id_ in (1, 2, 3):
+        executor.submit(Job(id_, BuildRequest(COMMIT, fakes.GCC)))
+    assert {news_of(executor).id for _ in range(3)} == {1, 2, 3}
+
+
+def test_news_of_progress_are_of_a_job_that_was_submitted(make: Make) -> None:
+    executor = make(NOTHING)
+    executor.submit(Job(5, TrialRequest(1, COMMIT, {})))
+    seen = []
+    while isinstance(news := executor.next(), Progress):
+        seen.append(news.id)
+    assert {*seen, news.id} == {5}
+
+
+def test_trouble_is_the_news_of_its_job_with_the_facts_up_to_then(make: Make) -> None:
+    executor = make(Bad(trouble=True))
+    executor.submit(Job(3, TrialRequest(1, COMMIT, {})))
+    news = news_of(executor)
+    assert isinstance(news, Failed)
+    assert (news.id, type(news.error)) == (3, AttemptFailed)
+    assert isinstance(news.error, AttemptFailed)
+    assert news.error.trial is not None
+    assert (news.error.trial.commit, news.error.trial.fault) == (COMMIT, None)
+    assert len(executor.idle) == 1
+
+
+def test_what_goes_to_a_host_and_comes_back_pickles(make: Make) -> None:
+    """Between processes nothing else gets through."""
+    for bad in (NOTHING, Bad(trouble=True), Bad(fault=fakes.PANIC)):
+        executor = make(bad)
+        job = Job(1, TrialRequest(1, COMMIT, {"5": "6"}, (fakes.GCC,), RULE))
+        assert pickle.loads(pickle.dumps(job)) == job
+        executor.submit(job)
+        news = news_of(executor)
+        again = pickle.loads(pickle.dumps(news))
+        assert again.id == news.id
+        if isinstance(news, Finished):
+            assert again == news
+        else:
+            assert (str(again.error), again.error.stage) == (str(news.error), Stage.BOOT)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +341,7 @@ def test_only_the_disks_of_the_stack_are_attached(
     stack: str, alone: str | None, attached: tuple[str, ...], tmp_path: Path, workload: Workload
 ) -> None:
     seen: list[tuple[str, ...]] = []
-    local(tmp_path, settings_of(stack), attached=seen).measure(TrialRequest(1, COMMIT, {}, alone=alone))
+    fakes.measured(local(tmp_path, settings_of(stack), attached=seen), TrialRequest(1, COMMIT, {}, alone=alone))
     assert seen == [attached]
     assert workload.laid_out == [stack if alone is None else alone]
 
@@ -287,7 +368,9 @@ def test_a_trial_runs_on_a_layer_of_another_package(tmp_path: Path, monkeypatch:
         workload = Workload()
         monkeypatch.setattr(runner, "run_once", workload.run_once)
         seen: list[tuple[str, ...]] = []
-        trial = local(tmp_path, settings, attached=seen, guest=shell).measure(TrialRequest(1, COMMIT, {}, stop=RULE))
+        trial = fakes.measured(
+            local(tmp_path, settings, attached=seen, guest=shell), TrialRequest(1, COMMIT, {}, stop=RULE)
+        )
     finally:
         layers.forget(mirror.name)
     assert (trial.fault, [run.name for run in trial.runs]) == (None, ["first", "second"])
@@ -302,7 +385,7 @@ def test_a_trial_runs_on_a_layer_of_another_package(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("stack", PHASES)
 def test_runs_are_those_of_the_stack(stack: str, tmp_path: Path, workload: Workload) -> None:
-    trial = local(tmp_path, settings_of(stack)).measure(TrialRequest(1, COMMIT, {}, stop=RULE))
+    trial = fakes.measured(local(tmp_path, settings_of(stack)), TrialRequest(1, COMMIT, {}, stop=RULE))
     *filling, judged = PHASES[stack]
     assert [run.name for run in trial.runs] == [*filling, judged]
     assert workload.laid_out == [stack]

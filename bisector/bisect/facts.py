@@ -1,0 +1,197 @@
+"""All that the step decides by: what was asked for, what is on record, and what this process has heard.
+
+What was heard is no loss when the process is killed: it is asked for, or tried, anew.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Self, TypeVar, cast
+
+from bisector.analysis.classify import Judgement
+from bisector.analysis.settle import Untestable
+from bisector.analysis.verdicts import Judging, Numbered
+from bisector.bisect.instructions import Attempt, CommitsOf, Question, ShowGit
+from bisector.config import Settings
+from bisector.core.model import Commit, Compiler, Control, NotChanged, Relevance, Trial
+from bisector.core.retry import RetryPolicy
+from bisector.git.outcomes import Contradiction
+from bisector.git.outcomes import Step as Proposal
+from bisector.git.ranges import Range
+from bisector.kernel.compiler_choice import BuildTry
+from bisector.search.posterior import Facts as Readings
+from bisector.status.conclusion import Standing
+from bisector.status.evidence import Case, Known
+from bisector.status.range_graph import Ground
+from bisector.store.facts import InFlight
+from bisector.store.store import Store
+
+T = TypeVar("T")
+
+
+class Aim(StrEnum):
+    """What a process is to come to: an answer, both ends measured, or the disks alone."""
+
+    ANSWER = "answer"
+    ENDS = "ends"
+    BASELINES = "baselines"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is asked for, and what does not change while a process lasts.
+
+    ``skips`` are the hashes a person knows to be untestable, ``bases`` those of the commits that both ends have and
+    that are not the old end. ``ground`` is the range as the posterior sees it, for the strategy that weighs readings.
+    A weak trial up to the number ``forgiven`` is no reason (any more) to give up its commit: its host may have been
+    busy, and this process tries it again.
+    """
+
+    wanted: Range
+    settings: Settings
+    run_dir: Path
+    skips: tuple[str, ...] = ()
+    bases: tuple[str, ...] = ()
+    ground: Ground | None = None
+    forgiven: int = 0
+    aim: Aim = Aim.ANSWER
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """How often something is tried before it is believed or given up."""
+        return self.settings.retries
+
+    @property
+    def ends(self) -> tuple[Commit, Commit]:
+        """The old end and the new one."""
+        return self.wanted.old, self.wanted.new
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The record as of one moment. What follows from it is found when it is first asked for, and kept."""
+
+    task: Task
+    trials: tuple[Numbered, ...]
+    baselines: tuple[Numbered, ...]
+    controls: tuple[Control, ...]
+    in_flight: tuple[InFlight, ...]
+    next_n: int
+    compilers: tuple[Compiler, ...]
+    build_tries: tuple[BuildTry, ...]
+    relevance: Relevance | None
+    mattering: frozenset[str] | None
+    not_changed: tuple[NotChanged, ...]
+
+    @classmethod
+    def of(cls, task: Task, store: Store) -> Self:
+        """What a store holds now."""
+        return cls(
+            task,
+            store.trials(),
+            store.baselines(),
+            store.controls(),
+            store.in_flight(),
+            store.next_n,
+            store.compilers(),
+            store.build_tries(),
+            store.relevance(),
+            store.mattering(),
+            store.not_changed(),
+        )
+
+    @cached_property
+    def judging(self) -> Judging:
+        """All verdicts."""
+        old, new = self.task.ends
+        return Judging(self.task.settings, self.trials, old.sha, new.sha, forgiven=self.task.forgiven)
+
+    @cached_property
+    def judged(self) -> tuple[tuple[int, Trial, Judgement], ...]:
+        """Every trial with what it says by itself."""
+        return tuple(self.judging.judged_trials())
+
+    @cached_property
+    def standing(self) -> Standing:
+        """What all readings say of the range."""
+        if self.task.ground is None:
+            raise RuntimeError("a strategy that weighs nothing asks for the posterior")
+        known = Known(self.task.skips, self.mattering, self.not_changed, self.task.bases)
+        return Standing(Case(self.task.ground, self.judging, known))
+
+    def is_skipped(self, sha: str) -> bool:
+        """Whether a commit is not to be measured any more for what its trials ended in."""
+        return isinstance(self.judging.settlement(sha), Untestable)
+
+    def was_tried(self, sha: str) -> bool:
+        """Whether there is a trial of it."""
+        return any(trial.commit.sha == sha for _, trial in self.trials)
+
+
+@dataclass(frozen=True, slots=True)
+class GitState:
+    """What git's bisection was made to hold, and what it made of that, if it was asked."""
+
+    shown: ShowGit
+    says: Proposal | Contradiction | None
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What this process has heard since it began.
+
+    ``arrived`` are the ends of submissions that are not on record yet; ``matters`` the attempts of each matter that is
+    not over, oldest first. ``chose_by`` is what the search knew when it last chose.
+    """
+
+    arrived: tuple[Attempt, ...] = ()
+    matters: Mapping[str, tuple[Attempt, ...]] = field(default_factory=dict)
+    answers: Mapping[Question[object], object] = field(default_factory=dict)
+    git: GitState | None = None
+    told: frozenset[str] = frozenset()
+    chose_by: Readings | None = None
+
+
+class Unanswered(Exception):
+    """The step needs the answer to a question that nobody has asked yet."""
+
+    def __init__(self, question: Question[object]) -> None:
+        super().__init__(question)
+        self.question = question
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that there is to decide by."""
+
+    task: Task
+    recorded: Recorded
+    heard: Heard = field(default_factory=Heard)
+
+    @property
+    def judging(self) -> Judging:
+        """All verdicts."""
+        return self.recorded.judging
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """What the ends are called, which may follow from what they measure."""
+        return self.judging.terms.old, self.judging.terms.new
+
+    def answer(self, question: Question[T]) -> T:
+        """The answer to a question; raises :class:`Unanswered` when it has not been asked."""
+        if question not in self.heard.answers:
+            raise Unanswered(question)
+        return cast("T", self.heard.answers[question])
+
+    def commit(self, sha: str) -> Commit:
+        """The commit of a hash."""
+        found = next((end for end in self.task.ends if end.sha == sha), None)
+        return found or self.answer(CommitsOf((sha,)))[0]
+
+    def commits(self, shas: Iterable[str]) -> tuple[Commit, ...]:
+        """The commits of hashes."""
+        wanted = tuple(shas)
+        return self.answer(CommitsOf(wanted)) if wanted else ()

@@ -1,0 +1,176 @@
+"""What the step tells the loop to do, and what it may ask; values, which decide nothing.
+
+Each is carried out whole before the next step. What comes of it is a fact, on record or heard by this process.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeAlias, TypeVar
+
+from bisector.core.events import Event
+from bisector.core.model import Commit, Compiler, Kernel, Kind, Mattering, State, Terms, Verdict
+from bisector.executor.base import Failed, Finished, Request
+from bisector.git.apply import CannotBeHad, Changed
+from bisector.search.posterior import Facts as Readings
+from bisector.store.facts import Fact
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """How much is left: commits that may be the answer, trials to expect, and the likeliest commit's probability."""
+
+    candidates: int = 0
+    trials_left: int = 0
+    probability: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Wait, tell, put a submission on record, and give it to the executor, for ``host`` if one is named.
+
+    ``matter`` names what it is for: attempts that fail and controls that are asked because of them are of one matter.
+    ``about`` are the trials because of whose faults a control is due. With ``may_stop_early`` the loop adds the rule by
+    which a trial may. Of an end without a commit, or with it, ``kind`` and ``changed_by`` say which. ``because`` is
+    what the search knew when it chose.
+    """
+
+    request: Request
+    matter: str
+    tell: tuple[Event, ...] = ()
+    wait_s: float = 0.0
+    may_stop_early: bool = False
+    kind: Kind = Kind.COMMIT
+    changed_by: str | None = None
+    about: tuple[int, ...] = ()
+    because: Readings | None = None
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A submission and how it ended."""
+
+    submit: Submit
+    id: int
+    news: Finished | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Put facts on record, all or none, then tell.
+
+    ``settles`` is the attempt whose end is among them. With ``over`` its matter is, and what was heard of it counts no
+    more.
+    """
+
+    facts: tuple[Fact, ...]
+    settles: Attempt | None = None
+    over: bool = False
+    tell: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell people, once: ``keys`` say what they have been told."""
+
+    events: tuple[Event, ...]
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShowGit:
+    """Make git's bisection hold these skips and verdicts under these terms, and no others.
+
+    With ``proposes``, ask what it makes of it.
+    """
+
+    terms: Terms
+    skips: tuple[str, ...]
+    verdicts: tuple[tuple[str, Verdict], ...]
+    proposes: bool = False
+    tell: tuple[Event, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait for news of what is in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a bisection ended: ``candidates`` holds one commit when it was found."""
+
+    state: State
+    candidates: tuple[Commit, ...]
+    skipped: tuple[Commit, ...]
+    message: str
+
+
+# Questions
+
+
+class Question(Generic[T_co]):
+    """Something that only the repository, a build or the host can tell; its answer does not change meanwhile."""
+
+
+@dataclass(frozen=True)
+class CommitsOf(Question[tuple[Commit, ...]]):
+    """The commits of these hashes."""
+
+    shas: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ParentsOf(Question[Mapping[str, tuple[str, ...]]]):
+    """The hashes of the parents of each of these commits, as far as the bisection follows them."""
+
+    shas: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Installed(Question[tuple[Compiler, ...]]):
+    """What kernels can be built with here, as the settings ask for, the preferred one first."""
+
+
+@dataclass(frozen=True)
+class TwinOf(Question[Commit | None]):
+    """A parent of a commit with this kernel that surely has it, too."""
+
+    commit: Commit
+    kernel: Kernel
+
+
+@dataclass(frozen=True)
+class WhatMatters(Question[Mattering | None]):
+    """Which commits of the range can matter, given the kernels of its ends."""
+
+    old: Kernel
+    new: Kernel
+
+
+@dataclass(frozen=True)
+class ChangedEnd(Question[Changed | CannotBeHad]):
+    """An end without a commit, or with it."""
+
+    kind: Kind
+    commit: Commit
+    end: Commit
+
+
+@dataclass(frozen=True)
+class LeftInRange(Question[tuple[str, ...]]):
+    """The hashes of the commits that git has left, whatever paths they touch, by what it was shown."""
+
+    shown: ShowGit
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Find the answer to a question."""
+
+    question: Question[object]
+
+
+Instruction: TypeAlias = Submit | Record | Tell | ShowGit | Ask | Wait | Done

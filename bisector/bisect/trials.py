@@ -1,0 +1,69 @@
+"""A trial of a commit as an instruction, and the facts of it when it has ended; pure."""
+
+from dataclasses import replace
+
+from bisector.analysis.settle import Again, Measured
+from bisector.bisect.facts import Facts
+from bisector.bisect.instructions import Outlook, Submit
+from bisector.core.errors import AttemptFailed, BisectorError, TrialRefused
+from bisector.core.events import Planned
+from bisector.core.model import Commit, Kind, Trial
+from bisector.search.posterior import Facts as Readings
+from bisector.trial.runner import TrialRequest
+
+
+def measure(
+    facts: Facts,
+    commit: Commit,
+    purpose: str,
+    outlook: Outlook,
+    *,
+    whole: bool = False,
+    because: Readings | None = None,
+) -> Submit:
+    """One trial of a commit. Its runs are not stopped early if it is ``whole``, or an end, of which the line is."""
+    judging, recorded = facts.judging, facts.recorded
+    whole = whole or commit in facts.task.ends
+    # A kernel that has its figures and is asked for again is not to be told that it has them.
+    known = isinstance(judging.settlement(commit.sha), Measured)
+    others = judging.whole_kernels if whole else judging.measured_kernels
+    # What is known of a build that is doubted is not believed either.
+    anew = any(one.doubted and one.kernel is None for _, one in judging.trials if one.commit.sha == commit.sha)
+    again = recorded.was_tried(commit.sha)
+    n = recorded.next_n
+    return Submit(
+        TrialRequest(n, commit, {} if known else others, recorded.compilers, again=again, anew=anew),
+        f"trial {commit.sha}",
+        tell=(_planned(facts, commit, purpose, outlook),),
+        may_stop_early=not whole,
+        because=because,
+    )
+
+
+def changed_name(kind: Kind, commit: Commit, end: Commit) -> str:
+    """What a person calls an end without a commit, or with it."""
+    return f"{end.short} {'without' if kind is Kind.REVERTED else 'with'} {commit.short}"
+
+
+def facts_of(submit: Submit, trial: Trial) -> Trial:
+    """What an executor has measured, with what it need not know."""
+    return replace(trial, kind=submit.kind, changed_by=submit.changed_by)
+
+
+def skippable(facts: Facts, submit: Submit, error: BisectorError) -> BisectorError:
+    """An error with the commit that it is of, where the run can go on without that."""
+    commit = submit.request.commit
+    of_a_commit = isinstance(submit.request, TrialRequest) and submit.kind is Kind.COMMIT
+    if of_a_commit and commit not in facts.task.ends and isinstance(error, AttemptFailed | TrialRefused):
+        error.skippable = commit.sha
+    return error
+
+
+def _planned(facts: Facts, commit: Commit, purpose: str, outlook: Outlook) -> Planned:
+    again = facts.judging.since(commit.sha)
+    why = ""
+    if facts.recorded.was_tried(commit.sha):
+        why = f"again: {again.why}" if isinstance(again, Again) else "once more"
+    text = ", ".join(filter(None, (purpose, why)))
+    n = facts.recorded.next_n
+    return Planned(n, commit, text, outlook.candidates, outlook.trials_left, outlook.probability)

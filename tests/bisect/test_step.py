@@ -1,0 +1,256 @@
+"""What to do next, from facts that are made by hand: without a repository, a record or a host."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector.bisect.facts import Aim, Facts, GitState, Heard, Recorded, Task
+from bisector.bisect.instructions import (
+    Ask,
+    Attempt,
+    Done,
+    Installed,
+    Instruction,
+    ParentsOf,
+    Record,
+    ShowGit,
+    Submit,
+    Tell,
+    Wait,
+)
+from bisector.bisect.step import step
+from bisector.config import options
+from bisector.core.errors import AttemptFailed, BisectorError, InfraError, TrialRefused
+from bisector.core.events import Note, TrialJudged
+from bisector.core.model import Control, Relevance, Stage, State, Strategy, Terms, Trial, Verdict
+from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Result
+from bisector.git.outcomes import Contradiction, Found, Try
+from bisector.git.ranges import Range
+from bisector.store.facts import Compilers, Ended, Ending, InFlight, NumberedTrial, Submitted, Work
+from bisector.store.rows import InfraFaultRow
+from bisector.trial.runner import TrialRequest
+from tests import fakes
+from tests.examples import commit
+
+DEFAULTS = options.load(directory=Path("/")).settings
+BY_GIT = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, strategy=Strategy.GIT))
+OLD, NEW, INNER = commit(0), commit(9), commit(5)
+HOST = "box"
+TERMS = Terms("broken", "fixed")
+TASK = Task(Range(OLD, NEW), BY_GIT, Path("/run"))
+ENDS = (fakes.trial(OLD), fakes.trial(NEW, fakes.FAST_IOPS))
+HEARD = Heard(answers={Installed(): (fakes.GCC,)})
+FACTS = replace(fakes.trial(INNER), stage=Stage.BOOT, runs=())
+LOST = AttemptFailed("the network went away", "", Stage.BOOT, HOST, FACTS)
+
+
+def on_record(*trials: Trial, task: Task = TASK) -> Recorded:
+    numbered = tuple(enumerate(trials, 1))
+    return Recorded(task, numbered, (), (), (), len(trials) + 1, (fakes.GCC,), (), Relevance(9, 5), None, ())
+
+
+def facts(*trials: Trial, heard: Heard = HEARD, task: Task = TASK) -> Facts:
+    return Facts(task, on_record(*trials, task=task), heard)
+
+
+def told(known: Facts) -> tuple[Facts, Instruction]:
+    """The facts once everything was told that there is to tell, and the instruction that comes then."""
+    while isinstance(said := step(known, (), (HOST,)), Tell):
+        known = replace(known, heard=replace(known.heard, told=known.heard.told | {*said.keys}))
+    return known, said
+
+
+def then(known: Facts) -> Instruction:
+    return told(known)[1]
+
+
+def submitted(known: Facts) -> Submit:
+    said = then(known)
+    assert isinstance(said, Submit)
+    return said
+
+
+def finished(submit: Submit, result: Result, id_: int = 1) -> Attempt:
+    return Attempt(submit, id_, Finished(id_, HOST, result, "now"))
+
+
+def failed(submit: Submit, error: BisectorError, id_: int = 1) -> Attempt:
+    return Attempt(submit, id_, Failed(id_, HOST, error, "now"))
+
+
+def after(known: Facts, attempts: Sequence[Attempt]) -> Facts:
+    """The facts once the ends of these attempts, all of one matter, are on record."""
+    known, _ = told(known)
+    return replace(known, heard=replace(known.heard, matters={attempts[0].submit.matter: tuple(attempts)}))
+
+
+def arrived(known: Facts, *before: Attempt, now: Attempt) -> Record:
+    known = after(known, before) if before else told(known)[0]
+    said = step(replace(known, heard=replace(known.heard, arrived=(now,))), (), (HOST,))
+    assert isinstance(said, Record)
+    assert said.settles == now
+    return said
+
+
+def with_git(known: Facts, says: Try | Found | Contradiction, *verdicts: tuple[str, Verdict]) -> Facts:
+    state = GitState(ShowGit(TERMS, (), verdicts, proposes=True), says)
+    return replace(known, heard=replace(known.heard, git=state))
+
+
+def test_what_is_not_known_is_asked_for() -> None:
+    assert step(facts(heard=Heard()), (), (HOST,)) == Ask(Installed())
+
+
+def test_the_same_facts_have_the_same_answer() -> None:
+    assert step(facts(*ENDS), (), (HOST,)) == step(facts(*ENDS), (), (HOST,))
+
+
+def test_what_a_killed_process_had_in_flight_is_lost_first() -> None:
+    in_flight = (InFlight(3, Submitted(Work.TRIAL, OLD.sha, 1)), InFlight(4, Submitted(Work.CONTROL, NEW.sha)))
+    known = Facts(TASK, replace(on_record(), in_flight=in_flight), HEARD)
+    said = step(known, (4,), (HOST,))
+    assert isinstance(said, Record)
+    assert said.facts == (Ended(3, Ending.LOST),)
+    assert [event.text for event in said.tell if isinstance(event, Note)] == [
+        f"trial 1, of {OLD.short}, was under way when this run was stopped, and is lost"
+    ]
+
+
+@pytest.mark.parametrize(("in_flight", "idle"), [((), ()), ((7,), (HOST,))], ids=["no host", "something in flight"])
+def test_there_is_a_time_to_wait(in_flight: tuple[int, ...], idle: tuple[str, ...]) -> None:
+    assert step(facts(), in_flight, idle) == Wait()
+
+
+def test_the_only_compiler_is_put_on_record() -> None:
+    known = Facts(TASK, replace(on_record(), compilers=()), HEARD)
+    assert then(known) == Record((Compilers((fakes.GCC,)),))
+
+
+def test_of_two_compilers_one_is_tried() -> None:
+    two = Heard(answers={Installed(): (fakes.GCC, fakes.OLD_GCC)})
+    assert submitted(Facts(TASK, replace(on_record(), compilers=()), two)).request == BuildRequest(OLD, fakes.GCC)
+
+
+def test_the_ends_come_first_and_are_whole() -> None:
+    first, second = submitted(facts()), submitted(facts(ENDS[0]))
+    assert [first.request.commit, second.request.commit] == [OLD, NEW]
+    assert [isinstance(one.request, TrialRequest) and one.request.n for one in (first, second)] == [1, 2]
+    assert [one.may_stop_early for one in (first, second)] == [False, False]
+
+
+def test_a_trial_is_on_record_with_the_end_of_its_submission_and_told_then() -> None:
+    one = finished(submitted(facts()), ENDS[0], 5)
+    record = arrived(facts(), now=one)
+    assert record.facts == (NumberedTrial(1, ENDS[0]), Ended(5, Ending.DONE))
+    assert record.over
+    tell = step(facts(ENDS[0]), (), (HOST,))
+    assert isinstance(tell, Tell)
+    (event,) = tell.events
+    assert isinstance(event, TrialJudged)
+    assert (event.n, event.verdict) == (1, Verdict.MEASURED)
+
+
+def test_the_first_end_is_told_again_when_there_is_a_line() -> None:
+    known, _ = told(facts(ENDS[0]))
+    tell = step(Facts(TASK, on_record(*ENDS), known.heard), (), (HOST,))
+    assert isinstance(tell, Tell)
+    assert [(e.n, e.verdict) for e in tell.events if isinstance(e, TrialJudged)] == [(2, Verdict.NEW), (1, Verdict.OLD)]
+
+
+def test_trouble_with_an_end_is_waited_out_and_then_given_up() -> None:
+    attempts = [failed(submitted(facts()), LOST)]
+    assert [type(one) for one in arrived(facts(), now=attempts[0]).facts] == [InfraFaultRow, Ended]
+    waits_s = []
+    for _ in range(3):
+        again = submitted(after(facts(), attempts))
+        waits_s.append(again.wait_s)
+        attempts.append(failed(again, LOST))
+    assert waits_s == [5.0, 60.0, 300.0]
+    with pytest.raises(AttemptFailed, match="network went away") as caught:
+        then(after(facts(), attempts))
+    assert caught.value.skippable == ""
+
+
+def test_what_is_no_trouble_that_passes_is_raised_at_once() -> None:
+    with pytest.raises(InfraError, match="the host was busy"):
+        then(after(facts(), [failed(submitted(facts()), InfraError("the host was busy"))]))
+
+
+# Between the ends
+
+
+def proposing() -> Facts:
+    """git proposes a commit in the middle."""
+    return with_git(facts(*ENDS), Try(INNER, 8, 3, is_merge_base=False))
+
+
+def test_git_is_shown_the_verdicts_and_then_followed() -> None:
+    assert then(facts(*ENDS)) == ShowGit(TERMS, (), (), proposes=True)
+    submit = submitted(proposing())
+    assert (submit.request.commit, submit.may_stop_early) == (INNER, True)
+    shown = then(with_git(facts(*ENDS, fakes.trial(INNER)), Try(INNER, 8, 3, is_merge_base=False)))
+    assert shown == ShowGit(TERMS, (), ((INNER.sha, Verdict.OLD),), proposes=True)
+
+
+def test_an_answer_of_gits_is_the_end() -> None:
+    known = with_git(facts(*ENDS, fakes.trial(INNER, fakes.FAST_IOPS)), Found(INNER), (INNER.sha, Verdict.NEW))
+    assert then(known) == Ask(ParentsOf((INNER.sha,)))
+
+
+def test_a_contradiction_stops_and_names_the_commit_to_do_without() -> None:
+    known = with_git(facts(*ENDS), Contradiction(INNER.sha, Verdict.NEW, OLD.sha))
+    with pytest.raises(InfraError, match="contradict each other") as caught:
+        then(known)
+    assert caught.value.skippable == INNER.sha
+
+
+def test_a_sound_end_is_asked_after_two_attempts_and_before_the_third_is_believed() -> None:
+    known = proposing()
+    first = failed(submitted(known), LOST)
+    second = submitted(after(known, [first]))
+    assert second.wait_s == 5.0
+    attempts = [first, failed(second, LOST, 2)]
+    asked = submitted(after(known, attempts))
+    assert asked.request == ControlRequest(NEW, (fakes.GCC,), Stage.BOOT)
+    answer = finished(asked, None, 3)
+    control = Control("now", HOST, NEW.sha, Stage.BOOT, ())
+    record = arrived(known, *attempts, now=answer)
+    assert (record.facts, record.over) == ((control, Ended(3, Ending.DONE)), False)
+    known = replace(known, recorded=replace(known.recorded, controls=(control,)))
+    third = submitted(after(known, [*attempts, answer]))
+    assert (third.request.commit, third.wait_s) == (INNER, 0.0)
+    row, blamed, ended = arrived(known, *attempts, answer, now=failed(third, LOST, 4)).facts
+    assert isinstance(row, InfraFaultRow)
+    assert isinstance(blamed, NumberedTrial)
+    assert (blamed.n, blamed.vouched_by, ended) == (3, 1, Ended(4, Ending.FAILED))
+    assert blamed.trial.fault is not None
+    assert blamed.trial.fault.sentence == "never reached SSH: the network went away"
+
+
+def test_input_that_a_commit_finds_at_fault_is_asked_about_at_once() -> None:
+    refused = TrialRefused("the root disk is full", "", replace(fakes.trial(INNER), stage=Stage.WORKLOAD, runs=()))
+    asked = submitted(after(proposing(), [failed(submitted(proposing()), refused)]))
+    assert asked.request == ControlRequest(NEW, (fakes.GCC,), Stage.WORKLOAD)
+
+
+def test_a_fault_of_the_end_that_can_be_chance_is_seen_twice() -> None:
+    known = facts(*ENDS, *(fakes.trial(commit(n), fault=fakes.PANIC) for n in (3, 3, 4, 4, 5, 5)))
+    due = submitted(known)
+    assert (due.request, due.about) == (ControlRequest(NEW, (fakes.GCC,), Stage.BOOT), (3, 4, 5, 6, 7, 8))
+    once = finished(due, fakes.PANIC)
+    assert arrived(known, now=once).facts == (Ended(1, Ending.DONE),)
+    twice = finished(submitted(after(known, [once])), fakes.PANIC, 2)
+    control, _ = arrived(known, once, now=twice).facts
+    assert isinstance(control, Control)
+    assert control.failed
+    with pytest.raises(InfraError, match="6 faults before it may well be this host's"):
+        then(after(known, [once, twice]))
+    assert arrived(known, once, now=finished(twice.submit, None, 2)).over
+
+
+def test_the_ends_can_be_all_that_is_asked_for() -> None:
+    said = then(facts(*ENDS, task=replace(TASK, aim=Aim.ENDS)))
+    assert isinstance(said, Done)
+    assert said.state is State.STOPPED
