@@ -329,13 +329,21 @@ class Judging:
             return found
         return tuple(filter(None, (self._unscored(trial),)))
 
+    @cached_property
+    def _reasons(self) -> dict[int, str]:
+        return {}
+
     def _unscored(self, trial: Trial) -> str:
-        """Why a trial has no score; empty when it has one.
+        """Why a trial has no score; empty when it has one. It is asked of each trial with every conclusion.
 
         What others measured may lack the metric, and so may any run that is looked at again by another one.
         """
-        try:
-            self.objective.value(judged_run(trial))
-        except (UserError, InfraError) as error:
-            return error.message
-        return ""
+        known = self._reasons.get(id(trial))
+        if known is None:
+            try:
+                self.objective.value(judged_run(trial))
+                known = ""
+            except (UserError, InfraError) as error:
+                known = error.message
+            self._reasons[id(trial)] = known
+        return known

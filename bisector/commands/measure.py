@@ -110,6 +110,7 @@ def _one_trial(
     judging = Judging(settings, ((n, trial),))
     ((_, _, judgement),) = judging.judged_trials()
     display(TrialJudged(n, trial, judgement.verdict, judgement.why, judging.terms))
+    judging.check_metric(commit.sha)
     value = judging.value(trial)
     return TrialView(n, trial, judgement.verdict, judgement.why, value=value), judging.terms
 

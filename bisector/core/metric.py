@@ -225,6 +225,7 @@ def names_of(direction: str) -> tuple[str, ...]:
     return tuple(one.name for one in (*_rates(direction), *_latencies(direction)))
 
 
+@cache
 def percentile_name(direction: str, kind: LatencyKind, percent: float) -> str:
     """``read.clat.p99``, ``write.lat.p99.95``: without zeros at the end."""
     return f"{direction}.{kind}.p{percent:.6f}".rstrip("0").rstrip(".")

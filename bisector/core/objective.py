@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import Run
 from bisector.core.metric import DIRECTIONS, Better, Metric, Value, named
-from bisector.core.values import values
+from bisector.core.values import values, values_of
 
 WORST, SUM, MEAN = OVER = ("worst", "sum", "mean")
 
@@ -59,7 +59,7 @@ class Objective:
 
     def of_jobs(self, run: Run) -> tuple[Value, ...]:
         """The value of each job that has one, in their order; of a metric of the whole run that one."""
-        return tuple(value for value in values(run) if value.name == self.metric)
+        return values_of(run, self.metric)
 
     def deciding(self, run: Run) -> Value:
         """The value that decides; ``job`` is empty where it is of several jobs, or of the run as a whole.

@@ -1,11 +1,18 @@
 """What one run says: every value of every metric, from what was recorded of it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from bisector.core.figures import JobFigures, Run
-from bisector.core.metric import Value, percentile_name
+from bisector.core.figures import JobFigures, Latency, Run
+from bisector.core.metric import DIRECTIONS, Value, percentile_name
 
 _KIB = 1024
+# What is of the reads of a job, or of its writes, but for latencies: by what the metric's name has after the direction.
+_RATES: Mapping[str, Callable[[JobFigures], float | None]] = {
+    "iops": lambda job: job.iops_mean,
+    "bw": lambda job: job.bw_kib_s * _KIB,
+    "ios": lambda job: job.total_ios,
+    "iops.stddev": lambda job: job.iops_stddev,
+}
 
 
 def values(run: Run) -> tuple[Value, ...]:
@@ -16,21 +23,24 @@ def values(run: Run) -> tuple[Value, ...]:
     return (*of_directions, *of_whole_jobs.values(), *of_layers.values())
 
 
+def values_of(run: Run, name: str) -> tuple[Value, ...]:
+    """Those of one metric alone: what decides is asked for with every conclusion, and a run has hundreds of values."""
+    direction, _, rest = name.partition(".")
+    if direction not in DIRECTIONS:
+        return tuple(value for value in values(run) if value.name == name)
+    jobs, rate = [job for job in run.jobs if job.direction == direction], _RATES.get(rest)
+    if rate is None:
+        return tuple(value for job in jobs for value in _of_direction(job) if value.name == name)
+    found = ((job.name, rate(job)) for job in jobs)
+    return tuple(Value(name, job, float(value)) for job, value in found if value is not None)
+
+
 def _of_direction(job: JobFigures) -> Iterator[Value]:
-    """What is of the reads of a job, or of its writes."""
-    yield from _named(
-        job,
-        {
-            f"{job.direction}.iops": job.iops_mean,
-            f"{job.direction}.bw": job.bw_kib_s * _KIB,
-            f"{job.direction}.ios": job.total_ios,
-            f"{job.direction}.iops.stddev": job.iops_stddev,
-            # What imports and old records have without the whole distribution.
-            f"{job.direction}.clat.mean": job.clat_mean_ns,
-            f"{job.direction}.clat.p99": job.clat_p99_ns,
-            **dict(_latencies(job)),
-        },
-    )
+    rates = {f"{job.direction}.{name}": rate(job) for name, rate in _RATES.items()}
+    # What imports and old records have without the whole distribution.
+    alone = {f"{job.direction}.clat.mean": job.clat_mean_ns, f"{job.direction}.clat.p99": job.clat_p99_ns}
+    latencies = {name: value for one in job.latencies for name, value in _latencies(job.direction, one)}
+    yield from _named(job, {**rates, **alone, **latencies})
 
 
 def _of_whole_job(job: JobFigures) -> Iterator[Value]:
@@ -42,15 +52,14 @@ def _named(job: JobFigures, named: Mapping[str, float | None]) -> Iterator[Value
     yield from (Value(name, job.name, float(value)) for name, value in named.items() if value is not None)
 
 
-def _latencies(job: JobFigures) -> Iterator[tuple[str, float]]:
-    for one in job.latencies:
-        start = f"{job.direction}.{one.kind}"
-        yield f"{start}.min", one.min_ns
-        yield f"{start}.mean", one.mean_ns
-        yield f"{start}.max", one.max_ns
-        yield f"{start}.stddev", one.stddev_ns
-        for percent, value_ns in one.percentiles_ns:
-            yield percentile_name(job.direction, one.kind, percent), value_ns
+def _latencies(direction: str, one: Latency) -> Iterator[tuple[str, float]]:
+    start = f"{direction}.{one.kind}"
+    yield f"{start}.min", one.min_ns
+    yield f"{start}.mean", one.mean_ns
+    yield f"{start}.max", one.max_ns
+    yield f"{start}.stddev", one.stddev_ns
+    for percent, value_ns in one.percentiles_ns:
+        yield percentile_name(direction, one.kind, percent), value_ns
 
 
 def _cpu(job: JobFigures) -> dict[str, float]:

@@ -11,8 +11,9 @@ from bisector.analysis.early_stop import StopRule
 from bisector.analysis.verdicts import Judging
 from bisector.bisect import stop_rule
 from bisector.config import Settings, options
-from bisector.core.figures import StopReason
+from bisector.core.figures import JobFigures, StopReason
 from bisector.core.model import Artifact, Commit, Direction, Trial
+from bisector.core.objective import Objective
 from tests import fakes
 from tests.examples import BUSY, EARLY
 
@@ -152,3 +153,61 @@ def test_an_end_that_was_stopped_early_gives_no_threshold(record: Record, slow: 
     stopped = replace(fast, runs=(fast.runs[0], replace(fast.runs[1], stopped_early=EARLY)))
     assert record.rule(slow, stopped) is None
     assert record.rule(slow, stopped, fast) == record.rule(slow, fast)
+
+
+@pytest.mark.parametrize(
+    ("objective", "expected"),
+    [
+        # Of every job 8,000 a second once it is fast: one is at second 8, the other at second 12.
+        (Objective("read.bw"), (2_000 * 4096, 12.5)),
+        (Objective("read.bw", "sum"), (2_000 * 4096, 8.5)),
+        (Objective("read.iops", "sum"), (2_000, 8.5)),
+        (Objective("read.iops", "job0"), (2_000, 8.5)),
+        (Objective("read.iops", "job1"), (2_000, 12.5)),
+    ],
+)
+def test_the_guard_is_from_the_curve_that_decides(
+    record: Record, slow: Trial, fast: Trial, objective: Objective, expected: tuple[float, float]
+) -> None:
+    """Of bandwidth the log of IOPS tells, as the bytes of an I/O are the same throughout."""
+    line, after_s = expected
+    typed = objective.definition.unit.typed(line)
+    record.settings = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect.by(objective), threshold=typed))
+    old = replace(slow, runs=tuple(replace(run, jobs=tuple(_slower(job) for job in run.jobs)) for run in slow.runs))
+    rule = record.rule(old, fast)
+    assert rule is not None
+    assert (rule.objective, rule.threshold) == (objective, line)
+    assert rule.guard_s == pytest.approx(max(2 * after_s, 20.0))
+
+
+def _slower(job: JobFigures) -> JobFigures:
+    return replace(job, iops_mean=job.iops_mean / 100, bw_kib_s=job.bw_kib_s / 100)
+
+
+def test_of_a_job_that_writes_the_curve_of_its_writes_counts(record: Record, slow: Trial, fast: Trial) -> None:
+    record.settings = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, metric="write.iops"))
+    written = [
+        replace(one, runs=tuple(
+            replace(run, jobs=tuple(replace(job, direction="write") for job in run.jobs)) for run in one.runs
+        ))
+        for one in (slow, fast)
+    ]  # fmt: skip
+    rule = record.rule(*written)
+    assert rule is not None
+    assert rule.guard_s is None  # the logs are of reads
+    for artifact in fast.artifacts:
+        path = record.run_dir / artifact.path
+        path.write_text(path.read_text(encoding="utf-8").replace(", 0, 4096", ", 1, 4096"), encoding="utf-8")
+    rule = record.rule(*written)
+    assert rule is not None
+    assert rule.guard_s == pytest.approx(2 * 12.5)
+
+
+def test_a_metric_that_is_known_only_at_the_end_stops_no_run(record: Record, slow: Trial, fast: Trial) -> None:
+    record.settings = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, metric="read.clat.mean", threshold="1ms"))
+    quick = replace(fast, runs=tuple(
+        replace(run, jobs=tuple(replace(job, clat_mean_ns=0.5e6) for job in run.jobs)) for run in fast.runs
+    ))  # fmt: skip
+    assert record.rule(slow, quick) is None
+    assert "known only when a run has ended" in stop_rule.why_whole(Objective("read.clat.mean"))
+    assert stop_rule.why_whole(Objective("write.bw", "sum")) == ""

@@ -97,3 +97,8 @@ def test_the_examples_are_values(unit: Unit) -> None:
 @given(st.floats(min_value=1.0, max_value=1e12))
 def test_a_time_is_told_with_three_digits(value_ns: float) -> None:
     assert Unit.NANOSECONDS.read(Unit.NANOSECONDS.text(value_ns).replace(",", "")) == pytest.approx(value_ns, rel=0.006)
+
+
+@given(st.floats(1e-6, 1e15), st.sampled_from(list(Unit)))
+def test_what_is_typed_is_read_as_the_very_value(value: float, unit: Unit) -> None:
+    assert unit.read(unit.typed(value)) == value

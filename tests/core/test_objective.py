@@ -10,7 +10,7 @@ from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import Contention, Run
 from bisector.core.metric import Value, named
 from bisector.core.objective import MetricAbsent, Objective, available
-from bisector.core.values import values
+from bisector.core.values import values, values_of
 from bisector.workload.fio.output import parse_json
 
 PARTIAL = Path(__file__).parent.parent / "data" / "fio" / "partial-3.33.json"
@@ -45,6 +45,12 @@ def test_what_layers_counted_is_of_the_run_as_a_whole(run: Run) -> None:
     assert value(run, "cache.hit_ratio", "") == 90
     assert value(run, "cache.dirty_blocks", "") == 3
     assert not [one for one in values(replace(run, counters=())) if one.name.startswith("cache.")]
+
+
+def test_the_values_of_one_metric_are_those_among_all(run: Run) -> None:
+    mixed = replace(run, jobs=(*run.jobs, replace(run.jobs[0], direction="write", iops_mean=7.0)))
+    for name in {value.name for value in values(mixed)} | {"trim.iops", "write.clat.p42"}:
+        assert values_of(mixed, name) == tuple(value for value in values(mixed) if value.name == name), name
 
 
 def two(run: Run, *iops: float) -> Run:
