@@ -91,10 +91,12 @@ class VirtualMachine:
         one is started is decided by our cache, QEMU's arguments and the port, never by the commit.
         """
         self._domain = self._stack.enter_context(self._hypervisor.start(self._spec))
-        self._watch = Watch(self._domain, self._settings.silence_deadline_s, self._clock.now_s)
+        pulse = self._settings.image is None  # by the init of the built image
+        self._watch = Watch(self._domain, self._settings.silence_deadline_s, self._clock.now_s, pulse=pulse)
         deadline = self.deadline("the guest", self._settings.boot_deadline_s)
         with self.blamed(Stage.BOOT):
             self._guest = self._stack.enter_context(self._connected(deadline))
+            self._watch.console.ready = True  # a person's own image need not say so
             self._check_kernel()
 
     def _connected(self, deadline: Deadline) -> Link:

@@ -11,14 +11,19 @@ from bisector.vm.console_file import CHUNK_BYTES
 
 
 class Watch:
-    """Reads a guest's console while anything waits for the guest, and says who is to blame for its end."""
+    """Reads a guest's console while anything waits for the guest, and says who is to blame for its end.
 
-    def __init__(self, domain: Domain, silence_deadline_s: float, now: Callable[[], float] = awake_s) -> None:
+    With ``pulse`` the guest gives signs of life on its console; else it may be silent until it has given one.
+    """
+
+    def __init__(
+        self, domain: Domain, silence_deadline_s: float, now: Callable[[], float] = awake_s, *, pulse: bool = False
+    ) -> None:
         self.console = Console()
         self.stage = Stage.BOOT
         self._domain = domain
         self._silence_deadline_s = silence_deadline_s
-        self._pulse = False
+        self._pulse = pulse
         self._now = now
         self._heard_at = now()
 

@@ -28,6 +28,7 @@ from tests.vm.fake_guest import FakeClock, FakeHypervisor, Script, Trouble
 
 COMMIT = examples.commit(7)
 REQUEST = TrialRequest(3, COMMIT, {})
+NOTHING: Mapping[str, str] = MappingProxyType({})
 RULE = StopRule(1_363.0, 40.0, 20.5)
 RAN = replace(FIO, takes_s=43.0, files={f"/tmp/bisector/{name}": text for name, text in FIO_FILES.items()})
 SOUND = {
@@ -88,7 +89,7 @@ class Place:
         if event == self.interrupted_at:
             raise KeyboardInterrupt
 
-    def measure(self, request: TrialRequest = REQUEST, given: Mapping[str, str] = MappingProxyType({})) -> Trial:
+    def measure(self, request: TrialRequest = REQUEST, given: Mapping[str, str] = NOTHING) -> Trial:
         settings = options.load({"machine.accelerator": "tcg", **given}, directory=Path("/")).settings
         image = GuestImage(self.path / "root.img", self.path / "key", "ssh-ed25519 AAAA", "test")
         kernel = replace(examples.kernel(), config=self.path / "kernel.config")
@@ -102,6 +103,13 @@ class Place:
                 return fakes.measured(LocalExecutor(bench), request)
             finally:
                 self.check_nothing_is_left()
+
+    def own_image(self) -> dict[str, str]:
+        """The settings of an image that is not built by us."""
+        given = {f"machine.{name}": f"{self.path}/{name}" for name in ("image", "image_key", "image_host_key")}
+        for path in given.values():
+            Path(path).touch()
+        return given
 
     @property
     def commands(self) -> list[str]:
@@ -210,16 +218,16 @@ WHERE = {
 }
 
 
-def ends(place: Place, stage: Stage, kind: Ending, words: str) -> Trial:
+def ends(place: Place, stage: Stage, kind: Ending, words: str, given: Mapping[str, str] = NOTHING) -> Trial:
     """A trial that ends in a fault of its kernel, or in what is raised; the facts that it leaves."""
     if isinstance(kind, FaultKind):
-        trial = place.measure()
+        trial = place.measure(given=given)
         assert trial.fault is not None
         assert (trial.fault.stage, trial.fault.kind) == (stage, kind)
         assert words in trial.fault.reason
     else:
         with pytest.raises(kind) as caught:
-            place.measure()
+            place.measure(given=given)
         assert words in str(caught.value)
         assert isinstance(caught.value, AttemptFailed | TrialRefused)
         assert caught.value.trial is not None
@@ -259,7 +267,13 @@ def test_an_hour_in_which_nobody_could_listen_to_a_guest_that_boots_is_no_fault(
 
 def test_a_guest_that_hangs_before_its_first_sign_of_life(place: Place) -> None:
     place.play(sound_but({"mkfs.ext4 -q": Answer(takes_s=5.0, trouble=Trouble.HANG)}))
-    ends(place, Stage.STORAGE, HANG, "the guest was ready, then nothing for 2")
+    ends(place, Stage.STORAGE, HANG, "the guest was ready, then nothing for 6")
+
+
+def test_a_hang_in_an_image_of_a_persons_own_is_seen_when_it_gives_no_sign_of_life(place: Place) -> None:
+    """Its console may be silent for long, and says nothing of being ready."""
+    place.play(replace(sound_but({"mkfs.ext4 -q": Answer(takes_s=5.0, trouble=Trouble.HANG)}), speaks=False))
+    ends(place, Stage.STORAGE, HANG, "the guest was ready, then nothing for 2", place.own_image())
 
 
 @pytest.mark.parametrize(
@@ -321,11 +335,8 @@ def test_an_image_of_a_persons_own_says_nothing_when_it_is_ready(
     place: Place, ready_s: float | None, kind: FaultKind | None
 ) -> None:
     """It is asked again and again, until the time for a boot is over."""
-    given = {f"machine.{name}": f"{place.path}/{name}" for name in ("image", "image_key", "image_host_key")}
-    for path in given.values():
-        Path(path).touch()
     place.play(Script(SOUND, ready_s=ready_s, speaks=False))
-    trial = place.measure(given=given)
+    trial = place.measure(given=place.own_image())
     assert (trial.fault and trial.fault.kind) == kind
     assert trial.timings.boot_s == pytest.approx(ready_s or 120.0, abs=1.0)
 
@@ -374,6 +385,7 @@ COMMAND_FAILED, IO_ERROR = FaultKind.COMMAND_FAILED, FaultKind.IO_ERROR
         (CUT_OFF | {"stat -f -c %a": Answer("0\n")}, Stage.WORKLOAD, INPUT, "the guest's root disk is full"),
         (fio(FIO_FILES["fio.json"].replace('"error" : 0', '"error" : 5', 1)), Stage.WORKLOAD, IO_ERROR, "EIO"),
         (fio(FIO_FILES["fio.json"].replace('"error" : 0', '"error" : 28', 1)), Stage.WORKLOAD, INPUT, "do not fit on"),
+        ({FIO_RUNS: replace(RAN, exit_status=1)}, Stage.WORKLOAD, COMMAND_FAILED, "fio: exit 1"),
         ({FIO_RUNS: fails(status=127), "command -v fio": fails()}, Stage.WORKLOAD, INPUT, "the guest image lacks fio"),
         (
             {FIO_RUNS: replace(RAN, files={"/tmp/bisector/fio.json": None})},
