@@ -19,6 +19,8 @@ from bisector.core.model import Kind, State, Strategy, Trial
 from bisector.git.repository import Repository
 from bisector.git.worktrees import SourceTree
 from bisector.mail.posting import DRAFT
+from bisector.store.facts import Fact
+from bisector.store.rows import StateRow
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
@@ -249,3 +251,31 @@ def test_killed_between_the_answer_and_its_letter(tmp_path: Path) -> None:
     (record.run.path / DRAFT).write_text("as the person edited it")
     assert main(["resume", "--run-dir", str(record.run.path)]) == 0
     assert (record.run.path / DRAFT).read_text() == "as the person edited it"
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("entered", [State.RUNNING, State.FOUND])
+def test_killed_at_a_state_it_goes_on_and_measures_nothing_twice(
+    site: Site, monkeypatch: pytest.MonkeyPatch, entered: State, before: bool
+) -> None:
+    add = Store.add
+
+    def dying(store: Store, *facts: Fact) -> int:
+        dies = any(isinstance(fact, StateRow) and fact.state is entered for fact in facts)
+        if dies and before:
+            raise fakes.Killed
+        first = add(store, *facts)
+        if dies:
+            raise fakes.Killed
+        return first
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "add", dying)
+        with pytest.raises(fakes.Killed):
+            site.begin()
+    measured = list(site.engine.measured)
+    assert bool(measured) is (entered is State.FOUND)
+    assert site.resume() is State.FOUND
+    assert site.held() == []
+    assert site.engine.measured[: len(measured)] == measured
+    assert not measured or site.engine.measured == measured
