@@ -1,6 +1,7 @@
 """Arguments in, exit code out; nothing else."""
 
 import argparse
+import importlib
 import signal
 import sys
 import traceback
@@ -9,24 +10,7 @@ from importlib.metadata import version
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from bisector.commands import (
-    bisect,
-    cache,
-    doctor,
-    importing,
-    kernel,
-    measure,
-    next_step,
-    nightly,
-    plan,
-    plot,
-    post,
-    report,
-    settings,
-    show,
-    simulate,
-    upkeep,
-)
+from bisector.commands import catalogue
 from bisector.commands.output import note, note_measurement, write
 from bisector.core.errors import BisectorError, Interrupted
 
@@ -48,27 +32,6 @@ Find the first commit that made a Linux storage stack slower, or faster: build, 
 and classify commit after commit, unattended.
 """
 
-# What `bisector --help` lists, in the order in which a person meets it.
-GROUPS: dict[str, tuple[str, ...]] = {
-    "a bisection": (
-        "start",
-        "resume",
-        "next-step",
-        "status",
-        "table",
-        "log",
-        "report",
-        "plot",
-        "mail",
-        "baselines",
-        "import",
-        "reset",
-    ),
-    "every night": ("nightly", "history"),
-    "beforehand": ("plan", "simulate"),
-    "a single commit": ("test", "kernel"),
-    "this machine": ("doctor", "settings", "image", "cache"),
-}
 _HELP_OPTIONS = """\
 options:
   -h, --help  of `bisector`, or of a command: bisector COMMAND --help
@@ -84,25 +47,6 @@ examples:
   bisector status                            where the newest run stands
   bisector resume                            go on after an interruption, a crash or a reboot
 """
-
-_COMMANDS = (
-    bisect,
-    show,
-    report,
-    plot,
-    post,
-    next_step,
-    importing,
-    nightly,
-    measure,
-    plan,
-    simulate,
-    kernel,
-    settings,
-    doctor,
-    upkeep,
-    cache,
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -154,9 +98,8 @@ class Parser(_CommandParser):
         """Usage, commands by what they are for, options, examples, exit codes."""
         width = max(map(len, self.commands))
         groups = []
-        for title, names in GROUPS.items():
-            there = ((name, self.commands[name]) for name in names)
-            rows = [f"  {name:{width}}  {(command.description or '').rstrip('.')}" for name, command in there]
+        for title, entries in catalogue.GROUPS.items():
+            rows = [f"  {entry.name:{width}}  {catalogue.sentence(entry.name).rstrip('.')}" for entry in entries]
             groups.append("\n".join((f"{title}:", *rows, "")))
         return "\n".join((self.format_usage(), _DESCRIPTION, *groups, _HELP_OPTIONS, _EXAMPLES, _exit_codes()))
 
@@ -167,8 +110,8 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     What follows ``--`` are a range's paths wherever options stand before it: argparse itself takes no arguments of
     a command after its options, once an earlier one was given before them.
     """
-    whole = parser()
     words = list(argv)
+    whole = parser(words[0] if words else "")
     takes_paths = bool(words) and words[0] in whole.commands and whole.commands[words[0]].get_default("paths") == []
     before, paths = words, []
     if takes_paths and "--" in words:
@@ -184,12 +127,19 @@ def _exit_codes() -> str:
     return "\n".join(("exit codes:", *(f"  {code:3}  {meaning}" for code, meaning in EXIT_CODES.items()), ""))
 
 
-def parser() -> Parser:
-    """The parser of the command line."""
+def parser(wanted: str | None = None) -> Parser:
+    """The parser of the command line; it knows the arguments of the command ``wanted``, or of all commands.
+
+    Only the modules of those are imported: all of them together take most of a second.
+    """
     whole = Parser(prog="bisector", allow_abbrev=False)
     whole.add_argument("--version", action="version", version=f"bisector {version('bisector')}")
     verbs = whole.add_subparsers(metavar="COMMAND", required=True, parser_class=_CommandParser)
-    for module in _COMMANDS:
-        module.add(verbs)
+    known = tuple(catalogue.entries())
+    for module in dict.fromkeys(entry.module for entry in known if wanted in (None, entry.name)):
+        importlib.import_module(f"bisector.commands.{module}").add(verbs)
+    for entry in known:
+        if entry.name not in verbs.choices:
+            verbs.add_parser(entry.name)
     whole.commands = verbs.choices
     return whole

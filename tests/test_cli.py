@@ -13,7 +13,7 @@ import pytest
 
 from bisector import cli
 from bisector.cli import main
-from bisector.commands import bisect
+from bisector.commands import bisect, catalogue
 from bisector.core import errors, resources
 from bisector.store import schema
 from bisector.store.rundir import state_home
@@ -211,13 +211,27 @@ def test_written_settings_are_read_again(world: World) -> None:
 
 def test_help_has_every_command_once(world: World) -> None:
     parser = cli.parser()
-    listed = [name for names in cli.GROUPS.values() for name in names]
+    listed = [entry.name for entry in catalogue.entries()]
     assert len(listed) == len(set(listed))
     assert set(listed) == set(parser.commands)
     lines = [line.split() for line in parser.format_help().splitlines()]
     for name, command in parser.commands.items():
         assert command.description
         assert [name, *command.description.rstrip(".").split()] in lines
+
+
+def test_each_command_is_registered_by_the_module_that_the_catalogue_names() -> None:
+    for entry in catalogue.entries():
+        command = cli.parser(entry.name).commands[entry.name]
+        assert command.get_default("command") or command._subparsers, entry.name
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """So that it is there at once: paramiko, numpy and the others take most of a second."""
+    script = "import sys; from bisector import cli; cli.parser('').format_help(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert "bisector.commands.catalogue" in loaded
+    assert not {"numpy", "paramiko", "fabric", "git", "libvirt", "rich", "matplotlib", "jinja2"} & set(loaded)
 
 
 @pytest.mark.parametrize("verb", ["", "start", "test", "settings", "doctor"])

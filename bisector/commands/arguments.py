@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
+from bisector.commands.catalogue import sentence
 from bisector.core.errors import UserError
 from bisector.core.objective import WORST, Objective
 from bisector.store.index import Index
@@ -15,16 +16,18 @@ Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def add_verb(
-    verbs: Verbs, name: str, command: Command, help_line: str, *, examples: str = "", disturbs: bool = False
+    verbs: Verbs, name: str, command: Command, *, help_line: str = "", examples: str = "", disturbs: bool = False
 ) -> argparse.ArgumentParser:
     """The parser of a new command, whose ``command`` takes the parsed arguments and returns the exit code.
+
+    ``help_line`` is for the parts of a command; what a command itself is for stands in the catalogue.
 
     One that ``disturbs`` works long enough to make a measurement weak that is under way, and does not wait for it.
     """
     verb = verbs.add_parser(
         name,
         help=help_line,
-        description=help_line[0].upper() + help_line[1:] + ".",
+        description=f"{help_line[0].upper()}{help_line[1:]}." if help_line else sentence(name),
         epilog=examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

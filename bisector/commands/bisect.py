@@ -37,7 +37,6 @@ def add(verbs: Verbs) -> None:
         verbs,
         "start",
         start,
-        "build, boot and measure the kernels of a range until the commit is found",
         examples=_START_EXAMPLES,
         disturbs=True,
     )
@@ -55,7 +54,7 @@ def add(verbs: Verbs) -> None:
     add_run_dir(start_, "where to keep the run (default: below $XDG_STATE_HOME)")
     add_quiet(start_)
     options.add_flags(start_)
-    resume_ = add_verb(verbs, "resume", resume, "go on with a run; nothing is measured twice")
+    resume_ = add_verb(verbs, "resume", resume)
     resume_.add_argument("--skip", action="append", default=[], metavar="REV", help=_SKIP_HELP)
     add_run_dir(resume_)
     add_quiet(resume_)

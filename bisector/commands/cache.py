@@ -21,7 +21,7 @@ _SIZE_WIDTH = 9
 
 def add(verbs: Verbs) -> None:
     """Register ``cache``."""
-    cache_ = add_verb(verbs, "cache", cache, "list or clear the kernels and guest images that are kept for later runs")
+    cache_ = add_verb(verbs, "cache", cache)
     actions = ("show", "clear")
     cache_.add_argument(
         "action",

@@ -38,7 +38,6 @@ def add(verbs: Verbs) -> None:
         verbs,
         "doctor",
         doctor,
-        "check what this machine lacks, and print the commands that fix it",
         examples=_EXAMPLES,
         disturbs=True,
     )

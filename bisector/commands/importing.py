@@ -48,7 +48,6 @@ def add(verbs: Verbs) -> None:
         verbs,
         "import",
         import_,
-        "import fio results that others measured, by an index or one by one",
         examples=_EXAMPLES,
     )
     verb.add_argument(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_verb
+from bisector.commands.catalogue import sentence
 from bisector.commands.measure import test_directory
 from bisector.commands.output import note, write, write_document, write_json
 from bisector.config import options
@@ -44,16 +45,18 @@ _LABEL_WIDTH = 14
 
 def add(verbs: Verbs) -> None:
     """Register ``kernel config`` and ``kernel build``."""
-    purpose = "Make the .config or the kernel of a commit, without measuring."
-    group = verbs.add_parser("kernel", description=purpose, allow_abbrev=False)
+    group = verbs.add_parser("kernel", description=sentence("kernel"), allow_abbrev=False)
     parts = group.add_subparsers(metavar="COMMAND", required=True)
     config_ = add_verb(
-        parts, "config", config, "print the effective .config of a commit, and which options were not obtained",
+        parts,
+        "config",
+        config,
+        help_line="print the effective .config of a commit, and which options were not obtained",
         examples=_CONFIG_EXAMPLES,
-    )  # fmt: skip
+    )
     config_.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
     build_ = add_verb(
-        parts, "build", build, "build the kernel of a commit, without booting it", examples=_BUILD_EXAMPLES
+        parts, "build", build, help_line="build the kernel of a commit, without booting it", examples=_BUILD_EXAMPLES
     )
     build_.add_argument("-o", "--output", type=Path, metavar="DIR", help="copy image, .config and modules to DIR")
     add_json(build_)

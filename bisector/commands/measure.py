@@ -45,7 +45,7 @@ _UNTESTABLE = 3
 
 def add(verbs: Verbs) -> None:
     """Register ``test``."""
-    verb = add_verb(verbs, "test", test, "measure one commit", examples=_EXAMPLES)
+    verb = add_verb(verbs, "test", test, examples=_EXAMPLES)
     verb.add_argument("commit", metavar="COMMIT")
     add_repo(verb)
     add_run_dir(verb, "where to keep its files (default: below $XDG_STATE_HOME)")
@@ -56,7 +56,6 @@ def add(verbs: Verbs) -> None:
         verbs,
         "baselines",
         baselines,
-        "measure the SSD alone and the HDD alone, for a run",
         examples=_BASELINES_EXAMPLES,
     )
     add_run_dir(disks)

@@ -20,7 +20,7 @@ The new run takes over all trials of the old one, and measures only what is miss
 
 def add(verbs: Verbs) -> None:
     """Register ``next-step``."""
-    verb = add_verb(verbs, "next-step", step, "bisect the second change that a run's readings show", examples=_EXAMPLES)
+    verb = add_verb(verbs, "next-step", step, examples=_EXAMPLES)
     add_run_dir(verb)
     verb.add_argument(
         "--to", type=Path, metavar="DIR", help="where to keep the new run (default: below $XDG_STATE_HOME)"

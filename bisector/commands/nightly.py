@@ -47,9 +47,7 @@ _WIDTH = 120
 
 def add(verbs: Verbs) -> None:
     """Register ``nightly`` and ``history``."""
-    verb = add_verb(
-        verbs, "nightly", nightly, "measure the tips of branches, and bisect what changed", examples=_EXAMPLES
-    )
+    verb = add_verb(verbs, "nightly", nightly, examples=_EXAMPLES)
     verb.add_argument("--config", type=Path, metavar="FILE", help="the jobs of a night; docs/nightly.md has an example")
     how = verb.add_mutually_exclusive_group()
     how.add_argument("--check", action="store_true", help="only check the file")
@@ -65,7 +63,7 @@ def add(verbs: Verbs) -> None:
     )
     add_json(verb)
     add_quiet(verb)
-    shown = add_verb(verbs, "history", history, "show what the nights measured", examples=_HISTORY_EXAMPLES)
+    shown = add_verb(verbs, "history", history, examples=_HISTORY_EXAMPLES)
     shown.add_argument("--job", metavar="NAME", help="only this job")
     shown.add_argument("--plot", type=Path, metavar="FILE", help="also draw it: PNG or SVG, by the ending of FILE")
     add_json(shown)

@@ -47,7 +47,6 @@ def add(verbs: Verbs) -> None:
         verbs,
         "plan",
         plan,
-        "estimate a bisection on this machine: trials, hours, confidence",
         examples=_EXAMPLES,
         disturbs=True,
     )

@@ -30,7 +30,6 @@ def add(verbs: Verbs) -> None:
         verbs,
         "plot",
         plot,
-        "draw a run: IOPS over time, figures by commit, how the range narrowed",
         examples=_EXAMPLES,
         disturbs=True,
     )

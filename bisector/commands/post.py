@@ -30,7 +30,7 @@ BISECTOR_SMTP_USERNAME and BISECTOR_SMTP_PASSWORD, or in the file mail.login_fil
 
 def add(verbs: Verbs) -> None:
     """Register ``mail``."""
-    verb = add_verb(verbs, "mail", mail, "draft a letter with the report; --send sends it", examples=_EXAMPLES)
+    verb = add_verb(verbs, "mail", mail, examples=_EXAMPLES)
     add_run_dir(verb)
     verb.add_argument(
         "--to", action="append", default=[], metavar="LIST", help="recipients, separated by commas; repeatable"

@@ -28,7 +28,7 @@ examples:
 
 def add(verbs: Verbs) -> None:
     """Register ``report``."""
-    verb = add_verb(verbs, "report", report, "print the full report of a run: text, mail, markdown, json or html",
+    verb = add_verb(verbs, "report", report,
                     examples=_EXAMPLES, disturbs=True)  # fmt: skip
     verb.add_argument("--format", type=Format, choices=tuple(Format), default=Format.TEXT, help="default: text")
     verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")

@@ -16,9 +16,7 @@ examples:
 
 def add(verbs: Verbs) -> None:
     """Register ``settings``."""
-    verb = add_verb(
-        verbs, "settings", settings, "print the effective settings, and where each comes from", examples=_EXAMPLES
-    )
+    verb = add_verb(verbs, "settings", settings, examples=_EXAMPLES)
     verb.add_argument("--toml", action="store_true", help="in the form of a bisector.toml")
     options.add_flags(verb)
 

@@ -31,16 +31,13 @@ _WIDTH = 120
 
 def add(verbs: Verbs) -> None:
     """Register ``status``, ``table`` and ``log``."""
-    for name, command, help_line in (
-        ("status", status, "show where a run stands, in one paragraph or as JSON"),
-        ("table", table, "show the table of trials and verdicts"),
-    ):
-        shown = add_verb(verbs, name, command, help_line)
+    for name, command in (("status", status), ("table", table)):
+        shown = add_verb(verbs, name, command)
         add_run_dir(shown)
         add_json(shown)
         if command is table:
             add_metric(shown)
-    add_run_dir(add_verb(verbs, "log", log, "print git's bisect log of a run"))
+    add_run_dir(add_verb(verbs, "log", log))
 
 
 def status(arguments: argparse.Namespace) -> int:

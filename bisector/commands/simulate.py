@@ -37,7 +37,6 @@ def add(verbs: Verbs) -> None:
         verbs,
         "simulate",
         run,
-        "search simulated histories many times, to see how often the answer is right",
         examples=_EXAMPLES,
         disturbs=True,
     )

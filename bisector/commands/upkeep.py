@@ -25,9 +25,9 @@ from bisector.vm.machine import domain_prefix
 
 def add(verbs: Verbs) -> None:
     """Register ``image`` and ``reset``."""
-    image_ = add_verb(verbs, "image", image, "build the guest's root image")
+    image_ = add_verb(verbs, "image", image)
     image_.add_argument("action", choices=("build",), help="build the image, if it is not there yet")
-    reset_ = add_verb(verbs, "reset", reset, "end a run, and remove its worktrees, references, guests, disks and build")
+    reset_ = add_verb(verbs, "reset", reset)
     add_run_dir(reset_)
     reset_.add_argument("--delete", action="store_true", help="also remove its record and all its files")
 

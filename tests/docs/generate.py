@@ -11,6 +11,7 @@ from itertools import groupby
 from pathlib import Path
 
 from bisector import cli
+from bisector.commands import catalogue
 from bisector.config import options
 from bisector.config.option_table import rows as settings_rows
 from bisector.core import metric, resources
@@ -45,10 +46,9 @@ _PAGES = {
 
 
 def _commands() -> Iterator[str]:
-    parsers = cli.parser().commands
-    for title, names in cli.GROUPS.items():
+    for title, entries in catalogue.GROUPS.items():
         yield from ("", f"**{title[0].upper()}{title[1:]}**", "")
-        rows = ((f"`bisector {name}`", parsers[name].description or "", _page(name)) for name in names)
+        rows = ((f"`bisector {one.name}`", catalogue.sentence(one.name), _page(one.name)) for one in entries)
         yield from _table(("command", "", "page"), rows)
 
 

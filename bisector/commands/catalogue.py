@@ -1,0 +1,62 @@
+"""Which commands there are: what each is for, and the module that has it, so that only that one is imported."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command: its name, the module of this room that registers it, and its sentence in help."""
+
+    name: str
+    module: str
+    sentence: str
+
+
+# In the order in which a person meets them.
+GROUPS: Mapping[str, tuple[Entry, ...]] = {
+    "a bisection": (
+        Entry("start", "bisect", "build, boot and measure the kernels of a range until the commit is found"),
+        Entry("resume", "bisect", "go on with a run; nothing is measured twice"),
+        Entry("next-step", "next_step", "bisect the second change that a run's readings show"),
+        Entry("status", "show", "show where a run stands, in one paragraph or as JSON"),
+        Entry("table", "show", "show the table of trials and verdicts"),
+        Entry("log", "show", "print git's bisect log of a run"),
+        Entry("report", "report", "print the full report of a run: text, mail, markdown, json or html"),
+        Entry("plot", "plot", "draw a run: IOPS over time, figures by commit, how the range narrowed"),
+        Entry("mail", "post", "draft a letter with the report; --send sends it"),
+        Entry("baselines", "measure", "measure the SSD alone and the HDD alone, for a run"),
+        Entry("import", "importing", "import fio results that others measured, by an index or one by one"),
+        Entry("reset", "upkeep", "end a run, and remove its worktrees, references, guests, disks and build"),
+    ),
+    "every night": (
+        Entry("nightly", "nightly", "measure the tips of branches, and bisect what changed"),
+        Entry("history", "nightly", "show what the nights measured"),
+    ),
+    "beforehand": (
+        Entry("plan", "plan", "estimate a bisection on this machine: trials, hours, confidence"),
+        Entry("simulate", "simulate", "search simulated histories many times, to see how often the answer is right"),
+    ),
+    "a single commit": (
+        Entry("test", "measure", "measure one commit"),
+        Entry("kernel", "kernel", "make the .config or the kernel of a commit, without measuring"),
+    ),
+    "this machine": (
+        Entry("doctor", "doctor", "check what this machine lacks, and print the commands that fix it"),
+        Entry("settings", "settings", "print the effective settings, and where each comes from"),
+        Entry("image", "upkeep", "build the guest's root image"),
+        Entry("cache", "cache", "list or clear the kernels and guest images that are kept for later runs"),
+    ),
+}
+
+
+def entries() -> Iterator[Entry]:
+    """Every command once."""
+    for group in GROUPS.values():
+        yield from group
+
+
+def sentence(name: str) -> str:
+    """What a command does, as a sentence."""
+    (line,) = (entry.sentence for entry in entries() if entry.name == name)
+    return f"{line[0].upper()}{line[1:]}."
