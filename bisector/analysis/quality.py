@@ -110,7 +110,7 @@ def _host(run: Run, limits: Limits) -> Iterator[str]:
     if not other <= limits.max_other_cores:
         yield f"the host was busy: {other:.2f} cores of other work, limit {limits.max_other_cores:.2f}"
     if not steal <= limits.max_steal_share:
-        yield f"the host was deprived: {steal:.1%} of its CPU time stolen, limit {limits.max_steal_share:.1%}"
+        yield f"the host lost CPU time: steal {steal:.1%}, limit {limits.max_steal_share:.1%}"
 
 
 def _clock(run: Run, limits: Limits) -> Iterator[str]:

@@ -158,7 +158,11 @@ def _evaluations(report: Report) -> str:
     return (
         f"{', '.join(parts)}. Rows are in {order}; n is the order of measuring."
         " Figures are the mean IOPS of each job, the slowest first."
-        + (f" A run with {EARLY} was ended early, when its side was clear; the others are whole." if early else "")
+        + (
+            f" A run with {EARLY} was stopped early, when its verdict was clear; the others are full runs."
+            if early
+            else ""
+        )
     )
 
 

@@ -94,7 +94,9 @@ def _figures(view: BisectionView, width: int) -> list[Line]:
         what = f"{view.objective.metric} of the worst and of the best job of each run"
     texts = [what] if runs else []
     if any(run.stopped_early for run in runs):
-        texts += _sentences(f"{EARLY} ended early, when its side was clear: not to be compared with a whole run", width)
+        texts += _sentences(
+            f"{EARLY} stopped early, when its verdict was clear: not to be compared with a full run", width
+        )
     return _labelled("figures", texts, width)
 
 
@@ -193,7 +195,7 @@ def _origin(view: BisectionView, width: int) -> list[Line]:
 
 def _infra(view: BisectionView, width: int) -> list[Line]:
     texts = [f"{fault.host}: {fault.message}" for fault in view.infra_faults]
-    return _labelled("our faults", _listed(texts), width, Role.WEAK)
+    return _labelled("infra errors", _listed(texts), width, Role.WEAK)
 
 
 def _controls(view: BisectionView, width: int) -> list[Line]:

@@ -16,7 +16,7 @@ _LONGEST_LINE = 4096  # what the kernel has room for is about as long (drivers/m
 
 
 class CacheUnusable(Exception):
-    """The kernel gave the cache up, or its status says nothing that we know."""
+    """dm-cache gave up, or printed a status that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def _arguments(line: str) -> list[str]:
         raise CacheUnusable(f"not a cache device: {_quoted(line)}")
     arguments = words[words.index("cache") + 1 :]
     if arguments[:1] in (["Fail"], ["Error"]):
-        raise CacheUnusable(f"the kernel gave the cache up: its status is {arguments[0]!r}")
+        raise CacheUnusable(f"dm-cache gave up: its status is {arguments[0]!r}")
     return arguments
 
 

@@ -29,7 +29,7 @@ def test_a_quiet_full_run_is_strong() -> None:
     [
         (replace(GOOD, contention=replace(QUIET, other_busy_cores=1.2)), "1.20 cores of other work, limit 0.50"),
         (replace(GOOD, contention=replace(QUIET, other_busy_cores=math.nan)), "the host was busy"),
-        (replace(GOOD, contention=replace(QUIET, steal_share=0.2)), "20.0% of its CPU time stolen"),
+        (replace(GOOD, contention=replace(QUIET, steal_share=0.2)), "steal 20.0%"),
         (replace(GOOD, clock_drift_s=2.1), "drifted by +2.1 s in 40 s"),
         (replace(GOOD, clock_drift_s=-2.1), "drifted by -2.1 s in 40 s"),
         (replace(GOOD, cache_before=replace(FULL, used_blocks=900)), "900 of 1024 blocks"),

@@ -148,12 +148,12 @@ def test_run_that_was_ended_early_is_marked_and_never_compared() -> None:
     table = as_text.render(made)
     assert "*3,980 / 6,941" not in table
     assert "*4,012 / 7,363" in table
-    assert "A run with * was ended early" in " ".join(table.split())
+    assert "A run with * was stopped early" in " ".join(table.split())
     assert made.comparison is not None
     assert len(made.comparison.after.trials) == 1
     alone = documents.document(replace(whole, trials=(*whole.trials[:3], early(whole.trials[3], stop))))
     assert alone.comparison is None
-    assert "was ended early" not in " ".join(as_text.render(documents.found()).split())
+    assert "was stopped early" not in " ".join(as_text.render(documents.found()).split())
 
 
 def early(shown: TrialView, stop: EarlyStop) -> TrialView:

@@ -78,7 +78,7 @@ threshold    2,003 IOPS, the geometric mean of the least jobs of both ends
 evaluations  5 trials, 1 skipped, 1 not measured because the kernel was the same, 7 min 49 s
 compiler     gcc 12.2.0, GNU ld 2.40
 host         box
-our faults   box: the guest's SSH connection was lost
+infra errors box: the guest's SSH connection was lost
 controls     an end was tried again once after faults, and worked
 doubts       5a5b3c7d9e1f failed at stage build: build error: gelf.h: No such file
 record       /var/runs/r1
@@ -232,7 +232,7 @@ def test_what_was_stopped_early_is_marked_and_said() -> None:
     whole = examples.found()
     stopped = replace(whole, trials=(*whole.trials, view))
     assert "ended early" not in as_text(footer_lines(whole, 120))
-    assert "* ended early, when its side was clear" in as_text(footer_lines(stopped, 120))
+    assert "* stopped early, when its verdict was clear" in as_text(footer_lines(stopped, 120))
     assert trial_to_json(view, Terms())["runs"][1]["stopped_early"] == {  # type: ignore[index] # a list, as documented
         **{"reason": "above", "at_s": 16.5, "bound": 3012.5, "threshold": 1363.0},
         **{"why": "every job was above 3,012 IOPS for 6 s", "metric": "read.iops", "over": "worst"},

@@ -93,7 +93,7 @@ def test_what_is_no_status_is_refused(line: str) -> None:
 
 
 def test_a_cache_that_was_given_up_is_told_from_a_strange_line() -> None:
-    with pytest.raises(CacheUnusable, match="gave the cache up: its status is 'Fail'"):
+    with pytest.raises(CacheUnusable, match="dm-cache gave up: its status is 'Fail'"):
         parse_status("0 2088960 cache Fail")
 
 

@@ -377,7 +377,7 @@ COMMAND_FAILED, IO_ERROR = FaultKind.COMMAND_FAILED, FaultKind.IO_ERROR
         ({"command -v": Answer("cache_check\n", "", 1)}, Stage.STORAGE, INPUT, "the guest image lacks: cache_check"),
         ({"stat -f": Answer("7 4096\n")}, Stage.STORAGE, INPUT, "the file system in the guest has only"),
         ({"dmsetup status": Answer(STATUS.replace("smq", "mq"))}, Stage.STORAGE, COMMAND_FAILED, "the cache is mq"),
-        ({"dmsetup status": Answer("0 9 cache Fail\n")}, Stage.STORAGE, IO_ERROR, "the kernel gave the cache up"),
+        ({"dmsetup status": Answer("0 9 cache Fail\n")}, Stage.STORAGE, IO_ERROR, "dm-cache gave up"),
         ({"stat -L": Answer("fe:20\nfe:10\n")}, Stage.STORAGE, OURS, "the cache's metadata is on 254:16 instead of"),
         ({"mkdir /tmp/bis": fails("No space left on device")}, Stage.WORKLOAD, INPUT, "the guest's root disk is full"),
         ({"drop_caches": fails("Input/output error")}, Stage.WORKLOAD, COMMAND_FAILED, "sync: exit 1"),
