@@ -19,22 +19,7 @@ from bisector.host.files import our_files
 from bisector.trial.runner import Bench, TrialRequest
 from bisector.vm.guest_errors import GuestLost
 from tests import examples, fakes
-
-
-@dataclass
-class Keeper:
-    """A builder that has every kernel already."""
-
-    kernel: Kernel
-
-    def default_compilers(self) -> tuple[object, ...]:
-        return (fakes.GCC,)
-
-    def using(self, compiler: object) -> "Keeper":
-        return self
-
-    def find(self, tree: str) -> Kernel:
-        return self.kernel
+from tests.trial.place import Keeper
 
 
 @dataclass
