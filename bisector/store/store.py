@@ -2,12 +2,11 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from bisector.core.figures import CacheStatus, Contention, CpuUse, DiskFigures, EarlyStop, JobFigures, Latency, Run
 from bisector.core.model import (
@@ -17,7 +16,6 @@ from bisector.core.model import (
     Control,
     Fault,
     Kernel,
-    Mattering,
     NotChanged,
     Origin,
     Relevance,
@@ -30,8 +28,6 @@ from bisector.kernel.compiler_choice import BuildTry
 from bisector.storage.dmcache import counted
 from bisector.store.database import Database, Moment, Row
 from bisector.store.facts import (
-    Compilers,
-    Ended,
     Fact,
     InFlight,
     NumberedTrial,
@@ -39,6 +35,7 @@ from bisector.store.facts import (
     Submitted,
 )
 from bisector.store.rows import BisectionRow, InfraFaultRow, StateRow, build, columns
+from bisector.store.writing import STOP_FIELDS, named, now, write
 
 Numbered = tuple[int, Trial]
 
@@ -65,7 +62,7 @@ class Store:
         with Database.create(path) as new:
             new.insert("bisection", {"id": 1, **columns(bisection)})
             for number, trial in enumerate(trials, 1):
-                _add_trial(new, NumberedTrial(number, trial))
+                write(new, NumberedTrial(number, trial))
             for n, origin in enumerate(taken, 1):
                 new.insert("taken", {"trial": n, **columns(origin)})
         return cls.open(path)
@@ -99,7 +96,7 @@ class Store:
     def add(self, *facts: Fact) -> int:
         """Record facts, all of them or none: there is no other way to add one. The number of the first one's row."""
         with self.database.transaction():
-            first, *_ = [_WRITERS[type(fact)](self.database, fact) for fact in facts]
+            first, *_ = [write(self.database, fact) for fact in facts]
         return first
 
     def add_trials(self, trials: Iterable[Trial]) -> tuple[int, ...]:
@@ -208,7 +205,7 @@ class Store:
         runs: defaultdict[int, list[Run]] = defaultdict(list)
         for row in self.database.select("runs", "id"):
             cache = {one["moment"]: build(CacheStatus, one) for one in caches[row["id"]]}
-            stop = next((build(EarlyStop, _named(one, _STOP_FIELDS)) for one in stops[row["id"]]), None)
+            stop = next((build(EarlyStop, named(one, STOP_FIELDS)) for one in stops[row["id"]]), None)
             run = build(
                 Run,
                 row,
@@ -257,7 +254,7 @@ class Store:
 
     def set_state(self, state: State, message: str = "") -> None:
         """Record that this process brought the bisection into ``state``, now."""
-        self.add(StateRow(_now(), state, message, os.getpid()))
+        self.add(StateRow(now(), state, message, os.getpid()))
 
     def state(self) -> StateRow | None:
         """The last state recorded; a killed process leaves "running", see :func:`rundir.state_of`."""
@@ -265,90 +262,7 @@ class Store:
         return build(StateRow, rows[-1]) if rows else None
 
 
-# Columns of early stops that are not called as the fields: see the schema.
-_STOP_FIELDS = {"bound_iops": "bound", "threshold_iops": "threshold"}
-
-
-def _named(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """A row with some of its columns under other names."""
-    return {names.get(name, name): value for name, value in row.items()}
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
 def _job(row: Row, latencies: Mapping[int, list[Row]]) -> JobFigures:
     # An older database that is only read lacks the columns of the CPU.
     cpu = None if row.get("user_percent") is None else build(CpuUse, row)
     return build(JobFigures, row, cpu=cpu, latencies=tuple(build(Latency, one) for one in latencies[row["id"]]))
-
-
-def _add_trial(database: Database, one: NumberedTrial) -> int:
-    n, trial = one.n, one.trial
-    database.insert("trials", {"n": n, **columns(trial.commit), **columns(trial), **columns(trial.timings)})
-    for table, record in (("faults", trial.fault), ("kernels", trial.kernel), ("origins", trial.origin)):
-        if record is not None:
-            database.insert(table, {"trial": n, **columns(record)})
-    for artifact in trial.artifacts:
-        database.insert("artifacts", {"trial": n, **columns(artifact)})
-    for run in trial.runs:
-        _add_run(database, n, run)
-    if one.vouched_by is not None:
-        database.insert("vouched", {"trial": n, "control": one.vouched_by})
-    return n
-
-
-def _add_run(database: Database, n: int, run: Run) -> None:
-    contention = columns(run.contention) if run.contention is not None else {}
-    run_id = database.insert("runs", {"trial": n, **columns(run), **contention})
-    for job in run.jobs:
-        cpu = columns(job.cpu) if job.cpu is not None else {}
-        job_id = database.insert("jobs", {"run": run_id, **columns(job), **cpu})
-        for latency in job.latencies:
-            database.insert("latencies", {"job": job_id, **columns(latency)})
-    for moment, status in (("before", run.cache_before), ("after", run.cache_after)):
-        if status is not None:
-            database.insert("caches", {"run": run_id, "moment": moment, **columns(status)})
-    for disk in run.disks:
-        database.insert("disks", {"run": run_id, **columns(disk)})
-    if run.stopped_early is not None:
-        named = _named(columns(run.stopped_early), {field: column for column, field in _STOP_FIELDS.items()})
-        database.insert("early_stops", {"run": run_id, **named})
-
-
-def _add_compilers(database: Database, one: Compilers) -> int:
-    for compiler in one.compilers:
-        database.insert("compilers", columns(compiler))
-    return len(one.compilers)
-
-
-def _add_mattering(database: Database, mattering: Mattering) -> int:
-    for sha in sorted(mattering.shas):
-        database.insert("mattering", {"sha": sha})
-    return database.insert("relevance", {"id": 1, **columns(mattering.relevance)})
-
-
-def _row(table: str) -> Callable[[Database, Any], int]:
-    """A fact whose fields are the columns of one row."""
-    return lambda database, fact: database.insert(table, columns(fact))
-
-
-def _row_now(table: str) -> Callable[[Database, Any], int]:
-    """The same with the time of recording."""
-    return lambda database, fact: database.insert(table, {"at": _now(), **columns(fact)})
-
-
-_WRITERS: dict[type[Fact], Callable[[Database, Any], int]] = {
-    Submitted: _row_now("submitted"),
-    Ended: _row_now("ended"),
-    NumberedTrial: _add_trial,
-    Control: _row("controls"),
-    BuildTry: lambda database, one: database.insert("build_tries", {**columns(one.compiler), **columns(one)}),
-    Compilers: _add_compilers,
-    InfraFaultRow: _row("infra_faults"),
-    Mattering: _add_mattering,
-    NotChanged: _row("not_changed"),
-    Skip: _row_now("skips"),
-    StateRow: _row("states"),
-}
