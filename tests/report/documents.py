@@ -3,8 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+from bisector.analysis.classify import classify
 from bisector.core.figures import Contention
-from bisector.core.model import Commit, Verdict
+from bisector.core.model import Commit, Direction, Verdict
+from bisector.core.objective import Objective
 from bisector.report.document import Asked, Envelope, Host, Origin, Report, Row, Workload
 from bisector.report.formats import RENDERERS, Format
 from bisector.status.view import BisectionView, TrialView
@@ -27,6 +29,8 @@ ENVELOPE = Envelope(
     to=("A U Thor <author@example.com>",),
     cc=("dm-devel@lists.example.org",),
 )
+
+IOPS = Objective()
 
 
 def document(view: BisectionView, parents: tuple[Commit, ...] = ()) -> Report:
@@ -106,9 +110,8 @@ def recorded() -> Report:
         files = (RECORDED / "lvmcache-bisect-2017" / f"{n}-{kernel}-{run}.txt" for run in ("empty", "full"))
         runs = tuple(fio_2_run(file, name) for file, name in zip(files, ("empty", "full"), strict=True))
         bare = replace(made_trial(Commit(sha, "", kernel, date), *runs), kernel=None)
-        word = "above" if verdict is Verdict.NEW else "not above"
         least = min(job.iops_mean for job in runs[-1].jobs)
-        why = f"slowest job {least:,.0f} IOPS in the full run, {word} the threshold of 20,000"
+        why = classify(bare, IOPS.score(20_000.0), Direction.IMPROVEMENT, IOPS).why
         shown.append(TrialView(n, bare, verdict, why, value=least))
     order = ("2ea659a9ef48", "78c45607b909", "4d44ec5ab751", "6cf4cc8f8b3b", "701e03e4e180")
     rows = sorted((Row(None, one) for one in shown), key=lambda row: order.index(row.shown.trial.commit.sha))
