@@ -1,4 +1,4 @@
-"""Wishes: ``bisector.toml`` and flags over a profile, checked before anything expensive.
+"""Settings: ``bisector.toml`` and flags over a profile, checked before anything expensive.
 
 One table (:mod:`bisector.config.option_table`) holds every setting with its type, its value in each profile
 and its flag; the file, the command line and ``bisector settings`` are read from it.

@@ -23,8 +23,8 @@ from bisector.store.nights import Fact, Figure, Measurement, Role
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """A commit to measure, as what, and how a person calls it."""
+class Target:
+    """A commit to measure, its role in the night, and its name for people."""
 
     commit: Commit
     role: Role
@@ -41,7 +41,7 @@ class TipBench:
     equip: session.Equip
 
     def measure(
-        self, repository: Repository, wishes: Iterable[Wish], before: int, record: Callable[[Fact], None]
+        self, repository: Repository, targets: Iterable[Target], before: int, record: Callable[[Fact], None]
     ) -> None:
         """One measurement after the other, each recorded; ``before`` trials are on record already.
 
@@ -53,11 +53,11 @@ class TipBench:
         self._remove_unfinished(before)
         with self.equip(settings, self.directory, repository, self.tell) as equipment:
             attempts = Attempts(equipment.executor, record, self.tell, equipment.pause, settings.retries)
-            for wish in wishes:
-                purpose = f"{self.job.name}: {wish.role} {wish.rev}"
-                settled = settle(settings, wish.commit, attempts, purpose=purpose, first=before + 1)
+            for target in targets:
+                purpose = f"{self.job.name}: {target.role} {target.rev}"
+                settled = settle(settings, target.commit, attempts, purpose=purpose, first=before + 1)
                 before += len(settled.trials)
-                record(self._measurement(wish, settled, settings))
+                record(self._measurement(target, settled, settings))
         shutil.rmtree(self.directory / "build", ignore_errors=True)
 
     def _warn(self, finding: Finding) -> None:
@@ -70,14 +70,14 @@ class TipBench:
             if n is not None and n > before:
                 shutil.rmtree(left)
 
-    def _measurement(self, wish: Wish, settled: Settled, settings: Settings) -> Measurement:
+    def _measurement(self, target: Target, settled: Settled, settings: Settings) -> Measurement:
         n, trial = settled.trials[-1]
         sound = settled.settlement.trial if isinstance(settled.settlement, Measured) else None
         why = "" if isinstance(settled.settlement, Measured) else settled.settlement.why
         return Measurement(
-            role=wish.role,
-            rev=wish.rev,
-            sha=wish.commit.sha,
+            role=target.role,
+            rev=target.rev,
+            sha=target.commit.sha,
             conditions=self.job.conditions,
             threshold_iops=settings.bisect.threshold_value,
             min_ratio=settings.bisect.min_ends_ratio,
@@ -88,7 +88,7 @@ class TipBench:
             fault=why if any(one.fault for _, one in settled.trials) else "",
             trials=len(settled.trials),
             total_s=sum(one.timings.total_s for _, one in settled.trials),
-            directory=self.directory / TRIALS / f"{n:04d}-{wish.commit.short}",
+            directory=self.directory / TRIALS / f"{n:04d}-{target.commit.short}",
             figures=_figures(sound) if sound else (),
             metric=settings.bisect.metric,
             over=settings.bisect.over,

@@ -25,7 +25,7 @@ from bisector.nightly.budget import until
 from bisector.nightly.plan import Job, Rule
 from bisector.nightly.postman import Postman
 from bisector.nightly.replay import Change, Class, Story, replay
-from bisector.nightly.tips import TipBench, Wish
+from bisector.nightly.tips import Target, TipBench
 from bisector.nightly.trouble import Failed, caught, fingerprint
 from bisector.status import from_record
 from bisector.store.nights import Begun, BisectionBegun, Concluded, Done, Fact, Letter, NightRecord, Role, Tip, Trouble
@@ -103,11 +103,11 @@ class Turn:
 
     def _measure(self, repository: Repository, branch: Branch, tip: Commit) -> None:
         """The tip, and before it the tag that it is compared with, if that is a new one."""
-        wanted = [Wish(tip, Role.TIP, self.job.branch)]
+        wanted = [Target(tip, Role.TIP, self.job.branch)]
         if self.job.rule is Rule.NEWEST_TAG:
             tag = branch.newest_tag(self.job.tags, tip)
             if not self._story().knows_tag(tag.commit.sha, self.job.conditions):
-                wanted.insert(0, Wish(tag.commit, Role.TAG, tag.name))
+                wanted.insert(0, Target(tag.commit, Role.TAG, tag.name))
         with self._step("measure"), until(self.deadline):
             bench = TipBench(self.job, self._directory, self._tell, self.means.equip)
             bench.measure(repository, wanted, self._story().trials, self._add)
