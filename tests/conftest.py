@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from dataclasses import replace
@@ -44,6 +45,15 @@ def _host_of_its_own(
 def known_qemu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A version of QEMU at once: libvirt starts QEMU a dozen times before it tells, seconds in each process."""
     monkeypatch.setattr(LibvirtHypervisor, "qemu_version", "7.2.22")
+
+
+def pytest_configure() -> None:
+    """Ctrl-C works in the tests of it, also where a shell without job control began them in the background.
+
+    Such a shell has its children ignore SIGINT, and theirs inherit that (POSIX.1, Shell Command Language, 2.11).
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
