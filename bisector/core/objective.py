@@ -5,12 +5,12 @@ always better, and equal differences of scores are equal factors of values, what
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import Run
-from bisector.core.metric import DIRECTIONS, Better, Metric, Value, named
+from bisector.core.metric import DIRECTIONS, Better, Metric, Unit, Value, named
 from bisector.core.values import values, values_of
 
 WORST, SUM, MEAN = OVER = ("worst", "sum", "mean")
@@ -56,6 +56,20 @@ class Objective:
     def label(self) -> str:
         """What is decided by, for a person: ``read.clat.p99 of the worst job``."""
         return f"{self.metric} {_LABELS.get(self.over, f'of job {self.over}')}"
+
+    @property
+    def heading(self) -> str:
+        """What stands above a column of :meth:`cell`: ``IOPS``, ``write IOPS``, ``read.clat.p99``."""
+        return _HEADINGS.get(self.metric, self.metric)
+
+    def cell(self, value: float) -> str:
+        """A value below :attr:`heading`: without the unit where that is in the heading already."""
+        text = self.text(value)
+        return text.removesuffix(f" {Unit.IOPS}") if self.metric in _HEADINGS else text
+
+    def worst_first(self, values: Iterable[float]) -> list[float]:
+        """Values from the worst to the best."""
+        return sorted(values, key=lambda value: self.better.sign * value)
 
     def of_jobs(self, run: Run) -> tuple[Value, ...]:
         """The value of each job that has one, in their order; of a metric of the whole run that one."""
@@ -109,10 +123,14 @@ class Objective:
 
     def range_text(self, *scores: float) -> str:
         """The values of scores from the least to the most, ``689 to 738 IOPS``; one where they are the same."""
-        low, high = (self.text(bound) for bound in sorted(map(self.value_of, (min(scores), max(scores)))))
-        number, _, unit = low.rpartition(" ")
-        shown = number if high.endswith(f" {unit}") else low
-        return low if low == high else f"{shown} to {high}"
+        low, high = sorted(map(self.value_of, (min(scores), max(scores))))
+        return self.text(low) if self.text(low) == self.text(high) else self.change_text(low, high)
+
+    def change_text(self, before: float, after: float) -> str:
+        """From one value to another: ``501 to 2,064 IOPS``, ``850 µs to 16.2 ms``."""
+        old, new = self.text(before), self.text(after)
+        number, _, unit = old.rpartition(" ")
+        return f"{number if new.endswith(f' {unit}') else old} to {new}"
 
     def factor_text(self, before: float, after: float) -> str:
         """How the value changed, for a person: ``3.1 times``, ``1.8 times less``."""
@@ -120,6 +138,7 @@ class Objective:
         return f"{ratio:.2f} times" if ratio >= 1 else f"{1 / ratio:.2f} times less"
 
 
+_HEADINGS = {f"{direction}.iops": f"{direction} IOPS".removeprefix("read ") for direction in DIRECTIONS}
 _WHOSE = {SUM: "sum over jobs: ", MEAN: "mean over jobs: "}
 _LABELS = {WORST: "of the worst job", SUM: "summed over jobs", MEAN: "as the mean over jobs"}
 

@@ -39,7 +39,7 @@ def _steps(place: Place) -> Iterator[str]:
     else:
         yield f"fetch {job.branch} of {branch.shown}, which is at {tip[:12]}, and measure it"
         if story.reference is not None:
-            yield f"compare it with {story.reference.sha[:12]} at {story.reference.iops:,.0f} IOPS"
+            yield f"compare it with {story.reference.sha[:12]} at {story.reference.text}"
     if story.change is not None:
         yield f"bisect {story.change.old.sha[:12]}..{story.change.new.sha[:12]}: {story.change.direction}"
     if story.untold:

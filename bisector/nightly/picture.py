@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby, pairwise
 
-from bisector.core import units
 from bisector.core.model import State
 from bisector.core.printable import clean
 from bisector.nightly.replay import Class, JobNight
@@ -28,7 +27,8 @@ def nights_plot(shown: Sequence[Trend], nights: Sequence[Night]) -> Nights:
     began = {night.n: datetime.fromisoformat(night.started_at) for night in nights}
     around = _around(sorted({began[point.night.night] for trend in shown for point in trend.points}))
     panels = tuple(_panel(trend, began, around) for trend in shown)
-    return Nights("read IOPS of the slowest job, night by night", panels)
+    labels = dict.fromkeys(panel.objective.label for panel in panels)
+    return Nights(f"{' and '.join(labels)}, night by night", panels)
 
 
 def _around(times: Sequence[datetime]) -> timedelta:
@@ -39,12 +39,14 @@ def _around(times: Sequence[datetime]) -> timedelta:
 def _panel(trend: Trend, began: Mapping[int, datetime], around: timedelta) -> Panel:
     tips = [point.night.tip for point in trend.points if point.night.tip]
     where = f": {tips[-1].rev} of {tips[-1].repository}" if tips else ""
-    measured = [(began[one.night], one, one.measured) for one in _nights(trend) if one.measured and _iops(one)]
+    objective = trend.objective
+    measured = [(began[one.night], one, one.measured) for one in _nights(trend) if one.measured and _value(one, trend)]
     alike = [list(group) for _, group in groupby(measured, key=lambda one: (one[2].conditions, one[2].host))]
     return Panel(
         title=clean(f"{trend.job}{where}"),
+        objective=objective,
         marks=tuple(_marks(trend, began)),
-        lines=tuple(tuple((at, _iops(night)) for at, night, _ in group) for group in alike),
+        lines=tuple(tuple((at, _value(night, trend)) for at, night, _ in group) for group in alike),
         thresholds=_stretches(((at, _threshold(one)) for at, _, one in measured), around),
         usual=_stretches(((at, _usual(night, one)) for at, night, one in measured), around),
         levels=tuple(level for group in alike for level in _levels([at for at, _, _ in group], trend, began, around)),
@@ -57,36 +59,37 @@ def _nights(trend: Trend) -> Iterator[JobNight]:
     return (point.night for point in trend.points)
 
 
-def _iops(night: JobNight) -> float:
-    """The figure of a night; 0 is none."""
-    return (night.measured.least_iops or 0.0) if night.measured else 0.0
+def _value(night: JobNight, trend: Trend) -> float:
+    """The value of a night that stands on the panel's axis; 0 is none."""
+    measured = night.measured
+    return measured.value or 0.0 if measured and measured.objective == trend.objective else 0.0
 
 
 def _marks(trend: Trend, began: Mapping[int, datetime]) -> Iterator[Mark]:
     last: float | None = None
     for night in _nights(trend):
-        at, iops = began[night.night], _iops(night)
-        if iops and night.klass in _SEEN:
-            yield Mark(at, _SEEN[night.klass], iops)
+        at, value = began[night.night], _value(night, trend)
+        if night.klass in _SEEN:
+            yield Mark(at, _SEEN[night.klass], value or None)
         if night.trouble is not None:
             yield Mark(at, Seen.UNTESTABLE if night.trouble.step == _TIP else Seen.FAILED, None)
         elif not night.done:
             yield Mark(at, Seen.OPEN, None)
-        elif not iops and last is not None:
+        elif night.measured is None and last is not None:
             yield Mark(at, Seen.AGAIN, last)
-        last = iops or last
+        last = value or last
 
 
 def _threshold(measured: Measurement) -> tuple[float, float] | None:
-    line = measured.threshold_iops
+    line = measured.threshold
     return None if line is None else (line, line)
 
 
 def _usual(night: JobNight, measured: Measurement) -> tuple[float, float] | None:
     """Where the class is "same" (:func:`bisector.nightly.replay.classify`); a threshold is drawn as itself."""
-    if night.reference is None or measured.threshold_iops is not None:
+    if night.reference is None or measured.threshold is not None:
         return None
-    return night.reference.iops / measured.min_ratio, night.reference.iops * measured.min_ratio
+    return night.reference.value / measured.min_ratio, night.reference.value * measured.min_ratio
 
 
 def _stretches(limits: Iterable[tuple[datetime, tuple[float, float] | None]], around: timedelta) -> tuple[Stretch, ...]:
@@ -131,6 +134,7 @@ def _bisection(answer: Concluded | None) -> str:
 
 
 def _level(point: Point) -> str:
-    if (change := point.change) is None:
+    change, measured = point.change, point.night.measured
+    if change is None or measured is None:
         return ""
-    return f"{units.iops(change.before)} to {units.iops(change.after)}, p = {change.p:.3f}"
+    return f"{measured.objective.change_text(change.before, change.after)}, p = {change.p:.3f}"

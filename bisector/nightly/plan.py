@@ -29,7 +29,7 @@ _NO_PART = (
     *("bisect.", "contention.", "mail.", "kernel.jobs", "kernel.build_deadline"),
     *("machine.boot_deadline", "machine.silence_deadline", "machine.trial_deadline"),
 )
-_PART = ("bisect.metric", "bisect.over")
+_DECIDING = ("bisect.metric", "bisect.over")  # values of two metrics are not compared
 _FILES = ("kernel.base_config", "workload.job")
 
 
@@ -292,11 +292,7 @@ def conditions(settings: Settings) -> str:
     written = options.written_values(settings)
     usual = options.written_values(options.from_given({"profile": Given(settings.profile, "")}).settings)
     # Only what differs from the profile: a setting that a later version of the tool has more ends no history.
-    own = {
-        key: value
-        for key, value in written.items()
-        if value != usual[key] and (key in _PART or not key.startswith(_NO_PART))
-    }
+    own = {key: value for key, value in written.items() if value != usual[key] and _matters(key)}
     digest = hashlib.sha256(json.dumps([settings.profile, own], sort_keys=True).encode())
     fragments = (resources.fragment(one) if "/" not in one else Path(one) for one in settings.kernel.fragments)
     for file in (*(Path(str(written[key])) for key in _FILES if written[key]), *fragments):
@@ -305,3 +301,7 @@ def conditions(settings: Settings) -> str:
         except OSError as error:
             raise UserError(f"cannot read {file}: {error.strerror}") from error
     return digest.hexdigest()[:16]
+
+
+def _matters(key: str) -> bool:
+    return key in _DECIDING or not key.startswith(_NO_PART)

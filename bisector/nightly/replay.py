@@ -4,17 +4,16 @@ Pure, and the whole memory of a job: a night that was killed at any step leaves 
 night goes on from what they say.
 """
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from bisector.core.model import Direction, State
+from bisector.core.objective import Objective
 from bisector.nightly.plan import Wanted
 from bisector.store.nights import BisectionBegun, Concluded, Done, Event, Letter, Measurement, Role, Tip, Trouble
 
 _TELLING = (State.FOUND, State.NARROWED)
-_ROUNDING = 1e-9  # of scores: a factor that is exactly the least one is a change
 
 
 class Class(StrEnum):
@@ -34,13 +33,19 @@ class Class(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The commit that tips are compared with, its value (called after IOPS, as in the record) and how that was got."""
+    """The commit that tips are compared with, the value that decides of it, and how that was got."""
 
     sha: str
     rev: str
-    iops: float
+    value: float
     conditions: str
     host: str
+    objective: Objective = field(default_factory=Objective)
+
+    @property
+    def text(self) -> str:
+        """The value, for a person."""
+        return self.objective.text(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,12 @@ class Change:
     direction: Direction
     old: Reference
     new: Measurement
+
+    @property
+    def text(self) -> str:
+        """From which value to which: ``501 to 2,064 IOPS (read.iops of the worst job)``."""
+        objective = self.new.objective
+        return f"{objective.change_text(self.old.value, self.new.value or self.old.value)} ({objective.label})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,27 +181,32 @@ def _tip_measured(story: Story, measured: Measurement, tip: Tip | None) -> Story
 def classify(measured: Measurement, reference: Reference | None) -> Class:
     """A value beside its reference: the other side of the threshold, or without one further off than the factor.
 
-    Values got otherwise, of another metric, or on another host, are not comparable.
+    Values got otherwise, of another metric or on another host, are not comparable.
     """
-    if measured.least_iops is None:
+    if measured.value is None:
         return Class.UNTESTABLE
-    if reference is None or (reference.conditions, reference.host) != (measured.conditions, measured.host):
+    if reference is None or not _alike(measured, reference):
         return Class.FIRST
     score = measured.objective.score
-    now, then = score(measured.least_iops), score(reference.iops)
-    if measured.threshold_iops is not None:
-        line = score(measured.threshold_iops)
-        return Class.SAME if (now > line) is (then > line) else Class.FASTER if now > line else Class.SLOWER
-    if abs(now - then) < math.log(measured.min_ratio) - _ROUNDING:
-        return Class.SAME
-    return Class.FASTER if now > then else Class.SLOWER
+    now, then = score(measured.value), score(reference.value)
+    changed = Class.FASTER if now > then else Class.SLOWER
+    if measured.threshold is not None:
+        line = score(measured.threshold)
+        return changed if (now > line) is not (then > line) else Class.SAME
+    ratio = measured.value / reference.value
+    return Class.SAME if max(ratio, 1 / ratio) < measured.min_ratio else changed
+
+
+def _alike(measured: Measurement, reference: Reference) -> bool:
+    got = (measured.conditions, measured.host, measured.objective)
+    return got == (reference.conditions, reference.host, reference.objective)
 
 
 def _settles(measured: Measurement | None, sha: str, conditions: str) -> bool:
     """A figure does, and a fault of the kernel; weak evidence does not."""
     if measured is None or (measured.sha, measured.conditions) != (sha, conditions):
         return False
-    return measured.least_iops is not None or bool(measured.fault)
+    return measured.value is not None or bool(measured.fault)
 
 
 def _concluded(story: Story, concluded: Concluded) -> Story:
@@ -198,12 +214,14 @@ def _concluded(story: Story, concluded: Concluded) -> Story:
     found = (concluded,) if concluded.state in _TELLING else ()
     story = replace(story, open=None, change=None, untold=(*story.untold, *found))
     old = story.reference
-    if concluded.new_iops is None or old is None:
+    if concluded.new_value is None or old is None:
         return story
-    return replace(story, reference=replace(old, sha=concluded.new_sha, rev=concluded.new_sha, iops=concluded.new_iops))
+    new = replace(old, sha=concluded.new_sha, rev=concluded.new_sha, value=concluded.new_value)
+    return replace(story, reference=new)
 
 
 def _reference(measured: Measurement) -> Reference | None:
-    if measured.least_iops is None:
+    if measured.value is None:
         return None
-    return Reference(measured.sha, measured.rev, measured.least_iops, measured.conditions, measured.host)
+    got = (measured.conditions, measured.host, measured.objective)
+    return Reference(measured.sha, measured.rev, measured.value, *got)

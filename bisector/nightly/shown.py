@@ -6,15 +6,16 @@ from typing import Any
 from bisector.analysis.changes import ALPHA
 from bisector.core import units
 from bisector.core.model import State
+from bisector.core.objective import WORST
 from bisector.core.printable import clean
 from bisector.nightly.replay import Class, JobNight
 from bisector.nightly.trend import Point, Trend
 from bisector.report.text import Line, Role, Span, cells, left, right, shorten
-from bisector.store.nights import Measurement, Night
+from bisector.status.view import objective_to_json
+from bisector.store.nights import Figure, Measurement, Night
 
-SCHEMA = 1
+SCHEMA = 2
 TEST = "circular binary segmentation on ranks; p from random orders"
-_HEAD = ("night", "tip", "IOPS ", "class", "")
 _ROLES = {Class.SLOWER: Role.OLD, Class.FASTER: Role.NEW, Class.UNTESTABLE: Role.SKIP}
 _GAP = "  "
 
@@ -28,7 +29,8 @@ def trend_lines(shown: Iterable[Trend], nights: Sequence[Night], width: int) -> 
         where = f"{_GAP}{tip.rev} of {tip.repository}, {tip.rule}, {tip.wanted}" if tip else ""
         title = (Span(trend.job, Role.STRONG), Span(shorten(where, max(0, width - len(trend.job))), Role.DIM))
         changed = [(Span(shorten(_words(point, started), width), Role.WEAK),) for point in trend.changed]
-        lines += [(), title, *_table([_row(point, started) for point in trend.points], width), *changed]
+        rows = [_row(point, started) for point in trend.points]
+        lines += [(), title, *_table(rows, trend.objective.heading, width), *changed]
     return lines[1:]
 
 
@@ -44,10 +46,13 @@ def _row(point: Point, started: Mapping[int, str]) -> tuple[str, str, str, str, 
 
 
 def _figures(measured: Measurement) -> str:
-    """The slowest and the fastest reading job of the last run."""
-    last = measured.figures[-1].run if measured.figures else ""
-    figures = [one.iops_mean for one in measured.figures if one.run == last and one.direction == "read"]
-    return f"{units.iops(min(figures))} / {units.iops(max(figures))}" if figures else units.UNKNOWN
+    """The worst and the best job of the last run; where it is not the worst that decides, what decides."""
+    if measured.value is None:
+        return units.UNKNOWN
+    objective, last = measured.objective, measured.figures[-1].run if measured.figures else ""
+    jobs = [one.value for one in measured.figures if (one.run, one.metric) == (last, measured.metric)]
+    shown = objective.worst_first(jobs) if objective.over == WORST and jobs else [measured.value]
+    return " / ".join(map(objective.cell, (shown[0], shown[-1]) if shown[1:] else shown))
 
 
 def _event(night: JobNight) -> str:
@@ -61,10 +66,11 @@ def _event(night: JobNight) -> str:
     return "" if night.done else "not ended"
 
 
-def _table(rows: Sequence[tuple[str, ...]], width: int) -> Iterator[Line]:
-    widths = [max(cells(row[column]) for row in (_HEAD, *rows)) for column in range(len(_HEAD) - 1)]
+def _table(rows: Sequence[tuple[str, ...]], heading: str, width: int) -> Iterator[Line]:
+    titles = ("night", "tip", f"{heading} ", "class")
+    widths = [max(cells(row[column]) for row in (titles, *rows)) for column in range(len(titles))]
     room = max(0, width - sum(widths) - len(_GAP) * len(widths))
-    head = (left(_HEAD[0], widths[0]), left(_HEAD[1], widths[1]), right(_HEAD[2], widths[2]), _HEAD[3])
+    head = (left(titles[0], widths[0]), left(titles[1], widths[1]), right(titles[2], widths[2]), titles[3])
     yield (Span(_GAP.join(head), Role.HEAD),)
     for row in rows:
         night, tip, figure, klass, event = row
@@ -74,11 +80,13 @@ def _table(rows: Sequence[tuple[str, ...]], width: int) -> Iterator[Line]:
 
 
 def _words(point: Point, started: Mapping[int, str]) -> str:
-    if (change := point.change) is None:
+    change, measured = point.change, point.night.measured
+    if change is None or measured is None:
         return ""
-    before, after = units.iops(change.before), units.iops(change.after)
+    objective = measured.objective
     when = started.get(point.night.night, point.night.at)
-    return f"* from {when} on {after} IOPS instead of {before} (slowest job, medians), p = {change.p:.3f}"
+    values = f"{objective.text(change.after)} instead of {objective.text(change.before)}"
+    return f"* from {when} on {values} ({objective.label}, medians), p = {change.p:.3f}"
 
 
 def _started(nights: Sequence[Night]) -> dict[int, str]:
@@ -128,12 +136,13 @@ def _night_json(point: Point, night: Night) -> dict[str, Any]:
         "started_at": night.started_at,
         "tip": one.tip
         and {"sha": one.tip.sha, "subject": clean(one.tip.subject), "committed_at": one.tip.committed_at},
-        "iops": measured and measured.least_iops,
+        "objective": measured and objective_to_json(measured.objective),
+        "value": measured and measured.value,
         "jobs": [_figure_json(figure) for figure in measured.figures] if measured else [],
         "host": measured and measured.host,
         "class": str(one.klass) if one.klass else None,
-        "compared_with": reference and {"sha": reference.sha, "rev": reference.rev, "iops": reference.iops},
-        "level_change": change and {"from_iops": change.before, "to_iops": change.after, "p": change.p},
+        "compared_with": reference and {"sha": reference.sha, "rev": reference.rev, "value": reference.value},
+        "level_change": change and {"from": change.before, "to": change.after, "p": change.p},
         "bisection": _bisection_json(one),
         "trouble": one.trouble and {"step": one.trouble.step, "message": one.trouble.message, "hint": one.trouble.hint},
         "told": [letter.outcome for letter in one.letters],
@@ -141,8 +150,8 @@ def _night_json(point: Point, night: Night) -> dict[str, Any]:
     }
 
 
-def _figure_json(figure: Any) -> dict[str, object]:
-    return {"run": figure.run, "name": figure.name, "direction": figure.direction, "iops_mean": figure.iops_mean}
+def _figure_json(figure: Figure) -> dict[str, object]:
+    return {"run": figure.run, "name": figure.name or None, "metric": figure.metric, "value": figure.value}
 
 
 def _bisection_json(one: JobNight) -> dict[str, object] | None:

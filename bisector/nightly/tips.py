@@ -14,6 +14,7 @@ from bisector.config import Settings
 from bisector.core.events import Listener, Note
 from bisector.core.findings import Finding
 from bisector.core.model import Commit, Trial
+from bisector.core.objective import Objective
 from bisector.doctor import checks
 from bisector.git.repository import Repository
 from bisector.nightly.plan import Job
@@ -74,26 +75,28 @@ class TipBench:
         n, trial = settled.trials[-1]
         sound = settled.settlement.trial if isinstance(settled.settlement, Measured) else None
         why = "" if isinstance(settled.settlement, Measured) else settled.settlement.why
+        objective = settings.bisect.objective
         return Measurement(
             role=target.role,
             rev=target.rev,
             sha=target.commit.sha,
             conditions=self.job.conditions,
-            threshold_iops=settings.bisect.threshold_value,
+            threshold=settings.bisect.threshold_value,
             min_ratio=settings.bisect.min_ends_ratio,
             host=trial.host,
             toolchain=trial.kernel.toolchain if trial.kernel else "",
-            least_iops=settings.bisect.objective.value(judged_run(sound)) if sound else None,
+            value=objective.value(judged_run(sound)) if sound else None,
             why=why,
             fault=why if any(one.fault for _, one in settled.trials) else "",
             trials=len(settled.trials),
             total_s=sum(one.timings.total_s for _, one in settled.trials),
             directory=self.directory / TRIALS / f"{n:04d}-{target.commit.short}",
-            figures=_figures(sound) if sound else (),
-            metric=settings.bisect.metric,
-            over=settings.bisect.over,
+            figures=_figures(sound, objective) if sound else (),
+            metric=objective.metric,
+            over=objective.over,
         )
 
 
-def _figures(trial: Trial) -> tuple[Figure, ...]:
-    return tuple(Figure(run.name, job.name, job.direction, job.iops_mean) for run in trial.runs for job in run.jobs)
+def _figures(trial: Trial, objective: Objective) -> tuple[Figure, ...]:
+    found = ((run.name, value) for run in trial.runs for value in objective.of_jobs(run))
+    return tuple(Figure(run, value.job, value.name, value.value) for run, value in found)

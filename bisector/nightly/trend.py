@@ -7,6 +7,7 @@ from itertools import groupby
 import numpy as np
 
 from bisector.analysis.changes import LevelChange, changes
+from bisector.core.objective import Objective
 from bisector.nightly.replay import JobNight, Story, replay
 from bisector.store.nights import Event
 
@@ -32,6 +33,12 @@ class Trend:
         """The nights that begin a level."""
         return tuple(point for point in self.points if point.change)
 
+    @property
+    def objective(self) -> Objective:
+        """What decided in the last night that measured something."""
+        measured = [point.night.measured for point in self.points if point.night.measured]
+        return measured[-1].objective if measured else Objective()
+
 
 def trends(events: Sequence[Event], only: str | None = None) -> tuple[Trend, ...]:
     """The jobs in the order of their names."""
@@ -44,9 +51,9 @@ def trends(events: Sequence[Event], only: str | None = None) -> tuple[Trend, ...
 def _trend(job: str, story: Story) -> Trend:
     """Levels are looked for among figures that were got alike: with the same settings, on the same host."""
     begun: dict[int, LevelChange] = {}
-    figures = [(one.night, one.measured) for one in story.nights if one.measured and one.measured.least_iops]
-    for _, alike in groupby(figures, key=lambda one: (one[1].conditions, one[1].host)):
+    figures = [(one.night, one.measured) for one in story.nights if one.measured and one.measured.value]
+    for _, alike in groupby(figures, key=lambda one: (one[1].conditions, one[1].host, one[1].objective)):
         nights = list(alike)
-        found = changes(np.array([measured.least_iops for _, measured in nights]))
+        found = changes(np.array([measured.value for _, measured in nights]))
         begun |= {nights[change.at][0]: change for change in found}
     return Trend(job, story, tuple(Point(night, begun.get(night.night)) for night in story.nights))

@@ -12,6 +12,7 @@ from pathlib import Path
 from bisector.analysis.settle import Measured
 from bisector.analysis.verdicts import Judging
 from bisector.bisect import session
+from bisector.config import options
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, Interrupted, UserError
 from bisector.core.events import Listener, Note
@@ -123,12 +124,10 @@ class Turn:
             try:
                 check_range(repository, Range(old_end, new_end, first_parent, self.job.paths))
             except UserError as error:  # a branch that was reset, say: from here on the tip is what counts
-                self._add(Concluded(run_dir, State.FAILED, error.message, "", new, change.new.least_iops))
+                self._add(Concluded(run_dir, State.FAILED, error.message, "", new, change.new.value))
                 raise
         self._add(begun)
-        text = change.new.objective.text
-        ends = f"{text(change.old.iops)} to {text(change.new.least_iops or 0.0)}"
-        self._say(f"{change.direction}, {ends}: bisecting")
+        self._say(f"{change.direction}, {change.text}: bisecting")
         return begun
 
     def _bisect(self, begun: BisectionBegun) -> None:
@@ -158,11 +157,11 @@ class Turn:
         run = RunDirectory.open(begun.run_dir)
         with Store.open(run.database, readonly=True) as store:
             view = from_record.view(run, store)
-            judging = Judging(self.job.measuring, store.trials())
+            judging = Judging(options.from_json(store.bisection().settings), store.trials())
         settled = judging.settlement(begun.new_sha)
-        iops = judging.value(settled.trial) if isinstance(settled, Measured) else None
+        value = judging.value(settled.trial) if isinstance(settled, Measured) else None
         first = view.first_fixed.sha if view.first_fixed else ""
-        self._add(Concluded(begun.run_dir, view.state, view.message, first, begun.new_sha, iops))
+        self._add(Concluded(begun.run_dir, view.state, view.message, first, begun.new_sha, value))
         self._say(view.message)
 
     def _report(self) -> None:
@@ -207,8 +206,8 @@ class Turn:
         if sum(one.trouble is not None and one.night >= first for one in nights) >= _PATIENCE:
             last = self._story().last
             message = f"given up after {_PATIENCE} nights: {error.message}"
-            iops = last.least_iops if last else None
-            self._add(Concluded(left.run_dir, State.FAILED, message, "", left.new_sha, iops))
+            value = last.value if last else None
+            self._add(Concluded(left.run_dir, State.FAILED, message, "", left.new_sha, value))
             hint = from_record.resume_command(left.run_dir)
             self._notify(Failed("bisection", BisectorError(message, hint)), fingerprint(str(left.run_dir), message))
 

@@ -63,15 +63,24 @@ class _TrialShown:
         return sketches(self.detail.curves) if self.detail is not None and self.detail.curves is not None else ()
 
     @property
+    def rates(self) -> str:
+        """What its curves are of: ``read IOPS``."""
+        objective = self.detail.curves.objective if self.detail is not None and self.detail.curves is not None else None
+        return f"{objective.io_direction} {objective.definition.unit}" if objective is not None else ""
+
+    @property
     def key(self) -> str:
         """How its curves are told apart."""
-        if self.detail is None or self.detail.curves is None:
+        curves = self.detail.curves if self.detail is not None else None
+        if curves is None:
             return ""
-        jobs = sorted({line.job for line in self.detail.curves.lines}, key=lambda job: (job == 0, job))
+        drawn = any(panel.threshold is not None for row in curves.rows for panel in row)
+        line = "; long dashes: the threshold" if drawn else ""
+        jobs = sorted({line.job for line in curves.lines}, key=lambda job: (job == 0, job))
         said = [_LINES[job] for job in jobs if job in _LINES]
         return (
-            f"{self.detail.curves.direction} IOPS; {', '.join(said)}; points: means of"
-            f" {self.detail.curves.interval_s:g} s; long dashes: the threshold; a dotted upright: ended early."
+            f"{self.rates}; {', '.join(said)}; points: means of"
+            f" {curves.interval_s:g} s{line}; a dotted upright: ended early."
         )
 
     @property

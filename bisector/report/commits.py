@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from bisector.analysis.levels import levels
 from bisector.core.model import Kind, Verdict
-from bisector.core.objective import Objective
+from bisector.core.objective import SUM, Objective
 from bisector.core.printable import clean
 from bisector.report.curves import Band, bands
 from bisector.report.document import Report, Row
@@ -81,8 +81,7 @@ def commits(report: Report) -> Commits | None:
         threshold=report.bisection.threshold,
         step=_step(report, shas),
         words=tuple((verdict, terms.word(verdict)) for verdict in Verdict),
-        # Of a disk alone IOPS are drawn, which compare with no other metric.
-        bands=tuple(bands(report.bisection.baselines, together=False)) if objective == Objective() else (),
+        bands=tuple(bands(report.bisection.baselines, objective, together=objective.over == SUM)),
     )
 
 

@@ -1,17 +1,21 @@
-"""IOPS over time as it is drawn: the jobs' logs on one grid, each and together, kernel beside kernel.
+"""Rates over time as they are drawn: the jobs' logs on one grid, each and together, kernel beside kernel.
+
+fio logs IOPS (``write_iops_log``) and those alone are drawn; whatever decides, no other metric is followed over time.
 
 Values, not pictures: a test compares them, :mod:`bisector.report.drawing` draws them.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
 
+from bisector.analysis.classify import judged_run
 from bisector.core.figures import Run
 from bisector.core.model import Trial, alone_name
+from bisector.core.objective import SUM, Objective
 from bisector.report.baselines import by_disk
 from bisector.workload.fio.series import Floats, Series, resample
 
@@ -27,16 +31,16 @@ _LOGARITHMIC_FROM = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """IOPS over time of one job of one kernel; ``job`` counts from 1 and is TOGETHER for all of them.
+    """The rate over time of one job of one kernel; ``job`` counts from 1 and is TOGETHER for all of them.
 
-    ``iops`` are the means of equal intervals, ``at_s`` the middles of those; ``smooth_iops`` goes through them.
+    ``rates`` are the means of equal intervals, ``at_s`` the middles of those; ``smooth`` goes through them.
     """
 
     kernel: int
     job: int
     at_s: tuple[float, ...]
-    iops: tuple[float, ...]
-    smooth_iops: tuple[float, ...]
+    rates: tuple[float, ...]
+    smooth: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +53,11 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """The figures of a disk alone, measured on the same host: from the slowest to the fastest."""
+    """The values of a disk alone, measured on the same host: the least and the largest."""
 
     name: str
-    from_iops: float
-    to_iops: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +68,18 @@ class Panel:
     lines: tuple[Line, ...]
     stops: tuple[Stop, ...] = ()
     bands: tuple[Band, ...] = ()
-    threshold_iops: float | None = None
+    threshold: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Panels in rows, over one scale of time and one of IOPS; ``kernels`` are the names of the lines' kernels."""
+    """Panels in rows, over one scale of time and one of ``objective``'s values; ``kernels`` are the lines' kernels."""
 
     title: str
     kernels: tuple[str, ...]
     rows: tuple[tuple[Panel, ...], ...]
     interval_s: float
-    direction: str = "read"
+    objective: Objective = field(default_factory=Objective)
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -85,13 +89,13 @@ class Curves:
     @property
     def logarithmic(self) -> bool:
         """Whether the levels differ so much that a linear scale would hide the lower one."""
-        seen = [iops for line in self.lines for iops in line.smooth_iops if iops > 0]
+        seen = [rate for line in self.lines for rate in line.smooth if rate > 0]
         return bool(seen) and max(seen) >= _LOGARITHMIC_FROM * min(seen)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Logged:
-    """A run with the IOPS logs of its jobs, in the order of the jobs; fewer where some are missing."""
+    """A run with the logs of its jobs' rates, in the order of the jobs; fewer where some are missing."""
 
     run: Run
     logs: tuple[Series, ...]
@@ -106,20 +110,26 @@ class Measured:
 
 
 def curves(
-    title: str, kernels: Sequence[Measured], threshold_iops: float | None, baselines: Sequence[Trial] = ()
+    title: str,
+    kernels: Sequence[Measured],
+    objective: Objective,
+    threshold: float | None = None,
+    baselines: Sequence[Trial] = (),
 ) -> Curves | None:
     """The runs of the kernels, one panel each; several kernels have their jobs and their sums in rows of their own.
 
-    None when there is no log to draw. The threshold is for each job of the last run.
+    None when there is no log to draw. ``objective`` is of what was logged; the threshold is drawn in the last run, for
+    the sum where that decides and else for each job.
     """
     runs = [logged for kernel in kernels for logged in kernel.runs if any(log.end_ms.size for log in logged.logs)]
     if not runs:
         return None
     step_ms = _step_ms(runs)
     names = tuple(dict.fromkeys(logged.run.name for logged in runs))
-    drawn = [_panel(name, kernels, step_ms) for name in names]
+    drawn = [_panel(name, kernels, objective, step_ms) for name in names]
     apart = len(kernels) > 1
     rows = []
+    of_sum = objective.over == SUM
     for together in (False, True) if apart else (False,):
         panels = []
         for panel in drawn:
@@ -130,21 +140,21 @@ def curves(
                     + ("" if not apart else ", all jobs together" if together else ", each job"),
                     lines=lines,
                     stops=panel.stops,
-                    bands=tuple(bands(baselines, together=together)),
-                    threshold_iops=threshold_iops if panel.title == names[-1] and not together else None,
+                    bands=tuple(bands(baselines, objective, together=together)),
+                    threshold=threshold if panel.title == names[-1] and together is (apart and of_sum) else None,
                 )
             )
         rows.append(tuple(panels))
-    return Curves(title, tuple(kernel.name for kernel in kernels), tuple(rows), step_ms / 1000, runs[0].run.direction)
+    return Curves(title, tuple(kernel.name for kernel in kernels), tuple(rows), step_ms / 1000, objective)
 
 
-def smooth(iops: Floats) -> Floats:
+def smooth(rates: Floats) -> Floats:
     """A mean weighted by a Gaussian; at the ends the weights that are left are made whole."""
-    deviation = max(iops.size * _SMOOTHED_SHARE, _SMOOTHED_POINTS)
+    deviation = max(rates.size * _SMOOTHED_SHARE, _SMOOTHED_POINTS)
     reach = math.ceil(3 * deviation)
     weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / deviation) ** 2)
-    there = np.convolve(np.ones_like(iops), weights, mode="full")[reach : reach + iops.size]
-    return np.asarray(np.convolve(iops, weights, mode="full")[reach : reach + iops.size] / there, dtype=np.float64)
+    there = np.convolve(np.ones_like(rates), weights, mode="full")[reach : reach + rates.size]
+    return np.asarray(np.convolve(rates, weights, mode="full")[reach : reach + rates.size] / there, dtype=np.float64)
 
 
 def _step_ms(runs: Iterable[Logged]) -> float:
@@ -156,25 +166,25 @@ def _step_ms(runs: Iterable[Logged]) -> float:
     return own_ms * max(1, math.ceil(max(float(log.end_ms[-1]) for log in logs) / own_ms / _MOST_POINTS))
 
 
-def _panel(name: str, kernels: Sequence[Measured], step_ms: float) -> Panel:
+def _panel(name: str, kernels: Sequence[Measured], objective: Objective, step_ms: float) -> Panel:
     lines: list[Line] = []
     stops = []
     for index, kernel in enumerate(kernels):
         for logged in kernel.runs:
             if logged.run.name == name and logged.logs:
-                lines += _lines(index, logged, step_ms)
+                lines += _lines(index, logged, objective, step_ms)
                 if logged.run.stopped_early is not None:
                     stops.append(Stop(index, logged.run.stopped_early.at_s))
     return Panel(name, tuple(lines), tuple(stops))
 
 
-def _lines(kernel: int, logged: Logged, step_ms: float) -> Iterator[Line]:
+def _lines(kernel: int, logged: Logged, objective: Objective, step_ms: float) -> Iterator[Line]:
     each = [_resampled(log, step_ms) for log in logged.logs]
-    for job, iops in enumerate(each, 1):
-        yield _line(kernel, job, iops, step_ms)
-    if len(each) > 1 and len(each) == len(logged.run.shown_jobs):  # a sum that lacks a job would be none
-        both = min(iops.size for iops in each)
-        yield _line(kernel, TOGETHER, np.sum([iops[:both] for iops in each], axis=0), step_ms)
+    for job, rates in enumerate(each, 1):
+        yield _line(kernel, job, rates, step_ms)
+    if len(each) > 1 and len(each) == len(objective.of_jobs(logged.run)):  # a sum that lacks a job would be none
+        shared = min(rates.size for rates in each)
+        yield _line(kernel, TOGETHER, np.sum([rates[:shared] for rates in each], axis=0), step_ms)
 
 
 def _resampled(log: Series, step_ms: float) -> Floats:
@@ -183,20 +193,19 @@ def _resampled(log: Series, step_ms: float) -> Floats:
     return resample(log, step_ms, math.floor(end_ms / step_ms) * step_ms)
 
 
-def _line(kernel: int, job: int, iops: Floats, step_ms: float) -> Line:
-    at_s = (np.arange(iops.size) + 0.5) * step_ms / 1000
-    return Line(kernel, job, _values(at_s, 3), _values(iops, 1), _values(smooth(iops), 1))
+def _line(kernel: int, job: int, rates: Floats, step_ms: float) -> Line:
+    at_s = (np.arange(rates.size) + 0.5) * step_ms / 1000
+    return Line(kernel, job, _values(at_s, 3), _values(rates, 1), _values(smooth(rates), 1))
 
 
 def _values(values: Floats, digits: int) -> tuple[float, ...]:
     return tuple(np.round(values, digits).tolist())
 
 
-def bands(baselines: Sequence[Trial], *, together: bool) -> Iterator[Band]:
+def bands(baselines: Sequence[Trial], objective: Objective, *, together: bool) -> Iterator[Band]:
     """Each disk that was measured alone: what its jobs did each, or all of them together."""
     for disk, of_one in by_disk(baselines).items():
-        runs = [trial.runs[-1] for trial in of_one]
-        of_disk = [[job.iops_mean for job in run.shown_jobs] for run in runs]
-        figures = [sum(run) for run in of_disk] if together else list(chain.from_iterable(of_disk))
+        of_disk = [[value.value for value in objective.of_jobs(judged_run(trial))] for trial in of_one]
+        figures = [sum(jobs) for jobs in of_disk if jobs] if together else list(chain.from_iterable(of_disk))
         if figures:
             yield Band(alone_name(disk), min(figures), max(figures))

@@ -22,6 +22,7 @@ from bisector.report.strokes import (
     INKS,
     LEGEND_INCHES,
     Ink,
+    axis_label,
     band,
     empty,
     legend,
@@ -136,8 +137,8 @@ def _curves(plot: Curves) -> "Figure":
         one.set_xlabel("time since the run began (s)")
     each = f"points: means of {plot.interval_s:g} s"
     for of_row in axes:
-        of_row[0].set_ylabel(f"{plot.direction} IOPS ({each})")
-    scale(axes[0][0], logarithmic=plot.logarithmic)
+        of_row[0].set_ylabel(f"{plot.objective.io_direction} {plot.objective.definition.unit} ({each})")
+    scale(axes[0][0], plot.objective.definition.unit, logarithmic=plot.logarithmic)
     axes[0][0].set_xlim(left=0)
     figure.suptitle(plot.title)
     legend(figure)
@@ -146,7 +147,7 @@ def _curves(plot: Curves) -> "Figure":
 
 def _panel(axes: "Axes", panel: Panel, plot: Curves) -> None:
     for disk, hatch in zip(panel.bands, HATCHES, strict=False):
-        band(axes, disk.from_iops / _MARGIN, disk.to_iops * _MARGIN, disk.name, hatch)
+        band(axes, disk.low / _MARGIN, disk.high * _MARGIN, disk.name, hatch)
     for line in panel.lines:
         _line(axes, line, plot.kernels[line.kernel])
     for stop in panel.stops:
@@ -154,8 +155,8 @@ def _panel(axes: "Axes", panel: Panel, plot: Curves) -> None:
         axes.axvline(stop.at_s, color=ink.colour, linestyle=(0, (1, 2)), linewidth=1.2)
         axes.plot(stop.at_s, 0.03, marker=ink.marker, color=ink.colour, linestyle="none", markersize=6,
                   transform=axes.get_xaxis_transform(), label=f"{plot.kernels[stop.kernel]}, ended early")  # fmt: skip
-    if panel.threshold_iops is not None:
-        threshold(axes, panel.threshold_iops)
+    if panel.threshold is not None:
+        threshold(axes, panel.threshold, plot.objective)
     axes.set_title(panel.title)
 
 
@@ -163,8 +164,8 @@ def _line(axes: "Axes", line: Line, kernel: str) -> None:
     ink, dashes = INKS[line.kernel % len(INKS)], _DASHES[line.job % len(_DASHES)]
     what = "all jobs" if line.job == TOGETHER else f"job {line.job}"
     every = max(1, len(line.at_s) // 6)
-    axes.plot(line.at_s, line.iops, ink.marker, color=ink.colour, alpha=0.25, markersize=2.5, markeredgewidth=0)
-    axes.plot(line.at_s, line.smooth_iops, color=ink.colour, linestyle=dashes, linewidth=1.5,
+    axes.plot(line.at_s, line.rates, ink.marker, color=ink.colour, alpha=0.25, markersize=2.5, markeredgewidth=0)
+    axes.plot(line.at_s, line.smooth, color=ink.colour, linestyle=dashes, linewidth=1.5,
               marker=ink.marker, markersize=4, markevery=(every // 2, every),
               label=f"{kernel}, {what}")  # fmt: skip
 
@@ -177,20 +178,20 @@ def _commits(plot: Commits) -> "Figure":
         numbered = f"level of {level.trials} whole {'run' if level.trials == 1 else 'runs'}"
         band(axes, level.low / _MARGIN, level.high * _MARGIN, numbered, HATCHES[index % len(HATCHES)])
     for disk, hatch in zip(plot.bands, _DISK_HATCHES, strict=False):
-        band(axes, disk.from_iops / _MARGIN, disk.to_iops * _MARGIN, disk.name, hatch)
-    scale(axes, logarithmic=True)
+        band(axes, disk.low / _MARGIN, disk.high * _MARGIN, disk.name, hatch)
+    scale(axes, plot.objective.definition.unit, logarithmic=True)
     figures = [mark.value for mark in plot.marks if mark.value is not None]
-    figures += [iops for disk in plot.bands for iops in (disk.from_iops, disk.to_iops)]
+    figures += [value for disk in plot.bands for value in (disk.low, disk.high)]
     axes.set_ylim(min(figures) / 2, max(figures) * 2)
     _marks(axes, plot)
     if plot.threshold is not None:
-        threshold(axes, plot.threshold)
+        threshold(axes, plot.threshold, plot.objective)
     if plot.step is not None:
         axes.axvline(plot.step - 0.5, color="#000000", linewidth=1.2, linestyle="-", label="the step")
     axes.set_xticks(range(len(plot.names)), plot.names, rotation=90, family="monospace", fontsize=7)
     axes.set_xlim(-0.7, len(plot.names) - 0.3)
     axes.set_xlabel(plot.axis)
-    axes.set_ylabel(f"{plot.objective.label}, {plot.objective.definition.unit}")
+    axes.set_ylabel(axis_label(plot.objective))
     axes.set_title(plot.title)
     legend(figure)
     return figure

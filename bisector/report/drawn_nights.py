@@ -6,7 +6,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from bisector.report.nights import Change, Mark, Nights, Panel, Seen, Stretch
-from bisector.report.strokes import BOTTOM, GREY, empty, legend, scale
+from bisector.report.strokes import BOTTOM, GREY, axis_label, empty, legend, scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +49,6 @@ def nights_figure(plot: Nights) -> "Figure":
     numbers = count(1)
     for panel, (axes,) in zip(plot.panels, rows, strict=True):
         _panel(axes, panel)
-        axes.set_ylabel("IOPS")
         for change, n in zip(panel.changes, numbers, strict=False):
             _change(axes, n, change)
     _dates(rows[-1][0], plot)
@@ -72,18 +71,19 @@ def _date(at: object) -> Any:
 
 
 def _panel(axes: "Axes", panel: Panel) -> None:
-    figures = [mark.iops for mark in panel.marks if mark.iops is not None]
+    figures = [mark.value for mark in panel.marks if mark.value is not None]
     logarithmic = bool(figures) and max(figures) / min(figures) >= _LOGARITHMIC_FROM
     for line in panel.lines:
-        axes.plot([_date(at) for at, _ in line], [iops for _, iops in line], color="#999999", linewidth=0.8)
+        axes.plot([_date(at) for at, _ in line], [value for _, value in line], color="#999999", linewidth=0.8)
     _stretches(axes, panel)
     for at in panel.breaks:
         axes.axvline(_date(at), color=GREY, linestyle=":", linewidth=1, label="other settings or another host")
     for seen in Seen:
         _marks(axes, seen, [mark for mark in panel.marks if mark.seen is seen])
-    scale(axes, logarithmic=logarithmic)
+    scale(axes, panel.objective.definition.unit, logarithmic=logarithmic)
+    axes.set_ylabel(axis_label(panel.objective))
     if figures:
-        lines = [stretch.from_iops for stretch in panel.thresholds]
+        lines = [stretch.low for stretch in panel.thresholds]
         least, most = min(*figures, *lines, figures[0]), max(*figures, *lines, figures[0])
         axes.set_ylim(least / 2 if logarithmic else 0, most * (2.5 if logarithmic else 1.3))
     axes.set_title(panel.title)
@@ -91,13 +91,13 @@ def _panel(axes: "Axes", panel: Panel) -> None:
 
 def _stretches(axes: "Axes", panel: Panel) -> None:
     for band in panel.usual:
-        axes.fill_between(_ends(band), band.from_iops, band.to_iops, facecolor="#f2f2f2", edgecolor="#bbbbbb", zorder=0,
+        axes.fill_between(_ends(band), band.low, band.high, facecolor="#f2f2f2", edgecolor="#bbbbbb", zorder=0,
                           hatch="///", linewidth=0.6, label="within the factor that makes no change")  # fmt: skip
     for line in panel.thresholds:
-        axes.plot(_ends(line), [line.from_iops] * 2, color="#000000", linestyle=(0, (8, 3)), linewidth=0.9,
-                  label=f"threshold {line.from_iops:,.0f} IOPS")  # fmt: skip
+        axes.plot(_ends(line), [line.low] * 2, color="#000000", linestyle=(0, (8, 3)), linewidth=0.9,
+                  label=f"threshold {panel.objective.text(line.low)}")  # fmt: skip
     for level in panel.levels:
-        axes.plot(_ends(level), [level.from_iops] * 2, color="#009E73", linewidth=2.5, alpha=0.7,
+        axes.plot(_ends(level), [level.low] * 2, color="#009E73", linewidth=2.5, alpha=0.7,
                   label="level (median)")  # fmt: skip
 
 
@@ -108,11 +108,11 @@ def _ends(stretch: Stretch) -> list[Any]:
 def _marks(axes: "Axes", seen: Seen, marks: Sequence[Mark]) -> None:
     look = _LOOKS[seen]
     for nowhere in (False, True):
-        group = [mark for mark in marks if (mark.iops is None) is nowhere]
+        group = [mark for mark in marks if (mark.value is None) is nowhere]
         if group:
             axes.plot(
                 [_date(mark.at) for mark in group],
-                [BOTTOM if mark.iops is None else mark.iops for mark in group],
+                [BOTTOM if mark.value is None else mark.value for mark in group],
                 look.marker,
                 color=look.colour,
                 fillstyle="full" if look.filled else "none",

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from bisector.core.objective import Objective
+
 
 class Seen(StrEnum):
     """What a night saw of a tip; the value is what the legend says."""
@@ -23,21 +25,21 @@ class Seen(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a night saw; ``iops`` is the slowest job's mean, None where there is no figure."""
+    """What a night saw; ``value`` is what decides, None where there is none by the panel's objective."""
 
     at: datetime
     seen: Seen
-    iops: float | None
+    value: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """IOPS that hold in some nights: a line, or a band when the two differ."""
+    """Values that hold in some nights: a line, or a band when the two differ."""
 
     start: datetime
     end: datetime
-    from_iops: float
-    to_iops: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +57,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One job: ``lines`` join figures that can be compared, ``breaks`` are where others begin.
+    """One job by one objective: ``lines`` join values that can be compared, ``breaks`` are where others begin.
 
     ``usual`` is where a tip is the same as what it is compared with, by a factor; with ``thresholds`` these decide.
     """
 
     title: str
+    objective: Objective
     marks: tuple[Mark, ...]
     lines: tuple[tuple[tuple[datetime, float], ...], ...]
     thresholds: tuple[Stretch, ...]

@@ -15,7 +15,7 @@ from bisector.report.document import Report
 from bisector.report.drawing import Plot
 from bisector.report.narrowing import Narrowing
 from bisector.report.tracing import traced
-from bisector.status.view import BisectionView, TrialView
+from bisector.status.view import TrialView
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 
@@ -58,16 +58,21 @@ class Plotted:
 def curves_of(shown: Sequence[TrialView], source: Source) -> tuple[Curves | None, tuple[str, ...]]:
     """The curves of one trial, or of several beside each other, and what was wrong with their logs."""
     view = source.report.bisection
-    found = [traced(one.trial, source.run_dir) for one in shown]
+    logged = _logged(shown, view.objective)
+    found = [traced(one.trial, source.run_dir, logged.io_direction) for one in shown]
     kernels = [Measured(_name(one, view.terms), of.runs) for one, of in zip(shown, found, strict=True)]
-    title = f"IOPS over time, {' and '.join(kernel.name for kernel in kernels)}"
-    made = curves.curves(title, kernels, _line(view), view.baselines)
+    line = view.threshold if logged == view.objective else None
+    decides = "" if logged.metric == view.objective.metric else f" (logged by fio; {view.objective.metric} decides)"
+    title = f"IOPS over time{decides}, {' and '.join(kernel.name for kernel in kernels)}"
+    made = curves.curves(title, kernels, logged, line, view.baselines)
     return made, tuple(complaint for of in found for complaint in of.complaints)
 
 
-def _line(view: BisectionView) -> float | None:
-    """The threshold that curves of IOPS are drawn with: none where another metric decides."""
-    return view.threshold if view.objective == Objective() else None
+def _logged(shown: Sequence[TrialView], objective: Objective) -> Objective:
+    """What the curves are of: fio's logs are of IOPS, in the direction that decides or else of the first run."""
+    runs = (run for one in shown for run in one.trial.runs)
+    direction = objective.io_direction or next((run.direction for run in runs), "") or Objective().io_direction
+    return Objective(f"{direction}.iops", objective.over)
 
 
 def _compared(source: Source) -> Plotted:

@@ -71,42 +71,42 @@ def sketches(plot: Curves) -> tuple[Sketch, ...]:
     """Each panel, all on the same scales."""
     panels = [panel for row in plot.rows for panel in row]
     time = _Scale(0.0, max(line.at_s[-1] for line in plot.lines) + plot.interval_s / 2, _LEFT, WIDTH - _RIGHT)
-    iops = _iops_scale(plot, [panel.threshold_iops for panel in panels if panel.threshold_iops is not None])
-    return tuple(_sketch(panel, time, iops) for panel in panels)
+    rates = _scale_of_rates(plot, [panel.threshold for panel in panels if panel.threshold is not None])
+    return tuple(_sketch(panel, time, rates) for panel in panels)
 
 
-def _iops_scale(plot: Curves, thresholds: Sequence[float]) -> _Scale:
-    figures = [*(iops for line in plot.lines for iops in line.smooth_iops), *thresholds]
+def _scale_of_rates(plot: Curves, thresholds: Sequence[float]) -> _Scale:
+    figures = [*(rate for line in plot.lines for rate in line.smooth), *thresholds]
     most = max(1.0, *figures) * 1.15
     least = min(figure for figure in figures if figure > 0) / 1.15 if plot.logarithmic else 0.0
     return _Scale(least, most, HEIGHT - _BOTTOM, _TOP, plot.logarithmic)
 
 
-def _sketch(panel: Panel, time: _Scale, iops: _Scale) -> Sketch:
+def _sketch(panel: Panel, time: _Scale, rates: _Scale) -> Sketch:
     return Sketch(
         title=panel.title,
         box=(_LEFT, _TOP, WIDTH - _RIGHT, HEIGHT - _BOTTOM),
-        strokes=tuple(_stroke(line, time, iops) for line in panel.lines),
+        strokes=tuple(_stroke(line, time, rates) for line in panel.lines),
         x_ticks=tuple(Tick(time.at(second), f"{second:g}") for second in _linear_ticks(time.most)),
-        y_ticks=tuple(Tick(iops.at(figure), f"{figure:,.0f}") for figure in _iops_ticks(iops)),
-        threshold_at=None if panel.threshold_iops is None else iops.at(panel.threshold_iops),
+        y_ticks=tuple(Tick(rates.at(rate), f"{rate:,.0f}") for rate in _ticks(rates)),
+        threshold_at=None if panel.threshold is None else rates.at(panel.threshold),
         stops_at=tuple(time.at(stop.at_s) for stop in panel.stops),
     )
 
 
-def _stroke(line: Line, time: _Scale, iops: _Scale) -> Stroke:
+def _stroke(line: Line, time: _Scale, rates: _Scale) -> Stroke:
     across = [time.at(second) for second in line.at_s]
     # A path of no length with round ends is a dot; one element for all is small.
     points = (
         ""
         if line.job == TOGETHER
-        else "".join(f"M{x:g} {iops.at(y):g}h0" for x, y in zip(across, line.iops, strict=True))
+        else "".join(f"M{x:g} {rates.at(y):g}h0" for x, y in zip(across, line.rates, strict=True))
     )
-    smooth = " ".join(f"{x:g} {iops.at(y):g}" for x, y in zip(across, line.smooth_iops, strict=True))
+    smooth = " ".join(f"{x:g} {rates.at(y):g}" for x, y in zip(across, line.smooth, strict=True))
     return Stroke(line.job, points, f"M{smooth}")
 
 
-def _iops_ticks(scale: _Scale) -> Iterator[float]:
+def _ticks(scale: _Scale) -> Iterator[float]:
     if not scale.logarithmic:
         yield from _linear_ticks(scale.most)
         return

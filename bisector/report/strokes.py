@@ -1,9 +1,12 @@
-"""What all pictures have in common: inks that are told apart without colours, figures, axes of IOPS, a legend.
+"""What all pictures have in common: inks that are told apart without colours, figures, axes of a metric, a legend.
 
 matplotlib is loaded when something is drawn (:mod:`bisector.report.drawing`).
 """
 
 from typing import TYPE_CHECKING, NamedTuple
+
+from bisector.core.metric import Unit
+from bisector.core.objective import Objective
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,13 +46,30 @@ def band(axes: "Axes", low: float, high: float, label: str, hatch: str) -> None:
     axes.axhspan(low, high, facecolor="#f2f2f2", edgecolor="#999999", hatch=hatch, linewidth=0.8, label=label, zorder=0)
 
 
-def threshold(axes: "Axes", iops: float) -> None:
+def threshold(axes: "Axes", value: float, objective: Objective) -> None:
     """The line between the two sides."""
-    axes.axhline(iops, color="#000000", linestyle=(0, (8, 3)), linewidth=0.9, label=f"threshold {iops:,.0f} IOPS")
+    label = f"threshold {objective.text(value)}"
+    axes.axhline(value, color="#000000", linestyle=(0, (8, 3)), linewidth=0.9, label=label)
 
 
-def scale(axes: "Axes", *, logarithmic: bool) -> None:
-    """Plain figures on the axis of IOPS, whichever scale it has; a linear one begins at nothing."""
+def axis_label(objective: Objective) -> str:
+    """The metric, and its unit where :func:`tick` does not write it."""
+    unit = objective.definition.unit
+    return f"{objective.label}, {unit}" if unit in _IN_LABEL else objective.label
+
+
+def tick(value: float, unit: Unit) -> str:
+    """A value as it stands on an axis: a plain number of I/Os, else one with its unit."""
+    if unit not in _IN_LABEL:
+        return unit.text(value) if value else "0"
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+
+
+_IN_LABEL = (Unit.IOPS, Unit.COUNT)
+
+
+def scale(axes: "Axes", unit: Unit, *, logarithmic: bool) -> None:
+    """Plain figures on the axis of values, whichever scale it has; a linear one begins at nothing."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator  # noqa: PLC0415 - see above
 
     if logarithmic:
@@ -59,4 +79,4 @@ def scale(axes: "Axes", *, logarithmic: bool) -> None:
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda iops, _: f"{iops:,.0f}" if iops >= 1 else f"{iops:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value, unit)))

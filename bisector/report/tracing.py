@@ -1,4 +1,4 @@
-"""The curves of a trial, from the files beside the record."""
+"""The curves of a trial, from the logs of IOPS beside the record."""
 
 import re
 from collections.abc import Iterator
@@ -23,17 +23,17 @@ class Traced:
     complaints: tuple[str, ...]
 
 
-def traced(trial: Trial, run_dir: Path) -> Traced:
-    """Every IOPS log of a trial; what is missing or damaged is complained of and left out."""
+def traced(trial: Trial, run_dir: Path, direction: str) -> Traced:
+    """Every log of a trial in a direction of I/O; what is missing or damaged is complained of and left out."""
     complaints: list[str] = []
-    runs = tuple(Logged(run, tuple(_logs(trial, run, run_dir, complaints))) for run in trial.runs)
+    runs = tuple(Logged(run, tuple(_logs(trial, run, direction, run_dir, complaints))) for run in trial.runs)
     return Traced(runs, tuple(complaints))
 
 
-def _logs(trial: Trial, run: Run, run_dir: Path, complaints: list[str]) -> Iterator[Series]:
+def _logs(trial: Trial, run: Run, direction: str, run_dir: Path, complaints: list[str]) -> Iterator[Series]:
     for path in _paths(trial, run):
         try:
-            series = parse_iops_log(inside(run_dir, path).read_text(encoding="utf-8"), run.direction)
+            series = parse_iops_log(inside(run_dir, path).read_text(encoding="utf-8"), direction)
         except (UnicodeDecodeError, LogUnreadable) as error:
             complaints.append(f"{path}: {error}")
         except OSError as error:

@@ -195,7 +195,7 @@ def to_json(view: BisectionView) -> dict[str, object]:
         "repository": view.repository or None,
         "terms": {"old": view.terms.old, "new": view.terms.new},
         "direction": view.direction,
-        "objective": _objective(view.objective),
+        "objective": objective_to_json(view.objective),
         "threshold": view.threshold,
         "threshold_origin": view.threshold_origin or None,
         "old": _commit(view.old),
@@ -227,7 +227,8 @@ def to_json(view: BisectionView) -> dict[str, object]:
     return {key: plain(value) for key, value in whole.items()}
 
 
-def _objective(objective: Objective) -> dict[str, object]:
+def objective_to_json(objective: Objective) -> dict[str, object]:
+    """The metric that decides, how over jobs, and the unit of its values."""
     unit = objective.definition.unit
     return {"metric": objective.metric, "over": objective.over, "unit": unit, "better": objective.better}
 

@@ -1,6 +1,8 @@
 """The tables of the history of nights: events in their order, each with its facts; classes are derived from them.
 
-Column names are the fields of the records in :mod:`bisector.store.nights`.
+Column names are the fields of the records in :mod:`bisector.store.nights`, but for the four that are called after IOPS.
+They hold values of the metric that decided, which in version 1 was no other, and have their names from there: a file of
+that version is read as it is while nobody writes to it.
 """
 
 from bisector.store.schema import Schema
@@ -41,7 +43,6 @@ CREATE TABLE tips (
     wanted TEXT NOT NULL
 ) STRICT;
 
--- What is called after IOPS is a value of the metric: version 1 knew no other, and columns keep their names.
 CREATE TABLE measurements (
     event INTEGER PRIMARY KEY REFERENCES events (id),
     role TEXT NOT NULL,
@@ -68,7 +69,8 @@ CREATE TABLE figures (
     run TEXT NOT NULL,
     name TEXT NOT NULL,
     direction TEXT NOT NULL,
-    iops_mean REAL NOT NULL
+    iops_mean REAL NOT NULL,
+    metric TEXT
 ) STRICT;
 CREATE INDEX figures_of_event ON figures (event);
 
@@ -113,13 +115,16 @@ CREATE TABLE letters (
 ) STRICT;
 """
 
+_UPGRADES = {
+    1: "ALTER TABLE measurements ADD COLUMN metric TEXT NOT NULL DEFAULT 'read.iops'; "
+    "ALTER TABLE measurements ADD COLUMN over TEXT NOT NULL DEFAULT 'worst'",
+    2: "ALTER TABLE figures ADD COLUMN metric TEXT",
+}
+
 NIGHTS = Schema(
     application_id=0x6273636E,  # "bscn"
-    version=2,
+    version=3,
     tables=_TABLES,
-    upgrades={
-        1: "ALTER TABLE measurements ADD COLUMN metric TEXT NOT NULL DEFAULT 'read.iops'; "
-        "ALTER TABLE measurements ADD COLUMN over TEXT NOT NULL DEFAULT 'worst'",
-    },
+    upgrades=_UPGRADES,
     named_by="it is made by the first night: bisector nightly --config FILE",
 )

@@ -16,6 +16,7 @@ from bisector.store.database import Database
 from bisector.store.night_schema import NIGHTS
 from bisector.store.rows import InfraFaultRow, Value, build, columns
 from bisector.store.rundir import state_home
+from bisector.store.writing import named
 
 HISTORY = "history.sqlite"
 
@@ -37,12 +38,12 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Mean IOPS of one fio job in one direction."""
+    """The value of one metric of one job of a run; ``name`` is the job's, empty where it is the run's as a whole."""
 
     run: str
     name: str
-    direction: str
-    iops_mean: float
+    metric: str
+    value: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +73,20 @@ class Tip:
 class Measurement:
     """What the trials of one commit in one night amounted to.
 
-    ``least_iops`` is the value of the last run, None where nothing can be concluded: for a ``fault`` of the kernel, or
-    because the evidence stayed weak; ``why`` says so. It and the threshold are values of ``metric`` over jobs as
-    ``over`` says; they are called after IOPS as their columns are. ``directory`` holds the files of the last trial.
+    ``value`` is what decides, by ``metric`` and ``over`` of the settings of that night, as is ``threshold``. It is None
+    where nothing can be concluded: for a ``fault`` of the kernel, or because the evidence stayed weak; ``why`` says so.
+    ``figures`` are those of each job and run that it is made of; ``directory`` holds the files of the last trial.
     """
 
     role: Role
     rev: str
     sha: str
     conditions: str
-    threshold_iops: float | None
+    threshold: float | None
     min_ratio: float
     host: str
     toolchain: str
-    least_iops: float | None
+    value: float | None
     why: str
     fault: str
     trials: int
@@ -97,7 +98,7 @@ class Measurement:
 
     @property
     def objective(self) -> Objective:
-        """What its value is of."""
+        """What decided that night."""
         return Objective(self.metric, self.over)
 
 
@@ -113,14 +114,14 @@ class BisectionBegun:
 
 @dataclass(frozen=True, slots=True)
 class Concluded:
-    """How a bisection ended; ``new_iops`` is what its new end measured, where it did."""
+    """How a bisection ended; ``new_value`` is what its new end measured, where it did."""
 
     run_dir: Path
     state: State
     message: str
     first_sha: str
     new_sha: str
-    new_iops: float | None
+    new_value: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,9 @@ _TABLES: Mapping[type[Fact], str] = {
     Letter: "letters",
     InfraFaultRow: "infra_faults",
 }
+# Columns that are not called as the fields: see the schema.
+_FIELDS = {"threshold_iops": "threshold", "least_iops": "value", "new_iops": "new_value"}
+_COLUMNS = {field: column for column, field in _FIELDS.items()}
 _KINDS: Mapping[str, type[Fact]] = {kind.__name__: kind for kind in (Begun, Done, *_TABLES)}
 
 
@@ -229,10 +233,10 @@ class NightRecord:
             row: dict[str, Value] = {"night": night, "job": job, "at": _now(), "kind": type(fact).__name__}
             event = self._database.insert("events", row)
             if table := _TABLES.get(type(fact)):
-                self._database.insert(table, {"event": event, **columns(fact)})
+                self._database.insert(table, {"event": event, **named(columns(fact), _COLUMNS)})
             if isinstance(fact, Measurement):
                 for figure in fact.figures:
-                    self._database.insert("figures", {"event": event, **columns(figure)})
+                    self._database.insert("figures", {"event": event, **_figure_row(figure)})
 
     def nights(self) -> tuple[Night, ...]:
         """Every night, oldest first."""
@@ -251,12 +255,22 @@ class NightRecord:
         for row in rows:
             kind = _KINDS[row["kind"]]
             own = facts[_TABLES[kind]][row["id"]] if kind in _TABLES else {}
-            nested = {"figures": tuple(build(Figure, one) for one in figures[row["id"]])} if kind is Measurement else {}
+            nested = {"figures": tuple(map(_figure, figures[row["id"]]))} if kind is Measurement else {}
             events.append(Event(row["id"], row["night"], row["job"], row["at"], build(kind, own, **nested)))
         return tuple(events)
 
     def _by_event(self, table: str) -> dict[int, dict[str, Any]]:
-        return {row["event"]: row for row in self._database.select(table, "event")}
+        return {row["event"]: named(row, _FIELDS) for row in self._database.select(table, "event")}
+
+
+def _figure_row(figure: Figure) -> dict[str, Value]:
+    direction, _, _ = figure.metric.partition(".")
+    return {**named(columns(figure), {"value": "iops_mean"}), "direction": direction}
+
+
+def _figure(row: Mapping[str, Any]) -> Figure:
+    """A row of the first schema has IOPS in a direction, and no metric."""
+    return Figure(row["run"], row["name"], row.get("metric") or f"{row['direction']}.iops", row["iops_mean"])
 
 
 def _night(row: Mapping[str, Any], end: Mapping[str, Any] | None) -> Night:

@@ -53,10 +53,10 @@ def test_a_night_as_json(console: Console) -> None:
     console.world.push("cache", "c5")
     night = json.loads(console.nightly("--json"))
     (job,) = night["jobs"]
-    assert (night["schema"], night["night"], night["ending"]) == (1, 2, "done")
-    assert (job["name"], job["class"], job["iops"]) == ("cache", "same", fakes.FAST_IOPS)
+    assert (night["schema"], night["night"], night["ending"]) == (2, 2, "done")
+    assert (job["name"], job["class"], job["value"]) == ("cache", "same", fakes.FAST_IOPS)
     assert job["tip"]["sha"] == console.world.shas["c5"]
-    assert job["compared_with"] == {"sha": console.world.shas["c2"], "rev": "main", "iops": fakes.FAST_IOPS}
+    assert job["compared_with"] == {"sha": console.world.shas["c2"], "rev": "main", "value": fakes.FAST_IOPS}
     assert {one["run"] for one in job["jobs"]} == {"empty", "full"}
 
 

@@ -84,7 +84,7 @@ def test_change_is_bisected_and_told(world: World) -> None:
     ((_, run_dir),) = world.letters.reports
     concluded = world.story().nights[-1].concluded[0]
     assert (concluded.state, world.name_of(concluded.first_sha)) == (State.FOUND, "c6")
-    assert (concluded.run_dir, concluded.new_iops) == (run_dir, fakes.SLOW_IOPS)
+    assert (concluded.run_dir, concluded.new_value) == (run_dir, fakes.SLOW_IOPS)
     # From here on slow is what is usual.
     world.push("cache", "c10")
     world.night()
@@ -150,7 +150,7 @@ def test_change_that_is_not_seen_again_is_no_answer(world: World) -> None:
     assert world.classes() == ["first", "slower"]
     assert [one.state for one in story.nights[-1].concluded] == [State.FAILED]
     assert story.reference is not None
-    assert story.reference.iops == fakes.FAST_IOPS
+    assert story.reference.value == fakes.FAST_IOPS
     assert [job for job, _, _ in world.letters.notices] == ["cache"]
     assert not world.letters.reports
 

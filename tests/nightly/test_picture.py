@@ -26,7 +26,7 @@ def facts(
 ) -> list[Fact]:
     begun, tip, measured, done = (event.fact for event in night(n, iops or 1.0, setting))
     assert isinstance(measured, Measurement)
-    figure = [] if iops is None else [replace(measured, threshold_iops=threshold)]
+    figure = [] if iops is None else [replace(measured, threshold=threshold)]
     ended = [] if any(isinstance(one, Trouble) for one in more) else [done]
     return [begun, tip, *figure, *more, *ended]
 
@@ -116,12 +116,12 @@ def test_levels_and_the_commit_that_made_one() -> None:
     made = panel(*nights)
     (change,) = made.changes
     assert (change.at, change.bisection) == (at(11), "from cccccccccccc on")
-    assert change.level.partition(", p = ")[0] == "3,973 to 995"
+    assert change.level.partition(", p = ")[0] == "3,973 to 995 IOPS"
     before, after = made.levels
     assert before.end == after.start == at(11) - timedelta(hours=12)
     assert after.end == at(20) + timedelta(hours=12)
-    assert before.from_iops == before.to_iops == pytest.approx(4_000, rel=0.02)
-    assert after.from_iops == pytest.approx(1_000, rel=0.02)
+    assert before.low == before.high == pytest.approx(4_000, rel=0.02)
+    assert after.low == pytest.approx(1_000, rel=0.02)
 
 
 def test_nights_by_hand_are_minutes_apart() -> None:

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from bisector.core.model import Terms, Verdict
+from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.report import as_html
 from bisector.report.as_html import Shown
@@ -56,7 +57,7 @@ class Page(HTMLParser):
 
 
 def details(report: Report, lines: tuple[str, ...] = ("one", "two")) -> list[Detail]:
-    drawn = curves("t", both_sides()[1:], 1363.0)
+    drawn = curves("t", both_sides()[1:], Objective(), 1363.0)
     options = (OptionChange("CONFIG_HZ", "250", "1000"),)
     return [Detail(row.shown.n, drawn, lines, lines, lines, examples.COMMITS[0], options) for row in report.rows]
 
@@ -126,7 +127,7 @@ def _hostile() -> Page:
     report = replace(
         made, bisection=view, rows=rows, asked=asked, bisect_log=HOSTILE, tool_version=HOSTILE, storage=(HOSTILE,)
     )
-    drawn = curves(HOSTILE, [Measured(HOSTILE, both_sides()[1].runs)], 1.0)
+    drawn = curves(HOSTILE, [Measured(HOSTILE, both_sides()[1].runs)], Objective(), 1.0)
     option = OptionChange(HOSTILE, HOSTILE, HOSTILE)
     detail = [Detail(row.shown.n, drawn, (HOSTILE,), (HOSTILE,), (HOSTILE,), commit, (option,)) for row in rows]
     return Page(as_html.render(report, detail, [Shown(HOSTILE.encode(), HOSTILE)]))

@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bisector.core.objective import Objective
 from bisector.report.curves import TOGETHER, Band, Curves, Logged, Measured, Stop, curves, smooth
 from bisector.workload.fio.series import Series
 from tests import examples
 from tests.examples import baseline
-from tests.report import curve_examples
 from tests.report.curve_examples import STOP, both_sides, real, steady
 
 
-def made(*kernels: Measured, threshold_iops: float | None = 1363.0) -> Curves:
-    found = curves("title", kernels, threshold_iops)
+def made(*kernels: Measured, threshold: float | None = 1363.0) -> Curves:
+    found = curves("title", kernels, Objective(), threshold)
     assert found is not None
     return found
 
@@ -31,7 +31,7 @@ def test_real_logs_of_two_kernels() -> None:
     assert [(line.kernel, line.job) for line in full.lines] == [(0, 1), (0, 2), (1, 1), (1, 2)]
     assert full.lines[0].at_s[:3] == (0.25, 0.75, 1.25)
     assert [len(line.at_s) for line in full.lines] == [79, 79, 79, 79]
-    assert [round(np.mean(line.iops)) for line in full.lines] == [501, 502, 3102, 3101]
+    assert [round(np.mean(line.rates)) for line in full.lines] == [501, 502, 3102, 3101]
     assert plot.logarithmic
 
 
@@ -39,14 +39,14 @@ def test_sum_is_that_of_the_jobs_at_each_moment() -> None:
     (panel,) = made(Measured("a", (real("fixed"),))).rows[0]
     first, second, both = panel.lines
     assert (both.job, both.at_s) == (TOGETHER, first.at_s)
-    assert both.iops == pytest.approx([a + b for a, b in zip(first.iops, second.iops, strict=True)], abs=0.11)
+    assert both.rates == pytest.approx([a + b for a, b in zip(first.rates, second.rates, strict=True)], abs=0.11)
 
 
 def test_no_ios_are_lost_on_the_grid() -> None:
     log = real("fixed").logs[0]
     line = made(Measured("a", (real("fixed"),))).lines[0]
     whole = float((log.iops * (log.end_ms - log.start_ms)).sum()) / 1000
-    assert sum(line.iops) * 0.5 == pytest.approx(whole, rel=0.01)
+    assert sum(line.rates) * 0.5 == pytest.approx(whole, rel=0.01)
 
 
 def test_long_run_has_no_more_points_than_can_be_seen() -> None:
@@ -54,7 +54,7 @@ def test_long_run_has_no_more_points_than_can_be_seen() -> None:
     (line,) = plot.lines
     assert plot.interval_s == 4.0
     assert len(line.at_s) == 225
-    assert set(line.iops) == {100.0}
+    assert set(line.rates) == {100.0}
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 79])
@@ -74,8 +74,8 @@ def test_smooth_curve_stays_within_the_points_and_follows_a_step() -> None:
 
 def test_threshold_is_for_each_job_of_the_run_that_counts() -> None:
     plot = made(*both_sides())
-    assert [[panel.threshold_iops for panel in row] for row in plot.rows] == [[None, 1363.0], [None, None]]
-    assert made(*both_sides(), threshold_iops=None).rows[0][1].threshold_iops is None
+    assert [[panel.threshold for panel in row] for row in plot.rows] == [[None, 1363.0], [None, None]]
+    assert made(*both_sides(), threshold=None).rows[0][1].threshold is None
 
 
 def test_early_stop_is_marked_where_it_was() -> None:
@@ -93,20 +93,20 @@ def test_jobs_of_different_length_are_summed_as_far_as_both_go() -> None:
     long, short = steady(10.0, seconds=10), steady(20.0, seconds=6)
     run = examples.run("full", 10.0, 20.0)
     plot = made(Measured("a", (Logged(run, (*long.logs, *short.logs)),)))
-    assert [(line.job, len(line.iops)) for line in plot.lines] == [(1, 10), (2, 6), (TOGETHER, 6)]
-    assert set(plot.lines[-1].iops) == {30.0}
+    assert [(line.job, len(line.rates)) for line in plot.lines] == [(1, 10), (2, 6), (TOGETHER, 6)]
+    assert set(plot.lines[-1].rates) == {30.0}
 
 
 def test_nothing_to_draw() -> None:
     empty = Series(*(np.zeros(0) for _ in range(3)))
-    assert curves("t", [], 1.0) is None
-    assert curves("t", [Measured("a", (Logged(examples.run("full", 1.0), ()),))], 1.0) is None
-    assert curves("t", [Measured("a", (Logged(examples.run("full", 1.0), (empty,)),))], 1.0) is None
+    assert curves("t", [], Objective(), 1.0) is None
+    assert curves("t", [Measured("a", (Logged(examples.run("full", 1.0), ()),))], Objective(), 1.0) is None
+    assert curves("t", [Measured("a", (Logged(examples.run("full", 1.0), (empty,)),))], Objective(), 1.0) is None
 
 
 def test_baselines_are_bands_of_one_job_and_of_all() -> None:
     disks = [baseline("hdd", 90.0, 110.0), baseline("ssd", 17_000.0, 16_000.0)]
-    plot = curves("t", [Measured("a", (steady(1.0),)), Measured("b", (steady(9.0),))], 2.0, disks)
+    plot = curves("t", [Measured("a", (steady(1.0),)), Measured("b", (steady(9.0),))], Objective(), 2.0, disks)
     assert plot is not None
     assert [row[0].bands for row in plot.rows] == [
         (Band("SSD alone", 16_000, 17_000), Band("HDD alone", 90, 110)),
@@ -114,10 +114,13 @@ def test_baselines_are_bands_of_one_job_and_of_all() -> None:
     ]
 
 
-def test_writes_count_where_nothing_reads() -> None:
+def test_curves_of_writes() -> None:
     run = replace(examples.run("full"), jobs=(examples.job("w", 5.0, "write"),))
-    assert made(Measured("a", (Logged(run, steady(5.0).logs),))).direction == "write"
-    assert curve_examples.real("fixed").run.jobs[0].direction == made(*both_sides()).direction == "read"
+    writes = Objective("write.iops")
+    plot = curves("t", [Measured("a", (Logged(run, steady(5.0).logs),))], writes)
+    assert plot is not None
+    assert plot.objective == writes
+    assert [line.job for line in plot.lines] == [1]
 
 
 @pytest.mark.parametrize(("paces", "logarithmic"), [((100.0, 250.0), False), ((100.0, 300.0), True), ((0.0,), False)])

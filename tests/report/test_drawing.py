@@ -12,6 +12,7 @@ import pytest
 
 from bisector.core import resources
 from bisector.core.model import Verdict
+from bisector.core.objective import Objective
 from bisector.report import commits, curves, drawing, drawn_nights, strokes
 from bisector.report.commits import Commits
 from bisector.report.curves import Curves, Measured
@@ -27,7 +28,7 @@ from tests.report.test_narrowing import belief
 def over_time() -> Curves:
     disks = [baseline("ssd", 17_000.0, 16_000.0), baseline("hdd", 90.0, 110.0)]
     kernels = (*both_sides(), Measured("cccccccccccc (weak)", (steady(700.0, 800.0, stop=STOP),)))
-    made = curves.curves("$x^{2}$ and a_b", kernels, 1363.0, disks)
+    made = curves.curves("$x^{2}$ and a_b", kernels, Objective(), 1363.0, disks)
     assert made is not None
     return made
 
@@ -49,10 +50,10 @@ def by_night() -> Nights:
     at = [datetime(2026, 11, day, 1, 30, tzinfo=UTC) for day in range(1, len(Seen) + 2)]
     marks = [Mark(day, seen, 1000.0 if n < 5 else None) for n, (day, seen) in enumerate(zip(at, Seen, strict=False))]
     whole = Stretch(at[0], at[-1], 500.0, 2000.0)
-    line = replace(whole, to_iops=500.0)
+    line = replace(whole, high=500.0)
     changes = (Change(at[2], "from 0123456789ab on", ""), Change(at[3], "", "4,000 to 1,000, p = 0.001"))
     lines = (tuple((day, 1000.0) for day in at[:3]),)
-    panel = Panel("a_b: $x^{2}$", tuple(marks), lines, (line,), (whole,), (line,), changes, (at[4],))
+    panel = Panel("a_b: $x^{2}$", Objective(), tuple(marks), lines, (line,), (whole,), (line,), changes, (at[4],))
     return Nights("night $x$ by night", (panel, replace(panel, title="another", changes=changes[:1])))
 
 
@@ -74,7 +75,15 @@ _SAID: dict[type, tuple[str, ...]] = {
         "level of 2 whole runs",
         "HDD alone",
     ),
-    Nights: ("threshold 500", "(UTC)", "Nov", "1: 2026-11-03, from 0123456789ab on", "2: 2026-11-04, 4,000 to", "3: "),
+    Nights: (
+        "threshold 500 IOPS",
+        "read.iops of the worst job, IOPS",
+        "(UTC)",
+        "Nov",
+        "1: 2026-11-03, from 0123456789ab on",
+        "2: 2026-11-04, 4,000 to",
+        "3: ",
+    ),
     Narrowing: ("after trial", "probability", "0.01", "99% together", "tested: skip it is"),
 }
 
@@ -120,6 +129,25 @@ def test_nights_differ_in_more_than_colour() -> None:
         figure = drawing._figure(by_night())
     (words,) = figure.legends
     assert {str(seen) for seen in Seen} < {text.get_text() for text in words.get_texts()}
+
+
+def test_axes_of_a_latency_are_in_its_unit() -> None:
+    """Its metric stands beside the axis, its unit at each tick and at the threshold."""
+    latency = Objective("read.clat.p99")
+    whole = by_night()
+    marks = tuple(
+        replace(mark, value=None if mark.value is None else 1e6 * mark.value) for mark in whole.panels[0].marks
+    )
+    line = replace(whole.panels[0].thresholds[0], low=2e6, high=2e6)
+    panel = replace(whole.panels[0], objective=latency, marks=marks, thresholds=(line,))
+    step = by_commit()
+    values = tuple(replace(mark, value=mark.value and 1e6 * mark.value) for mark in step.marks)
+    by_latency = replace(step, objective=latency, marks=values, levels=(), bands=(), threshold=2e6)
+    for plot in (replace(whole, panels=(panel,)), by_latency):
+        words = set("\n".join(ET.fromstring(draw(plot, Picture.SVG)).itertext()).split("\n"))
+        assert {"read.clat.p99 of the worst job", "threshold 2.00 ms"} <= words
+        assert [word for word in words if word.endswith(" s")], words
+        assert not [word for word in words if "IOPS" in word]
 
 
 def test_a_persons_style_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:

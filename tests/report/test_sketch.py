@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from bisector.core.objective import Objective
 from bisector.report.curves import Curves, Measured, curves
 from bisector.report.sketch import HEIGHT, WIDTH, Sketch, Tick, sketches
 from tests.report.curve_examples import STOP, both_sides, steady
 
 
-def made(*kernels: Measured, threshold_iops: float | None = None) -> Curves:
-    plot = curves("t", kernels, threshold_iops)
+def made(*kernels: Measured, threshold: float | None = None) -> Curves:
+    plot = curves("t", kernels, Objective(), threshold)
     assert plot is not None
     return plot
 
@@ -41,20 +42,20 @@ def test_logarithmic_ticks_are_at_equal_ratios() -> None:
 
 
 def test_threshold_and_stop() -> None:
-    (one,) = sketches(made(Measured("a", (steady(100.0, seconds=40, stop=STOP),)), threshold_iops=50.0))
+    (one,) = sketches(made(Measured("a", (steady(100.0, seconds=40, stop=STOP),)), threshold=50.0))
     assert one.threshold_at == one.y_ticks[0].at - round((one.y_ticks[0].at - 8) * 50 / 115, 1)
     assert one.stops_at == (round(52 + 340 * 20.25 / 40, 1),)
 
 
 def test_threshold_above_every_curve_is_within_the_axes() -> None:
-    (one,) = sketches(made(Measured("a", (steady(100.0),)), threshold_iops=1000.0))
+    (one,) = sketches(made(Measured("a", (steady(100.0),)), threshold=1000.0))
     assert one.threshold_at == round(186 - 178 / 1.15, 1)
 
 
 def test_all_stays_within_the_axes() -> None:
     """A job that stands still, and a point far above the smooth curve, on either scale."""
     for plot in (made(*both_sides()), made(Measured("a", (steady(0.0, 5.0, 9_000.0),)))):
-        odd = replace(plot.lines[0], iops=(0.0, 1e9, *plot.lines[0].iops[2:]))
+        odd = replace(plot.lines[0], rates=(0.0, 1e9, *plot.lines[0].rates[2:]))
         panel = replace(plot.rows[0][0], lines=(odd, *plot.rows[0][0].lines[1:]))
         for one in sketches(replace(plot, rows=((panel, *plot.rows[0][1:]), *plot.rows[1:]))):
             points = [
