@@ -196,7 +196,7 @@ def test_a_table_by_another_metric_says_how_the_verdicts_compare(
 ) -> None:
     assert run(record, "table", "--metric", "read.bw") == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "read.bw empty worst/best read.bw full worst/best" in said
+    assert "read.bw empty min/max read.bw full min/max" in said
     assert "MiB/s" in said
     assert "by read.bw of the worst job, improvement from" in said
     assert "all 4 commits are on the side that the verdicts say" in said

@@ -51,7 +51,7 @@ def recorded(facts: Facts, attempts: tuple[Attempt, ...], request: TrialRequest,
     ended = Ended(last.id, Ending.DONE)
     if trial.alone is None or not isinstance(_settlement(facts, attempts), Measured):
         return Record((ended,), last)
-    note = Note(f"{alone_name(trial.alone)}: {sentence([trial])}")
+    note = Note(f"{alone_name(trial.alone)}: {sentence([trial], facts.judging.objective)}")
     return Record((NumberedTrial(request.n, trial), ended), last, over=True, tell=(note,))
 
 

@@ -32,5 +32,5 @@ def settle(settings: Settings, commit: Commit, attempts: Attempts, *, purpose: s
         trials = (*trials, (n, trial))
         judging = Judging(settings, trials)
         *_, (_, _, judgement) = judging.judged_trials()
-        attempts.tell(TrialJudged(n, trial, judgement.verdict, judgement.why, judging.terms))
+        attempts.tell(TrialJudged(n, trial, judgement.verdict, judgement.why, judging.terms, judging.objective))
     return Settled(trials, now)

@@ -99,7 +99,7 @@ def _untold(facts: Facts) -> Tell | None:
         key = before if judgement.verdict is Verdict.MEASURED else after
         if key not in told:
             events = again if before in told else new
-            events[key] = TrialJudged(n, trial, judgement.verdict, judgement.why, terms)
+            events[key] = TrialJudged(n, trial, judgement.verdict, judgement.why, terms, facts.judging.objective)
     found = new | again
     return Tell(tuple(found.values()), tuple(found)) if found else None
 

@@ -74,7 +74,7 @@ def baselines(arguments: argparse.Namespace) -> int:
         whole = to_json(view)
         write_json({key: whole[key] for key in ("schema", "run_dir", "baselines")})
     else:
-        write("".join(f"{name:10}{text}\n" for name, text in facts(view.baselines)))
+        write("".join(f"{name:10}{text}\n" for name, text in facts(view.baselines, view.objective)))
     return 0
 
 
@@ -108,7 +108,7 @@ def _one_trial(
         trial = result_of(executor, TrialRequest(n, commit, {}), display)
     judging = Judging(settings, ((n, trial),))
     ((_, _, judgement),) = judging.judged_trials()
-    display(TrialJudged(n, trial, judgement.verdict, judgement.why, judging.terms))
+    display(TrialJudged(n, trial, judgement.verdict, judgement.why, judging.terms, judging.objective))
     judging.check_metric(commit.sha)
     value = judging.value(trial)
     return TrialView(n, trial, judgement.verdict, judgement.why, value=value), judging.terms

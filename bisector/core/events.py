@@ -1,9 +1,11 @@
 """What is happening, told one way to whoever listens; nobody answers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from bisector.core.metric import Unit
 from bisector.core.model import Commit, Stage, Terms, Trial, Verdict
+from bisector.core.objective import Objective
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,12 @@ class StageStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class IopsSample:
-    """The workload's own figure of the moment, over all its jobs."""
+class LiveSample:
+    """The workload's own rate of the moment, over all its jobs, whatever metric decides in the end."""
 
     run: str
-    iops: float
+    rate: float
+    unit: Unit
     done_share: float
 
 
@@ -49,6 +52,7 @@ class TrialJudged:
     verdict: Verdict
     why: str
     terms: Terms
+    objective: Objective = field(default_factory=Objective)
 
     @property
     def word(self) -> str:
@@ -63,5 +67,5 @@ class Note:
     text: str
 
 
-Event = Planned | StageStarted | IopsSample | TrialJudged | Note
+Event = Planned | StageStarted | LiveSample | TrialJudged | Note
 Listener = Callable[[Event], None]

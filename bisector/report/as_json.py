@@ -51,7 +51,7 @@ def as_json(report: Report) -> dict[str, object]:
         "kernel": dict(report.kernel),
         "storage": report.storage,
         "hosts": [{**asdict(host), "facts": dict(host.facts)} for host in report.hosts],
-        "baselines": dict(baselines.facts(report.bisection.baselines)),
+        "baselines": dict(baselines.facts(report.bisection.baselines, report.bisection.objective)),
         "bisect_log": report.bisect_log or None,
         "tool_version": report.tool_version,
     }

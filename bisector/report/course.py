@@ -8,18 +8,19 @@ import math
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from bisector.analysis.classify import judged_run
 from bisector.core import units
-from bisector.core.events import Event, IopsSample, Note, Planned, StageStarted, TrialJudged
-from bisector.core.figures import Run
+from bisector.core.events import Event, LiveSample, Note, Planned, StageStarted, TrialJudged
 from bisector.core.model import Stage
-from bisector.report.table import figures
+from bisector.report.figures import figures
 from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, cut, left, right, shorten
 
 _INDENT = "  "
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _BAR_WIDTH = 40
-_IOPS_WIDTH = 9
+_RATE_WIDTH = 14
 _LABEL_WIDTH = 10
+_VALUES_WIDTH = 15
 _VERDICTS_SHOWN = 8
 
 
@@ -41,7 +42,7 @@ class Course:
     detail: str = ""
     stage_at_s: float = 0.0
     passed: tuple[Passed, ...] = ()
-    sample: IopsSample | None = None
+    sample: LiveSample | None = None
     judged: tuple[TrialJudged, ...] = ()
 
     def after(self, event: Event, now_s: float) -> "Course":
@@ -51,7 +52,7 @@ class Course:
                 return Course(plan=event, planned_at_s=now_s, judged=self.judged)
             case StageStarted():
                 return self._next_stage(event, now_s)
-            case IopsSample():
+            case LiveSample():
                 return replace(self, sample=event)
             case TrialJudged():
                 earlier = tuple(one for one in self.judged if one.n < event.n)
@@ -155,9 +156,10 @@ def _stage_lines(course: Course, now_s: float, width: int) -> list[Line]:
     return lines
 
 
-def _bar(sample: IopsSample, width: int) -> Line:
+def _bar(sample: LiveSample, width: int) -> Line:
     share = min(1.0, max(0.0, sample.done_share))  # of 0.0 and NaN, max() keeps the first
-    figures_text = f" {share:4.0%}  {units.iops(sample.iops):>{_IOPS_WIDTH}} IOPS  {sample.run}"
+    rate = sample.unit.text(sample.rate) if math.isfinite(sample.rate) else f"{units.UNKNOWN} {sample.unit}"
+    figures_text = f" {share:4.0%}  {rate:>{_RATE_WIDTH}}  {sample.run}"
     length = max(4, min(_BAR_WIDTH, width - len(_INDENT) - cells(figures_text)))
     filled = round(share * length)
     return (
@@ -175,22 +177,24 @@ def _verdict_lines(course: Course, width: int, room: int) -> list[Line]:
     if len(shown) < len(course.judged):
         shown = shown[1:]
     words = max(len("verdict"), *(cells(shorten(event.word, 12)) for event in course.judged))
+    what = course.judged[-1].objective.heading
+    values = max(_VALUES_WIDTH, cells(what), *(cells(_values(event)) for event in shown))
     heading = (
-        f"{_INDENT}{'n':>3}  {left('commit', 12)}  {left('verdict', words)}  {right('IOPS', 15)}  {right('took', 10)}"
+        f"{_INDENT}{'n':>3}  {left('commit', 12)}  {left('verdict', words)}  {right(what, values)}  {right('took', 10)}"
     )
     lines: list[Line] = [(), (Span(heading, Role.HEAD),)]
     if len(shown) < len(course.judged):
         earlier = units.plural(len(course.judged) - len(shown), "earlier trial")
         lines.append((Span(f"{_INDENT}  …  {earlier}", Role.DIM),))
-    lines += [_verdict_line(event, words, width) for event in shown]
+    lines += [_verdict_line(event, words, values, width) for event in shown]
     return lines
 
 
-def _verdict_line(event: TrialJudged, words: int, width: int) -> Line:
+def _verdict_line(event: TrialJudged, words: int, values: int, width: int) -> Line:
     trial = event.trial
     before = f"{_INDENT}{event.n:>3}  {left(trial.commit.short, 12)}  "
     verdict = left(event.word, words)
-    after = f"  {right(last_iops(trial.runs), 15)}  {right(units.duration(trial.timings.total_s), 10)}  "
+    after = f"  {right(_values(event), values)}  {right(units.duration(trial.timings.total_s), 10)}  "
     room = width - len(before) - words - len(after)
     return (
         Span(before),
@@ -200,7 +204,7 @@ def _verdict_line(event: TrialJudged, words: int, width: int) -> Line:
     )
 
 
-def last_iops(runs: tuple[Run, ...]) -> str:
-    """The least and the most of the jobs of the last run, which is the one that decides."""
-    last = figures(runs[-1]) if runs else None
-    return last.range_text if last is not None else units.UNKNOWN
+def _values(event: TrialJudged) -> str:
+    """The worst and the best of the jobs of the run that decides."""
+    found = figures(judged_run(event.trial), event.objective) if event.trial.runs else None
+    return found.range_text if found is not None else units.UNKNOWN

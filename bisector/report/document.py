@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from bisector.analysis.classify import judged_run
 from bisector.core.figures import Contention, Run
 from bisector.core.model import Commit, State, Trial, Verdict
 from bisector.core.objective import Objective
@@ -90,7 +91,7 @@ class Side:
     @property
     def judged(self) -> tuple[Run, ...]:
         """The run of each trial that decides."""
-        return tuple(trial.runs[-1] for trial in self.trials)
+        return tuple(map(judged_run, self.trials))
 
 
 class Basis(StrEnum):

@@ -7,10 +7,12 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self, TextIO
 
+from bisector.analysis.classify import judged_run
 from bisector.core import units
-from bisector.core.events import Event, IopsSample, Note, Planned, StageStarted, TrialJudged
+from bisector.core.events import Event, LiveSample, Note, Planned, StageStarted, TrialJudged
 from bisector.core.printable import clean
-from bisector.report.course import last_iops, plan_text
+from bisector.report.course import plan_text
+from bisector.report.figures import values_text
 from bisector.report.stream import LastingStream, hangup_ignored
 from bisector.report.summary import answer_lines, footer_lines
 from bisector.report.table import report_lines
@@ -56,7 +58,7 @@ class Quiet(_Plain):
 
 
 class PlainLines(_Plain):
-    """One line with the time of day for each event, flushed; the IOPS samples between are left out."""
+    """One line with the time of day for each event, flushed; the samples between are left out."""
 
     def __init__(self, stream: TextIO, now: Callable[[], datetime] = _now) -> None:
         super().__init__(stream)
@@ -86,13 +88,13 @@ def event_text(event: Event) -> str:
             return _judged_text(event)
         case Note():
             return event.text
-        case IopsSample():
+        case LiveSample():
             return ""
 
 
 def _judged_text(event: TrialJudged) -> str:
     trial = event.trial
-    measured = f" at {last_iops(trial.runs)} IOPS" if trial.runs else ""
+    measured = f" at {values_text(judged_run(trial), event.objective)}" if trial.runs else ""
     took = units.duration(trial.timings.total_s)
     why = f": {event.why}" if event.why else ""
     return f"trial {event.n}: {trial.commit.short} {event.word}{measured} ({took}){why}"

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from bisector.analysis.classify import judged_run
 from bisector.core import units
 from bisector.core.metric import Better
 from bisector.core.model import Commit, Direction, Kernel, Kind, State, Verdict
@@ -10,7 +11,7 @@ from bisector.core.printable import clean
 from bisector.report import baselines, compare
 from bisector.report.blocks import Block, Facts, Listing, Paragraph, Section
 from bisector.report.document import Basis, Host, Report
-from bisector.report.table import EARLY
+from bisector.report.figures import EARLY, words
 from bisector.report.trials import trial_table
 
 _LISTED = 20
@@ -78,7 +79,7 @@ def confirmation(report: Report) -> str:
 def terms_sentence(report: Report) -> str:
     """What the two words mean here."""
     view = report.bisection
-    names = [one.trial.runs[-1].name for one in view.trials if one.trial.runs]
+    names = [judged_run(one.trial).name for one in view.trials if one.trial.runs]
     last = clean(names[-1]) if names else "last"
     better, worse = view.terms.new, view.terms.old
     if view.direction is Direction.REGRESSION:
@@ -151,13 +152,14 @@ def _evaluations(report: Report) -> str:
         *([f"{view.reused} not measured because the kernel was the same"] if view.reused else []),
         units.duration(view.trials_s),
     ]
+    what, first, _ = words(view.objective)
     early = any(run.stopped_early for trial in view.trials for run in trial.trial.runs)
     order = "the order of history, place counts commits from the old end"
     if all(row.place is None for row in report.rows):
         order = "the order of their dates, for no repository tells that of history"
     return (
         f"{', '.join(parts)}. Rows are in {order}; n is the order of measuring."
-        " Figures are the mean IOPS of each job, the slowest first."
+        f" Figures are the {what} of each job, the {first} first."
         + (
             f" A run with {EARLY} was stopped early, when its verdict was clear; the others are full runs."
             if early
@@ -295,7 +297,7 @@ def _contention(host: Host) -> list[tuple[str, str]]:
 
 
 def _baselines(report: Report) -> Iterator[Block]:
-    found = baselines.facts(report.bisection.baselines)
+    found = baselines.facts(report.bisection.baselines, report.bisection.objective)
     if found:
         yield Paragraph("The same job on each disk without a cache:")
         yield _facts(found)

@@ -9,7 +9,7 @@ from bisector.core.model import Commit, Kind, State, Verdict
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.report import baselines
-from bisector.report.table import EARLY, IOPS
+from bisector.report.figures import EARLY, words
 from bisector.report.text import Line, Role, Span, cells, left, shorten, wrapped
 from bisector.status.view import BisectionView, LevelView
 
@@ -70,7 +70,7 @@ def _threshold(view: BisectionView, width: int) -> list[Line]:
 
 def _baselines(view: BisectionView, width: int) -> list[Line]:
     """What the disks do without a cache."""
-    facts = (f"{name} {text}" for name, text in baselines.facts(view.baselines))
+    facts = (f"{name} {text}" for name, text in baselines.facts(view.baselines, view.objective))
     return _labelled("baselines", [line for text in facts for line in _sentences(text, width)], width)
 
 
@@ -89,9 +89,8 @@ def _level(level: LevelView, objective: Objective) -> str:
 
 def _figures(view: BisectionView, width: int) -> list[Line]:
     runs = [run for trial in view.trials for run in trial.trial.runs]
-    what = "mean IOPS of the slowest and of the fastest job of each run"
-    if view.objective.metric != IOPS.metric:
-        what = f"{view.objective.metric} of the worst and of the best job of each run"
+    figure, first, last = words(view.objective)
+    what = f"{figure} of the {first} and of the {last} job of each run"
     texts = [what] if runs else []
     if any(run.stopped_early for run in runs):
         texts += _sentences(

@@ -9,66 +9,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bisector.core import units
-from bisector.core.figures import Run
-from bisector.core.metric import Better, Unit
 from bisector.core.model import Fault, Stage, Terms, Verdict
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
+from bisector.report.figures import USUAL, Figures, Title, figures, run_names, run_titles
 from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, left, right, shorten, wrapped
 from bisector.status.view import BisectionView, TrialView, ours_s
 
-IOPS = Objective()  # what most people look at, in columns of numbers alone
 GAP = "  "
 TAIL_LINES = 6
-EARLY = "*"
 _WHY_LINES = 2
 _COMMIT_WIDTH = 12
 _DATE_WIDTH = 10
 _TERM_WIDTH = 12
 _SUBJECT_MIN_WIDTH = 34
 _TIME_TITLES = ("build", "boot", "storage", "fio", "ours", "total")
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """The values of the jobs of one run, the worst first, and whether the run was ended early.
-
-    They are mean IOPS, in numbers alone, where no other metric's unit is given.
-    """
-
-    means: tuple[float, ...]
-    early: bool = False
-    unit: Unit | None = None
-
-    @property
-    def jobs(self) -> int:
-        """How many there are."""
-        return len(self.means)
-
-    @property
-    def least_text(self) -> str:
-        """The least, with the mark of what is not to be compared with a whole run."""
-        return (EARLY if self.early else "") + self._text(self.means[0])
-
-    @property
-    def most_text(self) -> str:
-        """What follows the least job: nothing for one job, the other of two, the most of several."""
-        if self.jobs == 1:
-            return ""
-        return f" / {self._text(self.means[-1])}" if self.jobs == 2 else f" … {self._text(self.means[-1])}"  # noqa: PLR2004
-
-    @property
-    def range_text(self) -> str:
-        """The least and, if there are several, the most."""
-        return f"{self.least_text}{self.most_text}"
-
-    @property
-    def all_text(self) -> str:
-        """Every one of them, with that mark."""
-        return " / ".join((self.least_text, *map(self._text, self.means[1:])))
-
-    def _text(self, value: float) -> str:
-        return units.iops(value) if self.unit is None else self.unit.text(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,49 +42,7 @@ class Row:
     times_s: tuple[float, ...]
 
 
-def run_names(trials: Sequence[TrialView]) -> tuple[str, ...]:
-    """The names of the fio runs, in the order in which they were first seen."""
-    return tuple(dict.fromkeys(run.name for view in trials for run in view.trial.runs))
-
-
-@dataclass(frozen=True, slots=True)
-class Title:
-    """The heading of a run's column: what its figures are of; in full, the order of its jobs, too."""
-
-    short: str
-    full: str
-
-
-def run_titles(trials: Sequence[TrialView], objective: Objective = IOPS) -> tuple[Title, ...]:
-    """The headings of the runs' columns, in the order of :func:`run_names`."""
-    return tuple(
-        _title(name, [run for view in trials for run in view.trial.runs if run.name == name], objective)
-        for name in run_names(trials)
-    )
-
-
-def _title(name: str, runs: Sequence[Run], objective: Objective) -> Title:
-    if objective.metric != IOPS.metric:
-        several = max(len(objective.of_jobs(run)) for run in runs) > 1
-        return Title(f"{objective.metric} {clean(name)}", f"{objective.metric} {clean(name)}{' worst/best' * several}")
-    directions = "/".join(dict.fromkeys(run.direction for run in runs))
-    jobs = max(len(run.shown_jobs) for run in runs)
-    short = clean(f"{'' if directions == 'read' else f'{directions} '}IOPS {name}")
-    order = "" if jobs < 2 else " min/max" if jobs == 2 else " min…max"  # noqa: PLR2004 - as the figures below it
-    return Title(short, short + order)
-
-
-def figures(run: Run, objective: Objective = IOPS) -> Figures | None:
-    """The jobs' values of a run by its metric; IOPS are those of the reads where it reads, else of the writes."""
-    if objective.metric != IOPS.metric:
-        found = [value.value for value in objective.of_jobs(run) if math.isfinite(value.value)]
-        found.sort(reverse=objective.better is Better.LOWER)
-        return Figures(tuple(found), run.stopped_early is not None, objective.definition.unit) if found else None
-    means = sorted(job.iops_mean for job in run.shown_jobs if math.isfinite(job.iops_mean))
-    return Figures(tuple(means), run.stopped_early is not None) if means else None
-
-
-def rows(trials: Sequence[TrialView], terms: Terms, objective: Objective = IOPS) -> tuple[Row, ...]:
+def rows(trials: Sequence[TrialView], terms: Terms, objective: Objective = USUAL) -> tuple[Row, ...]:
     """The trials as rows, in the order given."""
     names = run_names(trials)
     toolchains = {view.trial.kernel.toolchain for view in trials if view.trial.kernel is not None}
@@ -217,7 +130,7 @@ class _Layout:
         return " " * (self.number + len(GAP))
 
 
-def verdict_lines(trials: Sequence[TrialView], terms: Terms, width: int, objective: Objective = IOPS) -> list[Line]:
+def verdict_lines(trials: Sequence[TrialView], terms: Terms, width: int, objective: Objective = USUAL) -> list[Line]:
     """The verdicts and the figures behind them, no line wider than ``width`` cells.
 
     Where the subject does not fit beside the figures it has a line of its own; where even the
@@ -298,12 +211,12 @@ def _aligned_most(run: Figures, width: int) -> str:
     return most[:3] + most[3:].rjust(width - 3) if most else " " * width
 
 
-def time_lines(trials: Sequence[TrialView], terms: Terms) -> list[Line]:
+def time_lines(trials: Sequence[TrialView], terms: Terms, objective: Objective = USUAL) -> list[Line]:
     """Where each trial's seconds went; "ours" is what is neither make, guest boot, storage nor fio.
 
     Of what others measured only fio's seconds are known.
     """
-    table = rows([view for view in trials if view.trial.origin is None], terms)
+    table = rows([view for view in trials if view.trial.origin is None], terms, objective)
     if not table:
         return []
     sums = tuple(math.fsum(row.times_s[index] for row in table) for index in range(len(_TIME_TITLES)))
@@ -327,11 +240,11 @@ def _seconds(figure: float) -> str:
     return units.seconds(figure) if figure else units.UNKNOWN
 
 
-def fault_lines(trials: Sequence[TrialView], terms: Terms, width: int) -> list[Line]:
+def fault_lines(trials: Sequence[TrialView], terms: Terms, objective: Objective, width: int) -> list[Line]:
     """The log lines that matter of every kernel that could not be judged, a few each, of its last trial."""
     lines: list[Line] = []
     last = {view.trial.commit.sha: view.n for view in trials}
-    for row, view in zip(rows(trials, terms), trials, strict=True):
+    for row, view in zip(rows(trials, terms, objective), trials, strict=True):
         fault = view.trial.fault
         if fault is None or not row.tail or last[view.trial.commit.sha] != view.n:
             continue
@@ -345,8 +258,8 @@ def report_lines(view: BisectionView, footer: Sequence[Line], width: int) -> lis
     """The whole report: verdicts, logs of the skipped, times, and the footer given."""
     blocks = (
         verdict_lines(view.trials, view.terms, width, view.objective),
-        fault_lines(view.trials, view.terms, width),
-        time_lines(view.trials, view.terms),
+        fault_lines(view.trials, view.terms, view.objective, width),
+        time_lines(view.trials, view.terms, view.objective),
         list(footer),
     )
     lines: list[Line] = []

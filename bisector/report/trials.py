@@ -7,7 +7,8 @@ from bisector.core.model import Terms, Verdict
 from bisector.core.printable import clean
 from bisector.report.blocks import Column, Table
 from bisector.report.document import Report, Row
-from bisector.report.table import figures, run_names, run_titles, said_by_others
+from bisector.report.figures import figures, run_names, run_titles
+from bisector.report.table import said_by_others
 
 _DATE_WIDTH = 10
 

@@ -16,9 +16,10 @@ from bisector.analysis.early_stop import StopRule
 from bisector.config import WorkloadSettings, job_file
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
-from bisector.core.events import IopsSample
+from bisector.core.events import LiveSample
 from bisector.core.figures import Contention, EarlyStop, JobFigures, Run
 from bisector.core.guest_steps import FailedStep, Step, run_steps
+from bisector.core.metric import Unit
 from bisector.core.model import CommandResult, FaultKind, Shell, Stage
 from bisector.core.objective import Objective
 from bisector.host import process
@@ -69,7 +70,7 @@ class Meter(Protocol):
 
 T = TypeVar("T")
 StartMeter: TypeAlias = Callable[[], Meter]
-OnSample: TypeAlias = Callable[[IopsSample], None]
+OnSample: TypeAlias = Callable[[LiveSample], None]
 
 
 @dataclass(slots=True)
@@ -101,7 +102,7 @@ class _Watch:
             self.uptimes.append((time.monotonic(), float(seconds)))
 
     def sample(self, iops: float, done_share: float) -> None:
-        self.on_sample(IopsSample(self.run, iops, done_share))
+        self.on_sample(LiveSample(self.run, iops, Unit.IOPS, done_share))
 
     @property
     def early_stop(self) -> EarlyStop | None:

@@ -12,6 +12,7 @@ import pytest
 from bisector.analysis.early_stop import StopRule
 from bisector.core import deadline, errors, events, model, resources
 from bisector.core.errors import BisectorError, KernelFault
+from bisector.core.metric import Unit
 from bisector.core.model import Direction, FaultKind, Stage, Terms, Verdict
 from bisector.host import process
 from bisector.trial import runner
@@ -31,7 +32,7 @@ TRIALS = (
 EVENTS = (
     events.Planned(1, COMMIT, "the broken end", 0, 0),
     events.StageStarted(COMMIT, Stage.BOOT),
-    events.IopsSample("full", 501.0, 0.5),
+    events.LiveSample("full", 501.0, Unit.IOPS, 0.5),
     events.TrialJudged(1, TRIALS[0], Verdict.OLD, "slow", Terms()),
     events.Note("x"),
 )

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from bisector.core.events import Event, IopsSample, Note, Planned, StageStarted, TrialJudged
+from bisector.core.events import Event, LiveSample, Note, Planned, StageStarted, TrialJudged
+from bisector.core.metric import Unit
 from bisector.core.model import (
     Commit,
     Control,
@@ -187,6 +188,6 @@ def recorded() -> tuple[Event, ...]:
         if shown.trial.runs:
             events += [StageStarted(commit, stage) for stage in (Stage.BOOT, Stage.STORAGE)]
             events.append(StageStarted(commit, Stage.WORKLOAD, "run full"))
-            events += [IopsSample("full", 5000.0 + n, n / 80) for n in range(80)]
+            events += [LiveSample("full", 5000.0 + n, Unit.IOPS, n / 80) for n in range(80)]
         events.append(event_of(shown))
     return tuple(events)

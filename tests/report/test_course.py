@@ -3,9 +3,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bisector.core.events import IopsSample, Note, Planned, StageStarted
+from bisector.core.events import LiveSample, Note, Planned, StageStarted
+from bisector.core.metric import Unit
 from bisector.core.model import Stage
+from bisector.core.objective import Objective
 from bisector.report.course import Course, expectation, live_lines, plan_text
+from bisector.report.plain import event_text
 from bisector.report.text import as_text, cells, line_text
 from tests.report import examples
 
@@ -21,9 +24,9 @@ def course(*, steps_left: int = 2) -> Course:
     going = going.after(StageStarted(commit, Stage.BUILD), 101.0)
     going = going.after(StageStarted(commit, Stage.BOOT), 148.0)
     going = going.after(StageStarted(commit, Stage.WORKLOAD, "run empty"), 154.0)
-    going = going.after(IopsSample("empty", 7000.0, 0.99), 160.0)
+    going = going.after(LiveSample("empty", 7000.0, Unit.IOPS, 0.99), 160.0)
     going = going.after(StageStarted(commit, Stage.WORKLOAD, "run full"), 170.0)
-    return going.after(IopsSample("full", 3980.4, 0.625), 179.0)
+    return going.after(LiveSample("full", 3980.4, Unit.IOPS, 0.625), 179.0)
 
 
 def test_a_plan_with_odds_says_how_sure_it_is() -> None:
@@ -98,6 +101,16 @@ def test_before_the_first_trial() -> None:
 
 @pytest.mark.parametrize("share", [-1.0, 0.0, 1.0, 7.0, float("nan")])
 def test_bar_holds_odd_shares(share: float) -> None:
-    going = course().after(IopsSample("full\x1b[2J", float("nan"), share), 180.0)
+    going = course().after(LiveSample("full\x1b[2J", float("nan"), Unit.IOPS, share), 180.0)
     bar = next(line for line in live_lines(going, 181.0, WALL, 80, 24) if "IOPS  full" in line_text(line))
     assert line_text(bar).count("━") + line_text(bar).count("─") == 40
+
+
+def test_verdicts_by_a_latency_name_it_and_its_unit() -> None:
+    event = replace(examples.event_of(examples.BROKEN), objective=Objective("read.clat.mean"))
+    lines = [line_text(line) for line in live_lines(Course(judged=(event,)), 1.0, WALL, 100, 24)]
+    (heading,) = (line for line in lines if "verdict" in line)
+    assert "read.clat.mean" in heading
+    assert "IOPS" not in "".join(lines)
+    assert " 1.50 ms / 1.50 ms " in lines[-1]
+    assert " at 1.50 ms / 1.50 ms (" in event_text(event)

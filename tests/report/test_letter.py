@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 
 from bisector.core.errors import UserError
 from bisector.core.model import Verdict
+from bisector.core.objective import Objective
 from bisector.report import as_text, letter, mail
 from bisector.report.addresses import header, parse, usable
 from bisector.report.blocks import Facts, Paragraph
 from bisector.report.document import Report
 from bisector.report.sections import sections
+from bisector.status.view import TrialView
 from tests.report import documents, examples
 
 GIT = shutil.which("git") or "git"
@@ -291,3 +293,27 @@ def test_a_probability_is_told_once(compared: bool) -> None:
         made = replace(made, rows=rows)
     assert (made.comparison is not None) is compared
     assert letter.render(made).count("99.4 %") == 1
+
+
+def test_a_letter_by_a_latency_names_it_and_its_unit() -> None:
+    """Its jobs take 8 s over their IOPS for each I/O: where IOPS grew, the latency fell, and that is better."""
+    found = documents.found()
+
+    def by_latency(shown: TrialView) -> TrialView:
+        runs = tuple(
+            replace(run, jobs=tuple(replace(job, clat_mean_ns=8e9 / job.iops_mean) for job in run.jobs))
+            for run in shown.trial.runs
+        )
+        return replace(shown, trial=replace(shown.trial, runs=runs))
+
+    view = replace(found.bisection, objective=Objective("read.clat.mean"), threshold=4e6, baselines=())
+    view = replace(view, trials=tuple(map(by_latency, view.trials)))
+    rows = tuple(replace(row, shown=by_latency(row.shown)) for row in found.rows)
+    made = replace(found, bisection=view, rows=rows)
+    assert mail.subject(made).endswith(": fio.read_clat_mean 4.2x improvement")
+    text = " ".join(mail.body(made, documents.ENVELOPE).split())
+    assert "noticed a 4.2x improvement of fio.read_clat_mean on" in text
+    assert "read.clat.mean of the worst job in the full run was below 4.00 ms" in text
+    assert "Figures are the read.clat.mean of each job, the worst first." in text
+    assert "read.clat.mean full max/min" in text
+    assert " IOPS" not in text.partition("To reproduce")[0].replace("write_iops_log", "")

@@ -4,8 +4,11 @@ import pytest
 
 from bisector.core.figures import Run
 from bisector.core.model import Commit, Kind, Relevance, State, Terms, Verdict
+from bisector.core.objective import Objective
+from bisector.report.baselines import sentence
+from bisector.report.figures import Figures, figures, run_names, values_text, words
 from bisector.report.summary import answer_lines, footer_lines
-from bisector.report.table import Figures, figures, report_lines, rows, run_names, time_lines, verdict_lines
+from bisector.report.table import report_lines, rows, time_lines, verdict_lines
 from bisector.report.text import Line, as_text, cells, line_text
 from bisector.status.view import BisectionView, ConfigChanges, OptionChange, TrialView, trial_to_json
 from tests import examples as records
@@ -217,9 +220,25 @@ def test_a_column_of_writes_says_so() -> None:
     writes = replace(reads, jobs=(records.job("a", 9.0, "write"), records.job("b", 7.0, "write")))
     assert heading(reads) == "IOPS full"
     assert heading(writes) == "write IOPS full min/max"
-    assert heading(reads, writes) == "read/write IOPS full min/max"
+    assert heading(reads, writes) == "read.iops/write.iops full min/max"
     assert heading(replace(reads, jobs=())) == "IOPS full"
-    assert figures(writes) == Figures((7.0, 9.0))
+    assert figures(writes) == Figures((7.0, 9.0), objective=Objective("write.iops"))
+
+
+def test_a_column_of_latencies_has_their_unit_and_the_worst_first() -> None:
+    jobs = (replace(records.job("a", 9.0), clat_p99_ns=850e3), replace(records.job("b", 9.0), clat_p99_ns=16.2e6))
+    run = replace(records.run("full"), jobs=jobs)
+    shown = TrialView(1, records.trial(records.commit(1), run), Verdict.OLD, "")
+    latency = Objective("read.clat.p99")
+    title, line = (line_text(one) for one in verdict_lines([shown], Terms(), 100, latency)[:2])
+    assert "read.clat.p99 full max/min" in title
+    assert "16.2 ms / 850 µs" in line
+    assert values_text(run, latency) == "16.2 ms / 850 µs"
+    assert values_text(run, Objective()) == "9 / 9 IOPS"
+    assert values_text(run, Objective("write.bw")) == "–"  # noqa: RUF001 - as units.UNKNOWN
+    assert words(latency) == ("read.clat.p99", "worst", "best")
+    (total,) = sentence([records.trial(records.commit(1), run)], latency).split("; ")
+    assert total.startswith("16.2 ms / 850 µs on ")
 
 
 def test_what_was_stopped_early_is_marked_and_said() -> None:

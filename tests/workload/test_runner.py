@@ -11,7 +11,7 @@ import pytest
 from bisector.analysis.early_stop import StopRule
 from bisector.config import WorkloadSettings
 from bisector.core.errors import InfraError, KernelFault, UserError
-from bisector.core.events import IopsSample
+from bisector.core.events import LiveSample
 from bisector.core.figures import CacheStatus, Contention, Run, StopReason
 from bisector.core.model import FaultKind, Shell, Stage
 from bisector.core.objective import Objective
@@ -59,7 +59,7 @@ class Bench:
     logs: Path
     settings: WorkloadSettings = SETTINGS
     meter: Meter = field(default_factory=Meter)
-    samples: list[IopsSample] = field(default_factory=list)
+    samples: list[LiveSample] = field(default_factory=list)
 
     def run(self, shell: FakeShell, name: str = "full", keep_files: bool = False, stop: StopRule | None = None) -> Run:
         return run_once(
@@ -89,7 +89,7 @@ def test_a_good_run(bench: Bench) -> None:
     assert run.cache_before == run.cache_after == CACHE
     assert run.counters == (("cache.promotions", 2.0),)
     assert run.clock_drift_s == pytest.approx(43.25 - run.duration_s)
-    assert [(sample.run, sample.iops, sample.done_share) for sample in bench.samples] == [
+    assert [(sample.run, sample.rate, sample.done_share) for sample in bench.samples] == [
         ("full", 1024, 0.5),
         ("full", 2048, 1.0),
     ]
@@ -303,7 +303,7 @@ def test_a_run_whose_side_is_clear_is_interrupted_and_says_so(bench: Bench) -> N
     assert run.jobs == last != output.parse_json(SO_FAR)
     assert output.parse_json((bench.logs / "fio.json").read_text(encoding="utf-8")) == last
     (sample,) = bench.samples
-    assert sample.iops == pytest.approx(sum(job.total_ios * 1000 / job.runtime_ms for job in output.parse_json(SO_FAR)))
+    assert sample.rate == pytest.approx(sum(job.total_ios * 1000 / job.runtime_ms for job in output.parse_json(SO_FAR)))
     assert sample.done_share == pytest.approx(run.stopped_early.at_s / 40)
 
 

@@ -1,0 +1,111 @@
+"""The figures of runs as columns: the values of their jobs by the metric that decides, and what stands above them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bisector.core import units
+from bisector.core.figures import Run
+from bisector.core.metric import Better, Unit
+from bisector.core.objective import Objective
+from bisector.core.printable import clean
+from bisector.status.view import TrialView
+
+USUAL = Objective()
+EARLY = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The values of the jobs of one run by a metric, the worst first, and whether the run was ended early."""
+
+    means: tuple[float, ...]
+    early: bool = False
+    objective: Objective = field(default_factory=Objective)
+
+    @property
+    def jobs(self) -> int:
+        """How many there are."""
+        return len(self.means)
+
+    @property
+    def least_text(self) -> str:
+        """The least, with the mark of what is not to be compared with a whole run."""
+        return (EARLY if self.early else "") + self.objective.cell(self.means[0])
+
+    @property
+    def most_text(self) -> str:
+        """What follows the least job: nothing for one job, the other of two, the most of several."""
+        if self.jobs == 1:
+            return ""
+        gap = " / " if self.jobs == 2 else " … "  # noqa: PLR2004 - the number that the sentence above gives
+        return gap + self.objective.cell(self.means[-1])
+
+    @property
+    def range_text(self) -> str:
+        """The least and, if there are several, the most."""
+        return f"{self.least_text}{self.most_text}"
+
+    @property
+    def all_text(self) -> str:
+        """Every one of them, with that mark."""
+        return " / ".join((self.least_text, *map(self.objective.cell, self.means[1:])))
+
+
+def run_names(trials: Sequence[TrialView]) -> tuple[str, ...]:
+    """The names of the fio runs, in the order in which they were first seen."""
+    return tuple(dict.fromkeys(run.name for view in trials for run in view.trial.runs))
+
+
+@dataclass(frozen=True, slots=True)
+class Title:
+    """The heading of a run's column: what its figures are of; in full, the order of its jobs, too."""
+
+    short: str
+    full: str
+
+
+def run_titles(trials: Sequence[TrialView], objective: Objective = USUAL) -> tuple[Title, ...]:
+    """The headings of the runs' columns, in the order of :func:`run_names`."""
+    return tuple(
+        _title(name, [run for view in trials for run in view.trial.runs if run.name == name], objective)
+        for name in run_names(trials)
+    )
+
+
+def _title(name: str, runs: Sequence[Run], objective: Objective) -> Title:
+    shown = [_of(run, objective) for run in runs]
+    jobs = max(len(of.of_jobs(run)) for of, run in zip(shown, runs, strict=True))
+    metrics = dict.fromkeys(of.metric for of in shown)
+    short = clean(f"{shown[0].heading if len(metrics) == 1 else '/'.join(metrics)} {name}")
+    worst, best = ("min", "max") if objective.better is Better.HIGHER else ("max", "min")
+    order = "" if jobs < 2 else f" {worst}/{best}" if jobs == 2 else f" {worst}…{best}"  # noqa: PLR2004 - as below it
+    return Title(short, short + order)
+
+
+def figures(run: Run, objective: Objective = USUAL) -> Figures | None:
+    """The values of the jobs of a run; None where it has none."""
+    objective = _of(run, objective)
+    found = objective.worst_first(value.value for value in objective.of_jobs(run) if math.isfinite(value.value))
+    return Figures(tuple(found), run.stopped_early is not None, objective) if found else None
+
+
+def _of(run: Run, objective: Objective) -> Objective:
+    """What is shown of a run: of one that reads nothing, which an imported one may be, the IOPS that it has."""
+    if objective.metric != Objective().metric or run.direction == objective.io_direction:
+        return objective
+    return Objective(f"{run.direction}.iops", objective.over)
+
+
+def words(objective: Objective) -> tuple[str, str, str]:
+    """What the figures are, and what the first and the last of several jobs are called."""
+    if objective.definition.unit is Unit.IOPS:
+        return f"mean {objective.heading}", "slowest", "fastest"
+    return objective.metric, "worst", "best"
+
+
+def values_text(run: Run, objective: Objective) -> str:
+    """The worst and the best value of the jobs of a run, with their unit: ``501 / 502 IOPS``, ``16.2 ms / 850 µs``."""
+    objective, found = _of(run, objective), figures(run, objective)
+    unit = objective.heading if objective.cell(1.0) != objective.text(1.0) else ""
+    return f"{found.range_text if found else units.UNKNOWN} {unit}".rstrip()
