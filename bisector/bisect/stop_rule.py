@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bisector.analysis.classify import judged_run
 from bisector.analysis.early_stop import Floats, StopRule, batch_s, became_fast_s, deciding_rates, guard_s
 from bisector.analysis.verdicts import Judging
 from bisector.core.figures import JobFigures, Run
@@ -60,7 +61,7 @@ def _lead_s(trial: Trial) -> float:
     if trial.origin is not None:
         return 0.0
     first, last = (datetime.fromisoformat(trial.runs[place].started_at) for place in (0, -1))
-    return (last - first).total_seconds() + trial.runs[-1].aside_s
+    return (last - first).total_seconds() + judged_run(trial).aside_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Curves:
 
     def _batches(self, trial: Trial) -> Mapping[str, Floats]:
         """Each job of the run that counts, in batches, by its log; nothing unless there is one for every job."""
-        run = trial.runs[-1]
+        run = judged_run(trial)
         figures = {job.name: job for job in run.jobs if job.direction == self.objective.io_direction}
         names = tuple(dict.fromkeys(job.name for job in run.jobs))
         found = {}

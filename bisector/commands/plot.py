@@ -19,7 +19,7 @@ examples:
   bisector plot --kind curves --trial 4 --trial 7 -o curves.png
 kinds:
   curves     IOPS over time: each job and their sum, a panel for each run, before and after the change
-  commits    the slowest job's IOPS of each commit in the order of history, with levels and the step
+  commits    the value that decides of each commit in the order of history, with levels and the step
   posterior  where in the range the change was believed to be after each trial
 """
 

@@ -1,4 +1,4 @@
-"""Figures as people write them: durations, sizes, IOPS, counts."""
+"""Figures as people write them: durations, sizes, counts."""
 
 import math
 
@@ -56,13 +56,6 @@ def size(size_bytes: int) -> str:
             break
         value, unit = value / 1024, larger
     return f"{value:.1f}".removesuffix(".0") + f" {unit}"
-
-
-def iops(figure: float | None) -> str:
-    """Whole operations per second with thousands separators."""
-    if figure is None or not math.isfinite(figure):
-        return UNKNOWN
-    return f"{round(figure):,}"
 
 
 def seconds(figure: float) -> str:

@@ -1,5 +1,6 @@
 """What the runs on record say by another metric than the one that decided; pure."""
 
+from bisector.analysis.classify import judged_run
 from bisector.analysis.settle import Measured
 from bisector.analysis.verdicts import Judging
 from bisector.core.errors import EndsDoNotReproduce
@@ -11,7 +12,7 @@ _SIDES = (Verdict.OLD, Verdict.NEW)
 
 def check(seen: Judging) -> None:
     """Raise :class:`bisector.core.objective.MetricAbsent` where no run has a value, with the metrics that there are."""
-    runs = [trial.runs[-1] for _, trial in seen.trials if trial.runs and trial.fault is None]
+    runs = [judged_run(trial) for _, trial in seen.trials if trial.runs and trial.fault is None]
     if runs and all(seen.value(trial) is None for _, trial in seen.trials):
         seen.objective.deciding(runs[-1])
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bisector.analysis.classify import judged_run
 from bisector.analysis.levels import Level
 from bisector.core.figures import CacheStatus, Run
 from bisector.core.model import (
@@ -298,7 +299,7 @@ def _baseline(trial: Trial) -> dict[str, object]:
         **_commit(trial.commit),
         "host": trial.host,
         "started_at": trial.started_at,
-        "run": _run(trial.runs[-1]),
+        "run": _run(judged_run(trial)),
         "artifacts": [asdict(artifact) for artifact in trial.artifacts],
         "origin": asdict(trial.origin) if trial.origin else None,
     }

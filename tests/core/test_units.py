@@ -83,22 +83,6 @@ def test_size_says_about_what_it_was_given(size_bytes: int) -> None:
     assert float(number) * factor == pytest.approx(size_bytes, rel=0.051)
 
 
-@given(st.floats(0, 1e9))
-def test_iops_reads_back(figure: float) -> None:
-    assert abs(int(units.iops(figure).replace(",", "")) - figure) <= 0.5
-
-
-def test_iops() -> None:
-    assert [units.iops(figure) for figure in (0.0, -0.2, 999.6, 20_000, None, float("nan"))] == [
-        "0",
-        "0",
-        "1,000",
-        "20,000",
-        units.UNKNOWN,
-        units.UNKNOWN,
-    ]
-
-
 def test_plural() -> None:
     assert units.plural(1, "trial") == "1 trial"
     assert units.plural(0, "trial") == "0 trials"
