@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bisector.bisect.equal_kernels import counted
-from bisector.core.model import Terms, Verdict
+from bisector.core.verdict import Terms, Verdict
 from bisector.git.bisect import Bisect
 from bisector.git.diff import Trees
 from bisector.git.outcomes import Try

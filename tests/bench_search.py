@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from statistics import fmean
 
-from bisector.core.model import Strategy
+from bisector.core.verdict import Strategy
 from bisector.search.likelihood import Noise
 from bisector.search.simulate.runs import search_for, simulate
 from bisector.search.simulate.world import Conditions

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from bisector.core.model import Strategy
+from bisector.core.verdict import Strategy
 from bisector.search.likelihood import Noise
 from bisector.search.simulate.runs import Summary, search_for, simulate, told
 from bisector.search.simulate.world import BOTH_EARLY, Conditions, Durations

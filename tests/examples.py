@@ -3,8 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+from bisector.core.commit import Commit
 from bisector.core.figures import CacheStatus, Contention, EarlyStop, JobFigures, Run, StopReason
-from bisector.core.model import Artifact, Commit, Fault, Kernel, Stage, Timings, Trial
+from bisector.core.kernel import Kernel
+from bisector.core.trial import Artifact, Fault, Stage, Timings, Trial
 from bisector.storage.dmcache import counted
 
 EARLY = EarlyStop(StopReason.ABOVE, 16.5, 3012.5, 1363.0, "every job was above 3,012 IOPS for 6 s")

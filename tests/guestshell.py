@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bisector.core.model import CommandResult
+from bisector.core.shell import CommandResult
 
 
 @dataclass(frozen=True)

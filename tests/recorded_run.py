@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bisector.config import Settings, options
+from bisector.core.commit import Commit
 from bisector.core.figures import Run
-from bisector.core.model import Artifact, Commit, Direction, Fault, State, Terms, Trial
+from bisector.core.trial import Artifact, Fault, Trial
+from bisector.core.verdict import Direction, State, Terms
 from bisector.git.repository import Repository
 from bisector.store import inputs
 from bisector.store.rows import BisectionRow

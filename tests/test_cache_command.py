@@ -8,7 +8,7 @@ import pytest
 
 from bisector.cli import main
 from bisector.core import resources
-from bisector.core.model import Fault, FaultKind, Stage
+from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.executor.local import KEPT_KERNELS_BYTES, kept_kernels
 from bisector.host import shared_caches
 from bisector.kernel.entries import BuildFailure

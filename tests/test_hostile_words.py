@@ -14,7 +14,8 @@ from bisector import cli
 from bisector.cli import main
 from bisector.commands import output
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
-from bisector.core.model import Fault, FaultKind, Stage, State
+from bisector.core.trial import Fault, FaultKind, Stage
+from bisector.core.verdict import State
 from bisector.mail import login
 from bisector.report import letter
 from bisector.report.document import Envelope

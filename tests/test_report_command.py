@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bisector.cli import main
-from bisector.core.model import State, Verdict
+from bisector.core.verdict import State, Verdict
 from bisector.mail import login
 from bisector.mail.outbox import Mails
 from bisector.status import from_record

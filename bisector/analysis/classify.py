@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from bisector.analysis.early_stop import holds
 from bisector.core.errors import InfraError
 from bisector.core.figures import EarlyStop, Run
-from bisector.core.model import Direction, Trial, Verdict
 from bisector.core.objective import Objective
+from bisector.core.trial import Trial
+from bisector.core.verdict import Direction, Verdict
 
 
 @dataclass(frozen=True, slots=True)

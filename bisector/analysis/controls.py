@@ -9,7 +9,7 @@ what could not be tested. A trial of any kernel that came further than the fault
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bisector.core.model import Stage, Trial
+from bisector.core.trial import Stage, Trial
 
 _ORDER = tuple(Stage)
 _MAKING = (Stage.CHECKOUT, Stage.CONFIG, Stage.BUILD)

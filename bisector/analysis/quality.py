@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from bisector.core.figures import Run
-from bisector.core.model import Trial
+from bisector.core.trial import Trial
 from bisector.storage.stack import Stack
 
 # Below this an I/O that took long, or a run that ended late, says nothing. On the hard disk of the recorded bisect of

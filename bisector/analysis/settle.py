@@ -12,8 +12,8 @@ that was stopped early, whatever that said.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bisector.core.model import Trial
 from bisector.core.retry import RetryPolicy
+from bisector.core.trial import Trial
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from bisector.analysis.levels import Scores, line_between
 from bisector.core.errors import EndsDoNotReproduce
-from bisector.core.model import Direction, Terms, Verdict
 from bisector.core.objective import Objective
+from bisector.core.verdict import Direction, Terms, Verdict
 
 _ROUNDING = 1e-9  # of scores: a factor that is exactly the least one is enough
 

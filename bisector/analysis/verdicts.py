@@ -17,9 +17,12 @@ from bisector.analysis.quality import Limits, weaknesses
 from bisector.analysis.settle import Again, Evidence, Measured, Settlement, Untestable, lacks_whole_run, settle
 from bisector.analysis.threshold import Ends, Threshold
 from bisector.config import Settings
+from bisector.core.commit import Commit
 from bisector.core.errors import EndsDoNotReproduce, InfraError, UserError
-from bisector.core.model import Commit, Direction, Kernel, Terms, Trial, Verdict
+from bisector.core.kernel import Kernel
 from bisector.core.objective import Objective
+from bisector.core.trial import Trial
+from bisector.core.verdict import Direction, Terms, Verdict
 
 Numbered = tuple[int, Trial]
 

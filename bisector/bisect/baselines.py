@@ -13,7 +13,7 @@ from bisector.bisect.instructions import Attempt, Record, Submit, Tell
 from bisector.config import Settings
 from bisector.core.errors import BisectorError, InfraError
 from bisector.core.events import Note, Planned
-from bisector.core.model import Trial, alone_name
+from bisector.core.trial import Trial, alone_name
 from bisector.executor.base import Finished
 from bisector.report.baselines import sentence
 from bisector.store.facts import Ended, Ending, NumberedTrial

@@ -21,9 +21,10 @@ from bisector.bisect.instructions import (
     TwinOf,
 )
 from bisector.bisect.trials import changed_name, measure
+from bisector.core.commit import Commit, Kind, NotChanged
 from bisector.core.events import Note
-from bisector.core.model import Commit, Kind, NotChanged, State, Verdict
 from bisector.core.units import share
+from bisector.core.verdict import State, Verdict
 from bisector.git.apply import CannotBeHad
 from bisector.git.outcomes import MergeBaseIsNew
 from bisector.search.step import Answer, Ending, Try, Undo

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import Done, Instruction, Outlook, ParentsOf, ShowGit, Submit, TwinOf
 from bisector.bisect.trials import measure
+from bisector.core.commit import Commit
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
-from bisector.core.model import Commit, State, Terms, Verdict
+from bisector.core.verdict import State, Terms, Verdict
 from bisector.git.outcomes import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Try
 from bisector.status.conclusion import outside_paths
 

@@ -4,9 +4,11 @@ from collections.abc import Iterable
 
 from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import Attempt, Installed, Record, Submit
+from bisector.core.commit import Commit
 from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.events import Note
-from bisector.core.model import Commit, Compiler, Fault
+from bisector.core.kernel import Compiler
+from bisector.core.trial import Fault
 from bisector.executor.base import BuildRequest, Finished
 from bisector.kernel.compiler_choice import BuildTry, Chosen, NoneBuilds, TryBuild, check_unchanged, next_step
 from bisector.store.facts import Compilers, Ended, Ending

@@ -9,9 +9,10 @@ from bisector.analysis.controls import Due, can_be_vouched_for, reach, speaks_fo
 from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import Attempt, Record, Submit
 from bisector.bisect.trials import skippable
+from bisector.core.commit import Commit
 from bisector.core.errors import AttemptFailed, BisectorError, InfraError, TrialRefused
 from bisector.core.events import Note, Planned
-from bisector.core.model import Commit, Control, Fault, FaultKind, Stage, Trial
+from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
 from bisector.executor.base import ControlRequest, Failed, Finished
 from bisector.store.facts import Ended, Ending
 from bisector.trial.runner import TrialRequest

@@ -5,9 +5,10 @@ from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import Outlook, Record, Submit, Tell, WhatMatters
 from bisector.bisect.stop_rule import why_whole
 from bisector.bisect.trials import measure
+from bisector.core.commit import Commit
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
-from bisector.core.model import Commit, Verdict
+from bisector.core.verdict import Verdict
 
 
 def say_what_is_whole(facts: Facts) -> Tell | None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 
-from bisector.core.model import Change, Commit, Kernel, Mattering
+from bisector.core.commit import Change, Commit, Mattering
+from bisector.core.kernel import Kernel
 from bisector.git.diff import Trees
 from bisector.git.ranges import Range
 from bisector.kernel.build import KernelBuilder

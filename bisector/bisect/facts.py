@@ -15,8 +15,10 @@ from bisector.analysis.settle import Untestable
 from bisector.analysis.verdicts import Judging, Numbered
 from bisector.bisect.instructions import Attempt, CommitsOf, Question, ShowGit
 from bisector.config import Settings
-from bisector.core.model import Commit, Compiler, Control, NotChanged, Relevance, Trial
+from bisector.core.commit import Commit, NotChanged, Relevance
+from bisector.core.kernel import Compiler
 from bisector.core.retry import RetryPolicy
+from bisector.core.trial import Control, Trial
 from bisector.git.outcomes import Contradiction
 from bisector.git.outcomes import Step as Proposal
 from bisector.git.ranges import Range

@@ -14,7 +14,7 @@ from bisector.bisect.instructions import (
     TwinOf,
     WhatMatters,
 )
-from bisector.core.model import Verdict
+from bisector.core.verdict import Verdict
 from bisector.git.apply import changed_end
 from bisector.git.bisect import Bisect
 from bisector.git.outcomes import Contradiction, Step, Try

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
 
+from bisector.core.commit import Commit, Kind, Mattering
 from bisector.core.events import Event
-from bisector.core.model import Commit, Compiler, Kernel, Kind, Mattering, State, Terms, Verdict
+from bisector.core.kernel import Compiler, Kernel
+from bisector.core.verdict import State, Terms, Verdict
 from bisector.executor.base import Failed, Finished, Request
 from bisector.git.apply import CannotBeHad, Changed
 from bisector.search.posterior import Facts as Readings

@@ -15,7 +15,7 @@ from bisector.bisect.step import step
 from bisector.bisect.stop_rule import stop_rule
 from bisector.config import Settings
 from bisector.core.events import Event, Listener
-from bisector.core.model import Strategy
+from bisector.core.verdict import Strategy
 from bisector.executor.base import BuildRequest, ControlRequest, Executor, Job, Progress, Request
 from bisector.status.range_graph import Ground
 from bisector.store.database import Moment

@@ -6,8 +6,8 @@ from bisector.analysis.settle import Again, Settlement
 from bisector.analysis.verdicts import Judging, Numbered
 from bisector.bisect.retry import Attempts
 from bisector.config import Settings
+from bisector.core.commit import Commit
 from bisector.core.events import Planned, TrialJudged
-from bisector.core.model import Commit
 from bisector.trial.runner import TrialRequest
 
 

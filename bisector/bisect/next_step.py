@@ -6,7 +6,7 @@ from bisector.analysis.verdicts import Judging
 from bisector.bisect.session import Asked, Inherited
 from bisector.config import options
 from bisector.core.errors import UserError
-from bisector.core.model import State, Verdict
+from bisector.core.verdict import State, Verdict
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.store.rows import BisectionRow

@@ -16,8 +16,8 @@ from bisector.bisect.instructions import Attempt, Submit
 from bisector.bisect.trials import skippable
 from bisector.core.errors import AttemptFailed, BisectorError, TrialRefused
 from bisector.core.events import Listener, Note
-from bisector.core.model import Trial
 from bisector.core.retry import RetryPolicy
+from bisector.core.trial import Trial
 from bisector.executor.base import ControlRequest, Executor, Failed, result_of
 from bisector.store.rows import InfraFaultRow
 from bisector.trial.runner import TrialRequest

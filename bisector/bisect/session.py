@@ -20,7 +20,9 @@ from bisector.config import Settings, checks, options
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, Interrupted, UserError
 from bisector.core.events import Listener, Note
 from bisector.core.findings import Finding
-from bisector.core.model import Compiler, State, Taken, Terms, Trial
+from bisector.core.kernel import Compiler
+from bisector.core.trial import Taken, Trial
+from bisector.core.verdict import State, Terms
 from bisector.doctor import checks as preflight
 from bisector.executor.base import Executor
 from bisector.executor.local import local_executor

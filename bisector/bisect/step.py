@@ -16,7 +16,8 @@ from bisector.bisect.retry import after_failure, fault_row
 from bisector.bisect.trials import facts_of
 from bisector.core.errors import AttemptFailed, BisectorError
 from bisector.core.events import Note, TrialJudged
-from bisector.core.model import State, Strategy, Trial, Verdict
+from bisector.core.trial import Trial
+from bisector.core.verdict import State, Strategy, Verdict
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished
 from bisector.store.facts import Ended, Ending, Fact, NumberedTrial
 from bisector.trial.runner import TrialRequest

@@ -17,8 +17,8 @@ from bisector.analysis.early_stop import Floats, StopRule, batch_s, became_fast_
 from bisector.analysis.verdicts import Judging
 from bisector.core.figures import JobFigures, Run
 from bisector.core.metric import Unit
-from bisector.core.model import Trial
 from bisector.core.objective import Objective
+from bisector.core.trial import Trial
 from bisector.host.inside import inside
 from bisector.workload.fio.series import LogUnreadable, Series, parse_iops_log, resample
 

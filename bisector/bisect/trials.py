@@ -5,9 +5,10 @@ from dataclasses import replace
 from bisector.analysis.settle import Again, Measured
 from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import Outlook, Submit
+from bisector.core.commit import Commit, Kind
 from bisector.core.errors import AttemptFailed, BisectorError, TrialRefused
 from bisector.core.events import Planned
-from bisector.core.model import Commit, Kind, Trial
+from bisector.core.trial import Trial
 from bisector.search.posterior import Facts as Readings
 from bisector.trial.runner import TrialRequest
 

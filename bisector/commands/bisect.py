@@ -8,7 +8,7 @@ from bisector.commands.arguments import Verbs, add_quiet, add_repo, add_run_dir,
 from bisector.commands.output import warn
 from bisector.config import options
 from bisector.core.errors import UserError
-from bisector.core.model import State
+from bisector.core.verdict import State
 from bisector.report.display import display_for
 from bisector.status import from_record
 from bisector.store.rundir import RunDirectory

@@ -8,7 +8,7 @@ from pathlib import Path
 from bisector.commands.arguments import Verbs, add_json, add_verb
 from bisector.commands.output import write, write_json
 from bisector.core import resources, units
-from bisector.core.model import Kernel
+from bisector.core.kernel import Kernel
 from bisector.executor.local import KEPT_KERNELS_BYTES, kept_kernels
 from bisector.host import shared_caches
 from bisector.kernel.cache import KeptEntry

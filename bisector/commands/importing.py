@@ -12,7 +12,7 @@ from bisector.commands.output import write
 from bisector.config import Settings, options
 from bisector.core import units
 from bisector.core.errors import UserError
-from bisector.core.model import Direction, Terms, Verdict
+from bisector.core.verdict import Direction, Terms, Verdict
 from bisector.git.repository import Repository
 from bisector.git.terms import check_terms
 from bisector.imported import sheet, trials

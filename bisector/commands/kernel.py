@@ -14,8 +14,9 @@ from bisector.commands.measure import test_directory
 from bisector.commands.output import note, write, write_document, write_json
 from bisector.config import options
 from bisector.core import resources
+from bisector.core.commit import Commit
 from bisector.core.errors import KernelFault, UserError
-from bisector.core.model import Commit, Kernel
+from bisector.core.kernel import Kernel
 from bisector.core.printable import clean
 from bisector.doctor import checks
 from bisector.executor.leftovers import end_leftovers

@@ -12,9 +12,10 @@ from bisector.bisect import session
 from bisector.commands.arguments import Verbs, add_json, add_quiet, add_repo, add_run_dir, add_verb, run_directory
 from bisector.commands.output import warn, write, write_json
 from bisector.config import Settings, options
+from bisector.core.commit import Commit
 from bisector.core.errors import UserError
 from bisector.core.events import Planned, TrialJudged
-from bisector.core.model import Commit, Terms, Verdict
+from bisector.core.verdict import Terms, Verdict
 from bisector.doctor import checks
 from bisector.executor.base import result_of
 from bisector.executor.local import local_executor

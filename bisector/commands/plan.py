@@ -13,7 +13,7 @@ from bisector.bisect.facts import Aim
 from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_verb, count, seed
 from bisector.commands.output import note, warn, write, write_json
 from bisector.config import Settings, options
-from bisector.core.model import Relevance
+from bisector.core.commit import Relevance
 from bisector.executor.local import kernel_builder
 from bisector.git.diff import Trees
 from bisector.git.graph_source import graph_of_range

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bisector.commands.arguments import Verbs, add_json, add_repo, add_verb, count, seed
 from bisector.commands.output import write, write_json
-from bisector.core.model import Strategy
+from bisector.core.verdict import Strategy
 from bisector.git.graph_source import graph_of_range, read_graph
 from bisector.git.ranges import Range, check_range
 from bisector.git.repository import Repository

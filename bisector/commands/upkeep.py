@@ -9,7 +9,7 @@ from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_direct
 from bisector.commands.output import note, write
 from bisector.config import Settings, options
 from bisector.core import resources
-from bisector.core.model import State
+from bisector.core.verdict import State
 from bisector.git.references import release
 from bisector.git.repository import Repository
 from bisector.git.worktrees import remove_leftovers

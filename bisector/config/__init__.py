@@ -10,9 +10,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from bisector.core.model import Direction, Strategy, Terms
 from bisector.core.objective import Objective
 from bisector.core.retry import RetryPolicy
+from bisector.core.verdict import Direction, Strategy, Terms
 from bisector.storage.stack import Stack
 
 EMBEDDED = "qemu:///embed"

@@ -10,8 +10,8 @@ from itertools import chain
 from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, Accelerator, Security
 from bisector.core import kinds, resources
 from bisector.core.kinds import AUTO
-from bisector.core.model import Direction, Strategy
 from bisector.core.option import Option
+from bisector.core.verdict import Direction, Strategy
 from bisector.storage.disks import DISKS, Disk
 from bisector.storage.layer import Layer
 from bisector.storage.layers import LAYERS

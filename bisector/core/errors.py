@@ -11,8 +11,8 @@ arguments reach ``Exception.__init__`` positionally, because an exception with r
 keyword-only arguments does not survive a process boundary.
 """
 
-from bisector.core.model import Fault, FaultKind, Stage, Trial
 from bisector.core.printable import clean
+from bisector.core.trial import Fault, FaultKind, Stage, Trial
 
 
 class BisectorError(Exception):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from bisector.core.errors import BisectorError
-from bisector.core.model import Shell
+from bisector.core.shell import Shell
 
 _MARK = "@step"
 _TAIL_LINES = 20

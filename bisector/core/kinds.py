@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bisector.core.metric import named, plain_number
-from bisector.core.model import Terms
+from bisector.core.verdict import Terms
 
 AUTO = "auto"
 

@@ -13,7 +13,8 @@ from bisector.config import KernelSettings, Settings
 from bisector.core import resources
 from bisector.core.errors import AttemptFailed, InfraError, TrialRefused
 from bisector.core.events import Listener, Note
-from bisector.core.model import Compiler, Fault, Stage, Trial
+from bisector.core.kernel import Compiler
+from bisector.core.trial import Fault, Stage, Trial
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Job, Request, Result, ended
 from bisector.executor.leftovers import end_leftovers
 from bisector.git.repository import Repository

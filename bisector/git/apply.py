@@ -8,8 +8,8 @@ has; git forgets it in time, and it can be made again, with the same hash.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bisector.core.commit import Commit, Kind
 from bisector.core.errors import InfraError
-from bisector.core.model import Commit, Kind
 from bisector.git.repository import Repository
 
 _CONFLICT = 1

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from bisector.core.errors import InfraError
-from bisector.core.model import Terms, Verdict
+from bisector.core.verdict import Terms, Verdict
 from bisector.git.command import Answer
 from bisector.git.outcomes import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Step, Try
 from bisector.git.ranges import Range, expected_steps

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 
-from bisector.core.model import Change
+from bisector.core.commit import Change
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from bisector.core.commit import Commit
 from bisector.core.errors import InfraError, UserError
-from bisector.core.model import Commit
 from bisector.git.references import OURS
 from bisector.git.remotes import without_secrets
 from bisector.git.repository import Repository

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from bisector.core.model import Commit, Verdict
+from bisector.core.commit import Commit
+from bisector.core.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)

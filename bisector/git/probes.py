@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bisector.core.errors import InfraError
 from bisector.core.findings import Finding, Grade
-from bisector.core.model import Terms, Verdict
+from bisector.core.verdict import Terms, Verdict
 from bisector.git.bisect import Bisect
 from bisector.git.command import Door
 from bisector.git.outcomes import Try

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from bisector.core.commit import Commit
 from bisector.core.errors import UserError
-from bisector.core.model import Commit
 from bisector.git.repository import Repository
 
 

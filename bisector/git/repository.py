@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bisector.core.commit import Commit
 from bisector.core.errors import InfraError, UserError
-from bisector.core.model import Commit
 from bisector.git.command import Answer, Door, enclosing_repository
 
 _COMMIT_FORMAT = "--format=%H%x00%P%x00%T%x00%cI%x00%s"

@@ -3,7 +3,7 @@
 import re
 
 from bisector.core.errors import UserError
-from bisector.core.model import Terms, Verdict
+from bisector.core.verdict import Terms, Verdict
 
 _SUBCOMMANDS = frozenset(
     ("help", "start", "skip", "next", "reset", "visualize", "view", "replay", "log", "run", "terms")

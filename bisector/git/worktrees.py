@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bisector.core.commit import Commit
 from bisector.core.errors import InfraError
-from bisector.core.model import Commit
 from bisector.git.attributes import SETTINGS, check_attributes, without_filters
 from bisector.git.command import DEADLINE_S, Answer
 from bisector.git.diff import Trees

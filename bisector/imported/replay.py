@@ -1,8 +1,9 @@
 """What the verdicts on imported trials amount to, in the history of a repository."""
 
 from bisector.analysis.verdicts import Judging, Numbered
+from bisector.core.commit import Commit
 from bisector.core.errors import BisectorError
-from bisector.core.model import Commit, State, Terms, Verdict
+from bisector.core.verdict import State, Terms, Verdict
 from bisector.git.repository import Repository
 from bisector.store.rows import BisectionRow
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from bisector.core.errors import UserError
-from bisector.core.model import Terms, Verdict
+from bisector.core.verdict import Terms, Verdict
 from bisector.imported.outputs import content, is_log, text_of
 from bisector.storage.disks import DISKS
 

@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from bisector.core.commit import Commit
 from bisector.core.errors import UserError
 from bisector.core.figures import JobFigures, Run
-from bisector.core.model import Commit, Origin, Stage, Timings, Trial, Verdict
+from bisector.core.trial import Origin, Stage, Timings, Trial
+from bisector.core.verdict import Verdict
 from bisector.git.repository import Repository
 from bisector.imported import outputs
 from bisector.imported.outputs import Read

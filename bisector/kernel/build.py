@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from bisector.config import KernelSettings
+from bisector.core.commit import Change
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.findings import Grade
-from bisector.core.model import Change, Compiler, FaultKind, Kernel, Stage
+from bisector.core.kernel import Compiler, Kernel
+from bisector.core.trial import FaultKind, Stage
 from bisector.host.files import our_files
 from bisector.kernel import builddir, ccache, edits, kconfig, modules, probes, product, quirks, sources, toolchain
 from bisector.kernel.buildlog import lines_since, size_bytes, surely_of_the_source

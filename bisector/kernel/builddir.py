@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Self
 
 from bisector.core.errors import InfraError, KernelFault
-from bisector.core.model import FaultKind
+from bisector.core.trial import FaultKind
 from bisector.kernel import source_files
 from bisector.kernel.buildlog import lines_since, size_bytes
 from bisector.kernel.make import BUILD_LOG, BuildPlaces

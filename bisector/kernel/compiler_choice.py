@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bisector.core.errors import UserError
-from bisector.core.model import Compiler
+from bisector.core.kernel import Compiler
 
 
 @dataclass(frozen=True, slots=True)

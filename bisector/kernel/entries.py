@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bisector.core.model import Fault, FaultKind, Kernel, Stage
+from bisector.core.kernel import Kernel
+from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.kernel.sources import Sources
 
 _SCHEMA = 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, KernelFault, UserError
-from bisector.core.model import FaultKind, Stage
+from bisector.core.trial import FaultKind, Stage
 from bisector.host import build_user, process, sandbox
 from bisector.host.packages import not_installed
 from bisector.kernel import ccache

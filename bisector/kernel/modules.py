@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bisector.core.errors import InfraError, KernelFault
-from bisector.core.model import FaultKind, Stage
+from bisector.core.trial import FaultKind, Stage
 from bisector.host import packages, process
 from bisector.kernel import elf
 from bisector.kernel.kconfig import MODULE

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bisector.core.errors import KernelFault
-from bisector.core.model import FaultKind, Stage
+from bisector.core.trial import FaultKind, Stage
 from bisector.kernel import elf, entries, kconfig, modules, signature, sources
 from bisector.kernel.make import BuildPlaces
 

@@ -27,7 +27,7 @@ from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 from typing import Self
 
-from bisector.core.model import Change
+from bisector.core.commit import Change
 from bisector.kernel import depfiles
 
 # Any change to these counts; trees that differ in them need not be compared further.

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bisector.core.errors import KernelFault
-from bisector.core.model import FaultKind, Stage
+from bisector.core.trial import FaultKind, Stage
 from bisector.host import process
 
 # Kbuild's own are a fifth as long. Python goes down by one call a directory, of which it has a thousand.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bisector.core.errors import UserError
-from bisector.core.model import Compiler
+from bisector.core.kernel import Compiler
 from bisector.host import process
 from bisector.host.packages import install
 from bisector.host.scratch import scratch

@@ -17,7 +17,7 @@ from bisector.analysis.verdicts import Judging
 from bisector.config import MailSettings, options
 from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.events import Listener, Note
-from bisector.core.model import Direction, State
+from bisector.core.verdict import Direction, State
 from bisector.git.repository import Repository
 from bisector.host.retry import retried
 from bisector.mail import recheck, smtp

@@ -14,7 +14,8 @@ from pathlib import Path
 from bisector.analysis.verdicts import Judging, Numbered
 from bisector.core.errors import InfraError
 from bisector.core.figures import JobFigures, Run
-from bisector.core.model import Artifact, Strategy, Terms, Trial, Verdict
+from bisector.core.trial import Artifact, Trial
+from bisector.core.verdict import Strategy, Terms, Verdict
 from bisector.host.inside import inside
 from bisector.store import artifacts
 from bisector.store.rundir import GIT_LOG

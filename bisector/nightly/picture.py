@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby, pairwise
 
-from bisector.core.model import State
 from bisector.core.printable import clean
+from bisector.core.verdict import State
 from bisector.nightly.replay import Class, JobNight
 from bisector.nightly.trend import Point, Trend
 from bisector.report.nights import Change, Mark, Nights, Panel, Seen, Stretch

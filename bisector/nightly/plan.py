@@ -17,7 +17,7 @@ from bisector.config.options import Given
 from bisector.core import kinds, resources
 from bisector.core.errors import UserError
 from bisector.core.kinds import Kind, Unfit
-from bisector.core.model import Direction
+from bisector.core.verdict import Direction
 from bisector.report.addresses import parse
 
 _JOB_HEADER = re.compile(r"\s*\[\[\s*job\s*\]\]\s*(?:#.*)?")

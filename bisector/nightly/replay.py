@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from bisector.core.model import Direction, State
 from bisector.core.objective import Objective
+from bisector.core.verdict import Direction, State
 from bisector.nightly.plan import Wanted
 from bisector.store.nights import BisectionBegun, Concluded, Done, Event, Letter, Measurement, Role, Tip, Trouble
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from bisector.analysis.changes import ALPHA
 from bisector.core import units
-from bisector.core.model import State
 from bisector.core.objective import WORST
 from bisector.core.printable import clean
+from bisector.core.verdict import State
 from bisector.nightly.replay import Class, JobNight
 from bisector.nightly.trend import Point, Trend
 from bisector.report.text import Line, Role, Span, cells, left, right, shorten

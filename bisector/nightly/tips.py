@@ -11,10 +11,11 @@ from bisector.bisect import session
 from bisector.bisect.measure import Settled, settle
 from bisector.bisect.retry import Attempts
 from bisector.config import Settings
+from bisector.core.commit import Commit
 from bisector.core.events import Listener, Note
 from bisector.core.findings import Finding
-from bisector.core.model import Commit, Trial
 from bisector.core.objective import Objective
+from bisector.core.trial import Trial
 from bisector.doctor import checks
 from bisector.git.repository import Repository
 from bisector.nightly.plan import Job

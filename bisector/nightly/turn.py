@@ -13,10 +13,11 @@ from bisector.analysis.settle import Measured
 from bisector.analysis.verdicts import Judging
 from bisector.bisect import session
 from bisector.config import options
+from bisector.core.commit import Commit
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, Interrupted, UserError
 from bisector.core.events import Listener, Note
-from bisector.core.model import Commit, State
+from bisector.core.verdict import State
 from bisector.git.fetch import Branch
 from bisector.git.ranges import Range, check_range
 from bisector.git.repository import Repository

@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 from bisector.config import Settings
 from bisector.core import units
-from bisector.core.model import Direction, Relevance, Strategy
+from bisector.core.commit import Relevance
+from bisector.core.verdict import Direction, Strategy
 from bisector.git.ranges import Range
 from bisector.plan.experience import Experience
 from bisector.plan.forecast import Forecast, Inputs, Quantity

@@ -10,7 +10,8 @@ from bisector.analysis.verdicts import Judging
 from bisector.config import Settings, options
 from bisector.core.errors import BisectorError
 from bisector.core.figures import StopReason
-from bisector.core.model import Kernel, Trial
+from bisector.core.kernel import Kernel
+from bisector.core.trial import Trial
 from bisector.store.inputs import contents
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store

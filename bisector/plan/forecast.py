@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from bisector.core import units
+from bisector.core.commit import Commit
 from bisector.core.json_keys import Key
-from bisector.core.model import Commit
 from bisector.report.text import Line, Role, Span, left, wrapped
 
 SCHEMA = 1

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from bisector.analysis.classify import judged_run
-from bisector.core.model import Trial, alone_name
 from bisector.core.objective import Objective
+from bisector.core.trial import Trial, alone_name
 from bisector.report.figures import values_text
 from bisector.storage.disks import in_order
 

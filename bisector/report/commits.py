@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bisector.analysis.levels import levels
-from bisector.core.model import Kind, Verdict
+from bisector.core.commit import Kind
 from bisector.core.objective import SUM, Objective
 from bisector.core.printable import clean
+from bisector.core.verdict import Verdict
 from bisector.report.curves import Band, bands
 from bisector.report.document import Report, Row
 from bisector.status.view import LevelView

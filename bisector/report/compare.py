@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from bisector.core.figures import JobFigures, Run
-from bisector.core.model import Direction
 from bisector.core.objective import Objective
+from bisector.core.verdict import Direction
 from bisector.report.document import Comparison, Side
 
 _TIMES_FROM = 2.0

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from bisector.analysis.classify import judged_run
 from bisector.core import units
 from bisector.core.events import Event, LiveSample, Note, Planned, StageStarted, TrialJudged
-from bisector.core.model import Stage
+from bisector.core.trial import Stage
 from bisector.report.figures import figures
 from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, cut, left, right, shorten
 

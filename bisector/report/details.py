@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from bisector.core.model import Commit
+from bisector.core.commit import Commit
 from bisector.report.curves import Curves
 from bisector.status.view import OptionChange
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from bisector.analysis.classify import judged_run
+from bisector.core.commit import Commit
 from bisector.core.figures import Contention, Run
-from bisector.core.model import Commit, State, Trial, Verdict
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
+from bisector.core.trial import Trial
+from bisector.core.verdict import State, Verdict
 from bisector.status.view import BisectionView, TrialView
 
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")  # SHA-1 or SHA-256

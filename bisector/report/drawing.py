@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-from bisector.core.model import Verdict
+from bisector.core.verdict import Verdict
 from bisector.report.commits import Commits, How, Mark
 from bisector.report.curves import TOGETHER, Curves, Line, Panel
 from bisector.report.drawn_nights import nights_figure

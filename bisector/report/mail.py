@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from bisector.core import units
-from bisector.core.model import Direction, State
 from bisector.core.printable import clean
+from bisector.core.verdict import Direction, State
 from bisector.report import compare
 from bisector.report.as_text import block_lines, fill, section_lines
 from bisector.report.blocks import Listing

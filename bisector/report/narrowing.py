@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bisector.core.model import Verdict
+from bisector.core.verdict import Verdict
 from bisector.search.graph import Floats
 from bisector.search.posterior import Posterior
 

@@ -4,7 +4,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from bisector.core.model import Commit, Trial
+from bisector.core.commit import Commit
+from bisector.core.trial import Trial
 from bisector.host.inside import inside
 from bisector.kernel import kconfig
 from bisector.report import as_html

@@ -6,9 +6,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from bisector.core.errors import UserError
-from bisector.core.model import Terms
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
+from bisector.core.verdict import Terms
 from bisector.report import commits, curves, replaying, reporting
 from bisector.report.curves import Curves, Measured
 from bisector.report.document import Report

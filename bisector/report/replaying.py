@@ -6,8 +6,9 @@ from dataclasses import replace
 from bisector.analysis.verdicts import Judging
 from bisector.config import options
 from bisector.core.errors import BisectorError
-from bisector.core.model import Trial, Verdict
 from bisector.core.printable import clean
+from bisector.core.trial import Trial
+from bisector.core.verdict import Verdict
 from bisector.git.repository import Repository
 from bisector.report.document import span
 from bisector.report.narrowing import Belief, Narrowing, narrowing

@@ -12,9 +12,10 @@ from pathlib import Path
 from bisector.config import Settings
 from bisector.config.options import from_json
 from bisector.core import resources
+from bisector.core.commit import Commit
 from bisector.core.errors import BisectorError
-from bisector.core.model import Commit, Trial
 from bisector.core.objective import Objective
+from bisector.core.trial import Trial
 from bisector.git.origin import origin
 from bisector.git.repository import Repository
 from bisector.host.inside import inside

@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bisector.analysis.classify import judged_run
 from bisector.core import units
+from bisector.core.commit import Commit, Kind
+from bisector.core.kernel import Kernel
 from bisector.core.metric import Better
-from bisector.core.model import Commit, Direction, Kernel, Kind, State, Verdict
 from bisector.core.printable import clean
+from bisector.core.verdict import Direction, State, Verdict
 from bisector.report import baselines, compare
 from bisector.report.blocks import Block, Facts, Listing, Paragraph, Section
 from bisector.report.document import Basis, Host, Report

@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from bisector.core import units
-from bisector.core.model import Commit, Kind, State, Verdict
+from bisector.core.commit import Commit, Kind
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
+from bisector.core.verdict import State, Verdict
 from bisector.report import baselines
 from bisector.report.figures import EARLY, words
 from bisector.report.text import Line, Role, Span, cells, left, shorten, wrapped

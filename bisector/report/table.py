@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bisector.core import units
-from bisector.core.model import Fault, Stage, Terms, Verdict
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
+from bisector.core.trial import Fault, Stage
+from bisector.core.verdict import Terms, Verdict
 from bisector.report.figures import USUAL, Figures, Title, figures, run_names, run_titles
 from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, left, right, shorten, wrapped
 from bisector.status.view import BisectionView, TrialView, ours_s

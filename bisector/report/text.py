@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from bisector.core.model import Verdict
 from bisector.core.printable import ELLIPSIS, clean
+from bisector.core.verdict import Verdict
 
 
 class Role(StrEnum):

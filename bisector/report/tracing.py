@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bisector.core.figures import Run
-from bisector.core.model import Trial
+from bisector.core.trial import Trial
 from bisector.host.inside import inside
 from bisector.report.curves import Logged
 from bisector.store import artifacts

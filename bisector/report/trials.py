@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from bisector.core import units
-from bisector.core.model import Terms, Verdict
 from bisector.core.printable import clean
+from bisector.core.verdict import Terms, Verdict
 from bisector.report.blocks import Column, Table
 from bisector.report.document import Report, Row
 from bisector.report.figures import figures, run_names, run_titles

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bisector.core.model import Verdict
+from bisector.core.verdict import Verdict
 from bisector.search.graph import Floats, Mask, RangeGraph
 from bisector.search.likelihood import Kernel, Noise
 from bisector.search.posterior import Facts, Posterior, side_under

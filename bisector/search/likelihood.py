@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bisector.core.model import Kind, Verdict
+from bisector.core.commit import Kind
+from bisector.core.verdict import Verdict
 
 # Least width of a level, in natural log units: a reading is not believed to repeat within less than 10 %.
 _LEAST_SPREAD = 0.10

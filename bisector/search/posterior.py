@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bisector.core.model import Verdict
+from bisector.core.verdict import Verdict
 from bisector.search.graph import Floats, Mask, Numbers, RangeGraph
 from bisector.search.likelihood import Evidence, Kernel, Reading, Weighing
 

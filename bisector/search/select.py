@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bisector.core.model import Verdict
+from bisector.core.verdict import Verdict
 from bisector.search.graph import Floats, Numbers, RangeGraph
 from bisector.search.likelihood import PICK_IN_VAIN, Evidence, Kernel, Noise
 from bisector.search.posterior import Facts, Posterior, as_mask

@@ -4,8 +4,8 @@ from bisector.analysis.classify import judged_run
 from bisector.analysis.settle import Measured
 from bisector.analysis.verdicts import Judging
 from bisector.core.errors import EndsDoNotReproduce
-from bisector.core.model import Verdict
 from bisector.core.units import plural
+from bisector.core.verdict import Verdict
 
 _SIDES = (Verdict.OLD, Verdict.NEW)
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bisector.core.model import Verdict
+from bisector.core.verdict import Verdict
 from bisector.search.confirm import Fit, fit, missing_whole_runs, undo_options
 from bisector.search.likelihood import Kernel
 from bisector.search.posterior import Posterior

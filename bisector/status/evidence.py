@@ -13,7 +13,9 @@ import numpy as np
 
 from bisector.analysis.settle import Measured, Untestable
 from bisector.analysis.verdicts import Judging
-from bisector.core.model import Direction, NotChanged, Trial, Verdict
+from bisector.core.commit import NotChanged
+from bisector.core.trial import Trial
+from bisector.core.verdict import Direction, Verdict
 from bisector.search.confirm import Problem
 from bisector.search.graph import Floats, Mask
 from bisector.search.likelihood import Kernel, Levels, Noise, Reading, Weighing

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from bisector.analysis.verdicts import Judging
 from bisector.config import options
+from bisector.core.commit import Commit
 from bisector.core.errors import BisectorError, UserError
-from bisector.core.model import Commit, State, Strategy, Verdict
 from bisector.core.objective import Objective
+from bisector.core.verdict import State, Strategy, Verdict
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.imported import replay

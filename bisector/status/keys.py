@@ -2,9 +2,11 @@
 
 import dataclasses
 
+from bisector.core.commit import Relevance
 from bisector.core.figures import CacheStatus, Contention, CpuUse, DiskFigures, EarlyStop, JobFigures, Latency
 from bisector.core.json_keys import Key
-from bisector.core.model import Artifact, Control, Fault, Kernel, Origin, Relevance, Taken
+from bisector.core.kernel import Kernel
+from bisector.core.trial import Artifact, Control, Fault, Origin, Taken
 
 _COMMIT = ("sha", "subject", "committed_at")
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bisector.core.commit import Commit
 from bisector.core.errors import UserError
-from bisector.core.model import Commit
 from bisector.git.graph_source import graph_of_range
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository

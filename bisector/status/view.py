@@ -14,22 +14,11 @@ from pathlib import Path
 
 from bisector.analysis.classify import judged_run
 from bisector.analysis.levels import Level
+from bisector.core.commit import Commit, Kind, Relevance
 from bisector.core.figures import CacheStatus, Run
-from bisector.core.model import (
-    Commit,
-    Control,
-    Direction,
-    Kind,
-    Relevance,
-    State,
-    Strategy,
-    Taken,
-    Terms,
-    Timings,
-    Trial,
-    Verdict,
-)
 from bisector.core.objective import Objective
+from bisector.core.trial import Control, Taken, Timings, Trial
+from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
 
 SCHEMA = 2
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bisector.core.errors import BisectorError, KernelFault, UserError
 from bisector.core.guest_steps import FailedStep, Step
-from bisector.core.model import FaultKind, Stage
+from bisector.core.trial import FaultKind, Stage
 
 _QUOTED = 200
 _DEVICE = re.compile(r"[0-9a-f]{1,8}:[0-9a-f]{1,8}")

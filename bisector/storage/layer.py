@@ -11,8 +11,8 @@ from typing import Any, ClassVar, TypeAlias
 from bisector.core.figures import Run
 from bisector.core.guest_steps import Step
 from bisector.core.metric import Metric
-from bisector.core.model import Shell
 from bisector.core.option import Option, Problem
+from bisector.core.shell import Shell
 
 MOUNTPOINT = "/mnt"
 

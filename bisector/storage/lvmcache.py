@@ -10,8 +10,9 @@ from bisector.core.errors import BisectorError, InfraError, KernelFault, UserErr
 from bisector.core.figures import CacheStatus, Run
 from bisector.core.guest_steps import FailedStep, Step, run_steps
 from bisector.core.kinds import size_text
-from bisector.core.model import FaultKind, Shell, Stage
 from bisector.core.option import Option, Problem
+from bisector.core.shell import Shell
+from bisector.core.trial import FaultKind, Stage
 from bisector.storage import dmcache
 from bisector.storage.disks import kernel_fault
 from bisector.storage.layer import Counters, Extent, Files, Layer, Made, Own, Phase, Site

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from bisector.core.commit import Commit
 from bisector.core.errors import InfraError, UserError
-from bisector.core.model import Artifact, Commit, Trial
+from bisector.core.trial import Artifact, Trial
 from bisector.host.inside import inside
 
 TRIALS = "trials"

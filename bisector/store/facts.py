@@ -1,4 +1,4 @@
-"""What the record of a bisection grows by, beside the records of :mod:`bisector.core.model`: values, each one whole.
+"""What the record of a bisection grows by, beside the records of :mod:`bisector.core.trial`: values, each one whole.
 
 A submission is recorded before an executor gets it, and its end together with what came of it. So a process that was
 killed leaves the submissions that it had in flight, and none that is half done.
@@ -7,7 +7,9 @@ killed leaves the submissions that it had in flight, and none that is half done.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bisector.core.model import Compiler, Control, Mattering, NotChanged, Trial
+from bisector.core.commit import Mattering, NotChanged
+from bisector.core.kernel import Compiler
+from bisector.core.trial import Control, Trial
 from bisector.kernel.compiler_choice import BuildTry
 from bisector.store.rows import InfraFaultRow, StateRow
 

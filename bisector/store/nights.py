@@ -10,8 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from bisector.core.model import Direction, State
 from bisector.core.objective import Objective
+from bisector.core.verdict import Direction, State
 from bisector.store.database import Database
 from bisector.store.night_schema import NIGHTS
 from bisector.store.rows import InfraFaultRow, Value, build, columns

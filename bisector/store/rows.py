@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from bisector.core.errors import InfraError
-from bisector.core.model import Direction, Stage, State, Verdict
+from bisector.core.trial import Stage
+from bisector.core.verdict import Direction, State, Verdict
 
 T = TypeVar("T")
 Value = str | int | float | None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from bisector.core.errors import UserError
-from bisector.core.model import State
+from bisector.core.verdict import State
 from bisector.host.lock import Held, Holder, held, holder_of
 from bisector.host.scratch import is_scratch
 from bisector.store.artifacts import TRIALS

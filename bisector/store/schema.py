@@ -1,6 +1,6 @@
 """The tables of a run's database: facts only, nothing that was concluded from them.
 
-Column names are the fields of the records in :mod:`bisector.core.model`. A list of words is JSON.
+Column names are the fields of the records in :mod:`bisector.core.trial`. A list of words is JSON.
 """
 
 from collections.abc import Mapping

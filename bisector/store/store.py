@@ -8,22 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bisector.core.commit import Commit, NotChanged, Relevance
 from bisector.core.figures import CacheStatus, Contention, CpuUse, DiskFigures, EarlyStop, JobFigures, Latency, Run
-from bisector.core.model import (
-    Artifact,
-    Commit,
-    Compiler,
-    Control,
-    Fault,
-    Kernel,
-    NotChanged,
-    Origin,
-    Relevance,
-    State,
-    Taken,
-    Timings,
-    Trial,
-)
+from bisector.core.kernel import Compiler, Kernel
+from bisector.core.trial import Artifact, Control, Fault, Origin, Taken, Timings, Trial
+from bisector.core.verdict import State
 from bisector.kernel.compiler_choice import BuildTry
 from bisector.storage.dmcache import counted
 from bisector.store.database import Database, Moment, Row

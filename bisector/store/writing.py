@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from bisector.core.commit import Mattering, NotChanged
 from bisector.core.figures import Run
-from bisector.core.model import Control, Mattering, NotChanged
+from bisector.core.trial import Control
 from bisector.kernel.compiler_choice import BuildTry
 from bisector.store.database import Database
 from bisector.store.facts import Compilers, Ended, Fact, NumberedTrial, Skip, Submitted

@@ -14,11 +14,13 @@ from pathlib import Path
 
 from bisector.analysis.early_stop import StopRule
 from bisector.config import Settings, StorageSettings
+from bisector.core.commit import Commit
 from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault, TrialRefused, UserError
 from bisector.core.events import Listener, StageStarted
 from bisector.core.figures import Run
-from bisector.core.model import Commit, Compiler, Fault, FaultKind, Kernel, Stage, Timings, Trial
+from bisector.core.kernel import Compiler, Kernel
+from bisector.core.trial import Fault, FaultKind, Stage, Timings, Trial
 from bisector.git.worktrees import SourceTree
 from bisector.host.files import our_files
 from bisector.host.load import ContentionMeter, host_id

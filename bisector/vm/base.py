@@ -12,7 +12,9 @@ from typing import Protocol, Self
 
 from bisector.config import Accelerator, StorageSettings
 from bisector.core.deadline import Deadline
-from bisector.core.model import Kernel, Shell, Stage
+from bisector.core.kernel import Kernel
+from bisector.core.shell import Shell
+from bisector.core.trial import Stage
 from bisector.vm.definition import DomainSpec
 from bisector.vm.image import GuestImage
 from bisector.vm.test_disk import ExistingDisk

@@ -9,8 +9,8 @@ from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bisector.core.model import Fault, FaultKind, Stage
 from bisector.core.printable import clean
+from bisector.core.trial import Fault, FaultKind, Stage
 
 READY_LINE = "bisector-guest: ready"
 ALIVE_LINE = "bisector-guest: alive"

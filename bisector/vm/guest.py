@@ -31,7 +31,7 @@ from paramiko.pkey import UnknownKeyType
 from bisector.core import elf_notes
 from bisector.core.deadline import AttentiveClock, Deadline
 from bisector.core.errors import InfraError
-from bisector.core.model import CommandResult
+from bisector.core.shell import CommandResult
 from bisector.host.files import our_files
 from bisector.vm.guest_errors import GuestCopyFailed, GuestError, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
 from bisector.vm.image import GuestImage
@@ -69,7 +69,7 @@ class Bounds:
 
 
 class Guest:
-    """A connection to a guest; implements :class:`bisector.core.model.Shell`.
+    """A connection to a guest; implements :class:`bisector.core.shell.Shell`.
 
     ``watch`` is called about five times a second while the guest is waited for; what it raises
     (a :class:`bisector.core.errors.KernelFault` when the console shows a panic) ends the wait at once.

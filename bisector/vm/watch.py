@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from bisector.core.deadline import awake_s
 from bisector.core.errors import KernelFault
-from bisector.core.model import Fault, Stage
+from bisector.core.trial import Fault, Stage
 from bisector.vm.base import Domain
 from bisector.vm.console import ALIVE_LINE, Console
 from bisector.vm.console_file import CHUNK_BYTES

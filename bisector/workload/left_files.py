@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bisector.core.errors import KernelFault
-from bisector.core.model import FaultKind, Shell, Stage
+from bisector.core.shell import Shell
+from bisector.core.trial import FaultKind, Stage
 
 MOST_FILES = 256
 # What :func:`listed` reads, of the current directory. Hidden files are ours.

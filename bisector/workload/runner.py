@@ -20,8 +20,9 @@ from bisector.core.events import LiveSample
 from bisector.core.figures import Contention, EarlyStop, JobFigures, Run
 from bisector.core.guest_steps import FailedStep, Step, run_steps
 from bisector.core.metric import Unit
-from bisector.core.model import CommandResult, FaultKind, Shell, Stage
 from bisector.core.objective import Objective
+from bisector.core.shell import CommandResult, Shell
+from bisector.core.trial import FaultKind, Stage
 from bisector.host import process
 from bisector.storage.layout import Readings
 from bisector.workload import left_files

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from bisector.core.commit import Commit
 from bisector.core.figures import CacheStatus, Contention, JobFigures, Run
-from bisector.core.model import Commit, Fault, Stage, Timings, Trial
+from bisector.core.trial import Fault, Stage, Timings, Trial
 from bisector.workload.fio.text import parse_text
 
 RECORDED = Path(__file__).parent.parent / "data" / "recorded-runs"

@@ -6,8 +6,8 @@ import pytest
 from bisector.analysis.classify import classify, judged_run
 from bisector.core.errors import InfraError
 from bisector.core.figures import EarlyStop, StopReason
-from bisector.core.model import Direction, Verdict
 from bisector.core.objective import MetricAbsent, Objective
+from bisector.core.verdict import Direction, Verdict
 from tests.analysis.recorded import job, run, trial
 
 UP, DOWN = Direction.IMPROVEMENT, Direction.REGRESSION

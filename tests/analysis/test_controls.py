@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from bisector.analysis.controls import Due, after_a_row, before_an_answer, speaks_for
-from bisector.core.model import Control, Fault, FaultKind, Stage, Trial
 from bisector.core.retry import RetryPolicy
+from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
 from tests import fakes
 from tests.examples import commit
 

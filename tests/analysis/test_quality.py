@@ -7,7 +7,7 @@ import pytest
 from bisector.analysis import quality
 from bisector.analysis.quality import Limits
 from bisector.core.figures import EarlyStop, Latency, LatencyKind, Run, StopReason
-from bisector.core.model import Fault, FaultKind, Origin, Stage, Timings, Trial
+from bisector.core.trial import Fault, FaultKind, Origin, Stage, Timings, Trial
 from bisector.storage.parse import stack_of
 from tests.analysis.recorded import FULL, QUIET, job, run, trial
 

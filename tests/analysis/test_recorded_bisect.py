@@ -7,8 +7,9 @@ import pytest
 from bisector.analysis.classify import classify, score
 from bisector.analysis.quality import Limits, weaknesses
 from bisector.analysis.threshold import Ends, from_scores
-from bisector.core.model import Direction, Terms, Trial
 from bisector.core.objective import Objective
+from bisector.core.trial import Trial
+from bisector.core.verdict import Direction, Terms
 from bisector.storage.parse import stack_of
 from tests.analysis.recorded import RECORDED, fio_2_run, trial
 

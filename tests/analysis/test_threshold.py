@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from bisector.analysis.threshold import Ends, Threshold, from_scores, given
 from bisector.core.errors import EndsDoNotReproduce
-from bisector.core.model import Direction, Terms, Verdict
 from bisector.core.objective import Objective
+from bisector.core.verdict import Direction, Terms, Verdict
 
 UP, DOWN = Direction.IMPROVEMENT, Direction.REGRESSION
 IOPS, LATENCY = Objective(), Objective("read.clat.p50")

@@ -6,7 +6,8 @@ import pytest
 
 from bisector.analysis.verdicts import Judging
 from bisector.config import options
-from bisector.core.model import Commit, Trial
+from bisector.core.commit import Commit
+from bisector.core.trial import Trial
 from tests import fakes
 from tests.examples import BUSY
 

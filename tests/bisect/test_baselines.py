@@ -13,7 +13,7 @@ from bisector.cli import main
 from bisector.config import Settings, options
 from bisector.core.errors import InfraError, UserError
 from bisector.core.events import Event, Listener, Note
-from bisector.core.model import State
+from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.store.store import Store
 from tests import examples, fakes

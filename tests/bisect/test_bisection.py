@@ -12,10 +12,12 @@ from bisector.bisect.git_side import GitSide
 from bisector.bisect.instructions import Done
 from bisector.bisect.loop import Bisection, task_of
 from bisector.config import Settings, options
+from bisector.core.commit import Mattering
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Event, Note, Planned, TrialJudged
-from bisector.core.model import Direction, Fault, FaultKind, Mattering, Stage, State, Strategy, Terms, Trial, Verdict
 from bisector.core.objective import MetricAbsent
+from bisector.core.trial import Fault, FaultKind, Stage, Trial
+from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
 from bisector.git.bisect import Bisect
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository

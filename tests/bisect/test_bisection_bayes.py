@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from bisector.bisect.instructions import Done
+from bisector.core.commit import Kind, Mattering
 from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.events import Note
-from bisector.core.model import Direction, Kind, Mattering, State, Terms, Trial
+from bisector.core.trial import Trial
+from bisector.core.verdict import Direction, State, Terms
 from bisector.git.bisect import Bisect
 from bisector.trial.runner import TrialRequest
 from tests import fakes

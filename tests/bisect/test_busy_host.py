@@ -11,7 +11,7 @@ from bisector.cli import main
 from bisector.config import Settings
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Listener
-from bisector.core.model import State, Strategy
+from bisector.core.verdict import State, Strategy
 from bisector.git.repository import Repository
 from bisector.status import from_record
 from bisector.store.store import Store

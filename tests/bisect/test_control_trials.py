@@ -8,8 +8,9 @@ import pytest
 
 from bisector.core.errors import AttemptFailed, InfraError, TrialRefused
 from bisector.core.events import Note, Planned
-from bisector.core.model import Control, Fault, FaultKind, Stage, State, Strategy, Trial, Verdict
 from bisector.core.retry import RetryPolicy
+from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
+from bisector.core.verdict import State, Strategy, Verdict
 from tests import fakes
 from tests.bisect.test_bisection import BY_GIT, DEFAULTS, Lab
 from tests.git import histories

@@ -18,7 +18,9 @@ from bisector.bisect.git_side import GitSide
 from bisector.bisect.instructions import Done, Question, ShowGit
 from bisector.bisect.loop import Bisection, task_of
 from bisector.config import Settings, options
-from bisector.core.model import Control, Direction, Mattering, NotChanged, Strategy, Terms
+from bisector.core.commit import Mattering, NotChanged
+from bisector.core.trial import Control
+from bisector.core.verdict import Direction, Strategy, Terms
 from bisector.git.bisect import Bisect
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository

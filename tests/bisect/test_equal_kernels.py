@@ -10,8 +10,10 @@ import pytest
 
 from bisector.bisect.equal_kernels import Kinship
 from bisector.config import KernelSettings, options
+from bisector.core.commit import Commit, Mattering, Relevance
 from bisector.core.events import Event
-from bisector.core.model import Commit, Kernel, Mattering, Relevance, Stage
+from bisector.core.kernel import Kernel
+from bisector.core.trial import Stage
 from bisector.git.diff import Trees
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository

@@ -15,9 +15,11 @@ from bisector.bisect.instructions import Done
 from bisector.bisect.next_step import next_step
 from bisector.cli import main
 from bisector.config import Settings, options
+from bisector.core.commit import Commit, Kind
 from bisector.core.errors import InfraError, UserError
 from bisector.core.events import Listener
-from bisector.core.model import Artifact, Commit, Direction, Kind, State, Trial
+from bisector.core.trial import Artifact, Trial
+from bisector.core.verdict import Direction, State
 from bisector.git.repository import Repository
 from bisector.report.summary import footer_lines
 from bisector.report.text import as_text

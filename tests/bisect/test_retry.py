@@ -8,8 +8,8 @@ from bisector.bisect.retry import Attempts
 from bisector.config import options
 from bisector.core.errors import AttemptFailed, UserError
 from bisector.core.events import Event, Note
-from bisector.core.model import Trial
 from bisector.core.retry import RetryPolicy
+from bisector.core.trial import Trial
 from bisector.store.rows import InfraFaultRow
 from bisector.trial.runner import TrialRequest
 from tests import fakes

@@ -13,9 +13,11 @@ from bisector.bisect import session
 from bisector.bisect.session import Asked
 from bisector.cli import main
 from bisector.config import Settings, options
+from bisector.core.commit import Kind
 from bisector.core.errors import InfraError, Interrupted, UserError
 from bisector.core.events import Event, Listener, Note
-from bisector.core.model import Kind, State, Strategy, Trial
+from bisector.core.trial import Trial
+from bisector.core.verdict import State, Strategy
 from bisector.git.repository import Repository
 from bisector.git.worktrees import SourceTree
 from bisector.mail.posting import DRAFT

@@ -7,7 +7,7 @@ import pytest
 from bisector.bisect import session
 from bisector.cli import main
 from bisector.core.errors import AttemptFailed, InfraError, UserError
-from bisector.core.model import State, Strategy
+from bisector.core.verdict import State, Strategy
 from bisector.store.store import Store
 from tests import fakes
 from tests.bisect.test_bisection import BY_GIT, DEFAULTS, Lab

@@ -22,9 +22,11 @@ from bisector.bisect.instructions import (
 )
 from bisector.bisect.step import step
 from bisector.config import options
+from bisector.core.commit import Relevance
 from bisector.core.errors import AttemptFailed, BisectorError, InfraError, TrialRefused
 from bisector.core.events import Note, TrialJudged
-from bisector.core.model import Control, Relevance, Stage, State, Strategy, Terms, Trial, Verdict
+from bisector.core.trial import Control, Stage, Trial
+from bisector.core.verdict import State, Strategy, Terms, Verdict
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Result
 from bisector.git.outcomes import Contradiction, Found, Try
 from bisector.git.ranges import Range

@@ -19,9 +19,9 @@ from bisector.config.option_table import by_key, rows
 from bisector.core import resources
 from bisector.core.errors import InfraError, UserError
 from bisector.core.kinds import Unfit, duration_s, duration_text, size_bytes, size_text
-from bisector.core.model import Direction, Strategy, Terms
 from bisector.core.objective import Objective
 from bisector.core.option import Option
+from bisector.core.verdict import Direction, Strategy, Terms
 from bisector.storage.disks import DISKS
 from bisector.storage.layers import LAYERS
 from bisector.storage.lvmcache import CacheMode

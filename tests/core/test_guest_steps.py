@@ -7,7 +7,7 @@ import pytest
 
 from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.guest_steps import FailedStep, Step, run_steps
-from bisector.core.model import CommandResult
+from bisector.core.shell import CommandResult
 from bisector.host import process
 
 

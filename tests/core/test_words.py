@@ -10,17 +10,21 @@ from pathlib import Path
 import pytest
 
 from bisector.analysis.early_stop import StopRule
-from bisector.core import deadline, errors, events, model, resources
+from bisector.core import commit, deadline, errors, events, kernel, resources, shell, trial, verdict
+from bisector.core.commit import Change, Commit, Kind, Mattering, NotChanged, Relevance
 from bisector.core.errors import BisectorError, KernelFault
+from bisector.core.kernel import Compiler
 from bisector.core.metric import Unit
-from bisector.core.model import Direction, FaultKind, Stage, Terms, Verdict
+from bisector.core.shell import CommandResult
+from bisector.core.trial import Artifact, Control, Fault, FaultKind, Stage, Taken
+from bisector.core.verdict import Direction, Terms, Verdict
 from bisector.host import process
 from bisector.trial import runner
 from tests import fakes
 from tests.examples import EARLY
 from tests.store import examples
 
-COMMIT = model.Commit("6" * 40, "7" * 40, "dm cache: x", "2017-05-14T21:54:33-04:00")
+COMMIT = Commit("6" * 40, "7" * 40, "dm cache: x", "2017-05-14T21:54:33-04:00")
 TRIALS = (
     fakes.trial(COMMIT),
     fakes.trial(COMMIT, fault=fakes.PANIC),
@@ -38,15 +42,15 @@ EVENTS = (
 )
 PLAIN = (
     Terms(),
-    model.Artifact("a", "b", "c", 1),
-    model.CommandResult("true", 0, "", ""),
-    model.Change("drivers/md/dm.c", added=True),
-    model.Relevance(14565, 1012),
-    model.Taken("/runs/one", 3),
-    model.Mattering(14565, frozenset(("a" * 40,))),
-    model.NotChanged(model.Kind.PICKED, "a" * 40, "b" * 40, "conflict in drivers/md/dm.c"),
-    model.Control("2026-03-01T10:00:00+00:00", "box", "a" * 40, Stage.BOOT, (4, 5), "panic: VFS"),
-    model.Compiler("gcc", "gcc 12.2.0, GNU ld 2.40"),
+    Artifact("a", "b", "c", 1),
+    CommandResult("true", 0, "", ""),
+    Change("drivers/md/dm.c", added=True),
+    Relevance(14565, 1012),
+    Taken("/runs/one", 3),
+    Mattering(14565, frozenset(("a" * 40,))),
+    NotChanged(Kind.PICKED, "a" * 40, "b" * 40, "conflict in drivers/md/dm.c"),
+    Control("2026-03-01T10:00:00+00:00", "box", "a" * 40, Stage.BOOT, (4, 5), "panic: VFS"),
+    Compiler("gcc", "gcc 12.2.0, GNU ld 2.40"),
     runner.TrialRequest(3, COMMIT, {"c8": "8" * 40}, stop=StopRule(1_363.0, 40.0, 20.5)),
 )
 
@@ -85,6 +89,9 @@ def test_every_record_survives_a_process_boundary(record: object) -> None:
     assert pickle.loads(pickle.dumps(record)) == record
 
 
+_WORDS = (commit, kernel, shell, trial, verdict)
+
+
 def test_every_class_of_the_model_is_among_those_tried() -> None:
     tried: set[type] = set()
 
@@ -99,7 +106,7 @@ def test_every_class_of_the_model_is_among_those_tried() -> None:
 
     for record in (*TRIALS, *EVENTS, *PLAIN):
         walk(record)
-    wanted = {found for module in (model, events) for found in classes_of(module) if dataclasses.is_dataclass(found)}
+    wanted = {found for module in (*_WORDS, events) for found in classes_of(module) if dataclasses.is_dataclass(found)}
     assert wanted <= tried
 
 
@@ -128,7 +135,7 @@ def test_exit_codes_are_those_of_the_contract() -> None:
 
 def test_fault_of_a_kernel_is_a_plain_record_too() -> None:
     raised = KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1: error: no", ("x.c:1: error: no",))
-    assert raised.fault == model.Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1: error: no", ("x.c:1: error: no",))
+    assert raised.fault == Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1: error: no", ("x.c:1: error: no",))
     assert str(raised) == "x.c:1: error: no"
 
 
@@ -160,7 +167,7 @@ def test_git_is_told_of_sides_and_skips_only() -> None:
 
 
 def test_enums_are_text() -> None:
-    for found in classes_of(model):
+    for found in (one for module in _WORDS for one in classes_of(module)):
         if issubclass(found, enum.Enum):
             assert issubclass(found, enum.StrEnum)
 

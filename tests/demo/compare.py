@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from bisector.core.model import Verdict
+from bisector.core.verdict import Verdict
 from bisector.git.graph_source import graph_of_range
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository

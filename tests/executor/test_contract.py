@@ -19,7 +19,8 @@ from bisector.core.deadline import Deadline
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault
 from bisector.core.figures import Run
 from bisector.core.guest_steps import Step
-from bisector.core.model import Compiler, Fault, Kernel, Stage
+from bisector.core.kernel import Compiler, Kernel
+from bisector.core.trial import Fault, Stage
 from bisector.executor.base import BuildRequest, ControlRequest, Executor, Failed, Finished, Job, Progress
 from bisector.executor.local import LocalExecutor
 from bisector.storage import layers, layout

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.core.model import Commit, Kind
+from bisector.core.commit import Commit, Kind
 from bisector.git.apply import CannotBeHad, Changed, changed_end
 from bisector.git.repository import Repository
 from tests.git.checks import footprint

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.model import Terms, Verdict
+from bisector.core.verdict import Terms, Verdict
 from bisector.git.bisect import Bisect
 from bisector.git.command import Answer
 from bisector.git.outcomes import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Step, Try

@@ -1,6 +1,6 @@
 import pytest
 
-from bisector.core.model import Change
+from bisector.core.commit import Change
 from bisector.git.diff import Trees
 from bisector.git.ranges import Range
 from tests.git.conftest import Make

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from bisector.core.commit import Kind
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, UserError
-from bisector.core.model import Kind
 from bisector.git.apply import changed_end
 from bisector.git.repository import Repository
 from bisector.git.worktrees import SourceTree

@@ -1,7 +1,7 @@
 import pytest
 
 from bisector.core.errors import UserError
-from bisector.core.model import Terms
+from bisector.core.verdict import Terms
 from bisector.git.terms import check_terms
 
 

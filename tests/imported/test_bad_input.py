@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bisector.core.errors import UserError
-from bisector.core.model import State, Terms, Verdict
+from bisector.core.verdict import State, Terms, Verdict
 from bisector.imported import sheet
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store

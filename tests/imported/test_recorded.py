@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bisector.cli import main
-from bisector.core.model import State, Verdict
+from bisector.core.verdict import State, Verdict
 from bisector.storage.disks import DISKS
 from tests.analysis.recorded import RECORDED
 from tests.git import histories

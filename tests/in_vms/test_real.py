@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.model import FaultKind
+from bisector.core.trial import FaultKind
 from bisector.vm.machine import domain_prefix
 from tests.demo.history import History
 from tests.in_vms.conftest import Tool, guests_of

@@ -18,7 +18,8 @@ from bisector.config import KernelSettings
 from bisector.core import resources
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, KernelFault, UserError
-from bisector.core.model import Compiler, FaultKind, Kernel, Stage
+from bisector.core.kernel import Compiler, Kernel
+from bisector.core.trial import FaultKind, Stage
 from bisector.host import build_user, process
 from bisector.kernel import ccache, kconfig, make, toolchain
 from bisector.kernel.build import KernelBuilder

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import InfraError, KernelFault
-from bisector.core.model import FaultKind, Stage
+from bisector.core.trial import FaultKind, Stage
 from bisector.kernel import builddir
 from bisector.kernel.builddir import Moment, building, make_fit
 from bisector.kernel.make import BUILD_LOG, BuildPlaces

@@ -1,7 +1,7 @@
 import pytest
 
 from bisector.core.errors import UserError
-from bisector.core.model import Compiler
+from bisector.core.kernel import Compiler
 from bisector.kernel.compiler_choice import BuildTry, Chosen, NoneBuilds, TryBuild, check_unchanged, next_step
 
 GCC = Compiler("gcc", "gcc 12.2.0, GNU ld 2.40")

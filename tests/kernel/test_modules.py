@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import InfraError, KernelFault
-from bisector.core.model import Kernel
+from bisector.core.kernel import Kernel
 from bisector.host import process
 from bisector.kernel import modules, toolchain
 from tests.kernel.fake_tree import FRAGMENT, edit, set_iops

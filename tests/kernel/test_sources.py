@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.model import Change
+from bisector.core.commit import Change
 from bisector.kernel import depfiles, sources
 from bisector.kernel.sources import Sources
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import UserError
-from bisector.core.model import Compiler
+from bisector.core.kernel import Compiler
 from bisector.host.packages import install
 from bisector.kernel import toolchain
 

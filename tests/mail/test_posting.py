@@ -14,7 +14,7 @@ import pytest
 from bisector.config import MailSettings, Security
 from bisector.core.errors import InfraError, UserError
 from bisector.core.events import Event, Note
-from bisector.core.model import Direction, State
+from bisector.core.verdict import Direction, State
 from bisector.mail import posting, smtp
 from bisector.mail.outbox import Mail, Mails, Outcome
 from bisector.mail.posting import DRAFT, Delivery, Post, claim_of

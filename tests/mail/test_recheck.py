@@ -9,7 +9,7 @@ import pytest
 
 from bisector.analysis.verdicts import Judging
 from bisector.core.errors import InfraError
-from bisector.core.model import Artifact, Origin, Trial
+from bisector.core.trial import Artifact, Origin, Trial
 from bisector.host import process
 from bisector.mail import posting, recheck
 from bisector.store.store import Store

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from bisector.core.model import Direction, State, Trial
 from bisector.core.objective import Objective
+from bisector.core.trial import Trial
+from bisector.core.verdict import Direction, State
 from bisector.nightly.ahead import intents
 from bisector.nightly.night import Place
 from bisector.nightly.picture import nights_plot

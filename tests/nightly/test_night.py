@@ -16,7 +16,8 @@ from bisector.config import Settings
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, Interrupted
 from bisector.core.findings import Finding, Grade
-from bisector.core.model import State, Trial
+from bisector.core.trial import Trial
+from bisector.core.verdict import State
 from bisector.doctor import checks
 from bisector.git.command import Answer, Door
 from bisector.nightly import night

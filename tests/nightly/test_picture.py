@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.model import Direction, State
+from bisector.core.verdict import Direction, State
 from bisector.nightly.picture import nights_plot
 from bisector.nightly.trend import trends
 from bisector.report.nights import Change, Mark, Panel, Seen, Stretch

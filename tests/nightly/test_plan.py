@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import UserError
-from bisector.core.model import Direction
+from bisector.core.verdict import Direction
 from bisector.nightly import plan
 from bisector.nightly.plan import Rule, Send, Wanted
 from bisector.storage.parse import stack_of

@@ -4,9 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from bisector.analysis.classify import classify
+from bisector.core.commit import Commit
 from bisector.core.figures import Contention
-from bisector.core.model import Commit, Direction, Verdict
 from bisector.core.objective import Objective
+from bisector.core.verdict import Direction, Verdict
 from bisector.report.document import Asked, Envelope, Host, Origin, Report, Row, Workload
 from bisector.report.formats import RENDERERS, Format
 from bisector.status.view import BisectionView, TrialView

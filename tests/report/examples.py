@@ -2,23 +2,12 @@
 
 from dataclasses import replace
 
+from bisector.core.commit import Commit, Kind
 from bisector.core.events import Event, LiveSample, Note, Planned, StageStarted, TrialJudged
 from bisector.core.metric import Unit
-from bisector.core.model import (
-    Commit,
-    Control,
-    Direction,
-    Fault,
-    FaultKind,
-    Kind,
-    Stage,
-    State,
-    Strategy,
-    Terms,
-    Timings,
-    Verdict,
-)
 from bisector.core.objective import Objective
+from bisector.core.trial import Control, Fault, FaultKind, Stage, Timings
+from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
 from bisector.status.view import (
     BeliefView,
     BisectionView,

@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from bisector.core.model import Terms, Verdict
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
+from bisector.core.verdict import Terms, Verdict
 from bisector.report import as_html
 from bisector.report.as_html import Shown
 from bisector.report.curves import Measured, curves

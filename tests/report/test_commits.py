@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from bisector.core.model import Kind, Verdict
+from bisector.core.commit import Kind
+from bisector.core.verdict import Verdict
 from bisector.report.commits import How, Mark, commits
 from bisector.report.curves import Band
 from bisector.report.document import Report, Row

@@ -5,8 +5,8 @@ import pytest
 
 from bisector.core.events import LiveSample, Note, Planned, StageStarted
 from bisector.core.metric import Unit
-from bisector.core.model import Stage
 from bisector.core.objective import Objective
+from bisector.core.trial import Stage
 from bisector.report.course import Course, expectation, live_lines, plan_text
 from bisector.report.plain import event_text
 from bisector.report.text import as_text, cells, line_text

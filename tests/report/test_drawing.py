@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from bisector.core import resources
-from bisector.core.model import Verdict
 from bisector.core.objective import Objective
+from bisector.core.verdict import Verdict
 from bisector.report import commits, curves, drawing, drawn_nights, strokes
 from bisector.report.commits import Commits
 from bisector.report.curves import Curves, Measured

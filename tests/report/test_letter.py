@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisector.core.errors import UserError
-from bisector.core.model import Verdict
 from bisector.core.objective import Objective
+from bisector.core.verdict import Verdict
 from bisector.report import as_text, letter, mail
 from bisector.report.addresses import header, parse, usable
 from bisector.report.blocks import Facts, Paragraph

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bisector.core.model import Verdict
+from bisector.core.verdict import Verdict
 from bisector.report import reporting
 from bisector.report.narrowing import After, Belief, narrowing
 from bisector.report.replaying import narrowed

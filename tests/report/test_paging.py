@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bisector.cli import main
-from bisector.core.model import Fault, FaultKind, Kind, Stage
+from bisector.core.commit import Kind
+from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.report import plotting
 from bisector.report.details import Detail
 from bisector.report.document import Row

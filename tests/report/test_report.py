@@ -7,8 +7,8 @@ import pytest
 
 from bisector.core import resources
 from bisector.core.figures import EarlyStop, StopReason
-from bisector.core.model import Direction, State, Verdict
 from bisector.core.objective import Objective
+from bisector.core.verdict import Direction, State, Verdict
 from bisector.report import as_json, as_markdown, as_text, compare
 from bisector.report.blocks import Column, Listing, Table
 from bisector.report.compare import Metric, change, metric_line

@@ -2,9 +2,10 @@ from dataclasses import replace
 
 import pytest
 
+from bisector.core.commit import Commit, Kind, Relevance
 from bisector.core.figures import Run
-from bisector.core.model import Commit, Kind, Relevance, State, Terms, Verdict
 from bisector.core.objective import Objective
+from bisector.core.verdict import State, Terms, Verdict
 from bisector.report.baselines import sentence
 from bisector.report.figures import Figures, figures, run_names, values_text, words
 from bisector.report.summary import answer_lines, footer_lines

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bisector.core.model import Verdict
 from bisector.core.printable import clean
+from bisector.core.verdict import Verdict
 from bisector.report.text import VERDICT_ROLES, Role, Span, as_text, cells, cut, left, right, shorten, wrapped
 
 

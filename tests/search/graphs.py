@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from bisector.core.model import Verdict
+from bisector.core.verdict import Verdict
 from bisector.git.graph_source import read_graph
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Kernel, Noise, Reading, Weighing

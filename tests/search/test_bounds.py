@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from bisector.core.model import Strategy
+from bisector.core.verdict import Strategy
 from bisector.search.bounds import error_rate, expected_runs, least_factor
 from bisector.search.likelihood import Noise
 from bisector.search.simulate.runs import Summary, search_for, simulate

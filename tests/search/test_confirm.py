@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bisector.core.model import Verdict
+from bisector.core.verdict import Verdict
 from bisector.search.confirm import (
     Problem,
     borne_out,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bisector.core.model import Verdict
 from bisector.core.objective import Objective
+from bisector.core.verdict import Verdict
 from bisector.search.likelihood import Evidence, Kernel, Level, Levels, Noise, Reading, Weighing
 from tests.analysis.test_recorded_bisect import VERDICTS, measured
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bisector.core.model import Terms, Verdict
+from bisector.core.verdict import Terms, Verdict
 from bisector.git.bisect import Bisect
 from bisector.git.outcomes import Found, OnlySkippedLeft, Step, Try
 from bisector.git.ranges import Range

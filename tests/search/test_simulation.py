@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bisector.core.model import Strategy, Verdict
+from bisector.core.verdict import Strategy, Verdict
 from bisector.search.graph import Floats, RangeGraph
 from bisector.search.likelihood import Kernel, Noise, Reading, Weighing
 from bisector.search.posterior import SUSPECT_WEIGHT, Facts, as_mask, posterior, prior

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bisector.core.model import Verdict
+from bisector.core.verdict import Verdict
 from bisector.search.confirm import Problem
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Kernel, Noise, Reading, Weighing

@@ -7,8 +7,9 @@ import pytest
 
 from bisector.analysis.verdicts import Judging
 from bisector.config import options
-from bisector.core.model import Commit, Trial
+from bisector.core.commit import Commit
 from bisector.core.objective import Objective
+from bisector.core.trial import Trial
 from bisector.status.again import sentence
 from tests import fakes
 from tests.examples import EARLY

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.model import Commit, Trial
+from bisector.core.commit import Commit
+from bisector.core.trial import Trial
 from bisector.status.configurations import ARTIFACT, config_changes
 from bisector.status.view import ConfigChanges
 from bisector.store.artifacts import collect, trial_directory

@@ -9,8 +9,10 @@ import pytest
 
 from bisector.analysis.verdicts import Judging
 from bisector.config import Settings, options
+from bisector.core.commit import Commit, Kind, NotChanged
 from bisector.core.figures import EarlyStop, StopReason
-from bisector.core.model import Commit, Kind, NotChanged, Trial, Verdict
+from bisector.core.trial import Trial
+from bisector.core.verdict import Verdict
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Kernel
 from bisector.status.conclusion import Standing

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from bisector.core.commit import Relevance
 from bisector.core.figures import CpuUse, DiskFigures, EarlyStop, Latency, LatencyKind, StopReason
 from bisector.core.json_keys import Key
-from bisector.core.model import Origin, Relevance, Taken, Verdict
+from bisector.core.trial import Origin, Taken
+from bisector.core.verdict import Verdict
 from bisector.status import keys
 from bisector.status.view import BisectionView, InfraFaultView, LevelView, to_json
 from tests.examples import baseline

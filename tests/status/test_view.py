@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.core.model import State, Verdict
+from bisector.core.verdict import State, Verdict
 from bisector.status.view import BisectionView, to_json, trial_to_json
 from tests.report import examples
 

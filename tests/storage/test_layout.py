@@ -7,7 +7,8 @@ import pytest
 
 from bisector.config import options
 from bisector.core.errors import InfraError, KernelFault, UserError
-from bisector.core.model import FaultKind, Shell, Stage
+from bisector.core.shell import Shell
+from bisector.core.trial import FaultKind, Stage
 from bisector.storage.layout import MountedStack, lay_out
 from bisector.storage.parse import stack_of
 from tests.guest_answers import STORAGE as GUEST

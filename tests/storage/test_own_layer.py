@@ -10,8 +10,9 @@ from bisector.core import kinds
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.guest_steps import Step
 from bisector.core.metric import Metric, Unit, named, table
-from bisector.core.model import FaultKind, Shell, Stage
 from bisector.core.option import Option, Problem
+from bisector.core.shell import Shell
+from bisector.core.trial import FaultKind, Stage
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
 from bisector.storage.layer import Counters, Extent, Files, Layer, Made, Own, Phase, Site

@@ -4,7 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from bisector.core.figures import CpuUse, DiskFigures, Latency, LatencyKind
-from bisector.core.model import Direction, Fault, FaultKind, Origin, Stage, Timings, Trial, Verdict
+from bisector.core.trial import Fault, FaultKind, Origin, Stage, Timings, Trial
+from bisector.core.verdict import Direction, Verdict
 from bisector.store.rows import BisectionRow
 from tests.examples import EARLY, cache, commit, kernel, run, trial
 

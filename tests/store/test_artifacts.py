@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import InfraError, UserError
-from bisector.core.model import Artifact
+from bisector.core.trial import Artifact
 from bisector.host.inside import inside
 from bisector.store.artifacts import adopt, collect, remove_unfinished, trial_directory
 from tests.examples import commit, trial

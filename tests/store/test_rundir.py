@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import UserError
-from bisector.core.model import State
+from bisector.core.verdict import State
 from bisector.store.database import DATABASE
 from bisector.store.rundir import LOCK, RunDirectory, run_name, state_home, state_of
 from bisector.store.store import Store
@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
-from bisector.core.model import State
+from bisector.core.verdict import State
 run = RunDirectory(Path(sys.argv[1]))
 with run.lock():
     if run.database.exists():

@@ -17,20 +17,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bisector.core.commit import Kind, Mattering, NotChanged, Relevance
 from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import JobFigures, Run
-from bisector.core.model import (
-    Compiler,
-    Control,
-    Fault,
-    FaultKind,
-    Kind,
-    Mattering,
-    NotChanged,
-    Relevance,
-    Stage,
-    State,
-)
+from bisector.core.kernel import Compiler
+from bisector.core.trial import Control, Fault, FaultKind, Stage
+from bisector.core.verdict import State
 from bisector.kernel.compiler_choice import BuildTry
 from bisector.mail.outbox import Mail, Mails, Outcome
 from bisector.store import schema

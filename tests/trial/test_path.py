@@ -15,7 +15,7 @@ from bisector.analysis.early_stop import StopRule
 from bisector.core.errors import AttemptFailed, TrialRefused
 from bisector.core.events import StageStarted
 from bisector.core.guest_steps import Step
-from bisector.core.model import FaultKind, Stage, Trial
+from bisector.core.trial import FaultKind, Stage, Trial
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
 from bisector.storage.layer import Layer, Made, Phase, Site

@@ -15,7 +15,7 @@ import pytest
 
 from bisector.core.deadline import Clock, Deadline
 from bisector.core.errors import InfraError, KernelFault
-from bisector.core.model import FaultKind, Stage
+from bisector.core.trial import FaultKind, Stage
 from bisector.vm.base import Domain, Hypervisor, Link
 from bisector.vm.definition import DomainSpec
 from bisector.vm.guest_errors import GuestCopyFailed, GuestLost, GuestNonsense, GuestRefused, GuestTimeout

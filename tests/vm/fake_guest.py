@@ -22,7 +22,7 @@ import libvirt
 from bisector.config import Accelerator
 from bisector.core.deadline import AttentiveClock, Deadline
 from bisector.core.errors import InfraError, UserError
-from bisector.core.model import CommandResult
+from bisector.core.shell import CommandResult
 from bisector.vm.console import ALIVE_LINE, READY_LINE
 from bisector.vm.definition import DomainSpec, SourceKind
 from bisector.vm.domain import Ending, LibvirtDomain

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.model import FaultKind, Stage
+from bisector.core.trial import FaultKind, Stage
 from bisector.vm.console import Console, Finding, judge
 
 DATA = Path(__file__).parent.parent / "data" / "console"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import InfraError, KernelFault
-from bisector.core.model import FaultKind, Stage
+from bisector.core.trial import FaultKind, Stage
 from bisector.vm import console_file
 from bisector.vm.console import Console
 from bisector.vm.console_file import CHUNK_BYTES, ConsoleFile

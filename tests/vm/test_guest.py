@@ -16,7 +16,7 @@ import pytest
 
 from bisector.core.deadline import SYSTEM_CLOCK, AttentiveClock, Clock, Deadline
 from bisector.core.errors import InfraError, KernelFault
-from bisector.core.model import FaultKind, Stage
+from bisector.core.trial import FaultKind, Stage
 from bisector.host.process import run
 from bisector.vm.base import Link
 from bisector.vm.guest import Bounds, Guest

@@ -10,7 +10,7 @@ import pytest
 
 from bisector.config import DiskSettings, options
 from bisector.core.errors import InfraError, KernelFault, UserError
-from bisector.core.model import FaultKind, Stage
+from bisector.core.trial import FaultKind, Stage
 from bisector.vm.machine import VirtualMachines, domain_prefix
 from bisector.vm.watch import Watch
 from tests import examples

@@ -13,8 +13,9 @@ from bisector.config import WorkloadSettings
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.events import LiveSample
 from bisector.core.figures import CacheStatus, Contention, Run, StopReason
-from bisector.core.model import FaultKind, Shell, Stage
 from bisector.core.objective import Objective
+from bisector.core.shell import Shell
+from bisector.core.trial import FaultKind, Stage
 from bisector.host import process
 from bisector.storage.layout import Readings
 from bisector.vm.guest import Bounds

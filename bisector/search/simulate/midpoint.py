@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bisector.core.model import Verdict
+from bisector.core.verdict import Verdict
 from bisector.search.graph import Mask, Numbers, RangeGraph
 from bisector.search.likelihood import Kernel
 from bisector.search.posterior import Facts

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from bisector.core.model import Strategy
+from bisector.core.verdict import Strategy
 from bisector.search.confirm import Problem
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Noise, Weighing

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bisector.core.model import Verdict
+from bisector.core.verdict import Verdict
 from bisector.search.graph import Mask, RangeGraph
 from bisector.search.likelihood import Kernel, Level, Levels, Reading
 

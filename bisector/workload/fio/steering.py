@@ -10,7 +10,7 @@ import numpy as np
 from bisector.analysis.early_stop import Progress, StopRule, decide
 from bisector.core.figures import EarlyStop, JobFigures
 from bisector.core.metric import Unit
-from bisector.core.model import Shell
+from bisector.core.shell import Shell
 from bisector.workload.fio import output as fio
 
 OnStatus = Callable[[float, float], None]
