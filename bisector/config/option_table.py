@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import chain
 
 from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, Accelerator, Security
+from bisector.config import kinds as own_kinds
 from bisector.core import kinds, resources
 from bisector.core.kinds import AUTO
 from bisector.core.option import Option
@@ -50,20 +51,20 @@ def _layer(layer: Layer) -> tuple[Option, ...]:
 _FIRST: tuple[Option, ...] = (
     Option("profile", "profile", kinds.choice(PROFILES), "quick",
            "the set of values that everything else starts from", "article", flag="--profile", metavar="NAME"),
-    Option("bisect.metric", "bisect.metric", kinds.metric(), "read.iops",
+    Option("bisect.metric", "bisect.metric", own_kinds.metric(), "read.iops",
            "metric that decides, such as read.iops, write.bw or read.clat.p99; docs/metrics.md lists them",
            flag="--metric", metavar="NAME"),
     Option("bisect.over", "bisect.over", kinds.text("worst, sum, mean or the name of a job"), "worst",
            "what several jobs amount to: the worst of them, their sum or mean, or one job by its name",
            flag="--over", metavar="worst|sum|mean|JOB"),
-    Option("bisect.threshold", "bisect.threshold", kinds.threshold(AUTO, "ends"), AUTO,
+    Option("bisect.threshold", "bisect.threshold", own_kinds.threshold(AUTO, "ends"), AUTO,
            'value between the two sides, in the unit of the metric; "ends" finds it from the two ends, '
            f'and so does "{AUTO}" but for read.iops in the profile article, where it is 20000',
            flag="--threshold", metavar="VALUE"),
     Option("bisect.expect", "bisect.expect", kinds.optional(kinds.choice(Direction), "none", "as the ends show"),
            "none", "refuse ends that differ in the other direction: improvement or regression", flag="--expect",
            metavar="DIRECTION", short="--regression", const="regression", formerly="bisect.direction"),
-    Option("bisect.terms", "bisect.terms", kinds.optional(kinds.terms(), AUTO,
+    Option("bisect.terms", "bisect.terms", kinds.optional(own_kinds.terms(), AUTO,
            "broken:fixed for an improvement, good:bad for a regression"), AUTO,
            "words for the old side and the new one", flag="--terms", metavar="OLD:NEW"),
     Option("bisect.min_ends_ratio", "bisect.min_ends_ratio", kinds.number(1), 2.0,

@@ -27,7 +27,7 @@ from bisector.kernel import toolchain
 from bisector.mail import probes as post
 from bisector.storage.disks import DISKS
 from bisector.vm import probes as machine
-from bisector.workload.runner import check_job
+from bisector.workload.check import check_job
 
 
 class Need(Enum):

@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias
 
 from bisector.analysis.early_stop import StopRule
 from bisector.config import WorkloadSettings, job_file
@@ -20,12 +19,11 @@ from bisector.core.events import LiveSample
 from bisector.core.figures import Contention, EarlyStop, JobFigures, Run
 from bisector.core.guest_steps import FailedStep, Step, run_steps
 from bisector.core.metric import Unit
-from bisector.core.objective import Objective
 from bisector.core.shell import CommandResult, Shell
 from bisector.core.trial import FaultKind, Stage
-from bisector.host import process
 from bisector.storage.layout import Readings
 from bisector.workload import left_files
+from bisector.workload.check import PARSE_DEADLINE_S, counted, unreadable_job
 from bisector.workload.fio import output, steering
 
 _OUTPUTS = "/tmp/bisector"  # noqa: S108 -- the guest's, where nobody else is
@@ -35,7 +33,6 @@ _UPTIME = "@uptime "
 _SECONDS = re.compile(r"\d{1,12}(\.\d{1,9})?")  # /proc/uptime (proc_uptime(5))
 _READINGS = 2
 _TAIL_LINES = 20
-_PARSE_DEADLINE_S = 30.0
 _KIB = 1 << 10
 
 
@@ -69,7 +66,6 @@ class Meter(Protocol):
         ...
 
 
-T = TypeVar("T")
 StartMeter: TypeAlias = Callable[[], Meter]
 OnSample: TypeAlias = Callable[[LiveSample], None]
 
@@ -120,32 +116,6 @@ class _Watch:
         return host_end - host_start, guest_end - guest_start
 
 
-def check_job(settings: WorkloadSettings, objective: Objective) -> None:
-    """Find what is wrong with a job file before anything expensive; raises :class:`UserError`.
-
-    That it cannot have the value that decides is wrong, too, where the file alone shows it.
-
-    Where fio is installed on this machine, it is asked too.
-    """
-    try:
-        text = settings.job.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"workload.job: {settings.job} cannot be read: {error}") from error
-    unfit = job_file.objection(text) or _counted(settings, partial(job_file.lacks, objective=objective), text)
-    if unfit is not None:
-        why, advice = unfit
-        raise UserError(f"workload.job: {settings.job}: {why}", advice)
-    _check_logs(settings, text)
-    variables = output.environment(settings.file_bytes, settings.runtime_s, "/")
-    command = output.parse_only_argv(os.fspath(settings.job))
-    try:
-        checked = process.run(command, deadline_s=_PARSE_DEADLINE_S, env=variables, check=False)
-    except process.CommandMissing:
-        return  # the guest's fio is asked in run_once
-    if checked.exit_status != 0:
-        raise _job_error(settings.job, checked.stderr)
-
-
 def run_once(
     shell: Shell,
     stack: MountedStack,
@@ -172,7 +142,7 @@ def run_once(
     deadline = Deadline(f"the end of the {name} run", deadline_s)
     logs.mkdir(parents=True, exist_ok=True)
     job = settings.job.read_text(encoding="utf-8")
-    told = _counted(settings, job_file.processes, job)
+    told = counted(settings, job_file.processes, job)
     stop = None if job_file.has_ramp(job) or told > steering.MOST_JOBS else stop
     _prepare(shell, job, deadline)
     before = stack.read(shell)
@@ -203,31 +173,6 @@ def run_once(
         stopped_early=watch.early_stop if finished.exit_status else None,
         counters=stack.counted(before, after),
     )
-
-
-def _check_logs(settings: WorkloadSettings, text: str) -> None:
-    """What :mod:`bisector.workload.left_files` would not fetch after hours, and blame on the kernel."""
-    names = _counted(settings, job_file.log_names, text)
-    if len(names) >= left_files.MOST_FILES:  # fio.json is one, too
-        raise UserError(
-            f"workload.job: {settings.job}: fio would leave {len(names):,} logs, one of each kind for each process, "
-            f"and at most {left_files.MOST_FILES - 1} are fetched",
-            "make numjobs smaller, or leave out write_bw_log, write_lat_log and write_hist_log: nothing reads them",
-        )
-    for name in names:
-        if not left_files.may_be_called(name):
-            raise UserError(
-                f"workload.job: {settings.job}: fio would leave a log called {name!r}",
-                f"name the job, or its log (write_iops_log=NAME), with {left_files.NAMES}",
-            )
-
-
-def _counted(settings: WorkloadSettings, count: Callable[[str], T], job: str) -> T:
-    """What of a job file follows from how many processes it makes."""
-    try:
-        return count(job)
-    except job_file.NumberUnread as error:
-        raise UserError(f"workload.job: {settings.job}: {error}") from error
 
 
 def _prepare(shell: Shell, job: str, deadline: Deadline) -> None:
@@ -319,12 +264,12 @@ def _not_finished(shell: Shell, finished: CommandResult, watch: _Watch, settings
     """Why fio left no figures, asked of the guest only now: a good run pays no round trip for it."""
 
     def job_error(failed: FailedStep) -> BisectorError:
-        return _job_error(settings.job, failed.stderr)
+        return unreadable_job(settings.job, failed.stderr)
 
     check = f"cd {_OUTPUTS} && {_variables(settings, '/')} {shlex.join(output.parse_only_argv(_JOB))}"
-    run_steps(shell, (Step("command -v fio", _fio_missing), Step(check, job_error)), _PARSE_DEADLINE_S)
+    run_steps(shell, (Step("command -v fio", _fio_missing), Step(check, job_error)), PARSE_DEADLINE_S)
     if any(output.lacks_engine(line) for line in watch.tail):
-        return _job_error(settings.job, "\n".join(watch.tail))
+        return unreadable_job(settings.job, "\n".join(watch.tail))
     return _failed(finished, watch)
 
 
@@ -344,10 +289,6 @@ def _unreadable(shell: Shell, error: output.OutputUnreadable) -> BisectorError:
     if free.stdout.strip() == "0":
         return _guest_full()
     return InfraError(str(error))
-
-
-def _job_error(job: Path, stderr: str) -> UserError:
-    return UserError(f"workload.job: {job}: {output.complaint(stderr)}", f"check it with: fio --parse-only {job}")
 
 
 def _fio_missing(failed: FailedStep) -> BisectorError:  # the step's output says nothing

@@ -19,8 +19,9 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.host import process
 from bisector.storage.layout import Readings
 from bisector.vm.guest import Bounds
+from bisector.workload.check import check_job
 from bisector.workload.fio import output, steering
-from bisector.workload.runner import check_job, run_once
+from bisector.workload.runner import run_once
 from tests.guest_answers import FIO as GOOD
 from tests.guest_answers import FIO_FILES as FILES
 from tests.guest_answers import FIO_RUNS, listed
