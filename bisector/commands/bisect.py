@@ -6,7 +6,7 @@ import sys
 from bisector.bisect import session
 from bisector.commands.arguments import Verbs, add_quiet, add_repo, add_run_dir, add_verb, run_directory
 from bisector.commands.output import warn
-from bisector.config import options
+from bisector.config import command_line, options
 from bisector.core.errors import UserError
 from bisector.core.verdict import State
 from bisector.report.display import display_for
@@ -53,7 +53,7 @@ def add(verbs: Verbs) -> None:
     add_repo(start_)
     add_run_dir(start_, "where to keep the run (default: below $XDG_STATE_HOME)")
     add_quiet(start_)
-    options.add_flags(start_)
+    command_line.add_flags(start_)
     resume_ = add_verb(verbs, "resume", resume)
     resume_.add_argument("--skip", action="append", default=[], metavar="REV", help=_SKIP_HELP)
     add_run_dir(resume_)
@@ -62,7 +62,7 @@ def add(verbs: Verbs) -> None:
 
 def start(arguments: argparse.Namespace) -> int:
     """Check everything, record what is asked, bisect."""
-    settings = options.load(options.flags_from(arguments), arguments.config).settings
+    settings = options.load(command_line.flags_from(arguments), arguments.config).settings
     ends = arguments.old, arguments.new
     asked = session.Asked(arguments.repo, *ends, settings, tuple(arguments.paths), tuple(arguments.skip))
     with session.begun(asked, arguments.run_dir, warn) as (run, store):

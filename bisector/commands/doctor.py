@@ -10,7 +10,7 @@ from rich.console import Console
 
 from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_verb
 from bisector.commands.output import note, write, write_json
-from bisector.config import Settings, options
+from bisector.config import Settings, command_line, options
 from bisector.core.errors import UserError
 from bisector.core.findings import Finding, Grade, refusal
 from bisector.doctor import checks
@@ -43,7 +43,7 @@ def add(verbs: Verbs) -> None:
     )
     add_run_dir(verb, "where a run will be kept (default: below $XDG_STATE_HOME)")
     add_json(verb)
-    options.add_flags(verb)
+    command_line.add_flags(verb)
 
 
 def doctor(arguments: argparse.Namespace) -> int:
@@ -65,7 +65,7 @@ def doctor(arguments: argparse.Namespace) -> int:
 def _settings(arguments: argparse.Namespace) -> tuple[Settings, Finding]:
     """The settings that hold; where they are invalid, the default ones, so that the other rows are there."""
     try:
-        effective = options.load(options.flags_from(arguments), arguments.config)
+        effective = options.load(command_line.flags_from(arguments), arguments.config)
         check_terms(effective.settings.bisect.terms)
     except UserError as error:
         with tempfile.TemporaryDirectory() as nowhere:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bisector.commands.arguments import Verbs, add_quiet, add_run_dir, add_verb
 from bisector.commands.output import write
-from bisector.config import Settings, options
+from bisector.config import Settings, command_line, options
 from bisector.core import units
 from bisector.core.errors import UserError
 from bisector.core.verdict import Direction, Terms, Verdict
@@ -71,7 +71,7 @@ def add(verbs: Verbs) -> None:
     )
     add_run_dir(verb, "a new directory, or an import to add to (default: new, below $XDG_STATE_HOME)")
     add_quiet(verb)
-    options.add_flags(verb, _SETTINGS)
+    command_line.add_flags(verb, _SETTINGS)
 
 
 def import_(arguments: argparse.Namespace) -> int:
@@ -100,7 +100,7 @@ def _known_run(path: Path | None) -> RunDirectory | None:
 
 def _into_new(arguments: argparse.Namespace) -> int:
     """Everything is read and checked before anything is made."""
-    settings = options.load(options.flags_from(arguments), arguments.config).settings
+    settings = options.load(command_line.flags_from(arguments), arguments.config).settings
     check_terms(settings.bisect.terms)
     terms = _terms(arguments, settings)
     settings = replace(settings, bisect=replace(settings.bisect, terms=terms))
@@ -119,7 +119,7 @@ def _into_new(arguments: argparse.Namespace) -> int:
 def _add(arguments: argparse.Namespace, run: RunDirectory, store: Store) -> int:
     """More trials for an import; how it is judged stays as it is."""
     asked = store.bisection()
-    if options.flags_from(arguments) or arguments.old or arguments.new:
+    if command_line.flags_from(arguments) or arguments.old or arguments.new:
         raise UserError(f"{run.path} has its terms, threshold and ends already", "import into another --run-dir")
     if arguments.repo is not None and asked.repository != _top(arguments.repo):
         raise UserError(f"{run.path} was imported with {asked.repository or 'no repository'}")

@@ -12,7 +12,7 @@ from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, 
 from bisector.commands.catalogue import sentence
 from bisector.commands.measure import test_directory
 from bisector.commands.output import note, write, write_document, write_json
-from bisector.config import options
+from bisector.config import command_line, options
 from bisector.core import resources
 from bisector.core.commit import Commit
 from bisector.core.errors import KernelFault, UserError
@@ -65,7 +65,7 @@ def add(verbs: Verbs) -> None:
         verb.add_argument("commit", metavar="COMMIT")
         add_repo(verb)
         add_run_dir(verb, "where to build (default: below $XDG_STATE_HOME, as for `bisector test`)")
-        options.add_flags(verb)
+        command_line.add_flags(verb)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class _Workshop:
     @contextmanager
     def open(cls, arguments: argparse.Namespace) -> Iterator[Self]:
         """The place that ``bisector test`` works in, locked; sources and build are gone afterwards."""
-        settings = options.load(options.flags_from(arguments), arguments.config).settings
+        settings = options.load(command_line.flags_from(arguments), arguments.config).settings
         with Repository.open(arguments.repo) as repository:
             commit = repository.resolve(arguments.commit)
             repository.check_kernel_tree(commit)

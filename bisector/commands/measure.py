@@ -11,7 +11,7 @@ from bisector.analysis.verdicts import Judging
 from bisector.bisect import session
 from bisector.commands.arguments import Verbs, add_json, add_quiet, add_repo, add_run_dir, add_verb, run_directory
 from bisector.commands.output import warn, write, write_json
-from bisector.config import Settings, options
+from bisector.config import Settings, command_line, options
 from bisector.core.commit import Commit
 from bisector.core.errors import UserError
 from bisector.core.events import Planned, TrialJudged
@@ -52,7 +52,7 @@ def add(verbs: Verbs) -> None:
     add_run_dir(verb, "where to keep its files (default: below $XDG_STATE_HOME)")
     add_json(verb)
     add_quiet(verb)
-    options.add_flags(verb)
+    command_line.add_flags(verb)
     disks = add_verb(
         verbs,
         "baselines",
@@ -81,7 +81,7 @@ def baselines(arguments: argparse.Namespace) -> int:
 
 def test(arguments: argparse.Namespace) -> int:
     """One trial of any commit; its files stay, its sources and its build do not."""
-    settings = options.load(options.flags_from(arguments), arguments.config).settings
+    settings = options.load(command_line.flags_from(arguments), arguments.config).settings
     with Repository.open(arguments.repo) as repository:
         commit = repository.resolve(arguments.commit)
         repository.check_kernel_tree(commit)

@@ -12,7 +12,7 @@ from bisector.bisect.equal_kernels import Kinship
 from bisector.bisect.facts import Aim
 from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_verb, count, seed
 from bisector.commands.output import note, warn, write, write_json
-from bisector.config import Settings, options
+from bisector.config import Settings, command_line, options
 from bisector.core.commit import Relevance
 from bisector.executor.local import kernel_builder
 from bisector.git.diff import Trees
@@ -60,13 +60,13 @@ def add(verbs: Verbs) -> None:
     verb.add_argument("--seed", type=seed, default=1, metavar="N", help="seed of the simulation (default: 1)")
     add_run_dir(verb, "with --calibrate: where to keep the run (default: below $XDG_STATE_HOME)")
     add_json(verb)
-    options.add_flags(verb)
+    command_line.add_flags(verb)
 
 
 def plan(arguments: argparse.Namespace) -> int:
     """Say what it would take."""
-    settings = options.load(options.flags_from(arguments), arguments.config).settings
-    if "bisect.calibrate" in options.flags_from(arguments):
+    settings = options.load(command_line.flags_from(arguments), arguments.config).settings
+    if "bisect.calibrate" in command_line.flags_from(arguments):
         _calibrate(arguments, settings)
     known = experience(settings, host_id(), [Path(entry.run_dir) for entry in Index().entries()])
     for text in known.unreadable:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
 from bisector.commands.output import write
-from bisector.config import options
+from bisector.config import command_line, options
 from bisector.core.errors import BisectorError
 from bisector.git.repository import Repository
 from bisector.mail import login, posting
@@ -58,7 +58,7 @@ def mail(arguments: argparse.Namespace) -> int:
     with run.lock(), Store.open(run.database) as store:
         recorded = options.from_json(store.bisection().settings)
         settings = options.overlaid(
-            recorded, "mail.", options.flags_from(arguments), arguments.config, kept=("mail.from",)
+            recorded, "mail.", command_line.flags_from(arguments), arguments.config, kept=("mail.from",)
         )
         proposal = _proposal(store, posting.Post(run, store, settings.mail).report())
         post = posting.Post(run, store, settings.mail, _delivery(arguments, proposal))

@@ -6,6 +6,31 @@ Column names are the fields of the records in :mod:`bisector.core.trial`. A list
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bisector.store.later_tables import (
+    BUILD_TRIES,
+    COMPILERS,
+    CONTROLS,
+    COUNTERS,
+    CPU_COLUMNS,
+    DISKS,
+    EARLY_STOPS,
+    ENDED,
+    LATENCIES,
+    MAIL_EVENTS,
+    MAILS,
+    MATTERING,
+    NOT_CHANGED,
+    ORIGINS,
+    RELEVANCE,
+    SKIPS,
+    STOPPED_BY,
+    SUBMITTED,
+    TAKEN,
+    VOUCHED,
+    added,
+    optional,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Schema:
@@ -23,195 +48,40 @@ class Schema:
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
 VERSION = 16
-_RELEVANCE = """CREATE TABLE relevance (
-    id INTEGER PRIMARY KEY CHECK (id = 1),
-    commits INTEGER NOT NULL,
-    can_matter INTEGER NOT NULL
-) STRICT"""
-_COMPILERS = """CREATE TABLE compilers (
-    n INTEGER PRIMARY KEY,
-    command TEXT NOT NULL,
-    identity TEXT NOT NULL
-) STRICT"""
-_BUILD_TRIES = """CREATE TABLE build_tries (
-    id INTEGER PRIMARY KEY,
-    command TEXT NOT NULL,
-    identity TEXT NOT NULL,
-    sha TEXT NOT NULL,
-    reason TEXT NOT NULL
-) STRICT"""
-_LATENCIES = """CREATE TABLE latencies (
-    id INTEGER PRIMARY KEY,
-    job INTEGER NOT NULL REFERENCES jobs (id),
-    kind TEXT NOT NULL,
-    min_ns REAL NOT NULL,
-    max_ns REAL NOT NULL,
-    mean_ns REAL NOT NULL,
-    stddev_ns REAL NOT NULL,
-    percentiles_ns TEXT NOT NULL
-) STRICT;
-CREATE INDEX latencies_of_job ON latencies (job)"""
-_DISKS = """CREATE TABLE disks (
-    id INTEGER PRIMARY KEY,
-    run INTEGER NOT NULL REFERENCES runs (id),
-    name TEXT NOT NULL,
-    read_ios INTEGER NOT NULL,
-    write_ios INTEGER NOT NULL,
-    read_merges INTEGER NOT NULL,
-    write_merges INTEGER NOT NULL,
-    read_ticks_ms INTEGER NOT NULL,
-    write_ticks_ms INTEGER NOT NULL,
-    in_queue_ms INTEGER NOT NULL,
-    util_percent REAL NOT NULL
-) STRICT;
-CREATE INDEX disks_of_run ON disks (run)"""
-_ORIGINS = """CREATE TABLE origins (
-    trial INTEGER PRIMARY KEY REFERENCES trials (n),
-    tool TEXT NOT NULL,
-    kernel TEXT NOT NULL,
-    verdict TEXT
-) STRICT"""
-# The two columns that are called after IOPS hold values of the metric: of older records it was no other.
-_EARLY_STOPS = """CREATE TABLE early_stops (
-    run INTEGER PRIMARY KEY REFERENCES runs (id),
-    reason TEXT NOT NULL,
-    at_s REAL NOT NULL,
-    bound_iops REAL NOT NULL,
-    threshold_iops REAL NOT NULL,
-    why TEXT NOT NULL{}
-) STRICT"""
-_STOPPED_BY = {"metric": "TEXT NOT NULL DEFAULT 'read.iops'", "over": "TEXT NOT NULL DEFAULT 'worst'"}
-_TAKEN = """CREATE TABLE taken (
-    trial INTEGER PRIMARY KEY REFERENCES trials (n),
-    run_dir TEXT NOT NULL,
-    n INTEGER NOT NULL
-) STRICT"""
-_MATTERING = """CREATE TABLE mattering (
-    sha TEXT PRIMARY KEY
-) STRICT"""
-_NOT_CHANGED = """CREATE TABLE not_changed (
-    id INTEGER PRIMARY KEY,
-    kind TEXT NOT NULL,
-    sha TEXT NOT NULL,
-    end_sha TEXT NOT NULL,
-    reason TEXT NOT NULL
-) STRICT"""
-# What a person gave up on after the start; the skips of the start are in the row of the bisection.
-_SKIPS = """CREATE TABLE skips (
-    id INTEGER PRIMARY KEY,
-    at TEXT NOT NULL,
-    sha TEXT NOT NULL
-) STRICT"""
-_CONTROLS = """CREATE TABLE controls (
-    id INTEGER PRIMARY KEY,
-    at TEXT NOT NULL,
-    host TEXT NOT NULL,
-    sha TEXT NOT NULL,
-    stage TEXT NOT NULL,
-    trials TEXT NOT NULL,
-    failed TEXT NOT NULL
-) STRICT"""
-# What the layers of a storage stack counted during a run: pairs of a metric's name and a value, as JSON.
-_COUNTERS = {"counters": "TEXT NOT NULL DEFAULT '[]'"}
-# What was given to an executor, before it was; ``n`` is the number that its trial has, if it makes one.
-_SUBMITTED = """CREATE TABLE submitted (
-    id INTEGER PRIMARY KEY,
-    at TEXT NOT NULL,
-    host TEXT NOT NULL,
-    work TEXT NOT NULL,
-    sha TEXT NOT NULL,
-    n INTEGER
-) STRICT"""
-_ENDED = """CREATE TABLE ended (
-    submission INTEGER PRIMARY KEY REFERENCES submitted (id),
-    at TEXT NOT NULL,
-    ending TEXT NOT NULL
-) STRICT"""
-# By which control the fault of a trial is known to be the kernel's own.
-_VOUCHED = """CREATE TABLE vouched (
-    trial INTEGER PRIMARY KEY REFERENCES trials (n),
-    control INTEGER NOT NULL REFERENCES controls (id)
-) STRICT"""
-_CPU_COLUMNS = {
-    "user_percent": "REAL",
-    "system_percent": "REAL",
-    "context_switches": "INTEGER",
-    "major_faults": "INTEGER",
-    "depths_percent": "TEXT NOT NULL DEFAULT '[]'",
-}
-# What an imported record may not know.
-_MAY_BE_UNKNOWN = {
-    "bisection": ("repository TEXT",),
-    "runs": ("other_busy_cores REAL", "steal_share REAL", "psi_some_share REAL", "clock_drift_s REAL"),
-    "jobs": ("iops_stddev REAL", "clat_mean_ns REAL", "clat_p99_ns REAL"),
-}
 
-
-def _optional() -> str:
-    """SQLite's own way to take NOT NULL from columns (sqlite.org/lang_altertable.html, section 8)."""
-    updates = "; ".join(
-        f"UPDATE sqlite_schema SET sql = replace(sql, '{column} NOT NULL', '{column}') "  # noqa: S608 - our names
-        f"WHERE type = 'table' AND name = '{table}'"
-        for table, columns in _MAY_BE_UNKNOWN.items()
-        for column in columns
-    )
-    return f"PRAGMA writable_schema = ON; {updates}; PRAGMA writable_schema = RESET"
-
-
-def _added(table: str, columns: dict[str, str]) -> str:
-    return "; ".join(f"ALTER TABLE {table} ADD COLUMN {name} {kind}" for name, kind in columns.items())
-
-
-# A letter is recorded before it is tried, and what became of each attempt after it.
-_MAILS = """CREATE TABLE mails (
-    id INTEGER PRIMARY KEY,
-    at TEXT NOT NULL,
-    message_id TEXT NOT NULL,
-    claim TEXT NOT NULL,
-    subject TEXT NOT NULL,
-    refs TEXT NOT NULL
-) STRICT"""
-_MAIL_EVENTS = """CREATE TABLE mail_events (
-    id INTEGER PRIMARY KEY,
-    mail INTEGER NOT NULL REFERENCES mails (id),
-    at TEXT NOT NULL,
-    outcome TEXT NOT NULL,
-    recipients TEXT NOT NULL,
-    detail TEXT NOT NULL
-) STRICT"""
 # From a version to the next one. Columns and tables are only ever added: what has no value reads as the record's
 # default, and a table that is not there as one without rows.
 UPGRADES = {
     1: "ALTER TABLE faults ADD COLUMN cached INTEGER NOT NULL DEFAULT 0",
-    2: _RELEVANCE,
+    2: RELEVANCE,
     3: "ALTER TABLE kernels ADD COLUMN modules TEXT",
-    4: f"{_COMPILERS}; {_BUILD_TRIES}",
+    4: f"{COMPILERS}; {BUILD_TRIES}",
     5: "; ".join(
         (
-            _optional(),
-            _added("bisection", {"imported": "INTEGER NOT NULL DEFAULT 0"}),
-            _added("jobs", _CPU_COLUMNS),
-            _LATENCIES,
-            _DISKS,
-            _ORIGINS,
+            optional(),
+            added("bisection", {"imported": "INTEGER NOT NULL DEFAULT 0"}),
+            added("jobs", CPU_COLUMNS),
+            LATENCIES,
+            DISKS,
+            ORIGINS,
         )
     ),
-    6: _EARLY_STOPS.format(""),
-    7: f"{_MAILS}; {_MAIL_EVENTS}",
-    8: _TAKEN,
-    9: f"{_MATTERING}; {_NOT_CHANGED}; ALTER TABLE trials ADD COLUMN kind TEXT NOT NULL DEFAULT 'commit'; "
+    6: EARLY_STOPS.format(""),
+    7: f"{MAILS}; {MAIL_EVENTS}",
+    8: TAKEN,
+    9: f"{MATTERING}; {NOT_CHANGED}; ALTER TABLE trials ADD COLUMN kind TEXT NOT NULL DEFAULT 'commit'; "
     "ALTER TABLE trials ADD COLUMN changed_by TEXT",
     10: "ALTER TABLE trials ADD COLUMN alone TEXT",
-    11: _SKIPS,
-    12: _CONTROLS,
-    13: _added("runs", _COUNTERS),
-    14: _added("early_stops", _STOPPED_BY),
-    15: f"{_SUBMITTED}; {_ENDED}; {_VOUCHED}",
+    11: SKIPS,
+    12: CONTROLS,
+    13: added("runs", COUNTERS),
+    14: added("early_stops", STOPPED_BY),
+    15: f"{SUBMITTED}; {ENDED}; {VOUCHED}",
 }
 
 _LATER = (
-    *(_RELEVANCE, _COMPILERS, _BUILD_TRIES, _LATENCIES, _DISKS, _ORIGINS, _MAILS, _MAIL_EVENTS, _TAKEN, _MATTERING),
-    *(_NOT_CHANGED, _SKIPS, _CONTROLS, _SUBMITTED, _ENDED, _VOUCHED),
+    *(RELEVANCE, COMPILERS, BUILD_TRIES, LATENCIES, DISKS, ORIGINS, MAILS, MAIL_EVENTS, TAKEN, MATTERING),
+    *(NOT_CHANGED, SKIPS, CONTROLS, SUBMITTED, ENDED, VOUCHED),
 )
 
 TABLES = f"""
@@ -291,7 +161,7 @@ CREATE TABLE runs (
     steal_share REAL,
     psi_some_share REAL,
     clock_drift_s REAL,
-    {", ".join(f"{name} {kind}" for name, kind in _COUNTERS.items())}
+    {", ".join(f"{name} {kind}" for name, kind in COUNTERS.items())}
 ) STRICT;
 CREATE INDEX runs_of_trial ON runs (trial);
 
@@ -308,11 +178,11 @@ CREATE TABLE jobs (
     total_ios INTEGER NOT NULL,
     runtime_ms INTEGER NOT NULL,
     error INTEGER NOT NULL,
-    {", ".join(f"{name} {kind}" for name, kind in _CPU_COLUMNS.items())}
+    {", ".join(f"{name} {kind}" for name, kind in CPU_COLUMNS.items())}
 ) STRICT;
 CREATE INDEX jobs_of_run ON jobs (run);
 
-{_EARLY_STOPS.format("".join(f", {name} {kind}" for name, kind in _STOPPED_BY.items()))};
+{EARLY_STOPS.format("".join(f", {name} {kind}" for name, kind in STOPPED_BY.items()))};
 
 CREATE TABLE caches (
     run INTEGER NOT NULL REFERENCES runs (id),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bisector import cli
-from bisector.config import options
+from bisector.config import command_line
 from bisector.core import resources
 from bisector.store.index import Index, IndexEntry
 from tests import recorded_run
@@ -82,7 +82,7 @@ def parsed(part: str) -> None:
     """The command line is one that the tool takes, settings included."""
     arguments = cli.parsed(part.partition("|")[0].split()[1:])
     if hasattr(arguments, "set"):
-        options.flags_from(arguments)
+        command_line.flags_from(arguments)
 
 
 @pytest.fixture

@@ -1,0 +1,159 @@
+"""Tables and columns that came after the first version of a run's database: for new files and for upgrades alike."""
+
+RELEVANCE = """CREATE TABLE relevance (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    commits INTEGER NOT NULL,
+    can_matter INTEGER NOT NULL
+) STRICT"""
+COMPILERS = """CREATE TABLE compilers (
+    n INTEGER PRIMARY KEY,
+    command TEXT NOT NULL,
+    identity TEXT NOT NULL
+) STRICT"""
+BUILD_TRIES = """CREATE TABLE build_tries (
+    id INTEGER PRIMARY KEY,
+    command TEXT NOT NULL,
+    identity TEXT NOT NULL,
+    sha TEXT NOT NULL,
+    reason TEXT NOT NULL
+) STRICT"""
+LATENCIES = """CREATE TABLE latencies (
+    id INTEGER PRIMARY KEY,
+    job INTEGER NOT NULL REFERENCES jobs (id),
+    kind TEXT NOT NULL,
+    min_ns REAL NOT NULL,
+    max_ns REAL NOT NULL,
+    mean_ns REAL NOT NULL,
+    stddev_ns REAL NOT NULL,
+    percentiles_ns TEXT NOT NULL
+) STRICT;
+CREATE INDEX latencies_of_job ON latencies (job)"""
+DISKS = """CREATE TABLE disks (
+    id INTEGER PRIMARY KEY,
+    run INTEGER NOT NULL REFERENCES runs (id),
+    name TEXT NOT NULL,
+    read_ios INTEGER NOT NULL,
+    write_ios INTEGER NOT NULL,
+    read_merges INTEGER NOT NULL,
+    write_merges INTEGER NOT NULL,
+    read_ticks_ms INTEGER NOT NULL,
+    write_ticks_ms INTEGER NOT NULL,
+    in_queue_ms INTEGER NOT NULL,
+    util_percent REAL NOT NULL
+) STRICT;
+CREATE INDEX disks_of_run ON disks (run)"""
+ORIGINS = """CREATE TABLE origins (
+    trial INTEGER PRIMARY KEY REFERENCES trials (n),
+    tool TEXT NOT NULL,
+    kernel TEXT NOT NULL,
+    verdict TEXT
+) STRICT"""
+# The two columns that are called after IOPS hold values of the metric: of older records it was no other.
+EARLY_STOPS = """CREATE TABLE early_stops (
+    run INTEGER PRIMARY KEY REFERENCES runs (id),
+    reason TEXT NOT NULL,
+    at_s REAL NOT NULL,
+    bound_iops REAL NOT NULL,
+    threshold_iops REAL NOT NULL,
+    why TEXT NOT NULL{}
+) STRICT"""
+STOPPED_BY = {"metric": "TEXT NOT NULL DEFAULT 'read.iops'", "over": "TEXT NOT NULL DEFAULT 'worst'"}
+TAKEN = """CREATE TABLE taken (
+    trial INTEGER PRIMARY KEY REFERENCES trials (n),
+    run_dir TEXT NOT NULL,
+    n INTEGER NOT NULL
+) STRICT"""
+MATTERING = """CREATE TABLE mattering (
+    sha TEXT PRIMARY KEY
+) STRICT"""
+NOT_CHANGED = """CREATE TABLE not_changed (
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,
+    sha TEXT NOT NULL,
+    end_sha TEXT NOT NULL,
+    reason TEXT NOT NULL
+) STRICT"""
+# What a person gave up on after the start; the skips of the start are in the row of the bisection.
+SKIPS = """CREATE TABLE skips (
+    id INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    sha TEXT NOT NULL
+) STRICT"""
+CONTROLS = """CREATE TABLE controls (
+    id INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    host TEXT NOT NULL,
+    sha TEXT NOT NULL,
+    stage TEXT NOT NULL,
+    trials TEXT NOT NULL,
+    failed TEXT NOT NULL
+) STRICT"""
+# What the layers of a storage stack counted during a run: pairs of a metric's name and a value, as JSON.
+COUNTERS = {"counters": "TEXT NOT NULL DEFAULT '[]'"}
+# What was given to an executor, before it was; ``n`` is the number that its trial has, if it makes one.
+SUBMITTED = """CREATE TABLE submitted (
+    id INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    host TEXT NOT NULL,
+    work TEXT NOT NULL,
+    sha TEXT NOT NULL,
+    n INTEGER
+) STRICT"""
+ENDED = """CREATE TABLE ended (
+    submission INTEGER PRIMARY KEY REFERENCES submitted (id),
+    at TEXT NOT NULL,
+    ending TEXT NOT NULL
+) STRICT"""
+# By which control the fault of a trial is known to be the kernel's own.
+VOUCHED = """CREATE TABLE vouched (
+    trial INTEGER PRIMARY KEY REFERENCES trials (n),
+    control INTEGER NOT NULL REFERENCES controls (id)
+) STRICT"""
+CPU_COLUMNS = {
+    "user_percent": "REAL",
+    "system_percent": "REAL",
+    "context_switches": "INTEGER",
+    "major_faults": "INTEGER",
+    "depths_percent": "TEXT NOT NULL DEFAULT '[]'",
+}
+# What an imported record may not know.
+_MAY_BE_UNKNOWN = {
+    "bisection": ("repository TEXT",),
+    "runs": ("other_busy_cores REAL", "steal_share REAL", "psi_some_share REAL", "clock_drift_s REAL"),
+    "jobs": ("iops_stddev REAL", "clat_mean_ns REAL", "clat_p99_ns REAL"),
+}
+
+
+def optional() -> str:
+    """SQLite's own way to take NOT NULL from columns (sqlite.org/lang_altertable.html, section 8)."""
+    updates = "; ".join(
+        f"UPDATE sqlite_schema SET sql = replace(sql, '{column} NOT NULL', '{column}') "  # noqa: S608 - our names
+        f"WHERE type = 'table' AND name = '{table}'"
+        for table, columns in _MAY_BE_UNKNOWN.items()
+        for column in columns
+    )
+    return f"PRAGMA writable_schema = ON; {updates}; PRAGMA writable_schema = RESET"
+
+
+def added(table: str, columns: dict[str, str]) -> str:
+    """Columns that a table gets."""
+    return "; ".join(f"ALTER TABLE {table} ADD COLUMN {name} {kind}" for name, kind in columns.items())
+
+
+# A letter is recorded before it is tried, and what became of each attempt after it.
+MAILS = """CREATE TABLE mails (
+    id INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    message_id TEXT NOT NULL,
+    claim TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    refs TEXT NOT NULL
+) STRICT"""
+MAIL_EVENTS = """CREATE TABLE mail_events (
+    id INTEGER PRIMARY KEY,
+    mail INTEGER NOT NULL REFERENCES mails (id),
+    at TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    recipients TEXT NOT NULL,
+    detail TEXT NOT NULL
+) STRICT"""
