@@ -149,6 +149,15 @@ def test_layering_rule_can_fail() -> None:
         TopologicalSorter({"one": {"other"}, "other": {"one"}}).prepare()
 
 
+_MOST_LINES = 350
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_is_one_thought(name: str) -> None:
+    """Longer ones have been two, each time that somebody looked."""
+    assert len(MODULES[name].read_text(encoding="utf-8").splitlines()) <= _MOST_LINES
+
+
 def test_every_room_is_in_the_package() -> None:
     """An editable installation finds what a wheel would lack."""
     project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))

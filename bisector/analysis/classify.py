@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from bisector.analysis.early_stop import holds
-from bisector.core.errors import InfraError
+from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import EarlyStop, Run
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
@@ -28,6 +28,15 @@ def judged_run(trial: Trial) -> Run:
 def score(trial: Trial, objective: Objective) -> float:
     """The score of a trial; raises what :meth:`Objective.deciding` raises, and for a trial without runs."""
     return objective.score(objective.value(judged_run(trial)))
+
+
+def why_unscored(trial: Trial, objective: Objective) -> str:
+    """Why a trial has no score, in a sentence; empty when it has one."""
+    try:
+        objective.value(judged_run(trial))
+    except (UserError, InfraError) as error:
+        return error.message
+    return ""
 
 
 def classify(trial: Trial, line: float, direction: Direction | None, objective: Objective) -> Judgement:

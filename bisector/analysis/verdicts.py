@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from bisector.analysis import threshold
-from bisector.analysis.classify import Judgement, classify, judged_run, score, unclear
+from bisector.analysis.classify import Judgement, classify, judged_run, score, unclear, why_unscored
 from bisector.analysis.early_stop import holds
 from bisector.analysis.levels import Level, levels, other_gaps
 from bisector.analysis.quality import Limits, weaknesses
@@ -18,7 +18,7 @@ from bisector.analysis.settle import Again, Evidence, Measured, Settlement, Unte
 from bisector.analysis.threshold import Ends, Threshold
 from bisector.config import Settings
 from bisector.core.commit import Commit
-from bisector.core.errors import EndsDoNotReproduce, InfraError, UserError
+from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.kernel import Kernel
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
@@ -341,12 +341,6 @@ class Judging:
 
         What others measured may lack the metric, and so may any run that is looked at again by another one.
         """
-        known = self._reasons.get(id(trial))
-        if known is None:
-            try:
-                self.objective.value(judged_run(trial))
-                known = ""
-            except (UserError, InfraError) as error:
-                known = error.message
-            self._reasons[id(trial)] = known
-        return known
+        if id(trial) not in self._reasons:
+            self._reasons[id(trial)] = why_unscored(trial, self.objective)
+        return self._reasons[id(trial)]
