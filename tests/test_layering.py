@@ -48,6 +48,7 @@ OWNERS = {
     },
     "fabric": {"bisector.vm.guest"},
     "paramiko": {"bisector.vm.guest"},
+    "tenacity": {"bisector.host.retry"},
     "sqlite3": {"bisector.store.database"},
     "rich": {
         "bisector.report.progress",

@@ -1,8 +1,10 @@
-"""What may work in a moment is tried again: a mirror, a remote, a mail server that is busy."""
+"""What may work in a moment is tried again: a mirror, a remote, a mail server that is busy; the owner of tenacity."""
 
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 T = TypeVar("T")
 
@@ -18,10 +20,16 @@ def retried(
     There is one attempt more than there are ``waits_s``, the seconds between them. Raises what the last one raises,
     and at once whatever is not ``on``.
     """
-    for failed, wait_s in enumerate(waits_s, start=1):
-        try:
-            return attempt()
-        except on:
-            tell(failed)
-            time.sleep(wait_s)
-    return attempt()
+
+    def told(state: RetryCallState) -> None:
+        tell(state.attempt_number)
+
+    again = Retrying(
+        retry=retry_if_exception_type(on),
+        stop=stop_after_attempt(len(waits_s) + 1),
+        wait=lambda state: (*waits_s, 0.0)[state.attempt_number - 1],  # it asks after the last attempt, too
+        sleep=time.sleep,
+        before_sleep=told,
+        reraise=True,
+    )
+    return again(attempt)
