@@ -50,7 +50,7 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code. Only a bug of ours ends in a traceback."""
+    """Run one command; its exit code. Only a bug of bisector ends in a traceback."""
     try:
         arguments = parsed(sys.argv[1:] if argv is None else argv)
         # A supervisor's SIGTERM ends a run as cleanly as a person's Ctrl-C.

@@ -41,7 +41,7 @@ def asked_for(facts: Facts, attempts: Sequence[Attempt]) -> Stage | None:
     """Through which stage the end is to answer for the attempt that failed last; None when it is not asked (yet).
 
     Between two attempts that fail a sound end answers: trouble that has passed meanwhile is not put down to the commit.
-    No end answers for a checkout, or for an attempt without facts: those are tried again as any trouble of ours is.
+    No end answers for a checkout, or for an attempt without facts: those are tried again like any infrastructure error.
     """
     partial = _partial_facts(facts, attempts[-1])
     if partial is None:

@@ -47,7 +47,7 @@ class GitSide:
                 return changed_end(self.repository, kind, commit, end, first_parent=self.wanted.first_parent)
             case LeftInRange():
                 return self.bisect.in_range()
-        raise NotImplementedError(f"nobody answers {question}")
+        raise RuntimeError(f"git is asked something that it cannot answer: {question}")
 
     def show(self, show: ShowGit) -> GitState:
         """Make git hold what it is to be shown: told what is new of it, or all from the start."""

@@ -22,7 +22,7 @@ class Settled:
 def settle(settings: Settings, commit: Commit, attempts: Attempts, *, purpose: str, first: int) -> Settled:
     """Measure a commit as often as the loop over commits would: once, unless the evidence is weak.
 
-    Its trials are numbered from ``first`` on. Raises :class:`AttemptFailed` when trouble of ours stays.
+    Its trials are numbered from ``first`` on. Raises :class:`AttemptFailed` when an infrastructure error stays.
     """
     trials: tuple[Numbered, ...] = ()
     while isinstance(now := Judging(settings, trials).settlement(commit.sha), Again):

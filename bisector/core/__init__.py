@@ -1,1 +1,1 @@
-"""The words of the field, errors, events and deadlines; imports nothing of ours."""
+"""The words of the field, errors, events and deadlines; imports no other room."""

@@ -135,7 +135,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The facts of one trial of one commit; a verdict of ours is derived from them, never stored.
+    """The facts of one trial of one commit; bisector derives its verdict from them and never stores it.
 
     ``same_kernel_as`` names the commit whose equal kernel was measured, when this one was not. Only an imported
     trial has an ``origin``; the ``sha`` of its commit is as much of it as was written down, or the kernel's name.

@@ -63,7 +63,7 @@ class Finished:
 class Failed:
     """A job that ended by no fault of its commit.
 
-    ``AttemptFailed`` is trouble of ours or the host's that may pass, ``TrialRefused`` input that this commit finds at
+    ``AttemptFailed`` is an infrastructure error that may pass, ``TrialRefused`` input that this commit finds at
     fault. Any other error is not to be tried again.
     """
 

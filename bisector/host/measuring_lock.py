@@ -157,7 +157,7 @@ def _sign(file: int, run_dir: Path) -> None:
 
 
 def _signed(file: int) -> Holder:
-    """What the holder has written. Any user may write that file, so nothing that is in it is an error of ours."""
+    """What the holder has written. Any user may write that file, so nothing in it is an error of bisector."""
     try:
         match json.loads(os.pread(file, _LONGEST, 0)):
             case {"pid": int(pid), "run_dir": str(run_dir), "since": str(since)}:

@@ -25,7 +25,7 @@ _Stamps = dict[str, tuple[str, int]]
 
 
 def apply(edits: Iterable[Edit], source: Path, state: Path) -> None:
-    """Edit the sources, which are as git checked them out; ``state`` is a directory of ours that goes with the build.
+    """Edit the sources, which are as git checked them out; ``state`` is a directory beside the build.
 
     A file that is now the same as at the last build here gets that build's modification time back:
     otherwise each commit would compile anew all that includes it. Raises ``OSError``, and

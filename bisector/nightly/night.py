@@ -91,7 +91,7 @@ def run(plan: Plan, means: Means) -> tuple[int, Ending]:
 
 
 def _tell_of_a_killed_night(plan: Plan, means: Means) -> None:
-    """A crash, a bug of ours, a reboot: what could not be told then is told by the next night."""
+    """A crash, a bug of bisector, a reboot: what could not be told then is told by the next night."""
     last = next(reversed(means.record.nights()), None)
     if last is None or last.ending is not None:
         return

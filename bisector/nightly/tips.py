@@ -48,7 +48,7 @@ class TipBench:
         """One measurement after the other, each recorded; ``before`` trials are on record already.
 
         Raises :class:`bisector.core.errors.UserError` for a machine that lacks something, :class:`InfraError` for
-        trouble of ours that stays.
+        an infrastructure error that stays.
         """
         checks.check(self.job.measuring, self.directory, self._warn)
         settings = inputs.keep(self.job.measuring, self.directory)

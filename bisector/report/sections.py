@@ -204,7 +204,7 @@ def _comparison(report: Report) -> Iterator[Block]:
 
 
 def _origin(report: Report) -> Iterator[Block]:
-    """What nobody knows of the facts of others is said, because the rest reads like facts of ours."""
+    """What nobody knows of the facts of others is said, because the rest reads like facts that bisector measured."""
     if report.imported:
         origins = [row.shown.trial.origin for row in report.rows if row.shown.trial.origin is not None]
         tools = ", ".join(dict.fromkeys(origin.tool for origin in origins if origin.tool)) or "fio"

@@ -35,7 +35,7 @@ _ENDINGS = {
 
 
 class LibvirtHypervisor:
-    """A connection to libvirt; closing it leaves nothing of ours running."""
+    """A connection to libvirt; closing it leaves no guest of this run running."""
 
     def __init__(self, connection: Any, embedded_root: Path | None) -> None:
         self._connection = connection
@@ -45,7 +45,7 @@ class LibvirtHypervisor:
         self._domains: list[LibvirtDomain] = []
         self._names: set[str] = (
             set()
-        )  # also of a guest that came up while Ctrl-C was pressed, and has no domain of ours
+        )  # also of a guest that came up while Ctrl-C was pressed, and has no domain object yet
         self._callback = connection.domainEventRegisterAny(
             None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_lifecycle, None
         )

@@ -401,8 +401,8 @@ def test_given_threshold_needs_both_ends_on_their_sides(line: Lab) -> None:
 
 
 def test_regression_uses_the_same_code(tmp_path: Path) -> None:
-    wishes = replace(BY_GIT.bisect, expect=Direction.REGRESSION, terms=Terms("fast", "slow"))
-    lab = Lab(tmp_path, histories.linear(9), "c0", "c8", replace(DEFAULTS, bisect=wishes))
+    chosen = replace(BY_GIT.bisect, expect=Direction.REGRESSION, terms=Terms("fast", "slow"))
+    lab = Lab(tmp_path, histories.linear(9), "c0", "c8", replace(DEFAULTS, bisect=chosen))
     new = lab.engine("c5").is_new
     engine = fakes.FakeExecutor(lambda sha: not new(sha))
     outcome = lab.bisect(engine)
@@ -497,8 +497,8 @@ def test_an_equal_kernel_measured_whole_answers_for_the_culprit(line: Lab) -> No
 
 
 def test_a_regression_is_held_against_the_same_rule(line: Lab) -> None:
-    wishes = {"bisect.expect": "regression", "bisect.strategy": "git"}
-    line.settings = options.load(wishes, directory=Path("/")).settings
+    chosen = {"bisect.expect": "regression", "bisect.strategy": "git"}
+    line.settings = options.load(chosen, directory=Path("/")).settings
     engine = line.engine("c7")
     engine.stops_early = True
     engine.slow_iops, engine.fast_iops = engine.fast_iops, engine.slow_iops

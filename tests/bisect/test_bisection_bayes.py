@@ -83,8 +83,8 @@ def test_a_merge_cannot_be_taken_out_and_is_sure_when_its_neighbours_are_not_it(
 
 
 def test_first_parents_merge_stands_for_what_it_brought(tmp_path: Path) -> None:
-    wishes = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, first_parent=True))
-    lab = lab_of(tmp_path, histories.old_base_merge(), "c0", "c5", settings=wishes)
+    chosen = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, first_parent=True))
+    lab = lab_of(tmp_path, histories.old_base_merge(), "c0", "c5", settings=chosen)
     engine = lab.engine("b2")
     engine.culprit = "m"
     assert lab.found(lab.bisect(engine)) == "m"
@@ -277,8 +277,8 @@ def test_a_change_outside_the_paths_is_said_to_be_there(tmp_path: Path) -> None:
 
 
 def test_regression_uses_the_same_code(tmp_path: Path) -> None:
-    wishes = replace(DEFAULTS.bisect, expect=Direction.REGRESSION, terms=Terms("fast", "slow"))
-    lab = lab_of(tmp_path, histories.linear(9), "c0", "c8", settings=replace(DEFAULTS, bisect=wishes))
+    chosen = replace(DEFAULTS.bisect, expect=Direction.REGRESSION, terms=Terms("fast", "slow"))
+    lab = lab_of(tmp_path, histories.linear(9), "c0", "c8", settings=replace(DEFAULTS, bisect=chosen))
     engine = lab.engine("c5")
     engine.slow_iops, engine.fast_iops = engine.fast_iops, engine.slow_iops
     outcome = lab.bisect(engine)
@@ -396,8 +396,8 @@ class Timed(fakes.FakeExecutor):
 def test_any_metric_is_bisected_in_either_direction_by_the_same_code(
     tmp_path: Path, metric: str, over: str, values: tuple[str, str], turned: bool
 ) -> None:
-    wishes = replace(DEFAULTS.bisect, metric=metric, over=over, min_ends_ratio=1.5)
-    lab = lab_of(tmp_path, histories.linear(12), "c0", "c11", settings=replace(DEFAULTS, bisect=wishes))
+    chosen = replace(DEFAULTS.bisect, metric=metric, over=over, min_ends_ratio=1.5)
+    lab = lab_of(tmp_path, histories.linear(12), "c0", "c11", settings=replace(DEFAULTS, bisect=chosen))
     speeds = (8_000.0, fakes.SLOW_IOPS) if turned else (fakes.SLOW_IOPS, 8_000.0)
     engine = Timed(lab.engine("c7").is_new, culprit="c7", slow_iops=speeds[0], fast_iops=speeds[1], stops_early=True)
     outcome = lab.bisect(engine)
