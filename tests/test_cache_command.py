@@ -1,6 +1,5 @@
 """``bisector cache`` on a cache of the test's own."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.executor.local import KEPT_KERNELS_BYTES, kept_kernels
 from bisector.host import shared_caches
 from bisector.kernel.entries import BuildFailure
+from tests.docs.json_schema import valid
 from tests.kernel.test_cache import LONG_AGO_S, age, kernel
 
 TREE = "1234567890abcdef" * 2 + "12345678"
@@ -62,7 +62,7 @@ def test_it_says_what_is_kept(world: World) -> None:
 
 
 def test_it_says_so_to_scripts(world: World) -> None:
-    document = json.loads(world.run("--json"))
+    document = valid("cache", world.run("--json"))
     assert document["schema"] == 1
     kernels, images = document["kernels"], document["images"]
     assert [(entry["key"], entry["release"]) for entry in kernels["entries"]] == [
@@ -94,4 +94,4 @@ def test_clear_leaves_a_running_run_what_it_uses(world: World) -> None:
 
 
 def test_clear_says_to_scripts_what_is_left(world: World) -> None:
-    assert json.loads(world.run("clear", "--json"))["kernels"]["entries"] == []
+    assert valid("cache", world.run("clear", "--json"))["kernels"]["entries"] == []

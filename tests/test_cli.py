@@ -231,7 +231,9 @@ def test_help_imports_nothing_heavy() -> None:
     script = "import sys; from bisector import cli; cli.parser('').format_help(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert "bisector.commands.catalogue" in loaded
-    assert not {"numpy", "paramiko", "fabric", "git", "libvirt", "rich", "matplotlib", "jinja2"} & set(loaded)
+    assert not {"numpy", "paramiko", "fabric", "git", "libvirt", "rich", "matplotlib", "jinja2", "msgspec"} & set(
+        loaded
+    )
 
 
 @pytest.mark.parametrize("verb", ["", "start", "test", "settings", "doctor"])

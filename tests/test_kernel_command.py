@@ -1,6 +1,5 @@
 """``kernel config`` and ``kernel build`` from the command line, on a stand-in tree in a real repository."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from bisector.cli import main
 from bisector.kernel import kconfig
 from bisector.store.rundir import state_home
+from tests.docs.json_schema import valid
 from tests.git.histories import KERNEL_TREE, git
 from tests.kernel.fake_tree import FRAGMENT, copy_to, edit, iops_of, spoil
 
@@ -100,7 +100,7 @@ def test_build_is_kept_for_the_next_one_and_for_runs(world: World) -> None:
 
 def test_build_into_a_directory_and_for_scripts(world: World) -> None:
     code, out, _ = world.run("build", "good", "-o", "out", "--json")
-    document = json.loads(out)
+    document = valid("kernel build", out)
     assert code == 0
     assert document["sha"] == git(world.repo, "rev-parse", "good").strip()
     assert document["files"] == {"image": "out/bzImage", "config": "out/.config"}

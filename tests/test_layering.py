@@ -56,6 +56,7 @@ OWNERS = {
         "bisector.commands.doctor",
         "bisector.commands.plan",
     },
+    "msgspec": {"bisector.core.json_document"},
     "jinja2": {"bisector.nightly.timer", "bisector.report.as_html"},
     # The door, what all pictures have in common, and the pictures that the door has no room for.
     "matplotlib": {"bisector.report.drawing", "bisector.report.drawn_nights", "bisector.report.strokes"},

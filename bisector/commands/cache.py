@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bisector.commands.arguments import Verbs, add_json, add_verb
-from bisector.commands.output import write, write_json
+from bisector.commands.documents import CachedImages, CachedKernels, CacheEntry, Caches, KernelEntry, write_json
+from bisector.commands.output import write
 from bisector.core import resources, units
 from bisector.core.kernel import Kernel
 from bisector.executor.local import KEPT_KERNELS_BYTES, kept_kernels
@@ -14,7 +15,6 @@ from bisector.host import shared_caches
 from bisector.kernel.cache import KeptEntry
 from bisector.vm.kept_images import KeptImage, kept_images, remove_images
 
-_SCHEMA = 1
 _SHORT = 12
 _SIZE_WIDTH = 9
 
@@ -86,25 +86,19 @@ def _line(entry: KeptEntry | KeptImage) -> str:
     return f"  {used:%Y-%m-%d %H:%M}  {units.size(entry.size_bytes):>{_SIZE_WIDTH}}"
 
 
-def _document(
-    root: Path, entries: Sequence[KeptEntry], images_root: Path, images: Sequence[KeptImage]
-) -> dict[str, object]:
-    return {
-        "schema": _SCHEMA,
-        "kernels": {
-            "path": str(root),
-            "limit_bytes": KEPT_KERNELS_BYTES,
-            "size_bytes": _bytes(entries),
-            "entries": [{**_common(entry), "release": entry.release or None} for entry in entries],
-        },
-        "images": {
-            "path": str(images_root),
-            "size_bytes": _bytes(images),
-            "entries": [_common(image) for image in images],
-        },
-    }
+def _document(root: Path, entries: Sequence[KeptEntry], images_root: Path, images: Sequence[KeptImage]) -> Caches:
+    kernels = [
+        KernelEntry(key=one.key, size_bytes=one.size_bytes, last_used=_time(one), release=one.release or None)
+        for one in entries
+    ]
+    guests = [CacheEntry(key=one.key, size_bytes=one.size_bytes, last_used=_time(one)) for one in images]
+    return Caches(
+        kernels=CachedKernels(
+            path=root, limit_bytes=KEPT_KERNELS_BYTES, size_bytes=_bytes(entries), entries=tuple(kernels)
+        ),
+        images=CachedImages(path=images_root, size_bytes=_bytes(images), entries=tuple(guests)),
+    )
 
 
-def _common(entry: KeptEntry | KeptImage) -> dict[str, object]:
-    used = datetime.fromtimestamp(entry.last_used, UTC).isoformat(timespec="seconds")
-    return {"key": entry.key, "size_bytes": entry.size_bytes, "last_used": used}
+def _time(entry: KeptEntry | KeptImage) -> str:
+    return datetime.fromtimestamp(entry.last_used, UTC).isoformat(timespec="seconds")

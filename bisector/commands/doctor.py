@@ -9,12 +9,13 @@ from pathlib import Path
 from rich.console import Console
 
 from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_verb
-from bisector.commands.output import note, write, write_json
+from bisector.commands.documents import write_json
+from bisector.commands.output import note, write
 from bisector.config import Settings, command_line, options
 from bisector.core.errors import UserError
 from bisector.core.findings import Finding, Grade, refusal
 from bisector.doctor import checks
-from bisector.doctor.show import finding_lines, ready, to_json
+from bisector.doctor.show import Examination, finding_lines, ready
 from bisector.git.terms import check_terms
 from bisector.report.progress import print_lines
 from bisector.report.text import as_text
@@ -52,7 +53,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     run_dir = (arguments.run_dir or state_home() / "runs").absolute()
     findings = [row, *checks.examine(settings, run_dir, _note)]
     if arguments.json:
-        write_json(to_json(findings))
+        write_json(Examination.of(findings))
     elif sys.stdout.isatty():
         console = Console()
         print_lines(console, finding_lines(findings, console.width))

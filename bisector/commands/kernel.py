@@ -4,14 +4,15 @@ import argparse
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_verb
 from bisector.commands.catalogue import sentence
+from bisector.commands.documents import KernelBuild, KernelFiles, write_json
 from bisector.commands.measure import test_directory
-from bisector.commands.output import note, write, write_document, write_json
+from bisector.commands.output import note, write, write_document
 from bisector.config import command_line, options
 from bisector.core import resources
 from bisector.core.commit import Commit
@@ -163,9 +164,13 @@ def build(arguments: argparse.Namespace) -> int:
             return _complain(shop, fault)
         files = _copied(kernel, arguments.output) if arguments.output else _files(kernel)
     if arguments.json:
-        commit = {"sha": shop.commit.sha, "subject": shop.commit.subject, "committed_at": shop.commit.committed_at}
-        facts = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(kernel).items()}
-        write_json({**commit, "kernel": facts, "files": {name: str(path) for name, path in files.items()}})
+        shown = KernelFiles(**{name: str(path) for name, path in files.items()})
+        commit = shop.commit
+        write_json(
+            KernelBuild(
+                sha=commit.sha, subject=commit.subject, committed_at=commit.committed_at, kernel=kernel, files=shown
+            )
+        )
     else:
         _show(shop.commit, kernel, files)
     return 0

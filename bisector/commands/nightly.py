@@ -9,15 +9,17 @@ from pathlib import Path
 
 from bisector.bisect import session
 from bisector.commands.arguments import Verbs, add_json, add_quiet, add_verb
-from bisector.commands.output import note, save, write, write_json
+from bisector.commands.documents import write_json
+from bisector.commands.output import note, save, write
 from bisector.core import units
 from bisector.core.errors import BisectorError, UserError
 from bisector.nightly import night, plan, timer
 from bisector.nightly.ahead import Intent, intents
+from bisector.nightly.documents import DryRun, History, OneNight
 from bisector.nightly.picture import nights_plot
 from bisector.nightly.plan import Plan
 from bisector.nightly.postman import ByMail
-from bisector.nightly.shown import SCHEMA, history_json, night_json, trend_lines
+from bisector.nightly.shown import trend_lines
 from bisector.nightly.timer import Timer
 from bisector.nightly.trend import Trend, trends
 from bisector.nightly.trust import check_for_root
@@ -102,7 +104,7 @@ def _night(wanted: Plan, *, json: bool, quiet: bool) -> int:
         n, _ = night.run(wanted, Means(record, postman, display, home, session.here))
         events, nights = record.events(), record.nights()
     if json:
-        write_json(night_json(trends(events), nights[n - 1]))
+        write_json(OneNight.of(trends(events), nights[n - 1]))
     failed = any(event.night == n and isinstance(event.fact, Trouble) for event in events)
     return _A_JOB_FAILED if failed else 0
 
@@ -111,8 +113,7 @@ def _dry_run(wanted: Plan, *, json: bool) -> int:
     events, nights = _read()
     found = list(intents(night.order(wanted, nights, events)))
     if json:
-        jobs = [{"name": one.job, "steps": list(one.steps), "problem": one.problem or None} for one in found]
-        write_json({"schema": SCHEMA, "budget_s": wanted.budget_s, "jobs": jobs})
+        write_json(DryRun.of(found, wanted.budget_s))
     else:
         write("".join(_intent_text(one) for one in found))
     return _A_JOB_FAILED if any(one.problem for one in found) else 0
@@ -144,7 +145,7 @@ def history(arguments: argparse.Namespace) -> int:
     if arguments.plot is not None:
         _draw(shown, nights, arguments.plot)
     if arguments.json:
-        write_json(history_json(shown, nights))
+        write_json(History.of(shown, nights))
     else:
         write(as_text(trend_lines(shown, nights, shutil.get_terminal_size((_WIDTH, 24)).columns)))
     return 0

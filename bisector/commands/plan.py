@@ -11,7 +11,8 @@ from bisector.bisect import session
 from bisector.bisect.equal_kernels import Kinship
 from bisector.bisect.facts import Aim
 from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_verb, count, seed
-from bisector.commands.output import note, warn, write, write_json
+from bisector.commands.documents import write_json
+from bisector.commands.output import note, warn, write
 from bisector.config import Settings, command_line, options
 from bisector.core.commit import Relevance
 from bisector.executor.local import kernel_builder
@@ -22,7 +23,7 @@ from bisector.git.repository import Repository
 from bisector.host.load import host_id
 from bisector.plan.estimate import Asked, forecast
 from bisector.plan.experience import Experience, experience
-from bisector.plan.forecast import Forecast, forecast_lines, to_json
+from bisector.plan.forecast import Forecast, forecast_lines
 from bisector.report.display import display_for
 from bisector.report.progress import print_lines
 from bisector.report.text import as_text
@@ -107,7 +108,7 @@ def _relevance(repository: Repository, wanted: Range, settings: Settings, known:
 
 def _show(made: Forecast, *, as_json: bool) -> None:
     if as_json:
-        write_json(to_json(made))
+        write_json(made)
     elif sys.stdout.isatty():
         console = Console()
         print_lines(console, list(forecast_lines(made, console.width)))

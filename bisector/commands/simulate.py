@@ -3,9 +3,11 @@
 import argparse
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Final
 
 from bisector.commands.arguments import Verbs, add_json, add_repo, add_verb, count, seed
-from bisector.commands.output import write, write_json
+from bisector.commands.documents import Early, Simulation, write_json
+from bisector.commands.output import write
 from bisector.core.verdict import Strategy
 from bisector.git.graph_source import graph_of_range, read_graph
 from bisector.git.ranges import Range, check_range
@@ -22,7 +24,8 @@ examples:
 The search knows --flip and --sticky, as from a calibration of the ends, unless --assume-… is given.
 """
 
-_SECOND, _BOTH = "second", "both"
+_SECOND: Final = "second"
+_BOTH: Final = "both"
 _EARLY = {_SECOND: Durations(), _BOTH: BOTH_EARLY}
 _RUNS = {
     None: "none stops early",
@@ -93,14 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
     results = simulate(graph, arguments.strategy, conditions, search, seed=arguments.seed, trials=arguments.trials)
     summary = Summary.of(tuple(results))
     if arguments.json:
-        what = {
-            "strategy": arguments.strategy,
-            "commits": len(graph),
-            "trials": arguments.trials,
-            "seed": arguments.seed,
-            "early_stop": _early_stop(arguments),
-        }
-        write_json(what | asdict(summary))
+        asked = {"strategy": arguments.strategy, "trials": arguments.trials, "seed": arguments.seed}
+        write_json(Simulation(**asked, commits=len(graph), early_stop=_early_stop(arguments), **asdict(summary)))
     else:
         write(_as_text(arguments, len(graph), summary))
     return 0
@@ -148,9 +145,10 @@ def _conditions(arguments: argparse.Namespace) -> Conditions:
     )
 
 
-def _early_stop(arguments: argparse.Namespace) -> str | None:
+def _early_stop(arguments: argparse.Namespace) -> Early | None:
     unsaid = arguments.early_stop is None and not arguments.full_runs
-    return _BOTH if unsaid and arguments.strategy is Strategy.BAYES else arguments.early_stop
+    asked: Early | None = arguments.early_stop
+    return _BOTH if unsaid and arguments.strategy is Strategy.BAYES else asked
 
 
 def _probability(text: str) -> float:

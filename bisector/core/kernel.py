@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,27 +15,26 @@ class Compiler:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A built kernel image and what identifies it.
+    """A built kernel image and what identifies it."""
 
-    ``key`` names what it was made from (configuration, toolchain, quirks, and last the tree), ``content_sha256``
-    what it is (the loaded sections of vmlinux and of the code that boots it, without notes and the
-    text of the version): equal content means equal kernels. ``unmet`` are the options asked for and
-    not obtained, as ``CONFIG_X=y``. ``modules`` is a file system for /lib/modules, None of a kernel that has
-    none; what is in them counts into ``content_sha256``.
-    """
-
-    image: Path
-    config: Path
-    release: str
-    build_id: str
-    content_sha256: str
-    key: str
-    toolchain: str
-    quirks: tuple[str, ...]
-    unmet: tuple[str, ...]
-    cached: bool
-    build_s: float
-    modules: Path | None = None
+    image: Annotated[Path, "path of the image that boots"]
+    config: Annotated[Path, "path of the effective .config"]
+    release: Annotated[str, "release, as `uname -r` prints it"]
+    build_id: Annotated[str, "build-id in the ELF notes of vmlinux"]
+    content_sha256: Annotated[
+        str,
+        "hash of what is loaded: sections of vmlinux and of the code that boots it, without notes and the text of the "
+        "version, and the modules; kernels of equal content are equal",
+    ]
+    key: Annotated[str, "names what it was made from: configuration, toolchain, quirks, and last the tree"]
+    toolchain: Annotated[str, "compiler and linker"]
+    quirks: Annotated[tuple[str, ...], "quirks that were needed"]
+    unmet: Annotated[tuple[str, ...], "options that were asked for and not obtained, as `CONFIG_X=y`"]
+    cached: Annotated[bool, "whether it was kept from an earlier build"]
+    build_s: Annotated[float, "seconds of the build"]
+    modules: Annotated[Path | None, "path of a file system for /lib/modules; `null` for a kernel without modules"] = (
+        None
+    )
 
     KEY_SEPARATOR: ClassVar[str] = "-"
 

@@ -1,13 +1,14 @@
 """Findings about this machine as lines for people and as one document for scripts; pure."""
 
 from collections.abc import Sequence
+from typing import Annotated, Literal, Self
 
 from bisector.core import units
 from bisector.core.findings import Finding, Grade
+from bisector.core.json_document import SCHEMA, Record
 from bisector.host.packages import merged
 from bisector.report.text import Line, Role, Span, left, wrapped
 
-SCHEMA = 1
 _GAP = "  "
 _ROLES = {Grade.OK: Role.NEW, Grade.WARN: Role.SKIP, Grade.MISSING: Role.OLD, Grade.INFO: Role.DIM}
 _STATE_WIDTH = max(len(grade) for grade in Grade)
@@ -51,7 +52,26 @@ def _sum(findings: Sequence[Finding]) -> list[Line]:
     return [*lines, *((Span(_GAP), Span(line, Role.COMMAND)) for text in commands for line in text.splitlines())]
 
 
-def to_json(findings: Sequence[Finding]) -> dict[str, object]:
-    """For `doctor --json`; documented in docs/json.md."""
-    rows = [{"name": f.name, "state": f.state.value, "what": f.what, "remedy": f.remedy or None} for f in findings]
-    return {"schema": SCHEMA, "ready": ready(findings), "findings": rows}
+class ShownFinding(Record, frozen=True, kw_only=True):
+    """What was found out about this machine."""
+
+    name: Annotated[str, "what was looked at; names stay"]
+    state: Annotated[Grade, "`missing` stops `bisector start`, `warn` makes its evidence worse"]
+    what: Annotated[str, "what was found; sentences may change"]
+    remedy: Annotated[str | None, "command that fixes it, or a hint"]
+
+
+class Examination(Record, frozen=True, kw_only=True):
+    """What ``bisector doctor --json`` prints."""
+
+    schema: Annotated[Literal[1], SCHEMA] = 1
+    ready: Annotated[bool, "whether `bisector start` can begin (exit code 0)"]
+    findings: Annotated[tuple[ShownFinding, ...], "in the order in which they are shown"]
+
+    @classmethod
+    def of(cls, findings: Sequence[Finding]) -> Self:
+        """The same as :func:`finding_lines`."""
+        rows = (
+            ShownFinding(name=one.name, state=one.state, what=one.what, remedy=one.remedy or None) for one in findings
+        )
+        return cls(ready=ready(findings), findings=tuple(rows))

@@ -1,21 +1,14 @@
-"""The history of nights as lines for a person and as documents for scripts."""
+"""The history of nights as lines for a person."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
-from bisector.analysis.changes import ALPHA
 from bisector.core import units
 from bisector.core.objective import WORST
-from bisector.core.printable import clean
-from bisector.core.verdict import State
 from bisector.nightly.replay import Class, JobNight
 from bisector.nightly.trend import Point, Trend
 from bisector.report.text import Line, Role, Span, cells, left, right, shorten
-from bisector.status.view import objective_to_json
-from bisector.store.nights import Figure, Measurement, Night
+from bisector.store.nights import Measurement, Night
 
-SCHEMA = 2
-TEST = "circular binary segmentation on ranks; p from random orders"
 _ROLES = {Class.SLOWER: Role.OLD, Class.FASTER: Role.NEW, Class.UNTESTABLE: Role.SKIP}
 _GAP = "  "
 
@@ -91,74 +84,3 @@ def _words(point: Point, started: Mapping[int, str]) -> str:
 
 def _started(nights: Sequence[Night]) -> dict[int, str]:
     return {night.n: night.started_at[:16].replace("T", " ") for night in nights}
-
-
-# For scripts; documented in docs/json.md
-
-
-def history_json(shown: Iterable[Trend], nights: Sequence[Night]) -> dict[str, object]:
-    """Of ``bisector history --json``."""
-    by_n = {night.n: night for night in nights}
-    return {
-        "schema": SCHEMA,
-        "test": {"name": TEST, "false_alarm_rate": ALPHA},
-        "jobs": [
-            {"name": trend.job, "nights": [_night_json(point, by_n[point.night.night]) for point in trend.points]}
-            for trend in shown
-        ],
-    }
-
-
-def night_json(shown: Iterable[Trend], night: Night) -> dict[str, object]:
-    """Of ``bisector nightly --json``: one night."""
-    jobs = [
-        {"name": trend.job, **_night_json(point, night)}
-        for trend in shown
-        for point in trend.points
-        if point.night.night == night.n
-    ]
-    return {
-        "schema": SCHEMA,
-        "night": night.n,
-        "started_at": night.started_at,
-        "ended_at": night.ended_at,
-        "ending": str(night.ending) if night.ending else None,
-        "budget_s": night.budget_s,
-        "jobs": jobs,
-    }
-
-
-def _night_json(point: Point, night: Night) -> dict[str, Any]:
-    one, change = point.night, point.change
-    measured, reference = one.measured, one.reference
-    return {
-        "night": night.n,
-        "started_at": night.started_at,
-        "tip": one.tip
-        and {"sha": one.tip.sha, "subject": clean(one.tip.subject), "committed_at": one.tip.committed_at},
-        "objective": measured and objective_to_json(measured.objective),
-        "value": measured and measured.value,
-        "jobs": [_figure_json(figure) for figure in measured.figures] if measured else [],
-        "host": measured and measured.host,
-        "class": str(one.klass) if one.klass else None,
-        "compared_with": reference and {"sha": reference.sha, "rev": reference.rev, "value": reference.value},
-        "level_change": change and {"from": change.before, "to": change.after, "p": change.p},
-        "bisection": _bisection_json(one),
-        "trouble": one.trouble and {"step": one.trouble.step, "message": one.trouble.message, "hint": one.trouble.hint},
-        "told": [letter.outcome for letter in one.letters],
-        "done": one.done,
-    }
-
-
-def _figure_json(figure: Figure) -> dict[str, object]:
-    return {"run": figure.run, "name": figure.name or None, "metric": figure.metric, "value": figure.value}
-
-
-def _bisection_json(one: JobNight) -> dict[str, object] | None:
-    if one.concluded:
-        last = one.concluded[-1]
-        answer = {"state": str(last.state), "message": last.message, "first_new": last.first_sha or None}
-        return {"run_dir": str(last.run_dir), **answer}
-    if one.begun:
-        return {"run_dir": str(one.begun.run_dir), "state": str(State.STOPPED), "message": "", "first_new": None}
-    return None

@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import exp
+from math import exp, isfinite
 from statistics import fmean, median
 from typing import TypeAlias
 
 from bisector.config import Settings
 from bisector.core import units
 from bisector.core.commit import Relevance
+from bisector.core.json_records import NamedCommit
 from bisector.core.verdict import Direction, Strategy
 from bisector.git.ranges import Range
 from bisector.plan.experience import Experience
-from bisector.plan.forecast import Forecast, Inputs, Quantity
+from bisector.plan.forecast import Forecast, Quantity
 from bisector.search.bounds import least_factor
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Noise
@@ -48,6 +49,20 @@ class Asked:
     seed: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """What a forecast is made from; :class:`Forecast` says what each is."""
+
+    build_least_s: Quantity
+    build_most_s: Quantity
+    setup_s: Quantity
+    runs_s: Quantity
+    early_old_s: Quantity
+    early_new_s: Quantity
+    spread: Quantity
+    factor: Quantity
+
+
 def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Forecast:
     """The forecast, from what is known of this machine; what is not is assumed, and says so."""
     inputs = _inputs(asked, known)
@@ -77,8 +92,8 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
     least = least_factor(max(2, matter), spread, noise, miss=1 - Rules().target, runs=runs)
     fixed_hours = (2 * _trial_s(inputs, inputs.build_most_s.value) + _baselines_s(asked, inputs)) / 3600
     return Forecast(
-        old=asked.wanted.old,
-        new=asked.wanted.new,
+        old=NamedCommit.of(asked.wanted.old),
+        new=NamedCommit.of(asked.wanted.new),
         commits=len(asked.graph),
         can_matter=relevance.can_matter if relevance is not None else None,
         strategy=asked.strategy,
@@ -88,16 +103,23 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
         hours_p90=fixed_hours + summary.vm_hours_p90,
         first_answer_right=summary.success_rate,
         claimed=summary.claimed_mean,
-        least_factor=least,
-        inputs=inputs,
+        least_factor=least if isfinite(least) else None,
         searches=asked.searches,
         seed=asked.seed,
         warnings=tuple(_warnings(asked, inputs, summary, least)),
         hopeless=_refused(asked, inputs) or summary.success_rate < _HOPELESS_BELOW,
+        build_least_s=inputs.build_least_s,
+        build_most_s=inputs.build_most_s,
+        setup_s=inputs.setup_s,
+        runs_s=inputs.runs_s,
+        early_old_s=inputs.early_old_s,
+        early_new_s=inputs.early_new_s,
+        spread=inputs.spread,
+        factor=inputs.factor,
     )
 
 
-def _warnings(asked: Asked, inputs: Inputs, summary: Summary, least: float) -> Iterator[str]:
+def _warnings(asked: Asked, inputs: _Inputs, summary: Summary, least: float) -> Iterator[str]:
     factor = inputs.factor
     if _refused(asked, inputs):
         needed = asked.settings.bisect.min_ends_ratio
@@ -117,7 +139,7 @@ def _warnings(asked: Asked, inputs: Inputs, summary: Summary, least: float) -> I
         yield f"assumed, not measured on this machine: {', '.join(assumed)}"
 
 
-def _named(inputs: Inputs) -> tuple[tuple[str, Quantity], ...]:
+def _named(inputs: _Inputs) -> tuple[tuple[str, Quantity], ...]:
     return (
         ("builds", inputs.build_most_s),
         ("what comes before the runs", inputs.setup_s),
@@ -127,13 +149,13 @@ def _named(inputs: Inputs) -> tuple[tuple[str, Quantity], ...]:
     )
 
 
-def _refused(asked: Asked, inputs: Inputs) -> bool:
+def _refused(asked: Asked, inputs: _Inputs) -> bool:
     """Whether ``start`` would not go on from these ends."""
     asked_for = asked.settings.bisect
     return inputs.factor.measured and asked_for.threshold is None and inputs.factor.value < asked_for.min_ends_ratio
 
 
-def _durations(inputs: Inputs) -> Durations:
+def _durations(inputs: _Inputs) -> Durations:
     runs_min = inputs.runs_s.value / _MIN_S
     return Durations(
         build_least_min=inputs.build_least_s.value / _MIN_S,
@@ -145,18 +167,18 @@ def _durations(inputs: Inputs) -> Durations:
     )
 
 
-def _trial_s(inputs: Inputs, build_s: float) -> float:
+def _trial_s(inputs: _Inputs, build_s: float) -> float:
     return build_s + inputs.setup_s.value + inputs.runs_s.value
 
 
-def _baselines_s(asked: Asked, inputs: Inputs) -> float:
+def _baselines_s(asked: Asked, inputs: _Inputs) -> float:
     """Each disk alone is a guest of its own, and one run."""
     stack = asked.settings.storage.stack
     run_s = inputs.runs_s.value / len(stack.phases)
     return len(stack.baselines) * (inputs.setup_s.value + run_s) if asked.settings.bisect.baselines else 0.0
 
 
-def _inputs(asked: Asked, known: Experience) -> Inputs:
+def _inputs(asked: Asked, known: Experience) -> _Inputs:
     settings = asked.settings
     least_s, most_s = _SMALL_BUILD_S
     if settings.kernel.base_config is not None:
@@ -171,7 +193,7 @@ def _inputs(asked: Asked, known: Experience) -> Inputs:
     )
     if _direction(asked, known) is Direction.REGRESSION:
         old, new = new, old
-    return Inputs(
+    return _Inputs(
         build_least_s=_measured(known.builds_s, min, least_s, "build"),
         build_most_s=_measured(known.builds_s, max, most_s, "build"),
         setup_s=_measured(known.setups_s, median, SETUP_MIN * _MIN_S, "trial"),

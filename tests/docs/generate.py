@@ -1,12 +1,13 @@
 """The parts of docs/ that are made from the code's own tables.
 
-``make docs`` writes them into their pages, each between a comment that names it and ``<!-- end -->``;
-``test_generated.py`` fails when a page is not what the code says.
+``make docs`` writes them into their pages, each between a comment that names it and ``<!-- end -->``, and the JSON
+schemas into docs/schema/; ``test_generated.py`` fails when one of them is not what the code says.
 """
 
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -17,11 +18,12 @@ from bisector.config.option_table import rows as settings_rows
 from bisector.core import metric, resources
 from bisector.core.json_keys import Key
 from bisector.core.option import Option
-from bisector.plan import forecast
 from bisector.report import as_json
 from bisector.status import keys
+from tests.docs import json_schema
 
 DOCS = resources.ROOT / "docs"
+SCHEMAS = DOCS / "schema"
 _PLACE = re.compile(r"(<!-- generated: ([a-z -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 # The page that is about a command, where that is not this one.
 _PAGES = {
@@ -101,6 +103,16 @@ def _keys(table: tuple[Key, ...]) -> Iterator[str]:
     return _table(("key", ""), ((f"`{one.path}`", one.sentence) for one in table))
 
 
+def _document(name: str) -> Iterator[str]:
+    return _table(("key", "value", ""), json_schema.rows(name))
+
+
+def _objects() -> Iterator[str]:
+    for name, meaning, rows in json_schema.objects():
+        yield from ("", f"### {name}", "", meaning, "")
+        yield from _table(("key", "value", ""), rows)
+
+
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
     for row in (head, tuple("---" for _ in head), *rows):
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
@@ -113,8 +125,9 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "metrics": _metrics,
     "status": lambda: _keys(keys.STATUS),
     "trial": lambda: _keys(keys.TRIAL),
-    "plan": lambda: _keys(forecast.KEYS),
     "report": lambda: _keys(as_json.KEYS),
+    **{f"json {name}": partial(_document, name) for name in json_schema.DOCUMENTS},
+    "json objects": _objects,
 }
 
 
@@ -137,12 +150,23 @@ def pages() -> tuple[Path, ...]:
     return tuple(sorted(DOCS.glob("*.md")))
 
 
+def schemas() -> Mapping[Path, str]:
+    """The schema of each document, by its file."""
+    return {
+        SCHEMAS / f"{name.replace(' --', ' ').replace(' ', '-')}.json": json_schema.text(name)
+        for name in json_schema.DOCUMENTS
+    }
+
+
 def main() -> None:
-    """Write every page that is not what the code says."""
-    for path in pages():
-        old = path.read_text(encoding="utf-8")
-        if (new := generated(old)) != old:
-            path.write_text(new, encoding="utf-8")
+    """Write every page and every schema that is not what the code says; remove schemas of no document."""
+    wanted = {**{path: generated(path.read_text(encoding="utf-8")) for path in pages()}, **schemas()}
+    for path in {*SCHEMAS.glob("*.json")} - wanted.keys():
+        path.unlink()
+    for path, text in wanted.items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
             sys.stdout.write(f"{path.relative_to(resources.ROOT)}\n")
 
 

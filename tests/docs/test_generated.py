@@ -15,6 +15,11 @@ def test_page_is_what_the_code_says(path: Path) -> None:
     assert generate.generated(page) == page, "`make docs` writes it again"
 
 
+def test_schemas_are_what_the_code_says() -> None:
+    kept = {path: path.read_text(encoding="utf-8") for path in generate.SCHEMAS.iterdir()}
+    assert kept == generate.schemas(), "`make docs` writes them again"
+
+
 def test_each_part_has_one_place() -> None:
     found = Counter(name for path in generate.pages() for name in generate.parts(path.read_text(encoding="utf-8")))
     assert found == dict.fromkeys(generate.PARTS, 1)

@@ -1,6 +1,5 @@
 """`bisector doctor`, and that `bisector start` refuses for exactly what it calls missing."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from bisector.kernel import toolchain
 from bisector.mail.probes import server as mail_server
 from bisector.vm import image, probes
 from bisector.vm.hypervisor import LibvirtHypervisor
+from tests.docs.json_schema import valid
 
 PROGRAMS = (
     *("git", "make", "flex", "bison", "bc", "perl", "ld", "objcopy", "readelf", "gcc", "as", "ccache"),
@@ -439,7 +439,7 @@ def doctor(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 def test_a_whole_machine(whole_machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     """Also that libvirt finds QEMU."""
     code, said = doctor(capsys, "--json")
-    told = json.loads(said)
+    told = valid("doctor", said)
     assert (code, told["schema"], told["ready"]) == (0, 1, True)
     assert [set(row) for row in told["findings"]] == [{"name", "state", "what", "remedy"}] * len(told["findings"])
     assert {row["state"] for row in told["findings"]} <= {"ok", "warn", "info"}
@@ -462,7 +462,7 @@ def test_a_machine_that_lacks_something(machine: Machine, capsys: pytest.Capture
 def test_settings_that_cannot_be_are_a_row(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     Path("bisector.toml").write_text("[storage]\ncash_size = '64MiB'\n")
     code, said = doctor(capsys, "--json")
-    told = json.loads(said)
+    told = valid("doctor", said)
     first, *others = told["findings"]
     assert (code, told["ready"]) == (1, False)
     assert (first["name"], first["state"]) == ("settings", "missing")

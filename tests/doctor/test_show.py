@@ -1,6 +1,8 @@
+from bisector.core import json_document
 from bisector.core.findings import Finding, Grade
-from bisector.doctor.show import finding_lines, ready, to_json
+from bisector.doctor.show import Examination, finding_lines, ready
 from bisector.report.text import Role, as_text
+from tests.docs.json_schema import valid
 
 FINDINGS = (
     Finding("git", Grade.OK, "2.39.5"),
@@ -50,7 +52,7 @@ def test_only_what_is_missing_stands_in_the_way() -> None:
 
 
 def test_the_document_for_scripts() -> None:
-    assert to_json(FINDINGS[:2]) == {
+    assert valid("doctor", json_document.text(Examination.of(FINDINGS[:2]))) == {
         "schema": 1,
         "ready": True,
         "findings": [

@@ -1,6 +1,5 @@
 """``bisector nightly`` and ``bisector history`` at the command line."""
 
-import json
 from email import message_from_bytes
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from bisector.cli import main
 from bisector.nightly import timer
 from bisector.store.nights import HISTORY, Concluded, nights_home
 from tests import fakes
+from tests.docs.json_schema import valid
 from tests.nightly.conftest import World
 
 
@@ -39,7 +39,7 @@ class Console:
         return self("nightly", "--config", str(self.world.config()), *words, code=code)
 
     def json(self, *words: str) -> Any:
-        return json.loads(self(*words))
+        return valid("history", self(*words))
 
 
 def test_a_night_tells_what_it_does(console: Console) -> None:
@@ -51,7 +51,7 @@ def test_a_night_tells_what_it_does(console: Console) -> None:
 def test_a_night_as_json(console: Console) -> None:
     console.nightly()
     console.world.push("cache", "c5")
-    night = json.loads(console.nightly("--json"))
+    night = valid("nightly", console.nightly("--json"))
     (job,) = night["jobs"]
     assert (night["schema"], night["night"], night["ending"]) == (2, 2, "done")
     assert (job["name"], job["class"], job["value"]) == ("cache", "same", fakes.FAST_IOPS)
@@ -102,7 +102,7 @@ def test_dry_run_records_nothing(console: Console) -> None:
     console.nightly()
     assert "as the last time" in console.nightly("--dry-run")
     console.world.extra = {"cache": 'remote = "nowhere"'}
-    (job,) = json.loads(console.nightly("--dry-run", "--json", code=1))["jobs"]
+    (job,) = valid("nightly --dry-run", console.nightly("--dry-run", "--json", code=1))["jobs"]
     assert "nowhere does not answer" in job["problem"]
 
 

@@ -2,25 +2,27 @@
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
+from bisector.core.json_document import text
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, State
 from bisector.nightly.ahead import intents
+from bisector.nightly.documents import History
 from bisector.nightly.night import Place
 from bisector.nightly.picture import nights_plot
 from bisector.nightly.plan import conditions, load
 from bisector.nightly.replay import classify
-from bisector.nightly.shown import history_json, trend_lines
+from bisector.nightly.shown import trend_lines
 from bisector.nightly.trend import trends
 from bisector.report.nights import Mark, Nights, Seen
 from bisector.report.text import as_text
 from bisector.store.nights import Event, Measurement, Night, NightRecord, nights_home
 from bisector.trial.runner import TrialRequest
 from tests import fakes
+from tests.docs.json_schema import valid
 from tests.nightly.conftest import World
 from tests.nightly.test_trend import night, series
 
@@ -127,7 +129,7 @@ def test_a_level_that_creeps_has_its_unit() -> None:
     nights = tuple(Night(n, at, "nightly.toml", 3600.0, 1) for n in range(1, 33))
     last = as_text([trend_lines(found, nights, 120)[-1]])
     assert " ms instead of 2.00 ms (read.clat.mean of the worst job, medians), p = " in last.replace("1.99", "2.00")
-    document: Any = history_json(found, nights)
+    document = valid("history", text(History.of(found, nights)))
     (job,) = document["jobs"]
     objective = Objective(METRIC)
     assert job["nights"][0]["objective"] == {"metric": METRIC, "over": "worst", "unit": "ns", "better": "lower"}

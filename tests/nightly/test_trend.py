@@ -3,16 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from bisector.core.json_document import text
+from bisector.nightly.documents import History
 from bisector.nightly.replay import Class, Reference, classify
-from bisector.nightly.shown import history_json, trend_lines
+from bisector.nightly.shown import trend_lines
 from bisector.nightly.trend import Trend, trends
 from bisector.report.text import as_text, cells
 from bisector.store.nights import Begun, Done, Event, Fact, Figure, Measurement, Night, Role, Tip
+from tests.docs.json_schema import valid
 
 
 def night(n: int, iops: float, conditions: str = "a", host: str = "box") -> tuple[Event, ...]:
@@ -45,7 +47,7 @@ def test_what_creeps_is_marked_where_it_began() -> None:
     (point,) = found.changed
     assert point.night.night == 21
     assert {str(point.night.klass) for point in found.points} == {"first", "same"}
-    document: Any = history_json([found], NIGHTS)
+    document = valid("history", text(History.of([found], NIGHTS)))
     (change,) = [one["level_change"] for one in document["jobs"][0]["nights"] if one["level_change"]]
     assert change["to"] / change["from"] < 0.93
 

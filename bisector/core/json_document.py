@@ -1,0 +1,60 @@
+"""JSON documents for scripts, made from the records that they are made of.
+
+A document is a :class:`Record`; the objects in it are records and dataclasses. A field's type is what its key holds,
+and what it means, with the unit, stands beside the type: ``Annotated[float, "seconds of the build"]``. The schemas in
+docs/schema/ and the tables of docs/json.md are generated from these, and tests hold what commands print to them.
+"""
+
+import json
+import math
+from pathlib import Path
+
+import msgspec
+from msgspec import UNSET as ABSENT
+from msgspec import UnsetType as Absent
+
+__all__ = ["ABSENT", "SCHEMA", "Absent", "Record", "plain", "text"]
+
+SCHEMA = "counts up when a key is renamed, removed or changes its meaning; new keys may come at any time"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """An object of a document; its keys are its fields, in their order.
+
+    A field that is :data:`ABSENT` has no key. A key that is a word of Python is named with ``rename``.
+    """
+
+
+def plain(value: object) -> object:
+    """A record, or anything made of records, in JSON's own types; what JSON cannot say (NaN, infinity) is null.
+
+    Strings stay as git, the kernel and fio gave them, halves of surrogate pairs included.
+    """
+    return _finite(msgspec.to_builtins(value, enc_hook=_other))
+
+
+def text(document: Record) -> str:
+    """The document as it is printed."""
+    return json.dumps(plain(document), indent=2) + "\n"
+
+
+def _other(value: object) -> object:
+    """What msgspec has no form for."""
+    match value:
+        case Path():
+            return str(value)
+        case float():  # numpy's own
+            return float(value)
+    raise NotImplementedError(f"{type(value).__name__} has no form in JSON")
+
+
+def _finite(value: object) -> object:
+    match value:
+        case dict():
+            return {key: _finite(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_finite(item) for item in value]
+        case float() if not math.isfinite(value):
+            return None
+        case _:
+            return value

@@ -1,0 +1,213 @@
+"""What ``bisector history`` and ``bisector nightly`` print with ``--json``."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from bisector.analysis.changes import ALPHA, LevelChange
+from bisector.core.json_document import ABSENT, SCHEMA, Absent, Record
+from bisector.core.json_records import DecidingMetric, NamedCommit
+from bisector.core.printable import clean
+from bisector.core.verdict import State
+from bisector.nightly.ahead import Intent
+from bisector.nightly.replay import Class, JobNight, Reference
+from bisector.nightly.trend import Point, Trend
+from bisector.store.nights import Ending, Figure, Night, Tip, Trouble
+
+TEST = "circular binary segmentation on ranks; p from random orders"
+
+
+class NightFigure(Record, frozen=True, kw_only=True):
+    """A value of the last trial of a night."""
+
+    run: Annotated[str, "name of the run's phase"]
+    name: Annotated[str | None, "job; `null` for what is of the run as a whole"]
+    metric: Annotated[str, "the [metric](metrics.md)"]
+    value: Annotated[float, "in the unit of the metric"]
+
+
+class ComparedWith(Record, frozen=True, kw_only=True):
+    """The commit that a tip is compared with."""
+
+    sha: Annotated[str, "hash"]
+    rev: Annotated[str, "branch or tag that it was at"]
+    value: Annotated[float, "its value by the `objective`"]
+
+
+class ChangedLevel(Record, frozen=True, kw_only=True, rename={"before": "from", "after": "to"}):
+    """A change of the level of a job's values that begins with a night."""
+
+    before: Annotated[float, "median of the values before it"]
+    after: Annotated[float, "median of the values from it on"]
+    p: Annotated[float, "probability of so clear a change in nights without one"]
+
+
+class NightBisection(Record, frozen=True, kw_only=True):
+    """A bisection that a night began or went on with."""
+
+    run_dir: Annotated[Path, "run directory"]
+    state: Annotated[State, "how it stands"]
+    message: Annotated[str, "one sentence; empty until it ends"]
+    first_new: Annotated[str | None, "hash of the first commit on the new side, if it was found"]
+
+
+class NightTrouble(Record, frozen=True, kw_only=True):
+    """Why a job was not done."""
+
+    step: Annotated[str, "at which step"]
+    message: Annotated[str, "what happened"]
+    hint: Annotated[str, "what to do about it"]
+
+
+class ShownNight(Record, frozen=True, kw_only=True, rename={"klass": "class"}):
+    """A job in a night."""
+
+    name: Annotated[str | Absent, "name of the job; absent in `bisector history`, where the job has it"] = ABSENT
+    night: Annotated[int, "number of the night, from 1"]
+    started_at: Annotated[str, "time at which the night began"]
+    tip: Annotated[NamedCommit | None, "commit that the branch was at; `null` where it was not fetched"]
+    objective: Annotated[DecidingMetric | None, "what decides; `null` where nothing was measured"]
+    value: Annotated[float | None, "value of the last run by the `objective`, or `null`"]
+    jobs: Annotated[tuple[NightFigure, ...], "all values that were measured"]
+    host: Annotated[str | None, "host that measured"]
+    klass: Annotated[Class | None, "how the tip compares with `compared_with`; `null` where nothing was measured"]
+    compared_with: Annotated[ComparedWith | None, "commit that the tip was compared with"]
+    level_change: Annotated[ChangedLevel | None, "change of level that begins with this night"]
+    bisection: Annotated[NightBisection | None, "bisection of the night, if there was one"]
+    trouble: Annotated[NightTrouble | None, "why the job was not done, if it was not"]
+    told: Annotated[tuple[str, ...], "outcomes of its letters"]
+    done: Annotated[bool, "whether all that was to be done was done"]
+
+
+class ChangeTest(Record, frozen=True, kw_only=True):
+    """The test that finds changes of level."""
+
+    name: Annotated[str, "name of the test"] = TEST
+    false_alarm_rate: Annotated[float, "probability of a change found in a history without one, at most"] = ALPHA
+
+
+class JobHistory(Record, frozen=True, kw_only=True):
+    """A job's nights."""
+
+    name: Annotated[str, "name of the job"]
+    nights: Annotated[tuple[ShownNight, ...], "oldest first"]
+
+
+class History(Record, frozen=True, kw_only=True):
+    """What ``bisector history --json`` prints."""
+
+    schema: Annotated[Literal[2], SCHEMA] = 2
+    test: Annotated[ChangeTest, "how changes of level are found"] = ChangeTest()
+    jobs: Annotated[tuple[JobHistory, ...], "in the order of their names"]
+
+    @classmethod
+    def of(cls, shown: Iterable[Trend], nights: Sequence[Night]) -> "History":
+        """The trends of these nights."""
+        by_n = {night.n: night for night in nights}
+        jobs = (
+            JobHistory(name=trend.job, nights=tuple(_shown(point, by_n[point.night.night]) for point in trend.points))
+            for trend in shown
+        )
+        return cls(jobs=tuple(jobs))
+
+
+class OneNight(Record, frozen=True, kw_only=True):
+    """What ``bisector nightly --json`` prints."""
+
+    schema: Annotated[Literal[2], SCHEMA] = 2
+    night: Annotated[int, "number of the night, from 1"]
+    started_at: Annotated[str, "time"]
+    ended_at: Annotated[str | None, "time"]
+    ending: Annotated[Ending | None, "how it ended"]
+    budget_s: Annotated[float, "seconds that the night has"]
+    jobs: Annotated[tuple[ShownNight, ...], "in the order of their names"]
+
+    @classmethod
+    def of(cls, shown: Iterable[Trend], night: Night) -> "OneNight":
+        """What became of each job in this night."""
+        jobs = (
+            _shown(point, night, trend.job) for trend in shown for point in trend.points if point.night.night == night.n
+        )
+        return cls(
+            night=night.n,
+            started_at=night.started_at,
+            ended_at=night.ended_at,
+            ending=night.ending,
+            budget_s=night.budget_s,
+            jobs=tuple(jobs),
+        )
+
+
+class PlannedJob(Record, frozen=True, kw_only=True):
+    """What a night would do for a job."""
+
+    name: Annotated[str, "name of the job"]
+    steps: Annotated[tuple[str, ...], "sentences, in order"]
+    problem: Annotated[str | None, "why it cannot be done, or `null`"]
+
+
+class DryRun(Record, frozen=True, kw_only=True):
+    """What ``bisector nightly --dry-run --json`` prints."""
+
+    schema: Annotated[Literal[2], SCHEMA] = 2
+    budget_s: Annotated[float, "seconds that a night has"]
+    jobs: Annotated[tuple[PlannedJob, ...], "in the order of the night"]
+
+    @classmethod
+    def of(cls, found: Iterable[Intent], budget_s: float) -> "DryRun":
+        """What a night of so many seconds would do."""
+        jobs = (PlannedJob(name=one.job, steps=one.steps, problem=one.problem or None) for one in found)
+        return cls(budget_s=budget_s, jobs=tuple(jobs))
+
+
+def _shown(point: Point, night: Night, name: str | Absent = ABSENT) -> ShownNight:
+    one = point.night
+    measured = one.measured
+    return ShownNight(
+        name=name,
+        night=night.n,
+        started_at=night.started_at,
+        tip=_tip(one.tip) if one.tip else None,
+        objective=DecidingMetric.of(measured.objective) if measured else None,
+        value=measured.value if measured else None,
+        jobs=tuple(map(_figure, measured.figures)) if measured else (),
+        host=measured.host if measured else None,
+        klass=one.klass,
+        compared_with=_compared(one.reference) if one.reference else None,
+        level_change=_level(point.change) if point.change else None,
+        bisection=_bisection(one),
+        trouble=_trouble(one.trouble) if one.trouble else None,
+        told=tuple(letter.outcome for letter in one.letters),
+        done=one.done,
+    )
+
+
+def _tip(tip: Tip) -> NamedCommit:
+    return NamedCommit(sha=tip.sha, subject=clean(tip.subject), committed_at=tip.committed_at)
+
+
+def _figure(figure: Figure) -> NightFigure:
+    return NightFigure(run=figure.run, name=figure.name or None, metric=figure.metric, value=figure.value)
+
+
+def _compared(reference: Reference) -> ComparedWith:
+    return ComparedWith(sha=reference.sha, rev=reference.rev, value=reference.value)
+
+
+def _level(change: LevelChange) -> ChangedLevel:
+    return ChangedLevel(before=change.before, after=change.after, p=change.p)
+
+
+def _trouble(trouble: Trouble) -> NightTrouble:
+    return NightTrouble(step=trouble.step, message=trouble.message, hint=trouble.hint)
+
+
+def _bisection(one: JobNight) -> NightBisection | None:
+    if one.concluded:
+        last = one.concluded[-1]
+        return NightBisection(
+            run_dir=last.run_dir, state=last.state, message=last.message, first_new=last.first_sha or None
+        )
+    if one.begun:
+        return NightBisection(run_dir=one.begun.run_dir, state=State.STOPPED, message="", first_new=None)
+    return None

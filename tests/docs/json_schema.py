@@ -1,0 +1,176 @@
+"""JSON schemas of what the commands print (docs/schema/), and the tables of docs/json.md, from the records of both.
+
+msgspec makes the schema of the types. To it is added what stands beside each type; and that each key is there, whatever
+default the record has, unless it may be absent.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+
+import msgspec
+from jsonschema import Draft202012Validator
+
+from bisector.commands.documents import Caches, KernelBuild, Simulation
+from bisector.core.json_document import Absent, Record
+from bisector.doctor.show import Examination
+from bisector.nightly.documents import DryRun, History, OneNight
+from bisector.plan.forecast import Forecast
+
+# What prints each, as a name of a file.
+DOCUMENTS: Mapping[str, type[Record]] = {
+    "plan": Forecast,
+    "simulate": Simulation,
+    "doctor": Examination,
+    "cache": Caches,
+    "kernel build": KernelBuild,
+    "history": History,
+    "nightly": OneNight,
+    "nightly --dry-run": DryRun,
+}
+Schema: TypeAlias = dict[str, Any]
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_REFERENCE = "#/$defs/"
+
+
+@cache
+def schema(name: str) -> Schema:
+    """The schema of a document; it allows keys that are not there yet."""
+    record = DOCUMENTS[name]
+    objects = definitions((record,))
+    top = objects.pop(record.__name__)
+    return {"$schema": _DIALECT, **top, "title": f"bisector {name} --json", "$defs": objects}
+
+
+def definitions(records: Iterable[type]) -> dict[str, Schema]:
+    """The schema of each record that is in one of these, by its name, and of each enumeration."""
+    _, found = msgspec.json.schema_components(tuple(records), ref_template=_REFERENCE + "{name}", schema_hook=_other)
+    for record in within(records):
+        _describe(found[record.__name__], record)
+    return dict(sorted(found.items()))
+
+
+def within(records: Iterable[type]) -> set[type]:
+    """These records, and the records that are in them."""
+    return {inner for outer in records for inner in _records(outer)}
+
+
+def _other(hint: type) -> Schema:
+    if hint is Path:
+        return {"type": "string"}
+    raise NotImplementedError(hint)
+
+
+def _describe(shown: Schema, record: type) -> None:
+    """A description of every key, and which keys are always there."""
+    hints, absent = get_type_hints(record, include_extras=True), set()
+    for field, key in _keys(record):
+        part = shown["properties"][key]
+        part.pop("default", None)
+        (meaning,) = (text for text in getattr(hints[field], "__metadata__", ()) if isinstance(text, str))
+        shown["properties"][key] = {"description": meaning, **part}
+        if Absent in get_args(get_args(hints[field])[0]):
+            absent.add(key)
+    shown["required"] = [key for key in shown["properties"] if key not in absent]
+    shown["description"] = _first_paragraph(record)
+
+
+def _keys(record: type) -> Iterator[tuple[str, str]]:
+    """Each field that is a key, and the key."""
+    if dataclasses.is_dataclass(record):
+        return ((field.name, field.name) for field in dataclasses.fields(record))
+    assert issubclass(record, msgspec.Struct)
+    return zip(record.__struct_fields__, record.__struct_encode_fields__, strict=True)
+
+
+def _records(hint: Any) -> Iterator[type]:
+    """A record, and the records that are in it."""
+    if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or issubclass(hint, msgspec.Struct)):
+        yield hint
+        hints = get_type_hints(hint)
+        for field, _ in _keys(hint):
+            yield from _records(hints[field])
+    elif get_origin(hint) is Annotated:
+        yield from _records(get_args(hint)[0])
+    else:
+        for part in get_args(hint):
+            yield from _records(part)
+
+
+def _first_paragraph(record: type) -> str:
+    return " ".join((record.__doc__ or "").partition("\n\n")[0].split()).replace("``", "`")
+
+
+def valid(name: str, printed: str) -> Any:
+    """The document that a command printed; raises :class:`jsonschema.ValidationError` for a key too many, too."""
+    document = json.loads(printed)
+    Draft202012Validator(closed(name)).validate(document)
+    return document
+
+
+@cache
+def closed(name: str) -> Schema:
+    """The schema without room for further keys."""
+    whole = schema(name)
+    closed = {key: _without_room(part) for key, part in whole["$defs"].items()}
+    return {**_without_room(whole), "$defs": closed}
+
+
+def _without_room(part: Schema) -> Schema:
+    return {**part, "additionalProperties": False} if "properties" in part else part
+
+
+def text(name: str) -> str:
+    """The schema as it is in docs/schema/."""
+    return json.dumps(schema(name), indent=2) + "\n"
+
+
+def rows(name: str) -> Iterator[tuple[str, str, str]]:
+    """Of each key of a document: the key, what it holds, and what it means."""
+    whole = schema(name)
+    return _rows(whole, whole["$defs"])
+
+
+def objects() -> Iterator[tuple[str, str, Iterator[tuple[str, str, str]]]]:
+    """Each object that is in a document: its name, what it is, and its rows."""
+    found = definitions(DOCUMENTS.values())
+    tops = {record.__name__ for record in DOCUMENTS.values()}
+    for name, part in found.items():
+        if name not in tops and "properties" in part:
+            yield name, part["description"], _rows(part, found)
+
+
+def _rows(part: Schema, found: Mapping[str, Schema]) -> Iterator[tuple[str, str, str]]:
+    for key, value in part["properties"].items():
+        kind = _kind(value, found) + ("" if key in part["required"] else "; may be absent")
+        yield f"`{key}`", kind, value["description"]
+
+
+def _kind(value: Schema, found: Mapping[str, Schema]) -> str:
+    """What a key holds, in words."""
+    match value:
+        case {"$ref": str(reference)}:
+            name = reference.removeprefix(_REFERENCE)
+            words = f"[{name}](#{name.lower()})" if "properties" in found[name] else _kind(found[name], found)
+        case {"anyOf": list(kinds)}:
+            words = " or ".join(_kind(one, found) for one in kinds)
+        case {"enum": list(values)}:
+            words = ", ".join(f"`{one}`" for one in values)
+        case {"prefixItems": list(items)}:
+            words = f"[{', '.join(_kind(one, found) for one in items)}]"
+        case {"type": "array", "items": dict(items)}:
+            words = f"list of {_plural(_kind(items, found))}"
+        case {"type": "object", "additionalProperties": dict(inner)}:
+            words = f"object of {_plural(_kind(inner, found))}"
+        case {"type": str(name)}:
+            words = "`null`" if name == "null" else name
+        case _:
+            raise NotImplementedError(value)
+    return words
+
+
+def _plural(words: str) -> str:
+    return f"{words}s" if words.isalpha() else words
