@@ -15,7 +15,7 @@ from bisector.core.errors import BisectorError, InfraError
 from bisector.core.events import Note, Planned
 from bisector.core.trial import Trial, alone_name
 from bisector.executor.base import Finished
-from bisector.report.baselines import sentence
+from bisector.report.figures import baseline_text
 from bisector.store.facts import Ended, Ending, NumberedTrial
 from bisector.trial.runner import TrialRequest
 
@@ -51,7 +51,7 @@ def recorded(facts: Facts, attempts: tuple[Attempt, ...], request: TrialRequest,
     ended = Ended(last.id, Ending.DONE)
     if trial.alone is None or not isinstance(_settlement(facts, attempts), Measured):
         return Record((ended,), last)
-    note = Note(f"{alone_name(trial.alone)}: {sentence([trial], facts.judging.objective)}")
+    note = Note(f"{alone_name(trial.alone)}: {baseline_text([trial], facts.judging.objective)}")
     return Record((NumberedTrial(request.n, trial), ended), last, over=True, tell=(note,))
 
 

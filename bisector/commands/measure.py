@@ -21,8 +21,8 @@ from bisector.executor.base import result_of
 from bisector.executor.local import local_executor
 from bisector.git.repository import Repository
 from bisector.host import process
-from bisector.report.baselines import facts
 from bisector.report.display import Display, display_for
+from bisector.report.figures import baseline_facts
 from bisector.status import from_record
 from bisector.status.view import TrialView, to_json, trial_to_json
 from bisector.store.rundir import RunDirectory, single_commit_home
@@ -75,7 +75,7 @@ def baselines(arguments: argparse.Namespace) -> int:
         whole = to_json(view)
         write_json({key: whole[key] for key in ("schema", "run_dir", "baselines")})
     else:
-        write("".join(f"{name:10}{text}\n" for name, text in facts(view.baselines, view.objective)))
+        write("".join(f"{name:10}{text}\n" for name, text in baseline_facts(view.baselines, view.objective)))
     return 0
 
 

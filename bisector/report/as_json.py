@@ -4,9 +4,10 @@ import json
 from dataclasses import asdict
 
 from bisector.core.json_keys import Key
-from bisector.report import baselines, compare
+from bisector.report import compare
 from bisector.report.compare import Metric
 from bisector.report.document import Asked, Comparison, Host, Origin, Report, Row, Workload
+from bisector.report.figures import baseline_facts
 from bisector.report.sections import title
 from bisector.status.view import plain, to_json
 
@@ -51,7 +52,7 @@ def as_json(report: Report) -> dict[str, object]:
         "kernel": dict(report.kernel),
         "storage": report.storage,
         "hosts": [{**asdict(host), "facts": dict(host.facts)} for host in report.hosts],
-        "baselines": dict(baselines.facts(report.bisection.baselines, report.bisection.objective)),
+        "baselines": dict(baseline_facts(report.bisection.baselines, report.bisection.objective)),
         "bisect_log": report.bisect_log or None,
         "tool_version": report.tool_version,
     }

@@ -16,7 +16,7 @@ from bisector.analysis.classify import judged_run
 from bisector.core.figures import Run
 from bisector.core.objective import SUM, Objective
 from bisector.core.trial import Trial, alone_name
-from bisector.report.baselines import by_disk
+from bisector.report.figures import by_disk
 from bisector.workload.fio.series import Floats, Series, resample
 
 TOGETHER = 0

@@ -1,15 +1,18 @@
-"""The figures of runs as columns: the values of their jobs by the metric that decides, and what stands above them."""
+"""The values of runs and of the disks alone, by the metric that decides, as a person reads them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from bisector.analysis.classify import judged_run
 from bisector.core import units
 from bisector.core.figures import Run
 from bisector.core.metric import Better, Unit
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
+from bisector.core.trial import Trial, alone_name
 from bisector.status.view import TrialView
+from bisector.storage.disks import in_order
 
 USUAL = Objective()
 EARLY = "*"
@@ -109,3 +112,19 @@ def values_text(run: Run, objective: Objective) -> str:
     objective, found = _of(run, objective), figures(run, objective)
     unit = objective.heading if objective.cell(1.0) != objective.text(1.0) else ""
     return f"{found.range_text if found else units.UNKNOWN} {unit}".rstrip()
+
+
+def baseline_facts(baselines: Sequence[Trial], objective: Objective) -> tuple[tuple[str, str], ...]:
+    """``SSD alone`` and ``HDD alone`` with their figures; nothing of a disk that was not measured."""
+    return tuple((alone_name(disk), baseline_text(of_disk, objective)) for disk, of_disk in by_disk(baselines).items())
+
+
+def by_disk(baselines: Sequence[Trial]) -> dict[str, list[Trial]]:
+    """The baselines of each disk, the disks in the order of the settings."""
+    names = in_order(trial.alone for trial in baselines if trial.alone is not None)
+    return {name: [trial for trial in baselines if trial.alone == name] for name in names}
+
+
+def baseline_text(of_disk: Iterable[Trial], objective: Objective) -> str:
+    """The figures of one disk and the kernel of each; there are several where others measured it under several."""
+    return "; ".join(f"{values_text(judged_run(trial), objective)} on {trial.commit.short}" for trial in of_disk)

@@ -10,10 +10,10 @@ from bisector.core.kernel import Kernel
 from bisector.core.metric import Better
 from bisector.core.printable import clean
 from bisector.core.verdict import Direction, State, Verdict
-from bisector.report import baselines, compare
+from bisector.report import compare
 from bisector.report.blocks import Block, Facts, Listing, Paragraph, Section
 from bisector.report.document import Basis, Host, Report
-from bisector.report.figures import EARLY, words
+from bisector.report.figures import EARLY, baseline_facts, words
 from bisector.report.trials import trial_table
 
 _LISTED = 20
@@ -299,7 +299,7 @@ def _contention(host: Host) -> list[tuple[str, str]]:
 
 
 def _baselines(report: Report) -> Iterator[Block]:
-    found = baselines.facts(report.bisection.baselines, report.bisection.objective)
+    found = baseline_facts(report.bisection.baselines, report.bisection.objective)
     if found:
         yield Paragraph("The same job on each disk without a cache:")
         yield _facts(found)

@@ -9,8 +9,7 @@ from bisector.core.commit import Commit, Kind
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.core.verdict import State, Verdict
-from bisector.report import baselines
-from bisector.report.figures import EARLY, words
+from bisector.report.figures import EARLY, baseline_facts, words
 from bisector.report.text import Line, Role, Span, cells, left, shorten, wrapped
 from bisector.status.view import BisectionView, LevelView
 
@@ -71,7 +70,7 @@ def _threshold(view: BisectionView, width: int) -> list[Line]:
 
 def _baselines(view: BisectionView, width: int) -> list[Line]:
     """What the disks do without a cache."""
-    facts = (f"{name} {text}" for name, text in baselines.facts(view.baselines, view.objective))
+    facts = (f"{name} {text}" for name, text in baseline_facts(view.baselines, view.objective))
     return _labelled("baselines", [line for text in facts for line in _sentences(text, width)], width)
 
 

@@ -6,8 +6,7 @@ from bisector.core.commit import Commit, Kind, Relevance
 from bisector.core.figures import Run
 from bisector.core.objective import Objective
 from bisector.core.verdict import State, Terms, Verdict
-from bisector.report.baselines import sentence
-from bisector.report.figures import Figures, figures, run_names, values_text, words
+from bisector.report.figures import Figures, baseline_text, figures, run_names, values_text, words
 from bisector.report.summary import answer_lines, footer_lines
 from bisector.report.table import report_lines, rows, time_lines, verdict_lines
 from bisector.report.text import Line, as_text, cells, line_text
@@ -238,7 +237,7 @@ def test_a_column_of_latencies_has_their_unit_and_the_worst_first() -> None:
     assert values_text(run, Objective()) == "9 / 9 IOPS"
     assert values_text(run, Objective("write.bw")) == "–"  # noqa: RUF001 - as units.UNKNOWN
     assert words(latency) == ("read.clat.p99", "worst", "best")
-    (total,) = sentence([records.trial(records.commit(1), run)], latency).split("; ")
+    (total,) = baseline_text([records.trial(records.commit(1), run)], latency).split("; ")
     assert total.startswith("16.2 ms / 850 µs on ")
 
 
