@@ -14,7 +14,7 @@ from bisector.report import compare
 from bisector.report.blocks import Block, Facts, Listing, Paragraph, Section
 from bisector.report.document import Basis, Host, Report
 from bisector.report.figures import EARLY, baseline_facts, words
-from bisector.report.trials import trial_table
+from bisector.report.table import trial_table
 
 _LISTED = 20
 

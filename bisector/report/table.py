@@ -1,4 +1,4 @@
-"""The verdict table: rows as data, then lines of a given width.
+"""The verdict table, a row for each trial: as lines of a given width, and as a block of a report.
 
 The same lines serve a terminal (with colours), a mail and a file: columns stand by spaces alone,
 with no box art that a mail program could break.
@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from bisector.core import units
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
-from bisector.core.trial import Fault, Stage
+from bisector.core.trial import Fault, Stage, Trial
 from bisector.core.verdict import Terms, Verdict
+from bisector.report.blocks import Column, Table
+from bisector.report.document import Report, Row
 from bisector.report.figures import USUAL, Figures, Title, figures, run_names, run_titles
 from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, left, right, shorten, wrapped
 from bisector.status.view import BisectionView, TrialView, ours_s
 
-GAP = "  "
-TAIL_LINES = 6
+_GAP = "  "
+_TAIL_LINES = 6
 _WHY_LINES = 2
 _COMMIT_WIDTH = 12
 _DATE_WIDTH = 10
@@ -28,7 +30,7 @@ _TIME_TITLES = ("build", "boot", "storage", "fio", "ours", "total")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One trial as the table shows it; ``figures`` go with :func:`run_names`, None where not run."""
 
     n: int
@@ -43,7 +45,7 @@ class Row:
     times_s: tuple[float, ...]
 
 
-def rows(trials: Sequence[TrialView], terms: Terms, objective: Objective = USUAL) -> tuple[Row, ...]:
+def rows(trials: Sequence[TrialView], terms: Terms, objective: Objective = USUAL) -> tuple[TableRow, ...]:
     """The trials as rows, in the order given."""
     names = run_names(trials)
     toolchains = {view.trial.kernel.toolchain for view in trials if view.trial.kernel is not None}
@@ -52,11 +54,11 @@ def rows(trials: Sequence[TrialView], terms: Terms, objective: Objective = USUAL
 
 def _row(
     view: TrialView, names: tuple[str, ...], terms: Terms, objective: Objective, *, several_compilers: bool
-) -> Row:
+) -> TableRow:
     trial = view.trial
     by_name = {run.name: figures(run, objective) for run in trial.runs}
     timings = trial.timings
-    return Row(
+    return TableRow(
         n=view.n,
         commit=clean(trial.commit.short),
         date=clean(trial.commit.committed_at[:_DATE_WIDTH]),
@@ -66,7 +68,7 @@ def _row(
         figures=tuple(by_name.get(name) for name in names),
         why=clean(
             "; ".join(
-                filter(None, (_why(view), said_by_others(view, terms), _built_by(view) if several_compilers else ""))
+                filter(None, (_why(view), _said_by_others(view, terms), _built_by(view) if several_compilers else ""))
             )
         ),
         tail=_tail(trial.fault) if trial.fault else (),
@@ -83,7 +85,7 @@ def _row(
 
 def _tail(fault: Fault) -> tuple[str, ...]:
     """A compiler explains itself after the error, a console leads up to it."""
-    lines = fault.tail[:TAIL_LINES] if fault.stage in (Stage.CONFIG, Stage.BUILD) else fault.tail[-TAIL_LINES:]
+    lines = fault.tail[:_TAIL_LINES] if fault.stage in (Stage.CONFIG, Stage.BUILD) else fault.tail[-_TAIL_LINES:]
     return tuple(clean(line) for line in lines)
 
 
@@ -91,11 +93,16 @@ def _why(view: TrialView) -> str:
     """What a reader asks about a row whose figures do not speak for themselves."""
     why = "" if view.verdict in {Verdict.OLD, Verdict.NEW} else view.why
     if view.trial.same_kernel_as is not None:
-        why = f"{view.trial.sameness}, not {'built and not ' if view.trial.same_sources else ''}measured again"
+        why = _not_measured(view.trial)
     return "; ".join(filter(None, (clean(view.changed), why)))
 
 
-def said_by_others(view: TrialView, terms: Terms) -> str:
+def _not_measured(trial: Trial) -> str:
+    """Of a trial whose kernel was measured before."""
+    return f"{trial.sameness}, not {'built and not ' if trial.same_sources else ''}measured again"
+
+
+def _said_by_others(view: TrialView, terms: Terms) -> str:
     """What the people who measured an imported trial said of it, where that is something else."""
     origin = view.trial.origin
     if origin is None or origin.verdict in (None, view.verdict):
@@ -128,7 +135,7 @@ class _Layout:
 
     @property
     def indent(self) -> str:
-        return " " * (self.number + len(GAP))
+        return " " * (self.number + len(_GAP))
 
 
 def verdict_lines(trials: Sequence[TrialView], terms: Terms, width: int, objective: Objective = USUAL) -> list[Line]:
@@ -151,25 +158,25 @@ def verdict_lines(trials: Sequence[TrialView], terms: Terms, width: int, objecti
     return lines
 
 
-def _layout(table: Sequence[Row], headings: Sequence[Title], width: int) -> _Layout:
+def _layout(table: Sequence[TableRow], headings: Sequence[Title], width: int) -> _Layout:
     number = max(2, *(len(str(row.n)) for row in table))
     verdict = max(len("verdict"), *(cells(row.verdict) for row in table))
     columns = [[row.figures[index] for row in table] for index in range(len(headings))]
     least = tuple(max((len(f.least_text) for f in column if f), default=1) for column in columns)
     most = tuple(max((len(f.most_text) for f in column if f), default=0) for column in columns)
     figures_widths = [a + b for a, b in zip(least, most, strict=True)]
-    fixed = number + len(GAP) + _COMMIT_WIDTH + len(GAP) + verdict
+    fixed = number + len(_GAP) + _COMMIT_WIDTH + len(_GAP) + verdict
     titles = tuple(heading.full for heading in headings)
-    if fixed + sum(len(GAP) + max(pair) for pair in zip(figures_widths, map(cells, titles), strict=True)) > width:
+    if fixed + sum(len(_GAP) + max(pair) for pair in zip(figures_widths, map(cells, titles), strict=True)) > width:
         titles = tuple(heading.short for heading in headings)
     run_widths = [max(pair) for pair in zip(figures_widths, map(cells, titles), strict=True)]
     shown = tuple(range(len(headings)))
-    while len(shown) > 1 and fixed + sum(len(GAP) + run_widths[index] for index in shown) > width:
+    while len(shown) > 1 and fixed + sum(len(_GAP) + run_widths[index] for index in shown) > width:
         shown = shown[1:]
-    used = fixed + sum(len(GAP) + run_widths[index] for index in shown)
-    dated = used + len(GAP) + _DATE_WIDTH <= width
-    used += (len(GAP) + _DATE_WIDTH) if dated else 0
-    beside = width - used - len(GAP)
+    used = fixed + sum(len(_GAP) + run_widths[index] for index in shown)
+    dated = used + len(_GAP) + _DATE_WIDTH <= width
+    used += (len(_GAP) + _DATE_WIDTH) if dated else 0
+    beside = width - used - len(_GAP)
     subject = beside if beside >= _SUBJECT_MIN_WIDTH else 0
     return _Layout(number, verdict, dated, shown, titles, least, most, subject)
 
@@ -180,23 +187,23 @@ def _heading(layout: _Layout) -> Line:
     titles += [left("verdict", layout.verdict)]
     titles += [right(layout.run_titles[index], _run_width(layout, index)) for index in layout.shown_runs]
     titles += ["subject"] if layout.subject else []
-    return (Span(GAP.join(titles), Role.HEAD),)
+    return (Span(_GAP.join(titles), Role.HEAD),)
 
 
 def _run_width(layout: _Layout, index: int) -> int:
     return max(layout.least[index] + layout.most[index], len(layout.run_titles[index]))
 
 
-def _main_line(row: Row, layout: _Layout) -> Line:
-    spans = [Span(right(str(row.n), layout.number) + GAP), Span(left(row.commit, _COMMIT_WIDTH) + GAP, Role.STRONG)]
+def _main_line(row: TableRow, layout: _Layout) -> Line:
+    spans = [Span(right(str(row.n), layout.number) + _GAP), Span(left(row.commit, _COMMIT_WIDTH) + _GAP, Role.STRONG)]
     if layout.dated:
-        spans.append(Span(left(row.date, _DATE_WIDTH) + GAP, Role.DIM))
+        spans.append(Span(left(row.date, _DATE_WIDTH) + _GAP, Role.DIM))
     spans.append(Span(left(row.verdict, layout.verdict), row.role))
     for index in layout.shown_runs:
         decides = index == layout.shown_runs[-1]
-        spans.append(Span(GAP + _figures_cell(row.figures[index], layout, index), Role.PLAIN if decides else Role.DIM))
+        spans.append(Span(_GAP + _figures_cell(row.figures[index], layout, index), Role.PLAIN if decides else Role.DIM))
     if layout.subject:
-        spans.append(Span(GAP + shorten(row.subject, layout.subject)))
+        spans.append(Span(_GAP + shorten(row.subject, layout.subject)))
     return tuple(spans)
 
 
@@ -226,7 +233,7 @@ def time_lines(trials: Sequence[TrialView], terms: Terms, objective: Objective =
 
     def line(n: str, commit: str, figures: Sequence[str]) -> str:
         cells_ = [right(figure, width) for figure, width in zip(figures, widths, strict=True)]
-        return GAP.join([right(n, number), left(commit, _COMMIT_WIDTH), *cells_])
+        return _GAP.join([right(n, number), left(commit, _COMMIT_WIDTH), *cells_])
 
     lines: list[Line] = [(Span(line("n", "seconds", _TIME_TITLES), Role.HEAD),)]
     lines += [
@@ -241,7 +248,7 @@ def _seconds(figure: float) -> str:
     return units.seconds(figure) if figure else units.UNKNOWN
 
 
-def fault_lines(trials: Sequence[TrialView], terms: Terms, objective: Objective, width: int) -> list[Line]:
+def _fault_lines(trials: Sequence[TrialView], terms: Terms, objective: Objective, width: int) -> list[Line]:
     """The log lines that matter of every kernel that could not be judged, a few each, of its last trial."""
     lines: list[Line] = []
     last = {view.trial.commit.sha: view.n for view in trials}
@@ -249,7 +256,7 @@ def fault_lines(trials: Sequence[TrialView], terms: Terms, objective: Objective,
         fault = view.trial.fault
         if fault is None or not row.tail or last[view.trial.commit.sha] != view.n:
             continue
-        head = f"{row.n:>2}{GAP}{row.commit}{GAP}{fault.kind} ({fault.stage})"
+        head = f"{row.n:>2}{_GAP}{row.commit}{_GAP}{fault.kind} ({fault.stage})"
         lines.append((Span(shorten(head, width), row.role),))
         lines += [(Span(f"    {shorten(text, width - 4)}", Role.DIM),) for text in row.tail]
     return lines
@@ -259,7 +266,7 @@ def report_lines(view: BisectionView, footer: Sequence[Line], width: int) -> lis
     """The whole report: verdicts, logs of the skipped, times, and the footer given."""
     blocks = (
         verdict_lines(view.trials, view.terms, width, view.objective),
-        fault_lines(view.trials, view.terms, view.objective, width),
+        _fault_lines(view.trials, view.terms, view.objective, width),
         time_lines(view.trials, view.terms, view.objective),
         list(footer),
     )
@@ -268,3 +275,48 @@ def report_lines(view: BisectionView, footer: Sequence[Line], width: int) -> lis
         if block:
             lines += [*([()] if lines else []), *block]
     return lines
+
+
+def trial_table(report: Report) -> Table:
+    """All trials in the order of history, the figures of several jobs of a run beside each other, the worst first."""
+    shown = [row.shown for row in report.rows]
+    names = run_names(shown)
+    columns = (
+        Column("place", figures=True),
+        Column("n", figures=True),
+        Column("commit"),
+        Column("date"),
+        Column("verdict"),
+        *(Column(title.full, figures=True) for title in run_titles(shown, report.bisection.objective)),
+        Column("subject"),
+    )
+    return Table(
+        columns,
+        tuple(_cells(row, names, report) for row in report.rows),
+        tuple(_remark(row, report.bisection.terms) for row in report.rows),
+        remark_title="why",
+    )
+
+
+def _cells(row: Row, names: Sequence[str], report: Report) -> tuple[str, ...]:
+    commit = row.shown.trial.commit
+    by_metric = {run.name: figures(run, report.bisection.objective) for run in row.shown.trial.runs}
+    by_name = {name: found.all_text for name, found in by_metric.items() if found is not None}
+    return (
+        units.UNKNOWN if row.place is None else str(row.place),
+        str(row.shown.n),
+        clean(commit.short),
+        clean(commit.committed_at[:_DATE_WIDTH]),
+        report.bisection.terms.word(row.shown.verdict),
+        *(by_name.get(name, units.UNKNOWN) for name in names),
+        clean(commit.subject),
+    )
+
+
+def _remark(row: Row, terms: Terms) -> str:
+    """The reason of the verdict; beside it, why nothing was measured."""
+    shown = row.shown
+    if shown.trial.same_kernel_as is not None:
+        return _not_measured(shown.trial)
+    prefix = "skipped: " if shown.verdict is Verdict.SKIP else ""
+    return clean("; ".join(filter(None, (shown.changed, prefix + shown.why, _said_by_others(shown, terms)))))
