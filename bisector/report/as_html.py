@@ -13,9 +13,8 @@ from importlib import resources
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from bisector.core.printable import clean
-from bisector.report.blocks import Block, Facts, Listing, Paragraph, Table
 from bisector.report.details import Detail
-from bisector.report.document import Report
+from bisector.report.document import Block, Facts, Listing, Paragraph, Report, Table
 from bisector.report.sections import sections, title
 from bisector.report.sketch import HEIGHT, WIDTH, Sketch, sketches
 

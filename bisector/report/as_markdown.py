@@ -3,8 +3,7 @@
 import re
 
 from bisector.core.printable import clean
-from bisector.report.blocks import Block, Facts, Listing, Paragraph, Table
-from bisector.report.document import Report
+from bisector.report.document import Block, Facts, Listing, Paragraph, Report, Table
 from bisector.report.sections import sections, title
 
 # What a commit's subject must not do to a page: become markup, a table's edge, HTML, or a person's name.

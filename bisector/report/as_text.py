@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from bisector.core.printable import clean
-from bisector.report.blocks import Block, Facts, Listing, Paragraph, Section, Table
-from bisector.report.document import Report
+from bisector.report.document import Block, Facts, Listing, Paragraph, Report, Section, Table
 from bisector.report.sections import sections, title
 from bisector.report.text import cells
 

@@ -1,12 +1,13 @@
-"""The report of a bisection as one document of facts, whatever form it is read in.
+"""The report of a bisection as one document of facts, and the blocks that it is told in, whatever form it is read in.
 
 Made from the record by :mod:`bisector.report.reporting`; what is said of it, and in which order, is
-:mod:`bisector.report.sections`, and each format is a renderer of those sections.
+:mod:`bisector.report.sections`: titles, prose, facts, tables and listings, of which each format is a renderer.
 """
 
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeAlias
 
 from bisector.analysis.classify import judged_run
 from bisector.core.commit import Commit
@@ -199,3 +200,54 @@ class Report:
             ):
                 return side
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """Prose, filled to the width of whoever shows it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names with what there is to say of each, as prose."""
+
+    items: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table; figures stand at the right."""
+
+    title: str
+    figures: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells, never wrapped; ``remarks`` has a sentence for each row, which may be empty."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    remarks: tuple[str, ...]
+    remark_title: str = "remark"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Lines to be shown as they are: a file, a log, a command."""
+
+    lines: tuple[str, ...]
+
+
+Block: TypeAlias = Paragraph | Facts | Table | Listing
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A title and what stands below it; ``name`` is its handle for scripts and links."""
+
+    name: str
+    title: str
+    blocks: tuple[Block, ...]

@@ -13,8 +13,7 @@ from bisector.core.printable import clean
 from bisector.core.verdict import Direction, State
 from bisector.report import compare
 from bisector.report.as_text import block_lines, fill, section_lines
-from bisector.report.blocks import Listing
-from bisector.report.document import Comparison, Envelope, Report
+from bisector.report.document import Comparison, Envelope, Listing, Report
 from bisector.report.sections import (
     answer_sentence,
     candidate_lines,

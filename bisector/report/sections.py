@@ -11,8 +11,7 @@ from bisector.core.metric import Better
 from bisector.core.printable import clean
 from bisector.core.verdict import Direction, State, Verdict
 from bisector.report import compare
-from bisector.report.blocks import Block, Facts, Listing, Paragraph, Section
-from bisector.report.document import Basis, Host, Report
+from bisector.report.document import Basis, Block, Facts, Host, Listing, Paragraph, Report, Section
 from bisector.report.figures import EARLY, baseline_facts, words
 from bisector.report.table import trial_table
 

@@ -19,8 +19,7 @@ from bisector.core.objective import Objective
 from bisector.core.verdict import Verdict
 from bisector.report import as_text, letter, mail
 from bisector.report.addresses import header, parse, usable
-from bisector.report.blocks import Facts, Paragraph
-from bisector.report.document import Report
+from bisector.report.document import Facts, Paragraph, Report
 from bisector.report.sections import sections
 from bisector.status.view import TrialView
 from tests.report import documents, examples

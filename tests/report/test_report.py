@@ -10,9 +10,8 @@ from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, State, Verdict
 from bisector.report import as_json, as_markdown, as_text, compare
-from bisector.report.blocks import Column, Listing, Table
 from bisector.report.compare import Metric, change, metric_line
-from bisector.report.document import Basis, span
+from bisector.report.document import Basis, Column, Listing, Table, span
 from bisector.report.formats import RENDERERS, Format
 from bisector.report.sections import sections, terms_sentence
 from bisector.status.view import TrialView
