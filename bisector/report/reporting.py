@@ -1,25 +1,29 @@
 """From the record of a bisection to its report: what the store, the run directory and git know of it.
 
-Everything is read, nothing is decided; what a moved repository or a removed file would tell is left out.
+Everything is read, nothing is decided; what a moved repository or a removed file would tell is left out. The command
+that asks for the same bisection again has what differs from the defaults, and nothing else.
 """
 
 import json
+import re
+import shlex
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
-from bisector.config import Settings
-from bisector.config.options import from_json
+from bisector.config import Settings, options
+from bisector.config.option_table import PROFILES, by_key
 from bisector.core import resources
 from bisector.core.commit import Commit
-from bisector.core.errors import BisectorError
+from bisector.core.errors import BisectorError, UserError
 from bisector.core.objective import Objective
+from bisector.core.option import Option
 from bisector.core.trial import Trial
 from bisector.git.origin import origin
 from bisector.git.repository import Repository
 from bisector.host.inside import inside
-from bisector.report import reproducing
 from bisector.report.document import Asked, Host, Origin, Report, Row, Workload
 from bisector.status import from_record
 from bisector.status.view import BisectionView, TrialView
@@ -27,14 +31,18 @@ from bisector.store.rows import BisectionRow
 from bisector.store.rundir import GIT_LOG, RunDirectory
 from bisector.store.store import Store
 
-HOST_FACTS = "host.json"
-STORAGE = "storage.txt"
+_HOST_FACTS = "host.json"
+_STORAGE = "storage.txt"
+_RELEASE = re.compile(r"v\d+\.\d+[\w.-]*")
+# What says nothing of the measurement; --overwrite is one person's word for the content of a disk with that serial.
+_NO_MATTER = ("mail.", "kernel.sandbox", "storage.overwrite", "contention.patience")
+_NUMBERED = re.compile(r"\d+-")
 
 
 def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Report:
     """The document of a run, whether it goes on or not; ``by`` as of :func:`from_record.view`."""
     asked = store.bisection()
-    settings = from_json(asked.settings)
+    settings = options.from_json(asked.settings)
     view = from_record.view(run, store, by)
     trials = [shown.trial for shown in view.trials]
     # Settings say how commits are measured here; how others measured theirs is not known.
@@ -43,10 +51,10 @@ def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Repo
     return Report(
         bisection=view,
         rows=_rows(view.trials, places),
-        asked=reproducing.asked(asked, settings) if measured_here else _asked_of_others(view),
+        asked=_asked_here(asked, settings) if measured_here else _asked_of_others(view),
         origin=where,
         workload=_workload(settings, run.path) if measured_here else Workload("", "", ()),
-        storage=_first_text(run.path, trials, STORAGE),
+        storage=_first_text(run.path, trials, _STORAGE),
         kernel=_kernel(settings) if measured_here else (),
         hosts=_hosts(run.path, trials) if measured_here else (),
         bisect_log=_text(run.path, GIT_LOG),
@@ -113,7 +121,7 @@ def _workload(settings: Settings, run_dir: Path) -> Workload:
 
 def _kernel(settings: Settings) -> tuple[tuple[str, str], ...]:
     base = settings.kernel.base_config
-    fragments = ", ".join(reproducing.fragment_name(Path(name)) for name in settings.kernel.fragments)
+    fragments = ", ".join(fragment_name(Path(name)) for name in settings.kernel.fragments)
     kconfig = f"{base.name if base else 'everything off'}, then {fragments}"
     sandbox = "none: make ran what the trees bring along with network and home" if not settings.kernel.sandbox else ""
     return (("kconfig", kconfig), ("sandbox", sandbox))
@@ -149,7 +157,7 @@ def _hosts(run_dir: Path, trials: Iterable[Trial]) -> tuple[Host, ...]:
         Host(
             name,
             len(mine),
-            _host_facts(_first_text(run_dir, mine, HOST_FACTS)),
+            _host_facts(_first_text(run_dir, mine, _HOST_FACTS)),
             tuple(run.contention for trial in mine for run in trial.runs if run.contention is not None),
         )
         for name, mine in by_host.items()
@@ -161,3 +169,84 @@ def _host_facts(lines: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     with suppress(ValueError, AttributeError):
         return tuple((str(name), str(value)) for name, value in json.loads("\n".join(lines)).items())
     return ()
+
+
+def _asked_here(row: BisectionRow, settings: Settings) -> Asked:
+    """What was typed, as far as it is on record, and the command."""
+    return Asked(row.old_rev, row.new_rev, row.paths, row.skips, row.first_parent, command(row, settings))
+
+
+def command(row: BisectionRow, settings: Settings) -> str:
+    """``bisector start OLD NEW`` with its flags; the names of files are without their directories."""
+    words = ["bisector", "start", _end(row.old_rev, row.old_sha), _end(row.new_rev, row.new_sha)]
+    words += [word for one in _flags(_with_own_files(settings)) for word in one]
+    words += [word for sha in row.skips for word in ("--skip", sha[:12])]
+    words += ["--", *row.paths] if row.paths else []
+    return shlex.join(words)
+
+
+def _end(rev: str, sha: str) -> str:
+    """A release's tag means the same everywhere; a branch, tomorrow, does not even here."""
+    return rev if _RELEASE.fullmatch(rev) else sha[:12]
+
+
+def _with_own_files(settings: Settings) -> Settings:
+    """The run's copies of files of ours by our names, a person's own by theirs."""
+    kernel, workload = settings.kernel, settings.workload
+    base = kernel.base_config
+    return replace(
+        settings,
+        kernel=replace(
+            kernel,
+            base_config=Path(base.name) if base else None,
+            fragments=tuple(fragment_name(Path(name)) for name in kernel.fragments),
+        ),
+        workload=replace(workload, job=_own_job(workload.job)),
+    )
+
+
+def fragment_name(copy: Path) -> str:
+    """Of a copy of a fragment of ours its name, else the file's own with a slash."""
+    stem = _NUMBERED.sub("", copy.stem, count=1)
+    try:
+        own = resources.fragment(stem)
+    except UserError:
+        return f"./{stem}.config"
+    return stem if _same(own, copy) else f"./{stem}.config"
+
+
+def _own_job(copy: Path) -> Path:
+    try:
+        own = resources.job(copy.name)
+    except UserError:
+        return Path(copy.name)
+    return own if _same(own, copy) else Path(copy.name)
+
+
+def _same(one: Path, other: Path) -> bool:
+    """A copy that is gone was the same: its name alone is what is left."""
+    return not other.is_file() or one.read_bytes() == other.read_bytes()
+
+
+def _flags(settings: Settings) -> Iterator[tuple[str, ...]]:
+    """For each setting that has not its default (of this profile, on this machine), the words that set it."""
+    usual, known = {**options.usual(settings), "profile": PROFILES[0]}, by_key()
+    for key, value in options.written_values(settings).items():
+        if value != usual[key] and not key.startswith(_NO_MATTER):
+            yield from _words(known[key], value)
+
+
+def _words(option: Option, value: object) -> Iterator[tuple[str, ...]]:
+    """A flag where there is one, once for each item of a list; ``--set`` where there is none."""
+    if option.const and str(value).lower() == option.const:
+        yield (option.short or option.flag,)
+    elif option.flag and (option.short or not option.const):
+        items = value if isinstance(value, list) and option.repeat else [value]
+        yield from ((option.flag, _typed(item)) for item in items)
+    else:
+        yield ("--set", f"{option.key}={_typed(value)}")
+
+
+def _typed(value: object) -> str:
+    """A value as it is typed on a command line."""
+    return ",".join(map(str, value)) if isinstance(value, list) else options.shown(value).replace('""', "")

@@ -8,7 +8,7 @@ import pytest
 
 from bisector import cli
 from bisector.config import Settings, command_line, options
-from bisector.report import reproducing
+from bisector.report import reporting
 from bisector.store import inputs
 from tests.store import examples
 
@@ -17,7 +17,7 @@ SHA_A, SHA_B = "a" * 12, "b" * 12
 
 def command(settings: Settings, old: str = "v4.11", new: str = "v4.13-rc1") -> str:
     row = replace(examples.bisection(), old_rev=old, new_rev=new, paths=(), skips=())
-    return reproducing.command(row, settings)
+    return reporting.command(row, settings)
 
 
 def kept(tmp_path: Path, flags: dict[str, str | options.Given | tuple[str, ...]]) -> Settings:
@@ -54,7 +54,7 @@ def test_branches_move_and_hashes_do_not(tmp_path: Path) -> None:
 
 def test_paths_and_skips(tmp_path: Path) -> None:
     row = replace(examples.bisection(), skips=("c" * 40,), paths=("drivers/md", "a b"))
-    words = shlex.split(reproducing.command(row, kept(tmp_path, {})))
+    words = shlex.split(reporting.command(row, kept(tmp_path, {})))
     assert words[-5:] == ["--skip", "c" * 12, "--", "drivers/md", "a b"]
     assert cli.parsed(words[1:]).paths == ["drivers/md", "a b"]
 
