@@ -51,7 +51,7 @@ OWNERS = {
     "tenacity": {"bisector.host.retry"},
     "sqlite3": {"bisector.store.database"},
     "rich": {
-        "bisector.report.progress",
+        "bisector.report.display",
         "bisector.commands.show",
         "bisector.commands.doctor",
         "bisector.commands.plan",

@@ -24,8 +24,7 @@ from bisector.host.load import host_id
 from bisector.plan.estimate import Asked, forecast
 from bisector.plan.experience import Experience, experience
 from bisector.plan.forecast import Forecast, forecast_lines
-from bisector.report.display import display_for
-from bisector.report.progress import print_lines
+from bisector.report.display import display_for, print_lines
 from bisector.report.text import as_text
 from bisector.status import from_record
 from bisector.store.index import Index

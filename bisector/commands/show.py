@@ -17,7 +17,7 @@ from bisector.commands.arguments import (
 )
 from bisector.commands.output import write, write_json
 from bisector.core.errors import UserError
-from bisector.report.progress import print_report
+from bisector.report.display import print_report
 from bisector.report.summary import footer_lines
 from bisector.report.table import report_lines
 from bisector.report.text import as_text

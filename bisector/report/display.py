@@ -1,13 +1,49 @@
-"""The faces of a running bisection: one interface, chosen by where the output goes."""
+"""The faces of a running bisection: one interface, chosen by where the output goes; the owner of rich.
+
+On a terminal a live picture, in logs and pipes a line for each event, and quietly only the answer. For the live one
+the bisection's thread only folds an event into the state; a thread of rich's own paints that state
+twice a second. It is gone, without a trace on the screen, when the report is printed.
+"""
 
 import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from datetime import datetime
 from types import TracebackType
-from typing import Protocol, Self, TextIO
+from typing import Protocol, Self, TextIO, cast
 
-from bisector.core.events import Event
-from bisector.report.plain import PlainLines, Quiet
-from bisector.report.progress import LiveProgress
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from bisector.analysis.classify import judged_run
+from bisector.core import units
+from bisector.core.events import Event, LiveSample, Note, Planned, StageStarted, TrialJudged
+from bisector.core.printable import clean
+from bisector.report.course import Course, live_lines, plan_text
+from bisector.report.figures import values_text
+from bisector.report.stream import LastingStream, hangup_ignored
+from bisector.report.summary import answer_lines, footer_lines
+from bisector.report.table import report_lines
+from bisector.report.text import Line, Role, Span, as_text
 from bisector.status.view import BisectionView
+
+_PLAIN_WIDTH = 80
+_REFRESHES_PER_SECOND = 2
+
+_STYLES: dict[Role, str] = {
+    Role.PLAIN: "",
+    Role.HEAD: "dim",
+    Role.STRONG: "bold",
+    Role.DIM: "dim",
+    Role.OLD: "red",
+    Role.NEW: "green",
+    Role.SKIP: "yellow",
+    Role.WEAK: "magenta",
+    Role.ACTIVE: "cyan",
+    Role.COMMAND: "bold cyan",
+}
 
 
 class Display(Protocol):
@@ -39,3 +75,160 @@ def display_for(stream: TextIO, *, quiet: bool = False) -> Display:
     if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         return LiveProgress(stream)
     return PlainLines(stream)
+
+
+def painted(lines: Iterable[Line]) -> Text:
+    """Lines as one rich text that is never wrapped: widths were decided before."""
+    text = Text(no_wrap=True, overflow="ignore", end="")
+    for index, line in enumerate(lines):
+        if index:
+            text.append("\n")
+        for span in line:
+            text.append(clean(span.text), style=_STYLES[span.role])
+    return text
+
+
+def print_lines(console: Console, lines: Sequence[Line]) -> None:
+    """Print lines as they are, whatever the width of the console."""
+    console.print(painted(lines), soft_wrap=True, highlight=False)
+
+
+def print_report(console: Console, view: BisectionView) -> None:
+    """The table, the logs of the skipped, the times and the answer, for this console's width."""
+    print_lines(console, [(), *report_lines(view, footer_lines(view, console.width), console.width)])
+
+
+class LiveProgress:
+    """The display on a terminal."""
+
+    def __init__(
+        self,
+        stream: TextIO,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stream = LastingStream(stream)
+        self._console = Console(file=cast(TextIO, self._stream), highlight=False)  # rich asks for the whole of IO[str]
+        self._course = Course()
+        self._clock = clock
+        self._exits = ExitStack()
+        self._live = Live(
+            get_renderable=self._picture,
+            console=self._console,
+            refresh_per_second=_REFRESHES_PER_SECOND,
+            transient=True,
+            vertical_overflow="crop",
+        )
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(hangup_ignored())
+            stack.enter_context(self._live)
+            self._exits = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self._exits.close()
+
+    def __call__(self, event: Event, /) -> None:
+        """Fold one event; a note stays on the screen above the picture."""
+        self._course = self._course.after(event, self._clock())
+        if isinstance(event, Note) and not self._stream.lost:
+            print_lines(self._console, [(Span("  "), Span(event.text))])
+
+    def conclude(self, view: BisectionView) -> None:
+        """Take the picture away, then show the table and what stands below it, in colours."""
+        self._live.stop()
+        print_report(self._console, view)
+
+    def _picture(self) -> Text:
+        if self._stream.lost:
+            return Text("")
+        wall = datetime.now().astimezone()
+        width, height = self._console.size
+        return painted(live_lines(self._course, self._clock(), wall, width, height))
+
+
+def _now() -> datetime:
+    return datetime.now().astimezone()
+
+
+class _Plain:
+    """What both plain faces share: a stream that may go away, and signals that go with it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = LastingStream(stream)
+        self._exits = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._exits.enter_context(hangup_ignored())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self._exits.close()
+
+    def _show(self, lines: Sequence[Line]) -> None:
+        self._stream.write(as_text(lines))
+
+
+class Quiet(_Plain):
+    """Says nothing until the end, and then only the answer."""
+
+    def __call__(self, event: Event, /) -> None:
+        """Nothing."""
+
+    def conclude(self, view: BisectionView) -> None:
+        """Show the answer."""
+        self._show(answer_lines(view, _width()))
+
+
+class PlainLines(_Plain):
+    """One line with the time of day for each event, flushed; the samples between are left out."""
+
+    def __init__(self, stream: TextIO, now: Callable[[], datetime] = _now) -> None:
+        super().__init__(stream)
+        self._now = now
+
+    def __call__(self, event: Event, /) -> None:
+        """Write the line of one event."""
+        text = event_text(event)
+        if text:
+            self._stream.write(f"{self._now():%H:%M:%S}  {clean(text)}\n")
+
+    def conclude(self, view: BisectionView) -> None:
+        """Show the table and what stands below it."""
+        width = _width()
+        self._show([(), *report_lines(view, footer_lines(view, width), width)])
+
+
+def event_text(event: Event) -> str:
+    """One event as one line, or nothing for what a log does not want."""
+    match event:
+        case Planned():
+            aim = plan_text(event)
+            return f"trial {event.n}: {event.commit.short} {event.commit.subject}" + (f" ({aim})" if aim else "")
+        case StageStarted():
+            return f"  {event.stage}" + (f": {event.detail}" if event.detail else "")
+        case TrialJudged():
+            return _judged_text(event)
+        case Note():
+            return event.text
+        case LiveSample():
+            return ""
+
+
+def _judged_text(event: TrialJudged) -> str:
+    trial = event.trial
+    measured = f" at {values_text(judged_run(trial), event.objective)}" if trial.runs else ""
+    took = units.duration(trial.timings.total_s)
+    why = f": {event.why}" if event.why else ""
+    return f"trial {event.n}: {trial.commit.short} {event.word}{measured} ({took}){why}"
+
+
+def _width() -> int:
+    """What a mail or a log takes, unless the person says otherwise as shells do."""
+    columns = os.environ.get("COLUMNS", "")
+    return max(40, int(columns)) if columns.isdecimal() else _PLAIN_WIDTH

@@ -8,7 +8,7 @@ from bisector.core.metric import Unit
 from bisector.core.objective import Objective
 from bisector.core.trial import Stage
 from bisector.report.course import Course, expectation, live_lines, plan_text
-from bisector.report.plain import event_text
+from bisector.report.display import event_text
 from bisector.report.text import as_text, cells, line_text
 from tests.report import examples
 

@@ -16,9 +16,7 @@ from rich.console import Console
 
 from bisector.core.events import Event, Note
 from bisector.host import process
-from bisector.report.display import Display, display_for
-from bisector.report.plain import PlainLines, Quiet
-from bisector.report.progress import LiveProgress, painted, print_report
+from bisector.report.display import Display, LiveProgress, PlainLines, Quiet, display_for, painted, print_report
 from bisector.report.stream import LastingStream, hangup_ignored
 from bisector.report.text import Span
 from tests.report import examples
@@ -162,7 +160,7 @@ def test_exit_status_survives_a_broken_pipe(tmp_path: Path) -> None:
     script.write_text(
         "import os, sys\n"
         "from bisector.core.events import Note\n"
-        "from bisector.report.plain import PlainLines\n"
+        "from bisector.report.display import PlainLines\n"
         "read, write = os.pipe()\n"
         "os.close(read)\n"
         "os.dup2(write, 1)\n"
