@@ -1,14 +1,17 @@
 """Rates over time as they are drawn: the jobs' logs on one grid, each and together, kernel beside kernel.
 
 fio logs IOPS (``write_iops_log``) and those alone are drawn; whatever decides, no other metric is followed over time.
+The logs are files beside the record.
 
 Values, not pictures: a test compares them, :mod:`bisector.report.drawing` draws them.
 """
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 
@@ -16,10 +19,13 @@ from bisector.analysis.classify import judged_run
 from bisector.core.figures import Run
 from bisector.core.objective import SUM, Objective
 from bisector.core.trial import Trial, alone_name
+from bisector.host.inside import inside
 from bisector.report.figures import by_disk
-from bisector.workload.fio.series import Floats, Series, resample
+from bisector.store import artifacts
+from bisector.workload.fio.series import Floats, LogUnreadable, Series, parse_iops_log, resample
 
 TOGETHER = 0
+_LOG = "*_iops*.log"
 # More points than that in one curve are no more to see, and too many to keep in a page.
 _MOST_POINTS = 240
 # The smooth curve is a Gaussian mean; its deviation is a share of the whole curve, three points at least.
@@ -209,3 +215,38 @@ def bands(baselines: Sequence[Trial], objective: Objective, *, together: bool) -
         figures = [sum(jobs) for jobs in of_disk if jobs] if together else list(chain.from_iterable(of_disk))
         if figures:
             yield Band(alone_name(disk), min(figures), max(figures))
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """The runs of a trial with their logs, and a sentence for each log that could not be read."""
+
+    runs: tuple[Logged, ...]
+    complaints: tuple[str, ...]
+
+
+def traced(trial: Trial, run_dir: Path, direction: str) -> Traced:
+    """Every log of a trial in a direction of I/O; what is missing or damaged is complained of and left out."""
+    complaints: list[str] = []
+    runs = tuple(Logged(run, tuple(_logs(trial, run, direction, run_dir, complaints))) for run in trial.runs)
+    return Traced(runs, tuple(complaints))
+
+
+def _logs(trial: Trial, run: Run, direction: str, run_dir: Path, complaints: list[str]) -> Iterator[Series]:
+    for path in _paths(trial, run):
+        try:
+            series = parse_iops_log(inside(run_dir, path).read_text(encoding="utf-8"), direction)
+        except (UnicodeDecodeError, LogUnreadable) as error:
+            complaints.append(f"{path}: {error}")
+        except OSError as error:
+            complaints.append(f"{path}: {error.strerror}")
+        else:
+            if series.end_ms.size:
+                yield series
+
+
+def _paths(trial: Trial, run: Run) -> list[str]:
+    """In the order of the jobs, whose numbers are in the names (fio(1), per_job_logs): 2 comes before 10."""
+    named = ((Path(one.name), one.path) for one in artifacts.of_run(trial.artifacts, run.name))
+    mine = [(name.name, path) for name, path in named if name.match(_LOG)]
+    return [path for _, path in sorted(mine, key=lambda one: [int(number) for number in re.findall(r"\d+", one[0])])]

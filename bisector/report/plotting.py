@@ -10,11 +10,10 @@ from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.core.verdict import Terms
 from bisector.report import commits, curves, replaying, reporting
-from bisector.report.curves import Curves, Measured
+from bisector.report.curves import Curves, Measured, traced
 from bisector.report.document import Report
 from bisector.report.drawing import Plot
 from bisector.report.narrowing import Narrowing
-from bisector.report.tracing import traced
 from bisector.status.view import TrialView
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
