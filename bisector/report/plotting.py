@@ -9,11 +9,11 @@ from bisector.core.errors import UserError
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.core.verdict import Terms
-from bisector.report import commits, curves, replaying, reporting
+from bisector.report import commits, curves, reporting
 from bisector.report.curves import Curves, Measured, traced
 from bisector.report.document import Report
 from bisector.report.drawing import Plot
-from bisector.report.narrowing import Narrowing
+from bisector.report.narrowing import Narrowing, narrowed
 from bisector.status.view import TrialView
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
@@ -43,7 +43,7 @@ class Source:
 
 def source(run: RunDirectory, store: Store, trials: tuple[int, ...] = (), by: Objective | None = None) -> Source:
     """All there is to plot of a run."""
-    return Source(reporting.report(run, store, by), run.path, trials, replaying.narrowed(store))
+    return Source(reporting.report(run, store, by), run.path, trials, narrowed(store))
 
 
 @dataclass(frozen=True, slots=True)

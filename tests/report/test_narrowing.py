@@ -7,8 +7,7 @@ import pytest
 
 from bisector.core.verdict import Verdict
 from bisector.report import reporting
-from bisector.report.narrowing import After, Belief, narrowing
-from bisector.report.replaying import narrowed
+from bisector.report.narrowing import After, Belief, narrowed, narrowing
 from bisector.search.posterior import Posterior
 from bisector.store.store import Store
 from tests import recorded_run
