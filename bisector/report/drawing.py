@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from bisector.core.verdict import Verdict
 from bisector.report.commits import Commits, How, Mark
 from bisector.report.curves import TOGETHER, Curves, Line, Panel
-from bisector.report.drawn_nights import nights_figure
 from bisector.report.narrowing import After, Narrowing
-from bisector.report.nights import Nights
+from bisector.report.nights import Nights, nights_figure
 from bisector.report.strokes import (
     BOTTOM,
     GREY,

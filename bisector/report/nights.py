@@ -1,13 +1,29 @@
-"""The figures of branches' tips from night to night, as they are drawn: classes, limits, levels, what was bisected.
+"""Branches' tips from night to night: the values that are drawn (classes, limits, levels, bisections), and the picture.
 
-Values, not pictures: a test compares them, :mod:`bisector.report.drawing` draws them.
+The picture is matplotlib's, and to be told apart without colours, too; :func:`bisector.report.drawing.draw` styles it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from bisector.core.objective import Objective
+from bisector.report.strokes import BOTTOM, GREY, axis_label, empty, legend, scale
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_INCHES = (8.6, 3.0)
+_LEGEND_INCHES = 3.4
+_LINE_INCHES = 0.19
+_TOP = 0.93  # of the height of the axes
+_MARGIN = timedelta(minutes=10)
+# From this factor between the least and the largest figure on, equal lengths are equal ratios.
+_LOGARITHMIC_FROM = 3.0
 
 
 class Seen(StrEnum):
@@ -79,3 +95,114 @@ class Nights:
 
     title: str
     panels: tuple[Panel, ...]
+
+
+class _Look(NamedTuple):
+    """Colour (Okabe and Ito's), marker, and whether it is filled."""
+
+    colour: str
+    marker: str
+    filled: bool = True
+
+
+_LOOKS = {
+    Seen.FIRST: _Look("#000000", "s"),
+    Seen.SAME: _Look("#000000", "o"),
+    Seen.FASTER: _Look("#D55E00", "^"),
+    Seen.SLOWER: _Look("#0072B2", "v"),
+    Seen.AGAIN: _Look(GREY, "o", filled=False),
+    Seen.UNTESTABLE: _Look("#000000", "X"),
+    Seen.FAILED: _Look("#D55E00", "P"),
+    Seen.OPEN: _Look(GREY, "d", filled=False),
+}
+
+
+def nights_figure(plot: Nights) -> "Figure":
+    """A panel for each job, one below the other."""
+    words = len(Seen) + 4 + sum(len(panel.changes) for panel in plot.panels)
+    figure = empty(_INCHES[0] + _LEGEND_INCHES, max(_INCHES[1] * len(plot.panels) + 0.6, _LINE_INCHES * words))
+    rows = figure.subplots(len(plot.panels), 1, squeeze=False, sharex=True)
+    numbers = count(1)
+    for panel, (axes,) in zip(plot.panels, rows, strict=True):
+        _panel(axes, panel)
+        for change, n in zip(panel.changes, numbers, strict=False):
+            _change(axes, n, change)
+    _dates(rows[-1][0], plot)
+    figure.suptitle(plot.title)
+    legend(figure)
+    return figure
+
+
+def _dates(axes: "Axes", plot: Nights) -> None:
+    times = [mark.at for panel in plot.panels for mark in panel.marks]
+    if times:
+        around = max((max(times) - min(times)) / 25, _MARGIN)
+        axes.set_xlim(_date(min(times) - around), _date(max(times) + around))
+    axes.set_xlabel("begin of the night (UTC)")
+
+
+def _date(at: object) -> Any:
+    """A date stands wherever a figure can (matplotlib.units), which matplotlib's annotations do not say."""
+    return cast("Any", at)
+
+
+def _panel(axes: "Axes", panel: Panel) -> None:
+    figures = [mark.value for mark in panel.marks if mark.value is not None]
+    logarithmic = bool(figures) and max(figures) / min(figures) >= _LOGARITHMIC_FROM
+    for line in panel.lines:
+        axes.plot([_date(at) for at, _ in line], [value for _, value in line], color="#999999", linewidth=0.8)
+    _stretches(axes, panel)
+    for at in panel.breaks:
+        axes.axvline(_date(at), color=GREY, linestyle=":", linewidth=1, label="other settings or another host")
+    for seen in Seen:
+        _marks(axes, seen, [mark for mark in panel.marks if mark.seen is seen])
+    scale(axes, panel.objective.definition.unit, logarithmic=logarithmic)
+    axes.set_ylabel(axis_label(panel.objective))
+    if figures:
+        lines = [stretch.low for stretch in panel.thresholds]
+        least, most = min(*figures, *lines, figures[0]), max(*figures, *lines, figures[0])
+        axes.set_ylim(least / 2 if logarithmic else 0, most * (2.5 if logarithmic else 1.3))
+    axes.set_title(panel.title)
+
+
+def _stretches(axes: "Axes", panel: Panel) -> None:
+    for band in panel.usual:
+        axes.fill_between(_ends(band), band.low, band.high, facecolor="#f2f2f2", edgecolor="#bbbbbb", zorder=0,
+                          hatch="///", linewidth=0.6, label="within the factor that makes no change")  # fmt: skip
+    for line in panel.thresholds:
+        axes.plot(_ends(line), [line.low] * 2, color="#000000", linestyle=(0, (8, 3)), linewidth=0.9,
+                  label=f"threshold {panel.objective.text(line.low)}")  # fmt: skip
+    for level in panel.levels:
+        axes.plot(_ends(level), [level.low] * 2, color="#009E73", linewidth=2.5, alpha=0.7,
+                  label="level (median)")  # fmt: skip
+
+
+def _ends(stretch: Stretch) -> list[Any]:
+    return [_date(stretch.start), _date(stretch.end)]
+
+
+def _marks(axes: "Axes", seen: Seen, marks: Sequence[Mark]) -> None:
+    look = _LOOKS[seen]
+    for nowhere in (False, True):
+        group = [mark for mark in marks if (mark.value is None) is nowhere]
+        if group:
+            axes.plot(
+                [_date(mark.at) for mark in group],
+                [BOTTOM if mark.value is None else mark.value for mark in group],
+                look.marker,
+                color=look.colour,
+                fillstyle="full" if look.filled else "none",
+                markersize=6,
+                label=str(seen),
+                transform=axes.get_xaxis_transform() if nowhere else axes.transData,
+            )
+
+
+def _change(axes: "Axes", n: int, change: Change) -> None:
+    """A line with a number that the legend explains; a bisection's is whole, one that only the test saw is dashed."""
+    words = ", ".join(filter(None, (f"{change.at:%Y-%m-%d}", change.bisection, change.level)))
+    axes.axvline(_date(change.at), color="#000000", linestyle="-" if change.bisection else (0, (3, 2)), linewidth=1,
+                 label=f"{n}: {words}")  # fmt: skip
+    axes.text(_date(change.at), _TOP, f"{n}", fontsize=8, ha="center", va="center",
+              transform=axes.get_xaxis_transform(), bbox={"facecolor": "white", "edgecolor": "#000000", "pad": 2.0},
+              )  # fmt: skip

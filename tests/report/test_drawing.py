@@ -13,7 +13,7 @@ import pytest
 from bisector.core import resources
 from bisector.core.objective import Objective
 from bisector.core.verdict import Verdict
-from bisector.report import commits, curves, drawing, drawn_nights, strokes
+from bisector.report import commits, curves, drawing, nights, strokes
 from bisector.report.commits import Commits
 from bisector.report.curves import Curves, Measured
 from bisector.report.drawing import Picture, Plot, draw
@@ -123,7 +123,7 @@ def test_marks_and_bands_differ_in_more_than_colour() -> None:
 
 
 def test_nights_differ_in_more_than_colour() -> None:
-    looks = [(look.marker, look.filled) for look in drawn_nights._LOOKS.values()]
+    looks = [(look.marker, look.filled) for look in nights._LOOKS.values()]
     assert len(set(looks)) == len(looks) == len(Seen)
     with drawing._styled():
         figure = drawing._figure(by_night())
