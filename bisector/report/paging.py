@@ -9,7 +9,7 @@ from bisector.core.trial import Trial
 from bisector.host.inside import inside
 from bisector.kernel import kconfig
 from bisector.report import as_html
-from bisector.report.details import Detail
+from bisector.report.as_html import Detail
 from bisector.report.drawing import Picture, draw
 from bisector.report.plotting import Kind, Source, curves_of, plotted
 from bisector.status.configurations import ARTIFACT

@@ -16,9 +16,8 @@ from selenium.webdriver.common.keys import Keys
 
 from bisector.core.objective import Objective
 from bisector.report import as_html, commits
-from bisector.report.as_html import Shown
+from bisector.report.as_html import Detail, Shown
 from bisector.report.curves import curves
-from bisector.report.details import Detail
 from bisector.report.document import Report
 from bisector.report.drawing import Picture, draw
 from bisector.status.view import OptionChange

@@ -10,7 +10,7 @@ from bisector.cli import main
 from bisector.core.commit import Kind
 from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.report import plotting
-from bisector.report.details import Detail
+from bisector.report.as_html import Detail
 from bisector.report.document import Row
 from bisector.report.paging import details
 from bisector.report.plotting import Source
