@@ -1,6 +1,8 @@
 """``report``: all that is known of a run, as text, Markdown, JSON, HTML or a letter."""
 
 import argparse
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 from pathlib import Path
 
 from bisector.commands.arguments import Verbs, add_metric, add_run_dir, add_verb, objective_of, run_directory
@@ -9,9 +11,8 @@ from bisector.config import options
 from bisector.core.errors import UserError
 from bisector.core.objective import Objective
 from bisector.mail import posting
-from bisector.report import paging, plotting, reporting
+from bisector.report import as_html, as_json, as_markdown, as_text, letter, paging, plotting, reporting
 from bisector.report.document import Report
-from bisector.report.formats import RENDERERS, Format
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 
@@ -24,6 +25,25 @@ examples:
   bisector report --metric read.clat.p99     what the same runs say by another metric
   bisector report --format mail              the letter that `bisector mail` drafts, to look at
 """
+
+
+class Format(StrEnum):
+    """What ``bisector report --format`` takes."""
+
+    TEXT = "text"
+    MAIL = "mail"
+    MARKDOWN = "markdown"
+    JSON = "json"
+    HTML = "html"
+
+
+RENDERERS: Mapping[Format, Callable[[Report], str]] = {
+    Format.TEXT: as_text.render,
+    Format.MAIL: letter.render,
+    Format.MARKDOWN: as_markdown.render,
+    Format.JSON: as_json.render,
+    Format.HTML: as_html.render,
+}
 
 
 def add(verbs: Verbs) -> None:

@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from bisector.analysis.classify import classify
+from bisector.commands.report import RENDERERS, Format
 from bisector.core.commit import Commit
 from bisector.core.figures import Contention
 from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, Verdict
 from bisector.report.document import Asked, Envelope, Host, Origin, Report, Row, Workload
-from bisector.report.formats import RENDERERS, Format
 from bisector.status.view import BisectionView, TrialView
 from tests.analysis.recorded import RECORDED, fio_2_run
 from tests.examples import baseline

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from bisector.commands.report import RENDERERS, Format
 from bisector.core import resources
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.objective import Objective
@@ -12,7 +13,6 @@ from bisector.core.verdict import Direction, State, Verdict
 from bisector.report import as_json, as_markdown, as_text, compare
 from bisector.report.compare import Metric, change, metric_line
 from bisector.report.document import Basis, Column, Listing, Table, span
-from bisector.report.formats import RENDERERS, Format
 from bisector.report.sections import sections, terms_sentence
 from bisector.status.view import TrialView
 from tests.report import documents, examples
