@@ -16,8 +16,7 @@ from bisector.commands import output
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.core.verdict import State
-from bisector.mail import login
-from bisector.report import letter
+from bisector.mail import compose, login
 from bisector.report.document import Envelope
 from bisector.store.rows import InfraFaultRow
 from bisector.store.rundir import GIT_LOG
@@ -145,7 +144,7 @@ def test_whatever_a_command_writes(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_a_notice_by_mail() -> None:
     envelope = Envelope("a@example.org", "<1@example.org>", "Sun, 01 Mar 2026 10:00:00 +0000", ("b@example.org",), ())
-    made = letter.notice(envelope, f"no {EVIL}", f"it failed: {EVIL}\nsecond {LONG}{'ü' * 3000}\n").as_bytes()
+    made = compose.notice(envelope, f"no {EVIL}", f"it failed: {EVIL}\nsecond {LONG}{'ü' * 3000}\n").as_bytes()
     check(made.decode())
     assert max(map(len, made.splitlines())) <= 998
     assert b"\nsecond xxx" in made

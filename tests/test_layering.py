@@ -63,7 +63,7 @@ OWNERS = {
     "smtplib": {"bisector.mail.smtp"},
     "email": {
         "bisector.report.addresses",
-        "bisector.report.letter",
+        "bisector.mail.compose",
         "bisector.mail.posting",
         "bisector.nightly.postman",
         "bisector.mail.smtp",

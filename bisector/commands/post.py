@@ -9,9 +9,8 @@ from bisector.commands.output import write
 from bisector.config import command_line, options
 from bisector.core.errors import BisectorError
 from bisector.git.repository import Repository
-from bisector.mail import login, posting
+from bisector.mail import compose, login, posting
 from bisector.mail.maintainers import Proposal, propose
-from bisector.report import letter
 from bisector.report.addresses import parse
 from bisector.report.document import Report
 from bisector.store.rundir import RunDirectory
@@ -92,7 +91,7 @@ def _proposal(store: Store, report: Report) -> Proposal:
 
 
 def _show(path: Path, report: Report, proposal: Proposal) -> None:
-    rows = [("draft", str(path)), ("subject", letter.subject(report))]
+    rows = [("draft", str(path)), ("subject", compose.subject(report))]
     rows += [("proposed", f"To: {address}") for address in proposal.to]
     rows += [("proposed", f"Cc: {address}") for address in proposal.cc]
     rows += [("note", note) for note in proposal.notes]

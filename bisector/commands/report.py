@@ -10,8 +10,8 @@ from bisector.commands.output import write_document
 from bisector.config import options
 from bisector.core.errors import UserError
 from bisector.core.objective import Objective
-from bisector.mail import posting
-from bisector.report import as_html, as_json, as_markdown, as_text, letter, paging, plotting, reporting
+from bisector.mail import compose, posting
+from bisector.report import as_html, as_json, as_markdown, as_text, paging, plotting, reporting
 from bisector.report.document import Report
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
@@ -39,7 +39,7 @@ class Format(StrEnum):
 
 RENDERERS: Mapping[Format, Callable[[Report], str]] = {
     Format.TEXT: as_text.render,
-    Format.MAIL: letter.render,
+    Format.MAIL: compose.render,
     Format.MARKDOWN: as_markdown.render,
     Format.JSON: as_json.render,
     Format.HTML: as_html.render,

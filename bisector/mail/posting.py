@@ -20,10 +20,10 @@ from bisector.core.events import Listener, Note
 from bisector.core.verdict import Direction, State
 from bisector.git.repository import Repository
 from bisector.host.retry import retried
-from bisector.mail import recheck, smtp
+from bisector.mail import compose, recheck, smtp
 from bisector.mail.login import Login
 from bisector.mail.outbox import Mail, Mails, Outcome
-from bisector.report import letter, reporting
+from bisector.report import reporting
 from bisector.report.addresses import parse, usable
 from bisector.report.document import Envelope, Report
 from bisector.store.rundir import RunDirectory
@@ -78,7 +78,7 @@ class Post:
         path = self.run.path / DRAFT
         new = path.with_name(f"{DRAFT}.new")
         try:
-            new.write_text(letter.render(made), encoding="utf-8")
+            new.write_text(compose.render(made), encoding="utf-8")
             new.replace(path)
         except OSError as error:
             raise InfraError(f"cannot write {path}: {error.strerror}", f"df {path.parent}") from error
@@ -116,7 +116,7 @@ class Post:
         """The intention is recorded before each attempt: a kill leaves an open one behind, never none."""
         assert made.envelope is not None  # noqa: S101 - draft() gives it one
         sender = parse([made.envelope.sender])[0].addr_spec
-        message, mails = letter.message(made), Mails(self.store.database)
+        message, mails = compose.message(made), Mails(self.store.database)
 
         def attempt() -> str:
             mails.note(mail.number, Outcome.SENDING, recipients)
@@ -163,7 +163,7 @@ class Post:
         if known:
             return known[-1]
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        mail = Mail(now, envelope.message_id, claim, letter.subject(made), envelope.references)
+        mail = Mail(now, envelope.message_id, claim, compose.subject(made), envelope.references)
         return replace(mail, number=mails.add(mail))
 
     def _envelope(self, made: Report) -> Envelope:

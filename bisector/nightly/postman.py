@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Protocol
 
 from bisector.core.errors import InfraError
-from bisector.mail import login, posting, smtp
+from bisector.mail import compose, login, posting, smtp
 from bisector.mail.outbox import Mails
 from bisector.nightly.plan import Job, Send
-from bisector.report import letter
 from bisector.report.addresses import parse
 from bisector.report.document import Envelope
 from bisector.store.rundir import RunDirectory
@@ -52,7 +51,7 @@ class ByMail:
         mail = job.measuring.mail
         sender = mail.sender or f"{getpass.getuser()}@{socket.gethostname()}"
         envelope = Envelope(sender, make_msgid(domain=socket.gethostname()), formatdate(localtime=True), job.notify, ())
-        made = letter.notice(envelope, subject, f"{text}\n")
+        made = compose.notice(envelope, subject, f"{text}\n")
         path = self._keep(f"{job.name}-notice.eml", made)
         if not job.notify:
             return f"draft {path}"

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from bisector.config import MailSettings, Security
-from bisector.mail import smtp
+from bisector.mail import compose, smtp
 from bisector.mail.login import Login
-from bisector.report import letter
 from tests.mail.servers import PASSWORD, USERNAME, Post, certificate, serving
 from tests.report import documents
 
@@ -47,7 +46,7 @@ def settings(port: int, security: Security, host: str = "localhost") -> MailSett
 
 
 def send(server: MailSettings, login: Login | None = None) -> str:
-    return smtp.send(server, login, letter.message(documents.found()), "tester@example.org", TO)
+    return smtp.send(server, login, compose.message(documents.found()), "tester@example.org", TO)
 
 
 # aiosmtpd does not see that it is behind TLS from the first byte on.
@@ -62,7 +61,7 @@ def test_encrypted_and_logged_in(post: Post, trusted: Path, security: Security) 
     message = email.message_from_bytes(taken.content, policy=policy.default)
     assert isinstance(message, EmailMessage)
     assert message["Message-ID"] == documents.ENVELOPE.message_id
-    assert message.get_content().splitlines() == letter.message(documents.found()).get_content().splitlines()
+    assert message.get_content().splitlines() == compose.message(documents.found()).get_content().splitlines()
     assert "Bcc" not in message
 
 
@@ -130,4 +129,4 @@ def test_server_of_seven_bits_gets_seven_bits(plain: MailSettings, post: Post, m
     assert all(byte < 128 for byte in content)
     message = email.message_from_bytes(content, policy=policy.default)
     assert isinstance(message, EmailMessage)
-    assert message.get_content().split() == letter.message(documents.found()).get_content().split()
+    assert message.get_content().split() == compose.message(documents.found()).get_content().split()

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from bisector.core.errors import UserError
 from bisector.core.objective import Objective
 from bisector.core.verdict import Verdict
-from bisector.report import as_text, letter, mail
+from bisector.mail import compose
+from bisector.report import as_text
 from bisector.report.addresses import header, parse, usable
 from bisector.report.document import Facts, Paragraph, Report
 from bisector.report.sections import sections
@@ -43,7 +44,7 @@ HOSTILE = (
 
 
 def parsed(made: Report) -> EmailMessage:
-    message = email.message_from_bytes(letter.message(made).as_bytes(), policy=policy.default)
+    message = email.message_from_bytes(compose.message(made).as_bytes(), policy=policy.default)
     assert isinstance(message, EmailMessage)
     return message
 
@@ -63,7 +64,7 @@ def check_harmless(made: Report, subject: str) -> None:
     assert not message.defects
     assert message["Subject"].split() == subject.split()
     assert [address.addr_spec for address in message["To"].addresses] == ["author@example.com"]
-    head, _, body = letter.message(made).as_bytes().partition(b"\n\n")
+    head, _, body = compose.message(made).as_bytes().partition(b"\n\n")
     assert b"\r" not in head
     assert all(re.match(rb"[A-Za-z-]+: \S|[ \t]+\S", line) for line in head.split(b"\n"))
     assert all(byte < 128 for byte in head)
@@ -73,15 +74,15 @@ def check_harmless(made: Report, subject: str) -> None:
 @pytest.mark.parametrize("subject", HOSTILE, ids=range(len(HOSTILE)))
 def test_subject_of_a_commit_forges_no_header(subject: str) -> None:
     made = with_subject(subject)
-    check_harmless(made, letter.subject(made))
-    assert "=?" not in letter.subject(made)
+    check_harmless(made, compose.subject(made))
+    assert "=?" not in compose.subject(made)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(st.sampled_from('a :=?_\r\n\t\x0b\x85\u2028é中<>@,;"\\()[]qQbB'), max_size=60))
 def test_no_subject_forges_a_header(subject: str) -> None:
     made = with_subject(subject)
-    check_harmless(made, letter.subject(made))
+    check_harmless(made, compose.subject(made))
 
 
 @settings(max_examples=60, deadline=None)
@@ -145,12 +146,12 @@ def test_read_back(name: str) -> None:
     assert "format" not in message["Content-Type"].params
     assert message["Message-ID"] == made.envelope.message_id
     assert str(message["From"]) == "Günter Tester <tester@example.org>"
-    assert message.get_content() == mail.body(made, made.envelope)
+    assert message.get_content() == compose.body(made, made.envelope)
 
 
 def test_quoted_printable_says_the_same_in_seven_bits() -> None:
     made = documents.found()
-    written = letter.message(made, eight_bit=False).as_bytes()
+    written = compose.message(made, eight_bit=False).as_bytes()
     assert all(byte < 128 for byte in written)
     message = email.message_from_bytes(written, policy=policy.default)
     assert isinstance(message, EmailMessage)
@@ -160,7 +161,7 @@ def test_quoted_printable_says_the_same_in_seven_bits() -> None:
 def test_long_threads_keep_their_message_ids_whole() -> None:
     ids = tuple(f"<{number:024x}@mail-relay-with-a-long-name.example>" for number in range(12))
     envelope = replace(documents.ENVELOPE, references=ids, subject="[x] y", message_id=ids[0])
-    text = letter.render(replace(documents.found(), envelope=envelope))
+    text = compose.render(replace(documents.found(), envelope=envelope))
     head = text.partition("\n\n")[0]
     assert "=?utf-8?" not in head.partition("References:")[2].partition("\nContent")[0]
     message = email.message_from_string(text, policy=policy.default)
@@ -172,7 +173,7 @@ def test_long_threads_keep_their_message_ids_whole() -> None:
 def test_prose_is_filled_and_tables_are_whole(name: str) -> None:
     made = documents.DOCUMENTS[name]()
     assert made.envelope is not None
-    written = mail.body(made, made.envelope).splitlines()
+    written = compose.body(made, made.envelope).splitlines()
     for section in sections(made):
         for block in section.blocks:
             lines = as_text.block_lines(block)
@@ -188,14 +189,14 @@ def test_prose_is_filled_and_tables_are_whole(name: str) -> None:
 def test_line_that_no_server_takes_is_cut() -> None:
     made = replace(documents.found(), bisect_log=f"# {'é' * 2000}\nlast")
     assert made.envelope is not None
-    lines = mail.body(made, made.envelope).encode().split(b"\n")
+    lines = compose.body(made, made.envelope).encode().split(b"\n")
     assert max(map(len, lines)) == 989
     assert b"    last" in lines
 
 
 def regzbot_lines(made: Report) -> list[str]:
     assert made.envelope is not None
-    text = mail.body(made, made.envelope)
+    text = compose.body(made, made.envelope)
     return [part for part in text.split("\n\n") if part.startswith("#regzbot")]
 
 
@@ -210,7 +211,7 @@ def test_regzbot_is_off_unless_asked_for() -> None:
 def test_tags_are_suggestions_and_none_is_our_own() -> None:
     made = documents.regression()
     assert made.envelope is not None
-    text = mail.body(made, made.envelope)
+    text = compose.body(made, made.envelope)
     link = made.envelope.message_id.strip("<>")
     assert f"| Closes: https://lore.kernel.org/r/{link}\n" in text
     assert '| Fixes: 3a5b3c7d9e1f ("dm cache policy smq: demote when the cache is full")\n' in text
@@ -229,11 +230,13 @@ def test_tags_are_suggestions_and_none_is_our_own() -> None:
     ],
 )
 def test_subsystem_in_the_subject(subject: str, tag: str) -> None:
-    assert mail.subject(with_subject(subject)) == f"[linus:master] {tag}3a5b3c7d9e1f: fio.read_iops 4.0x improvement"
+    assert (
+        compose.headline(with_subject(subject)) == f"[linus:master] {tag}3a5b3c7d9e1f: fio.read_iops 4.0x improvement"
+    )
 
 
 def test_subject_of_a_range() -> None:
-    assert mail.subject(documents.narrowed()) == (
+    assert compose.headline(documents.narrowed()) == (
         "[linus:master] v5.0..v5.1-rc1: fio.read_iops 4.0x improvement by one of 2 commits"
     )
 
@@ -243,11 +246,11 @@ def test_long_headers_begin_beside_their_names() -> None:
     made = with_subject("dm cache smq: a subject of 75 characters")
     assert made.envelope is not None
     long = replace(made.envelope, sender=f"{'A Tester of Kernels ' * 3} <tester@{'long.' * 4}example.org>")
-    head = letter.render(replace(made, envelope=long)).partition("\n\n")[0]
+    head = compose.render(replace(made, envelope=long)).partition("\n\n")[0]
     assert "Subject: [linus:master] [dm cache smq] 3a5b3c7d9e1f: fio.read_iops 4.0x\n improvement\n" in head
     assert re.search(r"^From: A Tester .*\n .*<tester@", head, re.MULTILINE)
     assert max(map(len, head.split("\n"))) <= 78
-    sent = letter.message(made)
+    sent = compose.message(made)
     wire = sent.as_bytes(policy=sent.policy.clone(linesep="\r\n"))
     assert b"fio.read_iops 4.0x\r\n improvement\r\n" in wire
 
@@ -256,9 +259,9 @@ def test_nights_ask_for_whole_hashes() -> None:
     made = documents.narrowed()
     view = made.bisection
     made = replace(made, asked=replace(made.asked, old_rev=view.old.sha, new_rev=view.new.sha))
-    assert f" {view.old.sha[:12]}..{view.new.sha[:12]}: fio.read_iops" in mail.subject(made)
+    assert f" {view.old.sha[:12]}..{view.new.sha[:12]}: fio.read_iops" in compose.headline(made)
     assert made.envelope is not None
-    text = mail.body(made, made.envelope)
+    text = compose.body(made, made.envelope)
     assert view.old.sha not in text.partition("git bisect log:")[0]
     (line,) = [line for line in text.splitlines() if line.startswith("broken end")]
     assert line.split()[2] == view.old.short
@@ -269,7 +272,7 @@ def test_nights_ask_for_whole_hashes() -> None:
 @pytest.mark.parametrize("subject", [HOSTILE[0], "dm cache smq: a subject of 75 characters"])
 def test_git_send_email_takes_the_draft(tmp_path: Path, subject: str) -> None:
     draft = tmp_path / "report.eml"
-    draft.write_text(letter.render(with_subject(subject)), encoding="utf-8")
+    draft.write_text(compose.render(with_subject(subject)), encoding="utf-8")
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "EMAIL": "tester@example.org"}
     words: list[str | Path] = [GIT, "-C", tmp_path, "send-email", "--dry-run", "--confirm=never",
              "--suppress-cc=all", "--smtp-server=localhost", "--to=someone@example.org", draft]  # fmt: skip
@@ -281,7 +284,7 @@ def test_git_send_email_takes_the_draft(tmp_path: Path, subject: str) -> None:
 
 def test_letter_without_an_envelope_is_a_bug() -> None:
     with pytest.raises(ValueError, match="envelope"):
-        letter.render(replace(documents.found(), envelope=None))
+        compose.render(replace(documents.found(), envelope=None))
 
 
 @pytest.mark.parametrize("compared", [True, False])
@@ -291,7 +294,7 @@ def test_a_probability_is_told_once(compared: bool) -> None:
         rows = tuple(row for row in made.rows if row.shown.verdict is not Verdict.OLD)
         made = replace(made, rows=rows)
     assert (made.comparison is not None) is compared
-    assert letter.render(made).count("99.4 %") == 1
+    assert compose.render(made).count("99.4 %") == 1
 
 
 def test_a_letter_by_a_latency_names_it_and_its_unit() -> None:
@@ -309,8 +312,8 @@ def test_a_letter_by_a_latency_names_it_and_its_unit() -> None:
     view = replace(view, trials=tuple(map(by_latency, view.trials)))
     rows = tuple(replace(row, shown=by_latency(row.shown)) for row in found.rows)
     made = replace(found, bisection=view, rows=rows)
-    assert mail.subject(made).endswith(": fio.read_clat_mean 4.2x improvement")
-    text = " ".join(mail.body(made, documents.ENVELOPE).split())
+    assert compose.headline(made).endswith(": fio.read_clat_mean 4.2x improvement")
+    text = " ".join(compose.body(made, documents.ENVELOPE).split())
     assert "noticed a 4.2x improvement of fio.read_clat_mean on" in text
     assert "read.clat.mean of the worst job in the full run was below 4.00 ms" in text
     assert "Figures are the read.clat.mean of each job, the worst first." in text

@@ -1,17 +1,23 @@
-"""What a report says as a letter to kernel people: its subject line and its text.
+"""A report as a letter to kernel people: its subject line and text, in the form that mail takes (RFC 5322).
 
 The order is that of the 0-day robot's letters, and what tags there are stand as quoted suggestions
 (Documentation/process/submitting-patches.rst, handling-regressions.rst). Prose is filled at 72;
 tables, listings and addresses are as wide as they are.
+
+Plain text in UTF-8, not flowed, nothing wrapped by a mail program. No text of a commit reaches a
+header but through :func:`bisector.report.addresses.header`, and the email package folds and encodes.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from email.message import EmailMessage
+from email.policy import EmailPolicy
 
 from bisector.core import units
 from bisector.core.printable import clean
 from bisector.core.verdict import Direction, State
 from bisector.report import compare
+from bisector.report.addresses import header, parse
 from bisector.report.as_text import block_lines, fill, section_lines
 from bisector.report.document import Comparison, Envelope, Listing, Report
 from bisector.report.sections import (
@@ -26,13 +32,101 @@ from bisector.report.sections import (
     title,
 )
 
-ARCHIVE = "https://lore.kernel.org/r/"
-LONGEST_LINE_BYTES = 990  # RFC 5322, 2.1.1: 998 without the line end
+_LINE = 78  # RFC 5322, 2.1.1
+_ARCHIVE = "https://lore.kernel.org/r/"
+_LONGEST_LINE_BYTES = 990  # RFC 5322, 2.1.1: 998 without the line end
 _SUBSYSTEM = re.compile(r"(?!Merge |Revert )([^\s:](?:[^:]{0,38}[^\s:])?):\s")
 _BELOW = ("trials", "origin", "range", "config", "compiler", "job", "storage", "host", "baselines", "log", "reproduce")
 
 
+class _Policy(EmailPolicy):
+    """Folds so that a header's first line has a word of its value.
+
+    Python's own puts a value that fits into one line, but not beside the name, below the name, which is allowed;
+    ``git send-email`` reads line by line and then misses the subject.
+    """
+
+    def fold(self, name: str, value: str) -> str:
+        """As the base class says."""
+        return _begun(super().fold(name, value), self.linesep)
+
+    def fold_binary(self, name: str, value: str) -> bytes:
+        """As the base class says."""
+        folded = super().fold_binary(name, value).decode("ascii", "surrogateescape")
+        return _begun(folded, self.linesep).encode("ascii", "surrogateescape")
+
+
+def _begun(folded: str, linesep: str) -> str:
+    """A folded header anew, if its first line is the name alone: broken at the blanks it has."""
+    name, _, rest = folded.partition(f":{linesep} ")
+    if not rest or ":" in name:
+        return folded
+    line, *words = f"{name}: {rest.removesuffix(linesep).replace(f'{linesep} ', ' ')}".split(" ")
+    lines = []
+    for word in words:
+        if word and line != f"{name}:" and len(line) + 1 + len(word) > _LINE:
+            lines.append(line)
+            line = ""
+        line = f"{line} {word}"
+    return "".join(f"{one}{linesep}" for one in (*lines, line))
+
+
+# Lines end as this system's files do; the way to a mail server makes them the network's.
+_POLICY = _Policy(linesep="\n")
+
+
 def subject(report: Report) -> str:
+    """That of the thread where the letter follows another one."""
+    envelope = _envelope(report)
+    return header(f"Re: {envelope.subject.removeprefix('Re: ')}" if envelope.references else headline(report))
+
+
+def message(report: Report, *, eight_bit: bool = True) -> EmailMessage:
+    """The letter; without ``eight_bit`` for a server that takes none, in quoted-printable."""
+    envelope = _envelope(report)
+    letter = EmailMessage(policy=_POLICY)
+    letter["From"] = parse([envelope.sender])
+    letter["To"] = parse(envelope.to)
+    letter["Cc"] = parse(envelope.cc)
+    for name in ("To", "Cc"):
+        if not letter[name].addresses:
+            del letter[name]
+    letter["Subject"] = subject(report)
+    letter["Date"] = envelope.date
+    letter["Message-ID"] = envelope.message_id
+    if envelope.references:
+        letter["In-Reply-To"] = envelope.references[-1]
+        letter["References"] = " ".join(envelope.references)
+    letter.set_content(body(report, envelope), charset="utf-8", cte="8bit" if eight_bit else "quoted-printable")
+    return letter
+
+
+def notice(envelope: Envelope, title: str, text: str) -> EmailMessage:
+    """A few lines of our own, about what failed; the same form as a report's."""
+    letter = EmailMessage(policy=_POLICY)
+    letter["From"] = parse([envelope.sender])
+    if envelope.to:
+        letter["To"] = parse(envelope.to)
+    letter["Subject"] = header(title)
+    letter["Date"] = envelope.date
+    letter["Message-ID"] = envelope.message_id
+    # What failed is told in words of git, guests and mail servers.
+    letter.set_content(_as_lines(text.splitlines()), charset="utf-8", cte="8bit")
+    return letter
+
+
+def render(report: Report) -> str:
+    """The letter as a file: what a mail program opens and ``git send-email`` sends."""
+    return message(report).as_bytes().decode()
+
+
+def _envelope(report: Report) -> Envelope:
+    if report.envelope is None:
+        raise ValueError("a letter needs an envelope")
+    return report.envelope
+
+
+def headline(report: Report) -> str:
     """``[linus:master] [dm cache policy smq] 6cf4cc8f8b3b: fio.read_iops 21.4x improvement``."""
     comparison, first = report.comparison, report.bisection.first_fixed
     tags = [f"[{report.origin.name}]"] if report.origin.name else []
@@ -52,10 +146,10 @@ def body(report: Report, envelope: Envelope) -> str:
     parts = [part for write in _PARTS if (part := list(write(report, envelope)))]
     lines = [line for part in parts for line in (*part, "")]
     signature = ("-- ", f"bisector {clean(report.tool_version)}")  # RFC 3676, 4.3: with the space
-    return as_lines((*lines, *signature))
+    return _as_lines((*lines, *signature))
 
 
-def as_lines(lines: Iterable[str]) -> str:
+def _as_lines(lines: Iterable[str]) -> str:
     """Lines as a letter may have them: clean, and none too long for a mail server."""
     return "".join(f"{_bounded(clean(line))}\n" for line in lines)
 
@@ -63,9 +157,9 @@ def as_lines(lines: Iterable[str]) -> str:
 def _bounded(line: str) -> str:
     """A line of a log may be of any length; of what is too long the beginning is kept."""
     written = line.encode()
-    if len(written) <= LONGEST_LINE_BYTES:
+    if len(written) <= _LONGEST_LINE_BYTES:
         return line
-    return written[: LONGEST_LINE_BYTES - 3].decode(errors="ignore") + "…"
+    return written[: _LONGEST_LINE_BYTES - 3].decode(errors="ignore") + "…"
 
 
 def _follows(report: Report, envelope: Envelope) -> Iterator[str]:
@@ -135,7 +229,7 @@ def _tags(report: Report, envelope: Envelope) -> Iterator[str]:
     view = report.bisection
     if view.first_fixed is None:
         return
-    link = ARCHIVE + envelope.message_id.strip("<>")
+    link = _ARCHIVE + envelope.message_id.strip("<>")
     if view.direction is Direction.IMPROVEMENT:
         yield from fill("If this helps to decide on a backport, it can be referred to as")
         yield f"| Link: {link}"
