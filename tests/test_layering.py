@@ -62,7 +62,7 @@ OWNERS = {
     "matplotlib": {"bisector.report.drawing", "bisector.report.nights", "bisector.report.strokes"},
     "smtplib": {"bisector.mail.smtp"},
     "email": {
-        "bisector.report.addresses",
+        "bisector.mail.addresses",
         "bisector.mail.compose",
         "bisector.mail.posting",
         "bisector.nightly.postman",

@@ -10,8 +10,7 @@ from bisector.config import command_line, options
 from bisector.core.errors import BisectorError
 from bisector.git.repository import Repository
 from bisector.mail import compose, login, posting
-from bisector.mail.maintainers import Proposal, propose
-from bisector.report.addresses import parse
+from bisector.mail.addresses import Proposal, parse, propose
 from bisector.report.document import Report
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store

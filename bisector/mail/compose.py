@@ -5,7 +5,7 @@ The order is that of the 0-day robot's letters, and what tags there are stand as
 tables, listings and addresses are as wide as they are.
 
 Plain text in UTF-8, not flowed, nothing wrapped by a mail program. No text of a commit reaches a
-header but through :func:`bisector.report.addresses.header`, and the email package folds and encodes.
+header but through :func:`bisector.mail.addresses.header`, and the email package folds and encodes.
 """
 
 import re
@@ -16,8 +16,8 @@ from email.policy import EmailPolicy
 from bisector.core import units
 from bisector.core.printable import clean
 from bisector.core.verdict import Direction, State
+from bisector.mail.addresses import header, parse
 from bisector.report import compare
-from bisector.report.addresses import header, parse
 from bisector.report.as_text import block_lines, fill, section_lines
 from bisector.report.document import Comparison, Envelope, Listing, Report
 from bisector.report.sections import (

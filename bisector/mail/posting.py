@@ -21,10 +21,10 @@ from bisector.core.verdict import Direction, State
 from bisector.git.repository import Repository
 from bisector.host.retry import retried
 from bisector.mail import compose, recheck, smtp
+from bisector.mail.addresses import parse, usable
 from bisector.mail.login import Login
 from bisector.mail.outbox import Mail, Mails, Outcome
 from bisector.report import reporting
-from bisector.report.addresses import parse, usable
 from bisector.report.document import Envelope, Report
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store

@@ -18,7 +18,7 @@ from bisector.core import kinds, resources
 from bisector.core.errors import UserError
 from bisector.core.kinds import Kind, Unfit
 from bisector.core.verdict import Direction
-from bisector.report.addresses import parse
+from bisector.mail.addresses import parse
 
 _JOB_HEADER = re.compile(r"\s*\[\[\s*job\s*\]\]\s*(?:#.*)?")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?")

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from bisector.core.errors import InfraError
 from bisector.mail import compose, login, posting, smtp
+from bisector.mail.addresses import parse
 from bisector.mail.outbox import Mails
 from bisector.nightly.plan import Job, Send
-from bisector.report.addresses import parse
 from bisector.report.document import Envelope
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store

@@ -17,7 +17,7 @@ from bisector.git.apply import changed_end
 from bisector.git.repository import Repository
 from bisector.git.worktrees import SourceTree
 from bisector.host.process import RUN_MARKER, run
-from bisector.mail.maintainers import propose
+from bisector.mail.addresses import propose
 from tests.git.conftest import Make
 from tests.git.histories import KERNEL_TREE, Node, build, git, linear, root
 from tests.nobody import as_nobody

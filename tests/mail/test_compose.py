@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bisector.core.errors import UserError
 from bisector.core.objective import Objective
 from bisector.core.verdict import Verdict
 from bisector.mail import compose
+from bisector.mail.addresses import header, parse, usable
 from bisector.report import as_text
-from bisector.report.addresses import header, parse, usable
 from bisector.report.document import Facts, Paragraph, Report
 from bisector.report.sections import sections
 from bisector.status.view import TrialView
@@ -99,41 +98,10 @@ def test_no_name_forges_a_header(name: str) -> None:
     assert {address.addr_spec for address in message["Cc"].addresses if message["Cc"]} == asked if to else True
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "nobody",
-        "a@",
-        "@b",
-        "a b@c",
-        "a@b@c",
-        "a@b>\r\nBcc: <c@d",
-        "a@-b",
-        ".a@b",
-        "a..b@c",
-        "ä@example.org",
-        "a@[1.2.3.4]",
-    ],
-)
-def test_what_is_no_address_is_refused_by_its_name(text: str) -> None:
-    with pytest.raises(UserError, match="is no mail address"):
-        parse([text])
-
-
 @pytest.mark.parametrize("text", HOSTILE[:6], ids=range(6))
 def test_text_for_a_header_is_one_plain_line(text: str) -> None:
     assert header(text).isprintable()
     assert "=?" not in header(text)
-
-
-def test_addresses_of_a_list() -> None:
-    found = parse(['Jörg <j@x.org>, "B, C" <bc@x.org>', "J@X.org", "plain@x.org"])
-    assert [(one.display_name, one.addr_spec) for one in found] == [
-        ("Jörg", "j@x.org"),
-        ("B, C", "bc@x.org"),
-        ("", "plain@x.org"),
-    ]
 
 
 @pytest.mark.parametrize("name", documents.DOCUMENTS)

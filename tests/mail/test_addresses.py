@@ -1,12 +1,13 @@
-"""Whom a commit's own tree names, and what is said where it names nobody."""
+"""What is an address, whom a commit's own tree names, and what is said where it names nobody."""
 
 from pathlib import Path
 
 import pytest
 
+from bisector.core.errors import UserError
 from bisector.git.repository import Repository
 from bisector.host import sandbox
-from bisector.mail.maintainers import SCRIPT, Proposal, propose
+from bisector.mail.addresses import SCRIPT, Proposal, parse, propose
 from tests.git import histories
 from tests.git.conftest import unconfigured as unconfigured  # noqa: PLC0414 - a fixture of this room, too
 from tests.hostile import EVERYTHING, SECRET, prey
@@ -121,3 +122,34 @@ def test_a_hostile_script_gets_nothing_and_is_heard(tmp_path: Path, monkeypatch:
             f"BISECTOR_SMTP_PASSWORD-{SECRET}@example.org",
         }
         assert victim.harm("") == EVERYTHING - {"login", "environment"}  # those are told by what is printed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nobody",
+        "a@",
+        "@b",
+        "a b@c",
+        "a@b@c",
+        "a@b>\r\nBcc: <c@d",
+        "a@-b",
+        ".a@b",
+        "a..b@c",
+        "ä@example.org",
+        "a@[1.2.3.4]",
+    ],
+)
+def test_what_is_no_address_is_refused_by_its_name(text: str) -> None:
+    with pytest.raises(UserError, match="is no mail address"):
+        parse([text])
+
+
+def test_addresses_of_a_list() -> None:
+    found = parse(['Jörg <j@x.org>, "B, C" <bc@x.org>', "J@X.org", "plain@x.org"])
+    assert [(one.display_name, one.addr_spec) for one in found] == [
+        ("Jörg", "j@x.org"),
+        ("B, C", "bc@x.org"),
+        ("", "plain@x.org"),
+    ]

@@ -1,20 +1,26 @@
-"""Who would want to know of a commit: what its own tree's ``scripts/get_maintainer.pl`` says, and its trailers.
+"""Mail addresses: read so that no header can be forged by one (RFC 5322), and proposed for a commit.
 
-The script of that tree is run on that commit's patch, in a directory of ours that has the tree's
-directories and those files that the script reads, in a sandbox. A proposal is all that comes of it.
+Whom to propose the commit's own tree says: its ``scripts/get_maintainer.pl`` is run on the commit's patch, in a
+directory of ours that has the tree's directories and those files that the script reads, in a sandbox; and the trailers.
+A proposal is all that comes of it.
 """
 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from email.headerregistry import Address
+from email.utils import getaddresses
 from pathlib import Path
 
-from bisector.core.errors import BisectorError
+from bisector.core.errors import BisectorError, UserError
+from bisector.core.printable import clean
 from bisector.git.repository import Repository
 from bisector.host import build_user, process, sandbox
 from bisector.host.scratch import scratch
-from bisector.report.addresses import usable
 
+# An addr-spec of atoms: no quoted local parts, no comments, no address literals, nothing beyond ASCII.
+_SPEC = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?", re.ASCII)
+_ENCODED_WORD = "=?"
 SCRIPT = "scripts/get_maintainer.pl"
 # What the script looks at to see that it is at the top of a tree, and what it reads (its top_of_kernel_tree()).
 _FILES = ("COPYING", "CREDITS", "Kbuild", "MAINTAINERS", "Makefile", "README", ".get_maintainer.ignore", SCRIPT)
@@ -28,6 +34,41 @@ _BOUNDED = (
     ' cat "$at/said"; cat "$at/wrong" >&2; exit $status',
     "sh",
 )
+
+
+def parse(texts: Iterable[str]) -> tuple[Address, ...]:
+    """The addresses of several lists such as ``A <a@x>, b@y``, each once; :class:`UserError` for what is none."""
+    found: dict[str, Address] = {}
+    for text in texts:
+        for name, spec in getaddresses([clean(text)]):
+            if not _well_formed(spec):
+                raise UserError(f"{clean(text)!r} is no mail address", "write it as user@host or Name <user@host>")
+            found.setdefault(spec.lower(), _address(name, spec))
+    return tuple(found.values())
+
+
+def usable(texts: Iterable[str]) -> Iterator[str]:
+    """Those of other people's texts that are addresses, written anew; what is none is left out."""
+    for text in texts:
+        try:
+            yield from map(str, parse([text]))
+        except UserError:
+            continue
+
+
+def header(text: str) -> str:
+    """Text for a header: one line, and nothing in it that a reader would decode to something else (RFC 2047)."""
+    return clean(text).replace(_ENCODED_WORD, "= ?")
+
+
+def _well_formed(spec: str) -> bool:
+    local, _, domain = spec.rpartition("@")
+    dots = (local.startswith("."), local.endswith("."), ".." in spec, domain.startswith("-"))
+    return _SPEC.fullmatch(spec) is not None and not any(dots)
+
+
+def _address(name: str, spec: str) -> Address:
+    return Address(display_name=header(name).strip(), addr_spec=spec)
 
 
 @dataclass(frozen=True, slots=True)
