@@ -16,7 +16,7 @@ from bisector.commands import output
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.core.verdict import State
-from bisector.mail import compose, login
+from bisector.mail import compose, smtp
 from bisector.report.document import Envelope
 from bisector.store.rows import InfraFaultRow
 from bisector.store.rundir import GIT_LOG
@@ -50,7 +50,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
 def record(recorded: RecordedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordedRun:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name in (login.USERNAME, login.PASSWORD):
+    for name in (smtp.USERNAME, smtp.PASSWORD):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / ".gitconfig").write_text("[user]\nname = A Tester\nemail = tester@example.org\n")
     work = tmp_path / "work"

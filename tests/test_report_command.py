@@ -8,7 +8,7 @@ import pytest
 
 from bisector.cli import main
 from bisector.core.verdict import State, Verdict
-from bisector.mail import login
+from bisector.mail import smtp
 from bisector.mail.outbox import Mails
 from bisector.status import from_record
 from bisector.store.store import Store
@@ -20,7 +20,7 @@ from tests.recorded_run import RecordedRun, found
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordedRun:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name in (login.USERNAME, login.PASSWORD):
+    for name in (smtp.USERNAME, smtp.PASSWORD):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / ".gitconfig").write_text("[user]\nname = Günter Tester\nemail = tester@example.org\n")
     work = tmp_path / "work"
@@ -156,8 +156,8 @@ def test_a_login_goes_to_no_server_that_a_record_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A run directory may come from somebody else, and so may the server in it."""
-    monkeypatch.setenv(login.USERNAME, "me")
-    monkeypatch.setenv(login.PASSWORD, "hunter2")
+    monkeypatch.setenv(smtp.USERNAME, "me")
+    monkeypatch.setenv(smtp.PASSWORD, "hunter2")
     (tmp_path / "theirs").mkdir()
     settings = {
         "mail.host": "localhost",

@@ -9,7 +9,7 @@ from bisector.commands.output import write
 from bisector.config import command_line, options
 from bisector.core.errors import BisectorError
 from bisector.git.repository import Repository
-from bisector.mail import compose, login, posting
+from bisector.mail import compose, posting, smtp
 from bisector.mail.addresses import Proposal, parse, propose
 from bisector.report.document import Report
 from bisector.store.rundir import RunDirectory
@@ -61,7 +61,7 @@ def mail(arguments: argparse.Namespace) -> int:
         proposal = _proposal(store, posting.Post(run, store, settings.mail).report())
         post = posting.Post(run, store, settings.mail, _delivery(arguments, proposal))
         if arguments.send:
-            said = post.send(login.find(settings.mail.login_file))
+            said = post.send(smtp.find_login(settings.mail.login_file))
             write(f"sent to {', '.join((*post.delivery.to, *post.delivery.cc))}: {said}\n")
             return 0
         path, report = post.draft()

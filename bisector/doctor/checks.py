@@ -24,7 +24,7 @@ from bisector.host.packages import merged
 from bisector.host.scratch import remove_abandoned, scratch
 from bisector.kernel import probes as kernel
 from bisector.kernel import toolchain
-from bisector.mail import probes as post
+from bisector.mail.smtp import server_finding
 from bisector.storage.disks import DISKS
 from bisector.vm import probes as machine
 from bisector.workload.check import check_job
@@ -141,7 +141,7 @@ PROBES: tuple[Probe, ...] = (
     *(Probe(f"{name} disk", Need.RUN, partial(_disk, name)) for name in DISKS),
     Probe("fio job", Need.RUN, _job),
     Probe("host load", Need.NOTHING, lambda asked: places.contention(asked.settings.contention)),
-    Probe("mail", Need.NOTHING, lambda asked: post.server(asked.settings.mail)),
+    Probe("mail", Need.NOTHING, lambda asked: server_finding(asked.settings.mail)),
     Probe("git send-email", Need.NOTHING, lambda asked: history.mail(Path.home())),
 )
 # fmt: on

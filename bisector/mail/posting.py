@@ -22,8 +22,8 @@ from bisector.git.repository import Repository
 from bisector.host.retry import retried
 from bisector.mail import compose, recheck, smtp
 from bisector.mail.addresses import parse, usable
-from bisector.mail.login import Login
 from bisector.mail.outbox import Mail, Mails, Outcome
+from bisector.mail.smtp import Login
 from bisector.report import reporting
 from bisector.report.document import Envelope, Report
 from bisector.store.rundir import RunDirectory

@@ -1,23 +1,29 @@
-"""One letter to one mail server; the only module that knows ``smtplib``.
+"""The mail server: who we are to it, and one letter handed over; the only module that knows ``smtplib``.
 
 What a refusal means is told by its type: :class:`NotNow` (RFC 5321, 4.2.1: a 4yz reply, or no
 connection; nothing was taken, ask again), :class:`Refused` (5yz; nothing was taken, and never will
 be), :class:`Uncertain` (the letter was on its way when the connection ended).
 """
 
+import os
 import smtplib
 import ssl
-from collections.abc import Iterator, Sequence
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from email.message import EmailMessage
+from pathlib import Path
 
 from bisector.config import MailSettings, Security
 from bisector.core.errors import InfraError, UserError
-from bisector.mail.login import Login
+from bisector.core.findings import Finding, Grade
 
+USERNAME, PASSWORD = "BISECTOR_SMTP_USERNAME", "BISECTOR_SMTP_PASSWORD"
+_FORM = "two lines: username=… and password=…"
 _TIMEOUT_S = 60.0
 _CRLF = "\r\n"
-_OK, _DATA_TAKEN, _WILL_FORWARD = 250, 250, 251
+_OK, _WILL_FORWARD = 250, 251
 _TEMPORARY, _PERMANENT = 400, 500
 
 
@@ -31,6 +37,52 @@ class Refused(UserError):
 
 class Uncertain(InfraError):
     """The connection ended while the server had the letter: it may have been taken, or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A name and a password, which is in no text that is made of this."""
+
+    username: str
+    password: str = field(repr=False)
+
+
+def find_login(file: Path | None, environment: Mapping[str, str] = os.environ) -> Login | None:
+    """The environment's, else the file's, else none; raises :class:`UserError` for half a login or an open file."""
+    username, password = environment.get(USERNAME, ""), environment.get(PASSWORD, "")
+    if bool(username) is not bool(password):
+        missing = PASSWORD if username else USERNAME
+        raise UserError(f"{missing} is not set, and {USERNAME if password else PASSWORD} is set", "set both, or none")
+    if username:
+        return Login(username, password)
+    return _read(file) if file is not None else None
+
+
+def server_finding(mail: MailSettings) -> Finding:
+    """Whether a report could be sent, as ``bisector doctor`` prints it: by the settings alone; nobody is asked."""
+    if not mail.host:
+        return Finding("mail", Grade.INFO, "mail.host is not set: reports stay drafts, which git send-email can send")
+    try:
+        found = find_login(mail.login_file)
+    except UserError as error:
+        return Finding("mail", Grade.WARN, error.message, error.hint)
+    who = f"login as {found.username}" if found else "without a login"
+    return Finding("mail", Grade.OK, f"{mail.host}:{mail.port}, {mail.security}, {who}; sends nothing by itself")
+
+
+def _read(file: Path) -> Login:
+    try:
+        mode = file.stat().st_mode
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"mail.login_file: cannot read {file}: {error}", f"{_FORM}, then: chmod 600 {file}") from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise UserError(f"mail.login_file: others may read {file} (mode {stat.S_IMODE(mode):o})", f"chmod 600 {file}")
+    parted = (line.partition("=") for line in text.splitlines())
+    values = {name.strip(): value.strip() for name, equals, value in parted if equals}
+    if not (values.get("username") and values.get("password")):
+        raise UserError(f"mail.login_file: {file} has no login", _FORM)
+    return Login(values["username"], values["password"])
 
 
 def send(

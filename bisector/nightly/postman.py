@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bisector.core.errors import InfraError
-from bisector.mail import compose, login, posting, smtp
+from bisector.mail import compose, posting, smtp
 from bisector.mail.addresses import parse
 from bisector.mail.outbox import Mails
 from bisector.nightly.plan import Job, Send
@@ -43,7 +43,7 @@ class ByMail:
             return f"draft {posting.Post(run, store, mail).draft()[0]}"
         if any(one.sent for one in Mails(store.database).all()):
             return "sent before this night was killed, or by hand"
-        said = posting.Post(run, store, mail, posting.Delivery(to=job.to)).send(login.find(mail.login_file))
+        said = posting.Post(run, store, mail, posting.Delivery(to=job.to)).send(smtp.find_login(mail.login_file))
         return f"sent to {', '.join(job.to)}: {said}"
 
     def notice(self, job: Job, subject: str, text: str) -> str:
@@ -56,7 +56,7 @@ class ByMail:
         if not job.notify:
             return f"draft {path}"
         addresses = [address.addr_spec for address in parse(job.notify)]
-        said = smtp.send(mail, login.find(mail.login_file), made, parse([sender])[0].addr_spec, addresses)
+        said = smtp.send(mail, smtp.find_login(mail.login_file), made, parse([sender])[0].addr_spec, addresses)
         return f"sent to {', '.join(job.notify)}: {said}"
 
     def _keep(self, name: str, made: EmailMessage) -> Path:

@@ -16,7 +16,7 @@ from bisector.doctor import checks
 from bisector.doctor.checks import PROBES, Asked, Need, Probe
 from bisector.host.packages import install
 from bisector.kernel import toolchain
-from bisector.mail.probes import server as mail_server
+from bisector.mail.smtp import server_finding
 from bisector.vm import image, probes
 from bisector.vm.hypervisor import LibvirtHypervisor
 from tests.docs.json_schema import valid
@@ -397,7 +397,7 @@ def test_mail_is_read_from_the_settings(tmp_path: Path, mail: dict[str, str], st
     for name, mode in (("closed", 0o600), ("open", 0o644)):
         (tmp_path / name).write_text("username=me\npassword=hunter2\n")
         (tmp_path / name).chmod(mode)
-    row = mail_server(options.load(mail, directory=tmp_path).settings.mail)
+    row = server_finding(options.load(mail, directory=tmp_path).settings.mail)
     assert (row.state, words in row.what, "hunter2" in row.what) == (state, True, False)
 
 

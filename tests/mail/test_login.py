@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import UserError
-from bisector.mail.login import PASSWORD, USERNAME, Login, find
+from bisector.mail.smtp import PASSWORD, USERNAME, Login, find_login
 
 
 @pytest.fixture
@@ -18,22 +18,22 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_file(file: Path) -> None:
-    assert find(file, {}) == Login("me@example.org", "a=b c")
+    assert find_login(file, {}) == Login("me@example.org", "a=b c")
 
 
 def test_environment_comes_first(file: Path) -> None:
-    assert find(file, {USERNAME: "you", PASSWORD: "word"}) == Login("you", "word")
+    assert find_login(file, {USERNAME: "you", PASSWORD: "word"}) == Login("you", "word")
 
 
 def test_none() -> None:
-    assert find(None, {}) is None
+    assert find_login(None, {}) is None
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644])
 def test_file_that_others_can_read_is_refused(file: Path, mode: int) -> None:
     file.chmod(mode)
     with pytest.raises(UserError, match=f"others may read {re.escape(str(file))}") as caught:
-        find(file, {})
+        find_login(file, {})
     assert caught.value.hint == f"chmod 600 {file}"
 
 
@@ -41,16 +41,16 @@ def test_file_that_others_can_read_is_refused(file: Path, mode: int) -> None:
 def test_file_without_a_login(file: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(UserError, match="has no login") as caught:
-        find(file, {})
+        find_login(file, {})
     assert "secret" not in str(caught.value)
 
 
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot read"):
-        find(tmp_path / "none", {})
+        find_login(tmp_path / "none", {})
 
 
 @pytest.mark.parametrize(("given", "missing"), [(USERNAME, PASSWORD), (PASSWORD, USERNAME)])
 def test_half_a_login(given: str, missing: str) -> None:
     with pytest.raises(UserError, match=f"{missing} is not set"):
-        find(None, {given: "x"})
+        find_login(None, {given: "x"})

@@ -11,7 +11,7 @@ import pytest
 
 from bisector.config import MailSettings, Security
 from bisector.mail import compose, smtp
-from bisector.mail.login import Login
+from bisector.mail.smtp import Login
 from tests.mail.servers import PASSWORD, USERNAME, Post, certificate, serving
 from tests.report import documents
 
