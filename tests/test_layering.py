@@ -64,7 +64,7 @@ OWNERS = {
     "email": {
         "bisector.mail.addresses",
         "bisector.mail.compose",
-        "bisector.mail.posting",
+        "bisector.mail.outbox",
         "bisector.nightly.postman",
         "bisector.mail.smtp",
     },

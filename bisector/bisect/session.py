@@ -36,7 +36,7 @@ from bisector.git.terms import check_terms
 from bisector.host import process
 from bisector.host.files import our_files
 from bisector.host.scratch import remove_abandoned
-from bisector.mail import posting
+from bisector.mail import outbox
 from bisector.status import from_record
 from bisector.status.range_graph import check_suspects
 from bisector.store import inputs
@@ -256,7 +256,7 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here, 
         store.set_state(outcome.state, outcome.message)
     shutil.rmtree(run.path / _BUILD, ignore_errors=True)
     if outcome.state is not State.STOPPED:
-        posting.leave_draft(run, store, tell)
+        outbox.leave_draft(run, store, tell)
         if not goes_on(store):
             _let_go(run, asked.repository, tell)
     return outcome
@@ -278,8 +278,8 @@ def after_the_answer(run: RunDirectory, store: Store, tell: Listener) -> None:
     """What a process that was killed once the answer was on record has not come to."""
     repository = store.bisection().repository
     shutil.rmtree(run.path / _BUILD, ignore_errors=True)
-    if not (run.path / posting.DRAFT).exists():
-        posting.leave_draft(run, store, tell)
+    if not (run.path / outbox.DRAFT).exists():
+        outbox.leave_draft(run, store, tell)
     if repository is not None:
         _let_go(run, repository, tell)
 

@@ -9,7 +9,7 @@ from bisector.commands.output import write
 from bisector.config import command_line, options
 from bisector.core.errors import BisectorError
 from bisector.git.repository import Repository
-from bisector.mail import compose, posting, smtp
+from bisector.mail import compose, outbox, smtp
 from bisector.mail.addresses import Proposal, parse, propose
 from bisector.report.document import Report
 from bisector.store.rundir import RunDirectory
@@ -58,8 +58,8 @@ def mail(arguments: argparse.Namespace) -> int:
         settings = options.overlaid(
             recorded, "mail.", command_line.flags_from(arguments), arguments.config, kept=("mail.from",)
         )
-        proposal = _proposal(store, posting.Post(run, store, settings.mail).report())
-        post = posting.Post(run, store, settings.mail, _delivery(arguments, proposal))
+        proposal = _proposal(store, outbox.Post(run, store, settings.mail).report())
+        post = outbox.Post(run, store, settings.mail, _delivery(arguments, proposal))
         if arguments.send:
             said = post.send(smtp.find_login(settings.mail.login_file))
             write(f"sent to {', '.join((*post.delivery.to, *post.delivery.cc))}: {said}\n")
@@ -69,12 +69,12 @@ def mail(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _delivery(arguments: argparse.Namespace, proposal: Proposal) -> posting.Delivery:
+def _delivery(arguments: argparse.Namespace, proposal: Proposal) -> outbox.Delivery:
     to, cc = (tuple(map(str, parse(texts))) for texts in (arguments.to, arguments.cc))
     if arguments.proposed:
         to, cc = (*to, *proposal.to), (*cc, *proposal.cc)
     follows = RunDirectory.open(arguments.follows) if arguments.follows else None
-    return posting.Delivery(to, cc, arguments.regzbot, arguments.again, follows)
+    return outbox.Delivery(to, cc, arguments.regzbot, arguments.again, follows)
 
 
 def _proposal(store: Store, report: Report) -> Proposal:

@@ -10,7 +10,7 @@ from bisector.commands.output import write_document
 from bisector.config import options
 from bisector.core.errors import UserError
 from bisector.core.objective import Objective
-from bisector.mail import compose, posting
+from bisector.mail import compose, outbox
 from bisector.report import as_html, as_json, as_markdown, as_text, paging, plotting, reporting
 from bisector.report.document import Report
 from bisector.store.rundir import RunDirectory
@@ -86,4 +86,4 @@ def _document(run: RunDirectory, store: Store, form: Format, by: Objective | Non
         return reporting.report(run, store, by)
     if by is not None:
         raise UserError("a letter tells of the metric that decided", "leave out --metric and --over")
-    return posting.Post(run, store, options.from_json(store.bisection().settings).mail).report()
+    return outbox.Post(run, store, options.from_json(store.bisection().settings).mail).report()

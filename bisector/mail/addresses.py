@@ -1,17 +1,22 @@
-"""Mail addresses: read so that no header can be forged by one (RFC 5322), and proposed for a commit.
+"""Mail addresses: read so that no header can be forged by one (RFC 5322); who sends, and who is proposed for a commit.
 
 Whom to propose the commit's own tree says: its ``scripts/get_maintainer.pl`` is run on the commit's patch, in a
 directory of ours that has the tree's directories and those files that the script reads, in a sandbox; and the trailers.
 A proposal is all that comes of it.
 """
 
+import getpass
+import os
 import re
+import socket
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from email.headerregistry import Address
 from email.utils import getaddresses
 from pathlib import Path
 
+from bisector.config import MailSettings
 from bisector.core.errors import BisectorError, UserError
 from bisector.core.printable import clean
 from bisector.git.repository import Repository
@@ -24,6 +29,7 @@ _ENCODED_WORD = "=?"
 SCRIPT = "scripts/get_maintainer.pl"
 # What the script looks at to see that it is at the top of a tree, and what it reads (its top_of_kernel_tree()).
 _FILES = ("COPYING", "CREDITS", "Kbuild", "MAINTAINERS", "Makefile", "README", ".get_maintainer.ignore", SCRIPT)
+_NOBODY = "bisector@localhost"
 _TRAILERS = ("Signed-off-by", "Reviewed-by", "Acked-by", "Tested-by", "Reported-by", "Cc")
 _DEADLINE_S = 60.0
 # What it writes goes to files of 1 MiB at most (setrlimit(2), RLIMIT_FSIZE; sh counts blocks of 512 bytes), and comes
@@ -69,6 +75,29 @@ def _well_formed(spec: str) -> bool:
 
 def _address(name: str, spec: str) -> Address:
     return Address(display_name=header(name).strip(), addr_spec=spec)
+
+
+def sender_of(mail: MailSettings, directory: Path) -> str:
+    """``mail.from``, else who git says in a directory that we are, else who the system says."""
+    if mail.sender:
+        try:
+            return str(parse([mail.sender])[0])
+        except UserError as error:
+            raise UserError(f"mail.from: {error}", error.hint) from error
+    with suppress(BisectorError), Repository.open(directory) as repository:
+        ident = repository.ask("var", "GIT_AUTHOR_IDENT", ok=None)
+        found = re.match(r"(.*>) \d+ [+-]\d{4}$", ident.stdout.strip())
+        if ident.status == 0 and found:
+            return str(parse([found[1]])[0])
+    return next(usable((f"{_user()}@{socket.gethostname()}",)), _NOBODY)
+
+
+def _user() -> str:
+    """The user's name, or its number in a container that has no names."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # the latter since Python 3.13
+        return f"uid{os.getuid()}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from bisector.report.sections import (
 )
 
 _LINE = 78  # RFC 5322, 2.1.1
+_CONFIRMED = "-confirmed"
 _ARCHIVE = "https://lore.kernel.org/r/"
 _LONGEST_LINE_BYTES = 990  # RFC 5322, 2.1.1: 998 without the line end
 _SUBSYSTEM = re.compile(r"(?!Merge |Revert )([^\s:](?:[^:]{0,38}[^\s:])?):\s")
@@ -113,6 +114,26 @@ def notice(envelope: Envelope, title: str, text: str) -> EmailMessage:
     # What failed is told in words of git, guests and mail servers.
     letter.set_content(_as_lines(text.splitlines()), charset="utf-8", cte="8bit")
     return letter
+
+
+def claim_of(report: Report) -> str:
+    """What a letter says happened, as a word and the commits: two letters with one claim say the same."""
+    view = report.bisection
+    shas = [view.first_fixed.sha] if view.first_fixed else [commit.sha for commit in view.candidates]
+    confirmed = _CONFIRMED if view.first_fixed and view.belief and view.belief.confirmed else ""
+    return " ".join([f"{view.state}{confirmed}", *shas])
+
+
+def follows(earlier: str, now: str) -> str:
+    """What this letter means for the last one of its thread."""
+    named = ", ".join(sha[:12] for sha in earlier.split()[1:])
+    if earlier == now:
+        return f"This confirms the earlier report: another bisection names {named}, too."
+    if earlier.split() == now.replace(_CONFIRMED, "", 1).split():
+        return f"This confirms the earlier report, which named {named}; how is said below."
+    if set(now.split()[1:]) & set(earlier.split()[1:]):
+        return f"This corrects the earlier report, which named {named}; what is said below takes its place."
+    return f"This withdraws the earlier report: {named} is not what made the change. What is known now stands below."
 
 
 def render(report: Report) -> str:

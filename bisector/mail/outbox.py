@@ -1,16 +1,39 @@
-"""Letters about a bisection, in its record: made, tried, sent; so that none is ever sent twice.
+"""Letters about a bisection: drafted always, sent only when told to, each once, corrections in its thread.
 
 An attempt is recorded before it is made. Whatever moment the process is killed at, the record says
 that nothing was tried, that it was sent or refused, or that it is not known: never that nothing
 happened when something may have.
 """
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from email import message_from_bytes, policy
+from email.utils import format_datetime
 from enum import StrEnum
+from pathlib import Path
 
+from bisector.analysis.verdicts import Judging
+from bisector.config import MailSettings, options
+from bisector.core.errors import BisectorError, InfraError, UserError
+from bisector.core.events import Listener, Note
+from bisector.core.verdict import Direction, State
+from bisector.host.retry import retried
+from bisector.mail import compose, recheck, smtp
+from bisector.mail.addresses import parse, sender_of
+from bisector.mail.smtp import Login
+from bisector.report import reporting
+from bisector.report.document import Envelope, Report
 from bisector.store.database import Database
 from bisector.store.rows import build, columns
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
+
+DRAFT = "report.eml"
+_BETWEEN_ATTEMPTS_S = (15.0, 30.0, 60.0)
+_TELLING = (State.FOUND, State.NARROWED)
+_ID_DOMAIN_MOST = 36  # a header of one Message-ID has to fit into a line of 78, or it is folded to pieces
 
 
 class Outcome(StrEnum):
@@ -86,3 +109,207 @@ class Mails:
             self._database.insert(
                 "mail_events", {"mail": number, **columns(MailEvent(now, outcome, recipients, detail))}
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """To whom a letter goes, and how; ``follows`` is another run, whose last letter this one answers."""
+
+    to: tuple[str, ...] = ()
+    cc: tuple[str, ...] = ()
+    regzbot: bool = False
+    again: bool = False
+    follows: RunDirectory | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """A run whose report is to be a letter; ``mail`` are today's settings."""
+
+    run: RunDirectory
+    store: Store
+    mail: MailSettings
+    delivery: Delivery = Delivery()
+
+    def report(self) -> Report:
+        """The report with its envelope, whatever state the run is in; nothing is recorded."""
+        made = reporting.report(self.run, self.store)
+        if self.delivery.regzbot and made.bisection.direction is Direction.IMPROVEMENT:
+            raise UserError("regzbot tracks regressions, and this is an improvement", "leave out --regzbot")
+        return replace(made, envelope=self._envelope(made))
+
+    def draft(self) -> tuple[Path, Report]:
+        """Write the letter into the run directory and its Message-ID into the record, once per claim.
+
+        Raises :class:`UserError` for a run that has nothing to tell, :class:`InfraError` for a record
+        that its files do not bear out.
+        """
+        made = self.report()
+        if made.bisection.state not in _TELLING:
+            raise UserError(f"there is nothing to tell yet: the bisection is {made.bisection.state}", "bisector status")
+        self._recheck()
+        self._recorded(made)
+        path = self.run.path / DRAFT
+        new = path.with_name(f"{DRAFT}.new")
+        try:
+            new.write_text(compose.render(made), encoding="utf-8")
+            new.replace(path)
+        except OSError as error:
+            raise InfraError(f"cannot write {path}: {error.strerror}", f"df {path.parent}") from error
+        return path, made
+
+    def is_drafted(self) -> bool:
+        """Whether the letter in the run directory makes the claim of the report, by its Message-ID."""
+        try:
+            found = message_from_bytes((self.run.path / DRAFT).read_bytes(), policy=policy.default)
+        except OSError:
+            return False
+        envelope = self.report().envelope
+        return envelope is not None and found["Message-ID"] == envelope.message_id
+
+    def send(self, login: Login | None) -> str:
+        """Send what :meth:`draft` writes; the server's word. Never the same report twice.
+
+        Raises :class:`UserError` where it was sent already, or may have been, or is refused for
+        good; :class:`InfraError` where the server cannot be reached, or its answer was lost.
+        """
+        if not self.mail.host:
+            raise UserError(
+                "there is no mail server to send with", "set mail.host in bisector.toml, or --set mail.host=…"
+            )
+        recipients = tuple(address.addr_spec for address in parse((*self.delivery.to, *self.delivery.cc)))
+        if not recipients:
+            raise UserError("nobody to send to", "--to ADDRESS, or --proposed for those that bisector mail proposes")
+        _, made = self.draft()
+        mail = self._recorded(made)
+        if not self.delivery.again:
+            self._refuse_twice(mail)
+        return self._transmit(mail, made, login, recipients)
+
+    def _transmit(self, mail: Mail, made: Report, login: Login | None, recipients: tuple[str, ...]) -> str:
+        """The intention is recorded before each attempt: a kill leaves an open one behind, never none."""
+        assert made.envelope is not None  # noqa: S101 - draft() gives it one
+        sender = parse([made.envelope.sender])[0].addr_spec
+        message, mails = compose.message(made), Mails(self.store.database)
+
+        def attempt() -> str:
+            mails.note(mail.number, Outcome.SENDING, recipients)
+            try:
+                said = smtp.send(self.mail, login, message, sender, recipients)
+            except (smtp.NotNow, smtp.Refused) as error:
+                mails.note(mail.number, Outcome.REFUSED, recipients, str(error))
+                raise
+            except smtp.Uncertain as error:
+                mails.note(mail.number, Outcome.UNKNOWN, recipients, str(error))
+                error.hint = _uncertain_hint(mail)
+                raise
+            mails.note(mail.number, Outcome.SENT, recipients, said)
+            return said
+
+        return retried(attempt, smtp.NotNow, _BETWEEN_ATTEMPTS_S)
+
+    def _refuse_twice(self, mail: Mail) -> None:
+        """Raise for what was sent, and for what nobody knows of."""
+        if mail.uncertain:
+            at = mail.events[-1].at
+            raise UserError(
+                f"this report may have been sent {at}: the attempt has no end on record", _uncertain_hint(mail)
+            )
+        if mail.sent:
+            event = next(event for event in mail.events if event.outcome is Outcome.SENT)
+            raise UserError(
+                f"this report was sent {event.at} to {', '.join(event.recipients)}, as {mail.message_id}",
+                "--again sends it once more, with the same Message-ID",
+            )
+
+    def _recheck(self) -> None:
+        asked = self.store.bisection()
+        settings = options.from_json(asked.settings)
+        judging = Judging(settings, self.store.trials(), asked.old_sha, asked.new_sha)
+        recheck.check(self.run.path, judging, self.store.baselines())
+
+    def _recorded(self, made: Report) -> Mail:
+        """The letter of this report in the record; made there when it is a new one."""
+        envelope, claim = made.envelope, compose.claim_of(made)
+        assert envelope is not None  # noqa: S101 - report() gives it one
+        mails = Mails(self.store.database)
+        known = [mail for mail in mails.all() if mail.message_id == envelope.message_id]
+        if known:
+            return known[-1]
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        mail = Mail(now, envelope.message_id, claim, compose.subject(made), envelope.references)
+        return replace(mail, number=mails.add(mail))
+
+    def _envelope(self, made: Report) -> Envelope:
+        """A new letter in the thread of those sent before it, or again the one sent last, if it said the same."""
+        # Anywhere will do where the record has no repository: who we are is mostly said for all of them.
+        sender = sender_of(self.mail, self.store.bisection().repository or Path())
+        claim = compose.claim_of(made)
+        letters = Mails(self.store.database).all()
+        sent = tuple(mail for mail in letters if mail.sent or mail.uncertain)
+        repeated = sent[-1] if sent and sent[-1].claim == claim else None
+        earlier = sent[:-1] if repeated else sent
+        thread = earlier or self._others()
+        return Envelope(
+            sender=sender,
+            message_id=repeated.message_id if repeated else self._message_id(letters, claim, len(sent), sender),
+            date=format_datetime(datetime.now().astimezone()),
+            to=self.delivery.to,
+            cc=self.delivery.cc,
+            references=repeated.refs if repeated else _thread(thread),
+            subject=(repeated or thread[0]).subject if repeated or thread else "",
+            follows=compose.follows(thread[-1].claim, claim) if thread else "",
+            regzbot=self.delivery.regzbot,
+        )
+
+    def _others(self) -> tuple[Mail, ...]:
+        """The letters of the run that this one follows."""
+        other = self.delivery.follows
+        if other is None:
+            return ()
+        with Store.open(other.database, readonly=True) as store:
+            sent = tuple(mail for mail in Mails(store.database).all() if mail.sent)
+        if not sent:
+            raise UserError(f"no report of {other.path} was sent, so nothing can follow it", "leave out --follows")
+        return sent
+
+    def _message_id(self, letters: Iterable[Mail], claim: str, number: int, sender: str) -> str:
+        """That of a letter drafted before with this claim; a new one follows from run and claim, not from chance."""
+        asked = self.store.bisection()
+        words = (str(self.run.path), asked.created_at, asked.old_sha, asked.new_sha, claim, str(number))
+        local = hashlib.sha256("\0".join(words).encode()).hexdigest()[:24]
+        drafted = next((mail.message_id for mail in letters if mail.message_id.startswith(f"<{local}@")), "")
+        return drafted or f"<{local}@{_domain(parse([sender])[0].domain)}>"
+
+
+def leave_draft(run: RunDirectory, store: Store, tell: Listener) -> None:
+    """Leave a letter to nobody beside an answer: what goes wrong with it is told, and changes nothing.
+
+    A draft with the same claim stays: a person may have edited it.
+    """
+    post = Post(run, store, options.from_json(store.bisection().settings).mail)
+    try:
+        if post.is_drafted():
+            text = f"{run.path / DRAFT} has this answer already, and stays as it is; bisector mail writes it anew"
+        else:
+            text = f"draft of a report by mail: {post.draft()[0]}"
+        tell(Note(text))
+    except BisectorError as error:
+        tell(Note(f"no draft of a report by mail: {error}"))
+
+
+def _thread(before: Iterable[Mail]) -> tuple[str, ...]:
+    """The Message-IDs of a thread, the first one first, each once."""
+    return tuple(dict.fromkeys(one for mail in before for one in (*mail.refs, mail.message_id)))
+
+
+def _domain(name: str) -> str:
+    """The last labels of a domain, as many as fit."""
+    return name if len(name) <= _ID_DOMAIN_MOST else name[-_ID_DOMAIN_MOST:].partition(".")[2] or "bisector.invalid"
+
+
+def _uncertain_hint(mail: Mail) -> str:
+    return (
+        f"look for {mail.message_id} in your server's log or on the list; if it is not there: the same command with"
+        " --again (who has it already gets the same Message-ID)"
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bisector.core.errors import InfraError
-from bisector.mail import compose, posting, smtp
+from bisector.mail import compose, outbox, smtp
 from bisector.mail.addresses import parse
 from bisector.mail.outbox import Mails
 from bisector.nightly.plan import Job, Send
@@ -40,10 +40,10 @@ class ByMail:
         """The letter that ``bisector mail`` would write, or send, once."""
         mail = job.measuring.mail
         if job.report is Send.DRAFT:
-            return f"draft {posting.Post(run, store, mail).draft()[0]}"
+            return f"draft {outbox.Post(run, store, mail).draft()[0]}"
         if any(one.sent for one in Mails(store.database).all()):
             return "sent before this night was killed, or by hand"
-        said = posting.Post(run, store, mail, posting.Delivery(to=job.to)).send(smtp.find_login(mail.login_file))
+        said = outbox.Post(run, store, mail, outbox.Delivery(to=job.to)).send(smtp.find_login(mail.login_file))
         return f"sent to {', '.join(job.to)}: {said}"
 
     def notice(self, job: Job, subject: str, text: str) -> str:

@@ -20,7 +20,7 @@ from bisector.core.trial import Trial
 from bisector.core.verdict import State, Strategy
 from bisector.git.repository import Repository
 from bisector.git.worktrees import SourceTree
-from bisector.mail.posting import DRAFT
+from bisector.mail.outbox import DRAFT
 from bisector.store.facts import Fact
 from bisector.store.rows import StateRow
 from bisector.store.rundir import RunDirectory

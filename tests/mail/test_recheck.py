@@ -11,7 +11,7 @@ from bisector.analysis.verdicts import Judging
 from bisector.core.errors import InfraError
 from bisector.core.trial import Artifact, Origin, Trial
 from bisector.host import process
-from bisector.mail import posting, recheck
+from bisector.mail import outbox, recheck
 from bisector.store.store import Store
 from tests.analysis.recorded import RECORDED, fio_2_run
 from tests.examples import baseline
@@ -62,7 +62,7 @@ def test_changed_file_of_a_disk_alone(record: RecordedRun) -> None:
     ssd = replace(baseline("ssd", of=record.commit("c4")), runs=(run,), artifacts=(artifact,))
     with Store.open(record.run.database) as store:
         store.add_trial(ssd)
-        post = posting.Post(record.run, store, record.settings.mail)
+        post = outbox.Post(record.run, store, record.settings.mail)
         assert "HDD alone" not in (letter := post.draft()[0].read_text())
         assert "SSD alone  4,006 / 7,363 IOPS on" in letter
         raw(record, 6, "ssd").write_text(fio_json(*SLOW))

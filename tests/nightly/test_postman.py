@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import InfraError
-from bisector.mail import posting
+from bisector.mail import outbox
 from bisector.nightly import plan
 from bisector.nightly.plan import Job
 from bisector.nightly.postman import ByMail
@@ -28,7 +28,7 @@ def server() -> Iterator[servers.Server]:
 @pytest.fixture
 def job(tmp_path: Path, server: servers.Server, monkeypatch: pytest.MonkeyPatch) -> Job:
     """One whose reports go to a list, and its troubles to a person."""
-    monkeypatch.setattr(posting, "_BETWEEN_ATTEMPTS_S", (0.0,) * 3)
+    monkeypatch.setattr(outbox, "_BETWEEN_ATTEMPTS_S", (0.0,) * 3)
     path = tmp_path / "nightly.toml"
     path.write_text(
         f'[settings.mail]\nhost = "localhost"\nport = {server.port}\nsecurity = "none"\n'
@@ -54,7 +54,7 @@ def test_report_is_sent_to_the_list_once(job: Job, server: servers.Server, tmp_p
 
 def test_report_that_is_a_draft_is_sent_to_nobody(job: Job, server: servers.Server, tmp_path: Path) -> None:
     record = found(tmp_path)
-    assert report(record, replace(job, report=plan.Send.DRAFT)) == f"draft {record.run.path / posting.DRAFT}"
+    assert report(record, replace(job, report=plan.Send.DRAFT)) == f"draft {record.run.path / outbox.DRAFT}"
     assert not server.post.letters
 
 

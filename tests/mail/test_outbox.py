@@ -15,9 +15,8 @@ from bisector.config import MailSettings, Security
 from bisector.core.errors import InfraError, UserError
 from bisector.core.events import Event, Note
 from bisector.core.verdict import Direction, State
-from bisector.mail import posting, smtp
-from bisector.mail.outbox import Mail, Mails, Outcome
-from bisector.mail.posting import DRAFT, Delivery, Post, claim_of
+from bisector.mail import compose, outbox, smtp
+from bisector.mail.outbox import DRAFT, Delivery, Mail, Mails, Outcome, Post
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests import fakes
@@ -33,7 +32,7 @@ TO = Delivery(to=("Reader <reader@example.org>",))
 
 @pytest.fixture(autouse=True)
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(posting, "_BETWEEN_ATTEMPTS_S", (0.0,) * 3)
+    monkeypatch.setattr(outbox, "_BETWEEN_ATTEMPTS_S", (0.0,) * 3)
 
 
 @pytest.fixture
@@ -102,7 +101,7 @@ def test_end_of_a_bisection_leaves_a_draft_or_says_why_not(record: RecordedRun, 
         next(record.run.path.glob("trials/0005-*/full/fio.json")).unlink()
     told: list[Event] = []
     with Store.open(record.run.database) as store:
-        posting.leave_draft(record.run, store, told.append)
+        outbox.leave_draft(record.run, store, told.append)
     (note,) = told
     assert isinstance(note, Note)
     assert note.text.startswith("draft of" if sound else "no draft of a report by mail: the record cannot be confirmed")
@@ -112,14 +111,14 @@ def test_end_of_a_bisection_leaves_a_draft_or_says_why_not(record: RecordedRun, 
 def test_a_draft_that_was_edited_stays_until_the_answer_is_another_one(record: RecordedRun) -> None:
     told: list[Event] = []
     with Store.open(record.run.database) as store:
-        posting.leave_draft(record.run, store, told.append)
+        outbox.leave_draft(record.run, store, told.append)
         draft = record.run.path / DRAFT
         draft.write_text(draft.read_text(encoding="utf-8") + "Regards, Anna\n", encoding="utf-8")
-        posting.leave_draft(record.run, store, told.append)
+        outbox.leave_draft(record.run, store, told.append)
         assert draft.read_text(encoding="utf-8").endswith("Regards, Anna\n")
         assert "stays as it is; bisector mail writes it anew" in str(told[-1])
         correct(record)
-        posting.leave_draft(record.run, store, told.append)
+        outbox.leave_draft(record.run, store, told.append)
         assert "Regards, Anna" not in draft.read_text(encoding="utf-8")
 
 
@@ -271,12 +270,13 @@ def test_withdrawal_goes_into_the_thread(record: RecordedRun, server: servers.Se
     ],
 )
 def test_what_a_later_letter_means_for_the_one_before(earlier: str, now: str, words: str) -> None:
-    assert words in posting._follows(earlier, now)
+    assert words in compose.follows(earlier, now)
 
 
 def test_confirmed_answer_is_another_claim() -> None:
-    claims = {claim_of(replace(documents.believed(), bisection=replace(documents.believed().bisection, belief=belief)))
-              for belief in (None, BELIEF, replace(BELIEF, confirmed=()))}  # fmt: skip
+    made = documents.believed()
+    beliefs = (None, BELIEF, replace(BELIEF, confirmed=()))
+    claims = {compose.claim_of(replace(made, bisection=replace(made.bisection, belief=belief))) for belief in beliefs}
     assert claims == {f"found {COMMITS[3].sha}", f"found-confirmed {COMMITS[3].sha}"}
 
 
