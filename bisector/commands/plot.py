@@ -6,9 +6,9 @@ from pathlib import Path
 from bisector.commands.arguments import Verbs, add_run_dir, add_verb, count, run_directory
 from bisector.commands.output import note, save, write
 from bisector.core.errors import UserError
-from bisector.report import plotting
+from bisector.report import illustrations
 from bisector.report.drawing import Picture, draw
-from bisector.report.plotting import Kind
+from bisector.report.illustrations import Kind
 from bisector.store.store import Store
 
 _PLOTS = "plots"
@@ -49,8 +49,8 @@ def plot(arguments: argparse.Namespace) -> int:
     kinds = tuple(dict.fromkeys(arguments.kind)) or ((Kind.CURVES,) if arguments.trial else tuple(Kind))
     paths = _paths(kinds, arguments.output or run.path / _PLOTS, arguments.format)
     with Store.open(run.database, readonly=True) as store:
-        source = plotting.source(run, store, tuple(dict.fromkeys(arguments.trial)))
-    made = {kind: plotting.plotted(kind, source) for kind in kinds}
+        source = illustrations.source(run, store, tuple(dict.fromkeys(arguments.trial)))
+    made = {kind: illustrations.plotted(kind, source) for kind in kinds}
     for complaint in (text for one in made.values() for text in one.complaints):
         note(f"bisector: not drawn: {complaint}")
     missing = [kind for kind, one in made.items() if one.plot is None]

@@ -11,7 +11,7 @@ from bisector.config import options
 from bisector.core.errors import UserError
 from bisector.core.objective import Objective
 from bisector.mail import compose, outbox
-from bisector.report import as_html, as_json, as_markdown, as_text, paging, plotting, reporting
+from bisector.report import as_html, as_json, as_markdown, as_text, illustrations, reporting
 from bisector.report.document import Report
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
@@ -76,7 +76,7 @@ def report(arguments: argparse.Namespace) -> int:
 def _text(run: RunDirectory, store: Store, form: Format, by: Objective | None) -> str:
     """A page alone has more of the run than the document."""
     if form is Format.HTML:
-        return paging.page(plotting.source(run, store, by=by))
+        return illustrations.page(illustrations.source(run, store, by=by))
     return RENDERERS[form](_document(run, store, form, by))
 
 

@@ -1,22 +1,37 @@
-"""Which plots a run has, made from its report and the files beside its record."""
+"""The illustrations of a report: which plots a run has, and what is behind each row of its page.
 
-from collections.abc import Callable, Mapping, Sequence
+Made from the report and the files beside the record.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from bisector.core.commit import Commit
 from bisector.core.errors import UserError
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
+from bisector.core.trial import Trial
 from bisector.core.verdict import Terms
-from bisector.report import commits, curves, reporting
+from bisector.host.inside import inside
+from bisector.kernel import kconfig
+from bisector.report import as_html, commits, curves, reporting
+from bisector.report.as_html import Detail
 from bisector.report.curves import Curves, Measured, traced
 from bisector.report.document import Report
-from bisector.report.drawing import Plot
+from bisector.report.drawing import Picture, Plot, draw
 from bisector.report.narrowing import Narrowing, narrowed
-from bisector.status.view import TrialView
+from bisector.status.configurations import ARTIFACT
+from bisector.status.view import OptionChange, TrialView
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
+
+_ALT = "Plot: {}. The table has its figures."
+_CONSOLE = "console.log"
+_CONSOLE_LINES = 40
+_CONSOLE_BYTES = 16_384  # they hold forty lines of a console
 
 
 class Kind(StrEnum):
@@ -99,6 +114,19 @@ def plotted(kind: Kind, source: Source) -> Plotted:
     return _MAKERS[kind](source)
 
 
+def page(source: Source) -> str:
+    """The report as HTML."""
+    plots = [plotted(kind, source).plot for kind in Kind]
+    pictures = [as_html.Shown(draw(plot, Picture.SVG), _ALT.format(plot.title)) for plot in plots if plot is not None]
+    return as_html.render(source.report, details(source), pictures)
+
+
+def details(source: Source) -> tuple[Detail, ...]:
+    """One for each row of the report, in their order; a .config is compared with the one before it in history."""
+    configs = _Configs(source.run_dir)
+    return tuple(_details(source, configs))
+
+
 def _asked(source: Source) -> list[TrialView]:
     by_n = {shown.n: shown for shown in source.report.bisection.trials}
     for n in source.trials:
@@ -121,3 +149,70 @@ def _both_sides(report: Report) -> list[TrialView]:
 
 def _name(shown: TrialView, terms: Terms) -> str:
     return f"{clean(shown.trial.commit.short)} ({clean(terms.word(shown.verdict))})"
+
+
+def _details(source: Source, configs: "_Configs") -> Iterator[Detail]:
+    before: tuple[Commit, kconfig.Options] | None = None
+    for row in source.report.rows:
+        trial = row.shown.trial
+        curves, complaints = curves_of([row.shown], source)
+        # What is in no history has nothing before it there.
+        options = configs.of(trial) if trial.is_of_commit else None
+        compared = before if options is not None else None
+        yield Detail(
+            n=row.shown.n,
+            curves=curves,
+            complaints=complaints,
+            fault=trial.fault.tail if trial.fault is not None else (),
+            console=_console(source.run_dir, trial),
+            against=compared[0] if compared else None,
+            options=_changes(compared[1], options) if compared and options is not None else (),
+        )
+        before = (trial.commit, options) if options is not None else before
+
+
+def _changes(before: kconfig.Options, after: kconfig.Options) -> tuple[OptionChange, ...]:
+    if before is after:
+        return ()
+    return tuple(OptionChange(*one) for one in kconfig.differences(before, after))
+
+
+class _Configs:
+    """The effective configurations of trials; equal files, which most are, are read once and give one object."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self._known: dict[str, kconfig.Options | None] = {}
+
+    def of(self, trial: Trial) -> kconfig.Options | None:
+        """None when it was not kept, or is gone."""
+        for artifact in trial.artifacts:
+            if artifact.name == ARTIFACT:
+                if artifact.sha256 not in self._known:
+                    self._known[artifact.sha256] = self._read(artifact.path)
+                return self._known[artifact.sha256]
+        return None
+
+    def _read(self, path: str) -> kconfig.Options | None:
+        try:
+            return kconfig.parse(inside(self.run_dir, path).read_text(encoding="utf-8", errors="replace"))
+        except OSError:
+            return None
+
+
+def _console(run_dir: Path, trial: Trial) -> tuple[str, ...]:
+    """The last lines; nothing where no guest was started."""
+    for artifact in trial.artifacts:
+        if artifact.name == _CONSOLE:
+            return _tail(run_dir, artifact.path)
+    return ()
+
+
+def _tail(run_dir: Path, path: str) -> tuple[str, ...]:
+    try:
+        with inside(run_dir, path).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _CONSOLE_BYTES))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ()
+    return tuple(line.rstrip() for line in text.split("\n") if line.strip())[-_CONSOLE_LINES:]

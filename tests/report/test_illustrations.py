@@ -9,11 +9,10 @@ import pytest
 from bisector.cli import main
 from bisector.core.commit import Kind
 from bisector.core.trial import Fault, FaultKind, Stage
-from bisector.report import plotting
+from bisector.report import illustrations
 from bisector.report.as_html import Detail
 from bisector.report.document import Row
-from bisector.report.paging import details
-from bisector.report.plotting import Source
+from bisector.report.illustrations import Source, details
 from bisector.status.view import OptionChange
 from bisector.store.store import Store
 from tests.git import histories
@@ -40,7 +39,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
 
 def source(run: RecordedRun) -> Source:
     with Store.open(run.run.database, readonly=True) as store:
-        return plotting.source(run.run, store)
+        return illustrations.source(run.run, store)
 
 
 def by_n(run: RecordedRun) -> dict[int, Detail]:
