@@ -7,12 +7,15 @@ it is above 2 %, the change in percent.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from bisector.core.figures import JobFigures, Run
+from bisector.core.errors import UserError
+from bisector.core.figures import Run
+from bisector.core.metric import Unit, named
 from bisector.core.objective import Objective
+from bisector.core.values import values_of
 from bisector.core.verdict import Direction
 from bisector.report.document import Comparison, Side
 
@@ -56,8 +59,34 @@ class Metric:
 
 
 def name_of(objective: Objective) -> str:
-    """The metric that decides, as a robot would call it: ``fio.read_iops``."""
-    return f"fio.{objective.metric.replace('.', '_')}" if objective.io_direction else objective.metric
+    """The metric that decides, as a robot would call it: ``fio.read_iops``, ``fio.read_clat_99%_us``."""
+    return f"{'fio.' if objective.io_direction else ''}{_name(objective.metric)}"
+
+
+def _name(metric: str) -> str:
+    """``read_iops``, ``write_bw_MiB_s``, ``read_clat_99%_us``."""
+    return _DOT.sub("_", _PERCENTILE.sub(r"_\1%", metric)) + _scale(metric)[0]
+
+
+def _scale(metric: str) -> tuple[str, float]:
+    """What stands behind the name, and how much of the metric's own unit that is; a layer that is gone has neither."""
+    try:
+        unit = named(metric).unit
+    except UserError:
+        return "", 1.0
+    return _SCALES.get(unit, ("", 1.0))
+
+
+_SCALES: Mapping[Unit, tuple[str, float]] = {
+    Unit.BYTES_S: ("_MiB_s", 2.0**20),
+    Unit.NANOSECONDS: ("_us", 1e3),
+    Unit.SECONDS: ("_s", 1.0),
+    Unit.PERCENT: ("_percent", 1.0),
+}
+_PERCENTILE = re.compile(r"\.p([0-9.]+)$")
+_DOT = re.compile(r"\.(?![0-9])")
+# Of each job beside the metric that decides, behind the direction.
+_BESIDE = ("iops", "clat.mean", "clat.p99")
 
 
 def values(side: Side, objective: Objective) -> tuple[float, ...]:
@@ -82,46 +111,44 @@ def change_of(comparison: Comparison) -> Change:
 
 
 def metrics(comparison: Comparison) -> tuple[Metric, ...]:
-    """The figure that decides first, then each job of each run, then what the cache did meanwhile."""
+    """The figure that decides first, then each job of each run, then what the storage's layers counted meanwhile."""
     before, after = comparison.before, comparison.after
     objective = comparison.objective
-    found = [Metric(name_of(objective), *(values(side, objective) for side in (before, after)))]
+    found = [
+        Metric(name_of(objective), *(_scaled(values(side, objective), objective.metric) for side in (before, after)))
+    ]
     names = [run.name for run in after.trials[0].runs]
     for name in reversed(names):  # the run that decides first
-        found += _job_metrics(name, _runs(before, name), _runs(after, name))
-    found += _cache_metrics(before, after)
+        found += _job_metrics(name, objective, _runs(before, name), _runs(after, name))
+    found += _counter_metrics(before, after)
     return tuple(one for one in found if one.tells)
 
 
-def _job_metrics(run: str, before: Sequence[Run], after: Sequence[Run]) -> Iterator[Metric]:
-    """Only what both sides have of each job in a direction."""
-    jobs = dict.fromkeys((job.name, job.direction) for one in after for job in one.shown_jobs)
-    for name, direction in jobs:
-        for suffix, (figure, unit) in _FIGURES.items():
-            sides = [tuple(found / unit for run_ in runs for one in run_.jobs
-                           if (one.name, one.direction) == (name, direction)
-                           if (found := figure(one)) is not None) for runs in (before, after)]  # fmt: skip
-            yield Metric(f"fio.{run}.{name}.{direction}_{suffix}", sides[0], sides[1])
+def _job_metrics(run: str, objective: Objective, before: Sequence[Run], after: Sequence[Run]) -> Iterator[Metric]:
+    """Of each job what decides and what is beside it, in the direction that decides, or else that of the run."""
+    directions = {job.direction for one in after for job in one.jobs}
+    direction = objective.io_direction if objective.io_direction in directions else after[0].direction
+    names = [f"{direction}.{one}" for one in _BESIDE]
+    if objective.io_direction in ("", direction):
+        names = list(dict.fromkeys((objective.metric, *names)))
+    for job in dict.fromkeys(job.name for one in after for job in one.jobs if job.direction == direction):
+        for name in names:
+            sides = [_scaled((value.value for one in runs for value in values_of(one, name) if value.job == job), name)
+                     for runs in (before, after)]  # fmt: skip
+            yield Metric(f"fio.{run}.{job}.{_name(name)}", *sides)
 
 
-# Of a job: the figure, in the record's unit, and what that is divided by to have the one in the name.
-_FIGURES: dict[str, tuple[Callable[[JobFigures], float | None], float]] = {
-    "iops": (lambda job: job.iops_mean, 1.0),
-    "clat_mean_us": (lambda job: job.clat_mean_ns, 1e3),
-    "clat_99%_us": (lambda job: job.clat_p99_ns, 1e3),
-}
-
-
-def _cache_metrics(before: Side, after: Side) -> Iterator[Metric]:
-    for name in ("promotions", "demotions", "read_hits", "read_misses"):
-        sides = [tuple(_during(run, name) for run in side.judged if run.cache_before and run.cache_after)
+def _counter_metrics(before: Side, after: Side) -> Iterator[Metric]:
+    """What the layers counted in the run that decides, by the names that they gave it."""
+    for name in dict.fromkeys(name for run in after.judged for name, _ in run.counters):
+        sides = [_scaled((value for run in side.judged for one, value in run.counters if one == name), name)
                  for side in (before, after)]  # fmt: skip
-        yield Metric(f"dm-cache.{after.judged[0].name}.{name}", sides[0], sides[1])
+        yield Metric(f"{after.judged[0].name}.{_name(name)}", *sides)
 
 
-def _during(run: Run, counter: str) -> float:
-    """How far a counter of dm-cache went while a run lasted."""
-    return float(getattr(run.cache_after, counter) - getattr(run.cache_before, counter))
+def _scaled(figures: Iterable[float], metric: str) -> tuple[float, ...]:
+    """Values of a metric in the unit that its name here has."""
+    return tuple(figure / _scale(metric)[1] for figure in figures)
 
 
 def _runs(side: Side, name: str) -> list[Run]:

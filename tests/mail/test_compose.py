@@ -280,9 +280,9 @@ def test_a_letter_by_a_latency_names_it_and_its_unit() -> None:
     view = replace(view, trials=tuple(map(by_latency, view.trials)))
     rows = tuple(replace(row, shown=by_latency(row.shown)) for row in found.rows)
     made = replace(found, bisection=view, rows=rows)
-    assert compose.headline(made).endswith(": fio.read_clat_mean 4.2x improvement")
+    assert compose.headline(made).endswith(": fio.read_clat_mean_us 4.2x improvement")
     text = " ".join(compose.body(made, documents.ENVELOPE).split())
-    assert "noticed a 4.2x improvement of fio.read_clat_mean on" in text
+    assert "noticed a 4.2x improvement of fio.read_clat_mean_us on" in text
     assert "read.clat.mean of the worst job in the full run was below 4.00 ms" in text
     assert "Figures are the read.clat.mean of each job, the worst first." in text
     assert "read.clat.mean full max/min" in text
