@@ -120,7 +120,7 @@ class _TrialShown:
 
     @property
     def rates(self) -> str:
-        """What its curves are of: ``read IOPS``."""
+        """What its curves are of: the direction of the I/O, and the unit."""
         objective = self.detail.curves.objective if self.detail is not None and self.detail.curves is not None else None
         return f"{objective.io_direction} {objective.definition.unit}" if objective is not None else ""
 

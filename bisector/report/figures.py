@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from bisector.analysis.classify import judged_run
 from bisector.core import units
 from bisector.core.figures import Run
-from bisector.core.metric import Better, Unit
+from bisector.core.metric import Better
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.core.trial import Trial, alone_name
@@ -94,21 +94,21 @@ def figures(run: Run, objective: Objective = USUAL) -> Figures | None:
 
 
 def _of(run: Run, objective: Objective) -> Objective:
-    """What is shown of a run: of one that reads nothing, which an imported one may be, the IOPS that it has."""
-    if objective.metric != Objective().metric or run.direction == objective.io_direction:
+    """What is shown of a run; of one that reads nothing, which an imported one may be, what it does instead."""
+    if objective.metric != USUAL.metric or run.direction == objective.io_direction:
         return objective
-    return Objective(f"{run.direction}.iops", objective.over)
+    return Objective(run.direction + objective.metric.removeprefix(objective.io_direction), objective.over)
 
 
 def words(objective: Objective) -> tuple[str, str, str]:
     """What the figures are, and what the first and the last of several jobs are called."""
-    if objective.definition.unit is Unit.IOPS:
+    if objective.definition.live:  # a rate
         return f"mean {objective.heading}", "slowest", "fastest"
     return objective.metric, "worst", "best"
 
 
 def values_text(run: Run, objective: Objective) -> str:
-    """The worst and the best value of the jobs of a run, with their unit: ``501 / 502 IOPS``, ``16.2 ms / 850 µs``."""
+    """The worst and the best value of the jobs of a run, with their unit: ``16.2 ms / 850 µs``."""
     objective, found = _of(run, objective), figures(run, objective)
     unit = objective.heading if objective.cell(1.0) != objective.text(1.0) else ""
     return f"{found.range_text if found else units.UNKNOWN} {unit}".rstrip()

@@ -237,6 +237,7 @@ def test_a_column_of_latencies_has_their_unit_and_the_worst_first() -> None:
     assert values_text(run, Objective()) == "9 / 9 IOPS"
     assert values_text(run, Objective("write.bw")) == "–"  # noqa: RUF001 - as units.UNKNOWN
     assert words(latency) == ("read.clat.p99", "worst", "best")
+    assert words(Objective("write.bw")) == ("mean write.bw", "slowest", "fastest")
     (total,) = baseline_text([records.trial(records.commit(1), run)], latency).split("; ")
     assert total.startswith("16.2 ms / 850 µs on ")
 
