@@ -14,6 +14,7 @@ from pathlib import Path
 from bisector.analysis.verdicts import Judging, Numbered
 from bisector.core.errors import InfraError
 from bisector.core.figures import JobFigures, Run
+from bisector.core.objective import Objective
 from bisector.core.trial import Artifact, Trial
 from bisector.core.verdict import Strategy, Terms, Verdict
 from bisector.host.inside import inside
@@ -31,8 +32,10 @@ _TOLD = re.compile(r"^git bisect (\S+) '?([0-9a-f]{40}(?:[0-9a-f]{24})?)'?$", re
 def check(run_dir: Path, judging: Judging, baselines: Iterable[Numbered] = ()) -> None:
     """Raise :class:`InfraError` with the first difference; nothing when all is as recorded."""
     for numbered in baselines:
-        _read_again(run_dir, numbered)  # no verdict is derived of them
-    again = replace(judging, trials=tuple(_read_again(run_dir, numbered) for numbered in judging.trials))
+        _read_again(run_dir, numbered, judging.objective)  # no verdict is derived of them
+    again = replace(
+        judging, trials=tuple(_read_again(run_dir, numbered, judging.objective) for numbered in judging.trials)
+    )
     for (n, trial, recorded), (_, _, judgement) in zip(judging.judged_trials(), again.judged_trials(), strict=True):
         if recorded != judgement:
             raise _different(f"trial {n} of {trial.commit.short} is {judgement.verdict} by its files ({judgement.why})"
@@ -42,12 +45,12 @@ def check(run_dir: Path, judging: Judging, baselines: Iterable[Numbered] = ()) -
             raise _different(f"{commit[:12]} is {verdict} by its files, and git was told {told}")
 
 
-def _read_again(run_dir: Path, numbered: Numbered) -> Numbered:
+def _read_again(run_dir: Path, numbered: Numbered, objective: Objective) -> Numbered:
     n, trial = numbered
-    return n, replace(trial, runs=tuple(_run(run_dir, n, trial, run) for run in trial.runs))
+    return n, replace(trial, runs=tuple(_run(run_dir, n, trial, run, objective) for run in trial.runs))
 
 
-def _run(run_dir: Path, n: int, trial: Trial, run: Run) -> Run:
+def _run(run_dir: Path, n: int, trial: Trial, run: Run, objective: Objective) -> Run:
     what = f"trial {n} of {trial.commit.short}, {run.name} run"
     artifact = _raw(trial, run)
     if artifact is None:
@@ -56,9 +59,10 @@ def _run(run_dir: Path, n: int, trial: Trial, run: Run) -> Run:
         jobs = _figures(_content(run_dir, artifact, what))
     except output.OutputUnreadable as error:
         raise _different(f"{what}: {artifact.path}:{error.line}: {error}") from error
-    if tuple(map(_decisive, jobs)) != tuple(map(_decisive, run.jobs)):
+    again = replace(run, jobs=jobs)
+    if _decisive(again, objective) != _decisive(run, objective):
         raise _different(f"{what}: {artifact.path} has other figures than the record")
-    return replace(run, jobs=jobs)
+    return again
 
 
 def _raw(trial: Trial, run: Run) -> Artifact | None:
@@ -75,9 +79,10 @@ def _figures(text: str) -> tuple[JobFigures, ...]:
     return output.parse_json(text) if text.lstrip().startswith("{") else fiotext.parse_text(text).jobs
 
 
-def _decisive(job: JobFigures) -> tuple[object, ...]:
+def _decisive(run: Run, objective: Objective) -> tuple[object, ...]:
     """What verdicts are made of; what else is read from fio's output grows with our versions."""
-    return job.name, job.direction, job.iops_mean, job.total_ios, job.runtime_ms, job.error
+    jobs = tuple((job.name, job.direction, job.total_ios, job.runtime_ms, job.error) for job in run.jobs)
+    return jobs, objective.of_jobs(run)
 
 
 def _content(run_dir: Path, artifact: Artifact, what: str) -> str:

@@ -89,6 +89,14 @@ def test_figures_that_are_not_in_the_file(record: RecordedRun) -> None:
     assert "has other figures than the record" in refusal(record, rewritten(record, 5, fio_json(*SLOW)))
 
 
+def test_other_values_of_the_metric_that_decides(tmp_path: Path) -> None:
+    record = found(tmp_path, {"bisect.metric": "read.clat.mean"})
+    recheck.check(record.run.path, judging(record))
+    written = json.loads(raw(record, 5).read_text())
+    written["jobs"][0]["read"]["clat_ns"]["mean"] *= 1.01
+    assert "has other figures than the record" in refusal(record, rewritten(record, 5, json.dumps(written)))
+
+
 def test_file_that_is_cut_off(record: RecordedRun) -> None:
     text = json.dumps({"jobs": []})[:-3]
     assert "cut off" in refusal(record, rewritten(record, 5, text))
