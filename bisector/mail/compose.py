@@ -218,7 +218,7 @@ def _noticed(report: Report, envelope: Envelope) -> Iterator[str]:
 def _candidates(report: Report, envelope: Envelope) -> Iterator[str]:
     view = report.bisection
     if view.state is State.NARROWED:
-        yield from block_lines(Listing(tuple(candidate_lines(report))))
+        yield from block_lines(Listing(tuple(candidate_lines(view))))
         if view.skips_in_the_way:
             yield from ("", *fill("These could not be tested and stand in the way:"), "")
             yield from block_lines(Listing(tuple(quoted(commit) for commit in view.skips_in_the_way)))

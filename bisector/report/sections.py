@@ -14,6 +14,7 @@ from bisector.report import compare
 from bisector.report.document import Basis, Block, Facts, Host, Listing, Paragraph, Report, Section
 from bisector.report.figures import EARLY, baseline_facts, words
 from bisector.report.table import trial_table
+from bisector.status.view import BisectionView
 
 _LISTED = 20
 
@@ -117,7 +118,7 @@ def _answer(report: Report) -> Iterator[Block]:
     view = report.bisection
     yield Paragraph(" ".join(filter(None, (answer_sentence(report), confirmation(report)))))
     if view.first_fixed is None and view.state is State.NARROWED:
-        yield Listing(tuple(candidate_lines(report))[:_LISTED] + _more(view.candidates))
+        yield Listing(tuple(candidate_lines(view))[:_LISTED] + _more(view.candidates))
     if view.skips_in_the_way:
         yield Paragraph("These could not be tested and stand in the way:")
         yield Listing(tuple(quoted(commit) for commit in view.skips_in_the_way[:_LISTED]))
@@ -127,11 +128,10 @@ def _answer(report: Report) -> Iterator[Block]:
         yield Paragraph(f"Seen again {view.seen_again}.")
 
 
-def candidate_lines(report: Report) -> Iterator[str]:
+def candidate_lines(view: BisectionView) -> Iterator[str]:
     """What the first new commit can still be, with the probability of each where there is one."""
-    belief = report.bisection.belief
-    odds = {one.commit.sha: f"{units.share(one.probability)}  " for one in belief.likely} if belief else {}
-    yield from (odds.get(commit.sha, "") + quoted(commit) for commit in report.bisection.candidates)
+    odds = {one.commit.sha: f"{units.share(one.probability)}  " for one in view.belief.likely} if view.belief else {}
+    yield from (odds.get(commit.sha, "") + quoted(commit) for commit in view.candidates)
 
 
 def _more(commits: Sequence[Commit]) -> tuple[str, ...]:
@@ -144,22 +144,27 @@ def _trials(report: Report) -> Iterator[Block]:
         yield Paragraph(_evaluations(report))
 
 
+def evaluations(view: BisectionView) -> list[str]:
+    """How many trials there are, what became of them, and what they took."""
+    counts = (
+        (view.count(Verdict.SKIP), "skipped"),
+        (view.count(Verdict.WEAK), "too weak to count"),
+        (view.reused, "not measured because the kernel was the same"),
+        (view.taken_over, "taken over from another run"),
+    )
+    what = [f"{count} {words}" for count, words in counts if count]
+    return [units.plural(len(view.trials), "trial"), *what, *([units.duration(view.trials_s)] if view.trials else [])]
+
+
 def _evaluations(report: Report) -> str:
     view = report.bisection
-    parts = [
-        units.plural(len(view.trials), "trial"),
-        *([f"{view.count(Verdict.SKIP)} skipped"] if view.count(Verdict.SKIP) else []),
-        *([f"{view.count(Verdict.WEAK)} too weak to count"] if view.count(Verdict.WEAK) else []),
-        *([f"{view.reused} not measured because the kernel was the same"] if view.reused else []),
-        units.duration(view.trials_s),
-    ]
     what, first, _ = words(view.objective)
     early = any(run.stopped_early for trial in view.trials for run in trial.trial.runs)
     order = "the order of history, place counts commits from the old end"
     if all(row.place is None for row in report.rows):
         order = "the order of their dates, for no repository tells that of history"
     return (
-        f"{', '.join(parts)}. Rows are in {order}; n is the order of measuring."
+        f"{', '.join(evaluations(view))}. Rows are in {order}; n is the order of measuring."
         f" Figures are the {what} of each job, the {first} first."
         + (
             f" A run with {EARLY} was stopped early, when its verdict was clear; the others are full runs."
@@ -236,7 +241,7 @@ def _end(rev: str, commit: Commit) -> str:
 
 
 def _config(report: Report) -> Iterator[Block]:
-    unmet = _per_kernel(report, lambda kernel: kernel.unmet)
+    unmet = per_kernel(report.bisection, lambda kernel: kernel.unmet)
     yield _facts([*report.kernel, ("asked for and not obtained", "; ".join(unmet))])
     for changes in report.bisection.config_changes:
         parent = changes.parent.short
@@ -249,13 +254,14 @@ def _config(report: Report) -> Iterator[Block]:
 
 
 def _compiler(report: Report) -> Iterator[Block]:
-    toolchains = _per_kernel(report, lambda kernel: (kernel.toolchain,))
-    quirks = _per_kernel(report, lambda kernel: kernel.quirks)
+    toolchains = per_kernel(report.bisection, lambda kernel: (kernel.toolchain,))
+    quirks = per_kernel(report.bisection, lambda kernel: kernel.quirks)
     yield _facts([("compiler", "; ".join(toolchains)), ("done for old trees", "; ".join(quirks))])
 
 
-def _per_kernel(report: Report, of: Callable[[Kernel], Iterable[str]]) -> list[str]:
-    kernels = [row.shown.trial.kernel for row in report.rows if row.shown.trial.kernel is not None]
+def per_kernel(view: BisectionView, of: Callable[[Kernel], Iterable[str]]) -> list[str]:
+    """What kernels have, each item once, with the number of kernels where not all have it."""
+    kernels = [shown.trial.kernel for shown in view.trials if shown.trial.kernel is not None]
     counts = Counter(item for kernel in kernels for item in dict.fromkeys(of(kernel)))
     return [item if n == len(kernels) else f"{item} ({n} of {len(kernels)} kernels)" for item, n in counts.items()]
 

@@ -1,15 +1,15 @@
 """What stands below the table: how it was judged, what it cost, the answer, what to type next."""
 
 import shlex
-from collections import Counter
 from collections.abc import Callable, Iterable
 
 from bisector.core import units
-from bisector.core.commit import Commit, Kind
+from bisector.core.commit import Kind
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
-from bisector.core.verdict import State, Verdict
+from bisector.core.verdict import State
 from bisector.report.figures import EARLY, baseline_facts, words
+from bisector.report.sections import candidate_lines, evaluations, per_kernel, quoted
 from bisector.report.text import Line, Role, Span, cells, left, shorten, wrapped
 from bisector.status.view import BisectionView, LevelView
 
@@ -43,11 +43,6 @@ def _listed(items: Iterable[str]) -> list[str]:
     return items[:_LISTED] + ([f"and {len(items) - _LISTED} more"] if len(items) > _LISTED else [])
 
 
-def _quote(commit: Commit) -> str:
-    """A commit as kernel people cite it."""
-    return f'{commit.short} ("{clean(commit.subject)}")'
-
-
 def _sentences(text: str, width: int) -> list[str]:
     return wrapped(clean(text).split(), width - _LABEL_WIDTH)
 
@@ -56,7 +51,7 @@ def _range(view: BisectionView, width: int) -> list[Line]:
     if not (view.old.sha or view.new.sha):  # an import whose people said nothing of its kernels
         return []
     words = max(cells(clean(word)) for word in (view.terms.old, view.terms.new)) + 2
-    texts = [left(f"{view.terms.old}:", words) + _quote(view.old), left(f"{view.terms.new}:", words) + _quote(view.new)]
+    texts = [left(f"{view.terms.old}:", words) + quoted(view.old), left(f"{view.terms.new}:", words) + quoted(view.new)]
     texts += [view.relevance.sentence] if view.relevance else []
     return _labelled("range", texts, width)
 
@@ -105,15 +100,7 @@ def _again(view: BisectionView, width: int) -> list[Line]:
 
 
 def _evaluations(view: BisectionView, width: int) -> list[Line]:
-    parts = [
-        units.plural(len(view.trials), "trial"),
-        *([f"{view.count(Verdict.SKIP)} skipped"] if view.count(Verdict.SKIP) else []),
-        *([f"{view.count(Verdict.WEAK)} too weak to count"] if view.count(Verdict.WEAK) else []),
-        *([f"{view.reused} not measured because the kernel was the same"] if view.reused else []),
-        *([f"{view.taken_over} taken over from another run"] if view.taken_over else []),
-        *([units.duration(view.trials_s)] if view.trials else []),
-    ]
-    return _labelled("evaluations", wrapped(_joined(parts), width - _LABEL_WIDTH), width)
+    return _labelled("evaluations", wrapped(_joined(evaluations(view)), width - _LABEL_WIDTH), width)
 
 
 def _joined(parts: list[str]) -> list[str]:
@@ -146,23 +133,12 @@ _CONFIRMED = {
 }
 
 
-def _unmet(view: BisectionView, width: int) -> list[Line]:
-    return _per_kernel(view, width, "not obtained", lambda kernel: kernel.unmet)
-
-
-def _compilers(view: BisectionView, width: int) -> list[Line]:
-    return _per_kernel(view, width, "compiler", lambda kernel: (kernel.toolchain,))
-
-
-def _quirks(view: BisectionView, width: int) -> list[Line]:
-    return _per_kernel(view, width, "quirks", lambda kernel: kernel.quirks)
-
-
-def _per_kernel(view: BisectionView, width: int, label: str, of: Callable[..., tuple[str, ...]]) -> list[Line]:
-    kernels = [trial.trial.kernel for trial in view.trials if trial.trial.kernel is not None]
-    counts = Counter(item for kernel in kernels for item in dict.fromkeys(of(kernel)))
-    texts = (item if n == len(kernels) else f"{item} ({n} of {len(kernels)} kernels)" for item, n in counts.items())
-    return _labelled(label, _listed(texts), width)
+def _kernels(view: BisectionView, width: int) -> list[Line]:
+    return [
+        *_labelled("not obtained", _listed(per_kernel(view, lambda kernel: kernel.unmet)), width),
+        *_labelled("compiler", _listed(per_kernel(view, lambda kernel: (kernel.toolchain,))), width),
+        *_labelled("quirks", _listed(per_kernel(view, lambda kernel: kernel.quirks)), width),
+    ]
 
 
 def _config(view: BisectionView, width: int) -> list[Line]:
@@ -222,9 +198,7 @@ _CIRCUMSTANCES = (
     _levels,
     _evaluations,
     _search,
-    _unmet,
-    _compilers,
-    _quirks,
+    _kernels,
     _config,
     _host,
     _origin,
@@ -251,11 +225,10 @@ def _narrowed(view: BisectionView, width: int) -> list[Line]:
     title = f"the first {view.terms.new} commit is one of {count}:"
     if view.belief is not None and not view.belief.one_change:
         title = f"not one change; if there were one, the first {view.terms.new} commit would be one of {count}:"
-    odds = {one.commit.sha: f"{units.share(one.probability)}  " for one in view.belief.likely} if view.belief else {}
     return [
         *_labelled("answer", [title], width, Role.WEAK),
-        *_labelled("", _listed(odds.get(commit.sha, "") + _quote(commit) for commit in view.candidates), width),
-        *_labelled("in the way", _listed(f"skipped {_quote(one)}" for one in view.skips_in_the_way), width, Role.SKIP),
+        *_labelled("", _listed(candidate_lines(view)), width),
+        *_labelled("in the way", _listed(f"skipped {quoted(one)}" for one in view.skips_in_the_way), width, Role.SKIP),
     ]
 
 
