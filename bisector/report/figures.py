@@ -22,37 +22,37 @@ EARLY = "*"
 class Figures:
     """The values of the jobs of one run by a metric, the worst first, and whether the run was ended early."""
 
-    means: tuple[float, ...]
+    values: tuple[float, ...]
     early: bool = False
     objective: Objective = field(default_factory=Objective)
 
     @property
     def jobs(self) -> int:
         """How many there are."""
-        return len(self.means)
+        return len(self.values)
 
     @property
-    def least_text(self) -> str:
-        """The least, with the mark of what is not to be compared with a whole run."""
-        return (EARLY if self.early else "") + self.objective.cell(self.means[0])
+    def worst_text(self) -> str:
+        """The worst, with the mark of what is not to be compared with a whole run."""
+        return (EARLY if self.early else "") + self.objective.cell(self.values[0])
 
     @property
-    def most_text(self) -> str:
-        """What follows the least job: nothing for one job, the other of two, the most of several."""
+    def best_text(self) -> str:
+        """What follows the worst: nothing for one job, the other of two, the best of several."""
         if self.jobs == 1:
             return ""
         gap = " / " if self.jobs == 2 else " … "  # noqa: PLR2004 - the number that the sentence above gives
-        return gap + self.objective.cell(self.means[-1])
+        return gap + self.objective.cell(self.values[-1])
 
     @property
     def range_text(self) -> str:
-        """The least and, if there are several, the most."""
-        return f"{self.least_text}{self.most_text}"
+        """The worst and, if there are several, the best."""
+        return f"{self.worst_text}{self.best_text}"
 
     @property
     def all_text(self) -> str:
         """Every one of them, with that mark."""
-        return " / ".join((self.least_text, *map(self.objective.cell, self.means[1:])))
+        return " / ".join((self.worst_text, *map(self.objective.cell, self.values[1:])))
 
 
 def run_names(trials: Sequence[TrialView]) -> tuple[str, ...]:

@@ -128,8 +128,8 @@ class _Layout:
     dated: bool
     shown_runs: tuple[int, ...]
     run_titles: tuple[str, ...]
-    least: tuple[int, ...]
-    most: tuple[int, ...]
+    worst: tuple[int, ...]
+    best: tuple[int, ...]
     subject: int  # 0: on a line of its own
 
     @property
@@ -161,9 +161,9 @@ def _layout(table: Sequence[TableRow], headings: Sequence[Title], width: int) ->
     number = max(2, *(len(str(row.n)) for row in table))
     verdict = max(len("verdict"), *(cells(row.verdict) for row in table))
     columns = [[row.figures[index] for row in table] for index in range(len(headings))]
-    least = tuple(max((len(f.least_text) for f in column if f), default=1) for column in columns)
-    most = tuple(max((len(f.most_text) for f in column if f), default=0) for column in columns)
-    figures_widths = [a + b for a, b in zip(least, most, strict=True)]
+    worst = tuple(max((len(f.worst_text) for f in column if f), default=1) for column in columns)
+    best = tuple(max((len(f.best_text) for f in column if f), default=0) for column in columns)
+    figures_widths = [a + b for a, b in zip(worst, best, strict=True)]
     fixed = number + len(_GAP) + _COMMIT_WIDTH + len(_GAP) + verdict
     titles = tuple(heading.full for heading in headings)
     if fixed + sum(len(_GAP) + max(pair) for pair in zip(figures_widths, map(cells, titles), strict=True)) > width:
@@ -177,7 +177,7 @@ def _layout(table: Sequence[TableRow], headings: Sequence[Title], width: int) ->
     used += (len(_GAP) + _DATE_WIDTH) if dated else 0
     beside = width - used - len(_GAP)
     subject = beside if beside >= _SUBJECT_MIN_WIDTH else 0
-    return _Layout(number, verdict, dated, shown, titles, least, most, subject)
+    return _Layout(number, verdict, dated, shown, titles, worst, best, subject)
 
 
 def _heading(layout: _Layout) -> Line:
@@ -190,7 +190,7 @@ def _heading(layout: _Layout) -> Line:
 
 
 def _run_width(layout: _Layout, index: int) -> int:
-    return max(layout.least[index] + layout.most[index], len(layout.run_titles[index]))
+    return max(layout.worst[index] + layout.best[index], len(layout.run_titles[index]))
 
 
 def _main_line(row: TableRow, layout: _Layout) -> Line:
@@ -210,12 +210,12 @@ def _figures_cell(run: Figures | None, layout: _Layout, index: int) -> str:
     width = _run_width(layout, index)
     if run is None:
         return right(units.UNKNOWN, width)
-    return right(run.least_text.rjust(layout.least[index]) + _aligned_most(run, layout.most[index]), width)
+    return right(run.worst_text.rjust(layout.worst[index]) + _aligned_best(run, layout.best[index]), width)
 
 
-def _aligned_most(run: Figures, width: int) -> str:
-    most = run.most_text
-    return most[:3] + most[3:].rjust(width - 3) if most else " " * width
+def _aligned_best(run: Figures, width: int) -> str:
+    best = run.best_text
+    return best[:3] + best[3:].rjust(width - 3) if best else " " * width
 
 
 def time_lines(trials: Sequence[TrialView], terms: Terms, objective: Objective = USUAL) -> list[Line]:

@@ -208,7 +208,7 @@ def test_figures_by_number_of_jobs() -> None:
         trial = records.trial(examples.COMMITS[0], records.run("full", *means))
         shown.append(line_text(verdict_lines([TrialView(1, trial, Verdict.OLD, "")], Terms(), 80)[1]))
     assert [line.split("broken")[1].split("Linux")[0].strip() for line in shown] == ["5", "3 / 5", "3 … 5"]
-    assert [Figures(means).range_text for means in ((5.0,), (3.0, 5.0), (3.0, 4.0, 5.0))] == ["5", "3 / 5", "3 … 5"]
+    assert [Figures(values).range_text for values in ((5.0,), (3.0, 5.0), (3.0, 4.0, 5.0))] == ["5", "3 / 5", "3 … 5"]
 
 
 def test_a_column_of_writes_says_so() -> None:
