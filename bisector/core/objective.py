@@ -78,15 +78,19 @@ class Objective:
     def deciding(self, run: Run) -> Value:
         """The value that decides; ``job`` is empty where it is of several jobs, or of the run as a whole.
 
-        Raises :class:`MetricAbsent`, and for a value that has no logarithm :class:`InfraError` where the metric is a
+        Raises :class:`MetricAbsent`, also where it is of all jobs and one of them has no value: the worst of the others
+        is not the worst of all. For a value that has no logarithm it raises :class:`InfraError` where the metric is a
         rate, since a job that stood still or was not measured must not pass for a slow one, else :class:`UserError`.
         """
         found = self.of_jobs(run)
         if not found:
             raise _absent(self, run)
-        for value in found:
-            self._check_value(value)
-        return _reduced(self, found, run)
+        if self.definition.live:
+            for value in found:
+                self._check_value(value)
+        deciding = _reduced(self, found, run)
+        self._check_value(deciding)
+        return deciding
 
     def _check_value(self, value: Value) -> None:
         if math.isfinite(value.value) and value.value > 0:
@@ -144,8 +148,10 @@ _LABELS = {WORST: "of the worst job", SUM: "summed over jobs", MEAN: "as the mea
 
 
 def _reduced(objective: Objective, found: Sequence[Value], run: Run) -> Value:
+    if objective.over in OVER:
+        _check_all_there(objective, found, run)
     if objective.over == WORST:
-        return min(found, key=lambda value: objective.score(value.value))
+        return min(found, key=lambda value: objective.better.sign * value.value)
     reduce = _REDUCTIONS.get(objective.over)
     if reduce is not None:
         return Value(objective.metric, "", reduce([value.value for value in found]))
@@ -154,6 +160,19 @@ def _reduced(objective: Objective, found: Sequence[Value], run: Run) -> Value:
         jobs = ", ".join(dict.fromkeys(job.name for job in run.jobs))
         raise MetricAbsent(f"no job {objective.over!r} has {objective.metric}", f"the jobs are: {jobs}")
     return one
+
+
+def _check_all_there(objective: Objective, found: Sequence[Value], run: Run) -> None:
+    """Raise :class:`MetricAbsent` where a job that does I/O in the metric's direction has no value."""
+    has = {value.job for value in found}
+    lacking = next(
+        (job.name for job in run.jobs if job.direction == objective.io_direction and job.name not in has), None
+    )
+    if lacking is not None:
+        raise MetricAbsent(
+            f"job {lacking} has no {objective.metric}, and other jobs of the {run.name} run have",
+            f"choose another --metric, or one job: --over {next(iter(has))}",
+        )
 
 
 _REDUCTIONS: Mapping[str, Callable[[Sequence[float]], float]] = {

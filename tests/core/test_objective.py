@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import InfraError, UserError
-from bisector.core.figures import Contention, Run
+from bisector.core.figures import Contention, CpuUse, Run
 from bisector.core.metric import Value, named
 from bisector.core.objective import MetricAbsent, Objective, available
 from bisector.core.values import values, values_of
@@ -88,6 +88,21 @@ def test_a_metric_that_the_run_does_not_have_is_refused_with_those_that_it_has(r
     assert "partial/1, partial/2" in caught.value.hint
 
 
+@pytest.mark.parametrize("over", ["worst", "mean"])
+def test_the_worst_of_some_jobs_is_not_the_worst_of_all(run: Run, over: str) -> None:
+    """A job can be told to compute other percentiles than the rest, or none."""
+    silent = replace(run, jobs=(replace(run.jobs[0], clat_p99_ns=None, latencies=()), run.jobs[1]))
+    with pytest.raises(MetricAbsent, match=r"job partial/1 has no read\.clat\.p99") as caught:
+        Objective("read.clat.p99", over).value(silent)
+    assert "--over partial/2" in caught.value.hint
+    assert Objective("read.clat.p99", "partial/2").value(silent) == run.jobs[1].clat_p99_ns
+
+
+def test_a_job_of_another_direction_need_not_have_it(run: Run) -> None:
+    writes = replace(run.jobs[0], name="writer", direction="write", clat_p99_ns=None, latencies=())
+    assert Objective("read.clat.p99").value(replace(run, jobs=(*run.jobs, writes))) > 0
+
+
 @pytest.mark.parametrize("iops", [0.0, math.nan, math.inf])
 def test_a_job_that_stood_still_is_no_slow_one(run: Run, iops: float) -> None:
     with pytest.raises(InfraError, match="no measurement"):
@@ -98,6 +113,13 @@ def test_a_count_of_nothing_cannot_be_compared(run: Run) -> None:
     still = replace(run, counters=(("cache.dirty_blocks", 0.0),))
     with pytest.raises(UserError, match="above zero"):
         Objective("cache.dirty_blocks").value(still)
+
+
+@pytest.mark.parametrize(("over", "expected"), [("worst", 7), ("sum", 7), ("mean", 3.5), ("partial/1", 7)])
+def test_a_job_that_counted_nothing_is_in_no_ones_way(run: Run, over: str, expected: float) -> None:
+    """What is compared is one value, and that is above zero."""
+    faults = [replace(job, cpu=CpuUse(1.0, 1.0, 9, one)) for job, one in zip(run.jobs, (7, 0), strict=True)]
+    assert Objective("cpu.major_faults", over).value(replace(run, jobs=tuple(faults))) == expected
 
 
 @pytest.mark.parametrize(
