@@ -61,7 +61,8 @@ class Limits:
 def weaknesses(trial: Trial, limits: Limits, stack: Stack, direction: str = "read") -> tuple[str, ...]:
     """Why a trial is weak evidence; empty when it is not. What concerns its last run, the one that is judged, is first.
 
-    ``direction`` is that of the I/O that decides: a job that did none of it is no measurement. Empty for none.
+    ``direction`` is that of the I/O that decides: a job that did none of it is no measurement. Where it is empty, what
+    decides is of a job or the run as a whole, and a job that did no I/O at all is none.
 
     Every run counts, and the time between them: what the last one shows depends on how the earlier ones filled the
     cache, and on how long the cache has been there (dm-cache's smq looks it over once a minute). Of what others
@@ -120,10 +121,11 @@ def _clock(run: Run, limits: Limits) -> Iterator[str]:
 
 def _fio(run: Run, limits: Limits, direction: str) -> Iterator[str]:
     least_s = limits.min_runtime_share * limits.asked_runtime_s
+    busy = {job.name for job in run.jobs if job.total_ios and direction in ("", job.direction)}
     for job in run.jobs:
         if job.error:
             yield f"fio reported error {job.error} in job {job.name}"
-        if job.direction == direction and not job.total_ios:
+        if direction in ("", job.direction) and job.name not in busy:
             yield f"job {job.name} did no I/O"
         elif job.direction == direction and not 0 < job.iops_mean < math.inf:
             yield f"job {job.name} has {job.iops_mean:g} IOPS, which is no measurement"

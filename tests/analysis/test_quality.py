@@ -16,8 +16,8 @@ EMPTY = run(job(9000), job(1000, "partial/2"), name="empty", cache_before=replac
 GOOD = run(job(4000), job(7000, "partial/2"))
 
 
-def weaknesses(trial: Trial, limits: Limits, stack: str = "lvmcache") -> tuple[str, ...]:
-    return quality.weaknesses(trial, limits, stack_of(stack))
+def weaknesses(trial: Trial, limits: Limits, stack: str = "lvmcache", direction: str = "read") -> tuple[str, ...]:
+    return quality.weaknesses(trial, limits, stack_of(stack), direction)
 
 
 def test_a_quiet_full_run_is_strong() -> None:
@@ -40,6 +40,20 @@ def test_a_quiet_full_run_is_strong() -> None:
 def test_each_weakness_is_named(weak: Run, why: str) -> None:
     (found,) = weaknesses(trial(EMPTY, weak), LIMITS)
     assert why in found
+
+
+def test_a_job_that_stood_still_is_no_measurement_of_what_it_took_either() -> None:
+    """It took little of the CPU, and less is better."""
+    still = replace(job(0), total_ios=0)
+    stalled = trial(EMPTY, run(still, job(7000, "partial/2")))
+    for direction in ("", "read"):
+        assert weaknesses(stalled, LIMITS, direction=direction)[0] == f"job {still.name} did no I/O"
+    assert weaknesses(stalled, LIMITS, direction="write") == ()
+
+
+def test_a_job_that_did_all_its_io_in_one_direction_did_some() -> None:
+    only_reads = run(job(4000), replace(job(0), direction="write", total_ios=0), job(7000, "partial/2"))
+    assert weaknesses(trial(EMPTY, only_reads), LIMITS, direction="") == ()
 
 
 def test_the_limits_themselves_are_allowed() -> None:
