@@ -70,10 +70,10 @@ def from_scores(ends: Ends, scores: Scores, min_ratio: float) -> Threshold:
     """The middle of the gap beside the new end's level, given the scores of each kernel.
 
     Raises :class:`EndsDoNotReproduce` when the ends are less than a factor of ``min_ratio`` apart, or in another
-    direction than expected.
+    direction than expected, and whatever that factor is when they are the same.
     """
-    if math.log(ends.gain) < math.log(min_ratio) - _ROUNDING:
-        swapped = 1 / ends.gain >= min_ratio
+    if ends.old == ends.new or math.log(ends.gain) < math.log(min_ratio) - _ROUNDING:
+        swapped = ends.gain < 1 and 1 / ends.gain >= min_ratio
         raise EndsDoNotReproduce(
             f"{ends.measured}: {_comparison(ends, min_ratio)}",
             ends.swapped_hint if swapped else "choose a --metric that the two ends differ in, or give a --threshold",
@@ -99,6 +99,8 @@ def given(score: float, ends: Ends) -> Threshold:
 
 
 def _comparison(ends: Ends, min_ratio: float) -> str:
+    if ends.old == ends.new:
+        return "there is no difference to bisect"
     needed = f"where {min_ratio:g} times {'as expected ' if ends.expected is not None else ''}are needed"
     if ends.gain < 1:
         return f"{1 / ends.gain:.2f} times in the other direction, {needed}"

@@ -35,6 +35,16 @@ def test_the_threshold_is_the_middle_of_the_gap_beside_the_new_end() -> None:
 
 
 @pytest.mark.parametrize("objective", [IOPS, LATENCY], ids=lambda one: one.metric)
+def test_equal_ends_are_refused_however_little_is_asked_for(objective: Objective) -> None:
+    """A least factor of 1 may be set, and some metrics are whole numbers."""
+    for expected in (None, UP):
+        equal = ends(1000, 1000, expected, objective)
+        with pytest.raises(EndsDoNotReproduce, match="no difference to bisect") as caught:
+            from_scores(equal, {"a": [equal.old], "b": [equal.new]}, 1)
+        assert "swapped" not in caught.value.hint
+
+
+@pytest.mark.parametrize("objective", [IOPS, LATENCY], ids=lambda one: one.metric)
 @hypothesis_given(least=st.floats(1, 1e7), ratio=st.floats(2.001, 100), turned=st.booleans())
 def test_a_found_threshold_puts_each_end_on_its_side(
     objective: Objective, least: float, ratio: float, turned: bool
