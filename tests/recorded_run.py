@@ -29,9 +29,10 @@ def fio_json(*iops: float) -> str:
     """What fio 3 writes of jobs that read, as far as it is read."""
 
     def job(figure: float) -> dict[str, object]:
+        mean_ns = 8e9 / figure if figure else 0.0
         read = {
             "iops": figure, "iops_stddev": 12.5, "bw": figure * 4, "total_ios": round(figure * 40), "runtime": 40_001,
-            "clat_ns": {"min": 1, "max": 9e7, "mean": 8e9 / figure, "stddev": 1.5, "percentile": {"99.000000": 9.9e6}},
+            "clat_ns": {"min": 1, "max": 9e7, "mean": mean_ns, "stddev": 1.5, "percentile": {"99.000000": 9.9e6}},
         }  # fmt: skip
         return {"jobname": "partial", "error": 0, "job options": {"rw": "randread"}, "read": read}
 

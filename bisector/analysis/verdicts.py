@@ -67,9 +67,9 @@ class Judging:
         return self.settings.bisect.terms or Terms.usual(self.direction)
 
     def check_metric(self, sha: str) -> None:
-        """Raise :class:`UserError` when a run of a commit was measured here, and has no value that can decide."""
+        """Raise :class:`UserError` when a run of a commit, which nothing disturbed, has no value that can decide."""
         for _, trial in self._trials_of(sha):
-            if trial.fault is None and trial.runs and trial.origin is None:
+            if trial.fault is None and trial.runs and trial.origin is None and not self._disturbances(trial):
                 with suppress(InfraError):  # that is a weakness
                     self.objective.value(judged_run(trial))
 
@@ -323,11 +323,14 @@ class Judging:
         early = ("stopped early, where a whole run is needed",) if trial.stopped_early is not None else ()
         return Evidence(trial, (*self._weaknesses(trial), *early))
 
-    def _weaknesses(self, trial: Trial) -> tuple[str, ...]:
+    def _disturbances(self, trial: Trial) -> tuple[str, ...]:
+        """The weaknesses of how a trial was measured, whatever it measured."""
         limits = self.settings.contention
-        runtime_s = float(self.settings.workload.runtime_s)
-        held = Limits(limits.max_other_cores, limits.max_steal_share, runtime_s)
-        found = weaknesses(trial, held, self.settings.storage.stack, self.objective.io_direction)
+        held = Limits(limits.max_other_cores, limits.max_steal_share, float(self.settings.workload.runtime_s))
+        return weaknesses(trial, held, self.settings.storage.stack, self.objective.io_direction)
+
+    def _weaknesses(self, trial: Trial) -> tuple[str, ...]:
+        found = self._disturbances(trial)
         if found or trial.origin is not None or trial.fault is not None or not trial.runs:
             return found
         return tuple(filter(None, (self._unscored(trial),)))

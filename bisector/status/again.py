@@ -1,9 +1,11 @@
 """What the runs on record say by another metric than the one that decided; pure."""
 
+from contextlib import suppress
+
 from bisector.analysis.classify import judged_run
 from bisector.analysis.settle import Measured
 from bisector.analysis.verdicts import Judging
-from bisector.core.errors import EndsDoNotReproduce
+from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.units import plural
 from bisector.core.verdict import Verdict
 
@@ -11,10 +13,14 @@ _SIDES = (Verdict.OLD, Verdict.NEW)
 
 
 def check(seen: Judging) -> None:
-    """Raise :class:`bisector.core.objective.MetricAbsent` where no run has a value, with the metrics that there are."""
+    """Raise :class:`bisector.core.errors.UserError` where no run has a value, with the metrics that there are.
+
+    Runs that did nothing have a rate of zero, and say so themselves.
+    """
     runs = [judged_run(trial) for _, trial in seen.trials if trial.runs and trial.fault is None]
     if runs and all(seen.value(trial) is None for _, trial in seen.trials):
-        seen.objective.deciding(runs[-1])
+        with suppress(InfraError):
+            seen.objective.deciding(runs[-1])
 
 
 def sentence(judging: Judging, seen: Judging) -> str:

@@ -32,7 +32,8 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     """Everything there is to show of a run, whether its process is alive or not.
 
     With ``by`` its trials are seen by another objective than decided; how the search stands is what it is. Raises
-    :class:`bisector.core.objective.MetricAbsent` where no run has a value by that.
+    :class:`bisector.core.objective.MetricAbsent` where no run has a value by that; without it each trial says why it
+    has none.
     """
     asked = store.bisection()
     settings = options.from_json(asked.settings)
@@ -53,7 +54,8 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     log, taken = run.path / GIT_LOG, store.taken()
     own_steps = tuple(map(judging.objective.value_of, judging.other_lines))
     seen = judging if by is None else replace(judging, settings=replace(settings, bisect=settings.bisect.by(by)))
-    again.check(seen)
+    if by is not None:
+        again.check(seen)
     objective = seen.objective
     return BisectionView(
         state=state,

@@ -1,12 +1,15 @@
 """What is known of one commit's kernel, and whether it holds for another commit with an equal one."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bisector.analysis.verdicts import Judging
 from bisector.config import options
 from bisector.core.commit import Commit
+from bisector.core.errors import UserError
 from bisector.core.trial import Trial
 from tests import fakes
 from tests.examples import BUSY
@@ -33,3 +36,30 @@ WEAK = fakes.trial(COMMIT, contention=BUSY, content="c8")
 def test_what_is_sure_of_a_kernel_holds_for_its_equals(trials: list[Trial], holds: bool) -> None:
     judging = Judging(SETTINGS, tuple(enumerate(trials, 1)))
     assert judging.measured_kernels == ({"c8": COMMIT.sha} if holds else {})
+
+
+def by(metric: str) -> Judging:
+    """What is known of no trial yet, by a metric."""
+    return Judging(replace(SETTINGS, bisect=replace(SETTINGS.bisect, metric=metric)), ())
+
+
+def with_first_job(trial: Trial, **figures: Any) -> Trial:
+    runs = tuple(replace(one, jobs=(replace(one.jobs[0], **figures), *one.jobs[1:])) for one in trial.runs)
+    return replace(trial, runs=runs)
+
+
+STALLED = with_first_job(SOUND, iops_mean=0.0, bw_kib_s=0.0, total_ios=0, clat_mean_ns=0.0, clat_p99_ns=None)
+
+
+@pytest.mark.parametrize("metric", ["read.iops", "read.clat.mean", "read.clat.p99"])
+def test_a_run_in_which_a_job_stood_still_is_measured_again_and_stops_nothing(metric: str) -> None:
+    """Its latency of nothing, or none, is the host's doing, and no reason to choose another metric."""
+    judging = replace(by(metric), trials=((1, STALLED),))
+    judging.check_metric(COMMIT.sha)
+    assert judging.judge(COMMIT.sha) is None
+
+
+@pytest.mark.parametrize("metric", ["write.iops", "read.clat.p99", "cpu.system"])
+def test_a_sound_run_without_the_metric_is_told_at_once(metric: str) -> None:
+    with pytest.raises(UserError, match=metric):
+        replace(by(metric), trials=((1, with_first_job(SOUND, clat_p99_ns=None)),)).check_metric(COMMIT.sha)

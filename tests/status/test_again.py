@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector.analysis.verdicts import Judging
+from bisector.cli import main
 from bisector.config import options
 from bisector.core.commit import Commit
 from bisector.core.objective import Objective
@@ -13,6 +14,8 @@ from bisector.core.trial import Trial
 from bisector.status.again import sentence
 from tests import fakes
 from tests.examples import EARLY
+from tests.git.histories import linear
+from tests.recorded_run import RecordedRun
 
 SETTINGS = options.load(directory=Path("/")).settings
 LATENCY = Objective("read.clat.mean")
@@ -69,3 +72,23 @@ def test_before_both_ends_are_measured_there_is_nothing_to_compare(trials: tuple
 def test_the_metric_that_decided_is_not_compared_with_itself() -> None:
     assert said(OLD, NEW, by=Objective()) == ""
     assert said(OLD, NEW, by=Objective("write.clat.mean")).startswith("by write.clat.mean of the worst job the ends")
+
+
+@pytest.mark.parametrize(
+    ("metric", "figures", "why"),
+    [
+        ("read.iops", (0.0, 8_000.0), "job partial/1 did no I/O"),
+        ("write.iops", (1_000.0, 8_000.0), "the full run has no write.iops"),
+    ],
+)
+def test_a_first_run_without_a_value_is_shown_with_its_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], metric: str, figures: tuple[float, ...], why: str
+) -> None:
+    """There is no other metric to look at: the table says what is wrong with the trial."""
+    recorded = RecordedRun(tmp_path, linear(3), {"bisect.metric": metric})
+    recorded.add("c0", figures)
+    for command in ("status", "table", "report"):
+        assert main([command, "--run-dir", str(recorded.run.path)]) == 0
+    assert why in " ".join(capsys.readouterr().out.split())
+    assert main(["table", "--metric", metric, "--run-dir", str(recorded.run.path)]) == (2 if figures[0] else 0)
+    assert main(["table", "--metric", "trim.bw", "--run-dir", str(recorded.run.path)]) == 2
