@@ -194,6 +194,7 @@ def test_address_that_is_none(record: RecordedRun, capsys: pytest.CaptureFixture
 def test_a_table_by_another_metric_says_how_the_verdicts_compare(
     record: RecordedRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert run(record, "table", "--metric", "read.clat.p99.00") == 0
     assert run(record, "table", "--metric", "read.bw") == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "read.bw empty min/max read.bw full min/max" in said

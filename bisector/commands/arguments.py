@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from bisector.commands.catalogue import sentence
 from bisector.core.errors import UserError
+from bisector.core.metric import named
 from bisector.core.objective import WORST, Objective
 from bisector.store.index import Index
 from bisector.store.rundir import RunDirectory
@@ -94,6 +95,6 @@ def objective_of(arguments: argparse.Namespace) -> Objective | None:
         if arguments.over is not None:
             raise UserError("--over goes with --metric")
         return None
-    found = Objective(arguments.metric, arguments.over or WORST)
+    found = Objective(named(arguments.metric).name, arguments.over or WORST)
     found.check()
     return found

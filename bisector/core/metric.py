@@ -4,6 +4,7 @@ The names are fio's (fio(1), "Interpreting the output"): ``read.iops``, ``write.
 latencies exist for each direction of a job, latencies in three kinds and with the percentiles that fio computed.
 """
 
+import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -203,7 +204,7 @@ def _known() -> Mapping[str, Metric]:
 
 
 def named(name: str) -> Metric:
-    """The metric of a name; a percentile is one of a latency, ``read.clat.p99.9``.
+    """The metric of a name; a percentile is one of a latency, ``read.clat.p99.9``, also written ``read.clat.p99.90``.
 
     Raises :class:`UserError` for a name of none.
     """
@@ -212,12 +213,13 @@ def named(name: str) -> Metric:
     latency, _, last = name.rpartition(".p")
     percent = _PERCENTILE.fullmatch(f"p{last}")
     mean = _known().get(f"{latency}.mean")
-    if mean is None or percent is None:
-        raise UserError(
-            f"there is no metric {name!r}", "docs/metrics.md lists them: read.iops, write.bw, read.clat.p99, …"
-        )
-    sentence = mean.sentence.replace("mean", f"{percent['percent']}th percentile of the", 1)
-    return Metric(name, mean.unit, mean.better, sentence)
+    if mean is None or percent is None or not float(percent["percent"]):
+        near = difflib.get_close_matches(name, _known(), n=1)
+        listed = "docs/metrics.md lists them: read.iops, write.bw, read.clat.p99, …"
+        raise UserError(f"there is no metric {name!r}", f"did you mean {near[0]}? {listed}" if near else listed)
+    number = _without_zeros(float(percent["percent"]))
+    sentence = mean.sentence.replace("mean", f"{number}th percentile of the", 1)
+    return Metric(f"{latency}.p{number}", mean.unit, mean.better, sentence)
 
 
 def names_of(direction: str) -> tuple[str, ...]:
@@ -228,7 +230,11 @@ def names_of(direction: str) -> tuple[str, ...]:
 @cache
 def percentile_name(direction: str, kind: LatencyKind, percent: float) -> str:
     """``read.clat.p99``, ``write.lat.p99.95``: without zeros at the end."""
-    return f"{direction}.{kind}.p{percent:.6f}".rstrip("0").rstrip(".")
+    return f"{direction}.{kind}.p{_without_zeros(percent)}"
+
+
+def _without_zeros(percent: float) -> str:
+    return f"{percent:.6f}".rstrip("0").rstrip(".")
 
 
 def table() -> tuple[Metric, ...]:

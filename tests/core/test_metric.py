@@ -25,10 +25,25 @@ def test_each_metric_has_a_unit_and_a_better_side(name: str, unit: Unit, better:
     assert (found.name, found.unit, found.better, found.live) == (name, unit, better, live)
 
 
-@pytest.mark.parametrize("name", ["", "iops", "read", "read.iops.p99", "read.clat.p", "read.clat.p100x", "erase.iops"])
+@pytest.mark.parametrize(
+    "name", ["", "iops", "read", "read.iops.p99", "read.clat.p", "read.clat.p0.0", "read.clat.p100x", "erase.iops"]
+)
 def test_names_of_no_metric(name: str) -> None:
     with pytest.raises(UserError, match="there is no metric"):
         named(name)
+
+
+def test_a_name_that_is_nearly_one_has_a_hint() -> None:
+    with pytest.raises(UserError) as caught:
+        named("read.iosp")
+    assert caught.value.hint.startswith("did you mean read.ios")
+
+
+@pytest.mark.parametrize(("typed", "name"), [("p99.90", "p99.9"), ("p09", "p9"), ("p99.0", "p99"), ("p50", "p50")])
+def test_a_percentile_has_one_name_however_it_is_typed(typed: str, name: str) -> None:
+    """What is read off a run has that name, and no other."""
+    assert named(f"read.clat.{typed}").name == f"read.clat.{name}"
+    assert f"{name[1:]}th percentile" in named(f"read.clat.{typed}").sentence
 
 
 def test_the_sentence_of_a_percentile_names_it() -> None:
