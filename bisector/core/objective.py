@@ -133,8 +133,10 @@ class Objective:
     def change_text(self, before: float, after: float) -> str:
         """From one value to another: ``501 to 2,064 IOPS``, ``850 µs to 16.2 ms``."""
         old, new = self.text(before), self.text(after)
-        number, _, unit = old.rpartition(" ")
-        return f"{number if new.endswith(f' {unit}') else old} to {new}"
+        (number, _, unit), (other, _, same) = old.rpartition(" "), new.rpartition(" ")
+        # "1 min 5 s" and "9 s" have more in them than a number and its unit.
+        shared = number and unit == same and " " not in number + other
+        return f"{number if shared else old} to {new}"
 
     def factor_text(self, before: float, after: float) -> str:
         """How the value changed, for a person: ``3.1 times``, ``1.8 times less``."""

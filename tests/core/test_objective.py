@@ -134,3 +134,21 @@ def test_objectives_that_order_nothing(metric: str, over: str, message: str) -> 
     with pytest.raises(UserError, match=message):
         Objective(metric, over).check()
     Objective("read.bw", "sum").check()
+
+
+@pytest.mark.parametrize(
+    ("metric", "before", "after", "told"),
+    [
+        ("read.iops", 501, 2064, "501 to 2,064 IOPS"),
+        ("read.clat.p99", 850e3, 16.2e6, "850 µs to 16.2 ms"),
+        ("elapsed", 40, 9, "40 to 9 s"),
+        ("elapsed", 65, 9, "1 min 5 s to 9 s"),
+        ("elapsed", 9, 65, "9 s to 1 min 5 s"),
+        ("elapsed", 3720, 60, "1 h 2 min to 1 min"),
+        ("cpu.context_switches", 1200, 1200, "1,200 to 1,200"),
+    ],
+)
+def test_two_values_share_a_unit_where_that_is_all_they_have(
+    metric: str, before: float, after: float, told: str
+) -> None:
+    assert Objective(metric).change_text(before, after) == told
