@@ -148,13 +148,16 @@ def fio_names(text: str) -> tuple[str, ...]:
 
     Raises :class:`NumberUnread` as :func:`processes`.
     """
-    names = [job.name for job in jobs(text) for _ in range(_processes(job))]
-    counts, seen = Counter(names), Counter[str]()
-    found = []
-    for name in names:
-        seen[name] += 1
-        found.append(f"{name}/{seen[name]}" if counts[name] > 1 else name)
-    return tuple(found)
+    return tuple(name for name, _ in _named(text))
+
+
+def _named(text: str) -> Iterator[tuple[str, Job]]:
+    """Each process by its name in fio's output, with its section."""
+    started = [job for job in jobs(text) for _ in range(_processes(job))]
+    counts, seen = Counter(job.name for job in started), Counter[str]()
+    for job in started:
+        seen[job.name] += 1
+        yield (f"{job.name}/{seen[job.name]}" if counts[job.name] > 1 else job.name), job
 
 
 def lacks(text: str, objective: Objective) -> tuple[str, str] | None:
@@ -166,9 +169,14 @@ def lacks(text: str, objective: Objective) -> tuple[str, str] | None:
     if wanted and wanted not in done:
         has = ", ".join(name for one in done for name in names_of(one))
         return f"no job has {objective.metric}: none is told to {wanted}", f"metrics of its jobs are: {has}"
-    names = fio_names(text)
-    if objective.over not in (*OVER, *names):
-        return f"has no job {objective.over!r}", f"--over is {', '.join(OVER)}, or one of: {', '.join(names)}"
+    if objective.over in OVER:
+        return None
+    named = dict(_named(text))
+    if objective.over not in named:
+        return f"has no job {objective.over!r}", f"--over is {', '.join(OVER)}, or one of: {', '.join(named)}"
+    if wanted and wanted not in named[objective.over].directions:
+        able = ", ".join(name for name, job in named.items() if wanted in job.directions)
+        return f"job {objective.over} has no {objective.metric}: it is not told to {wanted}", f"jobs that are: {able}"
     return None
 
 

@@ -109,6 +109,15 @@ def test_one_job_is_named_as_fio_names_it() -> None:
     assert advice.endswith("one/1, one/2, two")
 
 
+def test_one_job_has_to_go_in_the_direction_of_the_metric() -> None:
+    """Another one does, so that the file as a whole has the metric."""
+    text = f"{GOOD}rw=randread\n[writer]\nrw=write\n[both]\nrw=randrw\n"
+    assert lacks(text, Objective("write.iops", "both")) is None
+    assert lacks(text, Objective("elapsed", "one/1")) is None
+    found = lacks(text, Objective("write.iops", "one/1"))
+    assert found == ("job one/1 has no write.iops: it is not told to write", "jobs that are: writer, both")
+
+
 def test_a_job_is_told_by_the_global_sections_above_it() -> None:
     text = "[a]\n[global]\nrw=write\nbs=4k\n[b]\nbs=8k\n[globally]\nbs=1k\n[c]\n[GLOBAL]\n"
     assert [(job.name, dict(job.options)) for job in jobs(text)] == [
