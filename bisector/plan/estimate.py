@@ -48,6 +48,11 @@ class Asked:
     searches: int = 30
     seed: int = 1
 
+    @property
+    def stops_early(self) -> bool:
+        """Whether runs may be: only what fio reports while a run lasts tells its side before the end."""
+        return not self.settings.workload.full_runs and self.settings.bisect.objective.definition.live
+
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
@@ -74,7 +79,7 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
         sticky=noise.sticky,
         skip=0.03,
         relevant=min(1.0, max(1, matter) / len(asked.graph)),
-        early_stop=not asked.settings.workload.full_runs,
+        early_stop=asked.stops_early,
         effect=max(inputs.factor.value, 1.0001),
         spread=spread,
         durations=_durations(inputs),
@@ -186,9 +191,7 @@ def _inputs(asked: Asked, known: Experience) -> _Inputs:
     runs = len(settings.storage.stack.phases)
     runs_s = _measured(known.workloads_s, fmean, float(runs * settings.workload.runtime_s), "trial", "as asked for")
     old, new = (
-        runs_s
-        if settings.workload.full_runs
-        else _measured(seconds, fmean, runs_s.value * (runs - 1 + share) / runs, "trial")
+        _measured(seconds, fmean, runs_s.value * (runs - 1 + share) / runs, "trial") if asked.stops_early else runs_s
         for seconds, share in ((known.below_s, _EARLY_BELOW_SHARE), (known.above_s, _EARLY_ABOVE_SHARE))
     )
     if _direction(asked, known) is Direction.REGRESSION:

@@ -114,6 +114,16 @@ def test_runs_that_were_stopped_early_are_no_figures_and_have_times_of_their_own
     assert set(experience(DEFAULTS, host_id(), [run_dir]).scores) == {place.shas["c0"], place.shas["c16"]}
 
 
+def test_no_run_is_stopped_early_by_what_is_known_at_its_end_only(place: Place) -> None:
+    """As `bisector start` says: a latency has no live counter, so that each run takes its whole time."""
+    of_latency = ("--metric", "read.clat.p99", "--runtime", "40s")
+    found = place.json(*of_latency)
+    assert [found[key]["value"] for key in ("runs_s", "early_old_s", "early_new_s")] == [80, 80, 80]
+    assert "stopped early" not in place.plan(*of_latency)
+    assert found["hours"] > place.json("--runtime", "40s")["hours"]
+    assert place.json("--metric", "read.bw", "--runtime", "40s")["early_old_s"]["value"] == 73
+
+
 def test_a_first_run_is_taken_to_be_whole(place: Place) -> None:
     """Of two runs of 40 s the second ends after 22 on the fast side, after 33 on the slow one."""
     found, other = place.json("--runtime", "40s"), place.json("--runtime", "40s", "--regression")
