@@ -22,7 +22,8 @@ class Settled:
 def settle(settings: Settings, commit: Commit, attempts: Attempts, *, purpose: str, first: int) -> Settled:
     """Measure a commit as often as the loop over commits would: once, unless the evidence is weak.
 
-    Its trials are numbered from ``first`` on. Raises :class:`AttemptFailed` when an infrastructure error stays.
+    Its trials are numbered from ``first`` on. Raises :class:`AttemptFailed` when an infrastructure error stays, and
+    :class:`bisector.core.errors.UserError` when a sound run has no value that can decide: no other run has one.
     """
     trials: tuple[Numbered, ...] = ()
     while isinstance(now := Judging(settings, trials).settlement(commit.sha), Again):
@@ -33,4 +34,5 @@ def settle(settings: Settings, commit: Commit, attempts: Attempts, *, purpose: s
         judging = Judging(settings, trials)
         *_, (_, _, judgement) = judging.judged_trials()
         attempts.tell(TrialJudged(n, trial, judgement.verdict, judgement.why, judging.terms, judging.objective))
+        judging.check_metric(commit.sha)
     return Settled(trials, now)

@@ -76,6 +76,17 @@ def test_a_night_that_got_slower_by_latency_is_bisected(world: World) -> None:
     assert [mark.value for mark in plot.panels[0].marks] == [2e6, pytest.approx(8e6)]
 
 
+def test_a_metric_that_fio_does_not_write_is_told_after_one_trial(world: World) -> None:
+    """It is no fault of the tip, and no busy host: more trials of it tell nothing."""
+    world.settings = SETTINGS.replace(METRIC, "read.clat.p99.5")
+    world.night()
+    assert len(world.engines["cache"].measured) == 1
+    trouble = world.story().nights[-1].trouble
+    assert trouble is not None
+    assert (trouble.step, trouble.message) == ("measure", "the full run has no read.clat.p99.5")
+    assert "read.clat.p99" in trouble.hint
+
+
 def test_what_a_night_would_do_names_the_unit(world: World) -> None:
     world.night()
     world.push("cache", "c5")
