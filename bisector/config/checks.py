@@ -12,6 +12,8 @@ from bisector.core.option import Problem
 from bisector.storage.layer import Extent, Files
 from bisector.storage.stack import Stack
 
+_OF_CACHES = "cache."  # so begin the names of what any cache counts (bisector.core.metric)
+
 
 def first_problem(settings: Settings) -> Problem | None:
     """The first combination that cannot work, if there is one."""
@@ -130,6 +132,11 @@ def _baselines_fit(settings: Settings, files: Files) -> Iterator[Problem]:
     if not storage.stack.baselines:
         sentence = "the stack has nothing between a disk and the file system, so there is no other figure to measure"
         yield Problem(("bisect.baselines", "storage.stack"), sentence)
+    if settings.bisect.metric.startswith(_OF_CACHES):
+        sentence = f"a disk alone has no cache, and so no {settings.bisect.metric}"
+        yield Problem(
+            ("bisect.baselines", "bisect.metric"), sentence, "leave out baselines, or choose another --metric"
+        )
     disks = extents(storage)
     for name in storage.stack.baselines:
         if not _has_room(disks[name], storage.stack.alone(name), files.total_bytes):

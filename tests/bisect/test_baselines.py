@@ -152,6 +152,17 @@ def test_files_that_do_not_fit_on_the_ssd(tmp_path: Path) -> None:
         options.load({"bisect.baselines": "true", "storage.stack": "hdd"}, directory=tmp_path)
 
 
+def test_a_disk_alone_has_no_metric_of_a_cache(tmp_path: Path) -> None:
+    """Each disk would be measured as often as on a busy host, in vain."""
+    record = found(tmp_path, {"bisect.metric": "cache.hit_ratio"})
+    engine = fakes.FakeExecutor(lambda sha: True)
+    with pytest.raises(UserError, match=r"a disk alone has no cache, and so no cache\.hit_ratio"):
+        measure(record, engine)
+    assert engine.measured == []
+    with pytest.raises(UserError, match=r"bisect.baselines = true .*bisect.metric = cache.hit_ratio"):
+        options.load({"bisect.baselines": "true", "bisect.metric": "cache.hit_ratio"}, directory=tmp_path)
+
+
 def test_the_command_shows_what_is_on_record(
     ended: RecordedRun, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
