@@ -41,8 +41,13 @@ class Objective:
         return better
 
     def check(self) -> None:
-        """Raise :class:`UserError` for a metric that does not exist or orders nothing, and for a sum of latencies."""
+        """Raise :class:`UserError` for a metric that does not exist or orders nothing, and for a sum of latencies.
+
+        And for one job of what is of the run as a whole.
+        """
         _ = self.better
+        if not self.is_of_jobs and self.over not in OVER:
+            raise UserError(f"{self.metric} is of the run as a whole, and not of job {self.over!r}", "leave out --over")
         if self.over == SUM and not self.definition.unit.additive:
             raise UserError(f"the sum of {self.metric} over jobs is no figure", "choose --over worst, mean, or a job")
 
@@ -53,9 +58,14 @@ class Objective:
         return first if first in DIRECTIONS else ""
 
     @property
+    def is_of_jobs(self) -> bool:
+        """Whether each job has a value of its own; what a layer counts is of the run as a whole."""
+        return self.metric.partition(".")[0] in _OF_JOBS
+
+    @property
     def label(self) -> str:
         """What is decided by, for a person: ``read.clat.p99 of the worst job``."""
-        return f"{self.metric} {_LABELS.get(self.over, f'of job {self.over}')}"
+        return f"{self.metric} {_LABELS.get(self.over, f'of job {self.over}')}" if self.is_of_jobs else self.metric
 
     @property
     def heading(self) -> str:
@@ -107,7 +117,7 @@ class Objective:
     def deciding_text(self, run: Run) -> str:
         """The value of :meth:`deciding` with what it is of: ``worst job partial/2: 501 IOPS (read.iops)``."""
         value = self.deciding(run)
-        whose = _WHOSE.get(self.over, "")
+        whose = _WHOSE.get(self.over, "") if self.is_of_jobs else ""
         if value.job:
             several = self.over == WORST and len(self.of_jobs(run)) > 1
             whose = f"{'worst ' if several else ''}job {value.job}: "
@@ -145,6 +155,7 @@ class Objective:
 
 
 _HEADINGS = {f"{direction}.iops": f"{direction} IOPS".removeprefix("read ") for direction in DIRECTIONS}
+_OF_JOBS = (*DIRECTIONS, "elapsed", "cpu")  # the first words of their names
 _WHOSE = {SUM: "sum over jobs: ", MEAN: "mean over jobs: "}
 _LABELS = {WORST: "of the worst job", SUM: "summed over jobs", MEAN: "as the mean over jobs"}
 

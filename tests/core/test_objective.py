@@ -9,7 +9,7 @@ import pytest
 from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import Contention, CpuUse, Run
 from bisector.core.metric import Value, named
-from bisector.core.objective import MetricAbsent, Objective, available
+from bisector.core.objective import OVER, MetricAbsent, Objective, available
 from bisector.core.values import values, values_of
 from bisector.workload.fio.output import parse_json
 
@@ -62,6 +62,14 @@ def test_the_worst_job_is_the_slowest_or_the_one_that_took_longest(run: Run) -> 
     slow, quick = (replace(job, clat_mean_ns=one, latencies=()) for job, one in zip(run.jobs, (9e6, 2e6), strict=True))
     of_latency = Objective("read.clat.mean").deciding(replace(run, jobs=(slow, quick)))
     assert (of_latency.job, of_latency.value) == ("partial/1", 9e6)
+
+
+@pytest.mark.parametrize("over", OVER)
+def test_what_is_of_the_run_is_of_no_job(run: Run, over: str) -> None:
+    assert Objective("cache.hit_ratio", over).label == "cache.hit_ratio"
+    assert Objective("cache.hit_ratio", over).deciding_text(run) == "90.0 % (cache.hit_ratio)"
+    assert Objective("cpu.user").label == "cpu.user of the worst job"
+    assert {name for name in available(run) if not Objective(name).is_of_jobs} == {name for name, _ in COUNTERS}
 
 
 @pytest.mark.parametrize(("over", "expected"), [("sum", 500), ("mean", 250), ("partial/1", 300)])
@@ -127,6 +135,7 @@ def test_a_job_that_counted_nothing_is_in_no_ones_way(run: Run, over: str, expec
     [
         ("read.clat.mean", "sum", "is no figure"),
         ("cache.promotions", "worst", "neither more nor less"),
+        ("cache.hit_ratio", "partial/1", "is of the run as a whole"),
         ("reads", "worst", "there is no metric"),
     ],
 )
