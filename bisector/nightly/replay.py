@@ -189,6 +189,8 @@ def classify(measured: Measurement, reference: Reference | None) -> Class:
         return Class.FIRST
     score = measured.objective.score
     now, then = score(measured.value), score(reference.value)
+    if now == then:
+        return Class.SAME
     changed = Class.FASTER if now > then else Class.SLOWER
     if measured.threshold is not None:
         line = score(measured.threshold)

@@ -115,6 +115,15 @@ def test_more_latency_is_slower(world: World, now: float, threshold: float | Non
     assert str(classify(replace(got, metric="read.iops"), reference)) == "first"
 
 
+def test_equal_values_are_the_same_whatever_factor_is_asked_for(world: World) -> None:
+    world.night()
+    reference = world.story().reference
+    assert reference is not None
+    got = replace(measured(reference.value), conditions=reference.conditions, host=reference.host, min_ratio=1.0)
+    assert str(classify(got, reference)) == "same"
+    assert str(classify(replace(got, value=reference.value * 1.01), reference)) == "slower"
+
+
 def test_another_metric_begins_anew(world: World) -> None:
     world.settings = 'bisect.strategy = "git"'
     before = conditions(load(world.config()).jobs[0].measuring)
