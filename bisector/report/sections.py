@@ -122,7 +122,7 @@ def _answer(report: Report) -> Iterator[Block]:
     if view.skips_in_the_way:
         yield Paragraph("These could not be tested and stand in the way:")
         yield Listing(tuple(quoted(commit) for commit in view.skips_in_the_way[:_LISTED]))
-    if view.trials:
+    if view.trials and view.direction is not None:
         yield Paragraph(terms_sentence(report))
     if view.seen_again:
         yield Paragraph(f"Seen again {view.seen_again}.")

@@ -249,6 +249,12 @@ def test_words_for_the_sides_are_told_the_right_way_round() -> None:
     )
 
 
+def test_no_word_means_a_side_before_it_is_known_what_changed() -> None:
+    """One end is measured, and nobody said what to expect."""
+    one_end = documents.document(replace(examples.found(), direction=None, threshold=None))
+    assert "means that" not in as_text.render(one_end)
+
+
 @pytest.mark.parametrize("digits", [40, 64])
 def test_whole_hashes_are_shown_by_their_beginnings(digits: int) -> None:
     assert span("a" * digits, "v6.1") == "aaaaaaaaaaaa..v6.1"
