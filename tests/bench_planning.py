@@ -9,9 +9,8 @@ from pathlib import Path
 
 from bisector.bisect.equal_kernels import counted
 from bisector.core.verdict import Terms, Verdict
-from bisector.git.bisect import Bisect
+from bisector.git.bisect import Bisect, Try
 from bisector.git.diff import Trees
-from bisector.git.outcomes import Try
 from bisector.git.ranges import Range, check_range
 from bisector.git.repository import Repository
 from bisector.kernel.sources import Sources

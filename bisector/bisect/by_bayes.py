@@ -26,7 +26,7 @@ from bisector.core.events import Note
 from bisector.core.units import share
 from bisector.core.verdict import State, Verdict
 from bisector.git.apply import CannotBeHad
-from bisector.git.outcomes import MergeBaseIsNew
+from bisector.git.bisect import MergeBaseIsNew
 from bisector.search.step import Answer, Ending, Try, Undo
 from bisector.status.conclusion import Standing, outside_paths
 

@@ -9,7 +9,7 @@ from bisector.core.commit import Commit
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
 from bisector.core.verdict import State, Terms, Verdict
-from bisector.git.outcomes import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Try
+from bisector.git.bisect import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Try
 from bisector.status.conclusion import outside_paths
 
 

@@ -19,8 +19,8 @@ from bisector.core.commit import Commit, NotChanged, Relevance
 from bisector.core.kernel import Compiler
 from bisector.core.retry import RetryPolicy
 from bisector.core.trial import Control, Trial
-from bisector.git.outcomes import Contradiction
-from bisector.git.outcomes import Step as Proposal
+from bisector.git.bisect import Contradiction
+from bisector.git.bisect import Step as Proposal
 from bisector.git.ranges import Range
 from bisector.kernel.compiler_choice import BuildTry
 from bisector.search.posterior import Facts as Readings

@@ -16,8 +16,7 @@ from bisector.bisect.instructions import (
 )
 from bisector.core.verdict import Verdict
 from bisector.git.apply import changed_end
-from bisector.git.bisect import Bisect
-from bisector.git.outcomes import Contradiction, Step, Try
+from bisector.git.bisect import Bisect, Contradiction, Step, Try
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 

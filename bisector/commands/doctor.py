@@ -16,7 +16,7 @@ from bisector.core.errors import UserError
 from bisector.core.findings import Finding, Grade, refusal
 from bisector.doctor import checks
 from bisector.doctor.show import Examination, finding_lines, ready
-from bisector.git.terms import check_terms
+from bisector.git.bisect import check_terms
 from bisector.report.display import print_lines
 from bisector.report.text import as_text
 from bisector.store.rundir import state_home

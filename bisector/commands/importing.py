@@ -13,8 +13,8 @@ from bisector.config import Settings, command_line, options
 from bisector.core import units
 from bisector.core.errors import UserError
 from bisector.core.verdict import Direction, Terms, Verdict
+from bisector.git.bisect import check_terms
 from bisector.git.repository import Repository
-from bisector.git.terms import check_terms
 from bisector.imported import sheet, trials
 from bisector.imported.sheet import COLUMNS, Entry
 from bisector.imported.trials import Found

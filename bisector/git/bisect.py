@@ -5,15 +5,17 @@ commit told, and a contradiction is refused after the refs have changed. So what
 found out beforehand, by ancestry, and after a kill everything is told anew.
 """
 
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bisector.core.errors import InfraError
+from bisector.core.commit import Commit
+from bisector.core.errors import InfraError, UserError
 from bisector.core.verdict import Terms, Verdict
 from bisector.git.command import Answer
-from bisector.git.outcomes import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Step, Try
 from bisector.git.ranges import Range, expected_steps
 from bisector.git.repository import Repository
 from bisector.git.worktrees import Purpose, Worktree
@@ -25,6 +27,85 @@ Told = tuple[str, Verdict]
 _ONLY_SKIPPED_LEFT = 2
 _NO_TESTABLE_COMMIT = 4
 _STATUSES = (0, _ONLY_SKIPPED_LEFT, _NO_TESTABLE_COMMIT)
+# Words that git bisect has for itself.
+_SUBCOMMANDS = frozenset(
+    ("help", "start", "skip", "next", "reset", "visualize", "view", "replay", "log", "run", "terms")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """A commit to try; ``candidates_left`` may be the first new one, and ``steps_left`` trials are to be expected."""
+
+    commit: Commit
+    candidates_left: int
+    steps_left: int
+    is_merge_base: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The first new commit."""
+
+    commit: Commit
+
+
+@dataclass(frozen=True, slots=True)
+class OnlySkippedLeft:
+    """Any of ``candidates`` may be the first new commit; the ``skipped`` among them stand in the way."""
+
+    candidates: tuple[Commit, ...]
+    skipped: tuple[Commit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeBaseIsNew:
+    """A common ancestor of both ends is new already: the change was undone on the way to ``old``."""
+
+    merge_base: Commit
+    old: Commit
+    new: Commit
+
+
+@dataclass(frozen=True, slots=True)
+class OutsidePaths:
+    """No commit that touches the paths made the change; one of ``candidates``, which do not, did."""
+
+    candidates: tuple[Commit, ...]
+
+
+Step = Try | Found | OnlySkippedLeft | MergeBaseIsNew | OutsidePaths
+
+
+class Contradiction(Exception):
+    """A verdict that cannot hold beside an earlier one, if there is one change and no more."""
+
+    def __init__(self, sha: str, verdict: Verdict, other: str) -> None:
+        super().__init__(sha, verdict, other)
+        self.sha = sha
+        self.verdict = verdict
+        self.other = other
+
+    def __str__(self) -> str:
+        relation = "an ancestor" if self.verdict is Verdict.NEW else "a descendant"
+        return f"{self.sha[:12]} is {self.verdict} and {relation} of {self.other[:12]}, which is not"
+
+
+def check_terms(terms: Terms | None) -> None:
+    """Raise :class:`UserError` for chosen words that ``git bisect --term-old --term-new`` does not take."""
+    if terms is None:
+        return
+    for term, taken in ((terms.old, ("bad", "new")), (terms.new, ("good", "old"))):
+        if not re.fullmatch(r"[^\W\d_][\w-]*", term):
+            raise UserError(f"{term!r} cannot be a term", "use a word of letters, digits and hyphens")
+        if term in _SUBCOMMANDS:
+            raise UserError(f"{term!r} cannot be a term: it is a command of git bisect")
+        if term in taken:
+            raise UserError(f"{term!r} means the other end to git bisect", "swap the terms, or choose other words")
+        if term == Verdict.WEAK:
+            raise UserError(f"{term!r} cannot be a term: it is a verdict of its own")
+    if terms.old == terms.new:
+        raise UserError(f"both terms are {terms.old!r}")
 
 
 class Bisect:

@@ -5,9 +5,8 @@ from pathlib import Path
 from bisector.core.errors import InfraError
 from bisector.core.findings import Finding, Grade
 from bisector.core.verdict import Terms, Verdict
-from bisector.git.bisect import Bisect
+from bisector.git.bisect import Bisect, Try
 from bisector.git.command import Door
-from bisector.git.outcomes import Try
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.host.packages import install

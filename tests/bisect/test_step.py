@@ -28,7 +28,7 @@ from bisector.core.events import Note, TrialJudged
 from bisector.core.trial import Control, Stage, Trial
 from bisector.core.verdict import State, Strategy, Terms, Verdict
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Result
-from bisector.git.outcomes import Contradiction, Found, Try
+from bisector.git.bisect import Contradiction, Found, Try
 from bisector.git.ranges import Range
 from bisector.store.facts import Compilers, Ended, Ending, InFlight, NumberedTrial, Submitted, Work
 from bisector.store.rows import InfraFaultRow

@@ -2,8 +2,7 @@
 
 import re
 
-from bisector.git.bisect import Bisect
-from bisector.git.outcomes import Found
+from bisector.git.bisect import Bisect, Found
 from bisector.git.repository import Repository
 from tests.git.histories import git
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from bisector.core.verdict import Terms, Verdict
-from bisector.git.bisect import Bisect
+from bisector.git.bisect import Bisect, Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Step, Try
 from bisector.git.command import Answer
-from bisector.git.outcomes import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Step, Try
 from bisector.git.ranges import Range, check_range
 from bisector.git.repository import Repository
 from bisector.host.scratch import is_scratch

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisector.core.verdict import Terms, Verdict
-from bisector.git.bisect import Bisect
+from bisector.git.bisect import Bisect, Found, OnlySkippedLeft, Try
 from bisector.git.graph_source import graph_of_range
-from bisector.git.outcomes import Found, OnlySkippedLeft, Try
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.search.graph import RangeGraph

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisector.core.verdict import Terms, Verdict
-from bisector.git.bisect import Bisect
-from bisector.git.outcomes import Found, OnlySkippedLeft, Step, Try
+from bisector.git.bisect import Bisect, Found, OnlySkippedLeft, Step, Try
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from tests.git.checks import assert_git_agrees

@@ -2,7 +2,7 @@ import pytest
 
 from bisector.core.errors import UserError
 from bisector.core.verdict import Terms
-from bisector.git.terms import check_terms
+from bisector.git.bisect import check_terms
 
 
 @pytest.mark.parametrize("terms", [Terms(), Terms("good", "bad"), Terms("old", "new"), Terms("slow-er", "schneller_ö")])
