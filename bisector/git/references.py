@@ -10,12 +10,9 @@ import os
 from pathlib import Path
 
 from bisector.git.ranges import Range
-from bisector.git.repository import Repository
+from bisector.git.repository import REFERENCES, Repository
 
-# Not refs/bisector: each `git bisect start` and `reset` removes all references that begin with refs/bisect, whatever
-# follows (bisect_clean_state() in git's bisect.c; tried with 2.39).
-OURS = "refs/by-bisector"
-NAMESPACE = f"{OURS}/runs"
+_NAMESPACE = f"{REFERENCES}/runs"
 
 
 def hold(repository: Repository, run_dir: Path, wanted: Range) -> None:
@@ -41,4 +38,4 @@ def release(repository: Repository, run_dir: Path) -> None:
 
 def _references(run_dir: Path) -> str:
     """Below which a run's references are; a directory's name alone may be that of two runs, or none for git."""
-    return f"{NAMESPACE}/{hashlib.sha256(os.fsencode(run_dir.resolve())).hexdigest()[:12]}"
+    return f"{_NAMESPACE}/{hashlib.sha256(os.fsencode(run_dir.resolve())).hexdigest()[:12]}"

@@ -1,10 +1,160 @@
-"""A remote as it may be shown: in a report, a letter, the history of nights, the repository itself."""
+"""Remotes of the repository: new commits are fetched from them, and a commit is said to come from one of them.
+
+Commits are fetched below ``refs/by-bisector/nightly/NAME`` alone (git-fetch(1)): a person's branches, remote-tracking
+branches, tags and FETCH_HEAD stay as they are, whatever their configuration wants fetched besides. Where a commit
+comes from is said in the words of kernel robots, by a tree's short name and a branch of it. Wherever a remote is
+shown, in a report, a letter, the history of nights or the repository itself, it is shown without secrets.
+"""
 
 import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
+from bisector.core.commit import Commit
+from bisector.core.errors import InfraError, UserError
+from bisector.git.repository import REFERENCES, Repository
+from bisector.host.retry import retried
+
+_NAMESPACE = f"{REFERENCES}/nightly"
+_SOURCE = "source"
+_FETCH_S = 3600.0  # a first fetch of a whole tree
+_ASK_S = 60.0
+_BETWEEN_ATTEMPTS_S = (5.0, 10.0)
+_ONLY_WHAT_IS_NAMED = (
+    *("--quiet", "--no-tags", "--refmap=", "--no-write-fetch-head"),
+    *("--no-prune", "--no-prune-tags", "--no-recurse-submodules"),
+)
+_MAIN_BRANCHES = ("master", "main")
+# Trees that have a name of their own, by owner and repository; others are OWNER-NAME.
+_KNOWN = {
+    "torvalds/linux": "linus",
+    "next/linux-next": "linux-next",
+    "stable/linux": "stable",
+    "stable/linux-stable": "stable",
+}
+_PREFERRED = tuple(_KNOWN.values())
+_PATH = re.compile(r"(?:^|[/:])([^/:]+)/([^/:]+?)(?:\.git)?/*$")
 _WITH_SCHEME = re.compile(
     r"(?P<scheme>(?:[\w.+-]+::)*[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A tag's name and its commit."""
+
+    name: str
+    commit: Commit
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A branch of a remote (a name, a URL or a path), kept under references of ``name``."""
+
+    repository: Repository
+    name: str
+    remote: str
+    branch: str
+
+    @property
+    def shown(self) -> str:
+        """The remote, for people."""
+        return without_secrets(self.remote)
+
+    @property
+    def _references(self) -> str:
+        return f"{_NAMESPACE}/{self.name}"
+
+    def fetch(self, *, tags: bool = False) -> Commit:
+        """The tip of the branch, and with ``tags`` all tags, here now.
+
+        Raises :class:`UserError` when there is no such branch, :class:`InfraError` when the remote does not
+        answer, after several attempts.
+        """
+        self._remove_locks()
+        specs = [f"+refs/heads/{self.branch}:{self._references}/tip"]
+        specs += [f"+refs/tags/*:{self._references}/tags/*"] if tags else []
+        words = ("fetch", *_ONLY_WHAT_IS_NAMED, "--", self.remote, *specs)
+        retried(lambda: self._attempt(words), InfraError, _BETWEEN_ATTEMPTS_S)
+        self._note_source()
+        return self.repository.resolve(f"{self._references}/tip")
+
+    def _attempt(self, words: tuple[str, ...]) -> None:
+        top = self.repository.top
+        if self.repository.git(*words, at=top, ok=None, deadline_s=_FETCH_S).status != 0:
+            self.remote_tip()  # says what is wrong, where it is the remote or the branch
+            raise InfraError(f"git could not fetch {self.branch} from {self.shown}", f"git -C {top} fetch {self.shown}")
+
+    def _note_source(self) -> None:
+        """Where the branch is from, as a blob beside its tip: for reports, which say whose tree a commit is of."""
+        url = self.repository.ask("config", "--get", f"remote.{self.remote}.url", ok=(0, 1)).stdout.strip()
+        told = "\n".join((self.remote if url else "origin", without_secrets(url or self.remote), self.branch))
+        blob = self.repository.ask("hash-object", "-w", "--stdin", stdin=told).stdout.strip()
+        self.repository.ask("update-ref", f"{self._references}/{_SOURCE}", blob)
+
+    def remote_tip(self) -> str:
+        """The hash of the branch's tip at the remote, nothing fetched. Raises as :meth:`fetch`, without attempts."""
+        top = self.repository.top
+        words = ("ls-remote", "--exit-code", "--", self.remote, f"refs/heads/{self.branch}")
+        answer = self.repository.git(*words, at=top, ok=None, deadline_s=_ASK_S)
+        if answer.status == 0:
+            return answer.stdout.split()[0]
+        # git-ls-remote(1), --exit-code: "Exit with status "2" when no matching refs are found in the remote repository"
+        if answer.status == 2:  # noqa: PLR2004 - git's number
+            raise UserError(f"{self.shown} has no branch {self.branch}", f"git -C {top} ls-remote --heads {self.shown}")
+        raise InfraError(f"the remote {self.shown} does not answer", f"git -C {top} ls-remote {self.shown}")
+
+    def newest_tag(self, pattern: str, tip: Commit) -> Tag:
+        """The tag made last of those below ``tip`` that match; raises :class:`UserError` when there is none."""
+        prefix = f"{self._references}/tags/"
+        words = ("for-each-ref", "--sort=-creatordate", f"--merged={tip.sha}", "--format=%(refname)", prefix)
+        for name in self.repository.ask(*words).lines:
+            commit = self.repository.resolve(name)
+            if fnmatchcase(name.removeprefix(prefix), pattern) and commit.sha != tip.sha:
+                return Tag(name.removeprefix(prefix), commit)
+        raise UserError(
+            f"no tag that matches {pattern} is below the tip {tip.short} of {self.branch}",
+            'tags = "PATTERN" says which ones count; range = "last-good" needs none',
+        )
+
+    def keep(self, commits: dict[str, str]) -> None:
+        """Hold commits (by a word each) that a rebased branch would leave to git's garbage collection."""
+        for word, sha in commits.items():
+            self.repository.ask("update-ref", f"{self._references}/{word}", sha)
+
+    def _remove_locks(self) -> None:
+        """Remove the locks that a killed fetch left on the references of this branch."""
+        for lock in (self.repository.common_dir / self._references).rglob("*.lock"):
+            lock.unlink(missing_ok=True)
+
+
+def origin(repository: Repository, sha: str) -> tuple[str, str, str]:
+    """Tree, branch and address of what has a commit: of a remote where one does, else the directory's name.
+
+    What nights fetched is in no remote-tracking branch; they write down where it is from.
+    """
+    urls = dict(_urls(repository.ask("config", "--get-regexp", r"^remote\..*\.url$", ok=(0, 1)).lines))
+    refs = repository.ask("for-each-ref", "--format=%(refname:lstrip=2)", f"--contains={sha}", "refs/remotes").lines
+    found = [(remote, ref[len(remote) + 1 :]) for ref in refs for remote in urls if ref.startswith(f"{remote}/")]
+    branches = [(tree_name(urls[remote], remote), branch, urls[remote]) for remote, branch in found if branch != "HEAD"]
+    branches += [(tree_name(url, remote), branch, url) for remote, branch, url in _fetched(repository, sha)]
+    if not branches:
+        return repository.top.name.removesuffix(".git"), "", ""
+    return min(branches, key=lambda one: (_rank(one[0], _PREFERRED), _rank(one[1], _MAIN_BRANCHES)))
+
+
+def tree_name(url: str, remote: str) -> str:
+    """``linus`` for Linus Torvalds' tree from wherever it was cloned; a remote's own name where that says more."""
+    path = _PATH.search(url)
+    if path is None or path[1] in (".", ".."):
+        return remote
+    owner, name = path[1], path[2]
+    if f"{owner}/{name}" in _KNOWN:
+        return _KNOWN[f"{owner}/{name}"]
+    if remote != "origin":
+        return remote
+    return owner if name == "linux" else f"{owner}-{name}"
 
 
 def without_secrets(remote: str) -> str:
@@ -18,3 +168,29 @@ def without_secrets(remote: str) -> str:
         return remote
     host = found["authority"].rpartition("@")[2]
     return f"{found['scheme']}://{host}{found['path']}"
+
+
+def _fetched(repository: Repository, sha: str) -> Iterator[tuple[str, str, str]]:
+    words = ("for-each-ref", "--format=%(refname)", f"--contains={sha}", f"{_NAMESPACE}/*/tip")
+    for ref in repository.ask(*words).lines:
+        if (found := _source(repository, ref.removesuffix("/tip"))) is not None:
+            remote, url, branch = found
+            yield remote, branch, without_secrets(url)
+
+
+def _source(repository: Repository, references: str) -> tuple[str, str, str] | None:
+    """Remote, address and branch of what was fetched below these references; None where nobody wrote it down."""
+    answer = repository.ask("cat-file", "blob", f"{references}/{_SOURCE}", ok=None)
+    remote, _, rest = answer.stdout.partition("\n")
+    url, _, branch = rest.partition("\n")
+    return (remote, url, branch) if answer.status == 0 and branch else None
+
+
+def _urls(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
+    for line in lines:
+        key, _, url = line.partition(" ")
+        yield key.removeprefix("remote.").removesuffix(".url"), without_secrets(url)
+
+
+def _rank(name: str, first: tuple[str, ...]) -> int:
+    return first.index(name) if name in first else len(first)

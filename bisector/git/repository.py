@@ -18,6 +18,9 @@ from bisector.core.commit import Commit
 from bisector.core.errors import InfraError, UserError
 from bisector.git.command import Answer, Door, enclosing_repository
 
+# Below here are all references of bisector. Not refs/bisector: each `git bisect start` and `reset` removes all that
+# begin with refs/bisect, whatever follows (bisect_clean_state() in git's bisect.c; tried with 2.39).
+REFERENCES = "refs/by-bisector"
 _COMMIT_FORMAT = "--format=%H%x00%P%x00%T%x00%cI%x00%s"
 _KERNEL_TREE = ("Kbuild", "Kconfig", "Makefile", "arch/x86", "init/Kconfig")
 

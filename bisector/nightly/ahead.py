@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bisector.core.errors import BisectorError
-from bisector.git.fetch import Branch
+from bisector.git.remotes import Branch
 from bisector.git.repository import Repository
 from bisector.nightly.night import Place
 

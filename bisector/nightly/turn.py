@@ -18,8 +18,8 @@ from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, Interrupted, UserError
 from bisector.core.events import Listener, Note
 from bisector.core.verdict import State
-from bisector.git.fetch import Branch
 from bisector.git.ranges import Range, check_range
+from bisector.git.remotes import Branch
 from bisector.git.repository import Repository
 from bisector.host import process
 from bisector.host.files import our_files

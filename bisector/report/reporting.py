@@ -21,7 +21,7 @@ from bisector.core.errors import BisectorError, UserError
 from bisector.core.objective import Objective
 from bisector.core.option import Option
 from bisector.core.trial import Trial
-from bisector.git.origin import origin
+from bisector.git.remotes import origin
 from bisector.git.repository import Repository
 from bisector.host.inside import inside
 from bisector.report.document import Asked, Host, Origin, Report, Row, Workload

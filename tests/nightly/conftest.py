@@ -15,7 +15,7 @@ from bisector.core.errors import InfraError
 from bisector.core.events import Event as Told
 from bisector.core.events import Listener, Note
 from bisector.doctor import checks
-from bisector.git import fetch
+from bisector.git import remotes
 from bisector.git.repository import Repository
 from bisector.nightly import night, plan
 from bisector.nightly.plan import Job
@@ -175,7 +175,7 @@ class World:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(checks, "check", lambda *_: None)
-    monkeypatch.setattr(fetch, "_BETWEEN_ATTEMPTS_S", (0.0,) * 2)
+    monkeypatch.setattr(remotes, "_BETWEEN_ATTEMPTS_S", (0.0,) * 2)
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
 

@@ -1,12 +1,10 @@
-"""Trees by the names that robots give them."""
+"""Remotes: what is shown of one, and the names that robots give to trees."""
 
 from pathlib import Path
 
 import pytest
 
-from bisector.git.fetch import Branch
-from bisector.git.origin import origin, tree_name
-from bisector.git.remotes import without_secrets
+from bisector.git.remotes import Branch, origin, tree_name, without_secrets
 from bisector.git.repository import Repository
 from tests.git import histories
 
