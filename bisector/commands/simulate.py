@@ -9,8 +9,7 @@ from bisector.commands.arguments import Verbs, add_json, add_repo, add_verb, cou
 from bisector.commands.documents import Early, Simulation, write_json
 from bisector.commands.output import write
 from bisector.core.verdict import Strategy
-from bisector.git.graph_source import graph_of_range, read_graph
-from bisector.git.ranges import Range, check_range
+from bisector.git.ranges import Range, check_range, graph_of_range, read_graph
 from bisector.git.repository import Repository
 from bisector.search.graph import RangeGraph
 from bisector.search.simulate.runs import Summary, search_for, simulate, told

@@ -1,11 +1,17 @@
-"""A range of commits to bisect: what is in it, and whether it can be bisected at all."""
+"""A range of commits to bisect: what is in it, whether it can be bisected at all, and the graph of its commits."""
 
+import gzip
+import zlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from bisector.core.commit import Commit
 from bisector.core.errors import UserError
 from bisector.git.repository import Repository
+from bisector.search.graph import RangeGraph
+
+_GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,44 @@ def expected_steps(candidates: Collection[str], new: str) -> int:
     return power + (2**power < 3 * (count - 2**power)) if count > 1 else 0
 
 
+def graph_of_range(repository: Repository, wanted: Range) -> tuple[RangeGraph, tuple[str, ...]]:
+    """The graph of the commits that may be the first new one, and their hashes by number, by date; the new end is last.
+
+    With paths the parents are those that git's history simplification leaves (git-rev-list(1)).
+    """
+    words = wanted.limits(wanted.new.sha, (wanted.old.sha,))
+    lines = repository.ask("rev-list", "--date-order", "--reverse", "--parents", *words).lines
+    known: dict[str, tuple[int, ...]] = {}
+    numbers: dict[str, int] = {}
+    for line in lines:
+        sha, *parents = line.split()
+        numbers[sha] = len(known)
+        known[sha] = tuple(numbers[parent] for parent in parents if parent in numbers)
+    if wanted.new.sha not in known:  # it touches none of the paths, and is known to be new all the same
+        inner = {parent for row in known.values() for parent in row}
+        known[wanted.new.sha] = tuple(number for number in range(len(numbers)) if number not in inner)
+    return RangeGraph.of(tuple(known.values())), tuple(known)
+
+
+def read_graph(path: Path) -> RangeGraph:
+    """The graph in a file, plain or gzip: a line per commit, oldest first, with its number and its parents' numbers.
+
+    The last line is the new end. Raises :class:`UserError` for a file that is no such thing.
+    """
+    try:
+        raw = path.read_bytes()
+        text = (gzip.decompress(raw) if raw.startswith(_GZIP) else raw).decode("ascii")
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+        raise UserError(f"the graph {path} cannot be read: {error}") from error
+    try:
+        return RangeGraph.of(_numbered(text))
+    except ValueError as error:
+        raise UserError(
+            f"{path} is no graph of commits: {error}",
+            "a line per commit, oldest first: its number, then its parents' numbers",
+        ) from error
+
+
 def _candidates(repository: Repository, wanted: Range) -> tuple[str, ...]:
     words = wanted.limits(wanted.new.sha, (wanted.old.sha,))
     # The commits exist, so it is the path limit that git can refuse here (pathspec magic, a path outside).
@@ -123,3 +167,10 @@ def _too_shallow(wanted: Range) -> UserError:
         f"this is a shallow clone, and it lacks history between {wanted.old.short} and {wanted.new.short}",
         "git fetch --unshallow, or less: git fetch --shallow-exclude=TAG with a tag before the old end",
     )
+
+
+def _numbered(text: str) -> list[tuple[int, ...]]:
+    rows = [tuple(int(word) for word in line.split()) for line in text.splitlines()]
+    if any(not row or row[0] != number for number, row in enumerate(rows)):
+        raise ValueError("each line begins with its own number, counted from 0")
+    return [row[1:] for row in rows]

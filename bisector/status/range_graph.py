@@ -7,8 +7,7 @@ import numpy as np
 
 from bisector.core.commit import Commit
 from bisector.core.errors import UserError
-from bisector.git.graph_source import graph_of_range
-from bisector.git.ranges import Range
+from bisector.git.ranges import Range, graph_of_range
 from bisector.git.repository import Repository
 from bisector.search.graph import Mask, RangeGraph
 

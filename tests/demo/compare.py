@@ -11,8 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from bisector.core.verdict import Verdict
-from bisector.git.graph_source import graph_of_range
-from bisector.git.ranges import Range
+from bisector.git.ranges import Range, graph_of_range
 from bisector.git.repository import Repository
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Kernel, Reading

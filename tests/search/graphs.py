@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from bisector.core.verdict import Verdict
-from bisector.git.graph_source import read_graph
+from bisector.git.ranges import read_graph
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Kernel, Noise, Reading, Weighing
 from bisector.search.posterior import Facts

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from bisector.core.verdict import Terms, Verdict
 from bisector.git.bisect import Bisect, Found, OnlySkippedLeft, Try
-from bisector.git.graph_source import graph_of_range
-from bisector.git.ranges import Range
+from bisector.git.ranges import Range, graph_of_range
 from bisector.git.repository import Repository
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Kernel, Reading
