@@ -26,12 +26,12 @@ from bisector.core.verdict import State, Terms
 from bisector.doctor import checks as preflight
 from bisector.executor.base import Executor
 from bisector.executor.local import local_executor
-from bisector.git.attributes import check_attributes
 from bisector.git.bisect import Bisect, check_terms
 from bisector.git.diff import Trees
 from bisector.git.ranges import Range, check_range, to_skip
-from bisector.git.references import hold, release
 from bisector.git.repository import Repository
+from bisector.git.source_tree import check_attributes
+from bisector.git.worktrees import hold, release
 from bisector.host import process
 from bisector.host.files import our_files
 from bisector.host.scratch import remove_abandoned

@@ -23,7 +23,7 @@ from bisector.doctor import checks
 from bisector.executor.leftovers import end_leftovers
 from bisector.executor.local import kernel_builder
 from bisector.git.repository import Repository
-from bisector.git.worktrees import SourceTree
+from bisector.git.source_tree import SourceTree
 from bisector.host import measuring_lock, process, shared_caches
 from bisector.kernel import kconfig
 from bisector.kernel.build import KernelBuilder

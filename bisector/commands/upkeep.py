@@ -10,9 +10,8 @@ from bisector.commands.output import note, write
 from bisector.config import Settings, options
 from bisector.core import resources
 from bisector.core.verdict import State
-from bisector.git.references import release
 from bisector.git.repository import Repository
-from bisector.git.worktrees import remove_leftovers
+from bisector.git.worktrees import release, remove_leftovers
 from bisector.host import measuring_lock, process, shared_caches
 from bisector.host.files import our_files
 from bisector.store.rundir import RunDirectory

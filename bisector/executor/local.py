@@ -18,7 +18,7 @@ from bisector.core.trial import Fault, Stage, Trial
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Job, Request, Result, ended
 from bisector.executor.leftovers import end_leftovers
 from bisector.git.repository import Repository
-from bisector.git.worktrees import SourceTree
+from bisector.git.source_tree import SourceTree
 from bisector.host import measuring_lock, shared_caches
 from bisector.host.files import our_files
 from bisector.host.load import host_id

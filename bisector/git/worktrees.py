@@ -1,8 +1,13 @@
-"""Linked worktrees of our own (git-worktree(1)): one for git's bisect state, one for the sources.
+"""What a run has in the person's repository: worktrees, and references that hold the ends of its range.
 
-The user's checkout, index, HEAD and branches are never touched. Every command names its git
-directory and its work tree: were it left to git to find them, a worktree that has vanished would
-turn ``git clean`` loose on the checkout around it.
+There are two linked worktrees (git-worktree(1)), one for git's bisect state and one for the sources. The person's
+checkout, index, HEAD and branches are never touched. Every command names its git directory and its work tree: were it
+left to git to find them, a worktree that has vanished would turn ``git clean`` loose on the checkout around it.
+
+The references keep the commits of a run while it is stopped (git-gc(1)). A branch that is rebased or deleted, and a
+``git gc`` after it, would take an end of the range away, and everything measured could come to no answer. All other
+commits of the range are ancestors of its ends. An end without a commit needs no reference: the worktree that it is
+checked out in holds it, and it can be made again with the same hash.
 """
 
 import hashlib
@@ -14,18 +19,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from bisector.core.commit import Commit
 from bisector.core.errors import InfraError
-from bisector.git.attributes import SETTINGS, check_attributes, without_filters
 from bisector.git.command import DEADLINE_S, Answer
-from bisector.git.diff import Trees
-from bisector.git.repository import Repository
+from bisector.git.ranges import Range
+from bisector.git.repository import REFERENCES, Repository
 from bisector.host import build_user
 
-_ROOM_BYTES = 64 << 20
+_NAMESPACE = f"{REFERENCES}/runs"
 
 
 class Purpose(StrEnum):
@@ -33,6 +35,10 @@ class Purpose(StrEnum):
 
     BISECT = "bisect"
     SOURCE = "source"
+
+    def path(self, run_dir: Path) -> Path:
+        """Where a run has it: in every run the same place below its directory, since ccache knows files by path."""
+        return run_dir.resolve() / "worktrees" / self
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,7 @@ class Worktree:
     def add(cls, repository: Repository, run_dir: Path, purpose: Purpose, at: str) -> Self:
         """Register an empty worktree with a detached HEAD; what was left of an earlier one goes."""
         remove_leftovers(repository, run_dir, purpose)
-        path, staging = _path(run_dir, purpose), _staging(run_dir, purpose)
+        path, staging = purpose.path(run_dir), _staging(run_dir, purpose)
         path.parent.mkdir(parents=True, exist_ok=True)
         words = ("worktree", "add", "--quiet", "--no-checkout", "--detach", os.fspath(staging), at)
         repository.git(*words, at=repository.top, umask=build_user.umask())
@@ -60,7 +66,7 @@ class Worktree:
     @classmethod
     def existing(cls, repository: Repository, run_dir: Path, purpose: Purpose) -> Self | None:
         """The whole worktree that an earlier process of this run left, if there is one."""
-        path = _path(run_dir, purpose)
+        path = purpose.path(run_dir)
         for admin in _registered(repository):
             if _home(admin) == path and _names(path / ".git", admin):
                 return cls(repository, path, admin)
@@ -88,104 +94,6 @@ class Worktree:
         _remove(self.repository, self.path, self.admin)
 
 
-class SourceTree:
-    """The kernel sources, checked out at one commit after another; a context manager.
-
-    Only files that differ get new modification times, so make compiles only what changed. Left
-    by an exception it stays for the run that is resumed; otherwise it is removed.
-    """
-
-    def __init__(self, repository: Repository, run_dir: Path) -> None:
-        self._repository = repository
-        self._run_dir = run_dir
-
-    def __enter__(self) -> Self:
-        """Raises :class:`UserError` as :func:`bisector.git.attributes.check_attributes`."""
-        check_attributes(self._repository)
-        if left := self._existing():
-            left.unlock()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if kind is None:
-            self.remove()
-
-    @property
-    def trees(self) -> Trees:
-        """What differs between the sources of commits."""
-        return Trees(self._repository)
-
-    @property
-    def path(self) -> Path:
-        """Where the sources are."""
-        return _path(self._run_dir, Purpose.SOURCE)
-
-    def checkout(self, commit: Commit, deadline_s: float = 1800.0) -> Path:
-        """Make the tree exactly that of ``commit``, without any other file; its path.
-
-        A worktree in which that fails is removed once and added anew: git syncs no index by default (git-config(1),
-        "core.fsync"), so after a power cut it, or HEAD, may be cut off or full of zeros.
-        Raises :class:`InfraError` when the disk is full, and when the files of a partial clone cannot be fetched, and
-        :class:`UserError` as :func:`bisector.git.attributes.without_filters`.
-        """
-        left = self._existing()
-        if left is not None:
-            answer = self._check_out(left, commit, deadline_s)
-            if answer.status == 0:
-                return left.path
-            if not self._may_be_damaged(left):
-                raise self._failure(commit, answer)
-        added = Worktree.add(self._repository, self._run_dir, Purpose.SOURCE, commit.sha)
-        answer = self._check_out(added, commit, deadline_s)
-        if answer.status != 0:
-            raise self._failure(commit, answer)
-        return added.path
-
-    def _check_out(self, worktree: Worktree, commit: Commit, deadline_s: float) -> Answer:
-        words = ("checkout", "--quiet", "--force", "--detach", commit.sha, "--")
-        settings = worktree.git(*SETTINGS, ok=None)
-        if settings.status not in (0, 1):  # a damaged worktree answers nothing
-            return settings
-        options, umask = without_filters(settings.stdout), build_user.umask()
-        answer = worktree.git(*words, options=options, ok=None, deadline_s=deadline_s, umask=umask)
-        if answer.status == 0:
-            worktree.git("clean", "-ffdxq", deadline_s=deadline_s)
-        return answer
-
-    def _may_be_damaged(self, worktree: Worktree) -> bool:
-        """Whether a new worktree may do what this one failed to do.
-
-        In a partial clone it is mostly the network that fails, which a new worktree needs even more.
-        """
-        if self._is_full():
-            return False
-        if not self._repository.partial:
-            return True
-        read = (("rev-parse", "--verify", "HEAD^{commit}"), ("ls-files", "--", "Makefile"))
-        return any(worktree.git(*words, ok=None).status != 0 for words in read)
-
-    def remove(self) -> None:
-        """Remove the sources and their registration."""
-        remove_leftovers(self._repository, self._run_dir, Purpose.SOURCE)
-
-    def _existing(self) -> Worktree | None:
-        return Worktree.existing(self._repository, self._run_dir, Purpose.SOURCE)
-
-    def _is_full(self) -> bool:
-        place = next(place for place in (self.path, *self.path.parents) if place.exists())
-        return shutil.disk_usage(place).free < _ROOM_BYTES
-
-    def _failure(self, commit: Commit, answer: Answer) -> InfraError:
-        if self._is_full():
-            return InfraError(f"no room for the sources of {commit.short} in {self.path}")
-        if self._repository.partial:
-            return InfraError(
-                f"the files of {commit.short} could not be checked out; this is a partial clone, which fetches them",
-                "check the network, or use a full clone",
-            )
-        return InfraError(f"git could not check out {commit.short}: {answer.complaint}")
-
-
 def remove_leftovers(repository: Repository, run_dir: Path, *purposes: Purpose) -> tuple[Path, ...]:
     """Remove this run's worktrees (all, or of the purposes given); the paths that were removed.
 
@@ -193,7 +101,7 @@ def remove_leftovers(repository: Repository, run_dir: Path, *purposes: Purpose) 
     """
     removed = []
     for purpose in purposes or tuple(Purpose):
-        path, staging = _path(run_dir, purpose), _staging(run_dir, purpose)
+        path, staging = purpose.path(run_dir), _staging(run_dir, purpose)
         admins = [admin for admin in _registered(repository) if _is_of(admin, path, staging)]
         for admin in admins:
             _remove(repository, _home(admin) or staging, admin)
@@ -205,16 +113,30 @@ def remove_leftovers(repository: Repository, run_dir: Path, *purposes: Purpose) 
     return tuple(removed)
 
 
-def _path(run_dir: Path, purpose: Purpose) -> Path:
-    """Where this run's worktree is: the same in every run seen from its directory, since ccache knows files by path."""
-    return run_dir.resolve() / "worktrees" / purpose
+def hold(repository: Repository, run_dir: Path, wanted: Range) -> None:
+    """Keep both ends from garbage collection until :func:`release`; the run directory's lock is the caller's.
+
+    Raises :class:`bisector.core.errors.InfraError` where git cannot write references.
+    """
+    references = _references(run_dir)
+    for lock in (repository.common_dir / references).rglob("*.lock"):
+        lock.unlink(missing_ok=True)  # of a git that was killed
+    ends = {"old": wanted.old, "new": wanted.new}
+    repository.ask(
+        "update-ref", "--stdin", stdin="".join(f"update {references}/{k} {v.sha}\n" for k, v in ends.items())
+    )
+
+
+def release(repository: Repository, run_dir: Path) -> None:
+    """Let go of what :func:`hold` keeps. Raises as that."""
+    held = repository.ask("for-each-ref", "--format=%(refname)", f"{_references(run_dir)}/").lines
+    if held:
+        repository.ask("update-ref", "--stdin", stdin="".join(f"delete {name}\n" for name in held))
 
 
 def _staging(run_dir: Path, purpose: Purpose) -> Path:
     """Where git is told to make it: the name, which git registers it by and keeps, tells runs apart."""
-    home = run_dir.resolve()
-    digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:12]
-    return home / "worktrees" / f"bisector-{purpose}-{digest}"
+    return run_dir.resolve() / "worktrees" / f"bisector-{purpose}-{_digest(run_dir)}"
 
 
 def _registered(repository: Repository) -> Iterator[Path]:
@@ -266,3 +188,13 @@ def _remove(repository: Repository, path: Path, admin: Path) -> None:
         admin.parent.rmdir()  # git, too, keeps no empty .git/worktrees
     with suppress(OSError):
         path.parent.rmdir()
+
+
+def _references(run_dir: Path) -> str:
+    """Below which a run's references are."""
+    return f"{_NAMESPACE}/{_digest(run_dir)}"
+
+
+def _digest(run_dir: Path) -> str:
+    """What tells runs apart: a directory's name alone may be that of two runs, or none for git."""
+    return hashlib.sha256(os.fsencode(run_dir.resolve())).hexdigest()[:12]

@@ -21,7 +21,7 @@ from bisector.core.events import Listener, StageStarted
 from bisector.core.figures import Run
 from bisector.core.kernel import Compiler, Kernel
 from bisector.core.trial import Fault, FaultKind, Stage, Timings, Trial
-from bisector.git.worktrees import SourceTree
+from bisector.git.source_tree import SourceTree
 from bisector.host.files import our_files
 from bisector.host.load import ContentionMeter, host_id
 from bisector.kernel.build import KernelBuilder

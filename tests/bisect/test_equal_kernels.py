@@ -17,7 +17,7 @@ from bisector.core.trial import Stage
 from bisector.git.diff import Trees
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
-from bisector.git.worktrees import SourceTree
+from bisector.git.source_tree import SourceTree
 from bisector.host import process
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache

@@ -19,7 +19,7 @@ from bisector.core.events import Event, Listener, Note
 from bisector.core.trial import Trial
 from bisector.core.verdict import State, Strategy
 from bisector.git.repository import Repository
-from bisector.git.worktrees import SourceTree
+from bisector.git.source_tree import SourceTree
 from bisector.mail.outbox import DRAFT
 from bisector.store.facts import Fact
 from bisector.store.rows import StateRow

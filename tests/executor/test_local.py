@@ -14,7 +14,7 @@ from bisector.core.trial import Fault, Stage, Trial
 from bisector.executor.base import BuildRequest, ControlRequest
 from bisector.executor.local import LocalExecutor, local_executor
 from bisector.git.repository import Repository
-from bisector.git.worktrees import SourceTree
+from bisector.git.source_tree import SourceTree
 from bisector.host import measuring_lock, quiet
 from bisector.host.quiet import Load
 from bisector.kernel.build import KernelBuilder

@@ -11,7 +11,7 @@ import pytest
 
 from bisector.core.errors import InfraError
 from bisector.git.repository import Repository
-from bisector.git.worktrees import SourceTree
+from bisector.git.source_tree import SourceTree
 from bisector.kernel import edits
 from bisector.kernel.quirks import Edit
 

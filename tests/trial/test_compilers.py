@@ -17,7 +17,7 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.executor.base import BuildRequest, ControlRequest
 from bisector.executor.local import LocalExecutor
 from bisector.git.repository import Repository
-from bisector.git.worktrees import SourceTree
+from bisector.git.source_tree import SourceTree
 from bisector.kernel import toolchain
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
