@@ -28,7 +28,7 @@ from typing import Self
 
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind
-from bisector.kernel import source_files
+from bisector.kernel import sources
 from bisector.kernel.buildlog import lines_since, size_bytes
 from bisector.kernel.make import BUILD_LOG, BuildPlaces
 from bisector.kernel.strays import remove_whole
@@ -189,4 +189,4 @@ def _deletes_on_error(source: Path) -> bool:
 
     9c2af1c7377a ("kbuild: add .DELETE_ON_ERROR special target") (in v4.19).
     """
-    return ".DELETE_ON_ERROR:" in (source_files.text(source, "scripts/Kbuild.include") or "")
+    return ".DELETE_ON_ERROR:" in (sources.text(source, "scripts/Kbuild.include") or "")

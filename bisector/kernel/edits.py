@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bisector.core.errors import InfraError
 from bisector.host.inside import inside
-from bisector.kernel import source_files
+from bisector.kernel import sources
 from bisector.kernel.quirks import Edit
 
 _STAMPS = "edits.json"
@@ -44,7 +44,7 @@ def apply(edits: Iterable[Edit], source: Path, state: Path) -> None:
 def _edited(edits: Iterable[Edit], source: Path) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
     for edit in edits:
-        text = contents.get(edit.file) or source_files.content(source, edit.file) or b""
+        text = contents.get(edit.file) or sources.content(source, edit.file) or b""
         old = edit.old.encode()
         if text.count(old) != 1:
             raise InfraError(f"{source / edit.file} was changed by somebody else: {edit.old!r} is not there once")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from bisector.core.errors import UserError
-from bisector.kernel import source_files
+from bisector.kernel import sources
 
 Options = dict[str, str]
 
@@ -122,7 +122,7 @@ def read_effective(path: Path) -> Options:
 def symbols(source: Path) -> frozenset[str]:
     """The names of all options that the Kconfig files of a source tree define, as ``CONFIG_X``."""
     files = (Path(at, name) for at, _, names in os.walk(source) for name in names if name.startswith("Kconfig"))
-    texts = (source_files.text(source, path) or "" for path in files)
+    texts = (sources.text(source, path) or "" for path in files)
     return frozenset(f"CONFIG_{name}" for text in texts for name in _DEFINED.findall(text))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from bisector.kernel import source_files
+from bisector.kernel import sources
 
 
 class Evidence(StrEnum):
@@ -31,7 +31,7 @@ class Sign:
 
     def shows(self, source: Path) -> bool:
         """Whether this source tree has it."""
-        text = source_files.text(source, self.file)
+        text = sources.text(source, self.file)
         return text is not None and self.has in text and not (self.lacks and self.lacks in text)
 
 
@@ -48,7 +48,7 @@ class Edit:
 
     def fits(self, source: Path) -> bool:
         """Whether the text to be replaced is there, once."""
-        text = source_files.text(source, self.file)
+        text = sources.text(source, self.file)
         return text is not None and text.count(self.old) == 1
 
 

@@ -10,8 +10,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from bisector.kernel import depfiles, elf
-from bisector.kernel.source_files import content
+from bisector.kernel import elf, sources
 
 BOOT = Path("arch/x86/boot")
 # header.o has the payload's place and length as numbers, so it is told by its sources; piggy.o is the payload.
@@ -26,8 +25,8 @@ def parts(build: Path, source: Path, release: str) -> dict[str, str]:
     Raises ``OSError`` and :class:`bisector.core.errors.InfraError`.
     """
     found = {"vmlinux": elf.content_sha256(build / "vmlinux", release)}
-    for path in depfiles.command_files(build / BOOT):
-        target = depfiles.target_of(path)
+    for path in sources.command_files(build / BOOT):
+        target = sources.target_of(path)
         name = str(target.relative_to(build))
         if target.suffix == ".o" and target.name not in _WITH_PAYLOAD:
             if target.is_file():
@@ -44,12 +43,12 @@ def _made_of(command_file: Path, build: Path, source: Path) -> str:
 
     What was generated is left out: it follows from vmlinux, from other targets here, or from the version.
     """
-    recipe = depfiles.recipe(command_file)
+    recipe = sources.recipe(command_file)
     digest = hashlib.sha256(_without(recipe.command, source, build).encode(errors="surrogateescape"))
     words = [word for word in recipe.command.split() if word.startswith("/")]
     paths = {Path(os.path.normpath(build / file)) for file in (*recipe.files, *words)}
     for path in sorted(path for path in paths if path.is_relative_to(source)):
-        if (found := content(source, path)) is not None:
+        if (found := sources.content(source, path)) is not None:
             digest.update(f"\n{path.relative_to(source)}\n".encode() + found)
     return digest.hexdigest()
 

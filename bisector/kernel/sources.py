@@ -1,7 +1,21 @@
-"""Which files a build read, and whether a change of the tree can matter to what it made.
+r"""The sources of a build: reading them, which of them each target was made of, and whether a change matters.
 
-The claim: kernel Y was built from tree Y; tree X differs from it by changes none of which counts
-(:meth:`Sources.counts`); then the same build of X makes Y's kernel, and fails where Y's fails.
+A file of the tree is read with all rights of this process, and git checks out links to anywhere:
+``include/linux/compiler.h`` may be a symbolic link to /dev/zero, which has no end, to a terminal, which is waited for,
+or into a person's home. What make reads in its sandbox is the same link to nothing, and so it is read here.
+
+What a target was made of is in the build directory, in ``.TARGET.cmd``. Kbuild writes that after each recipe that
+goes by its command (``if_changed``, scripts/Kbuild.include), and ``fixdep`` puts into it every file that the compiler
+says it has read (scripts/basic/fixdep.c)::
+
+    cmd_kernel/fork.o := gcc -Wp,-MMD,kernel/.fork.o.d …      (savedcmd_… since v6.2)
+    source_kernel/fork.o := /src/kernel/fork.c
+    deps_kernel/fork.o := \
+        $(wildcard include/config/SMP) \
+      /src/include/linux/kconfig.h \
+
+Whether a change matters is claimed thus: kernel Y was built from tree Y; tree X differs from it by changes none of
+which counts (:meth:`Sources.counts`); then the same build of X makes Y's kernel, and fails where Y's fails.
 
 The proof is by induction over the steps of make. The first one reads Makefiles, Kconfig files and
 scripts, which are the same because any change to them counts, as does any file of a kind that is not
@@ -18,6 +32,7 @@ Not covered is what kbuild itself overlooks in a build directory that is kept: a
 hide another one does not make it compile again.
 """
 
+import errno
 import gzip
 import os
 import zlib
@@ -28,15 +43,20 @@ from pathlib import Path, PurePosixPath
 from typing import Self
 
 from bisector.core.commit import Change
-from bisector.kernel import depfiles
+from bisector.host.inside import inside
 
 # Any change to these counts; trees that differ in them need not be compared further.
 ALIKE_AT = ("Makefile", "Kconfig", "Kbuild", "scripts")
-
+# Beside what is missing: a link out of the tree, what is no regular file, links in a circle.
+_NONE = frozenset(
+    (errno.ENOENT, errno.ENOTDIR, errno.EXDEV, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
+)
+_COMMANDS = (b"cmd_", b"savedcmd_")
+_SOURCE = b"source_"
+_IS = b" := "
 # A build that did not say so of this one said nothing.
 _ALWAYS_READ = "init/main.c"
 _KCONFIG_FILES = Path("include/config/auto.conf.cmd")  # scripts/kconfig/confdata.c, conf_write_autoconf_cmd()
-
 # Read by compilers only, which say what they read.
 _COMPILED = frozenset((".c", ".h", ".S", ".dts", ".dtsi", ".dtso", ".rs"))
 # Unless an option has all of a kind packed, checked or compiled by rules of their own.
@@ -86,6 +106,50 @@ _ASIDE_NAMES = frozenset(
     )
 )
 _MAKES = ("Kbuild", "Kconfig", "Makefile")
+
+
+def content(source: Path, file: str | Path) -> bytes | None:
+    """What is in a file of the tree, links inside it followed; None where there is none. Raises ``OSError``."""
+    try:
+        return inside(source, file).read_bytes()
+    except OSError as error:
+        if error.errno in _NONE:
+            return None
+        raise
+
+
+def text(source: Path, file: str | Path) -> str | None:
+    """The same as text; old trees have files in Latin-1, and surrogates keep every byte as it is."""
+    data = content(source, file)
+    return None if data is None else data.decode(errors="surrogateescape")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a target was made: its command, and the files that were read, as the compiler named them."""
+
+    command: str
+    files: tuple[str, ...]
+
+
+def command_files(directory: Path) -> Iterator[Path]:
+    """Every ``.TARGET.cmd`` at and below a directory of a build, in no order; raises ``OSError``."""
+    for place, directories, names in os.walk(directory):
+        # In a build directory inside the sources nothing is left out; the sources themselves are elsewhere.
+        directories[:] = [name for name in directories if not name.startswith(".tmp_")]
+        yield from (Path(place, name) for name in names if name.startswith(".") and name.endswith(".cmd"))
+
+
+def target_of(command_file: Path) -> Path:
+    """The target that a ``.cmd`` file is about."""
+    return command_file.with_name(command_file.name[1 : -len(".cmd")])
+
+
+def recipe(command_file: Path) -> Recipe:
+    """One ``.cmd`` file; raises ``OSError``."""
+    lines = command_file.read_bytes().split(b"\n")
+    commands = (line.partition(_IS)[2] for line in lines if line.startswith(_COMMANDS))
+    return Recipe(os.fsdecode(next(commands, b"")), tuple(_files(lines)))
 
 
 @dataclass(frozen=True)
@@ -176,12 +240,34 @@ def collected(build: Path, source: Path, obtained: Mapping[str, str], deciding: 
     ``obtained`` is its configuration, ``deciding`` are files (relative to the top) that we looked at
     to decide how to build, whether they are there or not. Raises ``OSError``.
     """
-    named = (os.path.normpath(build / file) for file in depfiles.files_read(build))
+    named = (os.path.normpath(build / file) for file in _files_read(build))
     real_directory = cache(os.path.realpath)  # a hundred of them hold thousands of files
     files = {_told(file, build, source) for path in named for file in _itself_and_target(path, real_directory)}
     files |= {os.path.normpath(file) for file in _kconfig_files(build / _KCONFIG_FILES)} | set(deciding)
     kinds = {kind for option, kind in _ALL_OF_A_KIND.items() if obtained.get(option, "n") in ("y", "m")}
     return Sources(frozenset(files), frozenset(kinds)) if _ALWAYS_READ in files else None
+
+
+def _files_read(build: Path) -> frozenset[str]:
+    """The files that all targets of a build were made of, as the compiler named them; raises ``OSError``.
+
+    Of the two thousand files of a small kernel's build nearly all lines are the same ones, so they
+    are told apart before they are looked at.
+    """
+    lines: set[bytes] = set()
+    for path in command_files(build):
+        lines.update(path.read_bytes().split(b"\n"))
+    return frozenset(_files(lines))
+
+
+def _files(lines: Iterable[bytes]) -> Iterator[str]:
+    for line in lines:
+        if b"\0" in line:  # names no file
+            continue
+        if line.startswith(_SOURCE):
+            yield os.fsdecode(line.partition(_IS)[2].strip())
+        elif line.startswith(b"  ") and not line.startswith(b"    $("):
+            yield os.fsdecode(line.strip(b" \\"))
 
 
 def _kconfig_files(path: Path) -> Iterator[str]:
