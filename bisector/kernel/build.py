@@ -24,7 +24,7 @@ from bisector.core.findings import Grade
 from bisector.core.kernel import Compiler, Kernel
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.files import our_files
-from bisector.kernel import builddir, ccache, edits, kconfig, modules, probes, product, quirks, sources, toolchain
+from bisector.kernel import builddir, ccache, kconfig, modules, probes, product, quirks, sources, toolchain
 from bisector.kernel.buildlog import lines_since, size_bytes, surely_of_the_source
 from bisector.kernel.cache import KernelCache
 from bisector.kernel.compiler_choice import check_unchanged
@@ -240,7 +240,7 @@ class KernelBuilder:
     def _made_ready(self, places: BuildPlaces, deadline: Deadline) -> tuple[Make, tuple[quirks.Quirk, ...]]:
         """Make for this source tree with all the help it needs, and which quirks that is."""
         applied = quirks.applying(places.source, QUIRKS)
-        edits.apply((edit for quirk in applied for edit in quirk.edits), places.source, places.state)
+        quirks.apply_edits((edit for quirk in applied for edit in quirk.edits), places.source, places.state)
         chosen = self._toolchain()
         variables = {**_PINNED_VARIABLES, "CC": chosen.cc, "HOSTCC": chosen.host_cc}
         variables |= {name: value for quirk in applied for name, value in quirk.variables}

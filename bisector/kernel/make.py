@@ -27,7 +27,7 @@ _SIGNALLED = 128  # and the signal's number: what sh(1) says of the command that
 class BuildPlaces:
     """Where a build happens.
 
-    ``source`` is the checked-out tree, written to only by :mod:`bisector.kernel.edits` and dated by
+    ``source`` is the checked-out tree, written to only by :mod:`bisector.kernel.quirks` and dated by
     :mod:`bisector.kernel.builddir` (make itself writes nothing there, and cannot in its sandbox), and
     whole again with the next checkout; ``build`` make's ``O=`` directory, kept between commits; ``logs`` this
     trial's directory, which gets ``build.log``, ``kernel.config`` and, if any, ``unmet.txt``; ``run_dir``

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.kernel import edits, quirks
+from bisector.kernel import quirks
 from bisector.kernel.quirk_table import QUIRKS
 from bisector.kernel.quirks import Edit, Evidence, Quirk, Sign
 from tests.kernel.quirk_examples import CURED, TROUBLED, Tree
@@ -47,7 +47,7 @@ def test_a_tree_without_the_files_needs_nothing(tmp_path: Path, name: str) -> No
 def test_edits_take_the_text_away_that_they_are_for(tmp_path: Path, name: str, tree: Tree) -> None:
     source, build = written(tmp_path / "source", tree), tmp_path / "build"
     build.mkdir()
-    edits.apply(BY_NAME[name].edits, source, build)
+    quirks.apply_edits(BY_NAME[name].edits, source, build)
     assert not BY_NAME[name].applies(source)
     changed = {file for file, text in tree.items() if (source / file).read_text() != text}
     assert changed == {edit.file for edit in BY_NAME[name].edits}

@@ -12,7 +12,7 @@ import pytest
 from bisector.core.errors import InfraError
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
-from bisector.kernel import edits
+from bisector.kernel import quirks
 from bisector.kernel.quirks import Edit
 
 EDIT = Edit("init/main.c", "rest_init();", "rest_init();\n\tmb();")
@@ -60,7 +60,7 @@ class Tree:
         return tree.checkout(self.repository.resolve(rev))
 
     def apply(self, source: Path, *wanted: Edit) -> None:
-        edits.apply(wanted, source, self.build)
+        quirks.apply_edits(wanted, source, self.build)
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_no_user_setting_hides_an_edit_from_git(tree: Tree) -> None:
 KILLED_AT = f"""
 import os, signal, sys
 from pathlib import Path
-from bisector.kernel import edits
+from bisector.kernel import quirks
 from bisector.kernel.quirks import Edit
 EDIT, OTHER = {EDIT!r}, {OTHER!r}
 
@@ -183,7 +183,7 @@ class Os:
 for name in ("replace", "write_bytes", "write_text"):
     real = getattr(Path, name)
     setattr(Path, name, lambda self, *args, real=real, **kwargs: Os(real)(self, *args, **kwargs))
-edits.apply((EDIT, OTHER), Path(sys.argv[1]), Path(sys.argv[2]))
+quirks.apply_edits((EDIT, OTHER), Path(sys.argv[1]), Path(sys.argv[2]))
 sys.exit(0)
 """
 
