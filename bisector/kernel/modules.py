@@ -12,7 +12,7 @@ from pathlib import Path
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
 from bisector.host import packages, process
-from bisector.kernel import elf
+from bisector.kernel import signature
 from bisector.kernel.kconfig import MODULE
 from bisector.kernel.make import Make
 from bisector.kernel.strays import remove_whole
@@ -72,7 +72,7 @@ def parts(tree: Path, release: str) -> dict[str, str]:
     :class:`KernelFault` where there are modules of several releases, or of none.
     """
     root = _only_directory(tree)
-    plain = {path: elf.content_sha256(path, release) for path in root.rglob("*.ko")}
+    plain = {path: signature.content_sha256(path, release) for path in root.rglob("*.ko")}
     compressed = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in root.rglob("*.ko.*")}
     return {str(path.relative_to(root)): digest for path, digest in (plain | compressed).items()}
 

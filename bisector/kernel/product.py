@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bisector.core.errors import KernelFault
 from bisector.core.trial import FaultKind, Stage
-from bisector.kernel import elf, entries, kconfig, modules, signature, sources
+from bisector.kernel import entries, kconfig, modules, signature, sources
 from bisector.kernel.make import BuildPlaces
 
 CONFIG = Path(".config")
@@ -50,7 +50,7 @@ def found(places: BuildPlaces, obtained: kconfig.Options, installed: Path | None
     return Product(
         obtained=obtained,
         release=release,
-        build_id=elf.build_id(build / _VMLINUX),
+        build_id=signature.build_id(build / _VMLINUX),
         content_sha256=_content(places, installed, release),
         modules=modules.pack(installed, places.state / entries.MODULES) if installed is not None else None,
         read=sources.collected(build, places.source, obtained, deciding),
@@ -60,7 +60,7 @@ def found(places: BuildPlaces, obtained: kconfig.Options, installed: Path | None
 def _content(places: BuildPlaces, installed: Path | None, release: str) -> str:
     """What is loaded, at boot and later: a changed module is a changed kernel, whoever loads it."""
     loaded_later = modules.parts(installed, release) if installed is not None else {}
-    return elf.combined({**signature.parts(places.build, places.source, release), **loaded_later})
+    return signature.combined({**signature.image_parts(places.build, places.source, release), **loaded_later})
 
 
 def _release(build: Path) -> str:

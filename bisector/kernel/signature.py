@@ -1,41 +1,103 @@
-"""What a built kernel is, as one digest: equal ones run the same code on the same data.
+"""What a built kernel is: its build-id, and one digest; kernels of equal digests run the same code on the same data.
 
 A bzImage is vmlinux, compressed, behind code that sets the machine up and unpacks it
 (Documentation/x86/boot.rst). Neither bzImage itself nor what is linked around the payload can be
 compared: the payload's length moves all that follows, and compressed text of another version has
 another length. So vmlinux is compared before it is compressed, and the code around it before it is linked.
+
+All of these are ELF files (elf(5)). Their sections are read here and not by readelf and objcopy, because what counts
+is spread over them: in a linked image the loaded sections at their addresses, in an object file or module also its
+relocations and symbols, and in all of them texts that say only which version this is.
+
+pyelftools 0.33 is not used. A tree can put a thousand images of 90 sections each into its data: their
+headers take it 2.7 s, and 0.2 s here. It does not see that a section's content is cut short, raises
+OverflowError besides its own errors for one damaged vDSO in a hundred, and copies each inner image.
+What would be left here with it is half of the parser, for the checks and the limits.
 """
 
 import hashlib
+import itertools
 import os
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from bisector.kernel import elf, sources
+from bisector.core import elf_notes
+from bisector.core.errors import InfraError
+from bisector.kernel import sources
 
-BOOT = Path("arch/x86/boot")
+_BOOT = Path("arch/x86/boot")
 # header.o has the payload's place and length as numbers, so it is told by its sources; piggy.o is the payload.
 _WITH_PAYLOAD = ("header.o", "piggy.o")
-_RELOCATIONS = BOOT / "compressed/vmlinux.relocs"
+_RELOCS = _BOOT / "compressed/vmlinux.relocs"
+_MAGIC = b"\x7fELF"
+_RELOCATABLE = 1  # ET_REL
+_SYMBOLS, _RELOCATIONS, _NOTE, _NO_BITS = 2, (4, 9), 7, 8  # SHT_SYMTAB, SHT_RELA and SHT_REL, SHT_NOTE, SHT_NOBITS
+_ALLOCATED, _EXECUTABLE = 0x2, 0x4  # SHF_ALLOC, SHF_EXECINSTR
+# A kernel holds three images, the vDSOs of x86-64, of 32 bits and of x32, with two dozen sections each.
+_MOST_BEGINNINGS = 1000
+_MOST_SECTIONS = 100
+_LONGEST_NAME = 1000
 
 
-def parts(build: Path, source: Path, release: str) -> dict[str, str]:
-    """The digests of vmlinux and of all that is put around it in bzImage; see :func:`bisector.kernel.elf.combined`.
+def image_parts(build: Path, source: Path, release: str) -> dict[str, str]:
+    """The digests of vmlinux and of all that is put around it in bzImage; see :func:`combined`.
 
-    A kernel with modules adds ``elf.content_sha256(path, release)`` of each ``.ko`` under its path.
+    A kernel with modules adds :func:`content_sha256` of each ``.ko`` under its path.
     Raises ``OSError`` and :class:`bisector.core.errors.InfraError`.
     """
-    found = {"vmlinux": elf.content_sha256(build / "vmlinux", release)}
-    for path in sources.command_files(build / BOOT):
+    found = {"vmlinux": content_sha256(build / "vmlinux", release)}
+    for path in sources.command_files(build / _BOOT):
         target = sources.target_of(path)
         name = str(target.relative_to(build))
         if target.suffix == ".o" and target.name not in _WITH_PAYLOAD:
             if target.is_file():
-                found[name] = elf.content_sha256(target, release)
+                found[name] = content_sha256(target, release)
         else:
             found[name] = _made_of(path, build, source)
-    if (build / _RELOCATIONS).is_file():
-        found[str(_RELOCATIONS)] = hashlib.sha256((build / _RELOCATIONS).read_bytes()).hexdigest()
+    if (build / _RELOCS).is_file():
+        found[str(_RELOCS)] = hashlib.sha256((build / _RELOCS).read_bytes()).hexdigest()
     return found
+
+
+def combined(parts: Mapping[str, str]) -> str:
+    """One digest of named digests, in the order of their names: of vmlinux, its boot code, its modules."""
+    return hashlib.sha256("".join(f"{name} {parts[name]}\n" for name in sorted(parts)).encode()).hexdigest()
+
+
+def build_id(vmlinux: Path) -> str:
+    """The GNU build-id note (ld(1), ``--build-id``), as /sys/kernel/notes shows it; empty when there is none.
+
+    Raises :class:`InfraError` when the file cannot be read or is not ELF.
+    """
+    file = _read(vmlinux)
+    found = (elf_notes.build_id(file.content(section)) for section in file.sections if section.kind == _NOTE)
+    return next(filter(None, found), "")
+
+
+def content_sha256(path: Path, release: str = "") -> str:
+    """The digest of what an ELF file brings into memory: of vmlinux, an object file or a module (``.ko``).
+
+    Equal digests mean equal kernel code and data. Left out is what differs without a reason: notes,
+    debugging information, and in data the text ``release``, which is this kernel's ``uname -r``: the
+    banners, ``init_uts_ns``, ``vermagic`` and firmware paths hold it, and so do strings that the
+    compiler merged and that no symbol names. Another kernel's digest is the same only if it has its own
+    release, of the same length, at just these places. What a release changes beyond its text
+    (``LINUX_VERSION_CODE`` in code, a longer text that moves what follows) makes kernels different,
+    which costs a measurement and no more. The vDSO is an ELF image inside vmlinux; its notes go, too:
+    they hold ``LINUX_VERSION_CODE`` and a build-id (arch/x86/entry/vdso/note.S).
+
+    Raises :class:`InfraError` when the file cannot be read or is not ELF.
+    """
+    file = _read(path)
+    digest = hashlib.sha256(f"{file.relocatable} {file.entry}\n".encode())
+    for section in _telling(file):
+        place = (section.name, section.kind, section.flags, section.address, section.size)
+        digest.update(repr(place).encode() + b"\n")
+        digest.update(_without_version(file.content(section), section, release.encode()))
+    return digest.hexdigest()
 
 
 def _made_of(command_file: Path, build: Path, source: Path) -> str:
@@ -57,3 +119,123 @@ def _without(command: str, *places: Path) -> str:
     for place in places:
         command = command.replace(str(place), "")
     return command
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """Where the fields are in files of 32 or 64 bits."""
+
+    header: struct.Struct  # e_type, e_entry, e_shoff, e_shentsize, e_shnum, e_shstrndx
+    section: struct.Struct  # sh_name, sh_type, sh_flags, sh_addr, sh_offset, sh_size, sh_link, sh_info
+
+
+_CLASSES = {
+    b"\x01\x01": _Class(struct.Struct("<16xH6xI4xI10xHHH"), struct.Struct("<8I8x")),
+    b"\x02\x01": _Class(struct.Struct("<16xH6xQ8xQ10xHHH"), struct.Struct("<2I4Q2I16x")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    name: bytes
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+
+    @property
+    def loaded(self) -> bool:
+        """Notes are there for tools; the build-id among them is taken over debugging sections, too."""
+        return bool(self.flags & _ALLOCATED) and self.kind != _NOTE
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    data: bytes
+    relocatable: bool
+    entry: int
+    sections: tuple[_Section, ...]
+
+    def content(self, section: _Section) -> bytes:
+        return b"" if section.kind == _NO_BITS else self.data[section.offset : section.offset + section.size]
+
+
+def _telling(file: _File) -> Iterator[_Section]:
+    """The sections that say what is loaded; where the linker has yet to come, also what it goes by."""
+    loaded = {index for index, section in enumerate(file.sections) if section.loaded}
+    strings = {section.link for section in file.sections if section.kind == _SYMBOLS}
+    for index, section in enumerate(file.sections):
+        for_linking = (
+            section.kind == _SYMBOLS or index in strings or (section.kind in _RELOCATIONS and section.info in loaded)
+        )
+        if index in loaded or (file.relocatable and for_linking):
+            yield section
+
+
+def _without_version(content: bytes, section: _Section, release: bytes) -> bytes:
+    if section.flags & _EXECUTABLE or not section.flags & _ALLOCATED:
+        return content
+    blank = b"\xfe" * len(release)  # no text has it
+    return _without_inner_notes(content.replace(release, blank) if release else content)
+
+
+def _without_inner_notes(content: bytes) -> bytes:
+    """Data with the notes of ELF images in it blanked; a chance sequence that only begins like one stays.
+
+    The time is linear in the length, whatever a tree puts there: so many beginnings and sections are looked at, and
+    no byte is blanked twice.
+    """
+    blanked, done = bytearray(content), 0
+    for start, end in sorted(_inner_notes(content)):
+        if end > (start := max(start, done)):
+            blanked[start:end] = bytes(end - start)
+            done = end
+    return bytes(blanked)
+
+
+def _inner_notes(content: bytes) -> Iterator[tuple[int, int]]:
+    """From where to where the notes of inner images are."""
+    for beginning in itertools.islice(re.finditer(re.escape(_MAGIC), content), _MOST_BEGINNINGS):
+        inner = _parse(content, beginning.start(), _MOST_SECTIONS)
+        for section in inner.sections if inner is not None else ():
+            if section.kind == _NOTE:
+                yield section.offset, section.offset + section.size
+
+
+def _read(path: Path) -> _File:
+    """The file, whole; raises :class:`InfraError`: of a kernel that was just linked, its failure is the host's."""
+    try:
+        file = _parse(path.read_bytes())
+    except OSError as error:
+        raise InfraError(f"{path}: {error.strerror}") from error
+    if file is None:
+        raise InfraError(f"{path} is no whole ELF file of x86")
+    return file
+
+
+def _parse(data: bytes, start: int = 0, most_sections: int = 0xFFFF) -> _File | None:
+    """The sections of the image that begins at ``start``, with their offsets in ``data``.
+
+    None for what is not a whole little-endian ELF file, or has more sections than that.
+    """
+    length = len(data) - start
+    fields = _CLASSES.get(data[start + 4 : start + 6]) if data.startswith(_MAGIC, start) else None
+    if fields is None or length < fields.header.size:
+        return None
+    kind, entry, table, size, count, names = fields.header.unpack_from(data, start)
+    if size != fields.section.size or table + size * count > length or not names < count <= most_sections:
+        return None
+    rows = [fields.section.unpack_from(data, start + table + size * index) for index in range(count)]
+    if any(kind_ != _NO_BITS and offset + size_ > length for _, kind_, _, _, offset, size_, _, _ in rows):
+        return None
+    words, end = start + rows[names][4], start + rows[names][4] + rows[names][5]
+
+    def section(row: tuple[int, ...]) -> _Section:
+        name = data[words + row[0] : min(words + row[0] + _LONGEST_NAME, end)].partition(b"\0")[0]
+        kind_, flags, address, offset, size_, link, info = row[1:]
+        return _Section(name, kind_, flags, address, start + offset, size_, link, info)
+
+    return _File(data, kind == _RELOCATABLE, entry, tuple(map(section, rows)))
