@@ -8,8 +8,9 @@ from bisector.core.kernel import Compiler
 from bisector.host import process, sandbox
 from bisector.host.build_user import build_user
 from bisector.host.packages import install
-from bisector.kernel import modules, requirements, toolchain
+from bisector.kernel import modules, toolchain
 from bisector.kernel.ccache import own_directory
+from bisector.kernel.compiler_choice import first_refusal, unchanged_since
 from bisector.kernel.quirk_table import QUIRKS
 from bisector.kernel.quirks import Evidence
 
@@ -61,7 +62,7 @@ def compilers(commands: Sequence[str]) -> Iterator[Finding]:
 
 
 def _reach(family: str, version: tuple[int, ...]) -> str:
-    refusal = requirements.first_refusal(family, version)
+    refusal = first_refusal(family, version)
     if refusal is None:
         return "new enough for every kernel so far"
     least = ".".join(map(str, refusal.least))
@@ -82,7 +83,7 @@ def old_kernels(commands: Sequence[str]) -> Finding:
     newest = max(version for family, version in found if family == "gcc")
     tried = sum(quirk.evidence is Evidence.TRIED for quirk in QUIRKS)
     what = (
-        f"gcc {newest[0]} builds kernels from {requirements.unchanged_since(newest[0], QUIRKS)} on as they are; older"
+        f"gcc {newest[0]} builds kernels from {unchanged_since(newest[0], QUIRKS)} on as they are; older"
         f" ones need some of {len(QUIRKS)} known quirks, {tried} of them tried and the others from the literature"
     )
     return Finding("old kernels", Grade.INFO, what)
