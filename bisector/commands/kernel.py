@@ -27,7 +27,7 @@ from bisector.git.source_tree import SourceTree
 from bisector.host import measuring_lock, process, shared_caches
 from bisector.kernel import kconfig
 from bisector.kernel.build import KernelBuilder
-from bisector.kernel.make import BuildPlaces
+from bisector.kernel.builddir import BuildPlaces
 
 _CONFIG_EXAMPLES = """\
 examples:

@@ -25,14 +25,13 @@ from bisector.core.kernel import Compiler, Kernel
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.files import our_files
 from bisector.kernel import builddir, ccache, kconfig, modules, probes, product, quirks, sources, toolchain
-from bisector.kernel.buildlog import lines_since, size_bytes, surely_of_the_source
+from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, blamed_on_make, remove_strays, remove_whole
 from bisector.kernel.cache import KernelCache
 from bisector.kernel.compiler_choice import check_unchanged
 from bisector.kernel.entries import BuildFailure
-from bisector.kernel.make import BUILD_LOG, BuildPlaces, Make
+from bisector.kernel.make import Make, surely_of_the_source
 from bisector.kernel.product import Product
 from bisector.kernel.quirk_table import QUIRKS
-from bisector.kernel.strays import blamed_on_make, remove_strays, remove_whole
 
 # Counts up when content_sha256 is made in another way: a kept kernel's could not be compared.
 _CONTENT = 2
@@ -213,7 +212,7 @@ class KernelBuilder:
         ccache, is held against the source. A time-out is raised at once: another trial finds in ccache what this one
         compiled in time.
         """
-        log_bytes = size_bytes(make.places.logs / BUILD_LOG)
+        log_bytes = make.places.log_bytes()
         try:
             return self._made_once(make)
         except KernelFault as fault:
@@ -231,10 +230,9 @@ class KernelBuilder:
 
     def _keep_failure(self, tree: str, places: BuildPlaces, fault: KernelFault, log_bytes: int) -> bool:
         """Whether what failed since the log had this size is surely the source's; then the cache has it."""
-        log = places.logs / BUILD_LOG
-        sure = surely_of_the_source("\n".join(lines_since(log, log_bytes)), places.source, places.build)
+        sure = surely_of_the_source("\n".join(places.logged_since(log_bytes)), places.source, places.build)
         if sure:
-            self._cache.store_failure(BuildFailure(self.key(tree), fault.fault, log))
+            self._cache.store_failure(BuildFailure(self.key(tree), fault.fault, places.log))
         return sure
 
     def _made_ready(self, places: BuildPlaces, deadline: Deadline) -> tuple[Make, tuple[quirks.Quirk, ...]]:

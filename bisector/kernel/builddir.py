@@ -1,4 +1,4 @@
-"""What is left in a build directory that is kept between commits, and whether make may go on from it.
+"""The build directory that is kept between commits: what may be left in it, and whether make may go on from it.
 
 make compiles what is older than its sources, by the clock that dated both. That fails in three ways, each
 of which gives a kernel of other sources without a word:
@@ -15,10 +15,17 @@ boot, or by a clock that was set back, all of it is removed; ccache checks what 
 always ends a boot, so nothing has to be synced. syncfs(2) would have to be asked after each build, waits for what
 anybody wrote to that file system (0.2 s after a clean build, on an SSD that was otherwise idle), and saves one clean
 build in each boot.
+
+A stranger's make may also leave there what this process would fall into, or stumble over. This process reads and
+writes files of the build directory by their names, with the rights that make in its sandbox has not: behind a link
+they would be any files of this host, and a FIFO would be waited for for ever.
 """
 
+import errno
 import os
 import re
+import shutil
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,13 +33,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from bisector.core.errors import InfraError, KernelFault
-from bisector.core.trial import FaultKind
+from bisector.core.errors import InfraError, KernelFault, UserError
+from bisector.core.trial import FaultKind, Stage
+from bisector.host import process
 from bisector.kernel import sources
-from bisector.kernel.buildlog import lines_since, size_bytes
-from bisector.kernel.make import BUILD_LOG, BuildPlaces
-from bisector.kernel.strays import remove_whole
 
+BUILD_LOG = "build.log"
 _BUILDING, _FINISHED = "building", "finished"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # random(4)
 # Two readings of two clocks differ by this when nothing was set; dates of files are as coarse (a tick of 100 Hz).
@@ -41,6 +47,66 @@ _READING_NS = 1_000_000
 _MOST_READINGS = 100
 _SKEW = re.compile(r"make(\[\d+\])?: warning: .*(Clock skew detected|in the future)")
 _HINT = "see that one service alone sets the clock and that --run-dir is on a disk of this host, then resume"
+# Kbuild's own are a fifth as long. Python goes down by one call a directory, of which it has a thousand.
+_LONGEST_BYTES = 800
+_REMOVE_S = 600.0
+# How a file that this process wants is not as make makes it; all else (no room, a bad disk) is the host's.
+_OF_MAKE = frozenset(
+    (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildPlaces:
+    """Where a build happens.
+
+    ``source`` is the checked-out tree, written to only by :mod:`bisector.kernel.quirks` and dated here (make itself
+    writes nothing there, and cannot in its sandbox), and whole again with the next checkout; ``build`` make's ``O=``
+    directory, kept between commits; ``logs`` this trial's directory, which gets ``build.log``, ``kernel.config`` and,
+    if any, ``unmet.txt``; ``run_dir`` marks the processes, and ccache takes paths relative to it, so that what one run
+    compiled is a hit in the next.
+    """
+
+    source: Path
+    build: Path
+    logs: Path
+    run_dir: Path
+
+    @property
+    def log(self) -> Path:
+        """What make prints, and what is said of it here."""
+        return self.logs / BUILD_LOG
+
+    def log_bytes(self) -> int:
+        """How much of the log has been written so far."""
+        return self.log.stat().st_size if self.log.exists() else 0
+
+    def logged_since(self, log_bytes: int) -> tuple[str, ...]:
+        """The lines that were written to the log after it had this size."""
+        if not self.log.exists():
+            return ()
+        with self.log.open("rb") as file:
+            file.seek(log_bytes)
+            return tuple(file.read().decode(errors="replace").splitlines())
+
+    @property
+    def state(self) -> Path:
+        """What this process knows of the build directory, and goes with it; make in its sandbox can only read there."""
+        return self.build / ".bisector"
+
+    def prepared(self) -> "BuildPlaces":
+        """The same with the paths that make's children will see, and the directories made.
+
+        Raises ``OSError`` when one is not there or cannot be made.
+        """
+        for path in (self.build, self.state, self.logs):
+            path.mkdir(parents=True, exist_ok=True)
+        given = (self.source, self.build, self.logs, self.run_dir)
+        places = BuildPlaces(*(path.resolve(strict=True) for path in given))
+        for path in (places.source, places.build):
+            if set(" :") & set(str(path)):  # the top Makefile: "main directory cannot contain spaces nor colons"
+                raise UserError(f"{path}: kernels cannot be built under a path with a space or colon", "use --run-dir")
+        return places
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +169,7 @@ def begin_anew(places: BuildPlaces, why: str) -> None:
     """Empty the build directory; that and ``why`` are told in the build log. Raises ``OSError``."""
     left = list(places.build.iterdir())
     if left != [places.state]:
-        with (places.logs / BUILD_LOG).open("a", encoding="utf-8") as log:
+        with places.log.open("a", encoding="utf-8") as log:
             log.write(f"bisector: {why}: everything is built again\n")
     for path in left:
         remove_whole(path)
@@ -120,7 +186,7 @@ def building(places: BuildPlaces) -> Iterator[None]:
     """
     begun = Moment.now()
     begun.write(places.state / _BUILDING)
-    log_bytes = size_bytes(places.logs / BUILD_LOG)
+    log_bytes = places.log_bytes()
     try:
         yield
     except KernelFault as fault:
@@ -130,6 +196,49 @@ def building(places: BuildPlaces) -> Iterator[None]:
         raise
     _check_clock(places, begun, log_bytes)
     _finish(places.state)
+
+
+def remove_strays(build: Path, source: Path) -> tuple[str, ...]:
+    """Remove links that lead out of the build and the source, and what is no file at all; what each of them was.
+
+    Kbuild's own links lead within the two (``source``, and in modules_install ``build``). Directories in such a depth
+    that their names are too long go, too; what is left can be read and written by its owner. Raises ``OSError``.
+    """
+    inside = (build, source)
+    return tuple(_removed(entry) for entry in _odd(build) if not _is_kept(entry, inside))
+
+
+def remove_whole(path: Path) -> None:
+    """Remove a file, or a directory with all below it, however deep that is and whatever rights it lacks.
+
+    Raises ``OSError``.
+    """
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    with suppress(OSError, RecursionError):
+        shutil.rmtree(path)
+        return
+    try:
+        for words in (("chmod", "-R", "u+rwx"), ("rm", "-rf")):
+            process.run([*words, "--", path], deadline_s=_REMOVE_S, check=False)
+    except (process.CommandMissing, process.CommandTimeout) as error:
+        raise OSError(errno.EBUSY, str(error), str(path)) from error
+    if os.path.lexists(path):
+        raise OSError(errno.EBUSY, "it cannot be removed", str(path))
+
+
+@contextmanager
+def blamed_on_make(build: Path) -> Iterator[None]:
+    """Raise :class:`KernelFault` where a file of the build is not there, is none, or is in nobody's reach."""
+    try:
+        yield
+    except OSError as error:
+        path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else build
+        if error.errno not in _OF_MAKE or build not in path.parents:
+            raise
+        reason = f"make leaves no file {path.relative_to(build)} that can be read: {error.strerror}"
+        raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, reason) from error
 
 
 def _finish(state: Path) -> None:
@@ -150,7 +259,7 @@ def _skewed(places: BuildPlaces, log_bytes: int) -> str | None:
     A clock that was set forward and back again leaves files that are newer than what a later commit changes. A file
     server may have a clock of its own.
     """
-    said = lines_since(places.logs / BUILD_LOG, log_bytes)
+    said = places.logged_since(log_bytes)
     warning = next((line for line in said if _SKEW.match(line)), None)
     if warning is not None:
         return f"the clock was wrong ({warning})"
@@ -190,3 +299,40 @@ def _deletes_on_error(source: Path) -> bool:
     9c2af1c7377a ("kbuild: add .DELETE_ON_ERROR special target") (in v4.19).
     """
     return ".DELETE_ON_ERROR:" in (sources.text(source, "scripts/Kbuild.include") or "")
+
+
+def _odd(directory: Path) -> Iterator[os.DirEntry[str]]:
+    """Everything below that is no plain file, and no directory that can be gone through."""
+    longest = len(os.fsencode(directory)) + _LONGEST_BYTES
+    _let_us(directory, directory.stat().st_mode, stat.S_IRWXU)
+    below = [os.fspath(directory)]
+    while below:
+        with os.scandir(below.pop()) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    _let_us(entry, entry.stat(follow_symlinks=False).st_mode, stat.S_IRUSR | stat.S_IWUSR)
+                elif entry.is_dir(follow_symlinks=False) and len(os.fsencode(entry.path)) <= longest:
+                    _let_us(entry, entry.stat(follow_symlinks=False).st_mode, stat.S_IRWXU)
+                    below.append(entry.path)
+                else:
+                    yield entry
+
+
+def _let_us(path: os.PathLike[str], mode: int, rights: int) -> None:
+    """Let the owner do that: a rule may take it from a directory. Nothing else is at work there meanwhile."""
+    if mode & rights != rights:
+        Path(path).chmod(stat.S_IMODE(mode) | rights)
+
+
+def _is_kept(entry: os.DirEntry[str], inside: tuple[Path, ...]) -> bool:
+    return entry.is_symlink() and any(Path(os.path.realpath(entry.path)).is_relative_to(place) for place in inside)
+
+
+def _removed(entry: os.DirEntry[str]) -> str:
+    path = Path(entry.path)
+    if entry.is_symlink():
+        what = f"a link to {path.readlink()}"
+    else:
+        what = "a directory in too many others" if entry.is_dir() else "neither a file nor a directory"
+    remove_whole(path)
+    return f"{path}, {what}"

@@ -13,9 +13,9 @@ from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
 from bisector.host import packages, process
 from bisector.kernel import signature
+from bisector.kernel.builddir import remove_whole
 from bisector.kernel.kconfig import MODULE
 from bisector.kernel.make import Make
-from bisector.kernel.strays import remove_whole
 
 # What making and packing modules needs of the host: program, and the Debian package that has it.
 PROGRAMS = {"depmod": "kmod", "mke2fs": "e2fsprogs"}

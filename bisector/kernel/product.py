@@ -8,7 +8,7 @@ from pathlib import Path
 from bisector.core.errors import KernelFault
 from bisector.core.trial import FaultKind, Stage
 from bisector.kernel import entries, kconfig, modules, signature, sources
-from bisector.kernel.make import BuildPlaces
+from bisector.kernel.builddir import BuildPlaces
 
 CONFIG = Path(".config")
 IMAGE = Path("arch/x86/boot/bzImage")

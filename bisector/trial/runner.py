@@ -25,7 +25,7 @@ from bisector.git.source_tree import SourceTree
 from bisector.host.files import our_files
 from bisector.host.load import ContentionMeter, host_id
 from bisector.kernel.build import KernelBuilder
-from bisector.kernel.make import BuildPlaces
+from bisector.kernel.builddir import BuildPlaces
 from bisector.storage import layout
 from bisector.storage.layer import Phase
 from bisector.storage.layout import MountedStack

@@ -20,8 +20,8 @@ from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.host import process
 from bisector.kernel.build import KernelBuilder
+from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import KernelCache
-from bisector.kernel.make import BuildPlaces
 from bisector.trial.runner import Bench, TrialRequest, run_trial
 from bisector.vm.machine import VirtualMachines
 from tests.git.histories import Node, build

@@ -11,8 +11,8 @@ from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, GUEST_FRAGMENT, Kernel
 from bisector.core import resources
 from bisector.kernel import kconfig, modules
 from bisector.kernel.build import KernelBuilder
+from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import KernelCache
-from bisector.kernel.make import BuildPlaces
 from bisector.storage.lvmcache import LVMCACHE
 from tests.demo.history import History
 

@@ -23,9 +23,8 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.host import build_user, process
 from bisector.kernel import ccache, kconfig, make, toolchain
 from bisector.kernel.build import KernelBuilder
-from bisector.kernel.builddir import Moment
+from bisector.kernel.builddir import BuildPlaces, Moment
 from bisector.kernel.cache import KernelCache
-from bisector.kernel.make import BuildPlaces
 from bisector.kernel.quirk_table import QUIRKS
 from bisector.kernel.quirks import Edit, Evidence, Quirk
 from tests.hostile import EVERYTHING, Prey, prey

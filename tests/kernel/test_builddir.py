@@ -11,8 +11,7 @@ import pytest
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
 from bisector.kernel import builddir
-from bisector.kernel.builddir import Moment, building, make_fit
-from bisector.kernel.make import BUILD_LOG, BuildPlaces
+from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, Moment, building, make_fit
 
 MARKER, FINISHED = ".bisector/building", ".bisector/finished"
 HOUR_NS = 3600 * 10**9

@@ -20,8 +20,8 @@ from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.kernel import toolchain
 from bisector.kernel.build import KernelBuilder
+from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import KernelCache
-from bisector.kernel.make import BuildPlaces
 from bisector.trial.runner import Bench, TrialRequest, _Course
 from bisector.vm.machine import VirtualMachines
 from tests import fakes

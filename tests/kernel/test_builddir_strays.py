@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import KernelFault
-from bisector.kernel.strays import blamed_on_make, remove_strays, remove_whole
+from bisector.kernel.builddir import blamed_on_make, remove_strays, remove_whole
 from tests.nobody import TOP, passed
 
 as_ordinary_user = pytest.mark.skipif(os.geteuid() == 0, reason="root needs no rights")
@@ -77,7 +77,7 @@ def test_what_lacks_rights_is_removed_whole(build: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other tests are of such a user")
 def test_so_it_is_for_an_ordinary_user() -> None:
     with tempfile.TemporaryDirectory() as home:
-        assert passed(f"{TOP}/tests/kernel/test_strays.py", home=Path(home)) == 7
+        assert passed(f"{TOP}/tests/kernel/test_builddir_strays.py", home=Path(home)) == 7
 
 
 @pytest.mark.parametrize(("number", "blamed"), [(errno.EISDIR, True), (errno.ENOSPC, False), (errno.EIO, False)])
