@@ -24,7 +24,7 @@ from bisector.core.findings import Grade
 from bisector.core.kernel import Compiler, Kernel
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.files import our_files
-from bisector.kernel import builddir, ccache, kconfig, modules, probes, product, quirks, sources, toolchain
+from bisector.kernel import builddir, ccache, kconfig, probes, product, quirks, sources, toolchain
 from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, blamed_on_make, remove_strays, remove_whole
 from bisector.kernel.cache import KernelCache
 from bisector.kernel.compiler_choice import check_unchanged
@@ -296,10 +296,10 @@ class KernelBuilder:
 
 def _compile(make: Make, obtained: kconfig.Options) -> Path | None:
     """The image and, of a kernel that has any, its modules; where those are installed."""
-    modular = modules.wanted(obtained)
+    modular = kconfig.has_modules(obtained)
     make.run(Stage.BUILD, "bzImage", *(("modules",) if modular else ()))
     product.require_image(make.places.build)
-    return modules.install(make) if modular else None
+    return product.install_modules(make) if modular else None
 
 
 def _require_tools(options: kconfig.Options) -> None:

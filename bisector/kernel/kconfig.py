@@ -19,7 +19,6 @@ from bisector.kernel import sources
 Options = dict[str, str]
 
 NOT_SET = "n"
-MODULE = "m"
 EMPTY = '""'
 _GZIP_MAGIC = b"\x1f\x8b"
 _OPTION = re.compile(r"^(?:(CONFIG_\w+)=(.*?)|# (CONFIG_\w+) is not set)\s*$")
@@ -112,6 +111,11 @@ def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[tu
     names = sorted(before.keys() | after.keys())
     both = ((name, before.get(name, NOT_SET), after.get(name, NOT_SET)) for name in names)
     return tuple((name, old, new) for name, old, new in both if old != new)
+
+
+def has_modules(options: Mapping[str, str]) -> bool:
+    """Whether a kernel of this effective configuration has modules."""
+    return options.get("CONFIG_MODULES") == "y" and "m" in options.values()
 
 
 def read_effective(path: Path) -> Options:

@@ -8,7 +8,7 @@ from bisector.core.kernel import Compiler
 from bisector.host import process, sandbox
 from bisector.host.build_user import build_user
 from bisector.host.packages import install
-from bisector.kernel import modules, toolchain
+from bisector.kernel import toolchain
 from bisector.kernel.ccache import own_directory
 from bisector.kernel.compiler_choice import first_refusal, unchanged_since
 from bisector.kernel.quirk_table import QUIRKS
@@ -25,7 +25,7 @@ def programs(options: Mapping[str, str]) -> Iterator[Finding]:
     for program, package in toolchain.programs(options).items():
         by_package.setdefault(package, []).append(program)
     for package, names in by_package.items():
-        if missing := [name for name in names if modules.find_program(name) is None]:
+        if missing := [name for name in names if toolchain.find_program(name) is None]:
             yield Finding(package, Grade.MISSING, f"{', '.join(missing)}: not installed", install(package))
         else:
             yield Finding(package, Grade.OK, _version(names[0]))
@@ -120,7 +120,7 @@ def confinement(wanted: bool, programs: Iterable[str]) -> Finding:
 
 def _version(program: str) -> str:
     """The first line of what a program says of its version; where it is, if it says nothing."""
-    path = modules.find_program(program) or program
+    path = toolchain.find_program(program) or program
     try:
         said = process.run([path, "--version"], deadline_s=_DEADLINE_S, check=False).stdout
     except process.CommandTimeout as error:

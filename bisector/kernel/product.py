@@ -1,23 +1,37 @@
-"""What make has made, as this process finds it in the build directory: to be looked at before it is believed."""
+"""What make has made, as this process finds it in the build directory: to be looked at before it is believed.
 
+Modules are installed by the tree's own rules, and the guest gets them on a read-only file system of their own: ext4,
+because every kernel that boots here has it built in for its root.
+"""
+
+import hashlib
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bisector.core.errors import KernelFault
+from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
-from bisector.kernel import entries, kconfig, modules, signature, sources
-from bisector.kernel.builddir import BuildPlaces
+from bisector.host import packages, process
+from bisector.kernel import entries, kconfig, signature, sources, toolchain
+from bisector.kernel.builddir import BuildPlaces, remove_whole
+from bisector.kernel.make import Make
 
 CONFIG = Path(".config")
 IMAGE = Path("arch/x86/boot/bzImage")
 _VMLINUX = Path("vmlinux")
 _RELEASE = Path("include/config/kernel.release")
-
 # A kernel's name has 64 letters at most (uts_len in the kernel's Makefile).
 _PLAIN_RELEASE = re.compile(r"\w[!-.0-~]{0,63}", re.ASCII)
 _QUOTED = 80
+_STAGING = ".bisector-modules"
+# Features that a kernel of 2017 mounts, whatever the host's e2fsprogs prefers; no journal, nothing is ever written.
+_FEATURES = "none,dir_index,filetype,extent,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize"
+_LABEL = "bisector-modules"
+_BLOCK_BYTES, _INODE_BYTES = 4096, 256
+_SPARE_BLOCKS = 1024  # superblocks, group descriptors, bitmaps
+_PACK_DEADLINE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +54,57 @@ def require_image(build: Path) -> None:
             raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, reason)
 
 
+def install_modules(make: Make) -> Path:
+    """Install what ``make modules`` built into a new directory, stripped; what becomes /lib/modules of the guest.
+
+    Raises :class:`KernelFault` as make does and where it installs for no release or several, ``OSError``, and
+    :class:`InfraError` without depmod: the tree's own rules only warn (scripts/depmod.sh), and nothing could be loaded
+    by its name.
+    """
+    staging = make.places.build / _STAGING
+    remove_whole(staging)
+    depmod = _program("depmod")
+    make.run(
+        Stage.BUILD,
+        "modules_install",
+        variables={"INSTALL_MOD_PATH": str(staging), "INSTALL_MOD_STRIP": "1", "DEPMOD": depmod},
+    )
+    tree = staging / "lib/modules"
+    _only_directory(tree)
+    for link in (*tree.glob("*/build"), *tree.glob("*/source")):  # to directories of this host
+        if link.is_symlink():
+            link.unlink()
+    if not list(tree.glob("*/modules.dep")):
+        raise InfraError(f"{depmod} made no modules.dep in {tree}", "the end of the build log says why")
+    return tree
+
+
+def modules_parts(tree: Path, release: str) -> dict[str, str]:
+    """The digests of the installed modules, which are parts of the kernel's (:func:`signature.combined`).
+
+    Of one that the tree's rules have compressed (CONFIG_MODULE_COMPRESS) it is that of the file. Raises
+    :class:`KernelFault` where there are modules of several releases, or of none.
+    """
+    root = _only_directory(tree)
+    plain = {path: signature.content_sha256(path, release) for path in root.rglob("*.ko")}
+    compressed = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in root.rglob("*.ko.*")}
+    return {str(path.relative_to(root)): digest for path, digest in (plain | compressed).items()}
+
+
+def pack_modules(tree: Path, image: Path) -> Path:
+    """Make the file system of an installed tree, as large as it has to be; raises :class:`InfraError`."""
+    image.unlink(missing_ok=True)
+    blocks, inodes = _needs(tree)
+    argv = (_program("mke2fs"), "-q", "-t", "ext4", "-O", _FEATURES, "-b", _BLOCK_BYTES, "-I", _INODE_BYTES,
+            "-N", inodes, "-m", 0, "-L", _LABEL, "-E", "root_owner=0:0,lazy_itable_init=0",
+            "-d", tree, image, blocks)  # fmt: skip
+    try:
+        process.run([str(word) for word in argv], deadline_s=_PACK_DEADLINE_S)
+    except (process.CommandMissing, process.CommandFailed, process.CommandTimeout) as error:
+        raise InfraError(f"the image of the modules could not be made: {error}", f"df {image.parent}") from error
+    return image
+
+
 def found(places: BuildPlaces, obtained: kconfig.Options, installed: Path | None, deciding: Iterable[str]) -> Product:
     """What is in the build directory; ``installed`` are the modules, ``deciding`` the files that quirks go by.
 
@@ -52,14 +117,14 @@ def found(places: BuildPlaces, obtained: kconfig.Options, installed: Path | None
         release=release,
         build_id=signature.build_id(build / _VMLINUX),
         content_sha256=_content(places, installed, release),
-        modules=modules.pack(installed, places.state / entries.MODULES) if installed is not None else None,
+        modules=pack_modules(installed, places.state / entries.MODULES) if installed is not None else None,
         read=sources.collected(build, places.source, obtained, deciding),
     )
 
 
 def _content(places: BuildPlaces, installed: Path | None, release: str) -> str:
     """What is loaded, at boot and later: a changed module is a changed kernel, whoever loads it."""
-    loaded_later = modules.parts(installed, release) if installed is not None else {}
+    loaded_later = modules_parts(installed, release) if installed is not None else {}
     return signature.combined({**signature.image_parts(places.build, places.source, release), **loaded_later})
 
 
@@ -69,3 +134,34 @@ def _release(build: Path) -> str:
     if not _PLAIN_RELEASE.fullmatch(text):
         raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, f"the tree calls its release {text[:_QUOTED]!r}")
     return text
+
+
+def _only_directory(tree: Path) -> Path:
+    roots = sorted(path for path in tree.iterdir() if path.is_dir())
+    if len(roots) != 1:
+        reason = f"make modules_install made {len(roots)} directories in lib/modules instead of one"
+        raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, reason, tuple(path.name for path in roots[:5]))
+    return roots[0]
+
+
+def _needs(tree: Path) -> tuple[int, int]:
+    """Blocks and inodes, a few too many."""
+    sizes = list(_sizes(tree))
+    inodes = len(sizes) + 64
+    blocks = sum(-(-size // _BLOCK_BYTES) for size in sizes) + inodes * _INODE_BYTES // _BLOCK_BYTES
+    return blocks + blocks // 32 + _SPARE_BLOCKS, inodes
+
+
+def _sizes(tree: Path) -> Iterator[int]:
+    for at, directories, names in os.walk(tree):
+        yield from (_BLOCK_BYTES for _ in directories)
+        yield from (Path(at, name).lstat().st_size for name in names)
+
+
+def _program(name: str) -> str:
+    found = toolchain.find_program(name)
+    if found is None:
+        raise InfraError(
+            f"{name}: command not found; a kernel with modules needs it", packages.install(toolchain.FOR_MODULES[name])
+        )
+    return found

@@ -15,10 +15,11 @@ from bisector.core.kernel import Compiler
 from bisector.host import process
 from bisector.host.packages import install
 from bisector.host.scratch import scratch
-from bisector.kernel import ccache, modules
+from bisector.kernel import ccache, kconfig
 
 HOST_ARCHITECTURE = "x86_64"
 _DEADLINE_S = 60.0
+_SUPERUSER_DIRECTORIES = ("/usr/sbin", "/sbin")  # an ordinary user's PATH has neither
 _COMPILER = "gcc"
 # The default one first, then the others as the distributions name them, the newest first.
 _FAMILIES = ("gcc", "clang")
@@ -50,6 +51,8 @@ _PROGRAMS = {
 _HEADERS = {"gelf.h": "libelf-dev"}
 # Options that need more: certs/extract-cert is linked with OpenSSL.
 _HEADERS_FOR_OPTION = {"CONFIG_SYSTEM_TRUSTED_KEYRING": ("openssl/opensslv.h", "libssl-dev")}
+# What installing and packing modules needs.
+FOR_MODULES = {"depmod": "kmod", "mke2fs": "e2fsprogs"}
 _COMPRESSORS_FOR_OPTION = {
     "CONFIG_KERNEL_BZIP2": ("bzip2", "bzip2"),
     "CONFIG_KERNEL_LZMA": ("lzma", "xz-utils"),
@@ -110,6 +113,54 @@ def version(command: str) -> tuple[str, tuple[int, ...]]:
     return family, tuple(int(number) for number in numbers if number.isdigit())
 
 
+def detect(compiler: str) -> Toolchain:
+    """The named compiler, behind ccache when that is installed and works.
+
+    The kernel's goes through ``behind-ccache.sh``, which make's shell has to be able to read as one word. Host
+    programs do not: their dependency files leave out the C library's headers (scripts/Makefile.host).
+    clang links with GNU ld, which every tree can, so that one linker makes all kernels of a range;
+    host programs are always compiled by gcc, they are no part of the kernel.
+    Raises :class:`UserError` when it is not there or cannot compile.
+    """
+    _require_architecture()
+    chosen = compiler or _COMPILER
+    words = chosen.split()
+    # Options in the command make other code; ccache before it does not.
+    options = tuple(itertools.dropwhile(lambda word: not word.startswith("-"), words))
+    compiler_version = " ".join((_first_line([*words, "--version"], chosen), *options))
+    versions = [compiler_version, _first_line(["ld", "--version"], "ld")]
+    if (trouble := _compiles(words)) is not None:
+        raise UserError(f"compiler {chosen}: does not compile an empty file: {trouble}", _CHOOSE)
+    identity = ", ".join(versions)
+    one_word = shlex.quote(_BEHIND_CCACHE) == _BEHIND_CCACHE
+    prefix = ["sh", _BEHIND_CCACHE] if one_word else [ccache.PROGRAM]
+    if ccache.PROGRAM in words[0] or _compiles([ccache.PROGRAM, *words]) is not None:
+        return Toolchain(chosen, _COMPILER, identity)
+    return Toolchain(" ".join((*prefix, chosen)), f"{ccache.PROGRAM} {_COMPILER}", identity)
+
+
+def programs(options: Mapping[str, str]) -> dict[str, str]:
+    """The programs that a build of such a configuration runs, and the Debian package of each."""
+    for_modules = FOR_MODULES if kconfig.has_modules(options) else {}
+    return {**_PROGRAMS, **dict(_for(options, _COMPRESSORS_FOR_OPTION)), **for_modules}
+
+
+def headers(options: Mapping[str, str]) -> dict[str, str]:
+    """The headers that a build of such a configuration includes, and the Debian package of each."""
+    return {**_HEADERS, **dict(_for(options, _HEADERS_FOR_OPTION))}
+
+
+def find_program(name: str) -> str | None:
+    """Where a program that a build runs is, also for an ordinary user."""
+    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *_SUPERUSER_DIRECTORIES)))
+
+
+def header_found(name: str) -> bool:
+    """Whether host programs can include it; raises :class:`bisector.host.process.CommandMissing` without a compiler."""
+    argv = [_COMPILER, "-E", "-include", name, "-x", "c", "-"]
+    return process.run(argv, deadline_s=_DEADLINE_S, stdin="", check=False).exit_status == 0
+
+
 def _commands() -> Iterator[str]:
     """Under the name that is preferred: gcc and gcc-12 are often one program."""
     seen: set[str] = set()
@@ -132,46 +183,6 @@ def _version(name: str) -> tuple[int, ...]:
     return tuple(int(part) for part in name.partition("-")[2].split("."))
 
 
-def detect(compiler: str) -> Toolchain:
-    """The named compiler, behind ccache when that is installed and works.
-
-    The kernel's goes through ``behind-ccache.sh``, which make's shell has to be able to read as one word. Host
-    programs do not: their dependency files leave out the C library's headers (scripts/Makefile.host).
-    clang links with GNU ld, which every tree can, so that one linker makes all kernels of a range;
-    host programs are always compiled by gcc, they are no part of the kernel.
-    Raises :class:`UserError` when it is not there or cannot compile.
-    """
-    _require_architecture()
-    chosen = compiler or _COMPILER
-    words = chosen.split()
-    # Options in the command make other code; ccache before it does not.
-    options = tuple(itertools.dropwhile(lambda word: not word.startswith("-"), words))
-    compiler_version = " ".join((_first_line([*words, "--version"], chosen), *options))
-    versions = [compiler_version, _first_line(["ld", "--version"], "ld")]
-    if (trouble := _compiles(words)) is not None:
-        raise UserError(
-            f"compiler {chosen}: does not compile an empty file: {trouble}",
-            "set kernel.compiler to one that is installed",
-        )
-    identity = ", ".join(versions)
-    one_word = shlex.quote(_BEHIND_CCACHE) == _BEHIND_CCACHE
-    prefix = ["sh", _BEHIND_CCACHE] if one_word else [ccache.PROGRAM]
-    if ccache.PROGRAM in words[0] or _compiles([ccache.PROGRAM, *words]) is not None:
-        return Toolchain(chosen, _COMPILER, identity)
-    return Toolchain(" ".join((*prefix, chosen)), f"{ccache.PROGRAM} {_COMPILER}", identity)
-
-
-def programs(options: Mapping[str, str]) -> dict[str, str]:
-    """The programs that a build of such a configuration runs, and the Debian package of each."""
-    for_modules = modules.PROGRAMS if modules.wanted(options) else {}
-    return {**_PROGRAMS, **dict(_for(options, _COMPRESSORS_FOR_OPTION)), **for_modules}
-
-
-def headers(options: Mapping[str, str]) -> dict[str, str]:
-    """The headers that a build of such a configuration includes, and the Debian package of each."""
-    return {**_HEADERS, **dict(_for(options, _HEADERS_FOR_OPTION))}
-
-
 def _for(options: Mapping[str, str], table: dict[str, tuple[str, str]]) -> Iterable[tuple[str, str]]:
     return (need for option, need in table.items() if options.get(option) == "y")
 
@@ -180,12 +191,6 @@ def _require_architecture() -> None:
     machine = platform.machine()
     if machine != HOST_ARCHITECTURE:
         raise UserError(f"kernels are built for {HOST_ARCHITECTURE} on {HOST_ARCHITECTURE}; this host is {machine}")
-
-
-def header_found(name: str) -> bool:
-    """Whether host programs can include it; raises :class:`bisector.host.process.CommandMissing` without a compiler."""
-    argv = [_COMPILER, "-E", "-include", name, "-x", "c", "-"]
-    return process.run(argv, deadline_s=_DEADLINE_S, stdin="", check=False).exit_status == 0
 
 
 def _first_line(argv: list[str], chosen: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, GUEST_FRAGMENT, KernelSettings
 from bisector.core import resources
-from bisector.kernel import kconfig, modules
+from bisector.kernel import kconfig
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import KernelCache
@@ -63,7 +63,7 @@ def test_a_distributions_configuration_gets_built_in_what_the_guest_needs(tree: 
     assert asked["CONFIG_VIRTIO_BLK"] == asked["CONFIG_EXT4_FS"] == asked["CONFIG_DM_CACHE_SMQ"] == "m"
     assert options["CONFIG_VIRTIO_BLK"] == options["CONFIG_EXT4_FS"] == options["CONFIG_DM_CACHE_SMQ"] == "y"
     # What was a module and is not needed stays one, and the distribution's own choices stay.
-    assert modules.wanted(options)
+    assert kconfig.has_modules(options)
     assert sum(value == "m" for value in options.values()) > 3500
     assert options["CONFIG_UNWINDER_ORC"] == "y"
     assert options["CONFIG_NR_CPUS"] == asked["CONFIG_NR_CPUS"]
@@ -84,7 +84,7 @@ def test_new_options_are_answered_the_same_each_time(tree: Tree) -> None:
 def test_the_smallest_kernel(tree: Tree) -> None:
     options, unmet = tree.configured(None, BARE_FRAGMENT, *STACK)
     assert unmet == ()
-    assert not modules.wanted(options)
+    assert not kconfig.has_modules(options)
     for option in ("VT", "INPUT", "SLUB_DEBUG", "MODULES", "UNWINDER_ORC", "CPU_MITIGATIONS"):
         assert options.get(f"CONFIG_{option}", "n") == "n", option
     assert sum(value == "y" for value in options.values()) < 650

@@ -8,7 +8,7 @@ import pytest
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.kernel import Kernel
 from bisector.host import process
-from bisector.kernel import modules, toolchain
+from bisector.kernel import kconfig, product, toolchain
 from tests.kernel.fake_tree import FRAGMENT, edit, set_iops
 from tests.kernel.test_build import Bench
 
@@ -31,7 +31,7 @@ def image_of(kernel: Kernel) -> Path:
 
 
 def debugfs(image: Path, request: str) -> str:
-    program = modules.find_program("debugfs")
+    program = toolchain.find_program("debugfs")
     assert program is not None, "debugfs comes with mke2fs"
     return process.run([program, "-R", request, image], deadline_s=20).stdout
 
@@ -51,7 +51,7 @@ def extracted(image: Path, directory: Path) -> Path:
     ],
 )
 def test_only_a_kernel_with_modules_has_any(options: dict[str, str], modular: bool) -> None:
-    assert modules.wanted(options) is modular
+    assert kconfig.has_modules(options) is modular
 
 
 def test_modules_are_kept_beside_their_kernel(bench: Bench, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_modules_of_no_release_or_of_two_are_the_trees_fault(tmp_path: Path, nam
     for name in names:
         (tmp_path / name).mkdir()
     with pytest.raises(KernelFault, match=f"made {len(names)} directories in lib/modules"):
-        modules.parts(tmp_path, RELEASE)
+        product.modules_parts(tmp_path, RELEASE)
 
 
 def test_a_changed_module_is_another_kernel_and_a_comment_is_none(bench: Bench) -> None:
@@ -100,22 +100,22 @@ def test_compressed_modules_count_too(tmp_path: Path) -> None:
     module = tmp_path / RELEASE / "kernel/dm.ko.xz"
     module.parent.mkdir(parents=True)
     module.write_bytes(b"one")
-    one = modules.parts(tmp_path, RELEASE)
+    one = product.modules_parts(tmp_path, RELEASE)
     module.write_bytes(b"two")
-    assert one.keys() == modules.parts(tmp_path, RELEASE).keys() == {"kernel/dm.ko.xz"}
-    assert one != modules.parts(tmp_path, RELEASE)
+    assert one.keys() == product.modules_parts(tmp_path, RELEASE).keys() == {"kernel/dm.ko.xz"}
+    assert one != product.modules_parts(tmp_path, RELEASE)
 
 
 def test_without_depmod_it_is_the_hosts_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modules, "find_program", lambda name: None)
+    monkeypatch.setattr(toolchain, "find_program", lambda name: None)
     with pytest.raises(InfraError, match="depmod: command not found") as caught:
         bench.build()
     assert caught.value.hint == "apt install kmod"
 
 
 def test_a_depmod_that_does_nothing_is_the_hosts_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = modules.find_program
-    monkeypatch.setattr(modules, "find_program", lambda name: "/bin/true" if name == "depmod" else real(name))
+    real = toolchain.find_program
+    monkeypatch.setattr(toolchain, "find_program", lambda name: "/bin/true" if name == "depmod" else real(name))
     with pytest.raises(InfraError, match=r"made no modules\.dep"):
         bench.build()
 
@@ -127,7 +127,7 @@ def test_any_number_of_files_fits(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * (number * 7))
     (tree / RELEASE / "large.ko").write_bytes(b"x" * (20 << 20))
-    image = modules.pack(tree, tmp_path / "image")
+    image = product.pack_modules(tree, tmp_path / "image")
     (tmp_path / "out").mkdir()
     back = extracted(image, tmp_path / "out")
     for path in (tree / RELEASE).rglob("*.ko"):
@@ -151,4 +151,4 @@ def test_old_modules_do_not_stay(bench: Bench, tmp_path: Path) -> None:
 def test_packing_in_no_room_is_the_hosts_fault(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     with pytest.raises(InfraError, match="could not be made"):
-        modules.pack(tmp_path / "tree", tmp_path / "nowhere/image")
+        product.pack_modules(tmp_path / "tree", tmp_path / "nowhere/image")
