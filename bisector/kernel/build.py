@@ -125,7 +125,7 @@ class KernelBuilder:
 
     def find(self, tree: str) -> Kernel | None:
         """The kept kernel of a git tree id, if there is one."""
-        return self._cache.find(self.key(tree))
+        return self._as_asked(self._cache.find(self.key(tree)))
 
     def find_alike(self, tree: str, trees: Trees) -> Kernel | None:
         """The kept kernel that would come of a git tree id, too, because nothing that its build read differs."""
@@ -134,8 +134,22 @@ class KernelBuilder:
         for other in near[:_MOST_COMPARED]:
             read = self._cache.sources(self.key(other))
             if read is not None and read.same(trees.changes(other, tree)):
-                return self._cache.find(self.key(other))
+                return self._as_asked(self._cache.find(self.key(other)))
         return None
+
+    def _as_asked(self, kept: Kernel | None) -> Kernel | None:
+        """A kept kernel with what its own .config lacks of what is asked for now.
+
+        What is on record with it was concluded when it was built: what its fragments call optional may have changed.
+        """
+        if kept is None:
+            return None
+        with our_files(kept.config):
+            obtained = kconfig.read_effective(kept.config)
+        unknown = self._cache.unknown(kept.key)
+        if unknown is None:  # an earlier version kept it: its .config has no option that its tree does not know
+            unknown = frozenset(self._asked.keys() - obtained.keys())
+        return replace(kept, unmet=self._unmet(obtained, unknown))
 
     def read_by(self, key: str) -> sources.Sources | None:
         """What the build of a kept kernel read, by its key; None when that is not known (any more)."""
@@ -151,7 +165,7 @@ class KernelBuilder:
             make, _ = self._made_ready(places, self._deadline("kernel configuration"))
             with blamed_on_make(places.build):
                 obtained = self._configure(make)
-            return self._unmet(obtained, places.source)
+            return self._unmet(obtained, self._unknown(obtained, places.source))
 
     def recall_failure(self, tree: str, logs: Path) -> None:
         """Raise the :class:`KernelFault` that a git tree id is known to end in, if it is; its log goes to ``logs``."""
@@ -171,7 +185,8 @@ class KernelBuilder:
             places = self._prepared(places)
             make, applied = self._made_ready(places, self._deadline())
             made = self._made(tree, make)
-            unmet = self._unmet(made.obtained, places.source)
+            unknown = self._unknown(made.obtained, places.source)
+            unmet = self._unmet(made.obtained, unknown)
             if unmet:
                 (places.logs / "unmet.txt").write_text("".join(f"{line}\n" for line in unmet), encoding="utf-8")
             kernel = Kernel(
@@ -188,7 +203,7 @@ class KernelBuilder:
                 modules=made.modules,
                 build_s=make.deadline.elapsed_s,
             )
-        return self._cache.store(kernel, made.read)
+        return self._cache.store(kernel, made.read, unknown)
 
     def _prepared(self, places: BuildPlaces) -> BuildPlaces:
         """The same places with nothing in them that the last make, killed as it may have been, should not leave."""
@@ -198,12 +213,15 @@ class KernelBuilder:
         builddir.make_fit(places)
         return places
 
-    def _unmet(self, obtained: kconfig.Options, source: Path) -> tuple[str, ...]:
+    def _unmet(self, obtained: kconfig.Options, unknown: frozenset[str]) -> tuple[str, ...]:
         """What was asked for and not obtained; of what is optional only what the tree knows."""
         missed = kconfig.unmet(self._asked, obtained)
-        optional = {line for line in missed if line.partition("=")[0] in self._optional}
-        known = kconfig.symbols(source) if optional else frozenset()
-        return tuple(line for line in missed if line not in optional or line.partition("=")[0] in known)
+        return tuple(line for line in missed if line.partition("=")[0] not in self._optional & unknown)
+
+    def _unknown(self, obtained: kconfig.Options, source: Path) -> frozenset[str]:
+        """The options that were asked for and not obtained, and that the tree does not know."""
+        missed = {line.partition("=")[0] for line in kconfig.unmet(self._asked, obtained)}
+        return frozenset(missed - kconfig.symbols(source) if missed else ())
 
     def _made(self, tree: str, make: Make) -> Product:
         """What :meth:`_made_once` answers; a failure that may be the host's is seen twice before it is raised.

@@ -60,13 +60,13 @@ class KernelCache:
             images = list(self.root.glob(f"[!{_TEMPORARY[0]}]*/bzImage"))
             return max(images, key=lambda image: image.parent.stat().st_mtime, default=None)
 
-    def store(self, kernel: Kernel, sources: Sources | None = None) -> Kernel:
+    def store(self, kernel: Kernel, sources: Sources | None = None, unknown: frozenset[str] | None = None) -> Kernel:
         """Copy a kernel in and answer the kept one; when another process was first, its own.
 
         It takes the place of a failure of the same key, which it disproves. ``sources`` are what its
-        build read, where that is known.
+        build read, ``unknown`` the options that it was asked for and its tree does not know, each where that is known.
         """
-        kept = self._store(kernel, Kernel, sources)
+        kept = self._store(kernel, Kernel, sources, unknown)
         modules = kept / entries.MODULES if kernel.modules is not None else None
         return replace(kernel, image=kept / entries.IMAGE, config=kept / entries.CONFIG, modules=modules)
 
@@ -87,6 +87,11 @@ class KernelCache:
         """What the build of this key's kernel read; None when that is not known."""
         with self._troubles():
             return entries.read_sources(self.root / key)
+
+    def unknown(self, key: str) -> frozenset[str] | None:
+        """The options that this key's kernel was asked for and its tree does not know; None when that is not known."""
+        with self._troubles():
+            return entries.read_unknown(self.root / key)
 
     def contents(self) -> tuple[KeptEntry, ...]:
         """Everything that is kept, the last used first; images are not read."""
@@ -129,13 +134,19 @@ class KernelCache:
                 return None
             return entry
 
-    def _store(self, entry: Entry, respected: type[Kernel] | UnionType, sources: Sources | None = None) -> Path:
+    def _store(
+        self,
+        entry: Entry,
+        respected: type[Kernel] | UnionType,
+        sources: Sources | None = None,
+        unknown: frozenset[str] | None = None,
+    ) -> Path:
         """Copy an entry in, unless one of a ``respected`` kind is there; its directory."""
         with self._troubles():
             self.root.mkdir(parents=True, exist_ok=True)
             new = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self.root))
             try:
-                entries.write(new, entry, sources)
+                entries.write(new, entry, sources, unknown)
                 kept = self._publish(new, entry.key, respected)
             finally:
                 shutil.rmtree(new, ignore_errors=True)

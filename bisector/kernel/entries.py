@@ -16,7 +16,7 @@ from bisector.kernel.sources import Sources
 
 _SCHEMA = 1
 IMAGE, CONFIG, MODULES = "bzImage", "kernel.config", "modules.ext4"
-_SOURCES = "sources.gz"
+_SOURCES, _UNKNOWN = "sources.gz", "unknown-options.json"
 _DIGEST, _OF_CONFIG = "sha256", "config_sha256"
 _LONGEST_LOG_BYTES = 4 << 20
 
@@ -33,10 +33,15 @@ class BuildFailure:
 Entry = Kernel | BuildFailure
 
 
-def write(directory: Path, entry: Entry, sources: Sources | None = None) -> None:
-    """Copy an entry, and what its build read, into an empty directory and on to the disk; raises ``OSError``."""
+def write(directory: Path, entry: Entry, sources: Sources | None = None, unknown: frozenset[str] | None = None) -> None:
+    """Copy an entry into an empty directory and on to the disk; raises ``OSError``.
+
+    With it goes what its build read, and which options it was asked for and its tree does not know.
+    """
     if sources is not None:
         (directory / _SOURCES).write_bytes(sources.packed())
+    if unknown is not None:
+        (directory / _UNKNOWN).write_text(json.dumps(sorted(unknown)), encoding="utf-8")
     if isinstance(entry, Kernel):
         _write_kernel(directory, entry)
     else:
@@ -68,6 +73,13 @@ def read_sources(directory: Path) -> Sources | None:
     """What the build of a kernel read, or None when the directory does not say; raises ``OSError``."""
     with suppress(FileNotFoundError, NotADirectoryError):
         return Sources.unpacked((directory / _SOURCES).read_bytes())
+    return None
+
+
+def read_unknown(directory: Path) -> frozenset[str] | None:
+    """The options that a kernel was asked for and its tree does not know, or None; raises ``OSError``."""
+    with suppress(FileNotFoundError, NotADirectoryError, ValueError, TypeError):
+        return frozenset(map(str, json.loads((directory / _UNKNOWN).read_text(encoding="utf-8"))))
     return None
 
 

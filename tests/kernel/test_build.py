@@ -252,6 +252,34 @@ def test_what_is_asked_for_and_not_obtained_is_reported(bench: Bench, recorded: 
     assert (bench.places.logs / "unmet.txt").read_text() == "CONFIG_DM_CACHE=y\n"
 
 
+@pytest.mark.parametrize("earlier", [False, True])
+def test_what_a_kept_kernel_lacks_is_what_is_asked_for_now(bench: Bench, earlier: bool) -> None:
+    """Not what was asked for when it was built: its fragments may call other options optional now.
+
+    An earlier version kept with it no word of what its tree does not know; then its .config says so.
+    """
+    required, optional = FRAGMENT + "CONFIG_BASE_FULL=y\n", FRAGMENT + "#: optional\nCONFIG_BASE_FULL=y\n"
+    bench.fragment("md", required)
+    assert bench.build("tree").unmet == ("CONFIG_BASE_FULL=y",)
+    if earlier:
+        next(bench.cache.root.glob("*/unknown-options.json")).unlink()
+    for asked, unmet in ((optional, ()), (required, ("CONFIG_BASE_FULL=y",))):
+        bench.fragment("md", asked)
+        kept = bench.builder.find("tree")
+        assert kept is not None
+        assert kept.unmet == unmet
+
+
+def test_what_is_optional_and_known_is_missed_in_a_kept_kernel_too(bench: Bench) -> None:
+    """NR_CPUS depends on SMP, so that without it nothing of it is in the .config."""
+    bench.fragment("md", FRAGMENT + "# CONFIG_SMP is not set\n#: optional\nCONFIG_NR_CPUS=4\n")
+    built = bench.build("tree")
+    assert "NR_CPUS" not in built.config.read_text()
+    kept = bench.builder.find("tree")
+    assert kept is not None
+    assert kept.unmet == built.unmet == ("CONFIG_NR_CPUS=4",)
+
+
 def test_what_a_person_asks_for_is_missed_in_a_tree_that_does_not_know_it(bench: Bench) -> None:
     mine = bench.path / "mine.config"
     mine.write_text("CONFIG_VIRTIO_MENU=y\n")
