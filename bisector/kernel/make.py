@@ -104,6 +104,11 @@ class Make:
             reason = f"make {' '.join(goals)} leaves in its build directory what leads out of it: {strays[0]}"
             raise KernelFault(stage, FaultKind.BUILD_ERROR, reason, strays[:5])
 
+    def try_program(self, *argv: str | Path) -> None:
+        """Run a program of this host as make runs it, whatever becomes of it; the output is added to ``build.log``."""
+        with suppress(process.CommandMissing, process.CommandTimeout):
+            self._run_command(argv, check=False)
+
     def _run(self, stage: Stage, goals: Sequence[str], variables: Mapping[str, str]) -> None:
         log = self.places.log
         before = self.places.log_bytes()
@@ -112,15 +117,7 @@ class Make:
         words: list[str | Path] = ["make", "-C", self.places.source, f"-j{self.jobs}"]
         words += (*(f"{name}={value}" for name, value in every.items()), *goals)
         try:
-            with self._handed_over(log):
-                process.run(
-                    words,
-                    deadline_s=self.deadline.remaining_s,
-                    env=self.environment,
-                    log=log,
-                    run_marker=self.places.run_dir,
-                    within=self._sandbox.words if self.sandboxed else (),
-                )
+            self._run_command(words)
         except process.CommandMissing as error:
             missing = sandbox.missing() if error.program != words[0] else not_installed("make", "make")
             raise InfraError(missing.message, missing.hint) from error
@@ -141,6 +138,18 @@ class Make:
             found = first_error(output, self.places.source, self.places.build)
             kind = FaultKind.CONFIG_ERROR if stage is Stage.CONFIG else FaultKind.BUILD_ERROR
             raise KernelFault(stage, kind, found.reason, found.tail) from error
+
+    def _run_command(self, argv: Sequence[str | Path], *, check: bool = True) -> None:
+        with self._handed_over(self.places.log):
+            process.run(
+                argv,
+                deadline_s=self.deadline.remaining_s,
+                env=self.environment,
+                log=self.places.log,
+                check=check,
+                run_marker=self.places.run_dir,
+                within=self._sandbox.words if self.sandboxed else (),
+            )
 
     @contextmanager
     def _handed_over(self, log: Path) -> Iterator[None]:

@@ -26,6 +26,9 @@ _RELEASE = Path("include/config/kernel.release")
 _PLAIN_RELEASE = re.compile(r"\w[!-.0-~]{0,63}", re.ASCII)
 _QUOTED = 80
 _STAGING = ".bisector-modules"
+_LIST = "modules.dep"
+# Where depmod is tried, and for a release that it takes for one.
+_TRIED, _TRIED_RELEASE = ".bisector-depmod", "1.0"
 # Features that a kernel of 2017 mounts, whatever the host's e2fsprogs prefers; no journal, nothing is ever written.
 _FEATURES = "none,dir_index,filetype,extent,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize"
 _LABEL = "bisector-modules"
@@ -57,9 +60,9 @@ def require_image(build: Path) -> None:
 def install_modules(make: Make) -> Path:
     """Install what ``make modules`` built into a new directory, stripped; what becomes /lib/modules of the guest.
 
-    Raises :class:`KernelFault` as make does and where it installs for no release or several, ``OSError``, and
-    :class:`InfraError` without depmod: the tree's own rules only warn (scripts/depmod.sh), and nothing could be loaded
-    by its name.
+    Raises :class:`KernelFault` as make does, where it installs for no release or several, and where the tree's rules
+    leave out or remove what depmod makes; ``OSError``; and :class:`InfraError` without a depmod that works: the tree's
+    own rules only warn (scripts/depmod.sh), and nothing could be loaded by its name.
     """
     staging = make.places.build / _STAGING
     remove_whole(staging)
@@ -70,12 +73,12 @@ def install_modules(make: Make) -> Path:
         variables={"INSTALL_MOD_PATH": str(staging), "INSTALL_MOD_STRIP": "1", "DEPMOD": depmod},
     )
     tree = staging / "lib/modules"
-    _only_directory(tree)
+    root = _only_directory(tree)
     for link in (*tree.glob("*/build"), *tree.glob("*/source")):  # to directories of this host
         if link.is_symlink():
             link.unlink()
-    if not list(tree.glob("*/modules.dep")):
-        raise InfraError(f"{depmod} made no modules.dep in {tree}", "the end of the build log says why")
+    if not (root / _LIST).is_file():
+        raise _no_list(make, depmod)
     return tree
 
 
@@ -134,6 +137,19 @@ def _release(build: Path) -> str:
     if not _PLAIN_RELEASE.fullmatch(text):
         raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, f"the tree calls its release {text[:_QUOTED]!r}")
     return text
+
+
+def _no_list(make: Make, depmod: str) -> KernelFault | InfraError:
+    """Who is to blame that there is no modules.dep: the host where depmod makes none of an empty directory either."""
+    tried = make.places.build / _TRIED
+    remove_whole(tried)
+    directory = tried / "lib/modules" / _TRIED_RELEASE
+    make.try_program("mkdir", "-p", directory)  # by whoever make runs as
+    make.try_program(depmod, "-b", tried, _TRIED_RELEASE)
+    if (directory / _LIST).is_file():
+        reason = f"make modules_install leaves no {_LIST}, which depmod makes on this host"
+        return KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, reason)
+    return InfraError(f"{depmod} makes no {_LIST}", f"the end of the build log says why: {make.places.log}")
 
 
 def _only_directory(tree: Path) -> Path:

@@ -116,7 +116,16 @@ def test_without_depmod_it_is_the_hosts_fault(bench: Bench, monkeypatch: pytest.
 def test_a_depmod_that_does_nothing_is_the_hosts_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     real = toolchain.find_program
     monkeypatch.setattr(toolchain, "find_program", lambda name: "/bin/true" if name == "depmod" else real(name))
-    with pytest.raises(InfraError, match=r"made no modules\.dep"):
+    with pytest.raises(InfraError, match=r"makes no modules\.dep"):
+        bench.build()
+
+
+def test_a_tree_that_removes_what_depmod_made_is_to_blame(bench: Bench) -> None:
+    bench.build()
+    made = '\t@if [ -x "$(DEPMOD)" ]'
+    edit(bench.source, "Makefile", made, "\t@sleep 0\n" + made)
+    edit(bench.source, "Makefile", 'Please install it."; fi', 'Please install it."; fi; rm $(MODLIB)/modules.dep')
+    with pytest.raises(KernelFault, match=r"leaves no modules\.dep, which depmod makes"):
         bench.build()
 
 
