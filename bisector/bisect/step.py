@@ -91,7 +91,12 @@ def _failure(facts: Facts, attempts: Sequence[Attempt], error: BisectorError, at
 
 
 def _untold(facts: Facts) -> Tell | None:
-    """The trials that people have not been told of; then those of before there was a line between the ends, with it."""
+    """The trials that people have not been told of; then those of before there was a line between the ends, with it.
+
+    Where the disks alone are asked for, no trial is of interest.
+    """
+    if facts.task.aim is Aim.BASELINES:
+        return None
     terms, told = facts.judging.terms, facts.heard.told
     new: dict[str, TrialJudged] = {}
     again: dict[str, TrialJudged] = {}

@@ -12,7 +12,7 @@ from bisector.bisect.session import Equipment
 from bisector.cli import main
 from bisector.config import Settings, options
 from bisector.core.errors import InfraError, UserError
-from bisector.core.events import Event, Listener, Note
+from bisector.core.events import Event, Listener, Note, TrialJudged
 from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.store.store import Store
@@ -123,7 +123,8 @@ def test_a_run_that_has_ended_gets_them_and_stays_as_it_is(ended: RecordedRun) -
     left_over = ended.run.path / "trials" / "0006-half"
     left_over.mkdir()
     engine = fakes.FakeExecutor(lambda sha: True, busy={"ssd": 1})
-    measure(ended, engine)
+    events = measure(ended, engine)
+    assert not [event for event in events if isinstance(event, TrialJudged)]  # they were told when they were measured
     with Store.open(ended.run.database) as store:
         assert [trial.alone for _, trial in store.baselines()] == ["ssd", "hdd"]
         state = store.state()
