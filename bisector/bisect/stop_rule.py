@@ -1,10 +1,9 @@
-"""From a bisection's facts to the rule by which its next run may end early; reads IOPS logs of fast runs.
+"""From a bisection's facts to the rule by which its next run may end early; reads fio's logs of fast runs.
 
-fio writes a log of IOPS where the job file asks for one. Of bandwidth the same log tells, since the bytes of an I/O are
-the same on the whole throughout a run.
+fio writes a log of its I/Os where the job file asks for one. Of bandwidth the same log tells, since the bytes of an
+I/O are the same on the whole throughout a run.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,10 +19,9 @@ from bisector.core.metric import Unit
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.host.inside import inside
-from bisector.workload.fio.series import LogUnreadable, Series, parse_iops_log, resample
+from bisector.workload.fio.series import LogUnreadable, Series, job_number, parse_log, resample
 
 _BYTES_PER_KIB = 1024
-_LOG = re.compile(r".*_iops(?:\.(?P<job>[0-9]{1,4}))?\.log")
 
 
 def why_whole(objective: Objective) -> str:
@@ -99,16 +97,16 @@ class Curves:
         """The logs of a run with the numbers of their jobs, which fio gives in the order of the job file."""
         for artifact in trial.artifacts:
             path = Path(artifact.name)
-            named = _LOG.fullmatch(path.name)
-            if path.parent.name != run.name or named is None:
+            number = job_number(path.name)
+            if path.parent.name != run.name or number is None:
                 continue
             try:
                 text = inside(self.run_dir, artifact.path).read_text(encoding="utf-8")
-                series = parse_iops_log(text, self.objective.io_direction)
+                series = parse_log(text, self.objective.io_direction)
             except (OSError, UnicodeDecodeError, LogUnreadable):
                 continue  # then there are fewer logs than jobs, and no curve
             if series.end_ms.size:
-                yield int(named["job"] or 1), series
+                yield number, series
 
     def _resampled(self, series: Series) -> Floats:
         """To the last whole batch there is: fio logs no last interval that is not whole."""

@@ -10,11 +10,10 @@ from typing import BinaryIO
 
 from bisector.core.errors import UserError
 from bisector.workload.fio.output import Output, OutputUnreadable, check_figures, parse_output
-from bisector.workload.fio.series import LogUnreadable, parse_iops_log
+from bisector.workload.fio.series import LogUnreadable, job_number, parse_log
 from bisector.workload.fio.text import parse_text
 
 _TEXT = re.compile(r"^(?:fio[- ])?\d+\.\d", re.MULTILINE)
-_LOG_NAME = re.compile(r".*_iops(?:\.\d+)?\.log")
 _MOST_BYTES = 256 << 20
 
 
@@ -67,8 +66,8 @@ def text_of(data: bytes, path: Path) -> str:
 
 
 def is_log(path: Path) -> bool:
-    """Whether it is called as fio calls its IOPS logs."""
-    return _LOG_NAME.fullmatch(path.name) is not None
+    """Whether it is called as fio calls its logs."""
+    return job_number(path.name) is not None
 
 
 def read(path: Path) -> Read:
@@ -93,7 +92,7 @@ def _check_log(text: str, path: Path) -> None:
     """A log that was cut in a line's last number still has lines of numbers."""
     lines = text.splitlines()
     try:
-        parse_iops_log(text)
+        parse_log(text)
     except LogUnreadable as error:
         raise UserError(f"{path}: {error}") from error
     widths = {line.count(",") for line in lines}

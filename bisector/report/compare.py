@@ -59,12 +59,12 @@ class Metric:
 
 
 def name_of(objective: Objective) -> str:
-    """The metric that decides, as a robot would call it: ``fio.read_iops``, ``fio.read_clat_99%_us``."""
+    """The metric that decides, as a robot would call it: ``fio.read_clat_99%_us``."""
     return f"{'fio.' if objective.io_direction else ''}{_name(objective.metric)}"
 
 
 def _name(metric: str) -> str:
-    """``read_iops``, ``write_bw_MiB_s``, ``read_clat_99%_us``."""
+    """``write_bw_MiB_s``, ``read_clat_99%_us``."""
     return _DOT.sub("_", _PERCENTILE.sub(r"_\1%", metric)) + _scale(metric)[0]
 
 

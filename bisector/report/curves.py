@@ -1,13 +1,12 @@
 """Rates over time as they are drawn: the jobs' logs on one grid, each and together, kernel beside kernel.
 
-fio logs IOPS (``write_iops_log``) and those alone are drawn; whatever decides, no other metric is followed over time.
-The logs are files beside the record.
+What fio logs is drawn (:func:`bisector.workload.fio.series.logged_metric`), from files beside the record; whatever
+decides, no other metric is followed over time.
 
 Values, not pictures: a test compares them, :mod:`bisector.report.drawing` draws them.
 """
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -22,10 +21,9 @@ from bisector.core.trial import Trial, alone_name
 from bisector.host.inside import inside
 from bisector.report.figures import by_disk
 from bisector.store import artifacts
-from bisector.workload.fio.series import Floats, LogUnreadable, Series, parse_iops_log, resample
+from bisector.workload.fio.series import Floats, LogUnreadable, Series, job_number, parse_log, resample
 
 TOGETHER = 0
-_LOG = "*_iops*.log"
 # More points than that in one curve are no more to see, and too many to keep in a page.
 _MOST_POINTS = 240
 # The smooth curve is a Gaussian mean; its deviation is a share of the whole curve, three points at least.
@@ -235,7 +233,7 @@ def traced(trial: Trial, run_dir: Path, direction: str) -> Traced:
 def _logs(trial: Trial, run: Run, direction: str, run_dir: Path, complaints: list[str]) -> Iterator[Series]:
     for path in _paths(trial, run):
         try:
-            series = parse_iops_log(inside(run_dir, path).read_text(encoding="utf-8"), direction)
+            series = parse_log(inside(run_dir, path).read_text(encoding="utf-8"), direction)
         except (UnicodeDecodeError, LogUnreadable) as error:
             complaints.append(f"{path}: {error}")
         except OSError as error:
@@ -246,7 +244,6 @@ def _logs(trial: Trial, run: Run, direction: str, run_dir: Path, complaints: lis
 
 
 def _paths(trial: Trial, run: Run) -> list[str]:
-    """In the order of the jobs, whose numbers are in the names (fio(1), per_job_logs): 2 comes before 10."""
-    named = ((Path(one.name), one.path) for one in artifacts.of_run(trial.artifacts, run.name))
-    mine = [(name.name, path) for name, path in named if name.match(_LOG)]
-    return [path for _, path in sorted(mine, key=lambda one: [int(number) for number in re.findall(r"\d+", one[0])])]
+    """In the order of the jobs, whose numbers are in the names: 2 comes before 10."""
+    numbered = ((job_number(Path(one.name).name), one.path) for one in artifacts.of_run(trial.artifacts, run.name))
+    return [path for _, path in sorted((number, path) for number, path in numbered if number is not None)]

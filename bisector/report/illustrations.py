@@ -27,6 +27,7 @@ from bisector.status.configurations import ARTIFACT
 from bisector.status.view import OptionChange, TrialView
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
+from bisector.workload.fio.series import logged_metric
 
 _ALT = "Plot: {}. The table has its figures."
 _CONSOLE = "console.log"
@@ -77,16 +78,16 @@ def curves_of(shown: Sequence[TrialView], source: Source) -> tuple[Curves | None
     kernels = [Measured(_name(one, view.terms), of.runs) for one, of in zip(shown, found, strict=True)]
     line = view.threshold if logged == view.objective else None
     decides = "" if logged.metric == view.objective.metric else f" (logged by fio; {view.objective.metric} decides)"
-    title = f"IOPS over time{decides}, {' and '.join(kernel.name for kernel in kernels)}"
+    title = f"{logged.definition.unit} over time{decides}, {' and '.join(kernel.name for kernel in kernels)}"
     made = curves.curves(title, kernels, logged, line, view.baselines)
     return made, tuple(complaint for of in found for complaint in of.complaints)
 
 
 def _logged(shown: Sequence[TrialView], objective: Objective) -> Objective:
-    """What the curves are of: fio's logs are of IOPS, in the direction that decides or else of the first run."""
+    """What the curves are of: what fio logs, in the direction that decides or else of the first run."""
     runs = (run for one in shown for run in one.trial.runs)
     direction = objective.io_direction or next((run.direction for run in runs), "") or Objective().io_direction
-    return Objective(f"{direction}.iops", objective.over)
+    return Objective(logged_metric(direction), objective.over)
 
 
 def _compared(source: Source) -> Plotted:

@@ -21,7 +21,7 @@ from bisector.analysis.early_stop import (
 )
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.objective import Objective
-from bisector.workload.fio.series import parse_iops_log, resample
+from bisector.workload.fio.series import parse_log, resample
 
 DATA = Path(__file__).parent.parent / "data" / "fio"
 
@@ -114,7 +114,7 @@ def concave(at: Floats) -> Floats:
 def recorded(kernel: str) -> tuple[list[Floats], list[Progress]]:
     """The full-cache run of either end of the demonstration, 40 s in emulation: batches, and what fio would report."""
     texts = [(DATA / f"{kernel}-full_iops.{job}.log").read_text(encoding="utf-8") for job in (1, 2)]
-    jobs = [resample(parse_iops_log(text), 500.0, 39_500.0) for text in texts]
+    jobs = [resample(parse_log(text), 500.0, 39_500.0) for text in texts]
     at_s = np.arange(1.0, 80.0) * 0.5
     return jobs, [Progress(f"partial/{n}", at_s, np.cumsum(iops) * 0.5) for n, iops in enumerate(jobs, 1)]
 

@@ -13,7 +13,7 @@ from bisector.git.repository import Repository
 from bisector.store.rundir import RunDirectory
 from bisector.trial.runner import TrialRequest
 from bisector.workload.fio import output
-from bisector.workload.fio.series import parse_iops_log
+from bisector.workload.fio.series import parse_log
 from tests import fakes
 from tests.demo.history import History
 
@@ -58,5 +58,5 @@ def test_a_run_whose_side_is_clear_is_ended(
     (logs,) = (tmp_path / "trials").glob("*/full")
     assert output.parse_json((logs / "fio.json").read_text(encoding="utf-8")) == full.jobs
     assert all(job.runtime_ms / 1000 >= full.stopped_early.at_s for job in full.jobs)
-    lasted_s = [parse_iops_log(log.read_text(encoding="utf-8")).end_ms[-1] / 1000 for log in logs.glob("*_iops*.log")]
+    lasted_s = [parse_log(log.read_text(encoding="utf-8")).end_ms[-1] / 1000 for log in logs.glob("*_iops*.log")]
     assert lasted_s == [pytest.approx(full.stopped_early.at_s, abs=2.0)] * 2

@@ -7,7 +7,7 @@ import numpy as np
 
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.report.curves import Logged, Measured
-from bisector.workload.fio.series import Series, parse_iops_log
+from bisector.workload.fio.series import Series, parse_log
 from tests import examples
 
 LOGS = Path(__file__).parent.parent / "data" / "fio"
@@ -19,7 +19,7 @@ def log_text(kind: str, job: int) -> str:
 
 
 def real(kind: str, name: str = "full") -> Logged:
-    return Logged(examples.run(name, 500.0, 500.0), tuple(parse_iops_log(log_text(kind, job)) for job in (1, 2)))
+    return Logged(examples.run(name, 500.0, 500.0), tuple(parse_log(log_text(kind, job)) for job in (1, 2)))
 
 
 def steady(*iops: float, name: str = "full", seconds: int = 10, stop: EarlyStop | None = None) -> Logged:

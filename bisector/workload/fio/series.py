@@ -1,6 +1,7 @@
 """fio's IOPS logs as time series (fio(1), "Log file formats")."""
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -11,6 +12,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 # The numbers in the third column are places in this list.
 _DIRECTIONS = ("read", "write", "trim")
+# Of one job, or where fio is told so of all jobs together (fio(1), "per_job_logs").
+_NAME = re.compile(r".*_iops(?:\.(?P<job>[0-9]{1,4}))?\.log")
 _QUOTED = 200
 _LATE = 2.5
 
@@ -28,7 +31,18 @@ class Series:
     iops: Floats
 
 
-def parse_iops_log(text: str, direction: str = "read") -> Series:
+def logged_metric(direction: str) -> str:
+    """The metric that fio's logs are of: no other is followed over time."""
+    return f"{direction}.iops"
+
+
+def job_number(file: str) -> int | None:
+    """By the name of a log the number of its job, 1 where it is of all jobs; None of what is no such log."""
+    named = _NAME.fullmatch(file)
+    return None if named is None else int(named["job"] or 1)
+
+
+def parse_log(text: str, direction: str = "read") -> Series:
     """Read ``time_ms, value, direction, …`` lines; columns after the third differ by version.
 
     fio averages since its last look, which comes late on a busy guest, and writes no line for an
