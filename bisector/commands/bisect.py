@@ -1,11 +1,13 @@
-"""``start`` and ``resume``: the bisection of a range."""
+"""``start``, ``resume`` and ``next-step``: the bisection of a range, begun, gone on with, and followed by another."""
 
 import argparse
 import sys
+from pathlib import Path
 
 from bisector.bisect import session
+from bisector.bisect.next_step import next_step
 from bisector.commands.arguments import Verbs, add_quiet, add_repo, add_run_dir, add_verb, run_directory
-from bisector.commands.output import warn
+from bisector.commands.output import note, warn
 from bisector.config import command_line, options
 from bisector.core.errors import UserError
 from bisector.core.verdict import State
@@ -24,6 +26,12 @@ examples:
   bisector start v4.11 v4.13-rc1 --baselines     then also each disk alone
   bisector start v4.11 v4.13-rc1 --skip 0123abcd --skip v4.12-rc1..4567cdef -- drivers/md
 """
+_NEXT_STEP_EXAMPLES = """\
+examples:
+  bisector next-step                         the other change in the newest run's readings
+  bisector next-step --run-dir RUN --to DIR  of another run; the new one is kept in DIR
+The new run takes over all trials of the old one, and measures only what is missing.
+"""
 _SKIP_HELP = (
     "leave out this commit between the ends, or the commits of A..B, say because they stop the run; it is recorded;"
     " repeatable"
@@ -32,7 +40,7 @@ _EXIT_CODES = {State.FOUND: 0, State.NARROWED: 3}
 
 
 def add(verbs: Verbs) -> None:
-    """Register ``start`` and ``resume``."""
+    """Register ``start``, ``resume`` and ``next-step``."""
     start_ = add_verb(
         verbs,
         "start",
@@ -58,6 +66,12 @@ def add(verbs: Verbs) -> None:
     resume_.add_argument("--skip", action="append", default=[], metavar="REV", help=_SKIP_HELP)
     add_run_dir(resume_)
     add_quiet(resume_)
+    step_ = add_verb(verbs, "next-step", step, examples=_NEXT_STEP_EXAMPLES)
+    add_run_dir(step_)
+    step_.add_argument(
+        "--to", type=Path, metavar="DIR", help="where to keep the new run (default: below $XDG_STATE_HOME)"
+    )
+    add_quiet(step_)
 
 
 def start(arguments: argparse.Namespace) -> int:
@@ -66,7 +80,7 @@ def start(arguments: argparse.Namespace) -> int:
     ends = arguments.old, arguments.new
     asked = session.Asked(arguments.repo, *ends, settings, tuple(arguments.paths), tuple(arguments.skip))
     with session.begun(asked, arguments.run_dir, warn) as (run, store):
-        return conclude(run, store, quiet=arguments.quiet)
+        return _conclude(run, store, quiet=arguments.quiet)
 
 
 def resume(arguments: argparse.Namespace) -> int:
@@ -83,11 +97,24 @@ def resume(arguments: argparse.Namespace) -> int:
             return _show_end(run, store, arguments.quiet)
         if arguments.skip:
             session.skip(store, arguments.skip)
-        return conclude(run, store, quiet=arguments.quiet)
+        return _conclude(run, store, quiet=arguments.quiet)
 
 
-def conclude(run: RunDirectory, store: Store, *, quiet: bool) -> int:
-    """Go on with a run that is ours to its end, and show it; the exit code."""
+def step(arguments: argparse.Namespace) -> int:
+    """Bisect the second change that a run's readings show; what is known of it is taken over."""
+    run = run_directory(arguments)
+    with Store.open(run.database, readonly=True) as store:
+        asked = next_step(run, store)
+    if not arguments.quiet:
+        wanted = asked.settings.bisect
+        at = wanted.objective.text(wanted.threshold_value or 0.0)
+        note(f"bisector: the step at {at} ({wanted.metric}), between {asked.old[:12]} and {asked.new[:12]}")
+    with session.begun(asked, arguments.to, warn) as (new, new_store):
+        return _conclude(new, new_store, quiet=arguments.quiet)
+
+
+def _conclude(run: RunDirectory, store: Store, *, quiet: bool) -> int:
+    """Go on with a locked run to its end, and show it; the exit code."""
     with display_for(sys.stdout, quiet=quiet) as display:
         outcome = session.go_on(run, store, display)
         display.conclude(from_record.view(run, store))

@@ -18,7 +18,7 @@ GROUPS: Mapping[str, tuple[Entry, ...]] = {
     "a bisection": (
         Entry("start", "bisect", "build, boot and measure the kernels of a range until the commit is found"),
         Entry("resume", "bisect", "go on with a run; nothing is measured twice"),
-        Entry("next-step", "next_step", "bisect the second change that a run's readings show"),
+        Entry("next-step", "bisect", "bisect the second change that a run's readings show"),
         Entry("status", "show", "show where a run stands, in one paragraph or as JSON"),
         Entry("table", "show", "show the table of trials and verdicts"),
         Entry("log", "show", "print git's bisect log of a run"),
