@@ -45,7 +45,7 @@ GROUPS: Mapping[str, tuple[Entry, ...]] = {
         Entry("doctor", "doctor", "check what this machine lacks, and print the commands that fix it"),
         Entry("settings", "settings", "print the effective settings, and where each comes from"),
         Entry("image", "upkeep", "build the guest's root image"),
-        Entry("cache", "cache", "list or clear the kernels and guest images that are kept for later runs"),
+        Entry("cache", "upkeep", "list or clear the kernels and guest images that are kept for later runs"),
     ),
 }
 
