@@ -53,7 +53,7 @@ OWNERS = {
     "rich": {
         "bisector.report.display",
         "bisector.commands.show",
-        "bisector.commands.doctor",
+        "bisector.commands.setup",
         "bisector.commands.plan",
     },
     "msgspec": {"bisector.core.json_document"},

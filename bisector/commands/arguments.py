@@ -65,14 +65,6 @@ def count(text: str) -> int:
     return value
 
 
-def seed(text: str) -> int:
-    """The seed of a generator; likewise."""
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text}: expected 0 or more")
-    return value
-
-
 def run_directory(arguments: argparse.Namespace) -> RunDirectory:
     """The run that ``--run-dir`` names, else the newest; raises :class:`UserError` when there is none."""
     path = arguments.run_dir or Index().latest()
