@@ -1,9 +1,18 @@
-"""A root shell in a running guest, as storage and workload see it."""
+"""A root shell in a running guest, as storage and workload see it, and several commands in one round trip to it.
 
-from collections.abc import Callable
+A round trip over SSH costs 0.1 to 0.3 s in an emulated guest, more than most of the commands. Each failure still names
+its command.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
+
+from bisector.core.errors import BisectorError
+
+_MARK = "@step"
+_TAIL_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +47,70 @@ class Shell(Protocol):
     def get(self, remote: str, local: Path) -> None:
         """Copy a file out of the guest."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class FailedStep:
+    """A step that ended with a non-zero status; what it said, without the other steps' output."""
+
+    command: str
+    exit_status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def tail(self) -> tuple[str, ...]:
+        """The last lines of what it said, errors before output."""
+        lines = [line.strip() for line in (self.stderr or self.stdout).splitlines()]
+        return tuple(line for line in lines if line)[-_TAIL_LINES:]
+
+    @property
+    def reason(self) -> str:
+        """``lvconvert: exit 5: last line``."""
+        return ": ".join((self.command.split()[0], f"exit {self.exit_status}", *self.tail[-1:]))
+
+
+Blame: TypeAlias = Callable[[FailedStep], BisectorError]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A shell command and who is to blame when it fails."""
+
+    command: str
+    blame: Blame
+
+
+def run_steps(shell: Shell, steps: Sequence[Step], deadline_s: float) -> tuple[str, ...]:
+    """Run until the first failure; the standard output of each step.
+
+    Raises what the failed step's ``blame`` makes of it, and what the shell itself raises.
+    """
+    finished = shell.run(_script(steps), deadline_s)
+    stdout, stderr = _split(finished.stdout, len(steps)), _split(finished.stderr, len(steps))
+    if finished.exit_status != 0 or len(stdout) < len(steps):
+        last = max(len(stdout) - 1, 0)
+        raise steps[last].blame(
+            FailedStep(steps[last].command, finished.exit_status, "".join(stdout[-1:]), "".join(stderr[-1:]))
+        )
+    return stdout
+
+
+def _script(steps: Sequence[Step]) -> str:
+    # Standard input is closed: a tool that asks a question must fail, not wait.
+    marked = (
+        f"printf '\\n{_MARK} {n}\\n'; printf '\\n{_MARK} {n}\\n' >&2\n{{ {step.command}\n}} || exit $?"
+        for n, step in enumerate(steps)
+    )
+    return "\n".join(("exec </dev/null", "export LC_ALL=C", *marked))
+
+
+def _split(output: str, count: int) -> tuple[str, ...]:
+    """The text after each mark, in order; there are no more than ``count``, whatever the guest prints."""
+    parts: list[list[str]] = []
+    for line in output.splitlines():
+        if len(parts) < count and line == f"{_MARK} {len(parts)}":
+            parts.append([])
+        elif parts:
+            parts[-1].append(line)
+    return tuple("\n".join(part).strip("\n") for part in parts)

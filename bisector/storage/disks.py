@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bisector.core.errors import BisectorError, KernelFault, UserError
-from bisector.core.guest_steps import FailedStep, Step
+from bisector.core.shell import FailedStep, Step
 from bisector.core.trial import FaultKind, Stage
 
 _QUOTED = 200

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bisector.core.guest_steps import Step
+from bisector.core.shell import Step
 from bisector.storage.disks import kernel_fault
 from bisector.storage.layer import MOUNTPOINT, Extent, Layer, Made, Own, Site
 

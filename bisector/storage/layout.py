@@ -8,8 +8,7 @@ from typing import Any
 
 from bisector.core.errors import UserError
 from bisector.core.figures import CacheStatus
-from bisector.core.guest_steps import Step, run_steps
-from bisector.core.shell import Shell
+from bisector.core.shell import Shell, Step, run_steps
 from bisector.storage import disks
 from bisector.storage.layer import MOUNTPOINT, Counters, Device, Extent, Made, Site
 from bisector.storage.layers import LAYERS

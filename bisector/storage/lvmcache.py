@@ -8,10 +8,9 @@ from functools import partial
 from bisector.core import kinds
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.core.figures import CacheStatus, Run
-from bisector.core.guest_steps import FailedStep, Step, run_steps
 from bisector.core.kinds import size_text
 from bisector.core.option import Option, Problem
-from bisector.core.shell import Shell
+from bisector.core.shell import FailedStep, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.storage import dmcache
 from bisector.storage.disks import kernel_fault

@@ -17,9 +17,8 @@ from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.core.events import LiveSample
 from bisector.core.figures import Contention, EarlyStop, JobFigures, Run
-from bisector.core.guest_steps import FailedStep, Step, run_steps
 from bisector.core.metric import Unit
-from bisector.core.shell import CommandResult, Shell
+from bisector.core.shell import CommandResult, FailedStep, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.storage.layout import Readings
 from bisector.workload import left_files

@@ -18,8 +18,8 @@ from bisector.config import Settings, StorageSettings, options
 from bisector.core.deadline import Deadline
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault
 from bisector.core.figures import Run
-from bisector.core.guest_steps import Step
 from bisector.core.kernel import Compiler, Kernel
+from bisector.core.shell import Step
 from bisector.core.trial import Fault, Stage
 from bisector.executor.base import BuildRequest, ControlRequest, Executor, Failed, Finished, Job, Progress
 from bisector.executor.local import LocalExecutor

@@ -8,10 +8,9 @@ import pytest
 from bisector.config import checks, options
 from bisector.core import kinds
 from bisector.core.errors import InfraError, KernelFault, UserError
-from bisector.core.guest_steps import Step
 from bisector.core.metric import Metric, Unit, named, table
 from bisector.core.option import Option, Problem
-from bisector.core.shell import Shell
+from bisector.core.shell import Shell, Step
 from bisector.core.trial import FaultKind, Stage
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault

@@ -14,7 +14,7 @@ import pytest
 from bisector.analysis.early_stop import StopRule
 from bisector.core.errors import AttemptFailed, TrialRefused
 from bisector.core.events import StageStarted
-from bisector.core.guest_steps import Step
+from bisector.core.shell import Step
 from bisector.core.trial import FaultKind, Stage, Trial
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault

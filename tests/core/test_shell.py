@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import BisectorError, InfraError, UserError
-from bisector.core.guest_steps import FailedStep, Step, run_steps
-from bisector.core.shell import CommandResult
+from bisector.core.shell import CommandResult, FailedStep, Step, run_steps
 from bisector.host import process
 
 
