@@ -14,8 +14,7 @@ from statistics import fmean, stdev
 from bisector.core.errors import UserError
 from bisector.core.figures import Run
 from bisector.core.metric import Unit, named
-from bisector.core.objective import Objective
-from bisector.core.values import values_of
+from bisector.core.objective import Objective, values_of
 from bisector.core.verdict import Direction
 from bisector.report.document import Comparison, Side
 

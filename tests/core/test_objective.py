@@ -9,8 +9,7 @@ import pytest
 from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import Contention, CpuUse, Run
 from bisector.core.metric import Value, named
-from bisector.core.objective import OVER, MetricAbsent, Objective, available
-from bisector.core.values import values, values_of
+from bisector.core.objective import OVER, MetricAbsent, Objective, available, values, values_of
 from bisector.workload.fio.output import parse_json
 
 PARTIAL = Path(__file__).parent.parent / "data" / "fio" / "partial-3.33.json"
