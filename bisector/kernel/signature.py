@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bisector.core import elf_notes
+from bisector.core import kernel
 from bisector.core.errors import InfraError
 from bisector.kernel import sources
 
@@ -73,7 +73,7 @@ def build_id(vmlinux: Path) -> str:
     Raises :class:`InfraError` when the file cannot be read or is not ELF.
     """
     file = _read(vmlinux)
-    found = (elf_notes.build_id(file.content(section)) for section in file.sections if section.kind == _NOTE)
+    found = (kernel.build_id(file.content(section)) for section in file.sections if section.kind == _NOTE)
     return next(filter(None, found), "")
 
 

@@ -28,7 +28,7 @@ import paramiko
 from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 from paramiko.pkey import UnknownKeyType
 
-from bisector.core import elf_notes
+from bisector.core import kernel
 from bisector.core.deadline import AttentiveClock, Deadline
 from bisector.core.errors import InfraError
 from bisector.core.shell import CommandResult
@@ -200,7 +200,7 @@ class Guest:
         command = "od -An -v -tx1 /sys/kernel/notes || true"
         answer = self._answer(command)
         try:
-            return elf_notes.build_id(bytes.fromhex(answer))
+            return kernel.build_id(bytes.fromhex(answer))
         except ValueError as error:
             raise GuestNonsense(f"`{command}` in the guest printed no bytes in hex: {answer[:100]!r}") from error
 
