@@ -12,7 +12,7 @@ that was stopped early, whatever that said.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bisector.core.retry import RetryPolicy
+from bisector.config import RetryPolicy
 from bisector.core.trial import Trial
 
 

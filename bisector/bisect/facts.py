@@ -14,10 +14,9 @@ from bisector.analysis.classify import Judgement
 from bisector.analysis.settle import Untestable
 from bisector.analysis.verdicts import Judging, Numbered
 from bisector.bisect.instructions import Attempt, CommitsOf, Question, ShowGit
-from bisector.config import Settings
+from bisector.config import RetryPolicy, Settings
 from bisector.core.commit import Commit, NotChanged, Relevance
 from bisector.core.kernel import Compiler
-from bisector.core.retry import RetryPolicy
 from bisector.core.trial import Control, Trial
 from bisector.git.bisect import Contradiction
 from bisector.git.bisect import Step as Proposal

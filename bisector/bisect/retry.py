@@ -14,9 +14,9 @@ from bisector.bisect import control_trials
 from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import Attempt, Submit
 from bisector.bisect.trials import skippable
+from bisector.config import RetryPolicy
 from bisector.core.errors import AttemptFailed, BisectorError, TrialRefused
 from bisector.core.events import Listener, Note
-from bisector.core.retry import RetryPolicy
 from bisector.core.trial import Trial
 from bisector.executor.base import ControlRequest, Executor, Failed, result_of
 from bisector.store.rows import InfraFaultRow

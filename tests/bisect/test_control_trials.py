@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bisector.config import RetryPolicy
 from bisector.core.errors import AttemptFailed, InfraError, TrialRefused
 from bisector.core.events import Note, Planned
-from bisector.core.retry import RetryPolicy
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
 from bisector.core.verdict import State, Strategy, Verdict
 from tests import fakes

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from bisector.bisect.retry import Attempts
-from bisector.config import options
+from bisector.config import RetryPolicy, options
 from bisector.core.errors import AttemptFailed, UserError
 from bisector.core.events import Event, Note
-from bisector.core.retry import RetryPolicy
 from bisector.core.trial import Trial
 from bisector.store.rows import InfraFaultRow
 from bisector.trial.runner import TrialRequest
