@@ -4,30 +4,17 @@
 was typed on the command line into the same; ``write`` is the inverse of ``read``, in TOML's types.
 """
 
-import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-AUTO = "auto"
+from bisector.core import units
 
-_SIZE_UNITS = {
-    "TiB": 1 << 40,
-    "GiB": 1 << 30,
-    "MiB": 1 << 20,
-    "KiB": 1 << 10,
-    "TB": 10**12,
-    "GB": 10**9,
-    "MB": 10**6,
-    "kB": 10**3,
-    "B": 1,
-}
-_DURATION_UNITS = {"h": 3600.0, "min": 60.0, "s": 1.0, "ms": 0.001}
+AUTO = "auto"
 _LONGEST_S = 1e9  # a longer wait than anybody's; keeps every duration exact in a float
-_QUANTITY = re.compile(r"(?P<number>[0-9]{1,20}(?:\.[0-9]{1,40})?) *(?P<unit>[A-Za-z]*)")
 
 
 class Unfit(Exception):
@@ -49,47 +36,6 @@ class Kind:
     read: Callable[[object, Path | None], Any]
     write: Callable[[Any], object]
     from_text: Callable[[str], object] = _no_conversion
-
-
-def size_bytes(text: str) -> int:
-    """Bytes of "512MiB", "1.5GB" or "4096"; a bare "5G" is refused, since tools disagree on it."""
-    number, factor = _quantity(text, {**_SIZE_UNITS, "": 1})
-    size = number * factor
-    if size != int(size):
-        raise Unfit
-    return int(size)
-
-
-def size_text(size: int) -> str | int:
-    """The same size in the largest binary unit that is exact, else in bytes."""
-    for unit, factor in _SIZE_UNITS.items():
-        if unit.endswith("iB") and size and size % factor == 0:
-            return f"{size // factor}{unit}"
-    return size
-
-
-def duration_s(text: str) -> float:
-    """Seconds of "40s", "15min", "1h", "500ms" or "40"."""
-    number, factor = _quantity(text, {**_DURATION_UNITS, "": 1.0})
-    return float(number * factor)
-
-
-def duration_text(seconds: float) -> str | float:
-    """The same duration in the largest unit that is a whole number, else in seconds."""
-    for unit in ("h", "min", "s"):
-        count = seconds / _DURATION_UNITS[unit]
-        if seconds and count == int(count) and count * _DURATION_UNITS[unit] == seconds:
-            return f"{int(count)}{unit}"
-    written = repr(float(seconds))
-    return float(seconds) if "e" in written else f"{written}s"
-
-
-def _quantity(text: str, units: Mapping[str, float]) -> tuple[float, float]:
-    match = _QUANTITY.fullmatch(text.strip())
-    if match is None or match["unit"] not in units:
-        raise Unfit
-    number = match["number"]
-    return (float(number) if "." in number else int(number)), units[match["unit"]]
 
 
 def boolean() -> Kind:
@@ -137,18 +83,27 @@ def _number(text: str, make: Callable[[str], object]) -> object:
         return text
 
 
+def _fitting(read: Callable[[str], float], text: str) -> float:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise Unfit from error
+
+
 def size(minimum: int) -> Kind:
     """Bytes, with a unit or without."""
 
     def read(raw: object, _base: Path | None) -> int:
         if isinstance(raw, str):
-            raw = size_bytes(raw.removesuffix("/s"))
+            raw = _fitting(units.size_bytes, raw.removesuffix("/s"))
         if not isinstance(raw, int) or isinstance(raw, bool) or raw < minimum:
             raise Unfit
         return raw
 
     return Kind(
-        f"a size such as 512MiB, 5GiB or a whole number of bytes, {size_text(minimum)} or more", read, size_text
+        f"a size such as 512MiB, 5GiB or a whole number of bytes, {units.size_text(minimum)} or more",
+        read,
+        units.size_text,
     )
 
 
@@ -157,7 +112,7 @@ def duration(minimum_s: float, *, whole: bool = False) -> Kind:
 
     def read(raw: object, _base: Path | None) -> float:
         if isinstance(raw, str):
-            raw = duration_s(raw)
+            raw = _fitting(units.duration_s, raw)
         if not isinstance(raw, (int, float)) or isinstance(raw, bool):
             raise Unfit
         if not minimum_s <= raw <= _LONGEST_S or (whole and raw != int(raw)):
@@ -165,7 +120,7 @@ def duration(minimum_s: float, *, whole: bool = False) -> Kind:
         return int(raw) if whole else float(raw)
 
     kind = "a duration in whole seconds" if whole else "a duration"
-    return Kind(f"{kind} such as 40s or 15min, {minimum_s:g}s or more", read, duration_text)
+    return Kind(f"{kind} such as 40s or 15min, {minimum_s:g}s or more", read, units.duration_text)
 
 
 def text(expected: str, *, empty: bool = False) -> Kind:

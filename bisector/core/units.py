@@ -1,6 +1,8 @@
-"""Figures as people write them: durations, sizes, counts."""
+"""Figures as people read them, rounded, and as they type them, exact: durations, sizes, counts."""
 
 import math
+import re
+from collections.abc import Mapping
 
 UNKNOWN = "–"  # noqa: RUF001 - an en dash is what typographers set for "no figure"
 _MINUTE_S = 60
@@ -8,6 +10,22 @@ _HOUR_S = 3600
 _DAY_S = 86400
 _SIZE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _TENTHS_BELOW_S = 10
+_QUOTED = 40
+
+# What is typed with a figure.
+_TYPED_SIZES = {
+    "TiB": 1 << 40,
+    "GiB": 1 << 30,
+    "MiB": 1 << 20,
+    "KiB": 1 << 10,
+    "TB": 10**12,
+    "GB": 10**9,
+    "MB": 10**6,
+    "kB": 10**3,
+    "B": 1,
+}
+_TYPED_DURATIONS = {"h": 3600.0, "min": 60.0, "s": 1.0, "ms": 0.001}
+_QUANTITY = re.compile(r"(?P<number>[0-9]{1,20}(?:\.[0-9]{1,40})?) *(?P<unit>[A-Za-z]*)")
 
 
 def duration(seconds: float) -> str:
@@ -73,3 +91,44 @@ def share(probability: float) -> str:
 def plural(count: int, one: str, many: str = "") -> str:
     """``1 trial``, ``9 trials``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def size_bytes(text: str) -> int:
+    """Bytes of "512MiB", "1.5GB" or "4096"; raises :class:`ValueError`, also for "5G", on which tools disagree."""
+    number, factor = _quantity(text, {**_TYPED_SIZES, "": 1})
+    size = number * factor
+    if size != int(size):
+        raise ValueError(f"no whole number of bytes: {text!r}")
+    return int(size)
+
+
+def size_text(size: int) -> str | int:
+    """A size that :func:`size_bytes` reads: in the largest binary unit that is exact, else in bytes."""
+    for unit, factor in _TYPED_SIZES.items():
+        if unit.endswith("iB") and size and size % factor == 0:
+            return f"{size // factor}{unit}"
+    return size
+
+
+def duration_s(text: str) -> float:
+    """Seconds of "40s", "15min", "1h", "500ms" or "40"; raises :class:`ValueError`."""
+    number, factor = _quantity(text, {**_TYPED_DURATIONS, "": 1.0})
+    return float(number * factor)
+
+
+def duration_text(seconds: float) -> str | float:
+    """A duration that :func:`duration_s` reads: in the largest unit that is a whole number, else in seconds."""
+    for unit in ("h", "min", "s"):
+        count = seconds / _TYPED_DURATIONS[unit]
+        if seconds and count == int(count) and count * _TYPED_DURATIONS[unit] == seconds:
+            return f"{int(count)}{unit}"
+    written = repr(float(seconds))
+    return float(seconds) if "e" in written else f"{written}s"
+
+
+def _quantity(text: str, units: Mapping[str, float]) -> tuple[float, float]:
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None or match["unit"] not in units:
+        raise ValueError(f"no number with a unit: {text[:_QUOTED]!r}")
+    number = match["number"]
+    return (float(number) if "." in number else int(number)), units[match["unit"]]

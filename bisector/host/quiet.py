@@ -12,7 +12,7 @@ from bisector.config import ContentionSettings
 from bisector.core.deadline import Deadline, awake_s
 from bisector.core.errors import InfraError
 from bisector.core.figures import Contention
-from bisector.core.kinds import duration_text
+from bisector.core.units import duration_text
 from bisector.host.load import ContentionMeter
 
 _PROC = Path("/proc")
