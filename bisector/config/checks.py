@@ -7,7 +7,7 @@ from pathlib import Path
 from bisector.config import EMBEDDED, DiskSettings, Security, Settings, StorageSettings, job_file, usable_bytes
 from bisector.core import resources
 from bisector.core.errors import UserError
-from bisector.core.option import Problem
+from bisector.core.kinds import Problem
 from bisector.core.units import duration_text, size_text
 from bisector.storage.layer import Extent, Files
 from bisector.storage.stack import Stack

@@ -10,8 +10,7 @@ from itertools import chain
 from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, Accelerator, Security
 from bisector.config import kinds as own_kinds
 from bisector.core import kinds, resources
-from bisector.core.kinds import AUTO
-from bisector.core.option import Option
+from bisector.core.kinds import AUTO, Option
 from bisector.core.verdict import Direction, Strategy
 from bisector.storage.disks import DISKS, Disk
 from bisector.storage.layer import Layer

@@ -17,9 +17,8 @@ from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, GUEST_FRAGMENT, Settin
 from bisector.config.option_table import by_key, rows
 from bisector.core import kinds
 from bisector.core.errors import UserError
-from bisector.core.kinds import AUTO
+from bisector.core.kinds import AUTO, Option, Problem
 from bisector.core.objective import Objective
-from bisector.core.option import Option, Problem
 from bisector.storage.stack import Stack
 
 CONFIG_FILE = "bisector.toml"

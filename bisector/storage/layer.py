@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from bisector.core.figures import Run
+from bisector.core.kinds import Option, Problem
 from bisector.core.metric import Metric
-from bisector.core.option import Option, Problem
 from bisector.core.shell import Shell, Step
 
 MOUNTPOINT = "/mnt"

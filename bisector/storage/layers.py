@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from bisector.core import metric
-from bisector.core.option import Option
+from bisector.core.kinds import Option
 from bisector.storage.disks import DISKS
 from bisector.storage.ext4 import EXT4
 from bisector.storage.layer import Layer

@@ -8,7 +8,7 @@ from functools import partial
 from bisector.core import kinds
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.core.figures import CacheStatus, Run
-from bisector.core.option import Option, Problem
+from bisector.core.kinds import Option, Problem
 from bisector.core.shell import FailedStep, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text

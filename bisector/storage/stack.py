@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
 from bisector.core.figures import Run
-from bisector.core.option import Problem
+from bisector.core.kinds import Problem
 from bisector.storage.layer import Extent, Files, Layer, Own, Phase
 from bisector.storage.layers import LAYERS, aliases
 

@@ -18,8 +18,8 @@ from bisector.config import Accelerator, DiskSettings, Settings, checks, command
 from bisector.config.option_table import by_key, rows
 from bisector.core import resources
 from bisector.core.errors import InfraError, UserError
+from bisector.core.kinds import Option
 from bisector.core.objective import Objective
-from bisector.core.option import Option
 from bisector.core.units import duration_s, duration_text, size_bytes, size_text
 from bisector.core.verdict import Direction, Strategy, Terms
 from bisector.storage.disks import DISKS

@@ -17,7 +17,7 @@ from bisector.config import options
 from bisector.config.option_table import rows as settings_rows
 from bisector.core import metric, resources
 from bisector.core.json_keys import Key
-from bisector.core.option import Option
+from bisector.core.kinds import Option
 from bisector.report import as_json
 from bisector.status import keys
 from tests.docs import json_schema

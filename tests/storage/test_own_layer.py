@@ -8,8 +8,8 @@ import pytest
 from bisector.config import checks, options
 from bisector.core import kinds
 from bisector.core.errors import InfraError, KernelFault, UserError
+from bisector.core.kinds import Option, Problem
 from bisector.core.metric import Metric, Unit, named, table
-from bisector.core.option import Option, Problem
 from bisector.core.shell import Shell, Step
 from bisector.core.trial import FaultKind, Stage
 from bisector.storage import layers
