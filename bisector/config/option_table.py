@@ -1,23 +1,87 @@
 """Settings are one table: a row per setting, from which file, flags and listings are read.
 
-A value in a profile is written as a person would write it, and goes through the same parser.
+A value in a profile is written as a person would write it, and goes through the same parser. The kinds of values that
+only a bisection has (its terms, its metric, its threshold) come first.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 
 from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, Accelerator, Security
-from bisector.config import kinds as own_kinds
 from bisector.core import kinds, resources
-from bisector.core.kinds import AUTO, Option
-from bisector.core.verdict import Direction, Strategy
+from bisector.core.kinds import AUTO, Kind, Option, Unfit
+from bisector.core.metric import named, plain_number
+from bisector.core.verdict import Direction, Strategy, Terms
 from bisector.storage.disks import DISKS, Disk
 from bisector.storage.layer import Layer
 from bisector.storage.layers import LAYERS
 from bisector.storage.parse import stack_kind
 
 PROFILES = ("quick", "article")
+_PLAIN = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,40})?")
+_VALUE = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,40})? *[^\s0-9]\S*")
+_LEAST_VALUE, _LARGEST_VALUE = 1e-9, 1e18
+
+
+def _terms() -> Kind:
+    """Two different words, for the old side and the new one, in git's alphabet of references."""
+
+    def read(raw: object, _base: Path | None) -> Terms:
+        words = re.fullmatch(r"([A-Za-z][\w-]*):([A-Za-z][\w-]*)", raw, re.ASCII) if isinstance(raw, str) else None
+        if words is None or words[1] == words[2]:
+            raise Unfit
+        return Terms(words[1], words[2])
+
+    return Kind(
+        "two different words as OLD:NEW, of letters, digits, - and _",
+        read,
+        lambda pair: f"{pair.old}:{pair.new}",
+    )
+
+
+def _metric() -> Kind:
+    """The name of a metric; raises :class:`UserError` for one that there is not."""
+
+    def read(raw: object, _base: Path | None) -> str:
+        if not isinstance(raw, str) or not raw.strip():
+            raise Unfit
+        return named(raw.strip()).name
+
+    return Kind("the name of a metric such as read.iops", read, str)
+
+
+def _threshold(auto: str, none: str) -> Kind:
+    """A value in the unit of a metric, which is known when all settings are: kept as it is typed.
+
+    ``none`` stands for None, ``auto`` for itself: whoever reads the settings knows which of the two it is.
+    """
+
+    def read(raw: object, _base: Path | None) -> str | None:
+        if raw in (auto, none):
+            return None if raw == none else auto
+        if isinstance(raw, str) and _PLAIN.fullmatch(raw.strip()):
+            raw = float(raw)
+        if isinstance(raw, (int, float)) and not isinstance(raw, bool):
+            return _plain(raw)
+        if not isinstance(raw, str) or not _VALUE.fullmatch(raw.strip()):
+            raise Unfit
+        return raw.strip()
+
+    def write(value: str | None) -> object:
+        if value is None:
+            return none
+        return float(value) if _PLAIN.fullmatch(value) else value
+
+    return Kind(f'a value above zero such as 20000, 1.5ms or 80MiB/s; or "{none}", or "{auto}"', read, write)
+
+
+def _plain(value: float) -> str:
+    if not _LEAST_VALUE <= value <= _LARGEST_VALUE:
+        raise Unfit
+    return plain_number(float(value))
 
 
 def _path(key: str, flag: str, help_line: str, metavar: str = "FILE") -> Option:
@@ -50,20 +114,20 @@ def _layer(layer: Layer) -> tuple[Option, ...]:
 _FIRST: tuple[Option, ...] = (
     Option("profile", "profile", kinds.choice(PROFILES), "quick",
            "the set of values that everything else starts from", "article", flag="--profile", metavar="NAME"),
-    Option("bisect.metric", "bisect.metric", own_kinds.metric(), "read.iops",
+    Option("bisect.metric", "bisect.metric", _metric(), "read.iops",
            "metric that decides, such as read.iops, write.bw or read.clat.p99; docs/metrics.md lists them",
            flag="--metric", metavar="NAME"),
     Option("bisect.over", "bisect.over", kinds.text("worst, sum, mean or the name of a job"), "worst",
            "what several jobs amount to: the worst of them, their sum or mean, or one job by its name",
            flag="--over", metavar="worst|sum|mean|JOB"),
-    Option("bisect.threshold", "bisect.threshold", own_kinds.threshold(AUTO, "ends"), AUTO,
+    Option("bisect.threshold", "bisect.threshold", _threshold(AUTO, "ends"), AUTO,
            'value between the two sides, in the unit of the metric; "ends" finds it from the two ends, '
            f'and so does "{AUTO}" but for read.iops in the profile article, where it is 20000',
            flag="--threshold", metavar="VALUE"),
     Option("bisect.expect", "bisect.expect", kinds.optional(kinds.choice(Direction), "none", "as the ends show"),
            "none", "refuse ends that differ in the other direction: improvement or regression", flag="--expect",
            metavar="DIRECTION", short="--regression", const="regression", formerly="bisect.direction"),
-    Option("bisect.terms", "bisect.terms", kinds.optional(own_kinds.terms(), AUTO,
+    Option("bisect.terms", "bisect.terms", kinds.optional(_terms(), AUTO,
            "broken:fixed for an improvement, good:bad for a regression"), AUTO,
            "words for the old side and the new one", flag="--terms", metavar="OLD:NEW"),
     Option("bisect.min_ends_ratio", "bisect.min_ends_ratio", kinds.number(1), 2.0,
