@@ -12,10 +12,9 @@ from functools import cached_property
 from bisector.analysis import threshold
 from bisector.analysis.classify import Judgement, classify, judged_run, score, unclear, why_unscored
 from bisector.analysis.early_stop import holds
-from bisector.analysis.levels import Level, levels, other_gaps
 from bisector.analysis.quality import Limits, weaknesses
 from bisector.analysis.settle import Again, Evidence, Measured, Settlement, Untestable, lacks_whole_run, settle
-from bisector.analysis.threshold import Ends, Threshold
+from bisector.analysis.threshold import Ends, Level, Threshold, levels, other_gaps
 from bisector.config import Settings
 from bisector.core.commit import Commit
 from bisector.core.errors import EndsDoNotReproduce, InfraError

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bisector.analysis.levels import levels
+from bisector.analysis.threshold import levels
 from bisector.core.commit import Kind
 from bisector.core.objective import SUM, Objective
 from bisector.core.printable import clean

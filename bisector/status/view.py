@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bisector.analysis.classify import judged_run
-from bisector.analysis.levels import Level
+from bisector.analysis.threshold import Level
 from bisector.core.commit import Commit, Kind, Relevance
 from bisector.core.figures import CacheStatus, Run
 from bisector.core.objective import Objective
