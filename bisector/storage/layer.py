@@ -4,6 +4,7 @@ A layer is one file of this room that has an object of a class derived from :cla
 :mod:`bisector.storage.layers`. One of another package is given to :func:`bisector.storage.layers.register`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
@@ -115,7 +116,7 @@ class Made:
     counters: Counters | None = None
 
 
-class Layer:
+class Layer(ABC):
     """One kind of layer. Derived classes say what differs; a layer has no state.
 
     ``needs`` are the roles of what it lies on, in order: none for a layer that is a disk of its own, such as a RAM
@@ -162,6 +163,6 @@ class Layer:
         """Kernel parameters that the guest is booted with."""
         return ()
 
+    @abstractmethod
     def make(self, site: Site) -> Made:
         """The commands that make it on devices that are empty."""
-        raise NotImplementedError

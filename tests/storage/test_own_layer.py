@@ -255,7 +255,7 @@ def test_what_is_not_registered_is_unknown() -> None:
 
 
 def made_up(name: str, *phases: Phase, rows: tuple[Option, ...] = ()) -> Layer:
-    return type("Own", (Layer,), {"name": name, "phases": phases, "options": rows})()  # type: ignore[no-any-return] # made here
+    return type("Own", (Ram,), {"name": name, "phases": phases, "options": rows})()  # type: ignore[no-any-return] # made here
 
 
 @pytest.mark.parametrize(
@@ -275,3 +275,9 @@ def test_a_layer_that_cannot_be_is_our_bug(layer: Layer, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         layers.register(layer)
     assert "x" not in layers.LAYERS
+
+
+def test_a_layer_says_how_it_is_made() -> None:
+    """Else there is no object of it that could be registered."""
+    with pytest.raises(TypeError, match=r"abstract method '?make"):
+        type("Unmade", (Layer,), {"name": "unmade"})()
