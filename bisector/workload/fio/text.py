@@ -1,7 +1,7 @@
 """What fio prints for people, versions 2.0 to 3.x, as figures: ``--output-format=normal``, from a file or a terminal.
 
 Every line has to be one that fio writes, whole (:mod:`bisector.workload.fio.lines`), and what is printed twice has to
-agree (:mod:`bisector.workload.fio.blocks`): a file that was cut, or glued together, is refused with the line where
+agree (:mod:`bisector.workload.fio.printed`): a file that was cut, or glued together, is refused with the line where
 that shows.
 """
 
@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from bisector.core.figures import DiskFigures, JobFigures, LatencyKind
-from bisector.workload.fio import blocks as fioblocks
 from bisector.workload.fio import lines as fiolines
-from bisector.workload.fio.blocks import Block, Direction, Total
+from bisector.workload.fio import printed
+from bisector.workload.fio.lines import Lines, blocks
 from bisector.workload.fio.output import DIRECTIONS, SECOND_OUTPUT, Output, OutputUnreadable, told_apart
-from bisector.workload.fio.text_jobs import Lines, blocks
-from bisector.workload.fio.units import KIB
+from bisector.workload.fio.printed import KIB, Block, Direction, Total
 
 _MAJORS = ("2", "3")
 _LAST_OLD = (2, 16)
@@ -44,8 +43,8 @@ def _output(lines: Lines) -> Output:
     totals = tuple(_totals(lines))
     disks = tuple(_disks(lines))
     _nothing_more(lines)
-    kilo = fioblocks.kilo(jobs, head.block_sizes)
-    fioblocks.check(jobs, totals, head.started, kilo)
+    kilo = printed.kilo(jobs, head.block_sizes)
+    printed.check(jobs, totals, head.started, kilo)
     names = told_apart([job.name for job in jobs])
     figures = (_figures(name, job, one, kilo) for name, job in zip(names, jobs, strict=True) for one in job.directions)
     return Output(head.version, tuple(figures), disks, _iso(jobs[-1]))

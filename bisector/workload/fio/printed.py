@@ -1,5 +1,13 @@
-"""What stands in fio's text output, as it was printed, and whether the parts of it agree with each other."""
+"""What fio's text output prints: numbers with what printing took from each, jobs, and whether all of it agrees.
 
+Up to 2.16 fio has ``K``, ``M``, ``G``, ``P`` for the first four powers (there is no ``T``), of 1024 where it prints
+bytes, or of 1000 for a job with ``kb_base=1000``, which it does not say; and the digits after the point are the
+remainder cut short, so that 1.05 M is printed as ``1.5M`` (lib/num2str.c of fio-2.16). Since 2.17 prefixes are those
+of IEC and SI, and decimals are decimals.
+"""
+
+import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,13 +15,80 @@ from functools import reduce
 from operator import add
 
 from bisector.core.figures import CpuUse, Latency
-from bisector.workload.fio import units
 from bisector.workload.fio.output import DIRECTIONS, OutputUnreadable
-from bisector.workload.fio.units import KIB, Printed
 
+KIB = 1024
 _SI = 1000
+_OLD_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "P": 4, "E": 5}
+_POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
+_UNIT_BYTES = {"B": 1.0, "bit": 0.125}
 # fio rounds IOPS and bandwidth down.
 _ROUNDED_DOWN = 1.0
+TIME_NS: Mapping[str, int] = {"nsec": 1, "usec": 1_000, "msec": 1_000_000}
+
+# What stands for a number, for the patterns of lines.
+COUNT = r"\d+(?:\.\d+)?[kKMGTPE]?"
+OLD_BYTES = r"\d+(?:\.\d+)? ?[KMGPE]?(?:B|bit)"
+BYTES = r"\d+(?:\.\d+)?(?:[kMGTPE]|[KMGTPE]i)?(?:B|bit)"
+
+_PRINTED = re.compile(r"(\d+)(?:\.(\d+))? ?([kKMGTPE]?)(i?)(B|bit|)")
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A figure that was printed; the true one is less than ``slack`` away."""
+
+    value: float
+    slack: float
+
+    def may_be(self, value: float, slack: float = 0.0) -> bool:
+        """Whether it can be ``value``, which is itself known to ``slack``."""
+        return abs(self.value - value) <= self.slack + slack
+
+    def __add__(self, other: "Printed") -> "Printed":
+        return Printed(self.value + other.value, self.slack + other.slack)
+
+
+def _old_bytes(text: str, kilo: int) -> Printed:
+    """Bytes, of fio up to 2.16: ``7529.9MB``, ``998342B``, ``504885 B``; ``kilo`` is 1024 or 1000."""
+    whole, fraction, prefix, _, unit = _parts(text)
+    size = float(kilo ** _OLD_POWERS[prefix]) * _UNIT_BYTES[unit]
+    return Printed(_number(whole, fraction) * size, size)
+
+
+def _in_bytes(text: str) -> Printed:
+    """Bytes, of fio since 2.17: ``20.7MiB``, ``21.7MB``, ``96kbit``."""
+    whole, fraction, prefix, binary, unit = _parts(text)
+    size = float((KIB if binary else _SI) ** _POWERS[prefix]) * _UNIT_BYTES[unit]
+    return Printed(_number(whole, fraction) * size, size * 10.0 ** -len(fraction))
+
+
+def count(text: str, *, old: bool) -> Printed:
+    """A count, or a time in whatever unit its line has: ``2141``, ``1514.5K``, ``112k``."""
+    whole, fraction, prefix, _, _ = _parts(text)
+    powers = _OLD_POWERS if old else _POWERS
+    if prefix not in powers:
+        raise ValueError(f"{text!r} is no number of this version of fio")
+    size = float(_SI ** powers[prefix])
+    return Printed(_number(whole, fraction) * size, size * (1.0 if old else 10.0 ** -len(fraction)))
+
+
+def _number(whole: str, fraction: str) -> float:
+    return float(f"{whole}.{fraction or 0}")
+
+
+def _parts(text: str) -> tuple[str, str, str, str, str]:
+    found = _PRINTED.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no number that fio prints")
+    whole, fraction, prefix, binary, unit = found.groups(default="")
+    return whole, fraction, prefix, binary, unit
+
+
+def _rate(amount: Printed, milliseconds: int) -> Printed:
+    """An amount over a time as a figure per second."""
+    per_second = 1000 / milliseconds if milliseconds else math.inf
+    return Printed(amount.value * per_second, amount.slack * per_second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +148,7 @@ class Total:
 
 
 def _bytes(text: str, kilo: int, *, old: bool) -> Printed:
-    return units.old_bytes(text, kilo) if old else units.in_bytes(text)
+    return _old_bytes(text, kilo) if old else _in_bytes(text)
 
 
 def kilo(blocks: Sequence[Block], block_sizes: Mapping[str, Mapping[str, int]]) -> int:
@@ -121,11 +196,11 @@ def _figures(blocks: Sequence[Block], kilo: int) -> Iterator[OutputUnreadable]:
 
 def _direction(block: Block, direction: Direction, kilo: int) -> Iterator[OutputUnreadable]:
     line, runtime = direction.line, direction.runtime_ms
-    if not direction.iops.may_be(units.rate(Printed(block.ios(direction), 0), runtime).value, _ROUNDED_DOWN):
+    if not direction.iops.may_be(_rate(Printed(block.ios(direction), 0), runtime).value, _ROUNDED_DOWN):
         yield OutputUnreadable(
             f"{direction.iops.value:g} IOPS for {runtime} ms are not the {block.ios(direction)} I/Os issued", line
         )
-    through = units.rate(direction.io_bytes(kilo), runtime)
+    through = _rate(direction.io_bytes(kilo), runtime)
     if not direction.bw_bytes_s(kilo).may_be(through.value, through.slack + _ROUNDED_DOWN):
         yield OutputUnreadable(f"{direction.bw}/s for {runtime} ms are not {direction.io}", line)
 
