@@ -10,11 +10,10 @@ from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, InfraError, Interrupted
 from bisector.core.events import Note
 from bisector.host.lock import Held, held
-from bisector.nightly.budget import NightOver
 from bisector.nightly.plan import Job, Plan
 from bisector.nightly.postman import Postman
 from bisector.nightly.replay import Story, replay
-from bisector.nightly.trouble import Failed, caught, fingerprint
+from bisector.nightly.trouble import Failed, NightOver, caught, fingerprint
 from bisector.nightly.turn import Means, Turn
 from bisector.store.nights import Begun, Ending, Event, Night
 

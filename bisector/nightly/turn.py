@@ -23,12 +23,11 @@ from bisector.git.remotes import Branch
 from bisector.git.repository import Repository
 from bisector.host import process
 from bisector.host.files import our_files
-from bisector.nightly.budget import until
 from bisector.nightly.plan import Job, Rule
 from bisector.nightly.postman import Postman
 from bisector.nightly.replay import Change, Class, Story, replay
 from bisector.nightly.tips import Target, TipBench
-from bisector.nightly.trouble import Failed, caught, fingerprint
+from bisector.nightly.trouble import Failed, caught, fingerprint, until
 from bisector.status import from_record
 from bisector.store.nights import Begun, BisectionBegun, Concluded, Done, Fact, Letter, NightRecord, Role, Tip, Trouble
 from bisector.store.rundir import RunDirectory, run_name, state_home
@@ -50,7 +49,7 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One job in one night; raises :class:`bisector.nightly.budget.NightOver` when that is over."""
+    """One job in one night; raises :class:`bisector.nightly.trouble.NightOver` when that is over."""
 
     night: int
     job: Job

@@ -21,8 +21,8 @@ from bisector.core.verdict import State
 from bisector.doctor import checks
 from bisector.git.command import Answer, Door
 from bisector.nightly import night
-from bisector.nightly.budget import NightOver, until
 from bisector.nightly.replay import Class
+from bisector.nightly.trouble import NightOver, until
 from bisector.store.nights import (
     HISTORY,
     Begun,
@@ -474,7 +474,7 @@ def test_an_alarm_at_the_very_end_leaves_no_watcher(monkeypatch: pytest.MonkeyPa
             super().set()
 
     named = SimpleNamespace(Event=Late, Thread=threading.Thread, get_ident=threading.get_ident)
-    monkeypatch.setattr("bisector.nightly.budget.threading", named)
+    monkeypatch.setattr("bisector.nightly.trouble.threading", named)
     with pytest.raises(NightOver), until(Deadline("the end", 60)):
         pass
     assert not [one.name for one in threading.enumerate() if one.name == "end of the night"]
@@ -490,7 +490,7 @@ def test_a_night_counts_the_hours_of_a_suspension(world: World, monkeypatch: pyt
         time.sleep(10)
         return True
 
-    monkeypatch.setattr("bisector.nightly.budget._LOOK_S", 0.01)
+    monkeypatch.setattr("bisector.nightly.trouble._LOOK_S", 0.01)
     world.engines["cache"].is_new = suspended
     assert world.night() is Ending.OUT_OF_TIME
 
