@@ -14,15 +14,13 @@ from bisector.commands.output import note, save, write
 from bisector.core import units
 from bisector.core.errors import BisectorError, UserError
 from bisector.nightly import night, plan, timer
-from bisector.nightly.ahead import Intent, intents
 from bisector.nightly.documents import DryRun, History, OneNight
+from bisector.nightly.history import Trend, trend_lines, trends
+from bisector.nightly.night import Intent, intents
 from bisector.nightly.picture import nights_plot
 from bisector.nightly.plan import Plan
 from bisector.nightly.postman import ByMail
-from bisector.nightly.shown import trend_lines
-from bisector.nightly.timer import Timer
-from bisector.nightly.trend import Trend, trends
-from bisector.nightly.trust import check_for_root
+from bisector.nightly.timer import Timer, check_for_root
 from bisector.nightly.turn import Means
 from bisector.report.display import display_for
 from bisector.report.drawing import Picture, draw

@@ -9,9 +9,9 @@ from bisector.core.json_document import ABSENT, SCHEMA, Absent, Record
 from bisector.core.json_records import DecidingMetric, NamedCommit
 from bisector.core.printable import clean
 from bisector.core.verdict import State
-from bisector.nightly.ahead import Intent
+from bisector.nightly.history import Point, Trend
+from bisector.nightly.night import Intent
 from bisector.nightly.replay import Class, JobNight, Reference
-from bisector.nightly.trend import Point, Trend
 from bisector.store.nights import Ending, Figure, Night, Tip, Trouble
 
 TEST = "circular binary segmentation on ranks; p from random orders"

@@ -1,4 +1,4 @@
-"""One night: every job has its turn, in the hours that they have together."""
+"""One night: in which order the jobs have their turns, in the hours that they have together; or what it would do."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +9,8 @@ from pathlib import Path
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, InfraError, Interrupted
 from bisector.core.events import Note
+from bisector.git.remotes import Branch
+from bisector.git.repository import Repository
 from bisector.host.lock import Held, held
 from bisector.nightly.plan import Job, Plan
 from bisector.nightly.postman import Postman
@@ -127,3 +129,40 @@ def _too_late(place: Place, deadline: Deadline) -> bool:
     if deadline.expired:
         return True
     return deadline.elapsed_s > 0.5 * deadline.seconds and last is not None and last.total_s > deadline.remaining_s
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What would be done for a job, in order, or why it could not be."""
+
+    job: str
+    steps: tuple[str, ...]
+    problem: str = ""
+
+
+def intents(places: tuple[Place, ...]) -> Iterator[Intent]:
+    """What a night would do, a job at a time; each remote is asked, nothing is fetched or recorded."""
+    for place in places:
+        try:
+            yield Intent(place.job.name, tuple(_steps(place)))
+        except BisectorError as error:
+            yield Intent(place.job.name, (), error.message)
+
+
+def _steps(place: Place) -> Iterator[str]:
+    job, story = place.job, place.story
+    if story.open is not None:
+        yield f"go on with the bisection in {story.open.run_dir}"
+    with Repository.open(job.repository) as repository:
+        branch = Branch(repository, job.name, job.remote, job.branch)
+        tip = branch.remote_tip()
+    if story.knows(tip, job.conditions):
+        yield f"fetch: {job.branch} of {branch.shown} is at {tip[:12]}, as the last time"
+    else:
+        yield f"fetch {job.branch} of {branch.shown}, which is at {tip[:12]}, and measure it"
+        if story.reference is not None:
+            yield f"compare it with {story.reference.sha[:12]} at {story.reference.text}"
+    if story.change is not None:
+        yield f"bisect {story.change.old.sha[:12]}..{story.change.new.sha[:12]}: {story.change.direction}"
+    if story.untold:
+        yield "report what was found and not told"

@@ -6,8 +6,8 @@ from itertools import groupby, pairwise
 
 from bisector.core.printable import clean
 from bisector.core.verdict import State
+from bisector.nightly.history import Point, Trend
 from bisector.nightly.replay import Class, JobNight
-from bisector.nightly.trend import Point, Trend
 from bisector.report.nights import Change, Mark, Nights, Panel, Seen, Stretch
 from bisector.store.nights import Concluded, Measurement, Night
 

@@ -9,14 +9,12 @@ from bisector.core.json_document import text
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, State
-from bisector.nightly.ahead import intents
 from bisector.nightly.documents import History
-from bisector.nightly.night import Place
+from bisector.nightly.history import trend_lines, trends
+from bisector.nightly.night import Place, intents
 from bisector.nightly.picture import nights_plot
 from bisector.nightly.plan import conditions, load
 from bisector.nightly.replay import classify
-from bisector.nightly.shown import trend_lines
-from bisector.nightly.trend import trends
 from bisector.report.nights import Mark, Nights, Seen
 from bisector.report.text import as_text
 from bisector.store.nights import Event, Measurement, Night, NightRecord, nights_home

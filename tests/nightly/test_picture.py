@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bisector.core.verdict import Direction, State
+from bisector.nightly.history import trends
 from bisector.nightly.picture import nights_plot
-from bisector.nightly.trend import trends
 from bisector.report.nights import Change, Mark, Panel, Seen, Stretch
 from bisector.store.nights import Begun, BisectionBegun, Concluded, Done, Event, Fact, Measurement, Night, Tip, Trouble
 from tests.nightly.test_trend import night, series

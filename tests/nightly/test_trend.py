@@ -9,9 +9,8 @@ import pytest
 
 from bisector.core.json_document import text
 from bisector.nightly.documents import History
+from bisector.nightly.history import Trend, trend_lines, trends
 from bisector.nightly.replay import Class, Reference, classify
-from bisector.nightly.shown import trend_lines
-from bisector.nightly.trend import Trend, trends
 from bisector.report.text import as_text, cells
 from bisector.store.nights import Begun, Done, Event, Fact, Figure, Measurement, Night, Role, Tip
 from tests.docs.json_schema import valid

@@ -10,15 +10,15 @@ import pytest
 from bisector.cli import main
 from bisector.core import resources
 from bisector.core.errors import UserError
-from bisector.nightly import plan, timer, trust
-from bisector.nightly.trust import check_for_root
+from bisector.nightly import plan, timer
+from bisector.nightly.timer import check_for_root
 from tests.git import histories
 
 
 @pytest.fixture
 def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> plan.Plan:
     """Jobs in a directory that is root's alone, as far as the user who runs this test can be root."""
-    monkeypatch.setattr(trust, "_ROOT", frozenset((0, os.getuid())))
+    monkeypatch.setattr(timer, "_ROOT", frozenset((0, os.getuid())))
     home = tmp_path / "srv"
     histories.build(home / "linux", histories.linear(1))
     (home / "mine.config").touch()
@@ -39,7 +39,7 @@ def by_root_alone(home: Path) -> plan.Plan:
 @pytest.fixture
 def job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the thousands of files of the libraries."""
-    monkeypatch.setattr(trust, "_parts", lambda wanted: trust._of_job(wanted.jobs[0]))
+    monkeypatch.setattr(timer, "_parts", lambda wanted: timer._of_job(wanted.jobs[0]))
 
 
 def written_by_all(path: Path) -> None:
@@ -121,19 +121,19 @@ def test_a_link_in_somebodys_directory_is_refused(wanted: plan.Plan, monkeypatch
 
 
 def test_a_sticky_directory_above_is_none_of_it(wanted: plan.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trust, "_parts", lambda wanted: [("the jobs of", wanted.path)])
+    monkeypatch.setattr(timer, "_parts", lambda wanted: [("the jobs of", wanted.path)])
     wanted.path.parent.chmod(0o1777)
     check_for_root(wanted)
     link = wanted.path.with_name("loop")
     link.symlink_to("loop")
-    monkeypatch.setattr(trust, "_parts", lambda wanted: [("a loop", link), ("nothing", link.with_name("none") / "a")])
+    monkeypatch.setattr(timer, "_parts", lambda wanted: [("a loop", link), ("nothing", link.with_name("none") / "a")])
     check_for_root(wanted)
 
 
 def test_everything_that_is_run_is_looked_at(wanted: plan.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/home/anna/bin")
     monkeypatch.setenv("CCACHE_DIR", "/home/anna/ccache")
-    seen = {path for _, path in trust._parts(wanted)}
+    seen = {path for _, path in timer._parts(wanted)}
     own = (resources.PACKAGE / "cli.py", resources.kconfigs() / "vm.config", Path(pytest.__file__))
     assert {Path(sys.executable), Path("/home/anna/bin"), Path("/home/anna/ccache"), *own} <= seen
 
