@@ -20,8 +20,7 @@ from bisector.core.errors import KernelFault, UserError
 from bisector.core.kernel import Kernel
 from bisector.core.printable import clean
 from bisector.doctor import checks
-from bisector.executor.leftovers import end_leftovers
-from bisector.executor.local import kernel_builder
+from bisector.executor.local import end_leftovers, kernel_builder
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.host import measuring_lock, process, shared_caches

@@ -16,8 +16,7 @@ from bisector.core import resources
 from bisector.core.errors import BisectorError, UserError
 from bisector.core.findings import Finding, Grade, refusal
 from bisector.doctor.space import check_build_room, check_disk, check_room
-from bisector.executor.leftovers import end_leftovers
-from bisector.executor.local import kept_kernels, kernel_builder
+from bisector.executor.local import end_leftovers, kept_kernels, kernel_builder
 from bisector.git import probes as history
 from bisector.host import places
 from bisector.host.packages import merged

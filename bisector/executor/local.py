@@ -1,12 +1,18 @@
-"""Trials in this process, on this host, one after another: build and measurement never share cores."""
+"""Trials in this process, on this host, one after another: build and measurement never share cores.
+
+What killed runs of this user left running is ended first: it would make each measurement weak until those runs are
+resumed. What they left lying about in temporary directories is removed.
+"""
 
 import dataclasses
+import os
 import re
 import shutil
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from bisector.config import KernelSettings, Settings
@@ -16,18 +22,22 @@ from bisector.core.events import Listener, Note
 from bisector.core.kernel import Compiler
 from bisector.core.trial import Fault, Stage, Trial
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Job, Request, Result, ended
-from bisector.executor.leftovers import end_leftovers
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
-from bisector.host import measuring_lock, shared_caches
+from bisector.host import measuring_lock, process, shared_caches
 from bisector.host.files import our_files
 from bisector.host.load import host_id
+from bisector.host.lock import Held, held, holder_of
 from bisector.host.quiet import quiet_turn
+from bisector.host.scratch import remove_abandoned
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
 from bisector.store.artifacts import collect, trial_directory
+from bisector.store.index import Index
+from bisector.store.rundir import LOCK, single_commit_home
 from bisector.trial.runner import Bench, TrialRequest, run_trial, try_build, try_control
-from bisector.vm.machine import VirtualMachines, guest_image
+from bisector.vm.embedded import end_abandoned, guests, runs_guest
+from bisector.vm.machine import VirtualMachines, domain_prefix, guest_image
 
 KEPT_KERNELS_BYTES = 10 << 30  # about 3,000 kernels of the small configuration
 
@@ -187,3 +197,52 @@ def local_executor(
         source = stack.enter_context(SourceTree(repository, run_dir))
         builder = kernel_builder(settings.kernel)
         yield LocalExecutor(Bench(settings, run_dir, source, builder, machines, tell))
+
+
+def end_leftovers(own: Path, tell: Callable[[str], None]) -> None:
+    """End the builds and guests of other runs whose process is gone: their lock is there, and nobody holds it.
+
+    A process may bear any directory as its mark: a rule of a kernel tree can start one so. Only directories that this
+    user's runs are known to be in are looked at.
+    Guests of what is no run that is known (doctor's, say) are ended where nobody holds the directory of libvirt's
+    driver that they are in. What cannot be ended stays, and shows in the load of the host. Temporary directories of
+    killed processes are removed without a word.
+    """
+    with suppress(InfraError):  # a list of runs that is damaged: whoever adds to it says so
+        for run_dir in sorted(_at_work() - {Path(os.path.realpath(own))}):
+            _end_killed(run_dir, tell)
+    with suppress(InfraError):
+        for name in end_abandoned(tuple(domain_prefix(Path(entry.run_dir)) for entry in Index().entries())):
+            tell(f"guest {name} was left by a process that was killed, and is ended")
+    for place in (None, resources.cache_home()):
+        remove_abandoned(place)
+
+
+def _end_killed(run_dir: Path, tell: Callable[[str], None]) -> None:
+    # Locked, so that nobody resumes it in this moment. A directory without that file is gone, say.
+    with suppress(Held, OSError, InfraError):
+        if holder_of(run_dir / LOCK) is None and (run_dir / LOCK).is_file():
+            with held(run_dir / LOCK):
+                stopped = _end(run_dir)
+            tell(f"{run_dir} was killed and had left something running, which is ended: {stopped} processes")
+
+
+def _end(run_dir: Path) -> int:
+    found = list(guests(domain_prefix(run_dir)))
+    return process.reap(run_dir) + sum(process.end(pid, partial(runs_guest, name=name)) for name, pid in found)
+
+
+def _at_work() -> set[Path]:
+    """The known directories that something runs for. A guest's name has a digest of its run's directory in it."""
+    marked, names = process.marked(), [name for name, _ in guests("")]
+    return {
+        run_dir
+        for run_dir in _known()
+        if run_dir in marked or any(name.startswith(domain_prefix(run_dir)) for name in names)
+    }
+
+
+def _known() -> Iterator[Path]:
+    """Where this user's bisections and tests are; raises :class:`InfraError` when the list of runs is damaged."""
+    directories = (*(Path(entry.run_dir) for entry in Index().entries()), *single_commit_home().glob("*"))
+    return (Path(os.path.realpath(directory)) for directory in directories)

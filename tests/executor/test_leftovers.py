@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.executor.leftovers import end_leftovers
+from bisector.executor.local import end_leftovers
 from bisector.host import process
 from bisector.host.lock import held
 from bisector.store.database import DATABASE
