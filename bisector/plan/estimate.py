@@ -14,9 +14,8 @@ from bisector.core.verdict import Direction, Strategy
 from bisector.git.ranges import Range
 from bisector.plan.experience import Experience
 from bisector.plan.forecast import Forecast, Quantity
-from bisector.search.bounds import least_factor
 from bisector.search.graph import RangeGraph
-from bisector.search.likelihood import Noise
+from bisector.search.likelihood import Noise, least_factor
 from bisector.search.simulate.runs import Summary, search_for, simulate
 from bisector.search.simulate.world import BUILD_LEAST_MIN, BUILD_MOST_MIN, SETUP_MIN, Conditions, Durations
 from bisector.search.step import Rules

@@ -3,7 +3,8 @@
 A reading is a verdict, or a score (on a log scale, larger is better), seen against two *levels* learnt from all
 readings. A single run can mislead (a hiccup of the host: the rates of :class:`Noise`), and so can a
 commit as a whole (its layout, its build, another change beside it: ``sticky``). Repeating the second
-kind teaches nothing, so the trust in one kernel saturates however often it is measured.
+kind teaches nothing, so the trust in one kernel saturates however often it is measured. What noise costs at least, in
+runs and in the smallest effect that can be found at all, comes last.
 """
 
 import math
@@ -24,6 +25,8 @@ _STRAY = 0.01
 _STRAY_DENSITY = 1 / math.log(600)
 # A picked commit may lack what it builds upon, so that it does nothing although it is the one.
 PICK_IN_VAIN = 0.30
+_GUESSING = 0.5
+_STEPS = 40  # of halving an interval: more than the digits of a double need here
 
 
 Kernel: TypeAlias = Kind
@@ -184,3 +187,49 @@ def _level(figures: Sequence[float]) -> Level:
     centre = float(np.median(figures))
     deviation = float(np.median(np.abs(np.asarray(figures) - centre)))
     return Level(centre, max(_LEAST_SPREAD, 1.4826 * deviation))
+
+
+def expected_runs(commits: int, error: float, miss: float) -> float:
+    """How many runs tell one of so many commits, with the chance ``miss`` of a wrong answer; no fewer will do.
+
+    ``error`` is the rate of wrong readings; at a half and above it is infinite. Burnashev (1974): log2(N)/C +
+    log2(1/miss)/C1, where C is the capacity of the channel and C1 what a reading of a suspect tells.
+    """
+    if error >= _GUESSING:
+        return math.inf
+    capacity = 1 - _entropy(error)
+    if error <= 0:
+        return math.log2(commits) if commits > 1 else 0.0
+    confirming = (1 - 2 * error) * math.log2((1 - error) / error)
+    return math.log2(max(1, commits)) / capacity + math.log2(1 / miss) / confirming
+
+
+def levels_apart(factor: float, spread: float) -> Levels:
+    """The levels of two sides; readings of one have the standard deviation ``spread``, in natural log units."""
+    width = spread / math.sqrt(2)  # Student's t with 4 degrees of freedom has the variance 2
+    return Levels(Level(0.0, width), Level(math.log(factor), width))
+
+
+def error_rate(factor: float, spread: float, noise: Noise) -> float:
+    """How often a reading is on the wrong side of the line between two levels, the mean of both sides."""
+    expected = Weighing(noise, levels_apart(factor, spread)).expected
+    return (expected.old_as_new + expected.new_as_old) / 2
+
+
+def least_factor(commits: int, spread: float, noise: Noise, *, miss: float, runs: int) -> float:
+    """The smallest factor between the two sides that can be found in so many runs; infinite when none can."""
+
+    def too_close(log_factor: float) -> bool:
+        return expected_runs(commits, error_rate(math.exp(log_factor), spread, noise), miss) > runs
+
+    near, far = 0.0, 50.0 * spread
+    if too_close(far):
+        return math.inf
+    for _ in range(_STEPS):
+        middle = (near + far) / 2
+        near, far = (middle, far) if too_close(middle) else (near, middle)
+    return math.exp(far)
+
+
+def _entropy(p: float) -> float:
+    return -p * math.log2(p) - (1 - p) * math.log2(1 - p) if 0 < p < 1 else 0.0

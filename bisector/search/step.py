@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from bisector.search.bounds import expected_runs
 from bisector.search.confirm import (
     Fit,
     Problem,
@@ -18,7 +17,7 @@ from bisector.search.confirm import (
     undecided_revert,
     undo_options,
 )
-from bisector.search.likelihood import Evidence, Kernel, Weighing
+from bisector.search.likelihood import Evidence, Kernel, Weighing, expected_runs
 from bisector.search.posterior import Facts, Posterior, posterior
 from bisector.search.select import Costs, Prospects, prospects, undo_gain_bits
 
