@@ -29,7 +29,7 @@ _SPREAD = 0.10  # what a reading is believed to repeat within, as long as nothin
 _EARLY_ABOVE_SHARE = 22 / 40
 _EARLY_BELOW_SHARE = 33 / 40
 # At the factor that the bound gives to this share of their runs at least 9 of 10 searches are right, at its root at
-# most 8 of 10 (tests/search/test_bounds.py, 20 searches a spread).
+# most 8 of 10 (tests/search/test_likelihood.py, 20 searches a spread).
 _SHARE_OF_RUNS = 0.6
 _HOPELESS_BELOW = 0.5
 

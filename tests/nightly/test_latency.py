@@ -22,7 +22,7 @@ from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.docs.json_schema import valid
 from tests.nightly.conftest import World
-from tests.nightly.test_trend import night, series
+from tests.nightly.test_history import night, series
 
 METRIC = "read.clat.mean"
 SETTINGS = f'bisect.strategy = "git"\nbisect.metric = "{METRIC}"'

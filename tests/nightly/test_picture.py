@@ -12,7 +12,7 @@ from bisector.nightly.history import trends
 from bisector.nightly.picture import nights_plot
 from bisector.report.nights import Change, Mark, Panel, Seen, Stretch
 from bisector.store.nights import Begun, BisectionBegun, Concluded, Done, Event, Fact, Measurement, Night, Tip, Trouble
-from tests.nightly.test_trend import night, series
+from tests.nightly.test_history import night, series
 
 RUN = Path("/runs/1")
 

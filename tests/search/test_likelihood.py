@@ -1,4 +1,4 @@
-"""What a reading is worth, and what it is not."""
+"""What a reading is worth, and what it is not; what noise costs at least, and what searches find."""
 
 import math
 import pickle
@@ -9,10 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bisector.core.objective import Objective
-from bisector.core.verdict import Verdict
-from bisector.search.likelihood import Evidence, Kernel, Level, Levels, Noise, Reading, Weighing
+from bisector.core.verdict import Strategy, Verdict
+from bisector.search.likelihood import (
+    Evidence,
+    Kernel,
+    Level,
+    Levels,
+    Noise,
+    Reading,
+    Weighing,
+    error_rate,
+    expected_runs,
+    least_factor,
+)
+from bisector.search.simulate.runs import Summary, search_for, simulate
+from bisector.search.simulate.world import Conditions
 from tests.analysis.test_recorded_bisect import VERDICTS, measured
+from tests.search.graphs import kernel_like
 
+SURE = Noise(0.001, 0.001, 0.002)
 NOISE = Noise(old_as_new=0.003, new_as_old=0.05, sticky=0.01)
 LEVELS = Levels(Level(math.log(1_000), 0.1), Level(math.log(20_000), 0.1))
 OLD, NEW = Verdict.OLD, Verdict.NEW
@@ -126,3 +141,39 @@ def test_the_order_of_readings_makes_no_difference() -> None:
 
 def test_readings_pickle() -> None:
     assert pickle.loads(pickle.dumps(reading(NEW, 5.0))) == reading(NEW, 5.0)
+
+
+# What noise costs
+
+
+@pytest.mark.parametrize(("error", "runs"), [(0.01, 16.1), (0.05, 21.1), (0.10, 28.7)])
+def test_runs_that_no_search_can_do_without(error: float, runs: float) -> None:
+    """Burnashev's form for 14,565 commits at 99 %, as worked out beforehand by hand."""
+    assert expected_runs(14_565, error, 0.01) == pytest.approx(runs, abs=0.1)
+
+
+def test_guessing_takes_for_ever_and_certainty_the_logarithm() -> None:
+    assert expected_runs(1024, 0.0, 0.01) == 10
+    assert expected_runs(1024, 0.5, 0.01) == math.inf
+
+
+def test_levels_that_overlap_mislead() -> None:
+    assert error_rate(4.0, 0.1, SURE) == pytest.approx(0.001, abs=1e-3)
+    assert error_rate(1.0001, 0.1, SURE) == pytest.approx(0.5, abs=1e-2)
+    rates = [error_rate(factor, 0.2, SURE) for factor in (1.1, 1.3, 1.6)]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_the_smallest_factor_grows_with_noise_and_shrinks_with_runs() -> None:
+    assert least_factor(500, 0.2, SURE, miss=0.01, runs=36) > least_factor(500, 0.1, SURE, miss=0.01, runs=36)
+    assert least_factor(500, 0.1, SURE, miss=0.01, runs=36) > least_factor(500, 0.1, SURE, miss=0.01, runs=60)
+    assert least_factor(500, 0.1, SURE, miss=0.01, runs=5) == math.inf
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.3])
+def test_searches_find_the_smallest_factor_and_not_its_root(spread: float) -> None:
+    least = least_factor(500, spread, SURE, miss=0.01, runs=36)
+    for factor, low, high in ((least, 0.9, 1.0), (math.sqrt(least), 0.0, 0.8)):
+        world = Conditions(0.001, 0.001, 0.002, effect=factor, spread=spread, early_stop=False)
+        drawn = simulate(kernel_like(500), Strategy.BAYES, world, search_for(world, SURE), seed=3, trials=20)
+        assert low <= Summary.of(tuple(drawn)).success_rate <= high
