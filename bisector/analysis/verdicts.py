@@ -4,7 +4,7 @@ The loop decides by it and ``status`` shows it, so both always say the same.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +18,6 @@ from bisector.analysis.threshold import Ends, Level, Threshold, levels, other_ga
 from bisector.config import Settings
 from bisector.core.commit import Commit
 from bisector.core.errors import EndsDoNotReproduce, InfraError
-from bisector.core.kernel import Kernel
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, Terms, Verdict
@@ -51,14 +50,10 @@ class Judging:
         """The direction of the change that somebody named."""
         return self.settings.bisect.expected
 
-    @cached_property
+    @property
     def direction(self) -> Direction | None:
         """The direction of the change, as expected or as the ends show; None before they are measured."""
-        try:
-            line = self.threshold()
-        except EndsDoNotReproduce:
-            line = None
-        return line.direction if line is not None else self.expected
+        return self._line.direction if self._line is not None else self.expected
 
     @property
     def terms(self) -> Terms:
@@ -156,31 +151,7 @@ class Judging:
             if (judgement := self.judge(sha)) is not None:
                 yield sha, judgement.verdict
 
-    def kernel_of(self, sha: str) -> Kernel | None:
-        """The kernel that was built of a commit; None when none was."""
-        kernels = (trial.kernel for _, trial in self.trials if trial.commit.sha == sha)
-        return next(filter(None, kernels), None)
-
-    @property
-    def measured_kernels(self) -> dict[str, str]:
-        """Content of each kernel that has figures that count, or surely is at fault itself, and the commit it is of."""
-        return {
-            trial.kernel.content_sha256: trial.commit.sha
-            for _, trial in self.trials
-            if trial.kernel is not None and trial.is_of_commit and self._tells_of_equals(trial)
-        }
-
-    @property
-    def whole_kernels(self) -> dict[str, str]:
-        """Those of them about which something is known that no run that was stopped early has said."""
-        early = {trial.commit.sha for _, trial in self.trials if trial.stopped_early is not None}
-        return {
-            content: sha
-            for content, sha in self.measured_kernels.items()
-            if sha not in early or self.to_measure_whole(sha) is None
-        }
-
-    def _tells_of_equals(self, trial: Trial) -> bool:
+    def holds_for_equals(self, trial: Trial) -> bool:
         """Whether what is known of a trial's commit holds for any commit with an equal kernel.
 
         A panic that was believed does; a host that was too busy each time says nothing of the kernel.
@@ -191,28 +162,11 @@ class Judging:
         all_faults = all(other.fault is not None for _, other in self.trials if other.commit.sha == sha)
         return all_faults and isinstance(self.settlement(sha), Untestable)
 
-    def have_equal_kernels(self, one: str, other: str) -> bool:
-        """Whether the kernels of two commits, given by their hashes, are known and the same."""
-        contents = {t.commit.sha: t.kernel.content_sha256 for _, t in self.trials if t.kernel is not None}
-        return one in contents and contents[one] == contents.get(other)
-
-    def possible(self, candidates: Iterable[Commit], parents_of: Callable[[str], Iterable[str]]) -> tuple[Commit, ...]:
-        """Those of the candidates that can have made the change: not the ones that have a parent's kernel."""
-        return tuple(
-            commit
-            for commit in candidates
-            if not any(self.have_equal_kernels(commit.sha, parent) for parent in parents_of(commit.sha))
-        )
-
     def threshold(self) -> Threshold | None:
         """The line between the two sides; None until both ends are measured.
 
         Raises :class:`EndsDoNotReproduce` when the ends do not differ, or are not as expected.
         """
-        return self._line
-
-    @cached_property
-    def _line(self) -> Threshold | None:
         old, new = self.settlement(self.old), self.settlement(self.new)
         if not (isinstance(old, Measured) and isinstance(new, Measured)):
             return None
@@ -224,6 +178,14 @@ class Judging:
         if (given := options.threshold_value) is not None:
             return threshold.given(self.objective.score(given), ends)
         return threshold.from_scores(ends, self.scores, options.min_ends_ratio)
+
+    @cached_property
+    def _line(self) -> Threshold | None:
+        """The line that trials are judged by; None also when the ends do not differ, or are not as expected."""
+        try:
+            return self.threshold()
+        except EndsDoNotReproduce:
+            return None
 
     @cached_property
     def scores(self) -> dict[str, list[float]]:
@@ -249,21 +211,14 @@ class Judging:
     @property
     def other_lines(self) -> tuple[float, ...]:
         """The scores of the other steps between the ends, the widest first; empty while there is but one."""
-        try:
-            found = self.threshold()
-        except EndsDoNotReproduce:
-            return ()
+        found = self._line
         return other_gaps(found.score, found.old, found.new, self.levels) if found is not None else ()
 
     @cached_property
     def line(self) -> float | None:
         """The score of the threshold; None while it is not known, and when the ends are not as expected."""
-        try:
-            found = self.threshold()
-        except EndsDoNotReproduce:
-            found = None
-        if found is not None:
-            return found.score
+        if self._line is not None:
+            return self._line.score
         given = self.settings.bisect.threshold_value
         return None if given is None else self.objective.score(given)
 

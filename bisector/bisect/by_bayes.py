@@ -6,6 +6,7 @@ git's bisection is a mirror of what is believed.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from bisector.analysis import kernels
 from bisector.analysis.settle import Again
 from bisector.bisect.by_git import merge_base_is_new
 from bisector.bisect.facts import Facts
@@ -154,7 +155,7 @@ def _left_by_git(facts: Facts) -> tuple[Commit, ...]:
 
 def _unmeasured_twin(facts: Facts, commit: Commit) -> Commit | None:
     """A parent that has the kernel of the answer, which nobody has looked at yet."""
-    kernel = facts.judging.kernel_of(commit.sha)
+    kernel = kernels.kernel_of(facts.judging.trials, commit.sha)
     twin = facts.answer(TwinOf(commit, kernel)) if kernel is not None else None
     return twin if twin is not None and not facts.recorded.was_tried(twin.sha) else None
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from bisector.analysis import kernels
 from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import Done, Instruction, Outlook, ParentsOf, ShowGit, Submit, TwinOf
 from bisector.bisect.trials import measure
@@ -32,7 +33,7 @@ def by_git(facts: Facts) -> Instruction:
             return _whole_run(facts, commit) or _found(facts, commit)
         case OnlySkippedLeft(candidates=left, skipped=skipped):
             parents = facts.answer(ParentsOf(tuple(commit.sha for commit in left)))
-            candidates = facts.judging.possible(left, parents.__getitem__)
+            candidates = kernels.possible(facts.judging.trials, left, parents.__getitem__)
             return Done(State.NARROWED, candidates, skipped, _narrowed(candidates, skipped))
         case OutsidePaths(candidates=candidates):
             return Done(State.NARROWED, candidates, (), outside_paths(facts.task.wanted.paths))
@@ -80,7 +81,7 @@ def _whole_run(facts: Facts, culprit: Commit) -> Submit | None:
 def _found(facts: Facts, commit: Commit) -> Done:
     """The answer; a commit that has its parent's kernel cannot be it, whatever was concluded of the parent."""
     term = facts.judging.terms.new
-    kernel = facts.judging.kernel_of(commit.sha)
+    kernel = kernels.kernel_of(facts.judging.trials, commit.sha)
     twin = facts.answer(TwinOf(commit, kernel)) if kernel is not None else None
     if twin is not None:
         raise InfraError(

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from bisector.analysis import kernels
 from bisector.analysis.settle import Again, Measured
 from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import Outlook, Submit
@@ -27,7 +28,7 @@ def measure(
     whole = whole or commit in facts.task.ends
     # A kernel that has its figures and is asked for again is not to be told that it has them.
     known = isinstance(judging.settlement(commit.sha), Measured)
-    others = judging.whole_kernels if whole else judging.measured_kernels
+    others = kernels.measured_whole(judging) if whole else kernels.measured(judging)
     # What is known of a build that is doubted is not believed either.
     anew = any(one.doubted and one.kernel is None for _, one in judging.trials if one.commit.sha == commit.sha)
     again = recorded.was_tried(commit.sha)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from bisector.analysis import kernels
 from bisector.analysis.verdicts import Judging
 from bisector.config import options
 from bisector.core.commit import Commit
@@ -196,7 +197,7 @@ def _as_git_lists(asked: BisectionRow, judging: Judging, *, narrowed: bool) -> t
         with Repository.open(asked.repository) as repository:
             parents = partial(repository.parents, first_only=asked.first_parent)
             left = repository.commits(repository.ask("rev-list", *_range(repository, asked).limits(new, olds)).lines)
-            return judging.possible(left, parents) if narrowed else left
+            return kernels.possible(judging.trials, left, parents) if narrowed else left
     except BisectorError:
         return ()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bisector.analysis import kernels
 from bisector.analysis.verdicts import Judging
 from bisector.config import options
 from bisector.core.commit import Commit
@@ -35,7 +36,7 @@ WEAK = fakes.trial(COMMIT, contention=BUSY, content="c8")
 )
 def test_what_is_sure_of_a_kernel_holds_for_its_equals(trials: list[Trial], holds: bool) -> None:
     judging = Judging(SETTINGS, tuple(enumerate(trials, 1)))
-    assert judging.measured_kernels == ({"c8": COMMIT.sha} if holds else {})
+    assert kernels.measured(judging) == ({"c8": COMMIT.sha} if holds else {})
 
 
 def by(metric: str) -> Judging:

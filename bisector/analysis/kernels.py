@@ -1,0 +1,48 @@
+"""Which commits have equal kernels, as far as they were built: what is known of one holds for the others.
+
+That kernels are equal is seen by their content (:class:`bisector.core.kernel.Kernel`).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from bisector.analysis.verdicts import Judging, Numbered
+from bisector.core.commit import Commit
+from bisector.core.kernel import Kernel
+
+
+def kernel_of(trials: Sequence[Numbered], sha: str) -> Kernel | None:
+    """The kernel that was built of a commit; None when none was."""
+    kernels = (trial.kernel for _, trial in trials if trial.commit.sha == sha)
+    return next(filter(None, kernels), None)
+
+
+def possible(
+    trials: Sequence[Numbered], candidates: Iterable[Commit], parents_of: Callable[[str], Iterable[str]]
+) -> tuple[Commit, ...]:
+    """Those of the candidates that can have made the change: not the ones that have a parent's kernel."""
+    contents = {trial.commit.sha: trial.kernel.content_sha256 for _, trial in trials if trial.kernel is not None}
+
+    def has_a_parents(commit: Commit) -> bool:
+        content = contents.get(commit.sha)
+        return content is not None and any(contents.get(parent) == content for parent in parents_of(commit.sha))
+
+    return tuple(commit for commit in candidates if not has_a_parents(commit))
+
+
+def measured(judging: Judging) -> dict[str, str]:
+    """Content of each kernel that has figures that count, or surely is at fault itself, and the commit it is of."""
+    return {
+        trial.kernel.content_sha256: trial.commit.sha
+        for _, trial in judging.trials
+        if trial.kernel is not None and trial.is_of_commit and judging.holds_for_equals(trial)
+    }
+
+
+def measured_whole(judging: Judging) -> dict[str, str]:
+    """Those that are measured by runs of which none was stopped early, or need no such run any more."""
+    early = {trial.commit.sha for _, trial in judging.trials if trial.stopped_early is not None}
+    return {
+        content: sha
+        for content, sha in measured(judging).items()
+        if sha not in early or judging.to_measure_whole(sha) is None
+    }
