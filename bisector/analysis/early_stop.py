@@ -211,7 +211,7 @@ def reached_s(rates: Floats, runtime_s: float, threshold: float) -> float | None
 
 
 def became_fast_s(jobs: Sequence[Floats], runtime_s: float, threshold: float) -> float | None:
-    """The same of a run, whose slowest job counts; None unless each was above in the end."""
+    """From which second on each job of a whole run was above the threshold to its end; None if one was not."""
     times = [reached_s(job, runtime_s, threshold) for job in jobs]
     known = [one for one in times if one is not None]
     return max(known) if known and len(known) == len(times) else None

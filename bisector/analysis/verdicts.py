@@ -1,6 +1,6 @@
 """All facts of a bisection to all its verdicts: pure, and replayed after every trial.
 
-The loop decides by it and ``status`` shows it, so both always say the same.
+The loop decides by it and ``status`` shows it, so both always agree.
 """
 
 from collections import defaultdict
@@ -124,7 +124,7 @@ class Judging:
     def since(self, sha: str) -> Settlement:
         """What the trials of a commit amount to since its last sound one: whether another can be had.
 
-        The same as :meth:`settlement` for one that has none.
+        Where no trial of the commit is sound, it is what :meth:`settlement` gives.
         """
         mine = [(n, trial) for n, trial in self.trials if trial.commit.sha == sha]
         ended = [
@@ -224,7 +224,7 @@ class Judging:
 
     @property
     def threshold_value(self) -> float | None:
-        """The same as a value of the metric."""
+        """The threshold as a value of the metric."""
         return None if self.line is None else self.objective.value_of(self.line)
 
     def judge(self, sha: str) -> Judgement | None:
@@ -273,7 +273,7 @@ class Judging:
         return Evidence(trial, (*self._weaknesses(trial), *(() if clear else [unclear(stop, line, self.objective)])))
 
     def _whole_evidence(self, trial: Trial) -> Evidence:
-        """The same where the threshold is not known, or comes from this trial."""
+        """A trial and its weaknesses where the threshold is not known, or comes from this trial."""
         early = ("stopped early, where a whole run is needed",) if trial.stopped_early is not None else ()
         return Evidence(trial, (*self._weaknesses(trial), *early))
 

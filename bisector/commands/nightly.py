@@ -177,7 +177,7 @@ def _install_timer(wanted: Timer) -> int:
 def _remove_timer(*, system: bool) -> int:
     where = timer.directory(system=system)
     if not any((where / f"{timer.NAME}.{kind}").exists() for kind in ("timer", "service")):
-        raise UserError(f"there is no timer of ours in {where}", "with --system: that of the system")
+        raise UserError(f"bisector has no timer in {where}", "with --system: that of the system")
     if timer.systemd_runs():
         timer.systemctl("disable", "--now", f"{timer.NAME}.timer", system=system)
     for path in timer.remove(where):

@@ -145,7 +145,7 @@ class StorageSettings:
 
     @property
     def used_disks(self) -> Mapping[str, DiskSettings]:
-        """The disks that the stack is on, in its order; the others are neither looked at nor attached."""
+        """The disks that the stack is on, in its order; no other disk is looked at or attached."""
         return {name: self.disks[name] for name in self.stack.disks}
 
     @property

@@ -1,7 +1,7 @@
 """The text of ``bisector.toml``: read into dotted keys, searched for a key's line, written.
 
 tomlkit does not know the lines of its keys either, and its writer would have the nine lines of :func:`write` (6 ms
-for all settings, 0.1 ms here) and a :func:`literal` around it, for values on one line and those that TOML has not.
+for all settings, 0.1 ms here) and a :func:`literal` around it, for values on one line and values that TOML lacks.
 """
 
 import json

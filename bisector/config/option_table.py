@@ -43,7 +43,7 @@ def _terms() -> Kind:
 
 
 def _metric() -> Kind:
-    """The name of a metric; raises :class:`UserError` for one that there is not."""
+    """The name of a metric; raises :class:`UserError` for the name of none."""
 
     def read(raw: object, _base: Path | None) -> str:
         if not isinstance(raw, str) or not raw.strip():
@@ -222,5 +222,5 @@ def rows() -> tuple[Option, ...]:
 
 
 def by_key() -> Mapping[str, Option]:
-    """The same by the settings' keys."""
+    """Every row, by the key of its setting."""
     return {option.key: option for option in rows()}

@@ -252,9 +252,9 @@ def written_values(settings: Settings) -> dict[str, object]:
 
 
 def usual(settings: Settings) -> dict[str, object]:
-    """What each setting would be if nobody had said anything of it, as TOML would hold it.
+    """The default of each setting, as TOML would hold it.
 
-    Where a default follows from other settings, from those that ``settings`` has.
+    A default that follows from other settings follows from the values that ``settings`` has.
     """
     defaults = {option.field: _parse(option, Given(option.in_profile(settings.profile), "")) for option in rows()}
     leading = {name: _value(settings, name) for name in _LEADING}
@@ -295,7 +295,7 @@ def to_json(settings: Settings) -> str:
 
 
 def from_json(text: str) -> Settings:
-    """Recorded settings, not checked again; one that is newer than the record is as it was ``before``."""
+    """Recorded settings, not checked again; a setting that is newer than the record has its value of ``before``."""
     written: dict[str, object] = json.loads(text)
     profile = str(written["profile"])
     raw = {option.key: _recorded(option, written, profile) for option in rows()}

@@ -58,7 +58,7 @@ class Mattering:
 
     @property
     def relevance(self) -> Relevance:
-        """The same in figures."""
+        """How many commits the range has, and how many of them can matter."""
         return Relevance(self.commits, len(self.shas))
 
 

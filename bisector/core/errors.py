@@ -3,10 +3,10 @@
 BisectorError
 ├── UserError      the input has to be fixed: exit 2, or 1 when the ends do not measure as claimed
 ├── KernelFault    this commit does not build, boot or survive: it is skipped
-├── InfraError     ours or the host's: tried again, else the bisection stops and can be resumed
+├── InfraError     the tool, its host or the network failed: tried again, else the run stops and can be resumed
 └── Interrupted    the person stopped us: exit 130
 
-Everything else that is raised is a bug of ours (traceback, exit 70). All of them pickle: their
+Everything else that is raised is a bug in bisector (traceback, exit 70). All of them pickle: their
 arguments reach ``Exception.__init__`` positionally, because an exception with required
 keyword-only arguments does not survive a process boundary.
 """
@@ -105,5 +105,5 @@ class KernelFault(BisectorError):
 
     @property
     def fault(self) -> Fault:
-        """The same as a plain record, for the trial's facts."""
+        """The record of this error among the trial's facts."""
         return Fault(self.stage, self.kind, self.reason, self.tail, self.cached)

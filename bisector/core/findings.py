@@ -30,7 +30,7 @@ class Finding:
 
     @property
     def warning(self) -> str:
-        """The line for who begins a run all the same."""
+        """The line that is printed when a run begins in spite of it."""
         return f"warning: {self.name}: {self.what}"
 
 

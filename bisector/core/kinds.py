@@ -186,7 +186,7 @@ def choice(words: type[StrEnum] | tuple[str, ...]) -> Kind:
 
 
 def file(own: Callable[[str], Path] | None = None) -> Kind:
-    """A path; a bare name that is not in ``base`` means one of ours where ``own`` finds those."""
+    """A path; ``own`` finds the tool's own file of a bare name that is not in ``base``."""
 
     def read(raw: object, base: Path | None) -> Path:
         if not isinstance(raw, str) or not raw.strip() or "\0" in raw:

@@ -30,7 +30,7 @@ def clean(text: str) -> str:
 
 
 def clean_lines(text: str) -> str:
-    """The same for text of several lines, each of which stays one; tabs stay, lines may be of any length."""
+    """Text of several lines with each line made printable; tabs stay, and lines may be of any length."""
     return text if _is_clean(text) else "\n".join(map(_clean_line, text.split("\n")))
 
 

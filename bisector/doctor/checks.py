@@ -77,7 +77,7 @@ def _sandbox(asked: Asked) -> Finding:
 def _compiling(settings: KernelSettings) -> Iterator[str]:
     """The words of the commands that compile, ccache's script among them."""
     for command in settings.compilers or ("",):
-        with suppress(UserError):  # one that is no good has a row of its own
+        with suppress(UserError):  # a compiler that cannot be used has a row of its own
             yield from toolchain.detect(command).cc.split()
 
 
@@ -152,7 +152,7 @@ def check(settings: Settings, run_dir: Path, warn: Callable[[Finding], None]) ->
 
 
 def check_build(settings: Settings, run_dir: Path) -> None:
-    """The same for a build alone, which needs no guest."""
+    """Raise :class:`UserError` with everything that would stop a build, which needs no guest."""
     _refuse(settings, run_dir, (Need.BUILD,), lambda _: None)
     check_build_room(settings.kernel, run_dir)
 

@@ -31,7 +31,7 @@ def check_room(settings: Settings, run_dir: Path) -> str:
 
 
 def check_build_room(settings: KernelSettings, run_dir: Path) -> str:
-    """The same for a build alone."""
+    """Compare what a build alone needs with what is free; raises :class:`UserError` for too little."""
     return _compared([(run_dir, _build_bytes(settings))])
 
 

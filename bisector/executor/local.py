@@ -180,8 +180,8 @@ def local_executor(
 ) -> Iterator[LocalExecutor]:
     """Everything a trial needs on this host, for as long as the bisection lasts.
 
-    What killed processes left running, of this run and of others, is ended first. Left by an exception, the
-    sources and the build directory stay for the run that is resumed.
+    What killed processes of any run left running is ended first. Left by an exception, the sources and the build
+    directory stay for the run that is resumed.
     """
 
     def note(text: str) -> None:

@@ -54,7 +54,7 @@ def trends(events: Sequence[Event], only: str | None = None) -> tuple[Trend, ...
 
 
 def _trend(job: str, story: Story) -> Trend:
-    """Levels are looked for among figures that were got alike: with the same settings, on the same host."""
+    """Levels are looked for among values of the same settings and the same host."""
     begun: dict[int, LevelChange] = {}
     figures = [(one.night, one.measured) for one in story.nights if one.measured and one.measured.value]
     for _, alike in groupby(figures, key=lambda one: (one[1].conditions, one[1].host, one[1].objective)):

@@ -49,7 +49,7 @@ class Wanted(StrEnum):
 
     @property
     def directions(self) -> tuple[Direction, ...]:
-        """The same as directions."""
+        """The directions of change that are bisected."""
         return tuple(Direction) if self is Wanted.BOTH else (Direction(self.value),)
 
 
@@ -99,7 +99,7 @@ class Plan:
 
     @property
     def budget_s(self) -> float:
-        """The same in seconds."""
+        """The hours of a night, in seconds."""
         return self.budget_hours * 3600.0
 
 

@@ -103,7 +103,7 @@ class Story:
         return _settles(self.last, sha, conditions)
 
     def knows_tag(self, sha: str, conditions: str) -> bool:
-        """The same of a tag."""
+        """Whether this tag was measured last, and there is nothing to gain from doing it again."""
         return _settles(self.tag, sha, conditions)
 
     @property

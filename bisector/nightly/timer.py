@@ -83,7 +83,7 @@ class Timer:
         return {name: units.get_template(name).render(words) for name in _UNITS}
 
     def crontab(self) -> str:
-        """The same for cron, which has no journal."""
+        """The line for cron that starts a night at the same time; cron has no journal."""
         hours, minutes = self.at.split(":")
         line = f"{int(minutes)} {int(hours)} * * * {shlex.join(self.command)}"
         return line.replace("%", r"\%")  # an unescaped one is a new line there
@@ -131,7 +131,7 @@ def write(timer: Timer, where: Path) -> tuple[Path, ...]:
 
 
 def remove(where: Path) -> tuple[Path, ...]:
-    """Remove both units; those that were there."""
+    """Remove both units; returns the paths of the removed files."""
     paths = tuple(path for path in (where / name for name in reversed(_UNITS)) if path.exists())
     try:
         for path in paths:

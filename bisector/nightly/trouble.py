@@ -122,6 +122,6 @@ def _as_bug(error: Exception, path: Path) -> BisectorError:
 
 
 def fingerprint(step: str, message: str) -> str:
-    """The same for two troubles that differ in nothing but hashes and numbers: commits, lines, times."""
+    """A digest that two troubles share which differ only in hashes and numbers: commits, lines, times."""
     plain = re.sub(r"\b[0-9a-f]{7,64}\b|\d+", "#", message)
     return hashlib.sha256(f"{step}: {plain}".encode(errors="backslashreplace")).hexdigest()[:16]

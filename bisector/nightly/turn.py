@@ -233,7 +233,7 @@ class Turn:
 
     @property
     def _directory(self) -> Path:
-        """The same, made."""
+        """The directory of the job's files, made where it was not there."""
         with our_files(self.means.home):
             self._files.mkdir(parents=True, exist_ok=True)
         return self._files

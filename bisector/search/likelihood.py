@@ -121,7 +121,7 @@ class Evidence:
     new: float
 
     def hardened(self, sticky: float) -> "Evidence":
-        """The same when the kernel as a whole shows the other side with probability ``sticky``.
+        """The evidence where the kernel as a whole shows the other side with probability ``sticky``.
 
         The ratio never exceeds (1 - sticky) / sticky.
         """

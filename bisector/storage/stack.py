@@ -141,7 +141,7 @@ class Stack:
         return found or self.file_system.suspects
 
     def alone(self, disk: str) -> "Stack":
-        """The same file system on one of the disks, with nothing between: what a baseline is measured on."""
+        """The stack's file system on one of the disks, with nothing between: what a baseline is measured on."""
         return Stack(Node(self.top.name, (Node(disk),), self.top.options))
 
     @property

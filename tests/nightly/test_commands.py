@@ -174,4 +174,4 @@ def test_timer_with_systemd(console: Console, monkeypatch: pytest.MonkeyPatch, t
         "--user disable --now bisector-nightly.timer",
         "--user daemon-reload",
     ]
-    assert "there is no timer of ours" in console("nightly", "--remove-timer", code=2)
+    assert "bisector has no timer" in console("nightly", "--remove-timer", code=2)

@@ -140,7 +140,7 @@ def _carry_out(world: World, facts: Facts, step: Try | Undo) -> Facts:
 
 
 def _git(world: World) -> Result:
-    """Each commit once, and believed; whole runs of the answer are taken to say the same as those stopped early.
+    """Each commit is tried once, and believed; a whole run of the answer is taken to repeat the one stopped early.
 
     Of a set the commit that is known to be new stands for the answer.
     """

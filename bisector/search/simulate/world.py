@@ -136,7 +136,10 @@ class World:
         return self._run(commit, Kernel.COMMIT, is_new is not bool(self._misleads[commit]), whole)
 
     def measure_undone(self, commit: int, kernel: Kernel) -> Reading | None:
-        """The same of the new end without a commit; None, at no cost, when it does not apply. Nothing is picked."""
+        """The reading of a run of the new end without a commit; None, at no cost, when it cannot be reverted.
+
+        Nothing is picked.
+        """
         if kernel is Kernel.PICKED or self._no_undo[commit]:
             return None
         self._build(commit, kernel, self.graph.tip)
