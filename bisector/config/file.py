@@ -27,8 +27,9 @@ def read(path: Path) -> tuple[str, dict[str, object]]:
         raise UserError(f"{path}:{line}: not UTF-8, which TOML has to be") from error
     try:
         return text, tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        # "… (at line 3, column 7)", and "(at end of document)" is its only other form.
+    # "… (at line 3, column 7)", and "(at end of document)" is its only other form; ValueError for a number of thousands
+    # of digits (sys.set_int_max_str_digits).
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not valid TOML: {error}", "see https://toml.io for how it is written") from error
 
 

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from bisector.core import units
+from bisector.core.errors import UserError
 
 AUTO = "auto"
+_MOST = 1 << 62  # bytes, or what else is counted: what the kernel and QEMU take for a number has 63 bits
 _LONGEST_S = 1e9  # a longer wait than anybody's; keeps every duration exact in a float
 
 
@@ -95,9 +97,15 @@ def integer(minimum: int) -> Kind:
     def read(raw: object, _base: Path | None) -> int:
         if not isinstance(raw, int) or isinstance(raw, bool) or raw < minimum:
             raise Unfit
-        return raw
+        return _not_too_large(raw)
 
     return Kind(f"a whole number, {minimum} or more", read, int, lambda text: _number(text, int))
+
+
+def _not_too_large(value: int) -> int:
+    if value > _MOST:
+        raise UserError(f"a number of {len(str(value))} digits is too large")
+    return value
 
 
 def number(minimum: float, unit: str = "", *, above: bool = False) -> Kind:
@@ -137,7 +145,7 @@ def size(minimum: int) -> Kind:
             raw = _fitting(units.size_bytes, raw.removesuffix("/s"))
         if not isinstance(raw, int) or isinstance(raw, bool) or raw < minimum:
             raise Unfit
-        return raw
+        return _not_too_large(raw)
 
     return Kind(
         f"a size such as 512MiB, 5GiB or a whole number of bytes, {units.size_text(minimum)} or more",

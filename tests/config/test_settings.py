@@ -367,6 +367,8 @@ def test_settings_pickle() -> None:
 
 BAD_FILES = {
     "broken TOML": ("[bisect]\nthreshold = \n", r"bisector\.toml: not valid TOML: .*line 2, column 13"),
+    "thousands of digits": (f"[machine]\nvcpus = {'9' * 5000}\n", r"bisector\.toml: not valid TOML: .*digits"),
+    "nested without end": (f"x = {'[' * 5000}", r"bisector\.toml: not valid TOML: .*recursion"),
     "unknown key": ("[storage]\ncash_size = 1\n", r"bisector\.toml:2: there is no setting storage\.cash_size"),
     "unknown table": ("[bisekt]\n\nthreshold = 1\n", r"bisector\.toml:3: there is no setting bisekt\.threshold"),
     "table for a value": ("[bisect.threshold]\niops = 1\n", r"bisect\.threshold = .*expected a value above zero"),
@@ -410,6 +412,8 @@ def test_bad_file(text: str, message: str) -> None:
 BAD_FLAGS = {
     "no number": (["--threshold", "many"], r"^--threshold: bisect\.threshold = many: expected a value above zero"),
     "negative": (["--set", "machine.vcpus=-1"], r"^--set: machine\.vcpus = -1: expected a whole number, 1 or more"),
+    "many digits": (["--jobs", "9" * 20], r"^--jobs: kernel\.jobs: a number of 20 digits is too large"),
+    "more than a file has": (["--set", f"storage.ssd.size={'9' * 20}TiB"], r"^--set: storage\.ssd\.size: .* too large"),
     "truth": (["--set", "bisect.first_parent=maybe"], r"^--set: bisect\.first_parent = maybe: expected true or false"),
     "unknown": (["--set", "storage.ssd.sice=1GiB"], r"there is no setting storage\.ssd\.sice"),
     "no value": (["--set", "machine.vcpus"], r"^--set machine\.vcpus: expected KEY=VALUE"),
