@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from email import message_from_bytes, policy
+from email import message_from_bytes
 from email.utils import format_datetime
 from enum import StrEnum
 from pathlib import Path
@@ -161,11 +161,12 @@ class Post:
     def is_drafted(self) -> bool:
         """Whether the letter in the run directory makes the claim of the report, by its Message-ID."""
         try:
-            found = message_from_bytes((self.run.path / DRAFT).read_bytes(), policy=policy.default)
+            # Not by the default policy, which raises anything for a header that somebody has cut short.
+            found = message_from_bytes((self.run.path / DRAFT).read_bytes())
         except OSError:
             return False
         envelope = self.report().envelope
-        return envelope is not None and found["Message-ID"] == envelope.message_id
+        return envelope is not None and str(found["Message-ID"]).strip() == envelope.message_id
 
     def send(self, login: Login | None) -> str:
         """Send what :meth:`draft` writes; the server's word. Never the same report twice.

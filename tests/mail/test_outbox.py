@@ -122,6 +122,16 @@ def test_a_draft_that_was_edited_stays_until_the_answer_is_another_one(record: R
         assert "Regards, Anna" not in draft.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("header", ["Message-ID: <>", "Message-ID: <a@[b", "Message-ID:", "Message-ID: \xff", ""])
+def test_a_draft_whose_message_id_was_cut_short_is_written_anew(record: RecordedRun, header: str) -> None:
+    draft = record.run.path / DRAFT
+    draft.write_text(f"{header}\nSubject: x\n\nx\n", encoding="latin-1")
+    with Store.open(record.run.database) as store:
+        outbox.leave_draft(record.run, store, lambda _: None)
+    with opened(record.run) as post:
+        assert post.is_drafted()
+
+
 def test_a_draft_in_the_thread_of_the_answer_is_another_one(record: RecordedRun, server: servers.Server) -> None:
     """It names the letter that it corrects, which is the one to be written once its answer is back."""
     send(record, server)
