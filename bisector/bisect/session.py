@@ -289,7 +289,9 @@ def _let_go(run: RunDirectory, path: Path, tell: Listener) -> None:
         with suppress(UserError), Repository.open(path) as repository:  # there may be no repository any more
             release(repository, run.path)
     except InfraError as error:
-        tell(Note(f"the repository still has references of this run: {error}"))
+        again = f"then {from_record.resume_command(run.path)} removes them"
+        advice = "; ".join(filter(None, (error.hint, again)))
+        tell(Note(f"the repository still has references of this run: {error} ({advice})"))
 
 
 @contextmanager

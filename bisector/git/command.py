@@ -64,6 +64,8 @@ _ENVIRONMENT = {
 }
 
 
+_OF_ERRORS = ("fatal: ", "error: ")
+
 # What git, or what it reaches a remote with, needs of the environment around us; a login for mail is not among it.
 _PASSED = frozenset(
     (
@@ -108,8 +110,9 @@ class Answer:
 
     @property
     def complaint(self) -> str:
-        """The last line of standard error."""
-        return self.stderr.strip().rpartition("\n")[2] or "no message"
+        """The last line of standard error that names an error, which advice may follow; else the last line."""
+        lines = self.stderr.strip().split("\n")
+        return next((line for line in reversed(lines) if line.startswith(_OF_ERRORS)), lines[-1]) or "no message"
 
 
 class Door:

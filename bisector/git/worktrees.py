@@ -13,6 +13,7 @@ checked out in holds it, and it can be made again with the same hash.
 import hashlib
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -118,20 +119,32 @@ def hold(repository: Repository, run_dir: Path, wanted: Range) -> None:
 
     Raises :class:`bisector.core.errors.InfraError` where git cannot write references.
     """
-    references = _references(run_dir)
-    for lock in (repository.common_dir / references).rglob("*.lock"):
-        lock.unlink(missing_ok=True)  # of a git that was killed
     ends = {"old": wanted.old, "new": wanted.new}
-    repository.ask(
-        "update-ref", "--stdin", stdin="".join(f"update {references}/{k} {v.sha}\n" for k, v in ends.items())
-    )
+    _change(repository, run_dir, [f"update {_references(run_dir)}/{name} {end.sha}" for name, end in ends.items()])
 
 
 def release(repository: Repository, run_dir: Path) -> None:
     """Let go of what :func:`hold` keeps. Raises as that."""
     held = repository.ask("for-each-ref", "--format=%(refname)", f"{_references(run_dir)}/").lines
     if held:
-        repository.ask("update-ref", "--stdin", stdin="".join(f"delete {name}\n" for name in held))
+        _change(repository, run_dir, [f"delete {name}" for name in held])
+
+
+def _change(repository: Repository, run_dir: Path, commands: Sequence[str]) -> None:
+    """Have git-update-ref(1) carry out the commands.
+
+    What it locks to delete references is of the whole repository, and tells of nobody whose it is: a lock that a killed
+    git has left there is for a person to remove.
+    """
+    for lock in (repository.common_dir / _references(run_dir)).rglob("*.lock"):
+        lock.unlink(missing_ok=True)  # of a git that was killed: nobody else changes the run's references
+    try:
+        repository.ask("update-ref", "--stdin", stdin="".join(f"{command}\n" for command in commands))
+    except InfraError as error:
+        lock = repository.common_dir / "packed-refs.lock"
+        if lock.exists():
+            error.hint = f"if no git is at work in this repository, one was killed there: rm {shlex.quote(str(lock))}"
+        raise
 
 
 def _staging(run_dir: Path, purpose: Purpose) -> Path:

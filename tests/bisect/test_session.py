@@ -190,14 +190,32 @@ def test_lock_of_a_killed_git_on_our_references_is_removed(site: Site, monkeypat
 
 def test_an_answer_is_not_lost_to_a_reference(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     def locked(repository: Repository, run_dir: Path) -> None:
-        raise InfraError("somebody else's git is at packed-refs")
+        raise InfraError("somebody else's git is at packed-refs", "wait for it")
 
     with monkeypatch.context() as patch:
         patch.setattr("bisector.bisect.session.release", locked)
         assert site.begin() is State.FOUND
     told = [event.text for event in site.events if isinstance(event, Note)]
-    assert "the repository still has references of this run: somebody else's git is at packed-refs" in told
+    resume = f"bisector resume --run-dir {site.home / 'run'}"
+    why = "somebody else's git is at packed-refs (wait for it; then"
+    assert f"the repository still has references of this run: {why} {resume} removes them)" in told
     assert main(["resume", "--run-dir", str(site.home / "run")]) == 0
+    assert site.held() == []
+
+
+def test_a_lock_that_a_killed_git_left_on_all_references_is_named_and_stays(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is deleted is locked with all other references, and nothing tells whose such a lock is."""
+    interrupted_at(monkeypatch, site, "c5")
+    lock = site.repository / ".git/packed-refs.lock"
+    lock.touch()
+    assert main(["reset", "--run-dir", str(site.home / "run")]) == 4
+    said = capsys.readouterr().err
+    assert f"Unable to create '{lock}': File exists" in said
+    assert f"if no git is at work in this repository, one was killed there: rm {lock}" in said
+    lock.unlink()
+    assert main(["reset", "--run-dir", str(site.home / "run")]) == 0
     assert site.held() == []
 
 
