@@ -208,7 +208,11 @@ class Turn:
             message = f"given up after {_PATIENCE} nights: {error.message}"
             value = last.value if last else None
             self._add(Concluded(left.run_dir, State.FAILED, message, "", left.new_sha, value))
-            hint = from_record.resume_command(left.run_dir)
+            resume, reset = from_record.resume_command(left.run_dir), from_record.reset_command(left.run_dir)
+            hint = (
+                f"{resume} goes on with it all the same; until it is ended by {reset} its files stay, and its"
+                f" references in {self.job.repository}"
+            )
             self._notify(Failed("bisection", BisectorError(message, hint)), fingerprint(str(left.run_dir), message))
 
     def _notify(self, failed: Failed, about: str) -> None:

@@ -108,6 +108,11 @@ def resume_command(run_dir: Path) -> str:
     return f"bisector resume --run-dir {shlex.quote(str(run_dir))}"
 
 
+def reset_command(run_dir: Path) -> str:
+    """What to type to end a run, of which only the record stays."""
+    return f"bisector reset --run-dir {shlex.quote(str(run_dir))}"
+
+
 def next_step_command(run_dir: Path) -> str:
     """What to type to look for the step that a run did not look for."""
     return f"bisector next-step --run-dir {shlex.quote(str(run_dir))}"

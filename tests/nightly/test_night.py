@@ -316,7 +316,11 @@ def test_bisection_that_fails_each_night_is_given_up(world: World, monkeypatch: 
     assert world.story().open is None
     (_, _, first), (_, _, last) = world.letters.notices
     assert first.startswith("no room on the disk")
-    assert last.startswith("given up after 3 nights: no room on the disk\n\nbisector resume --run-dir ")
+    run_dir = world.story().nights[-1].concluded[0].run_dir
+    assert last.startswith(
+        f"given up after 3 nights: no room on the disk\n\nbisector resume --run-dir {run_dir} goes on with it all the "
+        f"same; until it is ended by bisector reset --run-dir {run_dir} its files stay, and its references in "
+    )
     world.push("cache", "c10")
     world.night()
     assert world.classes()[-1] == "same"
