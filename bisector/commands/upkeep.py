@@ -153,12 +153,15 @@ def _remove_all(run: RunDirectory, repository: Path, settings: Settings) -> None
     """The guests, worktrees, disks and the build of a run."""
     with open_hypervisor(settings.machine.connect, run.path) as hypervisor:
         hypervisor.reap(domain_prefix(run.path))
-    with Repository.open(repository) as opened:
-        remove_leftovers(opened, run.path)
-        release(opened, run.path)
+    if repository.is_dir():
+        with Repository.open(repository) as opened:
+            remove_leftovers(opened, run.path)
+            release(opened, run.path)
+    else:
+        note(f"bisector: {repository} is gone, and what was registered there with it")
     disks = leftovers(settings.storage, run.path, domain_prefix(run.path))
     with our_files(run.path):
-        for leftover in (run.path / "build", *run.path.glob("*.qcow2"), *disks):
+        for leftover in (run.path / "build", run.path / "worktrees", *run.path.glob("*.qcow2"), *disks):
             # Of a link what it leads to is the person's, who made it.
             whole = leftover.is_dir() and not leftover.is_symlink()
             shutil.rmtree(leftover) if whole else leftover.unlink(missing_ok=True)

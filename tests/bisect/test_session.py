@@ -225,6 +225,21 @@ def test_reset_lets_go(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     assert site.held() == []
 
 
+def test_reset_of_a_run_whose_repository_is_gone_removes_the_rest(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interrupted_at(monkeypatch, site, "c5")
+    for left in ("build", "worktrees/source"):
+        (site.home / "run" / left).mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(site.repository)
+    assert main(["reset", "--run-dir", str(site.home / "run")]) == 0
+    assert f"bisector: {site.repository} is gone, and what was registered there with it" in capsys.readouterr().err
+    assert not (site.home / "run/build").exists()
+    assert not (site.home / "run/worktrees").exists()
+    assert main(["reset", "--delete", "--run-dir", str(site.home / "run")]) == 0
+    assert not (site.home / "run").exists()
+
+
 def test_reset_takes_a_link_away_and_not_what_it_leads_to(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupted_at(monkeypatch, site, "c5")
     elsewhere = site.home / "fast disk"
