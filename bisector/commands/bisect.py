@@ -11,6 +11,7 @@ from bisector.commands.output import note, warn
 from bisector.config import command_line, options
 from bisector.core.errors import UserError
 from bisector.core.verdict import State
+from bisector.doctor import checks
 from bisector.report.display import display_for
 from bisector.status import from_record
 from bisector.store.rundir import RunDirectory
@@ -97,6 +98,7 @@ def resume(arguments: argparse.Namespace) -> int:
             return _show_end(run, store, arguments.quiet)
         if arguments.skip:
             session.skip(store, arguments.skip)
+        checks.warn_again(options.from_json(store.bisection().settings), run.path, warn)
         return _conclude(run, store, quiet=arguments.quiet)
 
 

@@ -151,6 +151,19 @@ def check(settings: Settings, run_dir: Path, warn: Callable[[Finding], None]) ->
     _refuse(settings, run_dir, (Need.BUILD, Need.RUN), warn)
 
 
+def warn_again(settings: Settings, run_dir: Path, warn: Callable[[Finding], None]) -> None:
+    """Give ``warn`` what weakens the evidence of a run that goes on: this machine may not be as it was when it started.
+
+    What is missing now is reported where the run needs it.
+    """
+    with _asked(settings, run_dir, lambda _: None) as asked:
+        for probe in (one for one in PROBES if one.need is not Need.NOTHING):
+            with suppress(BisectorError):
+                for finding in _findings(probe, asked):
+                    if finding.state is Grade.WARN:
+                        warn(finding)
+
+
 def check_build(settings: Settings, run_dir: Path) -> None:
     """Raise :class:`UserError` with everything that would stop a build, which needs no guest."""
     _refuse(settings, run_dir, (Need.BUILD,), lambda _: None)

@@ -16,8 +16,10 @@ from bisector.config import Settings, options
 from bisector.core.commit import Kind
 from bisector.core.errors import InfraError, Interrupted, UserError
 from bisector.core.events import Event, Listener, Note
+from bisector.core.findings import Finding, Grade
 from bisector.core.trial import Trial
 from bisector.core.verdict import State, Strategy
+from bisector.doctor import checks
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.mail.outbox import DRAFT
@@ -179,6 +181,23 @@ def test_history_that_is_gone_while_a_run_is_stopped(site: Site, monkeypatch: py
     with Store.open(site.home / "run/record.sqlite", readonly=True) as store:
         assert Kind.REVERTED in [trial.kind for _, trial in store.trials()]
     assert site.held() == []
+
+
+def test_resume_tells_what_weakens_the_evidence(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def places(asked: checks.Asked) -> Finding:
+        return Finding("run directory", Grade.WARN, f"{asked.run_dir} is on tmpfs")
+
+    def go_on(*_: object) -> None:
+        assert "is on tmpfs" in capsys.readouterr().err
+        raise InfraError("that is all")
+
+    interrupted_at(monkeypatch, site, "c5")
+    monkeypatch.setattr(checks, "PROBES", (checks.Probe("places", checks.Need.RUN, places),))
+    monkeypatch.setattr(session, "go_on", go_on)
+    assert main(["resume", "--run-dir", str(site.home / "run")]) == 4
+    assert "that is all" in capsys.readouterr().err
 
 
 def test_lock_of_a_killed_git_on_our_references_is_removed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

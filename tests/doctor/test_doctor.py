@@ -479,3 +479,19 @@ def test_start_is_told_what_only_warns(tmp_path: Path, monkeypatch: pytest.Monke
     told: list[Finding] = []
     checks.check(options.load().settings, tmp_path, told.append)
     assert told == rows[:1]
+
+
+def test_resume_is_told_what_warns_and_stopped_by_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(asked: Asked) -> Finding:
+        raise InfraError("wipefs does not answer")
+
+    rows = [Finding("run directory", grade, str(grade)) for grade in (Grade.MISSING, Grade.WARN, Grade.INFO)]
+    probes = (
+        Probe("hdd disk", Need.RUN, broken),
+        Probe("places", Need.RUN, lambda asked: rows),
+        Probe("mail", Need.NOTHING, lambda asked: rows[1]),
+    )
+    monkeypatch.setattr(checks, "PROBES", probes)
+    told: list[Finding] = []
+    checks.warn_again(options.load().settings, tmp_path, told.append)
+    assert told == rows[1:2]
