@@ -35,6 +35,7 @@ from bisector.git.worktrees import hold, release
 from bisector.host import process
 from bisector.host.files import our_files
 from bisector.host.scratch import remove_abandoned
+from bisector.host.trees import discard
 from bisector.mail import outbox
 from bisector.status import from_record
 from bisector.status.range_graph import check_suspects
@@ -191,7 +192,7 @@ def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Eq
     ):
         bisection.run()
     if not of_a_search:
-        shutil.rmtree(run.path / _BUILD, ignore_errors=True)
+        discard(run.path / _BUILD)
 
 
 def skip(store: Store, expressions: Iterable[str]) -> None:
@@ -253,7 +254,7 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here, 
             with _process(settings, store, repository, tell, equip=equip, aim=aim) as bisection:
                 outcome = bisection.run()
         store.set_state(outcome.state, outcome.message)
-    shutil.rmtree(run.path / _BUILD, ignore_errors=True)
+    discard(run.path / _BUILD)
     if outcome.state is not State.STOPPED:
         outbox.leave_draft(run, store, tell)
         if not goes_on(store):
@@ -276,7 +277,7 @@ def goes_on(store: Store) -> bool:
 def after_the_answer(run: RunDirectory, store: Store, tell: Listener) -> None:
     """What a process that was killed once the answer was on record has not come to."""
     repository = store.bisection().repository
-    shutil.rmtree(run.path / _BUILD, ignore_errors=True)
+    discard(run.path / _BUILD)
     if not (run.path / outbox.DRAFT).exists():
         outbox.leave_draft(run, store, tell)
     if repository is not None:

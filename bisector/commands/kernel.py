@@ -24,6 +24,7 @@ from bisector.executor.local import end_leftovers, kernel_builder
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.host import measuring_lock, process, shared_caches
+from bisector.host.trees import discard
 from bisector.kernel import kconfig
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
@@ -97,7 +98,7 @@ class _Workshop:
             ):
                 end_leftovers(run.path, note)
                 yield cls(commit, kernel_builder(settings.kernel), source, run.path)
-            shutil.rmtree(run.path / "build", ignore_errors=True)
+            discard(run.path / "build")
 
     @property
     def logs(self) -> Path:

@@ -3,7 +3,6 @@
 import argparse
 import hashlib
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from bisector.executor.base import result_of
 from bisector.executor.local import local_executor
 from bisector.git.repository import Repository
 from bisector.host import process
+from bisector.host.trees import discard
 from bisector.report.display import Display, display_for
 from bisector.report.figures import baseline_facts
 from bisector.status import from_record
@@ -91,7 +91,7 @@ def test(arguments: argparse.Namespace) -> int:
         checks.check(settings, run.path, warn)
         process.reap(run.path)
         view, terms = _one_trial(run, repository.top, settings, commit, display)
-        shutil.rmtree(run.path / "build", ignore_errors=True)
+        discard(run.path / "build")
     if arguments.json:
         write_json(trial_to_json(view, terms) | {"run_dir": str(run.path)})
     return _UNTESTABLE if view.verdict is Verdict.SKIP else 0

@@ -1,7 +1,6 @@
 """``image``, ``cache`` and ``reset``: what is made before runs, kept for later ones, and removed after one."""
 
 import argparse
-import shutil
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from bisector.git.repository import Repository
 from bisector.git.worktrees import release, remove_leftovers
 from bisector.host import measuring_lock, process, shared_caches
 from bisector.host.files import our_files
+from bisector.host.trees import remove_whole
 from bisector.kernel.cache import KeptEntry
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
@@ -144,7 +144,7 @@ def reset(arguments: argparse.Namespace) -> int:
             _remove_all(run, asked.repository, options.from_json(asked.settings))
         if arguments.delete:
             with our_files(run.path):
-                shutil.rmtree(run.path)
+                remove_whole(run.path)
     write(f"{run.path} {'removed' if arguments.delete else 'reset; its record stays'}\n")
     return 0
 
@@ -162,6 +162,4 @@ def _remove_all(run: RunDirectory, repository: Path, settings: Settings) -> None
     disks = leftovers(settings.storage, run.path, domain_prefix(run.path))
     with our_files(run.path):
         for leftover in (run.path / "build", run.path / "worktrees", *run.path.glob("*.qcow2"), *disks):
-            # Of a link what it leads to is the person's, who made it.
-            whole = leftover.is_dir() and not leftover.is_symlink()
-            shutil.rmtree(leftover) if whole else leftover.unlink(missing_ok=True)
+            remove_whole(leftover)  # of a link what it leads to is the person's, who made it

@@ -30,6 +30,7 @@ from bisector.host.load import host_id
 from bisector.host.lock import Held, held, holder_of
 from bisector.host.quiet import quiet_turn
 from bisector.host.scratch import remove_abandoned
+from bisector.host.trees import remove_whole
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
 from bisector.store.artifacts import collect, trial_directory
@@ -102,7 +103,7 @@ class LocalExecutor:
         """What an end does now; its logs stay in the run directory.
 
         It is built in the directory in which the commits failed: make compiles what they changed, and what failed to
-        compile. A directory in which it builds no more is removed, since it may be what is damaged: half an object that
+        compile. A directory in which it builds no more is emptied, since it may be what is damaged: half an object that
         a power failure left is enough. A build that was not done in time goes on from there when it is tried again.
         """
         commit, through = request.commit, request.through
@@ -110,7 +111,8 @@ class LocalExecutor:
         with self._alone(), _as_attempt(self.bench.run_dir):
             fault = try_control(self.bench, commit, request.compilers, through, logs)
             if fault is not None and fault.kind.of_compiling:
-                shutil.rmtree(self.bench.build_dir)
+                for path in self.bench.build_dir.iterdir():  # it may be a link to a faster disk
+                    remove_whole(path)
         return fault
 
     def _build(self, request: BuildRequest) -> Fault | None:

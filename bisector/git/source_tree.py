@@ -97,7 +97,7 @@ class SourceTree:
         options, umask = _without_filters(settings.stdout), build_user.umask()
         answer = worktree.git(*words, options=options, ok=None, deadline_s=deadline_s, umask=umask)
         if answer.status == 0:
-            worktree.git("clean", "-ffdxq", deadline_s=deadline_s)
+            answer = worktree.git("clean", "-ffdxq", ok=None, deadline_s=deadline_s)
         return answer
 
     def _may_be_damaged(self, worktree: Worktree) -> bool:

@@ -27,6 +27,7 @@ from bisector.git.command import DEADLINE_S, Answer
 from bisector.git.ranges import Range
 from bisector.git.repository import REFERENCES, Repository
 from bisector.host import build_user
+from bisector.host.trees import discard, remove_whole
 
 _NAMESPACE = f"{REFERENCES}/runs"
 
@@ -108,7 +109,7 @@ def remove_leftovers(repository: Repository, run_dir: Path, *purposes: Purpose) 
             _remove(repository, _home(admin) or staging, admin)
         left = [place for place in (path, staging) if place.exists()]
         for place in left:
-            shutil.rmtree(place)
+            remove_whole(place)
         if admins or left:
             removed.append(path)
     return tuple(removed)
@@ -193,7 +194,7 @@ def _names(git_file: Path, admin: Path) -> bool:
 
 def _remove(repository: Repository, path: Path, admin: Path) -> None:
     # The directory first: git then has nothing to check in it, whatever state a kill left it in.
-    shutil.rmtree(path, ignore_errors=True)
+    discard(path)
     if _home(admin) is not None:
         repository.git("worktree", "remove", "--force", "--force", os.fspath(path), at=repository.top, ok=None)
     shutil.rmtree(admin, ignore_errors=True)

@@ -24,8 +24,9 @@ from bisector.core.findings import Grade
 from bisector.core.kernel import Compiler, Kernel
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.files import our_files
+from bisector.host.trees import remove_whole
 from bisector.kernel import builddir, ccache, kconfig, probes, product, quirks, sources, toolchain
-from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, blamed_on_make, remove_strays, remove_whole
+from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, blamed_on_make, remove_strays
 from bisector.kernel.cache import KernelCache
 from bisector.kernel.compiler_choice import check_unchanged
 from bisector.kernel.entries import BuildFailure

@@ -24,7 +24,6 @@ they would be any files of this host, and a FIFO would be waited for for ever.
 import errno
 import os
 import re
-import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -35,7 +34,7 @@ from typing import Self
 
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.trial import FaultKind, Stage
-from bisector.host import process
+from bisector.host.trees import remove_whole
 from bisector.kernel import sources
 
 BUILD_LOG = "build.log"
@@ -49,7 +48,6 @@ _SKEW = re.compile(r"make(\[\d+\])?: warning: .*(Clock skew detected|in the futu
 _HINT = "see that one service alone sets the clock and that --run-dir is on a disk of this host, then resume"
 # Kbuild's own are a fifth as long. Python goes down by one call a directory, of which it has a thousand.
 _LONGEST_BYTES = 800
-_REMOVE_S = 600.0
 # How a file that this process wants is not as make makes it; all else (no room, a bad disk) is the host's.
 _OF_MAKE = frozenset(
     (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
@@ -206,26 +204,6 @@ def remove_strays(build: Path, source: Path) -> tuple[str, ...]:
     """
     inside = (build, source)
     return tuple(_removed(entry) for entry in _odd(build) if not _is_kept(entry, inside))
-
-
-def remove_whole(path: Path) -> None:
-    """Remove a file, or a directory with all below it, however deep that is and whatever rights it lacks.
-
-    Raises ``OSError``.
-    """
-    if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
-        return
-    with suppress(OSError, RecursionError):
-        shutil.rmtree(path)
-        return
-    try:
-        for words in (("chmod", "-R", "u+rwx"), ("rm", "-rf")):
-            process.run([*words, "--", path], deadline_s=_REMOVE_S, check=False)
-    except (process.CommandMissing, process.CommandTimeout) as error:
-        raise OSError(errno.EBUSY, str(error), str(path)) from error
-    if os.path.lexists(path):
-        raise OSError(errno.EBUSY, "it cannot be removed", str(path))
 
 
 @contextmanager

@@ -6,7 +6,6 @@ The syntax is that of ``.config`` (Documentation/kbuild/kconfig.rst): ``CONFIG_X
 
 import difflib
 import gzip
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from bisector.core.errors import UserError
+from bisector.host.trees import files_below
 from bisector.kernel import sources
 
 Options = dict[str, str]
@@ -125,7 +125,7 @@ def read_effective(path: Path) -> Options:
 
 def symbols(source: Path) -> frozenset[str]:
     """The names of all options that the Kconfig files of a source tree define, as ``CONFIG_X``."""
-    files = (Path(at, name) for at, _, names in os.walk(source) for name in names if name.startswith("Kconfig"))
+    files = (entry.path for entry in files_below(source) if entry.name.startswith("Kconfig"))
     texts = (sources.text(source, path) or "" for path in files)
     return frozenset(f"CONFIG_{name}" for text in texts for name in _DEFINED.findall(text))
 

@@ -18,6 +18,7 @@ from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.doctor import checks
 from bisector.git.repository import Repository
+from bisector.host.trees import discard
 from bisector.nightly.plan import Job
 from bisector.store import inputs
 from bisector.store.artifacts import TRIALS, trial_number
@@ -60,7 +61,7 @@ class TipBench:
                 settled = settle(settings, target.commit, attempts, purpose=purpose, first=before + 1)
                 before += len(settled.trials)
                 record(self._measurement(target, settled, settings))
-        shutil.rmtree(self.directory / "build", ignore_errors=True)
+        discard(self.directory / "build")
 
     def _warn(self, finding: Finding) -> None:
         self.tell(Note(f"{self.job.name}: {finding.warning}"))

@@ -2,7 +2,7 @@
 
 import errno
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +31,7 @@ from bisector.trial.runner import TrialRequest
 from tests import fakes, recorded_run
 from tests.git import histories
 from tests.git.conftest import unconfigured as unconfigured  # noqa: PLC0414 - a fixture of this room, too
+from tests.nested import nested
 
 DEFAULTS = options.load(directory=Path("/")).settings
 RUNS = "refs/by-bisector/runs"
@@ -200,6 +201,17 @@ def test_resume_tells_what_weakens_the_evidence(
     assert "that is all" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("place", ["build", "worktrees/source"])
+def test_an_answer_is_not_lost_to_directories_that_a_make_has_nested(
+    site: Site, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    interrupted_at(monkeypatch, site, "c3")
+    (site.home / "run" / place).mkdir(exist_ok=True)
+    with nested(site.home / "run" / place, 1500):
+        assert site.resume() is State.FOUND
+        assert not (site.home / "run" / place).exists()
+
+
 def test_lock_of_a_killed_git_on_our_references_is_removed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupted_at(monkeypatch, site, "c5")
     (found,) = (site.repository / ".git" / RUNS).iterdir()
@@ -273,16 +285,13 @@ def test_reset_takes_a_link_away_and_not_what_it_leads_to(site: Site, monkeypatc
 def test_reset_tells_what_cannot_be_removed(
     site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def busy(path: Path, **how: bool) -> None:
-        if path.name == "build":
-            raise OSError(errno.EBUSY, "Device or resource busy", str(path))
-        remove(path, **how)
+    def busy(path: Path) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy", str(path))
 
-    remove: Callable[..., None] = shutil.rmtree
     interrupted_at(monkeypatch, site, "c5")
     (site.home / "run/build").mkdir(exist_ok=True)
     with monkeypatch.context() as patch:
-        patch.setattr("shutil.rmtree", busy)
+        patch.setattr("bisector.commands.upkeep.remove_whole", busy)
         assert main(["reset", "--run-dir", str(site.home / "run")]) == 4
     assert f"bisector: {site.home}/run/build: Device or resource busy" in capsys.readouterr().err
 

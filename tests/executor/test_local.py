@@ -85,10 +85,18 @@ def test_only_a_repeat_waits_for_a_quiet_host_and_it_is_no_attempt_that_failed(
 
 
 @pytest.mark.parametrize(("fault", "kept"), [(fakes.BUILD_ERROR, False), (fakes.BUILD_TIMEOUT, True), (None, True)])
-def test_a_build_directory_in_which_an_end_builds_no_more_is_removed(
-    engine: LocalExecutor, fault: Fault | None, kept: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("link", [False, True])
+def test_a_build_directory_in_which_an_end_builds_no_more_is_emptied(
+    engine: LocalExecutor, fault: Fault | None, kept: bool, link: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bisector.executor.local.try_control", lambda *_: fault)
-    engine.bench.build_dir.mkdir()
+    build = engine.bench.build_dir
+    if link:
+        (build.parent / "faster disk").mkdir()
+        build.symlink_to(build.parent / "faster disk")
+    else:
+        build.mkdir()
+    (build / "fs").mkdir()
     assert fakes.faulted(engine, ControlRequest(COMMIT, (), Stage.BUILD)) == fault
-    assert engine.bench.build_dir.exists() is kept
+    assert (build / "fs").exists() is kept
+    assert build.is_symlink() is link

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import KernelFault
-from bisector.kernel.builddir import blamed_on_make, remove_strays, remove_whole
+from bisector.host.trees import remove_whole
+from bisector.kernel.builddir import blamed_on_make, remove_strays
+from tests.nested import nest
 from tests.nobody import TOP, passed
 
 as_ordinary_user = pytest.mark.skipif(os.geteuid() == 0, reason="root needs no rights")
@@ -27,19 +29,8 @@ def removed(build: Path) -> tuple[str, ...]:
     return remove_strays(build, build.parent / "source")
 
 
-def nested(top: Path, depth: int) -> None:
-    """Directories in each other, deeper than a path can say."""
-    here = os.open(top, os.O_RDONLY)
-    for _ in range(depth):
-        os.mkdir("deep", dir_fd=here)
-        inner = os.open("deep", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = inner
-    os.close(here)
-
-
 def test_directories_in_too_many_others_are_removed(build: Path) -> None:
-    nested(build, 2000)
+    nest(build, 2000)
     (stray,) = removed(build)
     assert stray.endswith("/deep/deep, a directory in too many others")
     assert removed(build) == ()
@@ -48,7 +39,7 @@ def test_directories_in_too_many_others_are_removed(build: Path) -> None:
 
 
 def test_what_is_removed_whole_may_be_anything(build: Path) -> None:
-    nested(build / "fs", 1500)
+    nest(build / "fs", 1500)
     (build / "link").symlink_to(build.parent / "source")
     for name in ("fs", "link", "none"):
         remove_whole(build / name)

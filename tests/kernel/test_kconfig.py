@@ -6,6 +6,7 @@ import pytest
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.kernel import kconfig
+from tests.nested import nested
 
 OWN = sorted(resources.kconfigs().glob("*.config"))
 DEBIAN = "#\n# Automatically generated file; DO NOT EDIT.\n# Linux/x86 6.1.0-18-amd64 Kernel Configuration\n#\n"
@@ -14,6 +15,13 @@ DEBIAN = "#\n# Automatically generated file; DO NOT EDIT.\n# Linux/x86 6.1.0-18-
 def test_parse_keeps_the_last_value_and_what_is_not_set() -> None:
     text = '# a comment\nCONFIG_A=y\nCONFIG_S="a=b # c"\n# CONFIG_B is not set\nCONFIG_A=m\nCONFIG_N=16  \n'
     assert kconfig.parse(text) == {"CONFIG_S": '"a=b # c"', "CONFIG_B": "n", "CONFIG_A": "m", "CONFIG_N": "16"}
+
+
+def test_symbols_of_a_tree_in_any_depth(tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/Kconfig.x").write_text("config DM_CACHE\n\tbool\n")
+    with nested(tmp_path, 1500):
+        assert kconfig.symbols(tmp_path) == {"CONFIG_DM_CACHE"}
 
 
 def test_render_and_parse_are_inverse() -> None:
