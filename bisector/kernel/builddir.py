@@ -34,7 +34,7 @@ from typing import Self
 
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.trial import FaultKind, Stage
-from bisector.host.trees import remove_whole
+from bisector.host.trees import files_below, remove_whole
 from bisector.kernel import sources
 
 BUILD_LOG = "build.log"
@@ -261,14 +261,9 @@ def _remove_newer(build: Path, since_ns: int) -> None:
         Path(path).unlink()
 
 
-def _dates(directory: str | Path) -> Iterator[tuple[str, int]]:
+def _dates(directory: Path) -> Iterator[tuple[str, int]]:
     """Every file at and below a directory with its modification time in ns; thousands in a build, 80,000 in a tree."""
-    with os.scandir(directory) as found:
-        for entry in found:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _dates(entry.path)
-            else:
-                yield entry.path, entry.stat(follow_symlinks=False).st_mtime_ns
+    return ((one.path, one.stat(follow_symlinks=False).st_mtime_ns) for one in files_below(directory))
 
 
 def _deletes_on_error(source: Path) -> bool:

@@ -12,6 +12,7 @@ from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
 from bisector.kernel import builddir
 from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, Moment, building, make_fit
+from tests.nested import nested
 
 MARKER, FINISHED = ".bisector/building", ".bisector/finished"
 HOUR_NS = 3600 * 10**9
@@ -176,6 +177,14 @@ def test_sources_of_the_future_are_dated_now_where_all_is_built_again(places: Bu
     make_fit(places)
     assert abs(ahead.stat().st_mtime_ns - time.time_ns()) < HOUR_NS // 2
     assert behind.stat().st_mtime_ns < time.time_ns() - HOUR_NS // 2
+
+
+def test_sources_may_lie_in_any_depth(places: BuildPlaces) -> None:
+    """A path of 4,096 letters, which git checks out, is one of 2,000 directories."""
+    (places.build / "vmlinux").touch()
+    with nested(places.source, 1500):
+        make_fit(places)
+    assert left(places) == []
 
 
 def test_the_moment_is_the_same_as_long_as_nobody_sets_the_clock() -> None:
