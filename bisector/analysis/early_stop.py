@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.objective import MEAN, OVER, SUM, WORST, Objective
+from bisector.workload.base import Progress
 
 Floats = npt.NDArray[np.float64]
 
@@ -69,17 +70,22 @@ class StopRule:
         """What is recorded of a run that this rule ended."""
         return EarlyStop(reason, at_s, bound, self.threshold, why, self.objective.metric, self.objective.over)
 
+    def met_by(self, jobs: Sequence[Progress]) -> EarlyStop | None:
+        """Whether a run may end now, given what its jobs have done so far; None: go on.
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Progress:
-    """How much a job had done by which second of its own run time; both grow, the start is not among them.
-
-    What is counted are I/Os or bytes, as the metric has it.
-    """
-
-    job: str
-    at_s: Floats
-    done: Floats
+        *Above*: in two windows one after the other every job's mean less four standard errors is above the threshold;
+        or every job has done what the threshold asks of the whole run. *Not above*: from the guard on, in three
+        windows one after the other the same job's mean with four standard errors is below two thirds of the threshold.
+        A window in which fio did not report in time says nothing. Where the objective makes one value of several jobs,
+        or is of one of them, that takes the place of every job.
+        """
+        if not jobs or not all(job.at_s.size for job in jobs):
+            return None
+        jobs = _deciding(self.objective, jobs)
+        if not jobs:
+            return None
+        at_s = min(float(job.at_s[-1]) for job in jobs)
+        return _all_done(self, jobs, at_s) or _above(self, jobs, at_s) or _not_above(self, jobs, at_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +105,6 @@ class _Window:
 def batch_s(runtime_s: float) -> float:
     """The length of a batch in a run of this length."""
     return max(runtime_s / _BATCHES_OF_A_RUN, _LEAST_BATCH_S)
-
-
-def decide(rule: StopRule, jobs: Sequence[Progress]) -> EarlyStop | None:
-    """Whether a run may end now, given what its jobs have done so far; None: go on.
-
-    *Above*: in two windows one after the other every job's mean less four standard errors is above the threshold;
-    or every job has done what the threshold asks of the whole run. *Not above*: from the guard on, in three
-    windows one after the other the same job's mean with four standard errors is below two thirds of the threshold.
-    A window in which fio did not report in time says nothing. Where the objective makes one value of several jobs,
-    or is of one of them, that takes the place of every job.
-    """
-    if not jobs or not all(job.at_s.size for job in jobs):
-        return None
-    jobs = _deciding(rule.objective, jobs)
-    if not jobs:
-        return None
-    at_s = min(float(job.at_s[-1]) for job in jobs)
-    return _all_done(rule, jobs, at_s) or _above(rule, jobs, at_s) or _not_above(rule, jobs, at_s)
 
 
 def _deciding(objective: Objective, jobs: Sequence[Progress]) -> Sequence[Progress]:

@@ -12,7 +12,10 @@ from typing import Any
 
 from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, Strategy, Terms
+from bisector.storage.layer import Files
 from bisector.storage.stack import Stack
+from bisector.workload.base import Workload
+from bisector.workload.workloads import WORKLOADS
 
 EMBEDDED = "qemu:///embed"
 
@@ -156,12 +159,40 @@ class StorageSettings:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSettings:
-    """The fio job and its size."""
+    """What runs on the stack, by its name, and the values of each workload's own settings."""
 
-    job: Path
-    file_bytes: int
-    runtime_s: int
+    kind: str
+    own: Mapping[str, Mapping[str, Any]]
     full_runs: bool
+
+    @property
+    def workload(self) -> Workload:
+        """The workload under test."""
+        return WORKLOADS[self.kind]
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """The values of its own settings."""
+        return self.own.get(self.kind, {})
+
+    @property
+    def runtime_s(self) -> float:
+        """How long one run is asked to last; 0 where nobody knows beforehand."""
+        return self.workload.runtime_s(self.values)
+
+    @property
+    def files(self) -> Files:
+        """What one run writes; raises :class:`bisector.core.errors.UserError` where its input cannot be read."""
+        return self.workload.files(self.values)
+
+    @property
+    def inputs(self) -> Mapping[str, Path]:
+        """The files that a person gives it, by the fields of the rows that name them."""
+        return self.workload.inputs(self.values)
+
+    def with_inputs(self, files: Mapping[str, Path]) -> "WorkloadSettings":
+        """The same with other files."""
+        return replace(self, own={**self.own, self.kind: {**self.values, **files}})
 
 
 @dataclass(frozen=True, slots=True)

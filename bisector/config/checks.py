@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
 
-from bisector.config import EMBEDDED, DiskSettings, Security, Settings, StorageSettings, job_file, usable_bytes
+from bisector.config import EMBEDDED, DiskSettings, Security, Settings, StorageSettings, usable_bytes
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.kinds import Problem
@@ -39,13 +39,16 @@ def _own_image_has_keys(settings: Settings) -> Iterator[Problem]:
 
 def _files_exist(settings: Settings) -> Iterator[Problem]:
     files = {
-        "workload.job": settings.workload.job,
         "kernel.base_config": settings.kernel.base_config,
         "machine.image": settings.machine.image,
         "machine.image_key": settings.machine.image_key,
         "machine.image_host_key": settings.machine.image_host_key,
     }
-    for key, path in files.items():
+    workload = settings.workload
+    of_workload = {
+        row.key: workload.inputs[row.field] for row in workload.workload.options if row.field in workload.inputs
+    }
+    for key, path in (of_workload | files).items():
         if path is not None and not path.is_file():
             yield Problem((key,), "there is no such file")
     for fragment in settings.kernel.fragments:
@@ -92,20 +95,17 @@ def _identity(disk: DiskSettings) -> object:
 def _files_fit(settings: Settings) -> Iterator[Problem]:
     """The layers fit on each other, the files of all runs on the file system."""
     storage, workload = settings.storage, settings.workload
-    try:
-        jobs = job_count(workload.job)
-    except UserError as error:
-        yield Problem(("workload.job",), error.message, error.hint)
+    if problems := list(workload.workload.problems(workload.values)):
+        yield from problems
         return
-    total = workload.file_bytes * jobs
-    files = Files(total, f"{jobs} jobs of {size_text(workload.file_bytes)} are {size_text(total)}")
+    files = workload.files
     yield from storage.stack.problems(extents(storage), storage.layers, files)
     kept = len(storage.stack.phases)  # the files of a run that prepares another one stay
     device = storage.stack.extent(extents(storage), storage.layers)
     over = f", {kept} times over" if kept > 1 else ""
-    if not _has_room(device, storage.stack, total * kept):
+    if not _has_room(device, storage.stack, files.total_bytes * kept):
         yield Problem(
-            ("workload.file_size", *device.keys),
+            (*files.keys, *device.keys),
             f"{files.sentence}{over}; a file system on {_size_of(device)} has no room for that",
         )
     yield from _baselines_fit(settings, files)
@@ -141,7 +141,7 @@ def _baselines_fit(settings: Settings, files: Files) -> Iterator[Problem]:
     for name in storage.stack.baselines:
         if not _has_room(disks[name], storage.stack.alone(name), files.total_bytes):
             yield Problem(
-                ("bisect.baselines", "workload.file_size", *disks[name].keys),
+                ("bisect.baselines", *files.keys, *disks[name].keys),
                 f"{files.sentence}; a file system on {disks[name].what} alone, of {_size_of(disks[name])}, has no room "
                 "for that",
             )
@@ -203,19 +203,3 @@ def disk_bytes(disk: DiskSettings) -> int | None:
     # In sectors of 512 bytes whatever the device's own are (kernel: Documentation/ABI/stable/sysfs-block).
     sectors = Path("/sys/class/block") / path.resolve().name / "size"
     return usable_bytes(int(sectors.read_text(encoding="ascii")) * 512)
-
-
-def job_count(job: Path) -> int:
-    """How many jobs an fio job file starts; raises :class:`UserError`.
-
-    fio itself checks the rest; this is needed before there is a guest.
-    """
-    try:
-        count = job_file.processes(job.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the fio job file {job}: {error}") from error
-    except job_file.NumberUnread as error:
-        raise UserError(f"{job}: {error}") from error
-    if not count:
-        raise UserError(f"the fio job file {job} has no job: no [section] beside [global]")
-    return count

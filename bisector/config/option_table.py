@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, Accelerator, Security
-from bisector.core import kinds, resources
+from bisector.core import kinds
 from bisector.core.kinds import AUTO, Kind, Option, Unfit
 from bisector.core.metric import named, plain_number
 from bisector.core.verdict import Direction, Strategy, Terms
@@ -19,6 +19,9 @@ from bisector.storage.disks import DISKS, Disk
 from bisector.storage.layer import Layer
 from bisector.storage.layers import LAYERS
 from bisector.storage.parse import stack_kind
+from bisector.workload.base import Workload
+from bisector.workload.fio.fio import FIO
+from bisector.workload.workloads import WORKLOADS
 
 PROFILES = ("quick", "article")
 _PLAIN = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,40})?")
@@ -109,6 +112,24 @@ def _layer(layer: Layer) -> tuple[Option, ...]:
     return tuple(replace(row, field=f"storage.layers.{layer.name}.{row.field}") for row in layer.options)
 
 
+def _workload_row() -> Option:
+    """Which workload; those of other packages can be chosen, too."""
+    return Option(
+        "workload.kind",
+        "workload.kind",
+        kinds.choice(tuple(WORKLOADS)),
+        FIO.name,
+        "workload that runs on the stack",
+        flag="--workload",
+        metavar="NAME",
+    )
+
+
+def _workload(workload: Workload) -> tuple[Option, ...]:
+    """A workload's own rows; as with a layer, the workload does not know where they are kept."""
+    return tuple(replace(row, field=f"workload.own.{workload.name}.{row.field}") for row in workload.options)
+
+
 # Read as a table, so laid out as one.
 # fmt: off
 _FIRST: tuple[Option, ...] = (
@@ -182,16 +203,12 @@ _FIRST: tuple[Option, ...] = (
     Option("storage.stack", "storage.stack", stack_kind(), "lvmcache", "storage stack under test: layers on disks",
            flag="--stack", metavar="STACK"),
 )
-_LAST: tuple[Option, ...] = (
+_OF_STORAGE: tuple[Option, ...] = (
     Option("storage.overwrite", "storage.overwrite", kinds.words('["WD-WX11A1234567"]'), (),
            "block devices and volumes that may be overwritten although they are not blank, by serial number or by "
            "the name that a refusal shows", flag="--overwrite", metavar="SERIAL", repeat=True),
-    Option("workload.job", "workload.job", kinds.file(resources.job), "partial.fio", "fio job file",
-           flag="--job", metavar="FILE"),
-    Option("workload.file_size", "workload.file_bytes", kinds.size(4096), "32MiB", "file of each job, bytes",
-           "2GiB", flag="--file-size", metavar="SIZE"),
-    Option("workload.runtime", "workload.runtime_s", kinds.duration(1, whole=True), "40s",
-           "length of a run, seconds", "15min", flag="--runtime", metavar="DURATION"),
+)
+_LAST: tuple[Option, ...] = (
     Option("workload.full_runs", "workload.full_runs", kinds.boolean(), False,
            "never stop a run early", flag="--full-runs", const="true"),
     Option("contention.max_other_cores", "contention.max_other_cores", kinds.optional(kinds.number(0), AUTO,
@@ -215,10 +232,11 @@ _LAST: tuple[Option, ...] = (
 
 
 def rows() -> tuple[Option, ...]:
-    """Every row, those of the disks and of the layers that are known by now among them."""
+    """Every row, those of the disks, layers and workloads that are known by now among them."""
     disks = chain.from_iterable(_disk(name, disk) for name, disk in DISKS.items())
     layers = chain.from_iterable(map(_layer, LAYERS.values()))
-    return (*_FIRST, *disks, *layers, *_LAST)
+    workloads = chain.from_iterable(map(_workload, WORKLOADS.values()))
+    return (*_FIRST, *disks, *layers, *_OF_STORAGE, _workload_row(), *workloads, *_LAST)
 
 
 def by_key() -> Mapping[str, Option]:

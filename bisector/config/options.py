@@ -20,6 +20,7 @@ from bisector.core.errors import UserError
 from bisector.core.kinds import AUTO, Option, Problem
 from bisector.core.objective import Objective
 from bisector.storage.stack import Stack
+from bisector.workload.workloads import WORKLOADS
 
 CONFIG_FILE = "bisector.toml"
 _LEAST_OTHER_CORES = 0.5  # a quiet host's own kernel threads take up to 0.3
@@ -28,8 +29,9 @@ _ARTICLE_THRESHOLD = "20000"
 # What :func:`_resolved` makes other settings follow from.
 _LEADING = (
     *("bisect.metric", "bisect.over", "kernel.base_config"),
-    *("mail.security", "storage.stack", "workload.runtime_s"),
+    *("mail.security", "storage.stack", "workload.kind"),
 )
+_OF_WORKLOADS = "workload.own."
 # What people write for a login that is not to be in a file of settings.
 _SECRETS = frozenset(f"mail.{name}" for name in ("password", "passwd", "pass", "username", "user", "login"))
 
@@ -177,7 +179,10 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     stack: Stack = values["storage.stack"]
     auto = (ground, GUEST_FRAGMENT, *stack.fragments)
     names = values["kernel.fragments"]
-    runs_s = len(stack.phases) * values["workload.runtime_s"]
+    kind = values["workload.kind"]
+    of_kind = f"{_OF_WORKLOADS}{kind}."
+    own = {key.removeprefix(of_kind): value for key, value in values.items() if key.startswith(of_kind)}
+    runs_s = len(stack.phases) * WORKLOADS[kind].runtime_s(own)
     return {
         **values,
         "bisect.threshold": _threshold(values),
@@ -257,7 +262,8 @@ def usual(settings: Settings) -> dict[str, object]:
     A default that follows from other settings follows from the values that ``settings`` has.
     """
     defaults = {option.field: _parse(option, Given(option.in_profile(settings.profile), "")) for option in rows()}
-    leading = {name: _value(settings, name) for name in _LEADING}
+    names = (*_LEADING, *(name for name in defaults if name.startswith(_OF_WORKLOADS)))
+    leading = {name: _value(settings, name) for name in names}
     followed = _assemble(Settings, _resolved({**defaults, **leading}))
     own = {option.key: option.kind.write(defaults[option.field]) for option in rows() if option.field in leading}
     return written_values(followed) | own

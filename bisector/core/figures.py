@@ -157,8 +157,8 @@ class Run:
 
     @property
     def aside_s(self) -> float:
-        """Host seconds of the run that are not fio's run time: its files were laid out, above all."""
-        return self.duration_s - max((job.runtime_ms for job in self.jobs), default=0) / 1000
+        """Host seconds of the run that are not fio's run time: its files were laid out, above all; 0 without fio."""
+        return self.duration_s - max(job.runtime_ms for job in self.jobs) / 1000 if self.jobs else 0.0
 
     @property
     def direction(self) -> str:

@@ -20,6 +20,7 @@ DIRECTIONS = ("read", "write", "trim")
 _NUMBER = re.compile(r"(?P<number>[0-9]{1,20}(?:\.[0-9]{1,40})?) *(?P<unit>\S*)", re.ASCII)
 _PERCENTILE = re.compile(r"p(?P<percent>[0-9]{1,2}(?:\.[0-9]{1,6})?)", re.ASCII)
 _THREE_DIGITS = 3
+_MINUTE_S = 60
 
 
 class Better(StrEnum):
@@ -86,6 +87,10 @@ def _time(value: float) -> str:
     return f"{_digits(value)} ns"
 
 
+def _seconds(value: float) -> str:
+    return f"{_digits(value)} s" if value < _MINUTE_S else units.duration(value)
+
+
 def _digits(value: float) -> str:
     """Three digits of a value below 1,000, and all those before the point of a larger one."""
     before_point = len(f"{value:.0f}")
@@ -116,7 +121,7 @@ _TEXTS: Mapping[Unit, Callable[[float], str]] = {
     Unit.IOPS: lambda value: f"{value:,.0f} IOPS",
     Unit.BYTES_S: lambda value: f"{units.size(round(value))}/s",
     Unit.NANOSECONDS: _time,
-    Unit.SECONDS: units.duration,
+    Unit.SECONDS: _seconds,
     Unit.PERCENT: lambda value: f"{value:.1f} %",
     Unit.COUNT: lambda value: f"{value:,.0f}",
 }

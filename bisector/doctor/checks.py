@@ -4,6 +4,7 @@ Probes that a run or a build needs are made before each, which does not start wh
 The others report what makes a run slower, or its evidence weaker.
 """
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -15,10 +16,11 @@ from bisector.config import KernelSettings, Settings
 from bisector.core import resources
 from bisector.core.errors import BisectorError, UserError
 from bisector.core.findings import Finding, Grade, refusal
+from bisector.core.shell import CommandResult
 from bisector.doctor.space import check_build_room, check_disk, check_room
 from bisector.executor.local import end_leftovers, kept_kernels, kernel_builder
 from bisector.git import probes as history
-from bisector.host import places
+from bisector.host import places, process
 from bisector.host.packages import merged
 from bisector.host.scratch import remove_abandoned, scratch
 from bisector.kernel import probes as kernel
@@ -26,7 +28,8 @@ from bisector.kernel import toolchain
 from bisector.mail.smtp import server_finding
 from bisector.storage.disks import DISKS
 from bisector.vm import probes as machine
-from bisector.workload.check import check_job
+
+_WORKLOAD_DEADLINE_S = 30.0
 
 
 class Need(Enum):
@@ -97,8 +100,17 @@ def _leftovers(asked: Asked) -> Finding:
 
 
 def _job(asked: Asked) -> Finding:
-    check_job(asked.settings.workload, asked.settings.bisect.objective)
-    return Finding("fio job", Grade.OK, str(asked.settings.workload.job))
+    workload = asked.settings.workload
+    workload.workload.check(workload.values, asked.settings.bisect.objective, run_here)
+    return Finding(f"{workload.kind} job", Grade.OK, ", ".join(map(str, workload.inputs.values())))
+
+
+def run_here(command: Sequence[str], variables: Mapping[str, str]) -> CommandResult | None:
+    """None where this host has no such program."""
+    with suppress(process.CommandMissing):
+        done = process.run(command, deadline_s=_WORKLOAD_DEADLINE_S, env=variables, check=False)
+        return CommandResult(shlex.join(command), done.exit_status, done.stdout, done.stderr)
+    return None
 
 
 def _room(asked: Asked) -> Finding:

@@ -42,8 +42,7 @@ def _build_bytes(settings: KernelSettings) -> int:
 def _disk_files(settings: Settings, run_dir: Path) -> Iterator[tuple[Path, int]]:
     """Where a file is made for a disk, with what a trial writes into it at most; elsewhere it stays sparse."""
     storage = settings.storage
-    jobs = checks.job_count(settings.workload.job)
-    files_bytes = settings.workload.file_bytes * jobs * len(storage.stack.phases)
+    files_bytes = settings.workload.files.total_bytes * len(storage.stack.phases)
     written = storage.stack.written(checks.extents(storage), storage.layers, files_bytes)
     for name, disk in storage.used_disks.items():
         place = run_dir if disk.path is None else Path(disk.path)

@@ -183,7 +183,7 @@ def _parts(plan: Plan) -> Iterator[tuple[str, Path]]:
 
 def _of_job(job: Job) -> Iterator[tuple[str, Path]]:
     settings = job.measuring
-    named = (settings.kernel.base_config, settings.workload.job, settings.mail.login_file)
+    named = (settings.kernel.base_config, *settings.workload.inputs.values(), settings.mail.login_file)
     fragments = (Path(one) for one in settings.kernel.fragments if "/" in one)
     yield from ((f"job {job.name} with", Path(one)) for one in (*named, *fragments) if one)
     for word in (word for command in settings.kernel.compilers for word in command.split()):

@@ -130,5 +130,7 @@ def _measured_with(settings: Settings) -> tuple[object, ...]:
     return (
         (machine.accelerator, machine.vcpus, machine.memory_bytes, machine.image, machine.append),
         (storage.stack, storage.used_disks, storage.used_layers),
-        (replace(workload, job=Path(), full_runs=True), workload.job.read_bytes() if workload.job.is_file() else b""),
+        workload.kind,
+        {field: value for field, value in workload.values.items() if field not in workload.inputs},
+        tuple(path.read_bytes() if path.is_file() else b"" for path in workload.inputs.values()),
     )

@@ -112,11 +112,13 @@ def _date(row: Row) -> str:
 
 def _workload(settings: Settings, run_dir: Path) -> Workload:
     """With the text of the job file that is kept in the run directory, or is the tool's own."""
-    job, workload = settings.workload.job, settings.workload
+    workload = settings.workload
+    variables = workload.workload.variables(workload.values)
+    job = next(iter(workload.inputs.values()), None)
+    if job is None:
+        return Workload(workload.kind, "", variables)
     text = _text(resources.jobs() if job.parent == resources.jobs() else run_dir, job)
-    return Workload(
-        job.name, text, (("FILE_SIZE", str(workload.file_bytes)), ("RUNTIME", f"{workload.runtime_s}"))
-    )  # fmt: skip
+    return Workload(job.name, text, variables)
 
 
 def _kernel(settings: Settings) -> tuple[tuple[str, str], ...]:
@@ -201,7 +203,7 @@ def _with_own_files(settings: Settings) -> Settings:
             base_config=Path(base.name) if base else None,
             fragments=tuple(fragment_name(Path(name)) for name in kernel.fragments),
         ),
-        workload=replace(workload, job=_own_job(workload.job)),
+        workload=workload.with_inputs({field: _own_job(path) for field, path in workload.inputs.items()}),
     )
 
 

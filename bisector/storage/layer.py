@@ -60,10 +60,15 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What one run of the workload writes: bytes over all jobs, and how to say that."""
+    """What one run of the workload writes: bytes over all jobs, and how to say that.
+
+    ``largest_bytes`` is the size of the largest file, ``keys`` are the settings that the sizes come from.
+    """
 
     total_bytes: int
     sentence: str
+    largest_bytes: int = 0
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

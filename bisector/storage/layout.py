@@ -10,7 +10,7 @@ from bisector.core.errors import UserError
 from bisector.core.figures import CacheStatus
 from bisector.core.shell import Shell, Step, run_steps
 from bisector.storage import disks
-from bisector.storage.layer import MOUNTPOINT, Counters, Device, Extent, Made, Site
+from bisector.storage.layer import MOUNTPOINT, Counters, Device, Extent, Files, Made, Site
 from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Node, Stack, Values
 
@@ -59,10 +59,10 @@ class MountedStack:
         return tuple(one.counters for one in self.made if one.counters is not None)
 
 
-def lay_out(shell: Shell, stack: Stack, values: Values, file_bytes: int, deadline_s: float) -> MountedStack:
+def lay_out(shell: Shell, stack: Stack, values: Values, files: Files, deadline_s: float) -> MountedStack:
     """Make the layers from the disks upwards and check that the kernel made what was asked for.
 
-    ``values`` are those of the layers' settings, ``file_bytes`` is the size of one file of the workload. Raises
+    ``values`` are those of the layers' settings, ``files`` is what the workload writes. Raises
     :class:`bisector.core.errors.KernelFault` when a command fails or a layer is not what was asked for,
     :class:`UserError` for missing tools and sizes that do not fit, :class:`bisector.core.errors.InfraError` when a
     layer lies on another disk than it should.
@@ -94,7 +94,7 @@ def lay_out(shell: Shell, stack: Stack, values: Values, file_bytes: int, deadlin
         if one.verify is not None:
             one.verify(answers, numbers)
     larger = " or ".join(stack.extent({name: Extent.of_disk(name, None) for name in stack.disks}, values).keys)
-    _check_room(free, file_bytes, larger)
+    _check_room(free, files, larger)
     return MountedStack(MOUNTPOINT, tuple(step.command for step in steps), larger, made)
 
 
@@ -127,14 +127,15 @@ def _leaves(below: Sequence[Device]) -> tuple[str, ...]:
     return tuple(leaf for device in below for leaf in device.leaves)
 
 
-def _check_room(stat_output: str, file_bytes: int, larger: str) -> None:
-    """One file of the workload fits; raises :class:`UserError` with both sizes."""
+def _check_room(stat_output: str, files: Files, larger: str) -> None:
+    """The largest file of the workload fits; raises :class:`UserError` with both sizes."""
     if (found := _FREE.fullmatch(stat_output.strip())) is None:
         raise disks.not_an_answer("stat -f", stat_output)
     blocks, block_bytes = int(found[1]), int(found[2])
-    if blocks * block_bytes < file_bytes:
+    if blocks * block_bytes < files.largest_bytes:
+        smaller = " or ".join(files.keys)
         raise UserError(
-            f"workload.file_size is {file_bytes / _MIB:,.0f} MiB, and the file system in the guest has only "
+            f"{smaller} is {files.largest_bytes / _MIB:,.0f} MiB, and the file system in the guest has only "
             f"{blocks * block_bytes / _MIB:,.0f} MiB",
-            f"make the disk of the storage stack larger ({larger}), or workload.file_size smaller",
+            f"make the disk of the storage stack larger ({larger}), or {smaller} smaller",
         )

@@ -92,7 +92,7 @@ class LvmCache(Layer):
             )
         if files.total_bytes < settings.cache_bytes:
             yield Problem(
-                ("workload.file_size", "storage.cache_size"),
+                (*files.keys, "storage.cache_size"),
                 f"{files.sentence}, which never fills the cache; the run that tells is the one with a full cache",
             )
 

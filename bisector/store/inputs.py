@@ -15,7 +15,7 @@ INPUTS = "inputs"
 
 
 def keep(settings: Settings, run_dir: Path) -> Settings:
-    """Copy job file, base .config and fragments into the run directory; the settings that name the copies.
+    """Copy the workload's files, base .config and fragments into the run directory; the settings that name the copies.
 
     Raises :class:`InfraError` when they cannot be written.
     """
@@ -28,13 +28,13 @@ def keep(settings: Settings, run_dir: Path) -> Settings:
             str(_copy(_fragment(name), directory / f"{number}-{Path(name).stem}.config"))
             for number, name in enumerate(kernel.fragments, 1)
         )
-        job = _copy(workload.job, directory / workload.job.name)
+        given = {field: _copy(path, directory / path.name) for field, path in workload.inputs.items()}
     except OSError as error:
         raise InfraError(f"cannot copy {error.filename}: {error.strerror}", f"df {run_dir}") from error
     return replace(
         settings,
         kernel=replace(kernel, base_config=base, fragments=fragments),
-        workload=replace(workload, job=job),
+        workload=workload.with_inputs(given),
     )
 
 

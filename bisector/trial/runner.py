@@ -30,7 +30,7 @@ from bisector.storage import layout
 from bisector.storage.layer import Phase
 from bisector.storage.layout import MountedStack
 from bisector.vm.base import Machine, Machines
-from bisector.workload import runner
+from bisector.workload.base import RunSite
 
 _STORAGE_DEADLINE_S = 300.0
 
@@ -183,8 +183,8 @@ class _Course:
             yield machine
 
     def _lay_out(self, machine: Machine) -> MountedStack:
-        storage, file_bytes = self._storage, self.bench.settings.workload.file_bytes
-        stack = layout.lay_out(machine.guest, storage.stack, storage.layers, file_bytes, _STORAGE_DEADLINE_S)
+        storage, files = self._storage, self.bench.settings.workload.files
+        stack = layout.lay_out(machine.guest, storage.stack, storage.layers, files, _STORAGE_DEADLINE_S)
         (self.logs / "storage.txt").write_text("".join(f"{line}\n" for line in stack.description), encoding="utf-8")
         return stack
 
@@ -196,11 +196,11 @@ class _Course:
 
     def _run(self, machine: Machine, stack: MountedStack, phase: Phase, deadline: Deadline) -> Run:
         self._enter(Stage.WORKLOAD, f"{phase.name} run")
-        return runner.run_once(
+        workload = self.bench.settings.workload
+        site = RunSite(
             machine.guest,
             stack,
-            self.bench.settings.workload,
-            name=phase.name,
+            phase.name,
             logs=self.logs / phase.name,
             keep_files=not phase.judged,
             start_meter=lambda: ContentionMeter(machine.cpu_time_s).start(),
@@ -212,6 +212,7 @@ class _Course:
             # 3,200: below the threshold.
             stop=self.request.stop if phase.judged else None,
         )
+        return workload.workload.run(workload.values, site)
 
     def _enter(self, stage: Stage, detail: str = "") -> None:
         self.stage = stage

@@ -9,11 +9,9 @@ import pytest
 
 from bisector.analysis.early_stop import (
     Floats,
-    Progress,
     StopRule,
     batch_s,
     became_fast_s,
-    decide,
     deciding_rates,
     guard_s,
     holds,
@@ -21,6 +19,7 @@ from bisector.analysis.early_stop import (
 )
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.objective import Objective
+from bisector.workload.base import Progress
 from bisector.workload.fio.series import parse_log, resample
 
 DATA = Path(__file__).parent.parent / "data" / "fio"
@@ -89,7 +88,7 @@ def stop_of(rule: StopRule, at_s: Floats, ios: Floats, first: int = 0) -> EarlyS
     """What becomes of a run that reports at these seconds."""
     for n in range(first + 1, at_s.size + 1):
         jobs = [Progress(f"job/{job}", at_s[:n], done[:n]) for job, done in enumerate(ios, 1)]
-        if (stop := decide(rule, jobs)) is not None:
+        if (stop := rule.met_by(jobs)) is not None:
             return stop
     return None
 
@@ -226,28 +225,28 @@ def steady(iops: float, *, until_s: float, every_s: float = 0.5) -> Progress:
 def test_what_is_done_cannot_be_undone() -> None:
     """More I/Os than the threshold asks of the whole run: the mean is above, whatever comes."""
     rule = StopRule(100.0, 40.0)
-    stop = decide(rule, (steady(5_000, until_s=1.0), steady(4_001, until_s=1.0)))
+    stop = rule.met_by((steady(5_000, until_s=1.0), steady(4_001, until_s=1.0)))
     assert stop is not None
     assert (stop.reason, stop.at_s) == (StopReason.ABOVE, 1.0)
     assert stop.bound == pytest.approx(4_001 / 40)
-    assert decide(rule, (steady(5_000, until_s=1.0), steady(3_999, until_s=1.0))) is None
+    assert rule.met_by((steady(5_000, until_s=1.0), steady(3_999, until_s=1.0))) is None
 
 
 def test_a_run_that_is_over_is_not_ended_early() -> None:
-    assert decide(StopRule(100.0, 1.0), (steady(5_000, until_s=1.0),)) is None
+    assert StopRule(100.0, 1.0).met_by((steady(5_000, until_s=1.0),)) is None
 
 
 def test_no_report_in_time_says_nothing() -> None:
     rule = StopRule(LINE, 40.0, 5.0)
     whole = steady(10, until_s=20)
     late = Progress("job/1", np.delete(whole.at_s, [30, 31]), np.delete(whole.done, [30, 31]))
-    assert decide(rule, (whole,)) is not None
-    assert decide(rule, (late,)) is None
+    assert rule.met_by((whole,)) is not None
+    assert rule.met_by((late,)) is None
 
 
 @pytest.mark.parametrize("jobs", [(), (steady(5_000, until_s=0.1),)])
 def test_nothing_is_concluded_before_a_job_has_begun(jobs: tuple[Progress, ...]) -> None:
-    assert decide(StopRule(1.0, 40.0, 0.0), jobs) is None
+    assert StopRule(1.0, 40.0, 0.0).met_by(jobs) is None
 
 
 def test_the_slow_job_is_the_same_in_all_windows() -> None:
@@ -337,7 +336,7 @@ def test_a_run_is_ended_by_what_the_objective_looks_at(
 ) -> None:
     """One job does 5,000 a second, the other 2,000; by the worst of them nothing is clear before the guard."""
     guard = 10.0 if reason is StopReason.NOT_ABOVE else None
-    stop = decide(StopRule(line, 40.0, guard, objective), two_steady(5_000, 2_000, until_s=20))
+    stop = StopRule(line, 40.0, guard, objective).met_by(two_steady(5_000, 2_000, until_s=20))
     assert (stop.reason if stop else None) is reason
     if stop is not None:
         assert stop.why.startswith(why)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bisector.config import Accelerator, DiskSettings, Settings, checks, command_line, file, options
+from bisector.config import Accelerator, DiskSettings, Settings, command_line, file, options
 from bisector.config.option_table import by_key, rows
 from bisector.core import resources
 from bisector.core.errors import InfraError, UserError
@@ -27,6 +27,8 @@ from bisector.storage.layers import LAYERS
 from bisector.storage.lvmcache import CacheMode
 from bisector.storage.parse import stack_of
 from bisector.storage.stack import Stack
+from bisector.workload.fio.fio import FIO
+from bisector.workload.workloads import WORKLOADS
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -65,8 +67,8 @@ def test_quick_is_the_default() -> None:
     assert (found.storage.disks["ssd"].size_bytes, found.storage.disks["ssd"].iops_limit) == (512 * MIB, 0)
     assert (found.storage.disks["hdd"].size_bytes, found.storage.disks["hdd"].iops_limit) == (GIB, 1000)
     assert cache_sizes(found) == (64 * MIB, 8 * MIB)
-    assert (found.workload.file_bytes, found.workload.runtime_s) == (32 * MIB, 40)
-    assert found.workload.job == resources.jobs() / "partial.fio"
+    assert (found.workload.values["file_bytes"], found.workload.runtime_s) == (32 * MIB, 40)
+    assert found.workload.inputs["job"] == resources.jobs() / "partial.fio"
     assert (found.bisect.metric, found.bisect.over) == ("read.iops", "worst")
     assert (found.bisect.threshold, found.bisect.expect, found.bisect.terms) == (None, None, None)
     assert found.kernel.fragments == ("tiny", "vm", "storage-lvmcache")
@@ -89,7 +91,7 @@ def test_article() -> None:
     assert (found.storage.disks["ssd"].size_bytes, found.storage.disks["hdd"].size_bytes) == (5 * GIB, 50 * GIB)
     assert cache_sizes(found) == (4 * GIB, 50 * MIB)
     assert found.storage.disks["hdd"].iops_limit == 0
-    assert (found.workload.file_bytes, found.workload.runtime_s) == (2 * GIB, 900)
+    assert (found.workload.values["file_bytes"], found.workload.runtime_s) == (2 * GIB, 900)
     assert found.bisect.threshold_value == 20_000
 
 
@@ -145,7 +147,7 @@ def test_every_flag() -> None:
     assert (found.machine.connect, found.machine.accelerator) == ("qemu:///system", Accelerator.TCG)
     assert (found.machine.memory_bytes, found.machine.append) == (2 * GIB, "quiet loglevel=3")
     assert (found.storage.disks["ssd"].path, found.storage.disks["hdd"].path) == (str(here), "volume:default/hdd")
-    assert (found.workload.job, found.workload.runtime_s) == (here / "my.fio", 60)
+    assert (found.workload.inputs["job"], found.workload.runtime_s) == (here / "my.fio", 60)
 
 
 def test_no_flags_change_nothing() -> None:
@@ -220,13 +222,13 @@ def test_paths_in_a_file_start_from_it(directory: Path) -> None:
     (directory / "etc" / "my.fio").write_text("[a]\nnumjobs=4\n", encoding="utf-8")
     (directory / "etc" / "b.toml").write_text('workload = { job = "my.fio" }\n', encoding="utf-8")
     effective = from_argv("--config", "etc/b.toml")
-    assert effective.settings.workload.job == directory / "etc" / "my.fio"
+    assert effective.settings.workload.inputs["job"] == directory / "etc" / "my.fio"
     assert effective.origins["workload.job"] == "etc/b.toml:1"
 
 
 def test_a_file_in_the_current_directory_is_not_taken_for_ours() -> None:
     Path("partial.fio").write_text("[a]\n", encoding="utf-8")
-    assert options.load().settings.workload.job == resources.jobs() / "partial.fio"
+    assert options.load().settings.workload.inputs["job"] == resources.jobs() / "partial.fio"
 
 
 def test_table_and_records_are_the_same_set() -> None:
@@ -238,6 +240,12 @@ def test_table_and_records_are_the_same_set() -> None:
             elif name == "layers":
                 yield from (
                     f"{prefix}layers.{layer.name}.{row.field}" for layer in LAYERS.values() for row in layer.options
+                )
+            elif name == "own":
+                yield from (
+                    f"{prefix}own.{workload.name}.{row.field}"
+                    for workload in WORKLOADS.values()
+                    for row in workload.options
                 )
             elif dataclasses.is_dataclass(hint) and hint is not Terms and hint is not Stack:
                 yield from fields(hint, f"{prefix}{name}.")  # type: ignore[arg-type] # is_dataclass says "or instance"
@@ -525,6 +533,11 @@ def test_line_of(key: str, line: int | None) -> None:
     assert file.line_of(TOML, key) == line
 
 
+def jobs_of(job: Path) -> int:
+    """How many files, of one byte each, a run writes."""
+    return FIO.files({"job": job, "file_bytes": 1, "runtime_s": 1}).total_bytes
+
+
 @pytest.mark.parametrize(
     ("text", "count"),
     [
@@ -538,7 +551,7 @@ def test_line_of(key: str, line: int | None) -> None:
 def test_job_count(text: str, count: int, directory: Path) -> None:
     job = directory / "my.fio"
     job.write_text(text, encoding="utf-8")
-    assert checks.job_count(job) == count
+    assert jobs_of(job) == count
 
 
 @pytest.mark.parametrize(
@@ -563,7 +576,7 @@ def test_our_own_files_are_there() -> None:
     assert resources.fragment("vm").is_file()
     assert resources.job("partial.fio").is_file()
     assert resources.vm_images().is_dir()
-    assert checks.job_count(resources.job("partial.fio")) == 2
+    assert jobs_of(resources.job("partial.fio")) == 2
 
 
 def test_incomplete_installation(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:

@@ -188,7 +188,7 @@ def disk_gone(name: str) -> Callable[[Machine], None]:
 def job_without_section(machine: Machine) -> None:
     job = machine.run_dir.parent / "empty.fio"
     job.write_text("[global]\n")
-    machine.settings = replace(machine.settings, workload=replace(machine.settings.workload, job=job))
+    machine.settings = replace(machine.settings, workload=machine.settings.workload.with_inputs({"job": job}))
 
 
 def bwrap_without_rights(machine: Machine) -> None:

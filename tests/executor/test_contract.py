@@ -30,7 +30,9 @@ from bisector.storage.layout import MountedStack, Readings
 from bisector.storage.parse import stack_of
 from bisector.storage.stack import Stack
 from bisector.trial.runner import Bench, TrialRequest
-from bisector.workload import runner
+from bisector.workload.base import MountedStack as RunStack
+from bisector.workload.base import RunSite, StopCondition
+from bisector.workload.fio.fio import Fio
 from tests import examples, fakes
 from tests.examples import EARLY
 from tests.guestshell import Answer, FakeShell
@@ -114,28 +116,18 @@ class Workload:
 
     laid_out: list[str] = field(default_factory=list)
     kept_files: list[bool] = field(default_factory=list)
-    rules: list[StopRule | None] = field(default_factory=list)
-    stacks: list[MountedStack] = field(default_factory=list)
+    rules: list[StopCondition | None] = field(default_factory=list)
+    stacks: list[RunStack] = field(default_factory=list)
 
     def lay_out(self, guest: object, stack: Stack, *_: object) -> MountedStack:
         self.laid_out.append(str(stack))
         return MountedStack("/mnt", ("mkfs",))
 
-    def run_once(
-        self,
-        guest: object,
-        stack: MountedStack,
-        settings: object,
-        *,
-        name: str,
-        keep_files: bool,
-        stop: StopRule | None,
-        **_: object,
-    ) -> Run:
-        self.kept_files.append(keep_files)
-        self.rules.append(stop)
-        self.stacks.append(stack)
-        return examples.run(name, 1_002.0, 8_046.0, stopped_early=EARLY if stop else None)
+    def run(self, own: object, site: RunSite) -> Run:
+        self.kept_files.append(site.keep_files)
+        self.rules.append(site.stop)
+        self.stacks.append(site.stack)
+        return examples.run(site.name, 1_002.0, 8_046.0, stopped_early=EARLY if site.stop else None)
 
 
 def as_raised(fault: Fault) -> KernelFault:
@@ -196,7 +188,7 @@ def fake(bad: Bad = NOTHING) -> fakes.FakeExecutor:
 def workload(monkeypatch: pytest.MonkeyPatch) -> Workload:
     made = Workload()
     monkeypatch.setattr(layout, "lay_out", made.lay_out)
-    monkeypatch.setattr(runner, "run_once", made.run_once)
+    monkeypatch.setattr(Fio, "run", lambda _, own, site: made.run(own, site))
     return made
 
 
@@ -367,7 +359,7 @@ def test_a_trial_runs_on_a_layer_of_another_package(tmp_path: Path, monkeypatch:
         settings = settings_of("mirror(ssd,hdd)+ext4")
         shell = FakeShell({"stat -L": Answer("fe:10\nfe:20\n"), "stat -f": Answer("235000 4096\n")})
         workload = Workload()
-        monkeypatch.setattr(runner, "run_once", workload.run_once)
+        monkeypatch.setattr(Fio, "run", lambda _, own, site: workload.run(own, site))
         seen: list[tuple[str, ...]] = []
         trial = fakes.measured(
             local(tmp_path, settings, attached=seen, guest=shell), TrialRequest(1, COMMIT, {}, stop=RULE)

@@ -9,6 +9,7 @@ from bisector.config import options
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.shell import Shell
 from bisector.core.trial import FaultKind, Stage
+from bisector.storage.layer import Files
 from bisector.storage.layout import MountedStack, lay_out
 from bisector.storage.parse import stack_of
 from tests.guest_answers import STORAGE as GUEST
@@ -21,7 +22,8 @@ ALIASES = ["lvmcache", "ssd", "hdd"]
 
 
 def layout(shell: Shell, stack: str, file_bytes: int) -> MountedStack:
-    return lay_out(shell, stack_of(stack), VALUES, file_bytes, 60)
+    files = Files(file_bytes, "one file", file_bytes, ("workload.file_size",))
+    return lay_out(shell, stack_of(stack), VALUES, files, 60)
 
 
 STATUS = GUEST["dmsetup status"].stdout

@@ -20,6 +20,7 @@ from bisector.storage.parse import stack_of
 from tests.guestshell import Answer, FakeShell
 
 MIB = 1 << 20
+NO_FILES = Files(0, "no files")
 
 
 def requests(shell: Shell, name: str) -> float:
@@ -123,7 +124,7 @@ def test_it_is_laid_out_between_disk_and_file_system() -> None:
         "dmsetup table": Answer("0 100 crypt aes-xts-plain64 0 254:32 0\n"),
     }
     shell = FakeShell(answers)
-    mounted = lay_out(shell, storage.stack, storage.layers, 1, 60)
+    mounted = lay_out(shell, storage.stack, storage.layers, NO_FILES, 60)
     assert [command.split()[0] for command in mounted.description] == ["cryptsetup", "mkfs.ext4", "mount", "stat"]
     assert mounted.description[0] == "cryptsetup open --cipher aes-xts-plain64 /dev/disk/by-id/virtio-hdd crypt"
     assert mounted.description[1].endswith(" /dev/mapper/crypt")
@@ -131,7 +132,7 @@ def test_it_is_laid_out_between_disk_and_file_system() -> None:
     assert mounted.room == "storage.hdd.size or storage.crypt.spare"
     other = {**answers, "dmsetup table": Answer("0 100 crypt des 0 254:32 0\n")}
     with pytest.raises(KernelFault, match="des"):
-        lay_out(FakeShell(other), storage.stack, storage.layers, 1, 60)
+        lay_out(FakeShell(other), storage.stack, storage.layers, NO_FILES, 60)
 
 
 def test_everything_else_asks_it(crypt: Layer) -> None:
@@ -185,7 +186,7 @@ def test_layers_lie_on_layers_and_two_of_a_kind_have_names_of_their_own() -> Non
         "cryptsetup status": Answer("0 requests\n"),
     }
     shell = FakeShell(answers)
-    mounted = lay_out(shell, stack, storage.layers, 1, 60)
+    mounted = lay_out(shell, stack, storage.layers, NO_FILES, 60)
     assert [one.path for one in mounted.made] == [
         "/dev/mapper/crypt",
         "/dev/mapper/crypt2",
@@ -216,7 +217,7 @@ def test_a_stack_needs_no_disk() -> None:
     assert storage.stack.written({}, storage.layers, 1) == {}
     assert storage.stack.parameters(storage.layers) == ("brd.rd_nr=1", "brd.rd_size=262144")
     shell = FakeShell({"stat -f": Answer("1000 4096\n")})
-    mounted = lay_out(shell, storage.stack, storage.layers, 1, 60)
+    mounted = lay_out(shell, storage.stack, storage.layers, NO_FILES, 60)
     assert [command.split()[0] for command in mounted.description] == ["mkfs.ext4", "mount", "stat"]
     assert not any("virtio" in command for command in shell.commands)
     with pytest.raises(UserError, match=r"storage\.ram\.size"):
@@ -243,10 +244,10 @@ def test_a_cache_on_what_device_mapper_takes_for_a_disk(data: str, instead: str)
     }
     shell = FakeShell(answers)
     if not instead:
-        lay_out(shell, storage.stack, storage.layers, 1, 60)
+        lay_out(shell, storage.stack, storage.layers, NO_FILES, 60)
         return
     with pytest.raises(InfraError, match=instead):
-        lay_out(shell, storage.stack, storage.layers, 1, 60)
+        lay_out(shell, storage.stack, storage.layers, NO_FILES, 60)
 
 
 def test_what_is_not_registered_is_unknown() -> None:

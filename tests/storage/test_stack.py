@@ -20,7 +20,8 @@ EXTENTS = {
 }
 CACHE = {"cache_bytes": 64 * MIB, "metadata_bytes": 8 * MIB, "mode": CacheMode.WRITEBACK, "policy": "smq"}
 VALUES = {"lvmcache": CACHE}
-FILES = Files(64 * MIB, "two files")
+FILE_SIZE = "workload.file_size"
+FILES = Files(64 * MIB, "two files", 32 * MIB, (FILE_SIZE,))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def problems(text: str, files: Files = FILES) -> list[tuple[str, ...]]:
 def test_the_settings_of_a_layer_matter_where_it_is() -> None:
     assert problems("lvmcache") == []
     assert problems("hdd", Files(1, "")) == []
-    assert problems("lvmcache", Files(1, "")) == [("workload.file_size", "storage.cache_size")]
+    assert problems("lvmcache", Files(1, "", 1, (FILE_SIZE,))) == [("workload.file_size", "storage.cache_size")]
     small = "lvmcache(ssd,hdd,metadata_size=1MiB)+ext4"
     assert problems(small) == [("storage.stack",)]
     large = [("storage.stack", "storage.metadata_size", "storage.ssd.size")]

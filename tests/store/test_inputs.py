@@ -23,7 +23,7 @@ def test_a_later_edit_of_an_input_changes_nothing(tmp_path: Path) -> None:
     kept = inputs.keep(asked, run_dir)
     for path in mine.values():
         path.write_text("edited\n")
-    assert kept.workload.job.read_text() == "[mine]\nnumjobs=2\n"
+    assert kept.workload.inputs["job"].read_text() == "[mine]\nnumjobs=2\n"
     assert kept.kernel.base_config is not None
     assert "CONFIG_X86_64=y" in kept.kernel.base_config.read_text()
     texts = [Path(name).read_text() for name in kept.kernel.fragments]

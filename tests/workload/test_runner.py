@@ -3,25 +3,26 @@
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from bisector.analysis.early_stop import StopRule
-from bisector.config import WorkloadSettings
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.events import LiveSample
 from bisector.core.figures import CacheStatus, Contention, Run, StopReason
 from bisector.core.objective import Objective
 from bisector.core.shell import Shell
 from bisector.core.trial import FaultKind, Stage
+from bisector.doctor.checks import run_here
 from bisector.host import process
 from bisector.storage.layout import Readings
 from bisector.vm.guest import Bounds
-from bisector.workload.check import check_job
+from bisector.workload.base import RunSite
 from bisector.workload.fio import output, steering
-from bisector.workload.runner import run_once
+from bisector.workload.fio.fio import FIO
+from bisector.workload.fio.run import FioSettings, run_once
 from tests.guest_answers import FIO as GOOD
 from tests.guest_answers import FIO_FILES as FILES
 from tests.guest_answers import FIO_RUNS, listed
@@ -29,7 +30,7 @@ from tests.guestshell import Answer, FakeShell
 
 PROJECT = Path(__file__).parent.parent.parent
 DATA = Path(__file__).parent.parent / "data" / "fio"
-SETTINGS = WorkloadSettings(PROJECT / "fio" / "partial.fio", 32 << 20, 40, full_runs=False)
+SETTINGS = FioSettings(PROJECT / "fio" / "partial.fio", 32 << 20, 40)
 QUIET = Contention(0.1, 0.0, 0.0)
 CACHE = CacheStatus("smq", "writeback", 1024, 1024, 0, 1, 2, 3, 4, 5, 6)
 FAILED = Answer(listed("fio.json", "job.fio"), "\n@uptime 10.00\nfio: went wrong\n\n@uptime 10.20\n", 1)
@@ -59,16 +60,15 @@ class Stack:
 @dataclass
 class Bench:
     logs: Path
-    settings: WorkloadSettings = SETTINGS
+    settings: FioSettings = SETTINGS
     meter: Meter = field(default_factory=Meter)
     samples: list[LiveSample] = field(default_factory=list)
 
     def run(self, shell: FakeShell, name: str = "full", keep_files: bool = False, stop: StopRule | None = None) -> Run:
-        return run_once(
+        site = RunSite(
             shell,
             Stack(),
-            self.settings,
-            name=name,
+            name,
             logs=self.logs,
             keep_files=keep_files,
             start_meter=lambda: self.meter,
@@ -76,6 +76,7 @@ class Bench:
             deadline_s=100,
             stop=stop,
         )
+        return run_once(self.settings, site)
 
 
 @pytest.fixture
@@ -203,6 +204,10 @@ def test_logs_of_a_job_whose_name_has_a_space(bench: Bench) -> None:
     assert sorted(path.name for path in bench.logs.iterdir()) == ["fio.json", "my job_iops.1.log"]
 
 
+def check_job(settings: FioSettings, objective: Objective) -> None:
+    FIO.check(asdict(settings), objective, run_here)
+
+
 def test_our_own_job_file_passes() -> None:
     check_job(SETTINGS, Objective())
 
@@ -227,7 +232,7 @@ def test_job_files_that_are_none(tmp_path: Path, text: str | None, message: str)
 OWN = "[global]\nrw=randread\ndirectory=${DIRECTORY}\nlog_avg_msec=500\n"
 
 
-def own_job(tmp_path: Path, text: str) -> WorkloadSettings:
+def own_job(tmp_path: Path, text: str) -> FioSettings:
     """A person's own job file."""
     job = tmp_path / "own.fio"
     job.write_text(OWN + text, encoding="utf-8")

@@ -1,6 +1,6 @@
 """fio's command line and what fio says: JSON figures, status lines, errors (fio(1)).
 
-Everything here is a function of text; :mod:`bisector.workload.runner` runs fio.
+Everything here is a function of text; :mod:`bisector.workload.fio.run` runs fio.
 """
 
 import json
@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeAlias
 
-from bisector.config.job_file import CONFIGURED
+from bisector.core.errors import UserError
 from bisector.core.figures import CpuUse, DiskFigures, JobFigures, Latency, LatencyKind
+from bisector.workload.fio.job_file import CONFIGURED
 
 # fio's JSON has no types of its own; nothing of it leaves this module untyped.
 _Json: TypeAlias = Mapping[str, Any]
@@ -112,6 +114,11 @@ def complaint(stderr: str) -> str:
     """The lines in which fio names the fault, without its lists of valid values."""
     said = [line.strip() for line in stderr.splitlines() if _SAYING.match(line)]
     return "; ".join(said or [line.strip() for line in stderr.splitlines() if line.strip()][-1:])
+
+
+def unreadable_job(job: Path, stderr: str) -> UserError:
+    """What fio says of a job file that it does not take."""
+    return UserError(f"workload.job: {job}: {complaint(stderr)}", f"check it with: fio --parse-only {job}")
 
 
 def lacks_engine(line: str) -> bool:

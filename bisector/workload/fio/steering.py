@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bisector.analysis.early_stop import Progress, StopRule, decide
 from bisector.core.figures import EarlyStop, JobFigures
 from bisector.core.metric import Unit
 from bisector.core.shell import Shell
+from bisector.workload.base import Progress, StopCondition
 from bisector.workload.fio import output as fio
 
 OnStatus = Callable[[float, float], None]
@@ -42,7 +42,7 @@ class Steering:
     jobs since the last status, in the direction that decides, and the share of the run that is done.
     """
 
-    rule: StopRule
+    rule: StopCondition
     interrupt: Callable[[], None]
     on_status: OnStatus
     stop: EarlyStop | None = None
@@ -61,7 +61,7 @@ class Steering:
         jobs = [_progress(job.name, self._points[job.name]) for job in deciding]
         done_s = min((float(job.at_s[-1]) for job in jobs if job.at_s.size), default=0.0)
         self.on_status(iops, min(done_s / self.rule.runtime_s, 1.0))
-        self.stop = decide(self.rule, jobs)
+        self.stop = self.rule.met_by(jobs)
         if self.stop is not None:
             self.interrupt()
 

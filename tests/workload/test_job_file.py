@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bisector.config.job_file import fio_names, jobs, lacks, objection
 from bisector.core.objective import Objective
+from bisector.workload.fio.job_file import fio_names, jobs, lacks, objection
 
 GOOD = "[global]\nrw=randread\ndirectory=${DIRECTORY}\nsize=${FILE_SIZE}\nwrite_iops_log=x\n[one]\nnumjobs=2\n"
 

@@ -9,7 +9,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
 
+from bisector.core.errors import UserError
 from bisector.core.metric import DIRECTIONS, names_of
 from bisector.core.objective import OVER, Objective
 
@@ -43,6 +46,8 @@ _LOGS = {
 _DIRECTORY = "${DIRECTORY}"
 _PLACES = ("directory", "filename", "opendir")
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -64,6 +69,14 @@ class Job:
 
 class NumberUnread(Exception):
     """A number of a job file in a form that is fio's alone; what it is, and of which job."""
+
+
+def counted(job: Path, count: Callable[[str], T], text: str) -> T:
+    """What of a job file follows from how many processes it makes; raises :class:`UserError`, which names the file."""
+    try:
+        return count(text)
+    except NumberUnread as error:
+        raise UserError(f"workload.job: {job}: {error}") from error
 
 
 def processes(text: str) -> int:

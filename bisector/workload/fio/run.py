@@ -2,76 +2,41 @@
 
 import errno
 import os
-import re
 import shlex
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol, TypeAlias
 
-from bisector.analysis.early_stop import StopRule
-from bisector.config import WorkloadSettings, job_file
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.core.events import LiveSample
-from bisector.core.figures import Contention, EarlyStop, JobFigures, Run
+from bisector.core.figures import EarlyStop, JobFigures, Run
 from bisector.core.metric import Unit
 from bisector.core.shell import CommandResult, FailedStep, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
-from bisector.storage.layout import Readings
-from bisector.workload import left_files
-from bisector.workload.check import PARSE_DEADLINE_S, counted, unreadable_job
-from bisector.workload.fio import output, steering
+from bisector.workload.base import READ_CLOCK, OnSample, RunSite, StopCondition, watched
+from bisector.workload.fio import job_file, left_files, output, steering
 
 _OUTPUTS = "/tmp/bisector"  # noqa: S108 -- the guest's, where nobody else is
 _JOB = "job.fio"
 _JSON = "fio.json"
-_UPTIME = "@uptime "
-_SECONDS = re.compile(r"\d{1,12}(\.\d{1,9})?")  # /proc/uptime (proc_uptime(5))
-_READINGS = 2
 _TAIL_LINES = 20
 _KIB = 1 << 10
+_PARSE_DEADLINE_S = 30.0
 
 
-class MountedStack(Protocol):
-    """What a run needs of a storage stack."""
+@dataclass(frozen=True, slots=True)
+class FioSettings:
+    """The job file and its size."""
 
-    @property
-    def mountpoint(self) -> str:
-        """Where fio lays out its files."""
-        ...
-
-    @property
-    def room(self) -> str:
-        """The settings that make it larger."""
-        ...
-
-    def read(self, shell: Shell) -> Readings:
-        """The counters of its layers, of this moment."""
-        ...
-
-    def counted(self, before: Readings, after: Readings) -> tuple[tuple[str, float], ...]:
-        """The values of metrics between two readings."""
-        ...
-
-
-class Meter(Protocol):
-    """Watches the host from its making on."""
-
-    def stop(self) -> Contention:
-        """What the host did besides our guest."""
-        ...
-
-
-StartMeter: TypeAlias = Callable[[], Meter]
-OnSample: TypeAlias = Callable[[LiveSample], None]
+    job: Path
+    file_bytes: int
+    runtime_s: int
 
 
 @dataclass(slots=True)
 class _Watch:
-    """Listens to fio's standard error: samples for the display, two clocks, the last lines.
+    """Listens to fio's standard error: samples for the display, the last lines.
 
     ``room`` are the settings that make the file system larger.
     """
@@ -80,22 +45,15 @@ class _Watch:
     on_sample: OnSample
     room: str = ""
     steered: steering.Steering | None = None
-    uptimes: list[tuple[float, float]] = field(default_factory=list)
     tail: list[str] = field(default_factory=list)
 
     def hear(self, line: str) -> None:
-        if line.startswith(_UPTIME):
-            self._read_clock(line.removeprefix(_UPTIME))
-        elif (status := output.parse_status_line(line)) is not None:
+        if (status := output.parse_status_line(line)) is not None:
             self.sample(status.iops, status.done_share)
         elif self.steered is not None and not line.startswith("fio: "):
             self.steered.hear(line)
         elif line.strip():
             self.tail = [*self.tail, line.strip()][-_TAIL_LINES:]
-
-    def _read_clock(self, seconds: str) -> None:
-        if _SECONDS.fullmatch(seconds) and len(self.uptimes) <= _READINGS:
-            self.uptimes.append((time.monotonic(), float(seconds)))
 
     def sample(self, iops: float, done_share: float) -> None:
         self.on_sample(LiveSample(self.run, iops, Unit.IOPS, done_share))
@@ -105,73 +63,34 @@ class _Watch:
         """Why fio was told to end before its time."""
         return self.steered.stop if self.steered is not None else None
 
-    @property
-    def host_and_guest_s(self) -> tuple[float, float]:
-        """Elapsed time of the run by the host's clock and by the guest's; raises :class:`KernelFault`."""
-        if len(self.uptimes) != _READINGS:
-            reason = f"the guest's clock was read {len(self.uptimes)} times around fio, and not {_READINGS}"
-            raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tuple(self.tail))
-        (host_start, guest_start), (host_end, guest_end) = self.uptimes
-        return host_end - host_start, guest_end - guest_start
 
+def run_once(settings: FioSettings, site: RunSite) -> Run:
+    """Run the job once with cold page caches, in a directory of its own; JSON and IOPS logs go into ``site.logs``.
 
-def run_once(
-    shell: Shell,
-    stack: MountedStack,
-    settings: WorkloadSettings,
-    *,
-    name: str,
-    logs: Path,
-    keep_files: bool,
-    start_meter: StartMeter,
-    on_sample: OnSample,
-    deadline_s: float,
-    stop: StopRule | None = None,
-) -> Run:
-    """Run the job once with cold page caches, in a directory of its own; JSON and IOPS logs go into ``logs``.
+    A run ends as soon as ``site.stop`` is met, and says so; that of a job with a ramp_time, or of more processes than
+    :data:`bisector.workload.fio.steering.MOST_JOBS`, is always whole.
 
-    With ``stop`` it ends as soon as its side is clear, and the run says so; that of a job with a ramp_time, or of more
-    processes than :data:`bisector.workload.fio.steering.MOST_JOBS`, is always whole.
-
-    ``keep_files`` keeps the blocks of its files taken after the job has unlinked them. Without that ext4 gives the
-    next run the very same blocks, which the cache has: it would measure a warm cache, not a full one.
+    With ``site.keep_files`` the blocks of its files stay taken after the job has unlinked them. Without that ext4 gives
+    the next run the very same blocks, which the cache has: it would measure a warm cache, not a full one.
     Raises :class:`UserError` for a job file with an error, a guest without fio and files that do
     not fit, :class:`KernelFault` when I/O fails, :class:`InfraError` for output that cannot be read.
     """
-    deadline = Deadline(f"the end of the {name} run", deadline_s)
-    logs.mkdir(parents=True, exist_ok=True)
+    shell, deadline = site.shell, Deadline(f"the end of the {site.name} run", site.deadline_s)
+    site.logs.mkdir(parents=True, exist_ok=True)
     job = settings.job.read_text(encoding="utf-8")
-    told = counted(settings, job_file.processes, job)
-    stop = None if job_file.has_ramp(job) or told > steering.MOST_JOBS else stop
+    told = job_file.counted(settings.job, job_file.processes, job)
+    stop = None if job_file.has_ramp(job) or told > steering.MOST_JOBS else site.stop
     _prepare(shell, job, deadline)
-    before = stack.read(shell)
-    started_at = datetime.now(UTC).isoformat(timespec="seconds")
-    watch = _Watch(name, on_sample, stack.room)
+    watch = _Watch(site.name, site.on_sample, site.stack.room)
     if stop is not None:
         watch.steered = steering.Steering(stop, lambda: steering.interrupt(shell, _OUTPUTS), watch.sample)
-    command = _command(settings, stack.mountpoint, name, keep_files, stop)
-    meter = start_meter()
-    try:
-        finished = shell.stream(command, watch.hear, deadline.remaining_s)
-    finally:
-        contention = meter.stop()
-    jobs = _jobs(shell, finished, watch, settings, logs)
+    command = _command(settings, site.stack.mountpoint, site.name, site.keep_files, stop)
+    ran = watched(site, command, watch.hear, deadline)
+    jobs = _jobs(shell, ran.finished, watch, settings, site.logs)
     _all_there(jobs, told, job_file.directions(job), watch)
-    host_s, guest_s = watch.host_and_guest_s
-    after = stack.read(shell)
-    return Run(
-        name=name,
-        started_at=started_at,
-        duration_s=host_s,
-        jobs=jobs,
-        cache_before=before.cache,
-        cache_after=after.cache,
-        contention=contention,
-        clock_drift_s=guest_s - host_s,
-        # fio may have ended by itself while it was told to.
-        stopped_early=watch.early_stop if finished.exit_status else None,
-        counters=stack.counted(before, after),
-    )
+    # fio may have ended by itself while it was told to.
+    stopped = watch.early_stop if ran.finished.exit_status else None
+    return ran.run(jobs, stopped=stopped, tail=tuple(watch.tail))
 
 
 def _prepare(shell: Shell, job: str, deadline: Deadline) -> None:
@@ -185,19 +104,17 @@ def _prepare(shell: Shell, job: str, deadline: Deadline) -> None:
 
 
 def _command(
-    settings: WorkloadSettings, mountpoint: str, name: str, keep_files: bool, stop: StopRule | None = None
+    settings: FioSettings, mountpoint: str, name: str, keep_files: bool, stop: StopCondition | None = None
 ) -> str:
     """Fio between two readings of the guest's clock; standard output lists the files it left."""
     directory = f"{mountpoint}/{name}"
-    # fio leaves its last status line without a line end.
-    uptime = f'read -r up rest < /proc/uptime; printf "\n{_UPTIME}%s\n" "$up" >&2'
     variables = _variables(settings, directory)
     run = f"{variables} {shlex.join(output.argv(_JOB, _JSON))} </dev/null >&2; status=$?"
     if stop is not None:
         run = steering.command(variables, output.steered_argv(_JOB, stop.batch_s), _JSON)
     keeper, end = (_keeper(directory, f"{mountpoint}/.kept"), "kill $keeper; ") if keep_files else ("", "")
     made = f"mkdir -p {directory} && cd {_OUTPUTS} || exit"
-    return f"{made}; {keeper}{uptime}; {run}; {uptime}; {end}{left_files.LISTING}; exit $status"
+    return f"{made}; {keeper}{READ_CLOCK}; {run}; {READ_CLOCK}; {end}{left_files.LISTING}; exit $status"
 
 
 def _keeper(directory: str, kept: str) -> str:
@@ -207,13 +124,13 @@ def _keeper(directory: str, kept: str) -> str:
     return f"mkdir -p {kept}; ({loop}) </dev/null >/dev/null 2>&1 & keeper=$!; "
 
 
-def _variables(settings: WorkloadSettings, directory: str) -> str:
+def _variables(settings: FioSettings, directory: str) -> str:
     values = output.environment(settings.file_bytes, settings.runtime_s, directory)
     return " ".join(f"{name}={shlex.quote(value)}" for name, value in values.items())
 
 
 def _jobs(
-    shell: Shell, finished: CommandResult, watch: _Watch, settings: WorkloadSettings, logs: Path
+    shell: Shell, finished: CommandResult, watch: _Watch, settings: FioSettings, logs: Path
 ) -> tuple[JobFigures, ...]:
     """Fetch what fio left and read it; fio's own errors come first, unreadable output last."""
     left_files.fetch(shell, _OUTPUTS, left_files.listed(finished.stdout, _JOB), _JSON, logs)
@@ -248,7 +165,7 @@ def _all_there(jobs: tuple[JobFigures, ...], told: int, directions: Sequence[str
         raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tuple(watch.tail))
 
 
-def _job_failed(job: JobFigures, watch: _Watch, settings: WorkloadSettings) -> BisectorError:
+def _job_failed(job: JobFigures, watch: _Watch, settings: FioSettings) -> BisectorError:
     said = next((line for line in watch.tail if f"err={job.error}/" in line), "")
     what = f"fio: job {job.name}: {errno.errorcode.get(job.error, job.error)} ({os.strerror(job.error)})"
     if job.error == errno.ENOSPC:
@@ -259,16 +176,16 @@ def _job_failed(job: JobFigures, watch: _Watch, settings: WorkloadSettings) -> B
     return KernelFault(Stage.WORKLOAD, FaultKind.IO_ERROR, f"{what} {said}".strip(), tuple(watch.tail))
 
 
-def _not_finished(shell: Shell, finished: CommandResult, watch: _Watch, settings: WorkloadSettings) -> BisectorError:
+def _not_finished(shell: Shell, finished: CommandResult, watch: _Watch, settings: FioSettings) -> BisectorError:
     """Why fio left no figures, asked of the guest only now: a good run pays no round trip for it."""
 
     def job_error(failed: FailedStep) -> BisectorError:
-        return unreadable_job(settings.job, failed.stderr)
+        return output.unreadable_job(settings.job, failed.stderr)
 
     check = f"cd {_OUTPUTS} && {_variables(settings, '/')} {shlex.join(output.parse_only_argv(_JOB))}"
-    run_steps(shell, (Step("command -v fio", _fio_missing), Step(check, job_error)), PARSE_DEADLINE_S)
+    run_steps(shell, (Step("command -v fio", _fio_missing), Step(check, job_error)), _PARSE_DEADLINE_S)
     if any(output.lacks_engine(line) for line in watch.tail):
-        return unreadable_job(settings.job, "\n".join(watch.tail))
+        return output.unreadable_job(settings.job, "\n".join(watch.tail))
     return _failed(finished, watch)
 
 

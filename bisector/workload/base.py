@@ -1,0 +1,262 @@
+"""A workload: what runs on a mounted stack, once in each of its phases, and what its runs measure.
+
+A workload is one file of this room (fio's is a folder) that has an object of a class derived from :class:`Workload`,
+and one line in :mod:`bisector.workload.workloads`. One of another package is given to
+:func:`bisector.workload.workloads.register`.
+"""
+
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from bisector.core.deadline import Deadline
+from bisector.core.errors import KernelFault, UserError
+from bisector.core.events import LiveSample
+from bisector.core.figures import Contention, EarlyStop, JobFigures, Run
+from bisector.core.kinds import Option, Problem
+from bisector.core.metric import Metric
+from bisector.core.objective import Objective
+from bisector.core.shell import CommandResult, Shell
+from bisector.core.trial import FaultKind, Stage
+from bisector.storage.layer import Files
+from bisector.storage.layout import Readings
+
+# The values of a workload's own settings, by the fields of its rows.
+Own: TypeAlias = Mapping[str, Any]
+# Runs a command on this host, with more variables in its environment; None where there is no such program.
+Locally: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], CommandResult | None]
+OnSample: TypeAlias = Callable[[LiveSample], None]
+
+_UPTIME = "@uptime "
+# Shell text that prints the guest's clock (/proc/uptime, proc_uptime(5)) on a line of its own of standard error. fio,
+# for one, leaves its last line without an end.
+READ_CLOCK = f'read -r up rest < /proc/uptime; printf "\\n{_UPTIME}%s\\n" "$up" >&2'
+_SECONDS = re.compile(r"\d{1,12}(\.\d{1,9})?")
+_READINGS = 2
+
+
+class MountedStack(Protocol):
+    """What a run needs of a storage stack."""
+
+    @property
+    def mountpoint(self) -> str:
+        """Where the workload lays out its files."""
+        ...
+
+    @property
+    def room(self) -> str:
+        """The settings that make it larger."""
+        ...
+
+    def read(self, shell: Shell) -> Readings:
+        """The counters of its layers, of this moment."""
+        ...
+
+    def counted(self, before: Readings, after: Readings) -> tuple[tuple[str, float], ...]:
+        """The values of metrics between two readings."""
+        ...
+
+
+class Meter(Protocol):
+    """Watches the host from its making on."""
+
+    def stop(self) -> Contention:
+        """What the host did besides our guest."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Progress:
+    """How much a job had done by which second of its own run time; both grow, the start is not among them.
+
+    What is counted are I/Os or bytes, as the metric has it.
+    """
+
+    job: str
+    at_s: npt.NDArray[np.float64]
+    done: npt.NDArray[np.float64]
+
+
+class StopCondition(Protocol):
+    """When a run may end before its time."""
+
+    @property
+    def objective(self) -> Objective:
+        """What decides."""
+        ...
+
+    @property
+    def runtime_s(self) -> float:
+        """The length of a whole run."""
+        ...
+
+    @property
+    def batch_s(self) -> float:
+        """How often the progress is asked for."""
+        ...
+
+    def met_by(self, jobs: Sequence[Progress]) -> EarlyStop | None:
+        """What is recorded of a run that may end now; None: go on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunSite:
+    """Where a workload runs once: the guest, the stack in it, the run's name, and a directory for what is kept of it.
+
+    ``keep_files`` keeps the blocks of its files taken when it is over, so that a later run gets others. A workload
+    with a live counter ends the run as soon as ``stop`` is met; others leave that alone.
+    """
+
+    shell: Shell
+    stack: MountedStack
+    name: str
+    logs: Path
+    keep_files: bool
+    start_meter: Callable[[], Meter]
+    on_sample: OnSample
+    deadline_s: float
+    stop: StopCondition | None = None
+
+
+@dataclass(slots=True)
+class Clocks:
+    """The guest's clock and the host's, read before and after what is measured; see :data:`READ_CLOCK`."""
+
+    read: list[tuple[float, float]] = field(default_factory=list)
+
+    def hear(self, line: str) -> bool:
+        """Whether a line of standard error is a reading."""
+        if not line.startswith(_UPTIME):
+            return False
+        seconds = line.removeprefix(_UPTIME)
+        if _SECONDS.fullmatch(seconds) and len(self.read) <= _READINGS:
+            self.read.append((time.monotonic(), float(seconds)))
+        return True
+
+    def host_and_guest_s(self, tail: tuple[str, ...]) -> tuple[float, float]:
+        """Elapsed time by either clock; raises :class:`KernelFault`, with the last lines of the workload."""
+        if len(self.read) != _READINGS:
+            reason = f"the guest's clock was read {len(self.read)} times around the workload, and not {_READINGS}"
+            raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tail)
+        (host_start, guest_start), (host_end, guest_end) = self.read
+        return host_end - host_start, guest_end - guest_start
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A command that has run in the guest, and what was read on the host and off the stack meanwhile."""
+
+    site: RunSite
+    finished: CommandResult
+    started_at: str
+    before: Readings
+    contention: Contention
+    clocks: Clocks
+
+    def run(
+        self,
+        jobs: tuple[JobFigures, ...] = (),
+        values: Iterable[tuple[str, float]] = (),
+        stopped: EarlyStop | None = None,
+        tail: tuple[str, ...] = (),
+    ) -> Run:
+        """The record of the run: figures of jobs, values of metrics of the whole run, and those of the stack's layers.
+
+        Raises :class:`KernelFault` where the clocks were not read twice.
+        """
+        host_s, guest_s = self.clocks.host_and_guest_s(tail)
+        after = self.site.stack.read(self.site.shell)
+        return Run(
+            name=self.site.name,
+            started_at=self.started_at,
+            duration_s=host_s,
+            jobs=jobs,
+            cache_before=self.before.cache,
+            cache_after=after.cache,
+            contention=self.contention,
+            clock_drift_s=guest_s - host_s,
+            stopped_early=stopped,
+            counters=(*self.site.stack.counted(self.before, after), *values),
+        )
+
+
+def watched(site: RunSite, command: str, hear: Callable[[str], None], deadline: Deadline) -> Watched:
+    """Run shell text that reads the clock twice, see :data:`READ_CLOCK`; ``hear`` gets all other lines on stderr."""
+    before = site.stack.read(site.shell)
+    started_at = datetime.now(UTC).isoformat(timespec="seconds")
+    clocks = Clocks()
+
+    def line(text: str) -> None:
+        if not clocks.hear(text):
+            hear(text)
+
+    meter = site.start_meter()
+    try:
+        finished = site.shell.stream(command, line, deadline.remaining_s)
+    finally:
+        contention = meter.stop()
+    return Watched(site, finished, started_at, before, contention, clocks)
+
+
+def timed(command: str) -> str:
+    """Shell text of a simple command between two readings of the clock, with its exit status."""
+    return f"{READ_CLOCK}; {{ {command}; }}; status=$?; {READ_CLOCK}; exit $status"
+
+
+class Workload(ABC):
+    """One kind of workload. Derived classes say what differs; a workload has no state.
+
+    ``options`` are the rows of its own settings: their keys are below ``workload.``. ``metrics`` are those that only
+    this workload has; it gives their values with :meth:`Watched.run`. What a stack's phases are is the stack's to say:
+    a workload runs once in each.
+    """
+
+    name: ClassVar[str]
+    options: ClassVar[tuple[Option, ...]] = ()
+    metrics: ClassVar[tuple[Metric, ...]] = ()
+
+    @abstractmethod
+    def run(self, own: Own, site: RunSite) -> Run:
+        """Run once with cold page caches, in a directory of its own on the stack.
+
+        Raises :class:`KernelFault` for what the kernel under test does, :class:`UserError` for
+        input that no commit can be measured with, :class:`bisector.core.errors.InfraError` for the rest.
+        """
+
+    def runtime_s(self, own: Own) -> float:
+        """How long one run is asked to last; 0 where nobody knows beforehand."""
+        return 0.0
+
+    def files(self, own: Own) -> Files:
+        """What one run writes; raises :class:`UserError` where its input cannot be read."""
+        return Files(0, "no files")
+
+    def inputs(self, own: Own) -> Mapping[str, Path]:
+        """The files that a person gives it, by the fields of the rows that name them."""
+        return {}
+
+    def variables(self, own: Own) -> tuple[tuple[str, str], ...]:
+        """What its input is filled in with, for the letter that lets others run it again."""
+        return ()
+
+    def problems(self, own: Own) -> Iterator[Problem]:
+        """Settings that cannot work, as far as that shows without any program."""
+        yield from ()
+
+    def check(self, own: Own, objective: Objective, locally: Locally) -> None:
+        """Find what is wrong with its input before anything expensive, and that no run of it has what decides.
+
+        Raises :class:`UserError`. A workload whose jobs read, write or trim says for itself which of it they do.
+        """
+        if objective.io_direction:
+            names = ", ".join(one.name for one in self.metrics) or "those of the stack's layers alone"
+            raise UserError(f"no run of {self.name} has {objective.metric}", f"its metrics are: {names}")

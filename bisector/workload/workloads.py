@@ -1,0 +1,37 @@
+"""The workloads that there are, by name."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from bisector.core import metric
+from bisector.workload.base import Workload
+from bisector.workload.fio.fio import FIO
+
+_workloads: dict[str, Workload] = {}
+WORKLOADS: Mapping[str, Workload] = MappingProxyType(_workloads)
+
+
+def register(workload: Workload) -> None:
+    """Make a workload known; for one of another package, before the settings are read.
+
+    Raises :class:`ValueError` for a name, a setting or a metric that is another's.
+    """
+    if workload.name in _workloads:
+        raise ValueError(f"there is a workload called {workload.name} already")
+    keys = {option.key for known in _workloads.values() for option in known.options}
+    if twice := sorted(keys & {option.key for option in workload.options}):
+        raise ValueError(f"{workload.name}: another workload has the setting {twice[0]}")
+    for own in workload.metrics:
+        metric.register(own)
+    _workloads[workload.name] = workload
+
+
+def forget(name: str) -> None:
+    """Undo :func:`register`."""
+    for own in _workloads.pop(name).metrics:
+        metric.forget(own.name)
+
+
+# A workload of this room is known by its line here.
+for _workload in (FIO,):
+    register(_workload)
