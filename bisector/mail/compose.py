@@ -23,8 +23,6 @@ from bisector.report.document import Comparison, Envelope, Listing, Report
 from bisector.report.sections import (
     answer_sentence,
     candidate_lines,
-    comparison_axes,
-    comparison_note,
     confirmation,
     quoted,
     sections,
@@ -148,7 +146,7 @@ def _envelope(report: Report) -> Envelope:
 
 
 def headline(report: Report) -> str:
-    """``[linus:master] [dm cache policy smq] 6cf4cc8f8b3b: fio.read_iops 21.4x improvement``."""
+    """``[linus:master] [dm cache policy smq] 6cf4cc8f8b3b: fio.read_clat_mean_us 21.4x improvement``."""
     comparison, first = report.comparison, report.bisection.first_fixed
     tags = [f"[{report.origin.name}]"] if report.origin.name else []
     if comparison is None:
@@ -276,9 +274,9 @@ def _comparison(report: Report, envelope: Envelope) -> Iterator[str]:
     if comparison is not None:
         yield from fill("Details are as below:")
         yield ""
-        yield from (clean(line) for line in compare.lines(comparison, comparison_axes(report)))
+        yield from (clean(line) for line in compare.lines(comparison, compare.axes(report.workload)))
         yield ""
-        yield from fill(comparison_note(report))
+        yield from fill(compare.note(comparison))
 
 
 def _details(report: Report, envelope: Envelope) -> Iterator[str]:

@@ -11,12 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from bisector.core import units
 from bisector.core.errors import UserError
 from bisector.core.figures import Run
 from bisector.core.metric import Unit, named
 from bisector.core.objective import Objective, values_of
+from bisector.core.printable import clean
 from bisector.core.verdict import Direction
-from bisector.report.document import Comparison, Side
+from bisector.report.document import Basis, Comparison, Side, Workload
 
 _TIMES_FROM = 2.0
 _SHOWN_STDDEV = 2.0  # percent
@@ -152,6 +154,28 @@ def _scaled(figures: Iterable[float], metric: str) -> tuple[float, ...]:
 
 def _runs(side: Side, name: str) -> list[Run]:
     return [run for trial in side.trials for run in trial.runs if run.name == name]
+
+
+def axes(workload: Workload) -> list[tuple[str, str]]:
+    """What both sides of a comparison had in common, by name."""
+    common = [("testcase", "fio"), ("job", workload.name), *workload.variables]
+    return [(name, clean(value)) for name, value in common if value]
+
+
+def note(comparison: Comparison) -> str:
+    """How many measurements stand on either side, and of which commits."""
+    before, after, objective = comparison.before, comparison.after, comparison.objective
+    counts = f"{units.plural(len(before.trials), 'trial')} before and {len(after.trials)} after"
+    text = f"{name_of(objective)} is {objective.label} in the {after.judged[0].name} run. Means of {counts} the change;"
+    text += " %stddev is between trials."
+    return text + _BASIS[comparison.basis].format(before=before.commit.short, after=after.commit.short)
+
+
+_BASIS = {
+    Basis.PARENT: "",
+    Basis.NEAREST: " The parent was not measured; {before} is the nearest commit before it that was.",
+    Basis.ENDS: " These are the ends of the range.",
+}
 
 
 def lines(comparison: Comparison, axes: Sequence[tuple[str, str]]) -> list[str]:

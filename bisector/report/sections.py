@@ -11,7 +11,7 @@ from bisector.core.metric import Better
 from bisector.core.printable import clean
 from bisector.core.verdict import Direction, State, Verdict
 from bisector.report import compare
-from bisector.report.document import Basis, Block, Facts, Host, Listing, Paragraph, Report, Section
+from bisector.report.document import Block, Facts, Host, Listing, Paragraph, Report, Section
 from bisector.report.figures import EARLY, baseline_facts, words
 from bisector.report.table import trial_table
 from bisector.status.view import BisectionView
@@ -174,37 +174,11 @@ def _evaluations(report: Report) -> str:
     )
 
 
-def comparison_axes(report: Report) -> list[tuple[str, str]]:
-    """What both sides of a comparison had in common."""
-    settings = [("testcase", "fio"), ("job", report.workload.name), *report.workload.variables]
-    return [(name, clean(value)) for name, value in settings if value]
-
-
-def comparison_note(report: Report) -> str:
-    """How many measurements stand on either side, and of which commits."""
-    comparison = report.comparison
-    if comparison is None:
-        return ""
-    before, after = comparison.before, comparison.after
-    counts = f"{units.plural(len(before.trials), 'trial')} before and {len(after.trials)} after"
-    name, objective = compare.name_of(comparison.objective), comparison.objective
-    note = f"{name} is {objective.label} in the {after.judged[0].name} run. Means of {counts} the change;"
-    note += " %stddev is between trials."
-    return note + _BASIS[comparison.basis].format(before=before.commit.short, after=after.commit.short)
-
-
-_BASIS = {
-    Basis.PARENT: "",
-    Basis.NEAREST: " The parent was not measured; {before} is the nearest commit before it that was.",
-    Basis.ENDS: " These are the ends of the range.",
-}
-
-
 def _comparison(report: Report) -> Iterator[Block]:
     comparison = report.comparison
     if comparison is not None:
-        yield Listing(tuple(compare.lines(comparison, comparison_axes(report))))
-        yield Paragraph(comparison_note(report))
+        yield Listing(tuple(compare.lines(comparison, compare.axes(report.workload))))
+        yield Paragraph(compare.note(comparison))
 
 
 def _origin(report: Report) -> Iterator[Block]:
