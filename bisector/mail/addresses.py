@@ -1,8 +1,7 @@
 """Mail addresses: read so that no header can be forged by one (RFC 5322); who sends, and who is proposed for a commit.
 
-Whom to propose the commit's own tree says: its ``scripts/get_maintainer.pl`` is run on the commit's patch, in a
-directory of ours that has the tree's directories and those files that the script reads, in a sandbox; and the trailers.
-A proposal is all that comes of it.
+Recipients are proposed from the trailers and by the commit's own tree: its ``scripts/get_maintainer.pl`` is run on the
+commit's patch, in a sandbox, in a directory that has the tree's directories and the files that the script reads.
 """
 
 import getpass
@@ -43,18 +42,18 @@ _BOUNDED = (
 
 
 def parse(texts: Iterable[str]) -> tuple[Address, ...]:
-    """The addresses of several lists such as ``A <a@x>, b@y``, each once; :class:`UserError` for what is none."""
+    """The addresses of several lists such as ``A <a@x>, b@y``, each once; :class:`UserError` for another text."""
     found: dict[str, Address] = {}
     for text in texts:
         for name, spec in getaddresses([clean(text)]):
             if not _well_formed(spec):
-                raise UserError(f"{clean(text)!r} is no mail address", "write it as user@host or Name <user@host>")
+                raise UserError(f"{clean(text)!r} is not a mail address", "write it as user@host or Name <user@host>")
             found.setdefault(spec.lower(), _address(name, spec))
     return tuple(found.values())
 
 
 def usable(texts: Iterable[str]) -> Iterator[str]:
-    """Those of other people's texts that are addresses, written anew; what is none is left out."""
+    """The addresses among other people's texts, written anew; any other text is left out."""
     for text in texts:
         try:
             yield from map(str, parse([text]))

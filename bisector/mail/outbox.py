@@ -284,7 +284,7 @@ class Post:
 
 
 def leave_draft(run: RunDirectory, store: Store, tell: Listener) -> None:
-    """Leave a letter to nobody beside an answer: what goes wrong with it is told, and changes nothing.
+    """Leave a letter without recipients beside an answer; a failure is told, and changes nothing.
 
     A draft with the same claim stays: a person may have edited it.
     """

@@ -124,6 +124,6 @@ def _verdicts(terms: Terms) -> dict[str, Verdict]:
 
 def _different(what: str) -> InfraError:
     return InfraError(
-        f"the record cannot be confirmed from its files, so nothing is told to anybody: {what}",
+        f"the record cannot be confirmed from its files, so no letter is written: {what}",
         "measure again: bisector start with another --run-dir; the files are in trials/ of the run directory",
     )

@@ -126,7 +126,7 @@ def _connected(server: MailSettings, login: Login | None) -> Iterator[smtplib.SM
             if login is not None:
                 client.login(login.username, login.password)
         yield client
-        with suppress(smtplib.SMTPException, OSError):  # what was said stays said
+        with suppress(smtplib.SMTPException, OSError):  # the answer to the letter stands
             client.quit()
     finally:
         client.close()
@@ -176,7 +176,7 @@ def _check(code: int, answer: bytes, what: str) -> None:
     said = f"the mail server refuses {what}: {code} {_text(answer)}"
     if _TEMPORARY <= code < _PERMANENT:
         raise NotNow(said)
-    raise Refused(said, "nothing was sent, to nobody")
+    raise Refused(said, "the letter was sent to none of its recipients")
 
 
 def _without_eight_bit(letter: EmailMessage) -> EmailMessage:

@@ -24,7 +24,7 @@ from bisector.store import artifacts
 from bisector.workload.fio.series import Floats, LogUnreadable, Series, job_number, parse_log, resample
 
 TOGETHER = 0
-# More points than that in one curve are no more to see, and too many to keep in a page.
+# A curve of more points looks the same, and makes a page large.
 _MOST_POINTS = 240
 # The smooth curve is a Gaussian mean; its deviation is a share of the whole curve, three points at least.
 _SMOOTHED_SHARE = 1 / 40
@@ -192,7 +192,7 @@ def _lines(kernel: int, logged: Logged, objective: Objective, step_ms: float) ->
 
 
 def _resampled(log: Series, step_ms: float) -> Floats:
-    """Whole intervals only: fio logs no last one that is not."""
+    """Whole intervals only: fio does not log a last interval that is cut short."""
     end_ms = float(log.end_ms[-1]) if log.end_ms.size else 0.0
     return resample(log, step_ms, math.floor(end_ms / step_ms) * step_ms)
 

@@ -204,14 +204,14 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """Prose, filled to the width of whoever shows it."""
+    """Prose; each format fills it to its own width."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names with what there is to say of each, as prose."""
+    """Names, each with a text, which is prose."""
 
     items: tuple[tuple[str, str], ...]
 

@@ -94,7 +94,7 @@ def figures(run: Run, objective: Objective = USUAL) -> Figures | None:
 
 
 def _of(run: Run, objective: Objective) -> Objective:
-    """What is shown of a run; of one that reads nothing, which an imported one may be, what it does instead."""
+    """The objective by which a run is shown; of an imported run that does not read, the same of its writes."""
     if objective.metric != USUAL.metric or run.direction == objective.io_direction:
         return objective
     return Objective(run.direction + objective.metric.removeprefix(objective.io_direction), objective.over)

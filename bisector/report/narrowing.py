@@ -23,7 +23,7 @@ from bisector.status.conclusion import Standing
 from bisector.status.evidence import Case
 from bisector.store.store import Store
 
-# More columns are no more to see.
+# More columns cannot be told apart.
 _MOST_PARTS = 200
 
 

@@ -199,7 +199,7 @@ def _marks(axes: "Axes", seen: Seen, marks: Sequence[Mark]) -> None:
 
 
 def _change(axes: "Axes", n: int, change: Change) -> None:
-    """A line with a number that the legend explains; a bisection's is whole, one that only the test saw is dashed."""
+    """A line with a number that the legend explains; whole for a bisection, dashed for a changed level alone."""
     words = ", ".join(filter(None, (f"{change.at:%Y-%m-%d}", change.bisection, change.level)))
     axes.axvline(_date(change.at), color="#000000", linestyle="-" if change.bisection else (0, (3, 2)), linewidth=1,
                  label=f"{n}: {words}")  # fmt: skip

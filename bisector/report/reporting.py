@@ -193,7 +193,7 @@ def _end(rev: str, sha: str) -> str:
 
 
 def _with_own_files(settings: Settings) -> Settings:
-    """The run's copies of files of ours by our names, a person's own by theirs."""
+    """The run's copies of bisector's files by the names of those, the copies of a person's files by their own."""
     kernel, workload = settings.kernel, settings.workload
     base = kernel.base_config
     return replace(
@@ -208,7 +208,7 @@ def _with_own_files(settings: Settings) -> Settings:
 
 
 def fragment_name(copy: Path) -> str:
-    """Of a copy of a fragment of ours its name, else the file's own with a slash."""
+    """The name of the fragment of bisector's that a file is a copy of, else the file's own name with a slash."""
     stem = _NUMBERED.sub("", copy.stem, count=1)
     try:
         own = resources.fragment(stem)

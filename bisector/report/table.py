@@ -106,7 +106,7 @@ def _said_by_others(view: TrialView, terms: Terms) -> str:
     origin = view.trial.origin
     if origin is None or origin.verdict in (None, view.verdict):
         return ""
-    return f"{terms.word(origin.verdict)} by the word of those who measured it"
+    return f"{terms.word(origin.verdict)} according to those who measured it"
 
 
 def _built_by(view: TrialView) -> str:

@@ -21,7 +21,7 @@ from bisector.core.verdict import Verdict
 
 
 class Role(StrEnum):
-    """What a span is, for whoever paints it."""
+    """What a span is; a terminal gives each role a colour."""
 
     PLAIN = "plain"
     HEAD = "head"

@@ -188,7 +188,7 @@ def test_unencrypted_is_for_this_host_alone(record: RecordedRun, capsys: pytest.
 
 @pytest.mark.parametrize("to", ["nobody", "a@example.org,b", "a@b\nBcc: c@d.org"])
 def test_address_that_is_none(record: RecordedRun, capsys: pytest.CaptureFixture[str], to: str) -> None:
-    assert "is no mail address" in refused(record, capsys, "mail", "--to", to)
+    assert "is not a mail address" in refused(record, capsys, "mail", "--to", to)
 
 
 def test_a_table_by_another_metric_says_how_the_verdicts_compare(

@@ -61,7 +61,7 @@ def test_the_persons_sixteen_verdicts(desk: Desk) -> None:
     assert [view.terms.word(origin.verdict) for origin in origins if origin and origin.verdict] == persons()
     assert {origin.tool for origin in origins if origin} == {"fio-2.16"}
     assert (view.state, view.first_fixed) == (State.IMPORTED, None)
-    assert "by the word of" not in desk.table()
+    assert "according to those" not in desk.table()
 
 
 def test_the_line_between_the_ends_without_a_threshold(desk: Desk) -> None:
@@ -75,7 +75,7 @@ def test_the_line_between_the_ends_without_a_threshold(desk: Desk) -> None:
         if trial.trial.origin is not None and trial.verdict is not trial.trial.origin.verdict
     ]
     assert differing == ([PARENT] if view.threshold < 6120 else [])
-    assert desk.table().count("broken by the word of those who measured it") == len(differing)
+    assert desk.table().count("broken according to those who measured it") == len(differing)
 
 
 def test_the_first_fixed_commit(desk: Desk, linux: Path) -> None:
@@ -94,7 +94,7 @@ def test_what_nobody_tried_stays_possible(desk: Desk, linux: Path) -> None:
     assert (view.state, [commit.subject for commit in view.candidates]) == (State.NARROWED, [PARENT, "b1"])
     table = desk.table()
     assert "the first fixed commit is one of 2 commits" in table
-    assert "broken by the word of those who measured it" in table
+    assert "broken according to those who measured it" in table
 
 
 def test_the_order_of_measuring_does_not_matter(desk: Desk, linux: Path) -> None:
@@ -219,4 +219,4 @@ def test_a_report_has_the_word_of_those_who_measured(desk: Desk) -> None:
     desk.imports(*BISECT, "--threshold", "5000")
     desk.output.readouterr()
     assert main(["report", "--run-dir", str(desk.run)]) == 0
-    assert "by the word of those who" in " ".join(desk.output.readouterr().out.split())
+    assert "according to those who" in " ".join(desk.output.readouterr().out.split())

@@ -142,7 +142,7 @@ def test_a_hostile_script_gets_nothing_and_is_heard(tmp_path: Path, monkeypatch:
     ],
 )
 def test_what_is_no_address_is_refused_by_its_name(text: str) -> None:
-    with pytest.raises(UserError, match="is no mail address"):
+    with pytest.raises(UserError, match="is not a mail address"):
         parse([text])
 
 
