@@ -165,7 +165,7 @@ def _evaluations(report: Report) -> str:
         order = "the order of their dates, for no repository tells that of history"
     return (
         f"{', '.join(evaluations(view))}. Rows are in {order}; n is the order of measuring."
-        f" Figures are the {what} of each job, the {first} first."
+        + (f" Figures are the {what} of each job, the {first} first." if view.objective.is_of_jobs else "")
         + (
             f" A run with {EARLY} was stopped early, when its verdict was clear; the others are full runs."
             if early

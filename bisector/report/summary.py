@@ -85,7 +85,8 @@ def _level(level: LevelView, objective: Objective) -> str:
 def _figures(view: BisectionView, width: int) -> list[Line]:
     runs = [run for trial in view.trials for run in trial.trial.runs]
     figure, first, last = words(view.objective)
-    what = f"{figure} of the {first} and of the {last} job of each run"
+    jobs = f"of the {first} and of the {last} job " if view.objective.is_of_jobs else ""
+    what = f"{figure} {jobs}of each run"
     texts = [what] if runs else []
     if any(run.stopped_early for run in runs):
         texts += _sentences(

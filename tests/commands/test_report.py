@@ -205,6 +205,15 @@ def test_a_table_by_another_metric_says_how_the_verdicts_compare(
     assert "seen again" not in capsys.readouterr().out
 
 
+def test_what_is_of_the_run_as_a_whole_is_of_no_job(record: RecordedRun, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("table", "report"):
+        assert run(record, command, "--metric", "cache.dirty_blocks") == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert "cache.dirty_blocks full" in said
+        assert "job" not in said.partition("figures")[2].partition("threshold")[0]
+        assert "Figures are" not in said
+
+
 def test_ends_that_do_not_differ_in_a_metric_are_said_to(
     record: RecordedRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,6 +224,8 @@ def test_ends_that_do_not_differ_in_a_metric_are_said_to(
     assert whole["seen_again"].startswith("the ends do not differ by elapsed of the worst job: the old end")
     assert whole["threshold"] is None
     assert {trial["verdict"] for trial in whole["trials"]} == {"measured", "skip"}
+    assert run(record, "report", "--metric", "elapsed") == 0
+    assert "means that" not in capsys.readouterr().out  # no side of a line that there is not
     assert run(record, "report", "--metric", "elapsed") == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "Seen again the ends do not differ by elapsed" in said
