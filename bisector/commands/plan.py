@@ -21,6 +21,7 @@ from bisector.commands.output import note, warn, write
 from bisector.config import Settings, command_line, options
 from bisector.core.commit import Relevance
 from bisector.core.verdict import Strategy
+from bisector.doctor.checks import run_here
 from bisector.executor.local import kernel_builder
 from bisector.git.diff import Trees
 from bisector.git.ranges import Range, check_range, graph_of_range, read_graph
@@ -130,6 +131,7 @@ def _add_simulate(verb: argparse.ArgumentParser) -> None:
 def plan(arguments: argparse.Namespace) -> int:
     """Say what it would take."""
     settings = options.load(command_line.flags_from(arguments), arguments.config).settings
+    settings.workload.workload.check(settings.workload.values, settings.bisect.objective, run_here)
     if "bisect.calibrate" in command_line.flags_from(arguments):
         _calibrate(arguments, settings)
     known = experience(settings, host_id(), [Path(entry.run_dir) for entry in Index().entries()])

@@ -64,6 +64,11 @@ class Place:
         assert main(["plan", *ends, "--repo", str(self.home / "linux"), "--searches", "10", *words]) == code
         return " ".join(self.output.readouterr().out.split())
 
+    def refused(self, *words: str) -> str:
+        self.output.readouterr()
+        assert main(["plan", self.shas["c0"], self.shas["c16"], "--repo", str(self.home / "linux"), *words]) == 2
+        return " ".join(self.output.readouterr().err.split())
+
     def json(self, *words: str, code: int = 0) -> dict[str, Any]:
         found: dict[str, Any] = valid("plan", self.plan("--json", *words, code=code))
         return found
@@ -123,6 +128,11 @@ def test_no_run_is_stopped_early_by_what_is_known_at_its_end_only(place: Place) 
     assert "stopped early" not in place.plan(*of_latency)
     assert found["hours"] > place.json("--runtime", "40s")["hours"]
     assert place.json("--metric", "read.bw", "--runtime", "40s")["early_old_s"]["value"] == 73
+
+
+def test_what_start_would_refuse_is_not_forecast(place: Place) -> None:
+    said = place.refused("--metric", "write.iops")
+    assert "no job has write.iops: none is told to write" in said
 
 
 def test_a_first_run_is_taken_to_be_whole(place: Place) -> None:
