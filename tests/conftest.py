@@ -12,7 +12,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from bisector.host import measuring_lock
+from bisector.host import locks
 from bisector.kernel import toolchain
 from bisector.vm.hypervisor import LibvirtHypervisor
 
@@ -36,9 +36,9 @@ def _host_of_its_own(
 ) -> None:
     """No unit test waits for a measurement that is under way on this host, or tells of it."""
     if "vm" not in request.keywords:
-        locks = tmp_path_factory.getbasetemp()
-        monkeypatch.setattr(measuring_lock, "SHARED", locks / "shared.lock")
-        monkeypatch.setattr(measuring_lock, "own_path", lambda: locks / "own.lock")
+        place = tmp_path_factory.getbasetemp()
+        monkeypatch.setattr(locks, "SHARED_TURN", place / "shared.lock")
+        monkeypatch.setattr(locks, "own_turn", lambda: place / "own.lock")
 
 
 @pytest.fixture

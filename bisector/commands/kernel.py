@@ -23,7 +23,7 @@ from bisector.doctor import checks
 from bisector.executor.local import end_leftovers, kernel_builder
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
-from bisector.host import measuring_lock, process, shared_caches
+from bisector.host import locks, process
 from bisector.host.trees import discard
 from bisector.kernel import kconfig
 from bisector.kernel.build import KernelBuilder
@@ -91,8 +91,8 @@ class _Workshop:
             checks.check_build(settings, run.path)
             process.reap(run.path)
             with (
-                measuring_lock.measuring(run.path, note),
-                shared_caches.in_use(resources.cache_home()),
+                locks.measuring(run.path, note),
+                locks.using_caches(resources.cache_home()),
                 Repository.open(repository.top, run_marker=run.path) as marked,
                 SourceTree(marked, run.path) as source,
             ):

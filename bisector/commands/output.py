@@ -12,7 +12,7 @@ from typing import IO
 from bisector.core.errors import InfraError, UserError
 from bisector.core.findings import Finding
 from bisector.core.printable import clean, clean_lines
-from bisector.host import measuring_lock
+from bisector.host import locks
 from bisector.report.stream import silence
 
 
@@ -38,7 +38,7 @@ def warn(finding: Finding) -> None:
 
 def note_measurement() -> None:
     """Tell on standard error whose measurement is under way on this host, when there is one."""
-    if (holder := measuring_lock.holder()) is not None:
+    if (holder := locks.measurer()) is not None:
         note(
             f"bisector: a measurement is under way on this host ({clean(str(holder))}): other work makes its runs weak"
         )

@@ -16,7 +16,7 @@ from bisector.core.verdict import State
 from bisector.executor.local import KEPT_KERNELS_BYTES, kept_kernels
 from bisector.git.repository import Repository
 from bisector.git.worktrees import release, remove_leftovers
-from bisector.host import measuring_lock, process, shared_caches
+from bisector.host import locks, process
 from bisector.host.files import our_files
 from bisector.host.trees import remove_whole
 from bisector.kernel.cache import KeptEntry
@@ -53,7 +53,7 @@ def add(verbs: Verbs) -> None:
 def image(arguments: argparse.Namespace) -> int:
     """Build the guest image now, so that a night without network can begin."""
     home = resources.cache_home()
-    with shared_caches.in_use(home), measuring_lock.measuring(home / "images", note):
+    with locks.using_caches(home), locks.measuring(home / "images", note):
         built = build_image(resources.vm_images(), home / "images", None, lambda text: write(f"{text}\n"))
     write(f"{built.root}\n")
     return 0
@@ -79,7 +79,7 @@ def cache(arguments: argparse.Namespace) -> int:
 
 def _clear(home: Path, images: Path) -> bool:
     """Remove what nobody uses; whether something had to be spared."""
-    with shared_caches.alone(home) as nobody_else:
+    with locks.clearing_caches(home) as nobody_else:
         kept_kernels().clear(spare_used=not nobody_else)
         if nobody_else:
             remove_images(images)

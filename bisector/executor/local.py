@@ -24,10 +24,10 @@ from bisector.core.trial import Fault, Stage, Trial
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Job, Request, Result, ended
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
-from bisector.host import measuring_lock, process, shared_caches
+from bisector.host import locks, process
 from bisector.host.files import our_files
 from bisector.host.load import host_id
-from bisector.host.lock import Held, held, holder_of
+from bisector.host.locks import Held, held, holder_of
 from bisector.host.quiet import quiet_turn
 from bisector.host.scratch import remove_abandoned
 from bisector.host.trees import remove_whole
@@ -130,7 +130,7 @@ class LocalExecutor:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        with measuring_lock.measuring(self.bench.run_dir, self._note):
+        with locks.measuring(self.bench.run_dir, self._note):
             end_leftovers(self.bench.run_dir, self._note)
             yield
 
@@ -159,7 +159,7 @@ def _as_attempt(run_dir: Path) -> Iterator[None]:
 
 
 def _others_turn() -> bool:
-    return measuring_lock.holder() is not None
+    return locks.measurer() is not None
 
 
 def _file_name(command: str) -> str:
@@ -190,10 +190,10 @@ def local_executor(
         tell(Note(text))
 
     with ExitStack() as stack:
-        stack.enter_context(shared_caches.in_use(resources.cache_home()))
+        stack.enter_context(locks.using_caches(resources.cache_home()))
         end_leftovers(run_dir, note)
         # An image may have to be built, and libvirt tries what QEMU can do.
-        with measuring_lock.measuring(run_dir, note):
+        with locks.measuring(run_dir, note):
             image = guest_image(settings.machine, run_dir, note)
             machines = stack.enter_context(VirtualMachines.open(settings, image, run_dir, note))
         source = stack.enter_context(SourceTree(repository, run_dir))

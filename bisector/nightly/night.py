@@ -11,7 +11,7 @@ from bisector.core.errors import BisectorError, InfraError, Interrupted
 from bisector.core.events import Note
 from bisector.git.remotes import Branch
 from bisector.git.repository import Repository
-from bisector.host.lock import Held, held
+from bisector.host.locks import Held, held
 from bisector.nightly.plan import Job, Plan
 from bisector.nightly.postman import Postman
 from bisector.nightly.replay import Story, replay

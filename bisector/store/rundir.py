@@ -11,7 +11,7 @@ from typing import Self
 
 from bisector.core.errors import UserError
 from bisector.core.verdict import State
-from bisector.host.lock import Held, Holder, held, holder_of
+from bisector.host.locks import Held, Holder, held, holder_of
 from bisector.host.scratch import is_scratch
 from bisector.store.artifacts import TRIALS
 from bisector.store.database import DATABASE, UNFINISHED

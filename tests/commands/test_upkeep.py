@@ -9,7 +9,7 @@ from bisector.cli import main
 from bisector.core import resources
 from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.executor.local import KEPT_KERNELS_BYTES, kept_kernels
-from bisector.host import shared_caches
+from bisector.host import locks
 from bisector.kernel.entries import BuildFailure
 from tests.docs.json_schema import valid
 from tests.kernel.test_cache import LONG_AGO_S, age, kernel
@@ -88,7 +88,7 @@ def test_clear_leaves_nothing_of_either(world: World) -> None:
 
 
 def test_clear_leaves_a_running_run_what_it_uses(world: World) -> None:
-    with shared_caches.in_use(world.home):
+    with locks.using_caches(world.home):
         assert "a run is in progress" in world.run("clear")
     assert world.names == {f"f00-{TREE}", "86070231413b0000", "86070231413b0000.new-x"}
 

@@ -10,7 +10,7 @@ import pytest
 
 from bisector.executor.local import end_leftovers
 from bisector.host import process
-from bisector.host.lock import held
+from bisector.host.locks import held
 from bisector.store.database import DATABASE
 from bisector.store.index import Index, IndexEntry
 from bisector.store.rundir import LOCK, single_commit_home

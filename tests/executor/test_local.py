@@ -15,7 +15,7 @@ from bisector.executor.base import BuildRequest, ControlRequest
 from bisector.executor.local import LocalExecutor, local_executor
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
-from bisector.host import measuring_lock, quiet
+from bisector.host import locks, quiet
 from bisector.host.quiet import Load
 from bisector.kernel.build import KernelBuilder
 from bisector.trial.runner import Bench, TrialRequest
@@ -35,11 +35,11 @@ def events() -> list[Event]:
 @pytest.fixture
 def engine(tmp_path: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch) -> LocalExecutor:
     def measured(bench: Bench, request: TrialRequest, logs: Path) -> Trial:
-        assert str(measuring_lock.holder()).startswith(f"run {bench.run_dir}, process ")
+        assert str(locks.measurer()).startswith(f"run {bench.run_dir}, process ")
         return fakes.trial(request.commit)
 
     def built(*_: object) -> Fault | None:
-        assert measuring_lock.holder() is not None
+        assert locks.measurer() is not None
         return None
 
     monkeypatch.setattr("bisector.executor.local.run_trial", measured)
@@ -52,12 +52,12 @@ def engine(tmp_path: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch)
 def test_nothing_else_is_built_or_measured_meanwhile(engine: LocalExecutor) -> None:
     assert fakes.measured(engine, REQUEST).commit == COMMIT
     assert fakes.faulted(engine, BuildRequest(COMMIT, fakes.GCC)) is None
-    assert measuring_lock.holder() is None
+    assert locks.measurer() is None
 
 
 def test_the_image_is_built_alone_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def build(_machine: object, run_dir: Path, _note: object) -> None:
-        raise InfraError(str(measuring_lock.holder()))
+        raise InfraError(str(locks.measurer()))
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("bisector.executor.local.end_leftovers", lambda *_: None)
@@ -66,7 +66,7 @@ def test_the_image_is_built_alone_on_the_host(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(InfraError) as caught, local_executor(settings, tmp_path, cast("Repository", None), print):
         pass
     assert str(caught.value).startswith(f"run {tmp_path}, process ")
-    assert measuring_lock.holder() is None
+    assert locks.measurer() is None
 
 
 def test_only_a_repeat_waits_for_a_quiet_host_and_it_is_no_attempt_that_failed(
@@ -81,7 +81,7 @@ def test_only_a_repeat_waits_for_a_quiet_host_and_it_is_no_attempt_that_failed(
     assert [event.text for event in events if isinstance(event, Note)] == [
         f"waiting for a quiet host, at most 0.001s: {BUSY}"
     ]
-    assert measuring_lock.holder() is None
+    assert locks.measurer() is None
 
 
 @pytest.mark.parametrize(("fault", "kept"), [(fakes.BUILD_ERROR, False), (fakes.BUILD_TIMEOUT, True), (None, True)])

@@ -424,7 +424,7 @@ def test_report_that_fails_is_tried_the_next_night(world: World) -> None:
 
 
 def test_two_nights_never_overlap(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bisector.host.lock._WAIT_S", 0.05)
+    monkeypatch.setattr("bisector.host.locks._WAIT_S", 0.05)
     with night.only_one(nights_home()), pytest.raises(InfraError, match=r"another night is under way: process \d+"):
         world.night()
 

@@ -45,7 +45,7 @@ def another_process(run: RunDirectory) -> Iterator["subprocess.Popen[str]"]:
 
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("bisector.host.lock._WAIT_S", 0.05)
+    monkeypatch.setattr("bisector.host.locks._WAIT_S", 0.05)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 

@@ -1,4 +1,4 @@
-"""One builds or measures at a time on a host; real processes hold the lock."""
+"""The locks between processes, held by real ones."""
 
 import json
 import os
@@ -16,15 +16,41 @@ import pytest
 from bisector.cli import main
 from bisector.core import resources
 from bisector.core.errors import InfraError
-from bisector.host import measuring_lock
+from bisector.host import locks
+from bisector.host.locks import held, holder_of
+
+
+def test_a_file_behind_a_link_is_neither_read_nor_overwritten(tmp_path: Path) -> None:
+    other, lock = tmp_path / "other", tmp_path / "lock"
+    other.write_text("a person's")
+    lock.symlink_to(other)
+    with pytest.raises(OSError, match="Too many levels of symbolic links"), held(lock):
+        pass
+    with pytest.raises(InfraError, match="cannot read"):
+        holder_of(lock)
+    assert other.read_text() == "a person's"
+
+
+def test_the_other_end_of_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock")
+    assert holder_of(tmp_path / "lock") is None
+
+
+def test_who_holds_it_is_told_for_as_long(tmp_path: Path) -> None:
+    with held(tmp_path / "lock"):
+        holder = holder_of(tmp_path / "lock")
+        assert holder is not None
+        assert holder.pid == os.getpid()
+    assert holder_of(tmp_path / "lock") is None
+
 
 _HOLDER = """
     import sys, time
     from pathlib import Path
-    from bisector.host import measuring_lock
-    measuring_lock.SHARED, own = Path(sys.argv[1]), Path(sys.argv[2])
-    measuring_lock.own_path = lambda: own
-    with measuring_lock.measuring(Path("/runs/first"), lambda text: print(text, flush=True)):
+    from bisector.host import locks
+    locks.SHARED_TURN, own = Path(sys.argv[1]), Path(sys.argv[2])
+    locks.own_turn = lambda: own
+    with locks.measuring(Path("/runs/first"), lambda text: print(text, flush=True)):
         print("held", flush=True)
         time.sleep(600)
 """
@@ -33,7 +59,7 @@ _HOLDER = """
 @contextmanager
 def held_elsewhere(own: Path | None = None) -> Iterator["subprocess.Popen[str]"]:
     """Another process that measures; of another user, where ``own`` is another file."""
-    paths = (str(measuring_lock.SHARED), str(own or measuring_lock.own_path()))
+    paths = (str(locks.SHARED_TURN), str(own or locks.own_turn()))
     command = [sys.executable, "-c", textwrap.dedent(_HOLDER), *paths]
     environment = {**os.environ, "PYTHONPATH": str(resources.ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
@@ -46,9 +72,9 @@ def held_elsewhere(own: Path | None = None) -> Iterator["subprocess.Popen[str]"]
 
 
 @pytest.fixture(autouse=True)
-def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring_lock, "SHARED", tmp_path / "shared.lock")
-    monkeypatch.setattr(measuring_lock, "own_path", lambda: tmp_path / "cache" / "own.lock")
+def turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "SHARED_TURN", tmp_path / "shared.lock")
+    monkeypatch.setattr(locks, "own_turn", lambda: tmp_path / "cache" / "own.lock")
 
 
 def silent(text: str) -> None:
@@ -64,7 +90,7 @@ def test_a_second_one_waits_and_tells_for_whom(tmp_path: Path, whose: str) -> No
             told.append(text)
             threading.Timer(0.05, first.kill).start()  # a killed holder frees it
 
-        with measuring_lock.measuring(tmp_path, tell):
+        with locks.measuring(tmp_path, tell):
             assert first.wait() == -signal.SIGKILL
     assert len(told) == 1
     assert told[0].startswith(f"waiting for run /runs/first, process {first.pid}: ")
@@ -73,8 +99,8 @@ def test_a_second_one_waits_and_tells_for_whom(tmp_path: Path, whose: str) -> No
 def test_a_holder_that_was_stopped_is_told_and_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measuring_lock, "_TELL_EVERY_S", 0.05)
-    monkeypatch.setattr(measuring_lock, "_LONGEST_TURN_S", 0.2)
+    monkeypatch.setattr(locks, "_TELL_EVERY_S", 0.05)
+    monkeypatch.setattr(locks, "_LONGEST_TURN_S", 0.2)
     told: list[str] = []
     with held_elsewhere() as first:
         who = f"run /runs/first, process {first.pid}, which is stopped (kill -CONT {first.pid})"
@@ -82,32 +108,32 @@ def test_a_holder_that_was_stopped_is_told_and_not_waited_for_without_end(
         os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WNOWAIT)
         with (
             pytest.raises(InfraError, match="has kept its turn on this host") as caught,
-            measuring_lock.measuring(tmp_path, told.append),
+            locks.measuring(tmp_path, told.append),
         ):
             raise AssertionError("it was held")
         assert str(caught.value).startswith(who)
         assert str(first.pid) in caught.value.hint
     assert told[0].startswith(f"waiting for {who}: ")
     assert f"still waiting for {who}" in told[1:]
-    with measuring_lock.measuring(tmp_path, silent):  # nothing of the wait is left
+    with locks.measuring(tmp_path, silent):  # nothing of the wait is left
         pass
 
 
 def test_a_holder_that_changes_may_be_waited_for_for_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of its turns is short."""
-    monkeypatch.setattr(measuring_lock, "_TELL_EVERY_S", 0.05)
-    monkeypatch.setattr(measuring_lock, "_LONGEST_TURN_S", 0.2)
+    monkeypatch.setattr(locks, "_TELL_EVERY_S", 0.05)
+    monkeypatch.setattr(locks, "_LONGEST_TURN_S", 0.2)
     told: list[str] = []
     with held_elsewhere() as first:
 
         def tell(text: str) -> None:
             told.append(text)
             note = {"pid": first.pid, "run_dir": "/runs/first", "since": str(len(told))}
-            measuring_lock.own_path().write_text(json.dumps(note))
+            locks.own_turn().write_text(json.dumps(note))
             if len(told) == 10:
                 first.kill()
 
-        with measuring_lock.measuring(tmp_path, tell):
+        with locks.measuring(tmp_path, tell):
             assert len(told) >= 10
 
 
@@ -115,20 +141,20 @@ def test_ctrl_c_ends_the_wait(tmp_path: Path) -> None:
     def interrupt(_text: str) -> None:
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
 
-    with held_elsewhere(), pytest.raises(KeyboardInterrupt), measuring_lock.measuring(tmp_path, interrupt):
+    with held_elsewhere(), pytest.raises(KeyboardInterrupt), locks.measuring(tmp_path, interrupt):
         raise AssertionError("it was held")
-    with measuring_lock.measuring(tmp_path, silent):  # nothing of it is left
+    with locks.measuring(tmp_path, silent):  # nothing of it is left
         pass
 
 
 def test_who_holds_it_is_known_as_long_as_it_does(tmp_path: Path) -> None:
-    assert measuring_lock.holder() is None
+    assert locks.measurer() is None
     with held_elsewhere() as first:
-        assert str(measuring_lock.holder()) == f"run /runs/first, process {first.pid}"
-    assert measuring_lock.holder() is None  # it was killed
-    with measuring_lock.measuring(tmp_path, silent):
+        assert str(locks.measurer()) == f"run /runs/first, process {first.pid}"
+    assert locks.measurer() is None  # it was killed
+    with locks.measuring(tmp_path, silent):
         pass
-    assert measuring_lock.holder() is None
+    assert locks.measurer() is None
 
 
 def precious(path: Path) -> Path:
@@ -150,31 +176,31 @@ _PRIVATE = 0o600
 
 @pytest.mark.parametrize("strange", STRANGE)
 def test_a_strange_file_for_all_users_is_left_alone(tmp_path: Path, strange: str) -> None:
-    STRANGE[strange](measuring_lock.SHARED)
-    with measuring_lock.measuring(tmp_path, silent):
-        assert measuring_lock.holder() is not None
+    STRANGE[strange](locks.SHARED_TURN)
+    with locks.measuring(tmp_path, silent):
+        assert locks.measurer() is not None
     assert not (tmp_path / "elsewhere").exists()
     for file in tmp_path.glob("precious"):
         assert (file.read_text(), file.stat().st_mode & 0o777) == ("precious", _PRIVATE)
 
 
 def test_nothing_that_can_be_shared_is_no_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring_lock, "SHARED", tmp_path / "no" / "such" / "directory" / "lock")
-    with measuring_lock.measuring(tmp_path, silent):
-        assert measuring_lock.holder() is not None
+    monkeypatch.setattr(locks, "SHARED_TURN", tmp_path / "no" / "such" / "directory" / "lock")
+    with locks.measuring(tmp_path, silent):
+        assert locks.measurer() is not None
 
 
 def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("no directory")
-    with pytest.raises(InfraError, match=r"own\.lock"), measuring_lock.measuring(tmp_path, silent):
+    with pytest.raises(InfraError, match=r"own\.lock"), locks.measuring(tmp_path, silent):
         pass
 
 
 def test_all_users_may_use_what_the_first_one_made(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        with measuring_lock.measuring(tmp_path, silent):
-            assert measuring_lock.SHARED.stat().st_mode & 0o777 == 0o666
+        with locks.measuring(tmp_path, silent):
+            assert locks.SHARED_TURN.stat().st_mode & 0o777 == 0o666
     finally:
         os.umask(before)
 
@@ -195,9 +221,9 @@ DAMAGED = {
 @pytest.mark.parametrize("damaged", DAMAGED)
 def test_a_damaged_note_of_the_holder_hides_nothing(tmp_path: Path, damaged: str) -> None:
     """Any user may write the file that all share."""
-    with measuring_lock.measuring(tmp_path, silent):
-        measuring_lock.own_path().write_text(DAMAGED[damaged], errors="surrogateescape")
-        assert str(measuring_lock.holder()) == "another process"
+    with locks.measuring(tmp_path, silent):
+        locks.own_turn().write_text(DAMAGED[damaged], errors="surrogateescape")
+        assert str(locks.measurer()) == "another process"
 
 
 def test_commands_that_take_the_cpu_tell_of_a_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,3 +245,44 @@ def test_commands_that_take_the_cpu_tell_of_a_measurement(tmp_path: Path, capsys
             assert "a measurement is under way" in capsys.readouterr().err
         assert main(["settings"]) == 0
         assert "under way" not in capsys.readouterr().err
+
+
+USER = """
+import sys
+from pathlib import Path
+from bisector.host import locks
+with locks.using_caches(Path(sys.argv[1])):
+    print("mine", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_alone_is_who_nobody_shares_with(tmp_path: Path) -> None:
+    home = tmp_path / "cache"
+    with locks.clearing_caches(home) as nobody_else:
+        assert nobody_else
+    with locks.using_caches(home), locks.using_caches(home), locks.clearing_caches(home) as nobody_else:
+        assert not nobody_else
+    with locks.clearing_caches(home) as nobody_else:
+        assert nobody_else
+
+
+@pytest.mark.parametrize("ending", ["by itself", "killed"])
+def test_a_process_that_ends_lets_go_of_it(tmp_path: Path, ending: str) -> None:
+    argv = [sys.executable, "-c", USER, str(tmp_path)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "mine\n"
+        with locks.clearing_caches(tmp_path) as nobody_else:
+            assert not nobody_else
+        if ending == "killed":
+            process.kill()
+        process.communicate("\n" if ending != "killed" else None, timeout=30)
+    with locks.clearing_caches(tmp_path) as nobody_else:
+        assert nobody_else
+
+
+def test_a_place_that_cannot_be_written_is_the_hosts_fault(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InfraError, match="Not a directory"), locks.using_caches(tmp_path / "file" / "cache"):
+        pass
