@@ -20,7 +20,7 @@ from bisector.core.shell import CommandResult
 from bisector.doctor.space import check_build_room, check_disk, check_room
 from bisector.executor.local import end_leftovers, kept_kernels, kernel_builder
 from bisector.git import probes as history
-from bisector.host import places, process
+from bisector.host import load, places, process
 from bisector.host.packages import merged
 from bisector.host.scratch import remove_abandoned, scratch
 from bisector.kernel import probes as kernel
@@ -151,7 +151,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("disk room", Need.RUN, _room),
     *(Probe(f"{name} disk", Need.RUN, partial(_disk, name)) for name in DISKS),
     Probe("fio job", Need.RUN, _job),
-    Probe("host load", Need.NOTHING, lambda asked: places.contention(asked.settings.contention)),
+    Probe("host load", Need.NOTHING, lambda asked: load.contention(asked.settings.contention)),
     Probe("mail", Need.NOTHING, lambda asked: server_finding(asked.settings.mail)),
     Probe("git send-email", Need.NOTHING, lambda asked: history.mail(Path.home())),
 )

@@ -26,9 +26,8 @@ from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.host import locks, process
 from bisector.host.files import our_files
-from bisector.host.load import host_id
+from bisector.host.load import host_id, quiet_turn
 from bisector.host.locks import Held, held, holder_of
-from bisector.host.quiet import quiet_turn
 from bisector.host.scratch import remove_abandoned
 from bisector.host.trees import remove_whole
 from bisector.kernel.build import KernelBuilder

@@ -1,22 +1,35 @@
-"""The host of a measurement: what else it did meanwhile, and what it has to offer.
+"""The host of a measurement: who it is, what else it does, and the wait until that is little.
 
 Linux only: /proc/stat (proc(5)) and /proc/pressure (Documentation/accounting/psi.rst).
 """
 
 import os
 import platform
-import shutil
 import socket
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from bisector.config import ContentionSettings
+from bisector.core.deadline import Deadline, awake_s
+from bisector.core.errors import InfraError
 from bisector.core.figures import Contention
+from bisector.core.findings import Finding, Grade
+from bisector.core.units import duration_text
 
 _PROC = Path("/proc")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_GLANCE_S = 1.0  # for the row of a person who waits
+_LOOK_S = 2.0  # for the names of who is busy
+_QUIET_S = 30.0  # after other work was seen: it pauses, too
+_NAMED = 3
+_LEAST_CORES = 0.05
+
+Turn = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +41,30 @@ class HostFacts:
     cores: int
     memory_bytes: int
     boot_id: str
+
+
+def host_facts(proc: Path = _PROC) -> HostFacts:
+    """What identifies this host and bounds its figures."""
+    pages = os.sysconf("SC_PHYS_PAGES")
+    return HostFacts(
+        name=socket.gethostname(),
+        cpu_model=_cpu_model(proc),
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=pages * os.sysconf("SC_PAGE_SIZE"),
+        boot_id=(proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
+    )
+
+
+def host_id(proc: Path = _PROC) -> str:
+    """Host name and CPU model, for the record of a trial."""
+    return f"{socket.gethostname()} ({_cpu_model(proc)})"
+
+
+def _cpu_model(proc: Path) -> str:
+    for line in (proc / "cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith("model name"):
+            return " ".join(line.partition(":")[2].split())
+    return platform.machine()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,62 +150,130 @@ def _cpu_pressure_s(proc: Path) -> float | None:
     return None
 
 
-def host_facts(proc: Path = _PROC) -> HostFacts:
-    """What identifies this host and bounds its figures."""
-    pages = os.sysconf("SC_PHYS_PAGES")
-    return HostFacts(
-        name=socket.gethostname(),
-        cpu_model=_cpu_model(proc),
-        cores=len(os.sched_getaffinity(0)),
-        memory_bytes=pages * os.sysconf("SC_PAGE_SIZE"),
-        boot_id=(proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
+def contention(limits: ContentionSettings) -> Finding:
+    """What else this host does in one second of looking."""
+    meter = ContentionMeter(lambda: 0.0)
+    time.sleep(_GLANCE_S)
+    seen = meter.stop()
+    what = (
+        f"{seen.other_busy_cores:.1f} cores busy, {seen.steal_share:.0%} of CPU time stolen, "
+        f"{seen.psi_some_share:.0%} of the time somebody waited for a CPU"
     )
+    if seen.other_busy_cores <= limits.max_other_cores and seen.steal_share <= limits.max_steal_share:
+        return Finding("host load", Grade.OK, what)
+    least = f"a run beside more than {limits.max_other_cores:g} cores, or {limits.max_steal_share:.0%} stolen, is weak"
+    return Finding("host load", Grade.WARN, f"{what}; {least}", "ps -eo pcpu,pid,user,args --sort=-pcpu | head")
 
 
-def host_id(proc: Path = _PROC) -> str:
-    """Host name and CPU model, for the record of a trial."""
-    return f"{socket.gethostname()} ({_cpu_model(proc)})"
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the host did besides this process for a while, and which programs did most of it, in cores."""
+
+    contention: Contention
+    busiest: tuple[tuple[str, float], ...]
+
+    def is_above(self, limits: ContentionSettings) -> bool:
+        """Whether a run beside it would be weak."""
+        seen = self.contention
+        return seen.other_busy_cores > limits.max_other_cores or seen.steal_share > limits.max_steal_share
+
+    def __str__(self) -> str:
+        names = ", ".join(f"{name} {cores:.1f}" for name, cores in self.busiest)
+        steal = f", {self.contention.steal_share:.0%} of CPU time stolen" if self.contention.steal_share else ""
+        return f"{self.contention.other_busy_cores:.2f} cores of other work{f' ({names})' if names else ''}{steal}"
 
 
-def _cpu_model(proc: Path) -> str:
-    for line in (proc / "cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-        if line.startswith("model name"):
-            return " ".join(line.partition(":")[2].split())
-    return platform.machine()
+Look = Callable[[], Load]
 
 
-def disk_room_bytes(path: Path) -> int:
-    """Bytes free for us on the file system of ``path``, or of its nearest parent that exists."""
-    while not path.exists():
-        path = path.parent
-    return shutil.disk_usage(path).free
+@contextmanager
+def quiet_turn(
+    limits: ContentionSettings,
+    turn: Turn,
+    others_turn: Callable[[], bool],
+    tell: Callable[[str], None],
+    look: Look | None = None,
+) -> Iterator[None]:
+    """Have a turn on this host in which the host is quiet by the limits of a run; tell what it does meanwhile.
+
+    ``turn`` waits until no other run builds or measures here, and keeps it so; ``others_turn`` tells whether one does,
+    whose work is not foreign. As long as foreign work goes on, the turn is given back, so that other runs build.
+    Raises :class:`InfraError` when foreign work is seen after ``limits.patience_s`` of waiting, in which the turns of
+    other runs do not count; 0 is not to wait.
+    """
+    if not limits.patience_s:
+        with turn():
+            yield
+        return
+    host = _Host(limits, tell, look or look_around)
+    needed_s = 0.0
+    while True:
+        with turn():
+            if host.is_quiet(needed_s):
+                yield
+                return
+        needed_s = _QUIET_S
+        while not (others_turn() or host.is_quiet(0.0)):
+            pass  # each look takes its time
 
 
-def direct_io(directory: Path) -> bool:
-    """Whether files in ``directory`` can be opened with O_DIRECT (tmpfs could not before Linux 6.6)."""
-    try:
-        probe = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT, 0o600)
-    except OSError:  # EINVAL: no O_DIRECT; EOPNOTSUPP: no O_TMPFILE, ask again with a name
-        return _direct_io_by_name(directory)
-    os.close(probe)
-    return True
+@dataclass(slots=True)
+class _Host:
+    """Looked at until it is quiet; ``looked_s`` is how long that has taken."""
 
+    limits: ContentionSettings
+    tell: Callable[[str], None]
+    look: Look
+    looked_s: float = 0.0
+    told: bool = False
 
-def _direct_io_by_name(directory: Path) -> bool:
-    name = directory / f".bisector-direct-{os.getpid()}"
-    try:
-        probe = os.open(name, os.O_CREAT | os.O_RDWR | os.O_DIRECT, 0o600)
-    except OSError:
+    def is_quiet(self, seconds: float) -> bool:
+        """Whether it is now, and stays so for some seconds; raises :class:`InfraError` for a busy one in the end."""
+        quiet = Deadline("quiet", seconds)
+        while not (load := self._load()).is_above(self.limits):
+            if quiet.expired:
+                return True
+        patience = duration_text(self.limits.patience_s)
+        if self.looked_s >= self.limits.patience_s:
+            raise InfraError(
+                f"the host was busy for {patience}: {load}, limit {self.limits.max_other_cores:.2f}",
+                "ps -eo pcpu,pid,user,args --sort=-pcpu | head; contention.patience says how long to wait",
+            )
+        if not self.told:
+            self.tell(f"waiting for a quiet host, at most {patience}: {load}")
+            self.told = True
         return False
-    finally:
-        name.unlink(missing_ok=True)
-    os.close(probe)
-    return True
+
+    def _load(self) -> Load:
+        begin_s = awake_s()
+        load = self.look()
+        self.looked_s += awake_s() - begin_s
+        return load
 
 
-def free_port() -> int:
-    """A loopback TCP port that was free a moment ago; QEMU says so when it no longer is."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+def look_around(seconds: float = _LOOK_S, proc: Path = _PROC) -> Load:
+    """Watch the host for some seconds."""
+    meter, before = ContentionMeter(lambda: 0.0, proc), _cpu_s(proc)
+    time.sleep(seconds)
+    seen, after = meter.stop(), _cpu_s(proc)
+    cores: defaultdict[str, float] = defaultdict(float)
+    for process, (name, cpu_s) in after.items():
+        cores[name] += max(cpu_s - before.get(process, (name, 0.0))[1], 0.0) / seconds
+    most = sorted(cores.items(), key=lambda one: one[1], reverse=True)[:_NAMED]
+    return Load(seen, tuple(one for one in most if one[1] >= _LEAST_CORES))
+
+
+def _cpu_s(proc: Path) -> dict[tuple[int, str], tuple[str, float]]:
+    """Name and CPU seconds so far of each other process, by its number and when it began (proc_pid_stat(5)).
+
+    Its name changes, as that of a kernel's worker does with its work.
+    """
+    found = {}
+    for entry in proc.glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError):  # it ended meanwhile
+            before, _, after = entry.read_text(encoding="utf-8", errors="replace").rpartition(")")
+            pid, _, name = before.partition(" (")
+            words = after.split()
+            if int(pid) != os.getpid():
+                found[int(pid), words[19]] = name, (int(words[11]) + int(words[12])) / _TICKS_PER_S
+    return found

@@ -1,17 +1,14 @@
 """Directories of this host and what they are good for, and how busy the host is at the moment."""
 
 import os
-import time
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from bisector.config import ContentionSettings
 from bisector.core.errors import UserError
 from bisector.core.findings import Finding, Grade
-from bisector.host.load import ContentionMeter, direct_io
 
 _MOUNTINFO = Path("/proc/self/mountinfo")
-_LOOK_S = 1.0
 _NETWORK = "over a network: the record's locks and the figures of disks in it depend on that"
 # File system types as mountinfo shows them, and what is wrong with measuring on them.
 _UNFIT: Mapping[str, str] = {
@@ -76,16 +73,28 @@ def _unescaped(field: str) -> str:
     return field
 
 
-def contention(limits: ContentionSettings) -> Finding:
-    """What else this host does in one second of looking."""
-    meter = ContentionMeter(lambda: 0.0)
-    time.sleep(_LOOK_S)
-    seen = meter.stop()
-    what = (
-        f"{seen.other_busy_cores:.1f} cores busy, {seen.steal_share:.0%} of CPU time stolen, "
-        f"{seen.psi_some_share:.0%} of the time somebody waited for a CPU"
-    )
-    if seen.other_busy_cores <= limits.max_other_cores and seen.steal_share <= limits.max_steal_share:
-        return Finding("host load", Grade.OK, what)
-    least = f"a run beside more than {limits.max_other_cores:g} cores, or {limits.max_steal_share:.0%} stolen, is weak"
-    return Finding("host load", Grade.WARN, f"{what}; {least}", "ps -eo pcpu,pid,user,args --sort=-pcpu | head")
+def disk_room_bytes(path: Path) -> int:
+    """Bytes free for us on the file system of ``path``, or of its nearest parent that exists."""
+    return shutil.disk_usage(nearest(path)).free
+
+
+def direct_io(directory: Path) -> bool:
+    """Whether files in ``directory`` can be opened with O_DIRECT (tmpfs could not before Linux 6.6)."""
+    try:
+        probe = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT, 0o600)
+    except OSError:  # EINVAL: no O_DIRECT; EOPNOTSUPP: no O_TMPFILE, ask again with a name
+        return _direct_io_by_name(directory)
+    os.close(probe)
+    return True
+
+
+def _direct_io_by_name(directory: Path) -> bool:
+    name = directory / f".bisector-direct-{os.getpid()}"
+    try:
+        probe = os.open(name, os.O_CREAT | os.O_RDWR | os.O_DIRECT, 0o600)
+    except OSError:
+        return False
+    finally:
+        name.unlink(missing_ok=True)
+    os.close(probe)
+    return True

@@ -3,6 +3,7 @@
 Only what the experiment needs is defined: each absent device is probe time saved in every boot.
 """
 
+import socket
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -151,6 +152,14 @@ def command_line(append: str = "", own_init: bool = False, of_layers: tuple[str,
     """
     init = () if own_init else (f"init={GUEST_INIT}",)
     return (*BASE_COMMAND_LINE, *init, *of_layers, *append.split())
+
+
+def free_port() -> int:
+    """A loopback TCP port that was free a moment ago; QEMU says so when it no longer is."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
 
 
 def domain_xml(spec: DomainSpec) -> str:

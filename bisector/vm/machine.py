@@ -20,11 +20,11 @@ from bisector.core.deadline import SYSTEM_CLOCK, AttentiveClock, Clock, Deadline
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.core.kernel import Kernel
 from bisector.core.trial import FaultKind, Stage
-from bisector.host.load import free_port, host_facts
+from bisector.host.load import host_facts
 from bisector.vm.accelerator import MEMORY, choose_accelerator
 from bisector.vm.base import Domain, Hypervisor, Link, Login
 from bisector.vm.connection import open_hypervisor
-from bisector.vm.definition import DiskSpec, DomainSpec, command_line
+from bisector.vm.definition import DiskSpec, DomainSpec, command_line, free_port
 from bisector.vm.disks import DiskUnavailable, attached
 from bisector.vm.guest import Guest
 from bisector.vm.guest_errors import GuestError, GuestLost, GuestNonsense, GuestTimeout

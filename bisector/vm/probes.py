@@ -13,12 +13,11 @@ from bisector.config import EMBEDDED, Accelerator, MachineSettings
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.findings import Finding, Grade
-from bisector.host.load import free_port
 from bisector.host.packages import install
 from bisector.host.places import nearest
 from bisector.vm.accelerator import MEMORY, check_available, choose_accelerator, remembered
 from bisector.vm.connection import library_version, open_hypervisor
-from bisector.vm.definition import DomainSpec
+from bisector.vm.definition import DomainSpec, free_port
 from bisector.vm.hypervisor import LibvirtHypervisor
 from bisector.vm.image import GuestImage, check_namespaces, check_programs, find_image, find_overlay_tool
 from bisector.vm.image import own_image as read_own_image

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from bisector.config import EMBEDDED, Accelerator
 from bisector.core.errors import InfraError, UserError
-from bisector.host.load import free_port
 from bisector.host.scratch import scratch
 from bisector.vm.base import Hypervisor
-from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind
+from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind, free_port
 from bisector.vm.machine import domain_prefix
 
 _MEMORY_BYTES = 64 << 20

@@ -95,7 +95,7 @@ def whole_machine(tmp_path: Path, emulator: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", f"{programs}:{emulator}")
     monkeypatch.setattr(image, "_SUPERUSER_DIRECTORIES", ())
     monkeypatch.setattr(probes, "_distribution_kernel", lambda: None)
-    monkeypatch.setattr("bisector.host.places._LOOK_S", 0.01)
+    monkeypatch.setattr("bisector.host.load._GLANCE_S", 0.01)
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
     work = tmp_path / "work"

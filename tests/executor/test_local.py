@@ -15,8 +15,8 @@ from bisector.executor.base import BuildRequest, ControlRequest
 from bisector.executor.local import LocalExecutor, local_executor
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
-from bisector.host import locks, quiet
-from bisector.host.quiet import Load
+from bisector.host import load, locks
+from bisector.host.load import Load
 from bisector.kernel.build import KernelBuilder
 from bisector.trial.runner import Bench, TrialRequest
 from bisector.vm.machine import VirtualMachines
@@ -72,7 +72,7 @@ def test_the_image_is_built_alone_on_the_host(tmp_path: Path, monkeypatch: pytes
 def test_only_a_repeat_waits_for_a_quiet_host_and_it_is_no_attempt_that_failed(
     engine: LocalExecutor, events: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quiet, "look_around", lambda: BUSY)
+    monkeypatch.setattr(load, "look_around", lambda: BUSY)
     fakes.measured(engine, REQUEST)
     assert events == []
     with pytest.raises(InfraError, match="the host was busy") as stopped:

@@ -6,15 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bisector.host.load import (
-    ContentionMeter,
-    direct_io,
-    disk_room_bytes,
-    free_port,
-    host_facts,
-    host_id,
-    parse_cpu_times,
-)
+from bisector.host.load import ContentionMeter, host_facts, host_id, parse_cpu_times
+from bisector.host.places import direct_io, disk_room_bytes
+from bisector.vm.definition import free_port
 
 
 class FakeProc:

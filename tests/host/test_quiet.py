@@ -12,8 +12,8 @@ import pytest
 from bisector.config import ContentionSettings
 from bisector.core.errors import InfraError
 from bisector.core.figures import Contention
-from bisector.host import quiet
-from bisector.host.quiet import Load, look_around, quiet_turn
+from bisector.host import load as quiet
+from bisector.host.load import Load, look_around, quiet_turn
 
 LIMITS = ContentionSettings(max_other_cores=0.5, max_steal_share=0.1, patience_s=3600.0)
 QUIET = Load(Contention(0.1, 0.0, 0.0), ())
@@ -114,7 +114,7 @@ def test_a_worker_that_got_another_name_was_not_busy_before(tmp_path: Path, monk
     (tmp_path / "77").mkdir()
     worker = tmp_path / "77" / "stat"
     worker.write_text(stat(77, "kworker/0:1-events", 100_000))
-    monkeypatch.setattr("bisector.host.quiet.time.sleep", lambda _: worker.write_text(stat(77, "kworker/0:1", 100_001)))
+    monkeypatch.setattr("bisector.host.load.time.sleep", lambda _: worker.write_text(stat(77, "kworker/0:1", 100_001)))
     assert look_around(1.0, tmp_path).busiest == ()
 
 

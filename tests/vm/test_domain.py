@@ -23,12 +23,12 @@ import pytest
 from bisector.config import EMBEDDED, Accelerator
 from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.core.errors import InfraError, UserError
-from bisector.host.load import direct_io, free_port
+from bisector.host.places import direct_io
 from bisector.vm import domain as domains
 from bisector.vm import embedded as driver
 from bisector.vm.base import Domain
 from bisector.vm.connection import open_hypervisor
-from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind
+from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind, free_port
 from bisector.vm.domain import LibvirtDomain
 from bisector.vm.embedded import embedded_root, guest_pids, remove_if_idle, runs_guest
 from bisector.vm.hypervisor import LibvirtHypervisor

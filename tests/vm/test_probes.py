@@ -13,7 +13,7 @@ from bisector.config import Accelerator, ContentionSettings, MachineSettings, op
 from bisector.core.errors import UserError
 from bisector.core.figures import Contention
 from bisector.core.findings import Grade
-from bisector.host import places
+from bisector.host import load, places
 from bisector.host.load import ContentionMeter
 from bisector.vm import accelerator, probes
 from bisector.vm.definition import DomainSpec
@@ -222,9 +222,9 @@ def test_o_direct_is_part_of_the_row(
     ],
 )
 def test_load_is_judged_by_the_limits_of_a_run(monkeypatch: pytest.MonkeyPatch, seen: Contention, state: Grade) -> None:
-    monkeypatch.setattr(places, "_LOOK_S", 0.0)
+    monkeypatch.setattr(load, "_GLANCE_S", 0.0)
     monkeypatch.setattr(ContentionMeter, "stop", lambda _: seen)
-    assert places.contention(ContentionSettings(0.5, 0.1, 0.0)).state is state
+    assert load.contention(ContentionSettings(0.5, 0.1, 0.0)).state is state
 
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4"])
