@@ -20,9 +20,9 @@ from bisector.core.shell import CommandResult
 from bisector.doctor.space import check_build_room, check_disk, check_room
 from bisector.executor.local import end_leftovers, kept_kernels, kernel_builder
 from bisector.git import probes as history
-from bisector.host import load, places, process
+from bisector.host import files, load, process
+from bisector.host.files import remove_abandoned, scratch
 from bisector.host.packages import merged
-from bisector.host.scratch import remove_abandoned, scratch
 from bisector.kernel import probes as kernel
 from bisector.kernel import toolchain
 from bisector.mail.smtp import server_finding
@@ -93,7 +93,7 @@ def _options(asked: Asked) -> Mapping[str, str]:
 def _leftovers(asked: Asked) -> Finding:
     done: list[str] = []
     end_leftovers(asked.run_dir, done.append)
-    remove_abandoned(places.nearest(asked.run_dir))
+    remove_abandoned(files.nearest(asked.run_dir))
     return Finding(
         "leftovers", Grade.INFO if done else Grade.OK, "; ".join(done) or "no killed run left anything behind"
     )
@@ -143,9 +143,9 @@ PROBES: tuple[Probe, ...] = (
         asked.settings.machine, asked.scratch, kept_kernels().newest_image(), asked.note)),
     Probe("guest image", Need.RUN, lambda asked: machine.guest_image(asked.settings.machine)),
     Probe("user namespaces", Need.RUN, lambda asked: machine.namespaces(asked.settings.machine)),
-    Probe("run directory", Need.RUN, lambda asked: places.directory(
+    Probe("run directory", Need.RUN, lambda asked: files.directory(
         "run directory", asked.run_dir, of_record=True)),
-    Probe("cache directory", Need.RUN, lambda asked: places.directory("cache directory", resources.cache_home())),
+    Probe("cache directory", Need.RUN, lambda asked: files.directory("cache directory", resources.cache_home())),
     Probe("libvirt's reach", Need.RUN, lambda asked: machine.reach(
         asked.settings.machine, asked.scratch, asked.run_dir)),
     Probe("disk room", Need.RUN, _room),

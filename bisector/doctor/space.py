@@ -9,7 +9,7 @@ from bisector.config import KernelSettings, Settings, checks, usable_bytes
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.units import size
-from bisector.host.places import disk_room_bytes, nearest
+from bisector.host.files import disk_room_bytes, nearest
 from bisector.vm.connection import open_hypervisor
 from bisector.vm.disks import existing
 from bisector.vm.test_disk import BlockDevice, ExistingDisk

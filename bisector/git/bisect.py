@@ -19,7 +19,7 @@ from bisector.git.command import Answer
 from bisector.git.ranges import Range, expected_steps
 from bisector.git.repository import Repository
 from bisector.git.worktrees import Purpose, Worktree
-from bisector.host.scratch import scratch
+from bisector.host.files import scratch
 
 Told = tuple[str, Verdict]
 

@@ -1,12 +1,24 @@
-"""Trouble with this tool's own files is the host's: which path, what is wrong with it, and what to do."""
+"""Files and directories of this tool: trouble with them, names that stay inside, temporary ones, file systems.
+
+Trouble with a file of this tool is the host's (:func:`our_files`). A record may have been made by somebody else, so
+what it names has to be a file of its run (:func:`inside`). Temporary directories are removed by the next process when
+this one is killed (:func:`scratch`). A directory is fit for a run if its file system is (:func:`directory`).
+"""
 
 import errno
+import fcntl
+import os
+import re
+import shutil
+import stat
+import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 
-from bisector.core.errors import InfraError
+from bisector.core.errors import InfraError, UserError
+from bisector.core.findings import Finding, Grade
 
 _WHAT_TO_DO: Mapping[int | None, str] = MappingProxyType(
     {
@@ -19,6 +31,22 @@ _WHAT_TO_DO: Mapping[int | None, str] = MappingProxyType(
         errno.ENOMEM: "the host has no memory left: free -h",
     }
 )
+
+_PREFIX = "bisector-tmp-"
+_NAMED = re.compile(re.escape(_PREFIX) + r"[a-z]+-[a-z0-9_]{8}")
+
+_MOUNTINFO = Path("/proc/self/mountinfo")
+_NETWORK = "over a network: the record's locks and the figures of disks in it depend on that"
+# File system types as mountinfo shows them, and what is wrong with measuring on them.
+_UNFIT: Mapping[str, str] = {
+    "tmpfs": "memory: so would be the disks in it",
+    "ramfs": "memory: so would be the disks in it",
+    "overlay": "a container's: gone with it, and slower than a disk",
+    **dict.fromkeys(("cifs", "smb3", "9p", "ceph", "fuse.sshfs", "fuse.glusterfs", "virtiofs"), _NETWORK),
+    **dict.fromkeys(("nfs", "nfs4"), _NETWORK),
+}
+# "WAL does not work over a network filesystem" (https://sqlite.org/wal.html), and another host may have the same run.
+_NO_RECORD = ("nfs", "nfs4")
 
 
 @contextmanager
@@ -33,3 +61,164 @@ def our_files(directory: Path) -> Iterator[None]:
         path = error.filename or directory
         hint = _WHAT_TO_DO.get(error.errno, "ls -ld {path}").format(path=path, directory=directory)
         raise InfraError(f"{path}: {error.strerror or error}", hint) from error
+
+
+def inside(directory: Path, name: str | Path) -> Path:
+    """The file ``name`` of ``directory``, links followed; one that is still to be made may be missing.
+
+    What a record calls the console of trial 3 is shown in a report, and a report is sent to other people.
+
+    Raises :class:`OSError` when it is elsewhere or no regular file, so that it is treated like one that cannot be read.
+    """
+    named = directory / name
+    try:
+        path = Path(os.path.realpath(named))
+        if not path.is_relative_to(os.path.realpath(directory)):
+            raise OSError(errno.EXDEV, "it leads out of the run directory", str(named))
+        if path.exists() and not path.is_file():
+            raise OSError(errno.EINVAL, "it is not a regular file", str(named))
+    except ValueError as error:  # a NUL
+        raise OSError(errno.EINVAL, "it is no name of a file", str(named)) from error
+    return path
+
+
+@contextmanager
+def scratch(purpose: str, parent: Path | None = None, mode: int = 0o700) -> Iterator[Path]:
+    """A new directory below ``parent`` (the system's for temporary files) for the time of the block.
+
+    ``purpose`` is a word for people who find it. The directory is locked (flock(2)) as long as it is used, and the
+    kernel lets go of the lock whatever way the process ends: one that is named like ours, is this user's and is not
+    locked belongs to nobody. Raises ``OSError``.
+    """
+    path, lock = _made(purpose, parent)
+    try:
+        path.chmod(mode)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+
+
+def is_scratch(path: Path) -> bool:
+    """Whether it is named as one of ours, and a directory of this user's."""
+    with suppress(OSError):
+        status = path.lstat()
+        return bool(_NAMED.fullmatch(path.name)) and stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    return False
+
+
+def abandoned(parent: Path | None = None) -> Iterator[Path]:
+    """Those below ``parent`` that killed processes have left, each locked by us until the next is asked for."""
+    for path in (parent or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*"):
+        if not is_scratch(path):
+            continue
+        with suppress(OSError):  # somebody else removes it, or uses it
+            lock = _opened(path)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield path
+            finally:
+                os.close(lock)
+
+
+def remove_abandoned(parent: Path | None = None) -> tuple[Path, ...]:
+    """Remove what killed processes have left below ``parent``; what is gone now."""
+    found = []
+    for path in abandoned(parent):
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            found.append(path)
+    return tuple(found)
+
+
+def _made(purpose: str, parent: Path | None) -> tuple[Path, int]:
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-", dir=parent))
+        with suppress(FileNotFoundError):  # taken for an abandoned one before it was locked
+            lock = _opened(path)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.exists():
+                return path, lock
+            os.close(lock)
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def directory(name: str, path: Path, *, of_record: bool = False) -> Finding:
+    """Whether a directory, there or still to be made, is writable, on a fit file system, and takes O_DIRECT.
+
+    With ``of_record`` it is to hold a record. Raises :class:`UserError` when nothing can be written there, or a record
+    is not safe there.
+    """
+    there = nearest(path)
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(f"{path}: {there} is not a directory that this user can write", "name another: --run-dir DIR")
+    kind = file_system(there)
+    shown = f"{path} on {kind}"
+    elsewhere = "bisector start OLD NEW --run-dir DIR  # on a disk of this host"
+    if of_record and kind in _NO_RECORD:
+        raise UserError(
+            f"{shown}: a record is not safe there: its database (SQLite in WAL mode) and its lock need memory and "
+            "locks that all processes share, which hosts do not",
+            elsewhere,
+        )
+    if kind in _UNFIT:
+        return Finding(name, Grade.WARN, f"{shown}, which is {_UNFIT[kind]}", elsewhere)
+    if not direct_io(there):
+        return Finding(name, Grade.WARN, f"{shown}, without O_DIRECT: disks in it are cached by this host", elsewhere)
+    return Finding(name, Grade.OK, f"{shown}, with O_DIRECT")
+
+
+def nearest(path: Path) -> Path:
+    """The path itself or its nearest parent that exists."""
+    path = path.absolute()
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def file_system(path: Path, mountinfo: Path = _MOUNTINFO) -> str:
+    """The type of the file system that ``path`` is on, as ``ext4`` or ``fuse.sshfs`` (proc(5), mountinfo)."""
+    place, found, length = path.resolve(), "unknown", 0
+    for line in mountinfo.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        mount, _, source = line.partition(" - ")
+        point = Path(_unescaped(mount.split()[4]))
+        # A later mount on the same point hides the earlier one.
+        if place.is_relative_to(point) and len(point.parts) >= length:
+            found, length = source.split()[0], len(point.parts)
+    return found
+
+
+def _unescaped(field: str) -> str:
+    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        field = field.replace(code, char)
+    return field
+
+
+def disk_room_bytes(path: Path) -> int:
+    """Bytes free for us on the file system of ``path``, or of its nearest parent that exists."""
+    return shutil.disk_usage(nearest(path)).free
+
+
+def direct_io(directory: Path) -> bool:
+    """Whether files in ``directory`` can be opened with O_DIRECT (tmpfs could not before Linux 6.6)."""
+    try:
+        probe = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT, 0o600)
+    except OSError:  # EINVAL: no O_DIRECT; EOPNOTSUPP: no O_TMPFILE, ask again with a name
+        return _direct_io_by_name(directory)
+    os.close(probe)
+    return True
+
+
+def _direct_io_by_name(directory: Path) -> bool:
+    name = directory / f".bisector-direct-{os.getpid()}"
+    try:
+        probe = os.open(name, os.O_CREAT | os.O_RDWR | os.O_DIRECT, 0o600)
+    except OSError:
+        return False
+    finally:
+        name.unlink(missing_ok=True)
+    os.close(probe)
+    return True

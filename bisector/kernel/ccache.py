@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from bisector.core.errors import InfraError
 from bisector.core.resources import cache_home
-from bisector.host import places, process
+from bisector.host import files, process
 
 PROGRAM = "ccache"
 DIRECTORY = "CCACHE_DIR"
@@ -32,7 +32,7 @@ def environment(base: Path, *, anew: bool = False, sandboxed: bool = False) -> d
     answer.
     """
     directory = own_directory() if sandboxed else Path(_setting("cache_dir"))
-    if not sandboxed and not os.access(places.nearest(directory), os.W_OK | os.X_OK):
+    if not sandboxed and not os.access(files.nearest(directory), os.W_OK | os.X_OK):
         return dict(_DISABLED)
     return {
         **_NO_SETTINGS,

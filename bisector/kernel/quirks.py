@@ -22,7 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from bisector.core.errors import InfraError
-from bisector.host.inside import inside
+from bisector.host.files import inside
 from bisector.kernel import sources
 
 _STAMPS = "edits.json"

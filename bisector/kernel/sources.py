@@ -43,7 +43,7 @@ from pathlib import Path, PurePosixPath
 from typing import Self
 
 from bisector.core.commit import Change
-from bisector.host.inside import inside
+from bisector.host.files import inside
 
 # Any change to these counts; trees that differ in them need not be compared further.
 ALIKE_AT = ("Makefile", "Kconfig", "Kbuild", "scripts")

@@ -13,8 +13,8 @@ from pathlib import Path
 from bisector.core.errors import UserError
 from bisector.core.kernel import Compiler
 from bisector.host import process
+from bisector.host.files import scratch
 from bisector.host.packages import install
-from bisector.host.scratch import scratch
 from bisector.kernel import ccache, kconfig
 
 HOST_ARCHITECTURE = "x86_64"

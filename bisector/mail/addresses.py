@@ -20,7 +20,7 @@ from bisector.core.errors import BisectorError, UserError
 from bisector.core.printable import clean
 from bisector.git.repository import Repository
 from bisector.host import build_user, process, sandbox
-from bisector.host.scratch import scratch
+from bisector.host.files import scratch
 
 # An addr-spec of atoms: no quoted local parts, no comments, no address literals, nothing beyond ASCII.
 _SPEC = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?", re.ASCII)

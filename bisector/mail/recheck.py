@@ -17,7 +17,7 @@ from bisector.core.figures import JobFigures, Run
 from bisector.core.objective import Objective
 from bisector.core.trial import Artifact, Trial
 from bisector.core.verdict import Strategy, Terms, Verdict
-from bisector.host.inside import inside
+from bisector.host.files import inside
 from bisector.store import artifacts
 from bisector.store.rundir import GIT_LOG
 from bisector.workload.fio import output

@@ -18,7 +18,7 @@ from bisector.analysis.classify import judged_run
 from bisector.core.figures import Run
 from bisector.core.objective import SUM, Objective
 from bisector.core.trial import Trial, alone_name
-from bisector.host.inside import inside
+from bisector.host.files import inside
 from bisector.report.figures import by_disk
 from bisector.store import artifacts
 from bisector.workload.fio.series import Floats, LogUnreadable, Series, job_number, parse_log, resample

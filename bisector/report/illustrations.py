@@ -15,7 +15,7 @@ from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.core.trial import Trial
 from bisector.core.verdict import Terms
-from bisector.host.inside import inside
+from bisector.host.files import inside
 from bisector.kernel import kconfig
 from bisector.report import as_html, commits, curves, reporting
 from bisector.report.as_html import Detail

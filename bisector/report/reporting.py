@@ -23,7 +23,7 @@ from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.git.remotes import origin
 from bisector.git.repository import Repository
-from bisector.host.inside import inside
+from bisector.host.files import inside
 from bisector.report.document import Asked, Host, Origin, Report, Row, Workload
 from bisector.status import from_record
 from bisector.status.view import BisectionView, TrialView

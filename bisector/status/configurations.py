@@ -11,7 +11,7 @@ from bisector.core.commit import Commit
 from bisector.core.errors import BisectorError
 from bisector.core.trial import Trial
 from bisector.git.repository import Repository
-from bisector.host.inside import inside
+from bisector.host.files import inside
 from bisector.kernel import kconfig
 from bisector.status.view import ConfigChanges, OptionChange
 

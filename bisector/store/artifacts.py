@@ -12,7 +12,7 @@ from pathlib import Path
 from bisector.core.commit import Commit
 from bisector.core.errors import InfraError, UserError
 from bisector.core.trial import Artifact, Trial
-from bisector.host.inside import inside
+from bisector.host.files import inside
 
 TRIALS = "trials"
 # A hash, or of an imported trial what its kernel was called.

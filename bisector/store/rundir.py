@@ -11,8 +11,8 @@ from typing import Self
 
 from bisector.core.errors import UserError
 from bisector.core.verdict import State
+from bisector.host.files import is_scratch
 from bisector.host.locks import Held, Holder, held, holder_of
-from bisector.host.scratch import is_scratch
 from bisector.store.artifacts import TRIALS
 from bisector.store.database import DATABASE, UNFINISHED
 from bisector.store.inputs import INPUTS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bisector.config import DiskSettings, StorageSettings
 from bisector.core.errors import InfraError, UserError
-from bisector.host.places import direct_io
+from bisector.host.files import direct_io
 from bisector.vm import test_disk
 from bisector.vm.definition import BlockSizes, DiskSource, DiskSpec, SourceKind
 from bisector.vm.used_disks import UsedDisks

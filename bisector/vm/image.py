@@ -20,11 +20,10 @@ from shutil import which
 from bisector.config import MachineSettings
 from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError, UserError
-from bisector.host.files import our_files
+from bisector.host.files import abandoned, our_files, scratch
 from bisector.host.packages import install, not_installed
 from bisector.host.process import CommandFailed, CommandMissing, CommandTimeout, Finished, run
 from bisector.host.retry import retried
-from bisector.host.scratch import abandoned, scratch
 from bisector.vm.image_sums import SUMS, damage, seal, sync
 from bisector.vm.qcow2 import check_alone
 

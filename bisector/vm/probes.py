@@ -13,8 +13,8 @@ from bisector.config import EMBEDDED, Accelerator, MachineSettings
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.findings import Finding, Grade
+from bisector.host.files import nearest
 from bisector.host.packages import install
-from bisector.host.places import nearest
 from bisector.vm.accelerator import MEMORY, check_available, choose_accelerator, remembered
 from bisector.vm.connection import library_version, open_hypervisor
 from bisector.vm.definition import DomainSpec, free_port

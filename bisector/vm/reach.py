@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bisector.config import EMBEDDED, Accelerator
 from bisector.core.errors import InfraError, UserError
-from bisector.host.scratch import scratch
+from bisector.host.files import scratch
 from bisector.vm.base import Hypervisor
 from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind, free_port
 from bisector.vm.machine import domain_prefix

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from bisector.config import DISK_MARGIN_BYTES, usable_bytes
 from bisector.core.errors import InfraError, UserError
 from bisector.host import process
-from bisector.host.scratch import scratch
+from bisector.host.files import scratch
 from bisector.vm.definition import DiskSource, SourceKind
 from bisector.vm.disk_name import disk_name
 from bisector.vm.label import LABEL_AT, Label, is_blank, is_labelled

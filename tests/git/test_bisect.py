@@ -10,7 +10,7 @@ from bisector.git.bisect import Bisect, Contradiction, Found, MergeBaseIsNew, On
 from bisector.git.command import Answer
 from bisector.git.ranges import Range, check_range
 from bisector.git.repository import Repository
-from bisector.host.scratch import is_scratch
+from bisector.host.files import is_scratch
 from tests.git.checks import assert_git_agrees, footprint
 from tests.git.conftest import Make
 from tests.git.histories import Node, ancestors, criss_cross, git, linear, octopus, old_base_merge, stable_tags

@@ -7,7 +7,7 @@ import pytest
 
 from bisector.core.errors import InfraError, UserError
 from bisector.core.trial import Artifact
-from bisector.host.inside import inside
+from bisector.host.files import inside
 from bisector.store.artifacts import adopt, collect, remove_unfinished, trial_directory
 from tests.examples import commit, trial
 

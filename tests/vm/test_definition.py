@@ -1,5 +1,6 @@
 """The XML that libvirt gets, and how a disk is named in the settings."""
 
+import socket
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -18,6 +19,7 @@ from bisector.vm.definition import (
     SourceKind,
     command_line,
     domain_xml,
+    free_port,
 )
 
 SPEC = DomainSpec(
@@ -183,3 +185,8 @@ def test_sources(tmp_path: Path) -> None:
 def test_sources_that_are_none(text: str) -> None:
     with pytest.raises(UserError):
         DiskSource.parse(text)
+
+
+def test_free_port_can_be_bound() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", free_port()))

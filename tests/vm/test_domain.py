@@ -23,7 +23,7 @@ import pytest
 from bisector.config import EMBEDDED, Accelerator
 from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.core.errors import InfraError, UserError
-from bisector.host.places import direct_io
+from bisector.host.files import direct_io
 from bisector.vm import domain as domains
 from bisector.vm import embedded as driver
 from bisector.vm.base import Domain

@@ -15,9 +15,9 @@ import pytest
 from bisector.config import Accelerator, MachineSettings
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, UserError
+from bisector.host.files import remove_abandoned
 from bisector.host.packages import install
 from bisector.host.process import CommandFailed, CommandMissing, run
-from bisector.host.scratch import remove_abandoned
 from bisector.vm import image as image_module
 from bisector.vm.image import GuestImage, build_image, find_image, overlay, own_image, recipe_key
 from bisector.vm.image_sums import digest

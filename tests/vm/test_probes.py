@@ -9,12 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bisector.config import Accelerator, ContentionSettings, MachineSettings, options
+from bisector.config import Accelerator, MachineSettings, options
 from bisector.core.errors import UserError
-from bisector.core.figures import Contention
 from bisector.core.findings import Grade
-from bisector.host import load, places
-from bisector.host.load import ContentionMeter
 from bisector.vm import accelerator, probes
 from bisector.vm.definition import DomainSpec
 from bisector.vm.hypervisor import LibvirtHypervisor
@@ -168,69 +165,3 @@ def test_the_answer_has_the_time_at_which_it_was_found(tmp_path: Path, monkeypat
     accelerator._remember(memory, accelerator._key(hypervisor), TCG)
     os.utime(memory, (1_500_000_000, 1_500_000_000))
     assert accelerator.remembered(hypervisor, memory) == (TCG, datetime.fromtimestamp(1_500_000_000).astimezone())
-
-
-MOUNTINFO = """\
-22 28 0:20 / /proc rw,nosuid shared:5 - proc proc rw
-28 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
-29 28 0:25 / /home/me/two\\040words rw - nfs4 server:/export rw
-30 28 0:26 / /mnt rw - tmpfs tmpfs rw
-31 28 0:27 / /mnt rw - btrfs /dev/vdb rw
-32 28 0:28 / /mnt/deep rw - fuse.sshfs me@there rw
-"""
-
-
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [
-        ("/home/me", "ext4"),
-        ("/home/me/two words/runs", "nfs4"),
-        ("/home/me/two wordsmore", "ext4"),
-        ("/mnt/here", "btrfs"),
-        ("/mnt/deep/er", "fuse.sshfs"),
-    ],
-)
-def test_the_file_system_of_a_path(tmp_path: Path, path: str, kind: str) -> None:
-    table = tmp_path / "mountinfo"
-    table.write_text(MOUNTINFO)
-    assert places.file_system(Path(path), table) == kind
-
-
-@pytest.mark.parametrize("kind", ["tmpfs", "overlay", "nfs4", "9p"])
-def test_an_unfit_file_system_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr(places, "file_system", lambda _: kind)
-    row = places.directory("run directory", tmp_path / "still" / "to be made")
-    assert (row.state, f" on {kind}, which is " in row.what, "--run-dir" in row.remedy) == (Grade.WARN, True, True)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(("direct", "state"), [(True, Grade.OK), (False, Grade.WARN)])
-def test_o_direct_is_part_of_the_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct: bool, state: Grade
-) -> None:
-    monkeypatch.setattr(places, "file_system", lambda _: "ext4")
-    monkeypatch.setattr(places, "direct_io", lambda _: direct)
-    assert places.directory("run directory", tmp_path).state is state
-
-
-@pytest.mark.parametrize(
-    ("seen", "state"),
-    [
-        (Contention(0.5, 0.1, 0.9), Grade.OK),
-        (Contention(0.6, 0.0, 0.0), Grade.WARN),
-        (Contention(0.0, 0.2, 0.0), Grade.WARN),
-    ],
-)
-def test_load_is_judged_by_the_limits_of_a_run(monkeypatch: pytest.MonkeyPatch, seen: Contention, state: Grade) -> None:
-    monkeypatch.setattr(load, "_GLANCE_S", 0.0)
-    monkeypatch.setattr(ContentionMeter, "stop", lambda _: seen)
-    assert load.contention(ContentionSettings(0.5, 0.1, 0.0)).state is state
-
-
-@pytest.mark.parametrize("kind", ["nfs", "nfs4"])
-def test_a_record_is_not_kept_on_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr(places, "file_system", lambda path: kind)
-    with pytest.raises(UserError, match=f"on {kind}: a record is not safe there") as caught:
-        places.directory("run directory", tmp_path, of_record=True)
-    assert "--run-dir" in caught.value.hint
-    assert places.directory("cache directory", tmp_path).state is Grade.WARN

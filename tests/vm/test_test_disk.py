@@ -17,7 +17,7 @@ import pytest
 from bisector.config import DISK_MARGIN_BYTES, DiskSettings, usable_bytes
 from bisector.core.deadline import Deadline
 from bisector.core.errors import UserError
-from bisector.host.scratch import is_scratch
+from bisector.host.files import is_scratch
 from bisector.vm import disks, openers, test_disk
 from bisector.vm.definition import BlockSizes, DiskSource, SourceKind
 from bisector.vm.disk_name import disk_name

@@ -1,0 +1,157 @@
+"""Temporary directories go with their process, however that ends; directories are judged by their file system."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from bisector.core.errors import UserError
+from bisector.core.findings import Grade
+from bisector.host import files
+from bisector.host.files import direct_io, disk_room_bytes, is_scratch, remove_abandoned, scratch
+
+MOUNTINFO = """\
+22 28 0:20 / /proc rw,nosuid shared:5 - proc proc rw
+28 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
+29 28 0:25 / /home/me/two\\040words rw - nfs4 server:/export rw
+30 28 0:26 / /mnt rw - tmpfs tmpfs rw
+31 28 0:27 / /mnt rw - btrfs /dev/vdb rw
+32 28 0:28 / /mnt/deep rw - fuse.sshfs me@there rw
+"""
+
+
+USER = """
+import sys, time
+from pathlib import Path
+from bisector.host.files import scratch
+with scratch("probe", Path(sys.argv[1])) as path:
+    (path / "file").write_text("content")
+    print(path, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_it_is_private_and_gone_afterwards(tmp_path: Path) -> None:
+    with scratch("probe", tmp_path) as path:
+        assert path.parent == tmp_path
+        assert path.stat().st_mode & 0o777 == 0o700
+        assert is_scratch(path)
+        (path / "file").write_text("")
+    assert list(tmp_path.iterdir()) == []
+    with scratch("probe", tmp_path, 0o755) as path:
+        assert path.stat().st_mode & 0o777 == 0o755
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_uses_is_not(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", USER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as process, scratch("cc", tmp_path) as ours:  # fmt: skip
+        assert process.stdout is not None
+        path = Path(process.stdout.readline().strip())
+        assert remove_abandoned(tmp_path) == ()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert (path / "file").exists()
+        assert remove_abandoned(tmp_path) == (path,)
+        assert list(tmp_path.iterdir()) == [ours]
+
+
+@pytest.mark.parametrize("name", ["bisector-tmp-probe", "bisector-tmp-probe-abcdefgh.d", "bisector-probe-abcdefgh"])
+def test_what_is_named_otherwise_is_not_ours(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    assert remove_abandoned(tmp_path) == ()
+    assert (tmp_path / name).exists()
+
+
+def test_neither_a_link_nor_a_file_nor_somebody_elses_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (tmp_path / "bisector-tmp-probe-aaaaaaaa").symlink_to(precious)
+    (tmp_path / "bisector-tmp-probe-bbbbbbbb").write_text("")
+    (tmp_path / "bisector-tmp-probe-cccccccc").mkdir()
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    assert remove_abandoned(tmp_path) == ()
+    monkeypatch.undo()
+    assert remove_abandoned(tmp_path) == (tmp_path / "bisector-tmp-probe-cccccccc",)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_one_that_is_made_while_others_clean_up_is_there(tmp_path: Path) -> None:
+    """Between its making and its lock it looks abandoned."""
+    done = threading.Event()
+
+    def clean() -> None:
+        while not done.is_set():
+            remove_abandoned(tmp_path)
+
+    cleaner = threading.Thread(target=clean)
+    cleaner.start()
+    try:
+        for _ in range(200):
+            with scratch("probe", tmp_path) as path:
+                (path / "file").write_text("")
+                assert (path / "file").exists()
+    finally:
+        done.set()
+        cleaner.join()
+
+
+def test_room_of_a_directory_that_is_still_to_be_made(tmp_path: Path) -> None:
+    assert disk_room_bytes(tmp_path / "not" / "there") == pytest.approx(disk_room_bytes(tmp_path), rel=0.05)
+
+
+def test_direct_io_is_told_without_leaving_a_file(tmp_path: Path) -> None:
+    assert direct_io(tmp_path) in (True, False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_direct_io_of_nowhere(tmp_path: Path) -> None:
+    assert not direct_io(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/home/me", "ext4"),
+        ("/home/me/two words/runs", "nfs4"),
+        ("/home/me/two wordsmore", "ext4"),
+        ("/mnt/here", "btrfs"),
+        ("/mnt/deep/er", "fuse.sshfs"),
+    ],
+)
+def test_the_file_system_of_a_path(tmp_path: Path, path: str, kind: str) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text(MOUNTINFO)
+    assert files.file_system(Path(path), table) == kind
+
+
+@pytest.mark.parametrize("kind", ["tmpfs", "overlay", "nfs4", "9p"])
+def test_an_unfit_file_system_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(files, "file_system", lambda _: kind)
+    row = files.directory("run directory", tmp_path / "still" / "to be made")
+    assert (row.state, f" on {kind}, which is " in row.what, "--run-dir" in row.remedy) == (Grade.WARN, True, True)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("direct", "state"), [(True, Grade.OK), (False, Grade.WARN)])
+def test_o_direct_is_part_of_the_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct: bool, state: Grade
+) -> None:
+    monkeypatch.setattr(files, "file_system", lambda _: "ext4")
+    monkeypatch.setattr(files, "direct_io", lambda _: direct)
+    assert files.directory("run directory", tmp_path).state is state
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4"])
+def test_a_record_is_not_kept_on_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(files, "file_system", lambda path: kind)
+    with pytest.raises(UserError, match=f"on {kind}: a record is not safe there") as caught:
+        files.directory("run directory", tmp_path, of_record=True)
+    assert "--run-dir" in caught.value.hint
+    assert files.directory("cache directory", tmp_path).state is Grade.WARN
