@@ -1,30 +1,34 @@
-"""Commands that a stranger's tree brings along (make's rules, scripts) run in a sandbox of bubblewrap (bwrap(1)).
+"""Commands that a stranger's tree brings along (make's rules, scripts) run in a sandbox.
 
-Where that is not installed it is one of util-linux (:mod:`bisector.host.unshared`).
+It is one of bubblewrap (bwrap(1)). Where that is not installed, it is made with the same guarantees of what util-linux
+has: unshare(1), mount(8), pivot_root(8) and setpriv(1), put together by sh. That is slower: a process for each step.
 
 What holds for such a command, whoever starts it:
 
 - no network, not even this host's loopback; no socket of this host's;
 - of the file system it sees the programs of the system and those on PATH, read-only, some files of /etc, and the
   places that are named; only those named as writable, and a /tmp of its own, can be written. The home is empty;
-- it sees no other process, and has no capability. Root is another user in it, one of its own (builduser.py);
+- it sees no other process, and has no capability. Root is another user in it, one of its own: see
+  :mod:`bisector.host.build_user`;
 - nothing of it outlives the command, and the command does not outlive this process, whatever this process ends by.
 
 What does not: memory, processor time and room on the disk are not bounded, and kernel keyrings (keyrings(7)) are seen.
 """
 
 import os
+import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bisector.core.errors import UserError
-from bisector.host import process, unshared
+from bisector.host import process
 from bisector.host.build_user import build_user
 from bisector.host.packages import install
 
-PROGRAM = "bwrap"
+BUBBLEWRAP = "bwrap"
+UNSHARE = "unshare"
 OPTION = "kernel.sandbox"
 _PACKAGE = "bubblewrap"
 _DEADLINE_S = 20.0
@@ -47,6 +51,49 @@ _ISOLATED = (
 # The first process of the namespace ends with the command, and the kernel then ends all others before that is told
 # (pid_namespaces(7)); bwrap's own one would wait for them.
 _FIRST_PROCESS = ("sh", "-c", '"$@"; exit $?', "sh")
+# What a first line of output may begin with when it is not the command's.
+_STEPS = ("setpriv", UNSHARE, "sh", "mount", "umount", "mkdir", "cp", "rm", "cat", "pivot_root")
+_ROOT = "/sys"  # where the new root is made: a directory of every host that no place lies in
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_DEVICE_LINKS = ("/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr")
+_NAMESPACES = ("--mount", "--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child")
+_KEPT_BY_ROOT = "--bounding-set=-all,+setuid,+setgid,+setpcap"
+_NO_MORE_RIGHTS = ("--inh-caps=-all", "--no-new-privs", "--")
+_SAFE = "nosuid,nodev"
+# An ordinary user has rights in its own namespace alone, and keeps them there until all is mounted. No further one can
+# be made in it. For root that number would be the host's.
+_USER_NAMESPACE = ("--user", "--map-current-user", "--keep-caps")
+_NO_FURTHER_ONE = "echo 0 > /proc/sys/user/max_user_namespaces\n"
+_SCRIPT = """\
+set -e
+test $$ -eq 1 # mounts in any other namespace would be the host's
+here=$PWD path=$PATH mask=$(umask)
+PATH=$PATH:/usr/sbin:/sbin
+umask 022
+{limit}mount -n -t tmpfs -o {safe},mode=755 tmpfs {root}
+mkdir {root}/tmp {root}/proc {root}/dev {root}/dev/shm
+mount -n -t tmpfs -o {safe},mode=1777 tmpfs {root}/tmp
+mount -n -t tmpfs -o {safe},mode=1777 tmpfs {root}/dev/shm
+mkdir -m 777 {root}{home}
+mkdir -p {directories}
+for file in {files}; do : > "$file"; done
+{links}cp -P {device_links} {root}/dev
+cp -rP --parents {copied} {root}
+cat > {root}/fstab << 'END'
+{fstab}
+END
+mount -n -a -T {root}/fstab
+rm {root}/fstab
+{remounts}mount -n -o remount,bind,ro,{safe} {root}
+cd {root}
+pivot_root . .{home}
+umount -n -i -l {home}
+export HOME={home} PATH="$path"
+unset TMPDIR XDG_CACHE_HOME XDG_RUNTIME_DIR
+umask "$mask"
+cd "$here" 2> /dev/null || cd
+exec {rights} "$@"
+"""
 # By what sh(1) has built in. Then which file each word is: a program, or a script that one reads.
 _TRIAL = """\
 no() { echo "$1" >&2; exit 1; }
@@ -82,10 +129,7 @@ class Sandbox:
         shown = {str(place): False for place in _program_places(self.programs) if os.access(place, os.F_OK)}
         shown |= {str(place): False for place in self.readable}
         shown |= {str(place): True for place in self.writable}
-        if program() == unshared.PROGRAM:
-            copied = (path for path in _etc() if os.access(path, os.F_OK))
-            return unshared.words(tuple(_system()), copied, shown, _FIRST_PROCESS, _HOME)
-        return _bubblewrap(shown)
+        return _unshared(shown) if program() == UNSHARE else _bubblewrap(shown)
 
 
 def _bubblewrap(shown: Mapping[str, bool]) -> tuple[str, ...]:
@@ -99,7 +143,7 @@ def _bubblewrap(shown: Mapping[str, bool]) -> tuple[str, ...]:
         for word in ("--dir", str(Path(place).parent), "--bind" if shown[place] else "--ro-bind", place, place)
     )
     return (
-        PROGRAM,
+        BUBBLEWRAP,
         *_ISOLATED,
         *(_FOR_USERS if user is None else _FOR_ROOT),
         *_bound_system(),
@@ -115,15 +159,65 @@ def _bubblewrap(shown: Mapping[str, bool]) -> tuple[str, ...]:
     )
 
 
+def _unshared(places: Mapping[str, bool]) -> tuple[str, ...]:
+    """The same without bubblewrap. What fails on the way ends it before the command is started."""
+    user = build_user()
+    system = tuple(_system())
+    links = [path for path in system if path.is_symlink()]
+    shown = {**{str(path): False for path in system if path not in links}, **places}
+    below = [path for path in _mounted() if _is_below_readable(path, shown) and os.access(path, os.F_OK)]
+    files = [place for place in shown if not Path(place).is_dir()]
+    copied = [str(path) for path in _etc() if os.access(path, os.F_OK)]
+    kept = ("--ambient-caps=-all", "--bounding-set=-all") if user is None else (_KEPT_BY_ROOT,)
+    rights = ("setpriv", *kept, *_NO_MORE_RIGHTS, *_FIRST_PROCESS, *(() if user is None else user.become))
+    script = _SCRIPT.format(
+        root=_ROOT, home=_HOME, safe=_SAFE, limit=_NO_FURTHER_ONE if user is None else "", rights=shlex.join(rights),
+        directories=_at_root(str(Path(place).parent) if place in files else place for place in shown),
+        files=_at_root((*(f"/dev/{name}" for name in _DEVICES), *files)),
+        links=f"cp -P {shlex.join(map(str, links))} {_ROOT}\n" if links else "",
+        device_links=shlex.join(_DEVICE_LINKS), copied=shlex.join(copied),
+        fstab="\n".join(_table(shown)),
+        remounts="".join(f"mount -n -o remount,bind,ro,{_SAFE} {_at_root([place])}\n" for place in below),
+    )  # fmt: skip
+    namespaces = (*(_USER_NAMESPACE if user is None else ()), *_NAMESPACES)
+    return ("setpriv", "--pdeathsig", "KILL", "--", UNSHARE, *namespaces, "--", "sh", "-c", script, "sh")
+
+
+def _at_root(places: Iterable[str]) -> str:
+    return shlex.join(_ROOT + place for place in places)
+
+
+def _table(shown: Mapping[str, bool]) -> Iterator[str]:
+    """As of fstab(5); a place comes after the one that it lies in."""
+    for name in _DEVICES:
+        yield f"/dev/{name} {_ROOT}/dev/{name} none bind 0 0"
+    yield f"proc {_ROOT}/proc proc ro,noexec,{_SAFE} 0 0"
+    for place in sorted(shown):
+        word = "".join(f"\\{ord(letter):03o}" if letter in " \t\n\\" else letter for letter in place)
+        yield f"{word} {_ROOT}{word} none rbind,{'rw' if shown[place] else 'ro'},{_SAFE} 0 0"
+
+
+def _mounted() -> list[str]:
+    """Where something is mounted (proc_pid_mountinfo(5)); what is mounted below a place comes with it, as it is."""
+    lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    fields = (line.split(b" ")[4].decode("unicode_escape").encode("latin-1") for line in lines)
+    return sorted({os.fsdecode(field) for field in fields})
+
+
+def _is_below_readable(path: str, shown: Mapping[str, bool]) -> bool:
+    above = [place for place in shown if path != place and Path(path).is_relative_to(place)]
+    return path not in shown and bool(above) and not shown[max(above, key=len)]
+
+
 def program() -> str:
     """The program that makes the sandbox: bubblewrap, or where that is not installed unshare(1)."""
-    return PROGRAM if shutil.which(PROGRAM) or not shutil.which(unshared.PROGRAM) else unshared.PROGRAM
+    return BUBBLEWRAP if shutil.which(BUBBLEWRAP) or not shutil.which(UNSHARE) else UNSHARE
 
 
 def failed(output: Iterable[str]) -> str | None:
     """Why there was no sandbox, by the first line that was written: what makes it speaks before what it starts."""
     first = next(iter(output), "")
-    return first if first.startswith(tuple(f"{name}: " for name in (PROGRAM, *unshared.STEPS))) else None
+    return first if first.startswith(tuple(f"{name}: " for name in (BUBBLEWRAP, *_STEPS))) else None
 
 
 def check(*words: str) -> None:
@@ -168,7 +262,8 @@ def _none(why: str) -> UserError:
 
 def missing() -> UserError:
     """The error for a host without bubblewrap."""
-    return UserError(f"{PROGRAM} is not installed: there is no sandbox for what a kernel tree runs", install(_PACKAGE))
+    what = f"{BUBBLEWRAP} is not installed: there is no sandbox for what a kernel tree runs"
+    return UserError(what, install(_PACKAGE))
 
 
 def _system() -> Iterator[Path]:

@@ -15,13 +15,13 @@ import pytest
 
 from bisector.core.deadline import Deadline
 from bisector.core.errors import UserError
-from bisector.host import build_user, process, sandbox, unshared
+from bisector.host import build_user, process, sandbox
 from bisector.host.sandbox import Sandbox
 from tests.hostile import EVERYTHING, Prey, prey
 from tests.nobody import TOP, passed
 
 
-@pytest.fixture(autouse=True, params=[sandbox.PROGRAM, unshared.PROGRAM])
+@pytest.fixture(autouse=True, params=[sandbox.BUBBLEWRAP, sandbox.UNSHARE])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each test is of both ways to make a sandbox."""
     name: str = request.param
@@ -71,7 +71,7 @@ def test_programs_that_other_files_of_the_system_choose_run(tmp_path: Path) -> N
     assert run(script, Sandbox(readable=(tmp_path,))).stdout == "2\n"
 
 
-@pytest.mark.parametrize("way", [sandbox.PROGRAM], indirect=True)
+@pytest.mark.parametrize("way", [sandbox.BUBBLEWRAP], indirect=True)
 def test_bubblewrap_makes_it_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -169,7 +169,7 @@ def test_a_place_on_path_may_end_in_a_slash(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other tests are of such a user")
-@pytest.mark.parametrize("way", [sandbox.PROGRAM], indirect=True)
+@pytest.mark.parametrize("way", [sandbox.BUBBLEWRAP], indirect=True)
 def test_all_of_this_holds_for_an_ordinary_user_too(tmp_path: Path) -> None:
     """Whose sandbox is one of a user namespace: other options of bwrap(1) and unshare(1) than root's."""
     with tempfile.TemporaryDirectory() as home:  # unlike pytest's, in one that others may enter
@@ -239,14 +239,14 @@ def test_a_home_on_path_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert run(f"cat {tmp_path}/home/private").stdout == ""
 
 
-@pytest.mark.parametrize("way", [sandbox.PROGRAM], indirect=True)
+@pytest.mark.parametrize("way", [sandbox.BUBBLEWRAP], indirect=True)
 def test_a_place_on_path_that_cannot_be_looked_at_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """As root's own are for a user that sudo gave root's PATH; this name is too long for root as well."""
     monkeypatch.setenv("PATH", f"/{'x' * 300}/bin:{os.environ['PATH']}")
     assert "x" * 300 not in " ".join(Sandbox().words)
 
 
-@pytest.mark.parametrize("way", [sandbox.PROGRAM], indirect=True)
+@pytest.mark.parametrize("way", [sandbox.BUBBLEWRAP], indirect=True)
 def test_where_there_is_none_a_sentence_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox.check()
     program = tmp_path / "bwrap"
@@ -263,7 +263,7 @@ def test_where_there_is_none_a_sentence_says_how_to_get_one(tmp_path: Path, monk
     assert "bubblewrap" in caught.value.hint
 
 
-@pytest.mark.parametrize("way", [sandbox.PROGRAM], indirect=True)
+@pytest.mark.parametrize("way", [sandbox.BUBBLEWRAP], indirect=True)
 def test_a_sandbox_that_is_none_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that does not hide the home is no sandbox, whatever it is called."""
     program = tmp_path / "bwrap"
@@ -277,18 +277,18 @@ def test_a_sandbox_that_is_none_is_seen(tmp_path: Path, monkeypatch: pytest.Monk
         sandbox.check()
 
 
-@pytest.mark.parametrize("way", [sandbox.PROGRAM], indirect=True)
+@pytest.mark.parametrize("way", [sandbox.BUBBLEWRAP], indirect=True)
 def test_its_own_words_are_told_from_those_of_what_it_runs() -> None:
     assert sandbox.failed(["bwrap: Can't find source path /x", "more"]) == "bwrap: Can't find source path /x"
     assert sandbox.failed(["make: Entering directory", "bwrap: said a tree"]) is None
     assert sandbox.failed([]) is None
 
 
-@pytest.mark.parametrize("way", [unshared.PROGRAM], indirect=True)
-def test_a_host_whose_bin_is_a_directory_has_no_links_to_copy() -> None:
+@pytest.mark.parametrize("way", [sandbox.UNSHARE], indirect=True)
+def test_a_host_whose_bin_is_a_directory_has_no_links_to_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     def copies(*system: str) -> list[str]:
-        words = unshared.words([Path(name) for name in system], [Path("/etc/passwd")], {}, ("sh",), "/tmp/home")
-        return [line for word in words for line in word.splitlines() if line.startswith("cp -P")]
+        monkeypatch.setattr(sandbox, "_SYSTEM", system)
+        return [line for word in Sandbox().words for line in word.splitlines() if line.startswith("cp -P")]
 
-    assert [len(line.split()) for line in copies("/usr")] == [7]
-    assert copies("/usr", "/bin", "/lib")[0] == "cp -P /bin /lib /sys"
+    assert [len(line.split()) for line in copies("usr")] == [7]
+    assert copies("usr", "bin", "lib")[0] == "cp -P /bin /lib /sys"
