@@ -24,8 +24,8 @@ from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.vm.connection import open_hypervisor
 from bisector.vm.disks import leftovers
-from bisector.vm.image import build_image
-from bisector.vm.kept_images import KeptImage, kept_images, remove_images
+from bisector.vm.image import KeptImage, kept_images, remove_images
+from bisector.vm.image_build import build_image
 from bisector.vm.machine import domain_prefix
 
 _SHORT = 12

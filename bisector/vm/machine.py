@@ -28,7 +28,8 @@ from bisector.vm.definition import DiskSpec, DomainSpec, command_line, free_port
 from bisector.vm.disks import DiskUnavailable, attached
 from bisector.vm.guest import Guest
 from bisector.vm.guest_errors import GuestError, GuestLost, GuestNonsense, GuestTimeout
-from bisector.vm.image import GuestImage, build_image, overlay, own_image
+from bisector.vm.image import GuestImage, own_image
+from bisector.vm.image_build import build_image, overlay
 from bisector.vm.watch import Watch
 
 CONSOLE = "console.log"

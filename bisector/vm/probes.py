@@ -19,8 +19,9 @@ from bisector.vm.accelerator import MEMORY, check_available, choose_accelerator,
 from bisector.vm.connection import library_version, open_hypervisor
 from bisector.vm.definition import DomainSpec, free_port
 from bisector.vm.hypervisor import LibvirtHypervisor
-from bisector.vm.image import GuestImage, check_namespaces, check_programs, find_image, find_overlay_tool
+from bisector.vm.image import GuestImage, find_image
 from bisector.vm.image import own_image as read_own_image
+from bisector.vm.image_build import check_namespaces, check_programs, find_overlay_tool
 from bisector.vm.reach import check_reach
 
 KVM_DEVICE = Path("/dev/kvm")

@@ -17,7 +17,7 @@ from bisector.doctor.checks import PROBES, Asked, Need, Probe
 from bisector.host.packages import install
 from bisector.kernel import toolchain
 from bisector.mail.smtp import server_finding
-from bisector.vm import image, probes
+from bisector.vm import image, image_build, probes
 from bisector.vm.hypervisor import LibvirtHypervisor
 from tests.docs.json_schema import valid
 
@@ -93,7 +93,7 @@ def whole_machine(tmp_path: Path, emulator: Path, monkeypatch: pytest.MonkeyPatc
         assert found, f"{name} is not installed"
         (programs / name).symlink_to(found)
     monkeypatch.setenv("PATH", f"{programs}:{emulator}")
-    monkeypatch.setattr(image, "_SUPERUSER_DIRECTORIES", ())
+    monkeypatch.setattr(image_build, "_SUPERUSER_DIRECTORIES", ())
     monkeypatch.setattr(probes, "_distribution_kernel", lambda: None)
     monkeypatch.setattr("bisector.host.load._GLANCE_S", 0.01)
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
