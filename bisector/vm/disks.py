@@ -2,18 +2,16 @@
 
 import os
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from bisector.config import DiskSettings, StorageSettings
 from bisector.core.errors import InfraError, UserError
 from bisector.host.files import direct_io
 from bisector.vm import test_disk
-from bisector.vm.definition import BlockSizes, DiskSource, DiskSpec, SourceKind
-from bisector.vm.used_disks import UsedDisks
-
-_SYSFS = Path("/sys/dev/block")
-_LARGEST_LOGICAL = 4096  # a page: what any kernel takes (blk_validate_limits(); larger ones since v6.14)
+from bisector.vm.block_device import BlockDevice, block_sizes
+from bisector.vm.definition import DiskSource, DiskSpec, SourceKind
+from bisector.vm.test_disk import UsedDisks
 
 FindVolume = Callable[[str, str], AbstractContextManager[test_disk.ExistingDisk]]
 
@@ -57,21 +55,6 @@ def attached(
         yield DiskSpec(serial, source, direct_io(directory), chosen.iops_limit, chosen.bytes_per_s_limit, blocks=blocks)
     finally:
         file.unlink(missing_ok=True)
-
-
-def block_sizes(number: int, sysfs: Path | None = None) -> BlockSizes | None:
-    """The block sizes of a disk of the host by its device number (sysfs-block in Documentation/ABI/stable).
-
-    A guest that is told others writes parts of blocks, which the host then has to read first; file systems are laid
-    out by them, too. None where the kernel names no disk: tmpfs, btrfs and network file systems have numbers of no
-    device. That of a partition is its disk's.
-    """
-    device = (sysfs or _SYSFS) / f"{os.major(number)}:{os.minor(number)}"
-    for queue in (device / "queue", device.resolve().parent / "queue"):
-        with suppress(OSError, ValueError):
-            logical, physical = (int((queue / f"{which}_block_size").read_text()) for which in ("logical", "physical"))
-            return BlockSizes(min(logical, _LARGEST_LOGICAL), max(logical, physical))
-    return None
 
 
 def leftovers(storage: StorageSettings, run_dir: Path, prefix: str) -> Iterator[Path]:
@@ -119,7 +102,7 @@ def existing(
                 source = DiskSource.parse(chosen.path)
                 disk = stack.enter_context(find_volume(source.pool, source.name))
             else:
-                disk = stack.enter_context(test_disk.BlockDevice.claimed(Path(chosen.path)))
+                disk = stack.enter_context(BlockDevice.claimed(Path(chosen.path)))
         with _about(serial, UserError):
             test_disk.check(disk, overwrite, used)
         yield disk

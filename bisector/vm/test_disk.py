@@ -1,46 +1,48 @@
-"""Test disks that outlive a trial: block devices, and volumes of libvirt.
+"""Test disks that outlive a trial, block devices and volumes of libvirt: which may be overwritten, and how.
 
 Somebody's data may be on them. So four questions come before the first write: is the disk in use, may it be
 written, does it carry the signature of anything (wipefs(8)), and is it blank? There is data without a signature:
 encrypted disks with a detached header, raw databases, disks of virtual machines. So a disk that is not blank is
-refused until a person names it, by a name that belongs to the disk (:mod:`bisector.vm.disk_name`). Then it gets a
-label (:mod:`bisector.vm.label`), by which the next trial knows it.
+refused until a person names it, by a name that belongs to the disk (:func:`bisector.vm.block_device.disk_name`). Then
+it gets a :class:`Label`, by which the next trial knows it.
 
 The guest gets all but :data:`bisector.config.DISK_MARGIN_BYTES` at either end. What a trial makes is
 then invisible from outside: no LVM of the host activates the guest's volume group and holds the disk
-(lvmautoactivation(7)), and a signature that is found at the next look is never ours.
+(lvmautoactivation(7)), and a signature that is found at the next look is never ours. The label is in that margin, too.
 """
 
-import errno
-import fcntl
 import json
 import os
 import shlex
-import stat
-import struct
-from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
+from uuid import UUID, uuid4
 
 from bisector.config import DISK_MARGIN_BYTES, usable_bytes
 from bisector.core.errors import InfraError, UserError
 from bisector.host import process
-from bisector.host.files import scratch
-from bisector.vm.definition import DiskSource, SourceKind
-from bisector.vm.disk_name import disk_name
-from bisector.vm.label import LABEL_AT, Label, is_blank, is_labelled
-from bisector.vm.openers import openers_of_device
-from bisector.vm.used_disks import UsedDisks
+from bisector.host.files import our_files, scratch
+from bisector.vm.definition import DiskSource
 
-# linux/fs.h
-_BLKDISCARD = 0x1277
-_BLKGETSIZE64 = 0x80081272
 # What mkfs(8) and pvcreate(8) read before they write; they stop at, or keep, what an earlier trial left there.
 _ERASED_BYTES = 4 << 20
 _WIPEFS_S = 30.0
 _SUPERUSER_DIRECTORIES = ("/usr/sbin", "/sbin")
+_SAMPLES = 64
+_SAMPLE_BYTES = 4096
+_USED = "used-disks"
+
+# Behind all that file systems, volume managers and RAID write at the beginning of a disk, as far as wipefs(8) knows
+# them (the second label of ZFS ends at 512 KiB), and before the guest's part.
+LABEL_AT = 768 << 10
+LABEL_BYTES = 4096
+_TITLE = "bisector test disk"
+_PURPOSE = "purpose: each trial of bisector overwrites this disk; there is nothing on it that anybody needs"
+
+Read = Callable[[int, int], bytes]
 
 
 class ExistingDisk(Protocol):
@@ -94,106 +96,33 @@ class ExistingDisk(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class BlockDevice:
-    """A block device that is ours alone as long as ``descriptor`` is open."""
+class UsedDisks:
+    """The disks that a run has labelled, by their own names: one a line in ``file``.
 
-    path: Path
-    descriptor: int
+    Whoever named a disk to be overwritten knew what was on it then, and not what somebody puts there later. So that
+    holds for a run's first use of the disk, and from then on the run wants its label; unless somebody who knows better
+    removes the file.
+    """
+
+    file: Path
 
     @classmethod
-    @contextmanager
-    def claimed(cls, path: Path) -> "Iterator[BlockDevice]":
-        """Hold the device; raises :class:`UserError` when it is in use or cannot be written.
+    def of(cls, run_dir: Path) -> Self:
+        """The disks of the run in this directory."""
+        return cls(run_dir / _USED)
 
-        O_EXCL without O_CREAT fails with EBUSY while a device, its whole disk or a part of it is mounted
-        or held (open(2)), and keeps others from doing so. QEMU, which does not ask for it, opens it beside us; so
-        other processes that did likewise are looked for.
-        """
-        if not path.is_block_device():
-            raise UserError(f"{path} is no block device (any more)")
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
-        except OSError as error:
-            raise UserError(f"{path} {_why_not(path, error)}", _HINTS.get(error.errno or 0, "")) from error
-        try:
-            if _is_read_only(path):  # older kernels open it for writing all the same
-                raise UserError(f"{path} is read-only")
-            if openers := openers_of_device(os.fstat(descriptor).st_rdev):
-                raise UserError(f"{path} is in use: open in {', '.join(openers)}", _HINTS[errno.EBUSY])
-            yield cls(path, descriptor)
-        finally:
-            os.close(descriptor)
+    def __contains__(self, name: str) -> bool:
+        with our_files(self.file.parent):
+            return self.file.exists() and name in self.file.read_text(encoding="utf-8").splitlines()
 
-    @property
-    def name(self) -> str:
-        """The path."""
-        return str(self.path)
-
-    @property
-    def own_name(self) -> str:
-        """By the kernel's knowledge of the device."""
-        return disk_name(self.device_number)
-
-    @property
-    def source(self) -> DiskSource:
-        """The node of the very device that is held: a link may lead elsewhere by the time that QEMU follows it."""
-        return DiskSource(SourceKind.BLOCK, str(self._node), number=self.device_number)
-
-    @property
-    def device_number(self) -> int:
-        """The kernel's."""
-        return os.fstat(self.descriptor).st_rdev
-
-    @property
-    def _node(self) -> Path:
-        """By the kernel's name (devtmpfs), by udev's or, where there is neither, what the path led to.
-
-        While the descriptor is open, no other device gets the number. Raises :class:`UserError` when no node has it.
-        """
-        number = f"{os.major(self.device_number)}:{os.minor(self.device_number)}"
-        known = Path("/sys/dev/block") / number
-        for node in (Path("/dev") / known.resolve().name, Path("/dev/block") / number, self.path.resolve()):
-            with suppress(OSError):
-                found = node.stat()
-                if stat.S_ISBLK(found.st_mode) and found.st_rdev == self.device_number:
-                    return node
-        raise UserError(f"{self.path} leads to another device now than a moment ago", "ls -lL /dev/disk/by-id")
-
-    @property
-    def size_bytes(self) -> int:
-        """As the kernel says."""
-        answer = fcntl.ioctl(self.descriptor, _BLKGETSIZE64, bytes(8))
-        return int(struct.unpack("Q", answer)[0])
-
-    @property
-    def how_to_erase(self) -> str:
-        """Take away what tells what a disk holds (wipefs(8) makes a backup of it on request)."""
-        return f"wipefs --all {self.path}"
-
-    @contextmanager
-    def looked_at(self) -> Iterator[Path]:
-        """The device itself."""
-        yield self._node
-
-    def read(self, offset: int, length: int) -> bytes:
-        """A part of it; raises :class:`InfraError` for a broken disk."""
-        try:
-            return os.pread(self.descriptor, length, offset)
-        except OSError as error:
-            raise InfraError(f"{self.path} cannot be read: {error.strerror}", "see: dmesg") from error
-
-    def write(self, offset: int, data: bytes) -> None:
-        """Durable when this returns; raises :class:`InfraError` for a broken disk."""
-        try:
-            os.pwrite(self.descriptor, data, offset)
-            os.fsync(self.descriptor)
-        except OSError as error:
-            raise InfraError(f"{self.path} cannot be written: {error.strerror}", "see: dmesg") from error
-
-    def discard(self, offset: int, length: int) -> None:
-        """For an SSD a state that is the same before each trial; many disks know nothing of it."""
-        with suppress(OSError):
-            fcntl.ioctl(self.descriptor, _BLKDISCARD, struct.pack("QQ", offset, length))
+    def add(self, name: str) -> None:
+        """Note that a disk has its label; on the host's disk when this returns. Raises :class:`InfraError`."""
+        if name in self:
+            return
+        with our_files(self.file.parent), self.file.open("a", encoding="utf-8") as file:
+            file.write(f"{name}\n")
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def check(disk: ExistingDisk, overwrite: Collection[str] = (), used: UsedDisks | None = None) -> None:
@@ -258,6 +187,11 @@ def signatures(disk: ExistingDisk) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_spelt(one) for one in listed))
 
 
+def _spelt(signature: dict[str, Any]) -> str:
+    known = [f"{key} {signature[key]}" for key in ("label", "uuid") if signature.get(key)]
+    return f"{signature.get('type')}{f' ({known[0]})' if known else ''}"
+
+
 @contextmanager
 def margins_copy(size_bytes: int, head: bytes, tail: bytes) -> Iterator[Path]:
     """A sparse file that looks like a disk of which only the margins can be read."""
@@ -270,42 +204,55 @@ def margins_copy(size_bytes: int, head: bytes, tail: bytes) -> Iterator[Path]:
         yield path
 
 
-def _spelt(signature: dict[str, Any]) -> str:
-    known = [f"{key} {signature[key]}" for key in ("label", "uuid") if signature.get(key)]
-    return f"{signature.get('type')}{f' ({known[0]})' if known else ''}"
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Which disk it was written to: its own UUID, and the size of the disk.
+
+    It is in the margin that no guest gets.
+    """
+
+    uuid: UUID
+    size_bytes: int
+
+    @classmethod
+    def new(cls, size_bytes: int) -> Self:
+        """Of a disk that was never used."""
+        return cls(uuid4(), size_bytes)
+
+    @classmethod
+    def parse(cls, block: bytes) -> Self | None:
+        """None of anything else."""
+        lines = block.rstrip(b"\0").decode("ascii", "replace").splitlines()
+        try:
+            title, uuid, size, _purpose = lines
+            found = cls(UUID(uuid.removeprefix("uuid: ")), int(size.removeprefix("size: ")))
+        except ValueError:
+            return None
+        return found if title == _TITLE and found.block == block else None
+
+    @property
+    def block(self) -> bytes:
+        """What is written: text, for whoever looks at it with hexdump(1)."""
+        lines = (_TITLE, f"uuid: {self.uuid}", f"size: {self.size_bytes}", _PURPOSE, "")
+        return "\n".join(lines).encode("ascii").ljust(LABEL_BYTES, b"\0")
 
 
-_HINTS = {
-    errno.EBUSY: "every trial overwrites it: unmount it and whatever else holds it, or name another",
-    errno.EACCES: "every trial overwrites it: this user must be able to write it",
-}
+def is_labelled(read: Read, size_bytes: int) -> bool:
+    """Whether the label of just this disk is there and nothing else in the margins.
+
+    No guest writes there. What somebody else puts on the disk, and be it an encrypted file system without a
+    signature, begins there; and on a partition that was moved or made larger the label does not fit.
+    """
+    head, tail = bytearray(read(0, DISK_MARGIN_BYTES)), read(size_bytes - DISK_MARGIN_BYTES, DISK_MARGIN_BYTES)
+    label = Label.parse(bytes(head[LABEL_AT : LABEL_AT + LABEL_BYTES]))
+    del head[LABEL_AT : LABEL_AT + LABEL_BYTES]
+    return label is not None and label.size_bytes == size_bytes and not any(head) and not any(tail)
 
 
-def _why_not(path: Path, error: OSError) -> str:
-    if error.errno == errno.EBUSY:
-        users = ", ".join(_users(path))
-        return f"is in use{f': {users}' if users else ''}"
-    if _is_read_only(path):
-        return "is read-only"
-    return f"cannot be used: {error.strerror}"
-
-
-def _users(path: Path) -> Iterator[str]:
-    """Who holds a device, as far as it is told: mounts by number (proc_pid_mountinfo(5)), and holders in sysfs."""
-    number = path.stat().st_rdev
-    wanted = f"{os.major(number)}:{os.minor(number)}"
-    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-        fields = line.split(" ")
-        if fields[2] == wanted:
-            yield f"mounted on {fields[4]}"
-    for holder in sorted(Path(f"/sys/dev/block/{wanted}/holders").glob("*")):
-        yield f"held by {holder.name}"
-
-
-def _is_read_only(path: Path) -> bool:
-    number = path.stat().st_rdev
-    try:
-        text = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/ro").read_text(encoding="ascii")
-    except OSError:  # it has gone
-        return False
-    return text.strip() == "1"
+def is_blank(read: Read, size_bytes: int) -> bool:
+    """Whether both margins and 64 samples between them are zeros, as on a disk that nobody has written to."""
+    last = size_bytes - DISK_MARGIN_BYTES
+    margins = (read(offset, DISK_MARGIN_BYTES) for offset in (0, last))
+    places = (last * n // _SAMPLES // _SAMPLE_BYTES * _SAMPLE_BYTES for n in range(_SAMPLES))
+    samples = (read(place, _SAMPLE_BYTES) for place in places)
+    return not any(map(any, margins)) and not any(map(any, samples))

@@ -17,8 +17,8 @@ import libvirt
 from bisector.config import DISK_MARGIN_BYTES
 from bisector.core.errors import InfraError, UserError
 from bisector.vm import test_disk
+from bisector.vm.block_device import BlockDevice, openers_of_file
 from bisector.vm.definition import DiskSource, SourceKind
-from bisector.vm.openers import openers_of_file
 
 _FREE = "every trial overwrites it: end who uses it, or name another"
 _CHUNK_BYTES = 256 << 10  # virStream's own limit of a message (VIR_NET_MESSAGE_PAYLOAD_MAX) is above it
@@ -63,7 +63,7 @@ class Volume:
             except libvirt.libvirtError as error:
                 raise InfraError(f"{found.name}: {error}") from error
             if path.is_block_device() and os.access(path, os.R_OK | os.W_OK):
-                stack.enter_context(test_disk.BlockDevice.claimed(path))
+                stack.enter_context(BlockDevice.claimed(path))
             elif path.is_file() and os.access(path, os.R_OK):
                 stack.enter_context(_held(path, found.name))
             yield found

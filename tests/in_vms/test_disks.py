@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.vm.label import LABEL_AT, LABEL_BYTES, Label
+from bisector.vm.test_disk import LABEL_AT, LABEL_BYTES, Label
 from tests import libvirtd
 from tests.demo.history import History
 from tests.in_vms.conftest import SHORT, Tool

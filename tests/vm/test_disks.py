@@ -10,9 +10,9 @@ import pytest
 
 from bisector.config import DiskSettings, options
 from bisector.core.errors import InfraError, UserError
-from bisector.vm import disks
+from bisector.vm.block_device import block_sizes
 from bisector.vm.definition import BlockSizes
-from bisector.vm.disks import attached, block_sizes, leftovers
+from bisector.vm.disks import attached, leftovers
 from bisector.vm.test_disk import ExistingDisk
 
 UNUSED = DiskSettings(None, 1 << 20, 0, 0)
@@ -114,6 +114,6 @@ def test_a_file_has_the_block_sizes_of_its_disk(tmp_path: Path, monkeypatch: pyt
     queue.mkdir(parents=True)
     for which, size in (("logical", 512), ("physical", 4096)):
         (queue / f"{which}_block_size").write_text(f"{size}\n")
-    monkeypatch.setattr(disks, "_SYSFS", tmp_path / "sys")
+    monkeypatch.setattr("bisector.vm.block_device._SYS", tmp_path / "sys")
     with attached("hdd", DiskSettings(None, SIZE_BYTES, 0, 0), tmp_path, "x-", no_volume) as disk:
         assert disk.blocks == BlockSizes(512, 4096)

@@ -4,28 +4,24 @@ import os
 import random
 import stat
 import struct
-import subprocess
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from bisector.config import DISK_MARGIN_BYTES, DiskSettings, usable_bytes
-from bisector.core.deadline import Deadline
 from bisector.core.errors import UserError
 from bisector.host.files import is_scratch
-from bisector.vm import disks, openers, test_disk
+from bisector.vm import test_disk
 from bisector.vm.definition import BlockSizes, DiskSource, SourceKind
-from bisector.vm.disk_name import disk_name
 from bisector.vm.disks import attached
-from bisector.vm.label import LABEL_AT, LABEL_BYTES, Label
-from bisector.vm.test_disk import BlockDevice, ExistingDisk
+from bisector.vm.test_disk import LABEL_AT, LABEL_BYTES, ExistingDisk, Label
 from bisector.vm.volume import Volume
-from tests.loopdevice import command, loop_device, partition_table, partitions
+from tests.loopdevice import command, partition_table
 
 MIB = 1 << 20
 SIZE_BYTES = 64 * MIB
@@ -192,7 +188,7 @@ def test_a_guest_is_told_the_block_sizes_below_a_volume(
     queue.mkdir(parents=True)
     for which in ("logical", "physical"):
         (queue / f"{which}_block_size").write_text("4096\n")
-    monkeypatch.setattr(disks, "_SYSFS", tmp_path)
+    monkeypatch.setattr("bisector.vm.block_device._SYS", tmp_path)
     with attached("hdd", VOLUME, tmp_path, "x-", found(disk)) as spec:
         assert spec.blocks == BlockSizes(4096, 4096)
 
@@ -251,181 +247,6 @@ def test_a_disk_without_room_is_refused(disk: File, size_bytes: int) -> None:
 def test_the_guests_part_is_whole_mib() -> None:
     assert usable_bytes(3 * MIB) == MIB
     assert usable_bytes(10 * MIB + 512) == 8 * MIB
-
-
-# -- real block devices ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def device(disk: File) -> Iterator[Path]:
-    with loop_device(disk.path) as path:
-        yield path
-
-
-def test_a_block_device_is_claimed_emptied_and_its_margins_are_left(device: Path, disk: File) -> None:
-    at(MIB, b"\xff" * (62 * MIB))(device)
-    with BlockDevice.claimed(device) as claimed:
-        assert claimed.size_bytes == SIZE_BYTES
-        test_disk.check(claimed, (claimed.own_name,))
-        test_disk.empty(claimed)
-    data = disk.path.read_bytes()
-    assert Label.parse(data[LABEL_AT : LABEL_AT + LABEL_BYTES]) is not None
-    assert not any(data[:LABEL_AT])
-    assert not any(data[LABEL_AT + LABEL_BYTES : 6 * MIB])
-
-
-def test_a_block_device_in_use_is_refused(device: Path) -> None:
-    with (
-        BlockDevice.claimed(device),
-        pytest.raises(UserError, match=f"{device} is in use") as caught,
-        BlockDevice.claimed(device),
-    ):
-        pytest.fail("it was claimed twice")
-    assert "unmount" in caught.value.hint
-
-
-def test_a_mounted_block_device_is_refused_with_the_place(device: Path, tmp_path: Path) -> None:
-    command("mke2fs", "-q", "-t", "ext4", device)
-    place = tmp_path / "mounted"
-    place.mkdir()
-    command("mount", device, place)
-    try:
-        with pytest.raises(UserError, match=f"{device} is in use: mounted on {place}"), BlockDevice.claimed(device):
-            pytest.fail("it was claimed")
-    finally:
-        command("umount", place)
-
-
-def test_what_is_no_block_device_is_refused(disk: File, tmp_path: Path) -> None:
-    for path in (disk.path, tmp_path / "gone"):
-        with pytest.raises(UserError, match="no block device"), BlockDevice.claimed(path):
-            pytest.fail("it was claimed")
-
-
-def test_a_read_only_block_device_is_refused(disk: File) -> None:
-    with (
-        loop_device(disk.path, "--read-only") as device,
-        pytest.raises(UserError, match="read-only"),
-        BlockDevice.claimed(device),
-    ):
-        pytest.fail("it was claimed")
-
-
-def test_a_disk_of_which_a_part_is_claimed_is_refused(device: Path) -> None:
-    with partitions(device, 32 * MIB, 31 * MIB) as (first, second):
-        with (
-            BlockDevice.claimed(first),
-            pytest.raises(UserError, match="is in use"),
-            BlockDevice.claimed(device),
-        ):
-            pytest.fail("it was claimed")
-        with BlockDevice.claimed(first) as part, BlockDevice.claimed(second):
-            test_disk.check(part)
-            assert part.size_bytes == 32 * MIB
-
-
-def no_volume(pool: str, name: str) -> AbstractContextManager[ExistingDisk]:
-    raise NotImplementedError
-
-
-def test_qemu_gets_the_device_that_was_claimed(device: Path, tmp_path: Path) -> None:
-    """The link of the settings leads to another device by the time that QEMU follows it."""
-    link, file = tmp_path / "by-id", tmp_path / "other.img"
-    link.symlink_to(device)
-    with file.open("wb") as made:
-        made.truncate(SIZE_BYTES)
-    wish = DiskSettings(str(link), 0, 0, 0)
-    with loop_device(file) as other, attached("hdd", wish, tmp_path, "x-", no_volume) as spec:
-        link.unlink()
-        link.symlink_to(other)
-        assert Path(spec.source.name).stat().st_rdev == device.stat().st_rdev
-        assert not spec.source.was_replaced
-        assert replace(spec.source, name=str(link)).was_replaced
-        assert replace(spec.source, name=str(tmp_path / "gone")).was_replaced
-
-
-@pytest.mark.parametrize("redirection", ["<", "<>"])
-def test_a_device_that_a_process_has_open_is_refused(
-    device: Path, redirection: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(openers, "_MOMENT_S", 0.1)
-    with subprocess.Popen(["sh", "-c", f"exec sleep 600 {redirection} {device}"]) as process:
-        try:
-            Deadline("sleep", 10.0).poll(lambda: "sleep" in Path(f"/proc/{process.pid}/comm").read_text() or None)
-            with (
-                pytest.raises(UserError, match=rf"{device} is in use: open in sleep \({process.pid}\)"),
-                BlockDevice.claimed(device),
-            ):
-                pytest.fail("it was claimed")
-        finally:
-            process.kill()
-    with BlockDevice.claimed(device):
-        pass
-
-
-def test_who_writes_to_the_whole_disk_has_its_partitions_open(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many only read it, as what watches its temperature does."""
-    monkeypatch.setattr(openers, "_MOMENT_S", 0.1)
-    with partitions(device, 32 * MIB, 31 * MIB) as (first, second):
-        for opened, redirection, asked, found in (
-            (device, "<", first, False), (device, "<>", first, True), (first, "<", device, True),
-            (second, "<>", first, False),
-        ):  # fmt: skip
-            with subprocess.Popen(["sh", "-c", f"exec sleep 600 {redirection} {opened}"]) as process:
-                try:
-                    Deadline("sleep", 10.0).poll(
-                        lambda of=process: "sleep" in Path(f"/proc/{of.pid}/comm").read_text() or None  # type: ignore[misc] # of the loop
-                    )
-                    assert bool(openers.openers_of_device(asked.stat().st_rdev)) is found, (opened, redirection, asked)
-                finally:
-                    process.kill()
-
-
-def test_a_loop_device_is_named_by_its_file(device: Path, disk: File) -> None:
-    name = disk_name(device.stat().st_rdev)
-    assert name == f"loop:disk.img:{disk.path.stat().st_ino}"
-    with partitions(device, 32 * MIB) as (first,):
-        assert disk_name(first.stat().st_rdev) == f"{name}-part1"
-
-
-@pytest.mark.parametrize(
-    ("files", "name"),
-    [
-        ({"serial": "WD-WX11 A12\n", "wwid": "naa.5000"}, "WD-WX11_A12"),
-        ({"device/serial": "0x1a2b3c4d\n", "device/type": "MMC\n"}, "0x1a2b3c4d"),
-        ({"device/vpd_pg80": "\0\x80\0\x08  S3Z1    "}, "S3Z1"),
-        ({"device/wwid": "t10.ATA     QEMU HARDDISK"}, "t10.ATA_QEMU_HARDDISK"),
-        ({"dm/uuid": "LVM-abcDEF", "serial": "no"}, "LVM-abcDEF"),
-        ({"size": "2048\n", "serial": "\n"}, "block:2048-sectors"),
-    ],
-)
-def test_what_the_kernel_tells_of_a_disk_names_it(tmp_path: Path, files: dict[str, str], name: str) -> None:
-    device = tmp_path / "devices/block"
-    for path, text in files.items():
-        (device / path).parent.mkdir(parents=True, exist_ok=True)
-        (device / path).write_bytes(text.encode("latin-1"))
-    (tmp_path / "8:1").symlink_to(device)
-    assert disk_name(os.makedev(8, 1), tmp_path) == name
-    (device / "sda1").mkdir()
-    (device / "sda1/partition").write_text("1\n")
-    (tmp_path / "8:2").symlink_to(device / "sda1")
-    assert disk_name(os.makedev(8, 2), tmp_path) == f"{name}-part1"
-
-
-def test_two_namespaces_of_one_nvme_device_have_two_names(tmp_path: Path) -> None:
-    """As Linux 6.1 shows them: the serial number is the controller's."""
-    controller = tmp_path / "devices/nvme0"
-    controller.mkdir(parents=True)
-    (controller / "serial").write_text("S123\n")
-    for n in (1, 2):
-        namespace = controller / f"nvme0n{n}"
-        namespace.mkdir()
-        (namespace / "device").symlink_to(controller)
-        (namespace / "nsid").write_text(f"{n}\n")
-        (namespace / "wwid").write_text(f"eui.002538b47150600{n}\n")
-        (tmp_path / f"259:{n}").symlink_to(namespace)
-    names = [disk_name(os.makedev(259, n), tmp_path) for n in (1, 2)]
-    assert names == ["eui.002538b471506001", "eui.002538b471506002"]
 
 
 def test_no_wipefs_no_disk(disk: File, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
