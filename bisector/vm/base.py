@@ -1,7 +1,7 @@
 """What a trial needs of a guest, and a guest of its hypervisor and of its connection.
 
 The real ones are :class:`bisector.vm.machine.VirtualMachines`, :class:`bisector.vm.hypervisor.LibvirtHypervisor` and
-:class:`bisector.vm.guest.Guest`. The contract of each is in tests/vm/test_contract.py, which the fakes pass, too.
+:class:`bisector.vm.guest.Guest`. The contract of each is in tests/vm/contract.py, which the fakes pass, too.
 """
 
 from collections.abc import Callable
@@ -19,6 +19,8 @@ from bisector.vm.definition import DomainSpec
 from bisector.vm.image import GuestImage
 from bisector.vm.test_disk import ExistingDisk
 
+CONSOLE_CHUNK_BYTES = 1 << 20  # the most that is read of a console at once
+
 
 class Domain(Protocol):
     """A guest that was started; gone when its ``with`` block ends."""
@@ -35,7 +37,7 @@ class Domain(Protocol):
         ...
 
     def read_console(self) -> str:
-        """What the guest has written to its console since the last call, at most 1 MiB of it."""
+        """What the guest has written to its console since the last call, at most :data:`CONSOLE_CHUNK_BYTES`."""
         ...
 
     def destroy(self) -> None:

@@ -9,10 +9,9 @@ import pytest
 
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
-from bisector.vm import console_file
-from bisector.vm.console import Console
-from bisector.vm.console_file import CHUNK_BYTES, ConsoleFile
-from bisector.vm.watch import Watch
+from bisector.vm.base import CONSOLE_CHUNK_BYTES
+from bisector.vm.console import Console, Watch
+from bisector.vm.domain import ConsoleFile
 
 MIB = 1 << 20
 
@@ -152,7 +151,7 @@ def test_it_is_read_in_pieces_and_kept_in_short(log: Virtlogd, file: ConsoleFile
     sizes = []
     while data := file.read():
         sizes.append(len(data))
-    assert max(sizes) == CHUNK_BYTES
+    assert max(sizes) == CONSOLE_CHUNK_BYTES
     assert sum(sizes) == 40 * MIB + len("last words\n")
     file.close()
     file.close()
@@ -231,4 +230,4 @@ def test_the_bound_of_a_console_is_of_all_that_was_read() -> None:
     fault = console.fault(Stage.WORKLOAD)
     assert fault is not None
     assert fault.kind is FaultKind.COMMAND_FAILED
-    assert console_file.CHUNK_BYTES == MIB
+    assert CONSOLE_CHUNK_BYTES == MIB
