@@ -12,6 +12,7 @@ from typing import Protocol, Self
 
 from bisector.config import Accelerator, StorageSettings
 from bisector.core.deadline import Deadline
+from bisector.core.errors import InfraError
 from bisector.core.kernel import Kernel
 from bisector.core.shell import Shell
 from bisector.core.trial import Stage
@@ -91,6 +92,30 @@ class Hypervisor(Protocol):
         ...
 
 
+class GuestError(InfraError):
+    """SSH to the guest did not work; :mod:`bisector.vm.machine` sees the console and decides who is to blame."""
+
+
+class GuestLost(GuestError):
+    """The connection could not be made, or broke."""
+
+
+class GuestRefused(GuestError):
+    """The guest is there and refuses our key, or shows a host key that is not the pinned one."""
+
+
+class GuestTimeout(GuestError):
+    """The guest did not finish something in its time; a next command may be answered or not."""
+
+
+class GuestCopyFailed(GuestError):
+    """The guest is there and a file could not be copied to or from it."""
+
+
+class GuestNonsense(GuestError):
+    """The guest is there and sends what no sound one does: too much of it, or no answer to what was asked."""
+
+
 class Link(Shell, Protocol):
     """A root shell that is connected to one guest, and is never connected again."""
 
@@ -115,7 +140,7 @@ class Login(Protocol):
     def __call__(self, port: int, image: GuestImage, deadline: Deadline, watch: Callable[[], None]) -> Link:
         """Log in as root on the loopback port; ``watch`` is called while the guest is waited for, then and later.
 
-        Raises what ``watch`` raises, and :class:`bisector.vm.guest_errors.GuestError`.
+        Raises what ``watch`` raises, and :class:`GuestError`.
         """
         ...
 

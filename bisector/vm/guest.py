@@ -16,7 +16,6 @@ import stat
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -33,10 +32,9 @@ from bisector.core.deadline import AttentiveClock, Deadline
 from bisector.core.errors import InfraError
 from bisector.core.shell import CommandResult
 from bisector.host.files import our_files
-from bisector.vm.guest_errors import GuestCopyFailed, GuestError, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
+from bisector.vm.base import GuestCopyFailed, GuestError, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
+from bisector.vm.guest_output import Bounds, Life, StreamedText
 from bisector.vm.image import GuestImage
-from bisector.vm.liveness import Life
-from bisector.vm.streamed import StreamedText
 
 T = TypeVar("T")
 Watch = Callable[[], None]
@@ -48,24 +46,11 @@ _HANG_UP_S = 2.0
 _CHUNK_BYTES = 65536
 _ANSWER_BYTES = 65536
 _MIB = 1 << 20
+_BOUNDS = Bounds()
 
 # paramiko prints tracebacks of its own when a peer goes away; what happened is in the exceptions.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").propagate = False
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The most that is taken from a guest: of one file, and of the output of one command (both streams together).
-
-    A command may print nothing until it ends, hours later. After ``silence_s`` of that the guest is asked for a sign
-    of life, for which it has ``answer_s``.
-    """
-
-    file_bytes: int = 64 * _MIB
-    output_bytes: int = 64 * _MIB
-    silence_s: float = 60.0
-    answer_s: float = 120.0
 
 
 class Guest:
@@ -91,7 +76,7 @@ class Guest:
         image: GuestImage,
         deadline: Deadline,
         watch: Watch = lambda: None,
-        bounds: Bounds = Bounds(),
+        bounds: Bounds = _BOUNDS,
     ) -> Self:
         """Log in as root on the loopback port; to be called once the guest has said it is ready.
 

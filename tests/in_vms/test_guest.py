@@ -12,10 +12,9 @@ from bisector.config import options
 from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.executor.local import kernel_builder
 from bisector.git.repository import Repository
-from bisector.vm.base import Link
+from bisector.vm.base import GuestLost, GuestTimeout, Link
 from bisector.vm.definition import free_port
 from bisector.vm.guest import Guest
-from bisector.vm.guest_errors import GuestLost, GuestTimeout
 from bisector.vm.image import GuestImage
 from bisector.vm.machine import VirtualMachines, guest_image
 from tests.demo.history import History

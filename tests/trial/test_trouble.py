@@ -18,7 +18,7 @@ from bisector.executor.base import ControlRequest
 from bisector.executor.local import LocalExecutor
 from bisector.host.files import our_files
 from bisector.trial.runner import Bench, TrialRequest
-from bisector.vm.guest_errors import GuestLost
+from bisector.vm.base import GuestLost
 from tests import examples, fakes
 from tests.trial.place import Keeper
 

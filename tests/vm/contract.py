@@ -16,9 +16,17 @@ import pytest
 from bisector.core.deadline import Clock, Deadline
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
-from bisector.vm.base import Domain, Hypervisor, Link
+from bisector.vm.base import (
+    Domain,
+    GuestCopyFailed,
+    GuestLost,
+    GuestNonsense,
+    GuestRefused,
+    GuestTimeout,
+    Hypervisor,
+    Link,
+)
 from bisector.vm.definition import DomainSpec
-from bisector.vm.guest_errors import GuestCopyFailed, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
 from tests.guestshell import Answer
 
 # What a shell makes of a command, which the fake is told.

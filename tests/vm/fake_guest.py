@@ -23,10 +23,10 @@ from bisector.config import Accelerator
 from bisector.core.deadline import AttentiveClock, Deadline
 from bisector.core.errors import InfraError, UserError
 from bisector.core.shell import CommandResult
+from bisector.vm.base import GuestCopyFailed, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
 from bisector.vm.console import ALIVE_LINE, READY_LINE
 from bisector.vm.definition import DomainSpec, SourceKind
 from bisector.vm.domain import Ending, LibvirtDomain
-from bisector.vm.guest_errors import GuestCopyFailed, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
 from bisector.vm.image import GuestImage
 from bisector.vm.test_disk import ExistingDisk
 from tests.guestshell import Answer, answer_of, steps_of

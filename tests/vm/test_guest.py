@@ -18,11 +18,10 @@ from bisector.core.deadline import SYSTEM_CLOCK, AttentiveClock, Clock, Deadline
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.process import run
-from bisector.vm.base import Link
-from bisector.vm.guest import Bounds, Guest
-from bisector.vm.guest_errors import GuestCopyFailed, GuestError, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
+from bisector.vm.base import GuestCopyFailed, GuestError, GuestLost, GuestNonsense, GuestRefused, GuestTimeout, Link
+from bisector.vm.guest import Guest
+from bisector.vm.guest_output import Bounds, Life
 from bisector.vm.image import GuestImage
-from bisector.vm.liveness import Life
 from tests.vm import contract
 from tests.vm.contract import LinkContract
 from tests.vm.fake_guest import FakeClock

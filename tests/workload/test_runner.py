@@ -18,7 +18,7 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.doctor.checks import run_here
 from bisector.host import process
 from bisector.storage.layout import Readings
-from bisector.vm.guest import Bounds
+from bisector.vm.guest_output import Bounds
 from bisector.workload.base import RunSite
 from bisector.workload.fio import output, steering
 from bisector.workload.fio.fio import FIO

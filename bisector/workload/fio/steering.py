@@ -20,8 +20,8 @@ _PID, _EXIT = ".pid", ".exit"
 _INTERRUPT_DEADLINE_S = 30.0
 # A run of more processes is not steered. A status has 6.5 KB for each process (fio 3.33; 8 KB of one that reads and
 # writes, with percentiles of all latencies). A run has up to 90 of them, which stay in fio's output file and go through
-# the guest's standard error; for more than 64 MiB of either the kernel is at fault (bisector.vm.guest.Bounds). With 40
-# processes a run that is never clear writes 24 to 29 MB.
+# the guest's standard error; for more than 64 MiB of either the kernel is at fault (bisector.vm.guest_output.Bounds).
+# With 40 processes a run that is never clear writes 24 to 29 MB.
 MOST_JOBS = 40
 _BYTES_PER_KIB = 1024
 
