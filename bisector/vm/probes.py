@@ -11,18 +11,19 @@ from pathlib import Path
 
 from bisector.config import EMBEDDED, Accelerator, MachineSettings
 from bisector.core import resources
-from bisector.core.errors import UserError
+from bisector.core.errors import InfraError, UserError
 from bisector.core.findings import Finding, Grade
-from bisector.host.files import nearest
+from bisector.host import files
 from bisector.host.packages import install
 from bisector.vm.accelerator import MEMORY, check_available, choose_accelerator, remembered
+from bisector.vm.base import Hypervisor
 from bisector.vm.connection import library_version, open_hypervisor
-from bisector.vm.definition import DomainSpec, free_port
+from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind, free_port
 from bisector.vm.hypervisor import LibvirtHypervisor
 from bisector.vm.image import GuestImage, find_image
 from bisector.vm.image import own_image as read_own_image
 from bisector.vm.image_build import check_namespaces, check_programs, find_overlay_tool
-from bisector.vm.reach import check_reach
+from bisector.vm.machine import domain_prefix
 
 KVM_DEVICE = Path("/dev/kvm")
 _BOOT = Path("/boot")
@@ -30,6 +31,10 @@ _PROC_CPUINFO = Path("/proc/cpuinfo")
 _GROUP_RIGHTS = stat.S_IRGRP | stat.S_IWGRP
 # The flag of each vendor's virtualization, and the module that serves it (kvm-intel and kvm-amd of arch/x86/kvm).
 _KVM_MODULES = {"vmx": "kvm_intel", "svm": "kvm_amd"}
+_REACH_MEMORY_BYTES = 64 << 20
+# QEMU loads anything as a kernel of old that has its four default setup sectors (Documentation/arch/x86/boot.rst).
+_REACH_KERNEL_BYTES = 4096
+_REACH_DISK_BYTES = 1 << 20
 
 
 def libvirt(machine: MachineSettings, scratch: Path) -> Finding:
@@ -64,8 +69,41 @@ def reach(machine: MachineSettings, scratch: Path, run_dir: Path) -> Finding:
     except UserError:
         return Finding(row, Grade.INFO, "libvirt does not answer, so it is not known which files it can use")
     with opened as hypervisor:
-        check_reach(hypervisor, nearest(run_dir), nearest(resources.cache_home()))
+        check_reach(hypervisor, files.nearest(run_dir), files.nearest(resources.cache_home()))
     return Finding(row, Grade.OK, "its QEMU starts with files of the run directory and of the cache")
+
+
+def check_reach(hypervisor: Hypervisor, run_dir: Path, cache: Path) -> None:
+    """Have QEMU use a kernel in ``cache`` and a disk in ``run_dir``, directories that are there.
+
+    Which files a daemon's QEMU may open is a matter of users, of AppArmor or SELinux, of mounts that refuse root. All
+    of them speak when a guest starts. A minute of that is well spent before an hour of compiling.
+
+    Raises :class:`UserError` with the words of libvirt or QEMU.
+    """
+    with files.scratch("reach", cache) as there, files.scratch("reach", run_dir) as here:
+        kernel, disk = there / "kernel", here / "disk.img"
+        kernel.write_bytes(bytes(_REACH_KERNEL_BYTES))
+        disk.write_bytes(bytes(_REACH_DISK_BYTES))
+        spec = DomainSpec(
+            name=f"{domain_prefix(run_dir)}reach",
+            kernel=kernel,
+            console=here / "console",
+            ssh_port=free_port(),
+            accelerator=Accelerator.TCG,
+            disks=(DiskSpec("disk", DiskSource(SourceKind.FILE, str(disk)), direct=False),),
+            vcpus=1,
+            memory_bytes=_REACH_MEMORY_BYTES,
+            run_as=hypervisor.run_as,
+        )
+        try:
+            hypervisor.start(spec).destroy()
+        except InfraError as error:
+            raise UserError(
+                f"libvirt's QEMU cannot work with files in {run_dir} and {cache}: {error}",
+                "is it denied by AppArmor or SELinux (dmesg | grep -i denied)? name places that it may use: --run-dir "
+                f"DIRECTORY and XDG_CACHE_HOME=DIRECTORY; or do without the daemon: --connect {EMBEDDED}",
+            ) from error
 
 
 def qemu_img() -> Finding:

@@ -224,7 +224,7 @@ MISSING: tuple[tuple[str, str, Callable[[Machine], None], str], ...] = (
     ("user namespaces", "user namespaces", ordinary_user_without_namespaces, "--add-subuids"),
     ("run directory", "run directory", run_directory_below_a_file, "--run-dir"),
     ("cache directory", "cache directory", cache_below_a_file, "--run-dir"),
-    ("libvirt's reach", "libvirt's reach", qemu_that_does_not_start, "--connect qemu:///embed"),
+    ("libvirt's reach", "libvirt's reach", qemu_that_does_not_start, "XDG_CACHE_HOME=DIRECTORY"),
     ("disk room", "disk room", no_room, "--run-dir"),
     ("ssd disk", "ssd disk", disk_gone("ssd"), ""),
     ("hdd disk", "hdd disk", disk_gone("hdd"), ""),

@@ -13,7 +13,7 @@ from bisector.vm import volume as volumes
 from bisector.vm.connection import open_hypervisor
 from bisector.vm.disks import attached
 from bisector.vm.hypervisor import LibvirtHypervisor
-from bisector.vm.reach import check_reach
+from bisector.vm.probes import check_reach
 from bisector.vm.test_disk import LABEL_AT, LABEL_BYTES, Label
 from bisector.vm.volume import Volume
 from tests import libvirtd
