@@ -39,14 +39,9 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
 OWNERS = {
     "subprocess": {"bisector.host.process"},
     "git": {"bisector.git.command"},
-    # Its objects are of several kinds that refer to each other, and each is watched in its own way: how the library is
-    # loaded and reached, the connection, the domain, the volume.
-    "libvirt": {
-        "bisector.vm.connection",
-        "bisector.vm.domain",
-        "bisector.vm.hypervisor",
-        "bisector.vm.volume",
-    },
+    # Its objects are of several kinds that refer to each other, and each is watched in its own way: the connection, the
+    # domain, the volume.
+    "libvirt": {"bisector.vm.hypervisor", "bisector.vm.domain", "bisector.vm.volume"},
     "fabric": {"bisector.vm.guest"},
     "paramiko": {"bisector.vm.guest"},
     "tenacity": {"bisector.host.retry"},

@@ -11,8 +11,8 @@ from bisector.core.errors import UserError
 from bisector.core.units import size
 from bisector.host.files import disk_room_bytes, nearest
 from bisector.vm.block_device import BlockDevice
-from bisector.vm.connection import open_hypervisor
 from bisector.vm.disks import existing
+from bisector.vm.hypervisor import open_hypervisor
 from bisector.vm.test_disk import ExistingDisk
 
 # Measured on Linux 6.1 with the fragments of this tree: 1.5 GiB of sources, 0.2 GiB of build; a

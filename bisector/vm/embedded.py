@@ -5,7 +5,9 @@ link is followed only to a directory that is where we make them and named as we 
 marker in it is ever removed.
 """
 
+import atexit
 import fcntl
+import functools
 import hashlib
 import os
 import re
@@ -13,6 +15,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +28,35 @@ from bisector.host import process
 PARENT = Path("/var/tmp")  # noqa: S108 - made private, and checked
 _MARKER = "bisector-libvirt"
 _MARKER_TEXT = "bisector keeps libvirt's embedded driver here; it may be removed when no bisector runs\n"
+
+
+@dataclass
+class _Driver:
+    """libvirt keeps the first directory of its embedded driver for the life of the process; so do we."""
+
+    directory: Path | None = None
+
+
+@functools.cache
+def _driver() -> _Driver:
+    return _Driver()
+
+
+def embedded_directory(root: Path, cache: Path | None) -> Path:
+    """The directory of this process's embedded driver, the one that ``root`` had before if possible.
+
+    It is there, private and configured. ``cache`` keeps what the driver learns about QEMU. Raises as
+    :func:`embedded_root` and :func:`make_private` do.
+    """
+    driver = _driver()
+    directory = embedded_root(root, driver.directory)
+    make_private(directory)  # it may have been cleaned up meanwhile
+    if driver.directory is None:
+        driver.directory = directory
+        _configure(directory, cache)
+        atexit.register(remove_if_idle, directory)
+        atexit.register(hold(directory))  # the last one registered is called first
+    return directory
 
 
 def embedded_root(root: Path, opened: Path | None = None) -> Path:
@@ -162,7 +194,7 @@ def _is_private(path: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
 
-def configure(embedded_root: Path, cache: Path | None) -> None:
+def _configure(embedded_root: Path, cache: Path | None) -> None:
     """qemu.conf of the embedded driver: no daemons, QEMU as ourselves, and nobody's files change owner."""
     (embedded_root / "etc").mkdir(exist_ok=True)
     lines = (

@@ -1,8 +1,15 @@
-"""A connection to libvirt: guests that start, and that leave nothing running."""
+"""A connection to libvirt: how it is made, and the guests that it starts, of which none is left running.
 
+Two kinds of hypervisor, one code. The *embedded* driver (``qemu:///embed``, the default) is libvirt's QEMU
+driver inside this process: no daemon, nothing to configure (https://libvirt.org/drvqemu.html,
+"Embedded driver"). Everything else is a URI of a libvirt daemon on this host, ``qemu:///system``.
+"""
+
+import functools
 import json
 import os
 import signal
+import threading
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -12,20 +19,19 @@ from urllib.parse import urlsplit
 import libvirt
 import libvirt_qemu
 
-from bisector.config import Accelerator
+from bisector.config import EMBEDDED, Accelerator
 from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError, UserError
 from bisector.host.packages import install
 from bisector.vm.definition import DomainSpec, domain_xml
 from bisector.vm.domain import Ending, LibvirtDomain
-from bisector.vm.embedded import guest_pids, make_private, runs_guest
+from bisector.vm.embedded import embedded_directory, guest_pids, make_private, runs_guest
 from bisector.vm.volume import Volume
 
+_LOCAL_SCHEMES = ("qemu", "qemu+unix")
 _REAP_DEADLINE_S = 20.0
 _LOG_TAIL_LINES = 12
 _VIRT_TYPES = {Accelerator.KVM: "kvm", Accelerator.TCG: "qemu"}
-
-
 # virDomainEventStoppedDetailType
 _ENDINGS = {
     libvirt.VIR_DOMAIN_EVENT_STOPPED_SHUTDOWN: Ending.GUEST,
@@ -43,9 +49,8 @@ class LibvirtHypervisor:
         self._endings: dict[str, Ending] = {}
         self._io_errors: dict[str, str] = {}
         self._domains: list[LibvirtDomain] = []
-        self._names: set[str] = (
-            set()
-        )  # also of a guest that came up while Ctrl-C was pressed, and has no domain object yet
+        # Also of a guest that came up while Ctrl-C was pressed, and has no domain object yet.
+        self._names: set[str] = set()
         self._callback = connection.domainEventRegisterAny(
             None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_lifecycle, None
         )
@@ -83,14 +88,14 @@ class LibvirtHypervisor:
     def qemu_version(self) -> str:
         """QEMU's version, as ``7.2.22``; raises :class:`UserError` when there is no QEMU for x86_64."""
         try:
-            return version_text(self._connection.getVersion())
+            return _version_text(self._connection.getVersion())
         except libvirt.libvirtError as error:
             raise UserError(f"libvirt finds no QEMU: {error}", install("qemu-system-x86")) from error
 
     @property
     def driver_version(self) -> str:
         """The version of the libvirt that drives QEMU: a daemon's may be another than the library's."""
-        return version_text(self._connection.getLibVersion())
+        return _version_text(self._connection.getLibVersion())
 
     def offers(self, accelerator: Accelerator) -> bool:
         """Whether libvirt would start an x86_64 guest with it; that it *runs* is another question."""
@@ -239,12 +244,71 @@ class LibvirtHypervisor:
             self._io_errors.setdefault(handle.name(), what)
 
 
+def open_hypervisor(uri: str, root: Path, cache: Path | None = None) -> LibvirtHypervisor:
+    """Connect to ``uri``: ``qemu:///embed`` for the embedded driver, else a libvirt daemon of this host.
+
+    ``root`` is the directory of the run: the embedded driver's own directory is found again through
+    it after a crash. ``cache`` keeps what that driver learns about QEMU (seconds) between runs.
+    Raises :class:`UserError` when there is nothing at the other end.
+    """
+    _start_library()
+    directory = None
+    if uri == EMBEDDED:
+        directory = embedded_directory(root, cache)
+        uri = f"qemu:///embed?root={directory}"
+    elif urlsplit(uri).scheme not in _LOCAL_SCHEMES or urlsplit(uri).netloc:
+        raise UserError(
+            f"{uri}: the guest is reached over this host's loopback, so libvirt must be local",
+            "use --connect qemu:///embed, or --connect qemu:///system",
+        )
+    try:
+        connection = _embedded_connection(uri) if directory else libvirt.open(uri)
+    except libvirt.libvirtError as error:
+        hint = (
+            "`make setup` installs libvirt's QEMU driver and the user it wants"
+            if directory
+            else f"is libvirtd running, and are you in its group? virsh -c '{uri}' version; or --connect {EMBEDDED}"
+        )
+        raise UserError(f"{uri}: {error}", hint) from error
+    return LibvirtHypervisor(connection, directory)
+
+
+def library_version() -> str:
+    """The version of the libvirt library in this process."""
+    return _version_text(libvirt.getVersion())
+
+
+@functools.cache
+def _embedded_connection(uri: str) -> Any:
+    """The one connection of this process: each that is opened registers the driver again, and the 22nd is refused.
+
+    ("Too many drivers", MAX_DRIVERS in libvirt's src/libvirt.c.)
+    """
+    return libvirt.open(uri)
+
+
+@functools.cache  # libvirt's event loop and error handler exist once in a process
+def _start_library() -> None:
+    libvirt.registerErrorHandler(_ignore_error, None)  # printed otherwise; the exception says the same
+    libvirt.virEventRegisterDefaultImpl()
+    threading.Thread(target=_run_events, name="libvirt-events", daemon=True).start()
+
+
+def _ignore_error(_opaque: Any, _error: Any) -> None:
+    return
+
+
+def _run_events() -> None:
+    while True:
+        libvirt.virEventRunDefaultImpl()
+
+
 def _kvm_group() -> int:
     with suppress(OSError):
         return Path("/dev/kvm").stat().st_gid
     return 0
 
 
-def version_text(number: int) -> str:
+def _version_text(number: int) -> str:
     """As virConnectGetVersion() encodes them: 1,000,000 * major + 1,000 * minor + release."""
     return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"

@@ -23,11 +23,11 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.host.load import host_facts
 from bisector.vm.accelerator import MEMORY, choose_accelerator
 from bisector.vm.base import Domain, GuestError, GuestLost, GuestNonsense, GuestTimeout, Hypervisor, Link, Login
-from bisector.vm.connection import open_hypervisor
 from bisector.vm.console import Watch
 from bisector.vm.definition import DiskSpec, DomainSpec, command_line, free_port
 from bisector.vm.disks import DiskUnavailable, attached
 from bisector.vm.guest import Guest
+from bisector.vm.hypervisor import open_hypervisor
 from bisector.vm.image import GuestImage, own_image
 from bisector.vm.image_build import build_image, overlay
 

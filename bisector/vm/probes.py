@@ -17,9 +17,8 @@ from bisector.host import files
 from bisector.host.packages import install
 from bisector.vm.accelerator import MEMORY, check_available, choose_accelerator, remembered
 from bisector.vm.base import Hypervisor
-from bisector.vm.connection import library_version, open_hypervisor
 from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind, free_port
-from bisector.vm.hypervisor import LibvirtHypervisor
+from bisector.vm.hypervisor import LibvirtHypervisor, library_version, open_hypervisor
 from bisector.vm.image import GuestImage, find_image
 from bisector.vm.image import own_image as read_own_image
 from bisector.vm.image_build import check_namespaces, check_programs, find_overlay_tool

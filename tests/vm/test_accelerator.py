@@ -11,9 +11,8 @@ from bisector.config import EMBEDDED, Accelerator
 from bisector.core.errors import UserError
 from bisector.vm import accelerator
 from bisector.vm.accelerator import choose_accelerator
-from bisector.vm.connection import open_hypervisor
 from bisector.vm.definition import DomainSpec
-from bisector.vm.hypervisor import LibvirtHypervisor
+from bisector.vm.hypervisor import LibvirtHypervisor, open_hypervisor
 from tests.vm.test_domain import cache, place, spec_of
 from tests.vm.tiny_kernel import End, tiny_kernel
 

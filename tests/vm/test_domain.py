@@ -27,11 +27,10 @@ from bisector.host.files import direct_io
 from bisector.vm import domain as domains
 from bisector.vm import embedded as driver
 from bisector.vm.base import Domain
-from bisector.vm.connection import open_hypervisor
 from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind, free_port
 from bisector.vm.domain import LibvirtDomain
 from bisector.vm.embedded import embedded_root, guest_pids, remove_if_idle, runs_guest
-from bisector.vm.hypervisor import LibvirtHypervisor
+from bisector.vm.hypervisor import LibvirtHypervisor, open_hypervisor
 from tests.libvirtd import libvirtd
 from tests.loopdevice import command
 from tests.vm.contract import DomainContract
@@ -467,7 +466,7 @@ import sys, time
 from dataclasses import replace
 from pathlib import Path
 from bisector.vm.base import Domain
-from bisector.vm.connection import open_hypervisor
+from bisector.vm.hypervisor import open_hypervisor
 from tests.vm.test_domain import spec_of, wait_for_words
 from tests.libvirtd import libvirtd
 from tests.loopdevice import command
@@ -485,7 +484,7 @@ REAPER = """
 import sys
 from pathlib import Path
 from bisector.vm.base import Domain
-from bisector.vm.connection import open_hypervisor
+from bisector.vm.hypervisor import open_hypervisor
 with open_hypervisor(sys.argv[1], Path(sys.argv[3]), Path(sys.argv[4])) as hypervisor:
     print(*hypervisor.reap(sys.argv[2]))
 """

@@ -10,9 +10,8 @@ from bisector.config import DISK_MARGIN_BYTES, DiskSettings
 from bisector.core.errors import UserError
 from bisector.vm import test_disk
 from bisector.vm import volume as volumes
-from bisector.vm.connection import open_hypervisor
 from bisector.vm.disks import attached
-from bisector.vm.hypervisor import LibvirtHypervisor
+from bisector.vm.hypervisor import LibvirtHypervisor, open_hypervisor
 from bisector.vm.probes import check_reach
 from bisector.vm.test_disk import LABEL_AT, LABEL_BYTES, Label
 from bisector.vm.volume import Volume
