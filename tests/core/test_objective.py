@@ -149,9 +149,9 @@ def test_objectives_that_order_nothing(metric: str, over: str, message: str) -> 
     [
         ("read.iops", 501, 2064, "501 to 2,064 IOPS"),
         ("read.clat.p99", 850e3, 16.2e6, "850 µs to 16.2 ms"),
-        ("elapsed", 40, 9, "40 to 9 s"),
-        ("elapsed", 65, 9, "1 min 5 s to 9 s"),
-        ("elapsed", 9, 65, "9 s to 1 min 5 s"),
+        ("elapsed", 40, 9, "40.0 to 9.00 s"),
+        ("elapsed", 65, 9, "1 min 5 s to 9.00 s"),
+        ("elapsed", 9, 65, "9.00 s to 1 min 5 s"),
         ("elapsed", 3720, 60, "1 h 2 min to 1 min"),
         ("cpu.context_switches", 1200, 1200, "1,200 to 1,200"),
     ],
