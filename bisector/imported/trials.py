@@ -16,7 +16,8 @@ from bisector.imported.outputs import Read
 from bisector.imported.sheet import Entry, Expected, File
 from bisector.storage.disks import DISKS
 from bisector.store import artifacts
-from bisector.workload.fio.output import Output, told_apart
+from bisector.workload.fio.job_file import told_apart
+from bisector.workload.fio.output import Output
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ that of fio(1), "Job file format", as fio 3.33 reads it.
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -167,10 +167,18 @@ def fio_names(text: str) -> tuple[str, ...]:
 def _named(text: str) -> Iterator[tuple[str, Job]]:
     """Each process by its name in fio's output, with its section."""
     started = [job for job in jobs(text) for _ in range(_processes(job))]
-    counts, seen = Counter(job.name for job in started), Counter[str]()
-    for job in started:
-        seen[job.name] += 1
-        yield (f"{job.name}/{seen[job.name]}" if counts[job.name] > 1 else job.name), job
+    yield from zip(told_apart([job.name for job in started]), started, strict=True)
+
+
+def told_apart(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of jobs; one that several have becomes ``name/1``, ``name/2``."""
+    how_many = Counter(names)
+    seen: Counter[str] = Counter()
+    found = []
+    for name in names:
+        seen[name] += 1
+        found.append(f"{name}/{seen[name]}" if how_many[name] > 1 else name)
+    return tuple(found)
 
 
 def lacks(text: str, objective: Objective) -> tuple[str, str] | None:

@@ -6,8 +6,7 @@ Everything here is a function of text; :mod:`bisector.workload.fio.run` runs fio
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, TypeAlias
 
 from bisector.core.errors import UserError
 from bisector.core.figures import CpuUse, DiskFigures, JobFigures, Latency, LatencyKind
-from bisector.workload.fio.job_file import CONFIGURED
+from bisector.workload.fio.job_file import CONFIGURED, told_apart
 
 # fio's JSON has no types of its own; nothing of it leaves this module untyped.
 _Json: TypeAlias = Mapping[str, Any]
@@ -260,17 +259,6 @@ def _document(text: str) -> _Json:
         line = text.count("\n", 0, second) + 1
         raise OutputUnreadable(SECOND_OUTPUT, line)
     return document
-
-
-def told_apart(names: Sequence[str]) -> tuple[str, ...]:
-    """The names of jobs; one that several have becomes ``name/1``, ``name/2``."""
-    how_many = Counter(names)
-    seen: Counter[str] = Counter()
-    found = []
-    for name in names:
-        seen[name] += 1
-        found.append(f"{name}/{seen[name]}" if how_many[name] > 1 else name)
-    return tuple(found)
 
 
 def _job(name: str, job: _Json, everywhere: _Json) -> Iterator[JobFigures]:

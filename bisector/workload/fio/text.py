@@ -13,8 +13,9 @@ from datetime import datetime
 from bisector.core.figures import DiskFigures, JobFigures, LatencyKind
 from bisector.workload.fio import lines as fiolines
 from bisector.workload.fio import printed
+from bisector.workload.fio.job_file import told_apart
 from bisector.workload.fio.lines import Lines, blocks
-from bisector.workload.fio.output import DIRECTIONS, SECOND_OUTPUT, Output, OutputUnreadable, told_apart
+from bisector.workload.fio.output import DIRECTIONS, SECOND_OUTPUT, Output, OutputUnreadable
 from bisector.workload.fio.printed import KIB, Block, Direction, Total
 
 _MAJORS = ("2", "3")
