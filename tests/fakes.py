@@ -40,7 +40,7 @@ OLD_GCC = Compiler("gcc-11", "gcc-11 11.3.0, GNU ld 2.40")
 
 
 class Killed(BaseException):
-    """The process is gone, as by SIGKILL: nothing of ours may catch it."""
+    """The process is gone, as by SIGKILL: nothing in bisector may catch it."""
 
 
 def trial(

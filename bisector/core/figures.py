@@ -117,7 +117,7 @@ class Contention:
 
 @dataclass(frozen=True, slots=True)
 class EarlyStop:
-    """A run was ended ``at_s`` seconds after its start, because its side of ``threshold`` was clear.
+    """A run was stopped ``at_s`` seconds after its start, because its side of ``threshold`` was clear.
 
     ``bound`` is what the mean of each deciding value was above (ABOVE) or what one was below (NOT_ABOVE), the margin
     for chance taken off or added: so the side holds for other thresholds, too, up to there. Both are values of

@@ -315,7 +315,7 @@ class Bisect:
         return (self._status in _STATUSES or self._over) and refs == expected
 
     def _refs_and_head(self) -> tuple[dict[str, str], str]:
-        """The hash of each reference of git's bisection, and of BISECT_HEAD, which every state of ours has.
+        """The hash of each reference of git's bisection, and of BISECT_HEAD, which every state made here has.
 
         By one command: the hashes, that of BISECT_HEAD, and the references' names in the same order.
         """

@@ -32,7 +32,7 @@ def git(scratch: Path) -> Finding:
     if trouble:
         what = f"git {door.version} cannot bisect with terms of its user's choice, as 2.32 can: {trouble}"
         return Finding("git", Grade.MISSING, what, install("git"))
-    return Finding("git", Grade.OK, f"{door.version}; tried: bisects and skips with terms of our choice")
+    return Finding("git", Grade.OK, f"{door.version}; tried: bisects and skips with other terms than good and bad")
 
 
 def mail(directory: Path) -> Finding:

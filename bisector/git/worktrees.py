@@ -45,7 +45,7 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Worktree:
-    """A linked worktree of ours at ``path``, with its state in ``admin`` (``.git/worktrees/NAME``)."""
+    """A linked worktree that bisector made at ``path``, with its state in ``admin`` (``.git/worktrees/NAME``)."""
 
     repository: Repository
     path: Path

@@ -100,7 +100,7 @@ def scratch(purpose: str, parent: Path | None = None, mode: int = 0o700) -> Iter
 
 
 def is_scratch(path: Path) -> bool:
-    """Whether it is named as one of ours, and a directory of this user's."""
+    """Whether bisector made it, by its name, and it is a directory of this user's."""
     with suppress(OSError):
         status = path.lstat()
         return bool(_NAMED.fullmatch(path.name)) and stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()

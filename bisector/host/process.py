@@ -93,7 +93,7 @@ class CommandTimeout(Exception):
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """A short allow-list of ours plus ``extra``, in the C locale, so that outputs parse."""
+    """A short allow-list of variables plus ``extra``, in the C locale, so that outputs parse."""
     kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     return {**kept, "LC_ALL": "C.UTF-8", **(extra or {})}
 

@@ -24,7 +24,7 @@ def ends(asked: BisectionRow, trials: tuple[Numbered, ...]) -> tuple[str, str]:
 
 
 def outcome(asked: BisectionRow, judging: Judging) -> tuple[State, str, tuple[Commit, ...]]:
-    """How it stands, a sentence, and what the first new commit can be by the verdicts of ours."""
+    """How it stands, a sentence, and what the first new commit can be by the verdicts that bisector derived."""
     terms = judging.terms
     if asked.repository is None:
         return State.IMPORTED, _NO_HISTORY, ()

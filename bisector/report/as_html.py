@@ -136,7 +136,7 @@ class _TrialShown:
         said = [_LINES[job] for job in jobs if job in _LINES]
         return (
             f"{self.rates}; {', '.join(said)}; points: means of"
-            f" {curves.interval_s:g} s{line}; a dotted upright: ended early."
+            f" {curves.interval_s:g} s{line}; a dotted vertical line: stopped early."
         )
 
     @property

@@ -26,7 +26,7 @@ class How(StrEnum):
     """How a commit came to its figure."""
 
     WHOLE = "measured"
-    EARLY = "ended early"
+    EARLY = "stopped early"
     SAME = "same kernel as another commit"
     NONE = "not measured"
 

@@ -49,7 +49,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Where the run of a kernel was ended before its time, in seconds."""
+    """Where the run of a kernel was stopped early, in seconds."""
 
     kernel: int
     at_s: float

@@ -152,8 +152,9 @@ def _panel(axes: "Axes", panel: Panel, plot: Curves) -> None:
     for stop in panel.stops:
         ink = INKS[stop.kernel % len(INKS)]
         axes.axvline(stop.at_s, color=ink.colour, linestyle=(0, (1, 2)), linewidth=1.2)
+        label = f"{plot.kernels[stop.kernel]}, stopped early"
         axes.plot(stop.at_s, 0.03, marker=ink.marker, color=ink.colour, linestyle="none", markersize=6,
-                  transform=axes.get_xaxis_transform(), label=f"{plot.kernels[stop.kernel]}, ended early")  # fmt: skip
+                  transform=axes.get_xaxis_transform(), label=label)  # fmt: skip
     if panel.threshold is not None:
         threshold(axes, panel.threshold, plot.objective)
     axes.set_title(panel.title)

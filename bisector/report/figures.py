@@ -20,7 +20,7 @@ EARLY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The values of the jobs of one run by a metric, the worst first, and whether the run was ended early."""
+    """The values of the jobs of one run by a metric, the worst first, and whether the run was stopped early."""
 
     values: tuple[float, ...]
     early: bool = False

@@ -3,7 +3,7 @@
 for (const table of document.querySelectorAll("table.trials")) {
   const heads = [...table.tHead.rows[0].cells];
   const text = (body, column) => body.rows[0].cells[column].textContent.trim();
-  // "2,232 / 6,081" is as slow as its slowest job; an asterisk marks a run that was ended early; a dash is
+  // "2,232 / 6,081" is as slow as its slowest job; an asterisk marks a run that was stopped early; a dash is
   // no figure, and stands last either way.
   const figure = (body, column) => Math.min(...text(body, column).split("/").map(
     (part) => { const value = parseFloat(part.replace(/[^0-9.]/g, "")); return Number.isNaN(value) ? Infinity : value; }));

@@ -58,7 +58,7 @@ def _range(view: BisectionView, width: int) -> list[Line]:
 
 def _threshold(view: BisectionView, width: int) -> list[Line]:
     if view.threshold is None:
-        return _labelled("threshold", ["not known before both ends are measured"], width)
+        return _labelled("threshold", ["not known: it takes both ends, measured and different"], width)
     origin = f", {view.threshold_origin}" if view.threshold_origin else ""
     return _labelled("threshold", _sentences(f"{view.objective.text(view.threshold)}{origin}", width), width)
 

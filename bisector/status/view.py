@@ -107,7 +107,7 @@ class ConfigChanges:
 
 @dataclass(frozen=True, slots=True)
 class InfraFaultView:
-    """Trouble of ours, the host's or the network's; ``sha`` is what was tried when it happened."""
+    """Trouble of the tool, the host or the network; ``sha`` is what was tried when it happened."""
 
     at: str
     sha: str | None

@@ -81,7 +81,7 @@ class LvmCache(Layer):
         """The cache has room on its device, and the files of a run fill it."""
         settings, fast = CacheSettings(**own), below[0]
         if settings.metadata_bytes < _METADATA_LEAST_BYTES:
-            yield Problem(("storage.metadata_size",), f"LVM wants {size_text(_METADATA_LEAST_BYTES)} or more for it")
+            yield Problem(("storage.metadata_size",), f"LVM needs {size_text(_METADATA_LEAST_BYTES)} or more for it")
         # One extent more: the volume group's own header comes first on the disk.
         needed = _extents(settings.cache_bytes) + _extents(settings.metadata_bytes) + _EXTENT_BYTES
         if fast.size_bytes is not None and needed > fast.size_bytes:

@@ -1,4 +1,4 @@
-"""A SQLite file of ours: made, opened, checked, and its troubles named; the only module that knows ``sqlite3``.
+"""A SQLite file of bisector: made, opened, checked, and its troubles named; the only module that knows ``sqlite3``.
 
 One process writes, any number read meanwhile (write-ahead log). Every transaction is synchronised to the
 disk before it is used: whatever moment the writer is killed at, it is there whole or not at all.

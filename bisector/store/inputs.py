@@ -48,7 +48,7 @@ def contents(kernel: KernelSettings) -> tuple[object, ...]:
 
 
 def _fragment(name: str) -> Path:
-    """A fragment of ours by name; one of a person's own is written with a slash."""
+    """A fragment of the tool by name; one of a person's own is written with a slash."""
     return Path(name) if "/" in name else resources.fragment(name)
 
 

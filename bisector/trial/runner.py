@@ -251,7 +251,7 @@ def _fault_of_building(bench: Bench, commit: Commit, compiler: Compiler, logs: P
 def run_trial(bench: Bench, request: TrialRequest, logs: Path) -> Trial:
     """Measure one commit; ``logs`` is the trial's empty directory. The artifacts are the caller's to collect.
 
-    Raises :class:`AttemptFailed` for trouble of ours or the host's, :class:`TrialRefused` for input that no commit
+    Raises :class:`AttemptFailed` for trouble of the tool or the host, :class:`TrialRefused` for input that no commit
     can be measured with, both with the facts so far.
     """
     course = _Course(bench, request, logs)

@@ -28,7 +28,7 @@ def choose_accelerator(
 ) -> Accelerator:
     """The accelerator for this host; AUTO boots ``spec``'s kernel at most twice, and remembers.
 
-    ``memory`` is a JSON file of ours in the user's cache; an answer holds until the host boots again
+    ``memory`` is a JSON file in the user's cache; an answer holds until the host boots again
     or QEMU changes. Raises :class:`UserError` when KVM is asked for and libvirt does not offer it.
     """
     check_available(wanted, hypervisor)

@@ -38,7 +38,7 @@ def test_a_drop_of_a_tenth(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, 4))
-def test_a_dip_that_was_mended_is_two_changes(seed: int) -> None:
+def test_a_dip_that_was_fixed_is_two_changes(seed: int) -> None:
     one, other = changes(level((4_000, 15), (3_400, 8), (4_000, 15), seed=seed))
     assert (one.at, other.at) == (15, 23)
     assert one.factor < 1 < other.factor

@@ -201,7 +201,7 @@ def calibrating(lab: Lab, times: int, *, killed_at: int, **table: Mapping[str, o
         lab.bisect(engine)
 
 
-def test_ends_are_measured_in_turn_as_often_as_wished(line: Lab) -> None:
+def test_ends_are_measured_in_turn_as_often_as_asked_for(line: Lab) -> None:
     ends = line.shas["c0"], line.shas["c16"]
     calibrating(line, 3, killed_at=5, busy={"c16": 1})
     assert line.found(line.bisect(line.engine("c7"))) == "c7"

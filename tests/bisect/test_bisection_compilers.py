@@ -61,7 +61,7 @@ def test_none_is_told_with_what_each_failed_at(line: Lab) -> None:
     assert bench.measured == []
 
 
-def test_a_wish_is_not_tried_but_taken(line: Lab) -> None:
+def test_a_compiler_that_is_chosen_is_not_tried_but_taken(line: Lab) -> None:
     line.settings = replace(DEFAULTS, kernel=replace(DEFAULTS.kernel, compilers=("gcc-11",)))
     bench = engine(line, ("gcc-11", "c8"), installed=(OLD_GCC,))
     assert line.found(line.bisect(bench)) == "c5"
@@ -69,7 +69,7 @@ def test_a_wish_is_not_tried_but_taken(line: Lab) -> None:
     assert recorded(line) == (OLD_GCC,)
 
 
-def test_several_wishes_are_a_change_that_was_asked_for(line: Lab) -> None:
+def test_several_compilers_are_a_change_that_was_asked_for(line: Lab) -> None:
     line.settings = replace(DEFAULTS, kernel=replace(DEFAULTS.kernel, compilers=("gcc", "gcc-11")))
     bench = engine(line)
     assert line.found(line.bisect(bench)) == "c5"

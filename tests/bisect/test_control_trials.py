@@ -60,15 +60,15 @@ def test_a_host_that_breaks_in_the_middle_costs_no_commit(line: Lab, fault: Faul
     view = line.view()
     assert {trial.verdict for trial in view.trials if trial.trial.fault} == {Verdict.WEAK}
     # Put right, the run goes on, and what was doubted is measured where it is wanted.
-    mended = line.engine("c3")
+    fixed = line.engine("c3")
     line.events.clear()
-    assert line.found(line.bisect(mended)) == "c3"
+    assert line.found(line.bisect(fixed)) == "c3"
     again = [event.purpose for event in line.events if isinstance(event, Planned) and "again: " in event.purpose]
     assert again
     assert all(text.endswith(f"again: {fault.kind}, doubted since a sound end failed, too") for text in again)
-    assert not {trial.commit.sha for trial in faulty(line)}.isdisjoint(mended.measured)
-    assert {line.names[sha] for sha in mended.anew} <= (set(INNER) if fault is NO_HEADER else set())
-    assert bool(mended.anew) is (fault is NO_HEADER)
+    assert not {trial.commit.sha for trial in faulty(line)}.isdisjoint(fixed.measured)
+    assert {line.names[sha] for sha in fixed.anew} <= (set(INNER) if fault is NO_HEADER else set())
+    assert bool(fixed.anew) is (fault is NO_HEADER)
 
 
 def test_faults_of_the_commits_themselves_stand_when_the_end_still_works(line: Lab) -> None:
@@ -90,8 +90,8 @@ def test_an_answer_that_rests_on_a_skip_waits_for_the_end(by_git: Lab) -> None:
     engine = by_git.engine("c8", faults=faults, broken={"boot": NO_ROOT})
     with pytest.raises(InfraError, match="fails now: panic: VFS"):
         by_git.bisect(engine)
-    mended = by_git.engine("c8", faults=faults)
-    outcome = by_git.bisect(mended)
+    fixed = by_git.engine("c8", faults=faults)
+    outcome = by_git.bisect(fixed)
     assert outcome.state is State.NARROWED
     assert [control.answered for control in controls(by_git)] == [False, True]
 

@@ -143,7 +143,7 @@ def test_without_the_curve_of_every_job_no_run_is_called_slow(record: Record, sl
     assert rule.guard_s is None
 
 
-def test_no_rule_without_a_threshold_or_where_whole_runs_are_wished_for(
+def test_no_rule_without_a_threshold_or_where_whole_runs_are_asked_for(
     record: Record, slow: Trial, fast: Trial
 ) -> None:
     assert record.rule(slow) is None

@@ -427,7 +427,7 @@ BAD_FLAGS = {
     "no value": (["--set", "machine.vcpus"], r"^--set machine\.vcpus: expected KEY=VALUE"),
     "twice": (["--jobs", "2", "--set", "kernel.jobs=3"], r"^kernel\.jobs is given twice: by --jobs and by --set"),
     "one term": (["--terms", "slow"], r"^--terms: bisect\.terms = slow: expected two different words as OLD:NEW"),
-    "no such job of ours": (["--job", "nothing.fio"], r"^--job: workload\.job: there is no fio job file nothing\.fio"),
+    "no job of that name": (["--job", "nothing.fio"], r"^--job: workload\.job: there is no fio job file nothing\.fio"),
     "no such file": (["--job", "./nothing.fio"], r"^workload\.job = /.*/nothing\.fio \(--job\): there is no such file"),
     "no such fragment": (["--fragment", "vn"], r"^kernel\.fragments = vn \(--fragment\): no kernel configuration"),
     "no such fragment file": (["--fragment", "./vn"], r"^kernel\.fragments = .*\(--fragment\): there is no file /"),

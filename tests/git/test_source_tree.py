@@ -68,7 +68,7 @@ def test_only_what_changed_is_touched(make: Make, tmp_path: Path) -> None:
     assert not (tmp_path / "run/worktrees").exists()
 
 
-def test_a_damaged_file_is_mended(make: Make, tmp_path: Path) -> None:
+def test_a_damaged_file_is_replaced(make: Make, tmp_path: Path) -> None:
     repository, names = make(linear(2))
     with SourceTree(repository, tmp_path / "run") as tree:
         path = tree.checkout(repository.resolve("main"))

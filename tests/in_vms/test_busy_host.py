@@ -36,8 +36,8 @@ def test_weak_evidence_is_never_a_verdict(tool: Tool, demo: History, built: None
     repo, run_dir = tmp_path / "linux", tmp_path / "run"
     child = child_of(demo.new, tool.repo, repo)
     # A threshold by which any figure would have a verdict.
-    wishes = ("--threshold", "1", "--set", "bisect.max_repeats=1", "--set", "contention.patience=0", *SHORT)
-    started = tool("start", demo.new, child, "--repo", repo, "--run-dir", run_dir, *wishes)
+    flags = ("--threshold", "1", "--set", "bisect.max_repeats=1", "--set", "contention.patience=0", *SHORT)
+    started = tool("start", demo.new, child, "--repo", repo, "--run-dir", run_dir, *flags)
     assert started.returncode == 4, started.stdout + started.stderr
     assert "could not be measured: no sound measurement in 2: the host was busy" in started.stderr
     status = tool.status(run_dir)

@@ -1,4 +1,4 @@
-"""Disks under test that are not files of ours: block devices, partitions, logical volumes, libvirt's volumes."""
+"""Disks under test that bisector does not make: block devices, partitions, logical volumes, libvirt's volumes."""
 
 import random
 import re

@@ -19,7 +19,7 @@ from tests.demo.history import History
 
 pytestmark = pytest.mark.vm
 
-# The default sizes by four, and shorter runs. Only for the broken kernel: the mended one becomes fast a minute after
+# The default sizes by four, and shorter runs. Only for the broken kernel: the fixed one becomes fast a minute after
 # its cache was made, whatever the sizes.
 SMALL = {
     "storage.cache_size": "16MiB",

@@ -25,7 +25,7 @@ def worktrees(repo: Path) -> str:
 
 
 def test_killed_bisection_goes_on_where_its_facts_end(tool: Tool, demo: History, tmp_path: Path) -> None:
-    """The mending commit and its parent as the ends: one answer, two measurements, a kill -9 in the second."""
+    """The fixing commit and its parent as the ends: one answer, two measurements, a kill -9 in the second."""
     run_dir = tmp_path / "run"
     before = worktrees(tool.repo)
     culprit = demo.culprit.sha
@@ -65,7 +65,7 @@ def test_killed_bisection_goes_on_where_its_facts_end(tool: Tool, demo: History,
 
 
 def test_facts_of_a_trial(tool: Tool, demo: History) -> None:
-    """A trial of the mended end: its cache was full, its jobs ran as asked, its files are there."""
+    """A trial of the fixed end: its cache was full, its jobs ran as asked, its files are there."""
     tested = tool("test", demo.new, "--repo", tool.repo, "--json", "--quiet")
     assert tested.returncode == 0, tested.stderr
     trial = json.loads(tested.stdout)

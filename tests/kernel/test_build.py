@@ -738,7 +738,7 @@ def test_make_writes_nowhere_but_into_the_build_directory(bench: Bench) -> None:
 def test_what_make_leaves_for_us_to_fall_into_is_removed_and_the_commits_fault(
     bench: Bench, attack: str, name: str
 ) -> None:
-    """A file that is behind a name of ours would be written the next time."""
+    """A file that is behind a name that the build writes would be written the next time."""
     other = bench.path / "other"
     other.write_text("a person's")
     makefile, build = bench.source / "Makefile", bench.path / "build"

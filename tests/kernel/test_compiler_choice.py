@@ -119,7 +119,7 @@ def test_later_kernels_ask_for_more(family: str) -> None:
 
 
 @pytest.mark.parametrize(("gcc", "release"), [(5, "v5.11"), (11, "v5.11"), (12, "v5.17"), (14, "v5.17"), (15, "v6.14")])
-def test_the_first_kernel_that_needs_no_mend(gcc: int, release: str) -> None:
+def test_the_first_kernel_that_needs_no_quirk(gcc: int, release: str) -> None:
     assert unchanged_since(gcc, QUIRKS) == release
 
 

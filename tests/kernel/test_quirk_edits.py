@@ -39,7 +39,7 @@ def git(where: Path, *words: str) -> str:
 
 
 class Tree:
-    """A repository of two commits that differ in the Makefile, a worktree of ours, and a build directory."""
+    """A repository of two commits that differ in the Makefile, a worktree that bisector made, and a build directory."""
 
     def __init__(self, path: Path) -> None:
         self.top, self.run_dir, self.build = path / "linux", path / "run", path / "run/build"

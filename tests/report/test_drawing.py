@@ -66,7 +66,7 @@ PLOTS = [
 
 
 _SAID: dict[type, tuple[str, ...]] = {
-    Curves: ("threshold", "read IOPS", "(s)", "10,000", "SSD alone", "ended early"),
+    Curves: ("threshold", "read IOPS", "(s)", "10,000", "SSD alone", "stopped early"),
     Commits: (
         "threshold",
         "read.iops of the worst job, IOPS",

@@ -98,7 +98,7 @@ No trial has ended yet.
 
 range        broken: 0a5b3c7d9e1f ("Linux 5.0")
              fixed:  5a5b3c7d9e1f ("Linux 5.1-rc1")
-threshold    not known before both ends are measured
+threshold    not known: it takes both ends, measured and different
 evaluations  0 trials
 record       /var/runs/r1
 
@@ -251,7 +251,7 @@ def test_what_was_stopped_early_is_marked_and_said() -> None:
     assert line.index("4,006") + 5 == title.index("IOPS full min/max") + len("IOPS full min/max")
     whole = examples.found()
     stopped = replace(whole, trials=(*whole.trials, view))
-    assert "ended early" not in as_text(footer_lines(whole, 120))
+    assert "stopped early" not in as_text(footer_lines(whole, 120))
     assert "* stopped early, when its verdict was clear" in as_text(footer_lines(stopped, 120))
     assert trial_to_json(view, Terms())["runs"][1]["stopped_early"] == {  # type: ignore[index] # a list, as documented
         **{"reason": "above", "at_s": 16.5, "bound": 3012.5, "threshold": 1363.0},

@@ -108,8 +108,8 @@ def test_qemu_gets_the_device_that_was_claimed(device: Path, tmp_path: Path) -> 
     link.symlink_to(device)
     with other_file.open("wb") as made:
         made.truncate(SIZE_BYTES)
-    wish = DiskSettings(str(link), 0, 0, 0)
-    with loop_device(other_file) as other, attached("hdd", wish, tmp_path, "x-", no_volume) as spec:
+    chosen = DiskSettings(str(link), 0, 0, 0)
+    with loop_device(other_file) as other, attached("hdd", chosen, tmp_path, "x-", no_volume) as spec:
         link.unlink()
         link.symlink_to(other)
         assert Path(spec.source.name).stat().st_rdev == device.stat().st_rdev

@@ -91,7 +91,7 @@ def build(cache: Path) -> GuestImage:
 
 @pytest.mark.usefixtures("namespaces")
 def test_what_a_killed_builder_unpacked_is_removed(mmdebstrap: Path, tmp_path: Path) -> None:
-    """mmdebstrap's own directory is in one of ours, which nobody holds any more."""
+    """mmdebstrap's own directory is in a directory of bisector, which nobody holds any more."""
     script = (
         "import sys; from pathlib import Path; from bisector.vm.image_build import build_image;"
         "build_image(Path(sys.argv[1]), Path(sys.argv[2]), None, print)"

@@ -52,7 +52,7 @@ def hypervisor(uri: str, place: Path) -> Iterator[LibvirtHypervisor]:
         yield opened
 
 
-def wish(name: str) -> DiskSettings:
+def volume_of(name: str) -> DiskSettings:
     return DiskSettings(f"volume:tests/{name}", 0, 0, 0)
 
 
@@ -67,7 +67,7 @@ def test_a_guest_gets_an_empty_volume_without_its_margins(
     ):
         test_disk.check(it)
     assert caught.value.hint.endswith(f"--overwrite {key}")
-    with attached("ssd", wish("raw"), place, "x-", hypervisor.volume, overwrite=(key,)) as disk:
+    with attached("ssd", volume_of("raw"), place, "x-", hypervisor.volume, overwrite=(key,)) as disk:
         assert disk.part == (DISK_MARGIN_BYTES, VOLUME_BYTES - 2 * DISK_MARGIN_BYTES)
         data = (pool / "raw").read_bytes()
         assert Label.parse(data[LABEL_AT : LABEL_AT + LABEL_BYTES]) is not None
@@ -110,7 +110,7 @@ def test_volumes_that_are_no_test_disk(
 ) -> None:
     with (
         pytest.raises(UserError, match=f"storage.hdd.path: .*{words}"),
-        attached("hdd", wish(name), place, "x-", hypervisor.volume),
+        attached("hdd", volume_of(name), place, "x-", hypervisor.volume),
     ):
         pytest.fail("it was taken")
 

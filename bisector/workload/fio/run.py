@@ -195,7 +195,7 @@ def _failed(finished: CommandResult, watch: _Watch) -> BisectorError:
 
 
 def _unreadable(shell: Shell, error: output.OutputUnreadable) -> BisectorError:
-    """Fio ended well and its output is cut off: a full disk in the guest, or a fault of ours.
+    """Fio ended well and its output is cut off: a full disk in the guest, or a fault of the tool.
 
     What is complete and cannot be was told by the guest, whose clock and counters are its kernel's.
     """
