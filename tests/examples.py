@@ -3,7 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.core.commit import Commit
+from bisector.core.cell import Cell, Setup, Subject
+from bisector.core.commit import Commit, Kind
 from bisector.core.figures import CacheStatus, Contention, EarlyStop, JobFigures, Run, StopReason
 from bisector.core.kernel import Kernel
 from bisector.core.trial import Artifact, Fault, Stage, Timings, Trial
@@ -12,12 +13,23 @@ from bisector.storage.dmcache import counted
 EARLY = EarlyStop(StopReason.ABOVE, 16.5, 3012.5, 1363.0, "every job was above 3,012 IOPS for 6 s")
 STARTED_AT = "2026-03-01T10:00:00+00:00"
 HOST = "box"
+SETUP = Setup("lvmcache(ssd,hdd)+ext4", "fio(partial.fio)")
 QUIET = Contention(other_busy_cores=0.02, steal_share=0.0, psi_some_share=0.015)
 BUSY = Contention(other_busy_cores=1.4, steal_share=0.0, psi_some_share=0.9)
 
 
 def commit(number: int) -> Commit:
     return Commit(f"{number:040x}", f"{number + 1000:040x}", f"dm cache: step {number}", "2017-05-03T10:00:00+02:00")
+
+
+def cell(of: Commit, kind: Kind = Kind.COMMIT, changed_by: str | None = None) -> Cell:
+    """A commit, or an end that is changed by one, on the setup of the default settings."""
+    return Cell(Subject(of, kind, changed_by), SETUP)
+
+
+def alone(disk: str) -> Setup:
+    """A disk with a file system and nothing else."""
+    return replace(SETUP, stack=f"{disk}+ext4")
 
 
 def cache(used: int = 1024) -> CacheStatus:
@@ -68,7 +80,7 @@ def trial(
     """A trial that came as far as its fault, or to its end; ``built`` is for tests that look at the kernel."""
     makes_none = fault is not None and fault.stage in (Stage.CONFIG, Stage.BUILD)
     return Trial(
-        commit=of,
+        cell=cell(of),
         started_at=STARTED_AT,
         host=HOST,
         stage=fault.stage if fault else Stage.DONE,
@@ -83,4 +95,5 @@ def trial(
 
 def baseline(disk: str, *iops: float, of: Commit | None = None, contention: Contention = QUIET) -> Trial:
     """What a disk does without a cache."""
-    return replace(trial(of or commit(7), run(disk, *iops, contention=contention)), alone=disk)
+    measured = trial(of or commit(7), run(disk, *iops, contention=contention))
+    return replace(measured, cell=Cell(measured.subject, alone(disk)))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from bisector.analysis.early_stop import StopRule
+from bisector.core.cell import Setup
 from bisector.core.commit import Commit, Mattering
 from bisector.core.errors import AttemptFailed, TrialRefused
 from bisector.core.events import StageStarted
@@ -26,6 +27,7 @@ from bisector.executor.base import (
 )
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
+from bisector.storage.parse import lone_disk
 from bisector.trial.runner import TrialRequest
 from tests import examples
 from tests.examples import BUSY, QUIET
@@ -95,7 +97,8 @@ class FakeExecutor:
     the other side, ``changed_fault`` what every end without a commit ends in. At the trial number ``kill_at`` the
     process dies, or at a build that is only tried; ``does_not_build`` says what those end with, ``built_by``
     which compilers were given. With ``stops_early`` it ends the runs that may be; those of the ``misleading``
-    on the wrong side. ``iops`` are figures of their own. A disk alone is a commit called ``ssd`` or ``hdd``.
+    on the wrong side. ``iops`` are figures of their own. On another setup than ``setup`` a commit is called as the disk
+    of that, ``ssd`` or ``hdd``.
     """
 
     is_new: Callable[[str], bool]
@@ -120,6 +123,7 @@ class FakeExecutor:
     built_by: dict[str, tuple[Compiler, ...]] = field(default_factory=dict)
     stops_early: bool = False
     misleading: frozenset[str] = frozenset()
+    setup: Setup = examples.SETUP
     rules: list[tuple[str, StopRule | None]] = field(default_factory=list)
     slow_iops: float = SLOW_IOPS
     fast_iops: float = FAST_IOPS
@@ -173,12 +177,19 @@ class FakeExecutor:
         return self.does_not_build.get((compiler.command, commit.sha))
 
     def measure(self, request: TrialRequest) -> Trial:
+        return replace(self._measured(request), cell=request.cell)
+
+    def _lone_disk(self, request: TrialRequest) -> str | None:
+        """The disk of a baseline."""
+        return None if request.cell.setup == self.setup else lone_disk(request.cell.setup.stack)
+
+    def _measured(self, request: TrialRequest) -> Trial:
         commit = request.commit
         self.built_by[commit.sha] = request.compilers
         self.waited.append((commit.sha, request.again))
         self.anew += [commit.sha] if request.anew else []
-        if request.alone is not None:
-            commit = replace(commit, sha=request.alone, subject="")
+        if (disk := self._lone_disk(request)) is not None:
+            commit = replace(commit, sha=disk, subject="")
         if request.n == self.kill_at:
             raise Killed
         self.attempts[commit.sha] += 1
@@ -198,9 +209,8 @@ class FakeExecutor:
         if fault is not None:
             return trial(request.commit, fault=fault, content=content)
         contention = BUSY if attempt <= self.busy.get(commit.sha, 0) else QUIET
-        if request.alone is not None:
-            figures = DISKS_IOPS[request.alone]
-            return examples.baseline(request.alone, *figures, of=request.commit, contention=contention)
+        if disk is not None:
+            return examples.baseline(disk, *DISKS_IOPS[disk], of=request.commit, contention=contention)
         shows_new = self._shows_new(commit)
         least = self.iops.get(commit.sha, self.fast_iops if shows_new else self.slow_iops)
         self.rules.append((commit.sha, request.stop))

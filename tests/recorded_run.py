@@ -90,7 +90,7 @@ class RecordedRun:
             files += [self._file(directory, extra, text) for extra, text in (more or {}).items()]
             trial = examples.trial(self.commit(name), *(run for run, _ in runs), fault=fault,
                                    built=examples.kernel(content=self.shas[name]))  # fmt: skip
-            trial = replace(trial, artifacts=tuple(files))
+            trial = replace(trial, cell=replace(trial.cell, setup=self.settings.setup), artifacts=tuple(files))
             store.add_trial(trial)
         return trial
 

@@ -34,7 +34,7 @@ def measured(judging: Judging) -> dict[str, str]:
     return {
         trial.kernel.content_sha256: trial.commit.sha
         for _, trial in judging.trials
-        if trial.kernel is not None and trial.is_of_commit and judging.holds_for_equals(trial)
+        if trial.kernel is not None and trial.subject.is_commit and judging.holds_for_equals(trial)
     }
 
 

@@ -147,7 +147,7 @@ class Judging:
 
     def verdicts(self) -> Iterator[tuple[str, Verdict]]:
         """The settled verdicts on commits as the history has them, in the order in which they were first tried."""
-        for sha in dict.fromkeys(trial.commit.sha for _, trial in self.trials if trial.is_of_commit):
+        for sha in dict.fromkeys(trial.commit.sha for _, trial in self.trials if trial.subject.is_commit):
             if (judgement := self.judge(sha)) is not None:
                 yield sha, judgement.verdict
 

@@ -22,6 +22,7 @@ from bisector.bisect.instructions import (
     TwinOf,
 )
 from bisector.bisect.trials import changed_name, measure
+from bisector.core.cell import Subject
 from bisector.core.commit import Commit, Kind, NotChanged
 from bisector.core.events import Note
 from bisector.core.units import share
@@ -41,7 +42,7 @@ def by_bayes(facts: Facts) -> Instruction:
     standing = facts.recorded.standing
     return (
         (None if _holds(facts, standing.final) else _show(facts, standing.shown))
-        or (measure(facts, base, "merge base", _outlook(standing)) if base is not None else None)
+        or (measure(facts, Subject(base), "merge base", _outlook(standing)) if base is not None else None)
         or _begun(facts, standing)
         or _decided(facts, standing)
     )
@@ -85,9 +86,9 @@ def _begun(facts: Facts, standing: Standing) -> Instruction | None:
     _, last = facts.judging.trials[-1]
     if last.commit.sha in facts.task.skips or not isinstance(facts.judging.since(last.commit.sha), Again):
         return None
-    if last.changed_by is not None:
-        return _changed(facts, standing, last.kind, facts.commit(last.changed_by))
-    return measure(facts, last.commit, "", _outlook(standing))
+    if last.subject.changed_by is not None:
+        return _changed(facts, standing, last.subject.kind, facts.commit(last.subject.changed_by))
+    return measure(facts, Subject(last.commit), "", _outlook(standing))
 
 
 def _decided(facts: Facts, standing: Standing) -> Instruction:
@@ -99,7 +100,7 @@ def _decided(facts: Facts, standing: Standing) -> Instruction:
         case Try(commit=number, whole=whole) as one:
             purpose = "an answer rests on it" if one.confirms else ""
             commit = facts.commit(standing.case.commit_for(number))
-            return measure(facts, commit, purpose, _outlook(standing), whole=whole, because=known)
+            return measure(facts, Subject(commit), purpose, _outlook(standing), whole=whole, because=known)
         case Undo(commit=number, kernel=kind):
             step = _changed(facts, standing, kind, facts.commit(ground.shas[number]))
             return step if isinstance(step, Record) else replace(step, because=known)
@@ -114,8 +115,8 @@ def _changed(facts: Facts, standing: Standing, kind: Kind, commit: Commit) -> Su
     if isinstance(made, CannotBeHad):
         note = Note(f"there is no {changed_name(kind, commit, end)}: {made.reason}")
         return Record((NotChanged(kind, commit.sha, end.sha, made.reason),), tell=(note,))
-    submit = measure(facts, made.commit, changed_name(kind, commit, end), _outlook(standing), whole=True)
-    return replace(submit, kind=kind, changed_by=commit.sha)
+    subject = Subject(made.commit, kind, commit.sha)
+    return measure(facts, subject, changed_name(kind, commit, end), _outlook(standing), whole=True)
 
 
 def _concluded(facts: Facts, standing: Standing, answer: Answer) -> Instruction:
@@ -131,7 +132,7 @@ def _concluded(facts: Facts, standing: Standing, answer: Answer) -> Instruction:
         if twin.sha not in ground.numbers:
             message = f"{outside_paths(paths)}: {commit.short} changes nothing"
             return Done(State.NARROWED, (commit,), (), message)
-        return measure(facts, twin, "a parent with the same sources", _outlook(standing))
+        return measure(facts, Subject(twin), "a parent with the same sources", _outlook(standing))
     new = facts.judging.terms.new
     sure = f"{commit.short} is the first {new} commit: {commit.subject} ({share(answer.probability)})"
     return _show(facts, standing.final) or Done(State.FOUND, (commit,), (), sure)

@@ -6,6 +6,7 @@ from bisector.analysis import kernels
 from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import Done, Instruction, Outlook, ParentsOf, ShowGit, Submit, TwinOf
 from bisector.bisect.trials import measure
+from bisector.core.cell import Subject
 from bisector.core.commit import Commit
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
@@ -28,7 +29,7 @@ def by_git(facts: Facts) -> Instruction:
         return show
     match facts.heard.git.says:
         case Try(commit=commit, candidates_left=left, steps_left=steps) as tried:
-            return measure(facts, commit, "merge base" if tried.is_merge_base else "", Outlook(left, steps))
+            return measure(facts, Subject(commit), "merge base" if tried.is_merge_base else "", Outlook(left, steps))
         case Found(commit=commit):
             return _whole_run(facts, commit) or _found(facts, commit)
         case OnlySkippedLeft(candidates=left, skipped=skipped):
@@ -75,7 +76,7 @@ def _whole_run(facts: Facts, culprit: Commit) -> Submit | None:
     commit = next(filter(None, map(facts.judging.to_measure_whole, rests_on)), None)
     if commit is None:
         return None
-    return measure(facts, commit, "a whole run before the answer is given", Outlook(1, 1), whole=True)
+    return measure(facts, Subject(commit), "a whole run before the answer is given", Outlook(1, 1), whole=True)
 
 
 def _found(facts: Facts, commit: Commit) -> Done:

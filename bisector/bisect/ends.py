@@ -5,6 +5,7 @@ from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import Outlook, Record, Submit, Tell, WhatMatters
 from bisector.bisect.stop_rule import why_whole
 from bisector.bisect.trials import measure
+from bisector.core.cell import Subject
 from bisector.core.commit import Commit
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
@@ -27,7 +28,7 @@ def measure_both(facts: Facts) -> Submit | Tell | None:
     for commit, word in zip(facts.task.ends, facts.words, strict=True):
         if (judgement := judging.judge(commit.sha)) is None:
             judging.check_metric(commit.sha)
-            return measure(facts, commit, f"the {word} end", Outlook())
+            return measure(facts, Subject(commit), f"the {word} end", Outlook())
         if judgement.verdict is Verdict.SKIP:
             raise _no_end(facts, commit, word, judgement.why)
     line = judging.threshold()
@@ -43,7 +44,7 @@ def repeat(facts: Facts) -> Submit | None:
         for commit, word in zip(facts.task.ends, facts.words, strict=True):
             can_be = not isinstance(facts.judging.since(commit.sha), Untestable)
             if len(facts.judging.sound(commit.sha)) < number and can_be:
-                return measure(facts, commit, f"the {word} end, {number} of {asked}", Outlook())
+                return measure(facts, Subject(commit), f"the {word} end, {number} of {asked}", Outlook())
     return None
 
 

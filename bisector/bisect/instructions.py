@@ -34,8 +34,7 @@ class Submit:
 
     ``matter`` names what it is for: attempts that fail and controls that are asked because of them are of one matter.
     ``about`` are the trials because of whose faults a control is due. With ``may_stop_early`` the loop adds the rule by
-    which a trial may. Of an end without a commit, or with it, ``kind`` and ``changed_by`` say which. ``because`` is
-    what the search knew when it chose.
+    which a trial may. ``because`` is what the search knew when it chose.
     """
 
     request: Request
@@ -43,8 +42,6 @@ class Submit:
     tell: tuple[Event, ...] = ()
     wait_s: float = 0.0
     may_stop_early: bool = False
-    kind: Kind = Kind.COMMIT
-    changed_by: str | None = None
     about: tuple[int, ...] = ()
     because: Readings | None = None
     host: str = ""

@@ -6,6 +6,7 @@ from bisector.analysis.settle import Again, Settlement
 from bisector.analysis.verdicts import Judging, Numbered
 from bisector.bisect.retry import Attempts
 from bisector.config import Settings
+from bisector.core.cell import Cell, Subject
 from bisector.core.commit import Commit
 from bisector.core.events import Planned, TrialJudged
 from bisector.trial.runner import TrialRequest
@@ -29,7 +30,7 @@ def settle(settings: Settings, commit: Commit, attempts: Attempts, *, purpose: s
     while isinstance(now := Judging(settings, trials).settlement(commit.sha), Again):
         n = first + len(trials)
         attempts.tell(Planned(n, commit, f"{purpose}, again: {now.why}" if trials else purpose, 0, 0))
-        trial = attempts.at(TrialRequest(n, commit, {}, again=bool(trials)))
+        trial = attempts.at(TrialRequest(n, Cell(Subject(commit), settings.setup), {}, again=bool(trials)))
         trials = (*trials, (n, trial))
         judging = Judging(settings, trials)
         *_, (_, _, judgement) = judging.judged_trials()

@@ -27,7 +27,7 @@ def next_step(run: RunDirectory, store: Store) -> Asked:
     if asked.repository is None:
         raise UserError(f"{run.path} was imported, and has no repository to build from", "bisector start OLD NEW")
     # An end without a commit, or with it, is that of this run alone; so is what makes a fault doubted.
-    trials = tuple((n, trial) for n, trial in store.trials() if trial.is_of_commit and not trial.doubted)
+    trials = tuple((n, trial) for n, trial in store.trials() if trial.subject.is_commit and not trial.doubted)
     judging = Judging(options.from_json(asked.settings), trials, asked.old_sha, asked.new_sha)
     lines, objective = judging.other_lines, judging.objective
     if not lines:

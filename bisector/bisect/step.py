@@ -13,7 +13,6 @@ from bisector.bisect.by_git import by_git
 from bisector.bisect.facts import Aim, Facts, Unanswered
 from bisector.bisect.instructions import Ask, Attempt, Done, Instruction, Record, Submit, Tell, Wait
 from bisector.bisect.retry import after_failure, fault_row
-from bisector.bisect.trials import facts_of
 from bisector.core.errors import AttemptFailed, BisectorError
 from bisector.core.events import Note, TrialJudged
 from bisector.core.trial import Trial
@@ -68,9 +67,8 @@ def _arrived(facts: Facts) -> Iterator[Record]:
                 yield control_trials.recorded(facts, attempts)
             case BuildRequest() as request, Finished() as news:
                 yield compilers.recorded(one, request, news)
-            case TrialRequest(alone=None) as request, Finished(result=Trial() as trial):
-                done = NumberedTrial(request.n, facts_of(one.submit, trial))
-                yield Record((done, Ended(one.id, Ending.DONE)), one, over=True)
+            case TrialRequest() as request, Finished(result=Trial() as trial) if _is_searched(facts, request):
+                yield Record((NumberedTrial(request.n, trial), Ended(one.id, Ending.DONE)), one, over=True)
             case TrialRequest() as request, Finished(result=Trial() as trial):
                 yield baselines.recorded(facts, attempts, request, trial)
             case request, news:
@@ -87,7 +85,12 @@ def _failure(facts: Facts, attempts: Sequence[Attempt], error: BisectorError, at
     if found is None or not isinstance(request, TrialRequest):
         return Record((*row, ended), last)
     trial, control = found
-    return Record((*row, NumberedTrial(request.n, facts_of(last.submit, trial), control), ended), last, over=True)
+    return Record((*row, NumberedTrial(request.n, trial, control), ended), last, over=True)
+
+
+def _is_searched(facts: Facts, request: TrialRequest) -> bool:
+    """Whether a trial is on the setup of the search; else it is a baseline."""
+    return request.cell.setup == facts.task.settings.setup
 
 
 def _untold(facts: Facts) -> Tell | None:
@@ -127,8 +130,8 @@ def _after_failure(facts: Facts, attempts: Sequence[Attempt], error: BisectorErr
     try:
         return after_failure(facts, attempts, error)
     except BisectorError as raised:
-        if isinstance(request, TrialRequest) and request.alone is not None:
-            return baselines.given_up(facts, request.alone, raised)
+        if isinstance(request, TrialRequest) and not _is_searched(facts, request):
+            return baselines.given_up(facts, request.cell.setup, raised)
         raise
 
 

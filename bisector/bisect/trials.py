@@ -1,30 +1,32 @@
-"""A trial of a commit as an instruction, and the facts of it when it has ended; pure."""
-
-from dataclasses import replace
+"""A trial as an instruction; pure."""
 
 from bisector.analysis import kernels
 from bisector.analysis.settle import Again, Measured
 from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import Outlook, Submit
+from bisector.core.cell import Cell, Subject
 from bisector.core.commit import Commit, Kind
 from bisector.core.errors import AttemptFailed, BisectorError, TrialRefused
 from bisector.core.events import Planned
-from bisector.core.trial import Trial
 from bisector.search.posterior import Facts as Readings
 from bisector.trial.runner import TrialRequest
 
 
 def measure(
     facts: Facts,
-    commit: Commit,
+    subject: Subject,
     purpose: str,
     outlook: Outlook,
     *,
     whole: bool = False,
     because: Readings | None = None,
 ) -> Submit:
-    """One trial of a commit. Its runs are not stopped early if it is ``whole``, or an end, of which the line is."""
-    judging, recorded = facts.judging, facts.recorded
+    """One trial on the setup of the search.
+
+    Its runs are not stopped early if it is ``whole``, or of an end, of which the line is.
+    """
+    commit, judging, recorded = subject.commit, facts.judging, facts.recorded
+    cell = Cell(subject, facts.task.settings.setup)
     whole = whole or commit in facts.task.ends
     # A kernel that has its figures and is asked for again is not to be told that it has them.
     known = isinstance(judging.settlement(commit.sha), Measured)
@@ -34,7 +36,7 @@ def measure(
     again = recorded.was_tried(commit.sha)
     n = recorded.next_n
     return Submit(
-        TrialRequest(n, commit, {} if known else others, recorded.compilers, again=again, anew=anew),
+        TrialRequest(n, cell, {} if known else others, recorded.compilers, again=again, anew=anew),
         f"trial {commit.sha}",
         tell=(_planned(facts, commit, purpose, outlook),),
         may_stop_early=not whole,
@@ -47,15 +49,10 @@ def changed_name(kind: Kind, commit: Commit, end: Commit) -> str:
     return f"{end.short} {'without' if kind is Kind.REVERTED else 'with'} {commit.short}"
 
 
-def facts_of(submit: Submit, trial: Trial) -> Trial:
-    """What an executor has measured, with what it need not know."""
-    return replace(trial, kind=submit.kind, changed_by=submit.changed_by)
-
-
 def skippable(facts: Facts, submit: Submit, error: BisectorError) -> BisectorError:
     """An error with the commit that it is of, where the run can go on without that."""
-    commit = submit.request.commit
-    of_a_commit = isinstance(submit.request, TrialRequest) and submit.kind is Kind.COMMIT
+    request, commit = submit.request, submit.request.commit
+    of_a_commit = isinstance(request, TrialRequest) and request.cell.subject.is_commit
     if of_a_commit and commit not in facts.task.ends and isinstance(error, AttemptFailed | TrialRefused):
         error.skippable = commit.sha
     return error

@@ -213,7 +213,7 @@ def _end(rev: str, flag: str, found: Sequence[Found], place: Path | None) -> str
     """The hash, or the name, of an end that was given; an end without figures tells no threshold."""
     if not rev:
         return ""
-    names = list(dict.fromkeys(one.trial.commit.sha for one in found if one.trial.alone is None))
+    names = list(dict.fromkeys(one.trial.commit.sha for one in found if not one.trial.setup.is_told))
     if place is not None:
         with Repository.open(place) as repository:
             sha = repository.resolve(rev).sha
@@ -234,7 +234,7 @@ def _record(run: RunDirectory, store: Store, found: Sequence[Found]) -> None:
 def _show(arguments: argparse.Namespace, run: RunDirectory, store: Store, new: Sequence[Found], known: int) -> int:
     view = from_record.view(run, store)
     if not arguments.quiet:
-        baselines = sum(one.trial.alone is not None for one in new)
+        baselines = sum(one.trial.setup.is_told for one in new)
         beside = f" and {units.plural(baselines, 'baseline')}" if baselines else ""
         there = f", {units.plural(known, 'trial')} imported before" if known else ""
         write(f"{units.plural(len(new) - baselines, 'trial')}{beside} imported into {run.path}{there}\n\n")

@@ -11,6 +11,7 @@ from bisector.bisect import session
 from bisector.commands.arguments import Verbs, add_json, add_quiet, add_repo, add_run_dir, add_verb, run_directory
 from bisector.commands.output import warn, write, write_json
 from bisector.config import Settings, command_line, options
+from bisector.core.cell import Cell, Subject
 from bisector.core.commit import Commit
 from bisector.core.errors import UserError
 from bisector.core.events import Planned, TrialJudged
@@ -106,7 +107,7 @@ def _one_trial(
         local_executor(settings, run.path, marked, display) as executor,
     ):
         display(Planned(n, commit, "test", 0, 0))
-        trial = result_of(executor, TrialRequest(n, commit, {}), display)
+        trial = result_of(executor, TrialRequest(n, Cell(Subject(commit), settings.setup), {}), display)
     judging = Judging(settings, ((n, trial),))
     ((_, _, judgement),) = judging.judged_trials()
     display(TrialJudged(n, trial, judgement.verdict, judgement.why, judging.terms, judging.objective))

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from bisector.core.cell import Setup
 from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, Strategy, Terms
 from bisector.storage.layer import Files
@@ -176,6 +177,12 @@ class WorkloadSettings:
         return self.own.get(self.kind, {})
 
     @property
+    def text(self) -> str:
+        """Its name, and the names of its input files, in the form ``fio(partial.fio)``."""
+        files = ",".join(path.name for path in self.inputs.values())
+        return f"{self.kind}({files})" if files else self.kind
+
+    @property
     def runtime_s(self) -> float:
         """How long one run is asked to last; 0 where nobody knows beforehand."""
         return self.workload.runtime_s(self.values)
@@ -270,6 +277,15 @@ class Settings:
     workload: WorkloadSettings
     contention: ContentionSettings
     mail: MailSettings
+
+    @property
+    def setup(self) -> Setup:
+        """What subjects are measured on."""
+        return Setup(self.storage.stack.text, self.workload.text)
+
+    def alone(self, disk: str) -> Setup:
+        """The same with nothing but the file system on one of the disks: what a baseline is measured on."""
+        return replace(self.setup, stack=self.storage.stack.alone(disk).text)
 
     @property
     def retries(self) -> RetryPolicy:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, GUEST_FRAGMENT, Settings, checks, file
-from bisector.config.option_table import by_key, rows
+from bisector.config.option_table import PROFILES, by_key, rows
 from bisector.core import kinds
+from bisector.core.cell import Setup
 from bisector.core.errors import UserError
 from bisector.core.kinds import AUTO, Option, Problem
 from bisector.core.objective import Objective
@@ -307,6 +308,11 @@ def from_json(text: str) -> Settings:
     raw = {option.key: _recorded(option, written, profile) for option in rows()}
     values = {option.field: _parse(option, Given(raw[option.key], "recorded settings")) for option in rows()}
     return _assemble(Settings, _resolved(values))
+
+
+def setup_from_json(text: str) -> Setup:
+    """The setup of recorded settings, whatever else of them is known."""
+    return from_json(json.dumps({"profile": PROFILES[0], **json.loads(text)})).setup
 
 
 def _recorded(option: Option, written: Mapping[str, object], profile: str) -> object:

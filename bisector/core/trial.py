@@ -7,7 +7,8 @@ here concludes; see ``analysis``.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bisector.core.commit import Commit, Kind
+from bisector.core.cell import Cell, Setup, Subject
+from bisector.core.commit import Commit
 from bisector.core.figures import EarlyStop, Run
 from bisector.core.kernel import Kernel
 from bisector.core.verdict import Verdict
@@ -23,11 +24,6 @@ class Stage(StrEnum):
     STORAGE = "storage"
     WORKLOAD = "workload"
     DONE = "done"
-
-
-def alone_name(disk: str) -> str:
-    """What a disk is called where it was measured with nothing but a file system on it."""
-    return f"{disk.upper()} alone"
 
 
 class FaultKind(StrEnum):
@@ -93,10 +89,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the facts of an imported trial come from.
+    """Who measured a trial that bisector did not: people with ``tool``, a kernel that they called ``kernel``.
 
-    Others measured them, with ``tool``, on a kernel that they called ``kernel``; ``verdict`` is what they said of it,
-    None when they said nothing.
+    ``verdict`` is what they said of it, None when they said nothing.
     """
 
     tool: str
@@ -135,20 +130,14 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The facts of one trial of one commit; bisector derives its verdict from them and never stores it.
+    """The facts of one trial of a cell; bisector derives its verdict from them and never stores it.
 
-    ``same_kernel_as`` names the commit whose equal kernel was measured, when this one was not. Only an imported
-    trial has an ``origin``; the ``sha`` of its commit is as much of it as was written down, or the kernel's name.
-    Of an end without a commit, or with it, ``kind`` says which, ``changed_by`` is the commit's hash, and ``commit``
-    is one of our own making that no branch has.
-
-    With ``alone``, the name of a disk, it is a baseline: one run on that disk and a file system. It tells of the disk,
-    not of the commit whose kernel was used, and no verdict is derived from it.
-
-    ``control`` is the one that was asked because of its fault, if there was one.
+    ``same_kernel_as`` names the commit whose equal kernel was measured, when this one was not. ``origin`` tells who
+    measured, where that was somebody else. ``control`` is the one that was asked because of its fault, if there was
+    one.
     """
 
-    commit: Commit
+    cell: Cell
     started_at: str
     host: str
     stage: Stage
@@ -159,10 +148,22 @@ class Trial:
     artifacts: tuple[Artifact, ...]
     same_kernel_as: str | None = None
     origin: Origin | None = None
-    kind: Kind = Kind.COMMIT
-    changed_by: str | None = None
-    alone: str | None = None
     control: Control | None = None
+
+    @property
+    def subject(self) -> Subject:
+        """What was measured."""
+        return self.cell.subject
+
+    @property
+    def setup(self) -> Setup:
+        """What it was measured on."""
+        return self.cell.setup
+
+    @property
+    def commit(self) -> Commit:
+        """What was built."""
+        return self.cell.commit
 
     @property
     def doubted(self) -> bool:
@@ -183,11 +184,6 @@ class Trial:
     def same_sources(self) -> bool:
         """Whether nothing was built, because another commit's build had read nothing that differs here."""
         return self.kernel is not None and self.kernel.tree not in ("", self.commit.tree)
-
-    @property
-    def is_of_commit(self) -> bool:
-        """Whether it tells of its commit as the history has it."""
-        return self.kind is Kind.COMMIT
 
     @property
     def sameness(self) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from bisector.core.cell import Cell, Setup, Subject
 from bisector.core.commit import Commit
 from bisector.core.errors import UserError
 from bisector.core.figures import JobFigures, Run
@@ -59,16 +60,15 @@ def _told(entry: Entry, commit: Commit) -> Iterator[Found]:
     """The trial of an entry, if it has runs of one, and its baselines."""
     of_trial = tuple(file for file in entry.files if file.run not in DISKS)
     if of_trial:
-        yield _trial(replace(entry, files=of_trial), commit)
+        yield _trial(replace(entry, files=of_trial), Cell(Subject(commit), Setup()))
     elif entry.verdict is not None:
         raise UserError(f"{entry.where}: a disk alone is on no side, and a verdict is given", "leave the verdict out")
     for name in DISKS:
         if files := tuple(file for file in entry.files if file.run == name):
-            baseline = _trial(replace(entry, files=files, verdict=None), commit)
-            yield replace(baseline, trial=replace(baseline.trial, alone=name))
+            yield _trial(replace(entry, files=files, verdict=None), Cell(Subject(commit), Setup(name)))
 
 
-def _trial(entry: Entry, commit: Commit) -> Found:
+def _trial(entry: Entry, cell: Cell) -> Found:
     runs: list[Run] = []
     files: dict[str, Read] = {}
     tools: dict[str, None] = {}
@@ -85,7 +85,7 @@ def _trial(entry: Entry, commit: Commit) -> Found:
     _check_judged(entry, runs[-1])
     workload_s = sum(run.duration_s for run in runs)
     trial = Trial(
-        commit=commit,
+        cell=cell,
         started_at=runs[0].started_at,
         host="",
         stage=Stage.DONE,

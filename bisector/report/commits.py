@@ -64,13 +64,13 @@ class Commits:
 
 def commits(report: Report) -> Commits | None:
     """All trials of a report, in its rows' order, changed ends last; None before there is a figure."""
-    ordered = sorted(report.rows, key=lambda row: not row.shown.trial.is_of_commit)
+    ordered = sorted(report.rows, key=lambda row: not row.shown.trial.subject.is_commit)
     shas = list(dict.fromkeys(row.shown.trial.commit.sha for row in ordered))
     figures = _figures(report.rows)
     if not figures:
         return None
     terms, objective = report.bisection.terms, report.bisection.objective
-    placed = all(row.place is not None for row in ordered if row.shown.trial.is_of_commit)
+    placed = all(row.place is not None for row in ordered if row.shown.trial.subject.is_commit)
     names = {row.shown.trial.commit.sha: _name(row) for row in report.rows}
     return Commits(
         title=f"{report.asked.span}, commits {_ORDERS[placed]}",
@@ -88,8 +88,8 @@ def commits(report: Report) -> Commits | None:
 
 def _name(row: Row) -> str:
     trial = row.shown.trial
-    if trial.changed_by is not None:
-        return f"{_CHANGED[trial.kind]} {clean(trial.changed_by[:12])}"
+    if trial.subject.changed_by is not None:
+        return f"{_CHANGED[trial.subject.kind]} {clean(trial.subject.changed_by[:12])}"
     place = "" if row.place is None else f"{row.place:,}: "
     return f"{place}{clean(trial.commit.short)}"
 

@@ -192,7 +192,7 @@ class Report:
         """The last commit on the old side before another one, in history order, that was measured."""
         places = [index for index, row in enumerate(self.rows) if row.shown.trial.commit.sha == commit.sha]
         for row in reversed(self.rows[: places[0]] if places else ()):
-            of_commit = row.shown.trial.is_of_commit
+            of_commit = row.shown.trial.subject.is_commit
             if (
                 of_commit
                 and row.shown.verdict is Verdict.OLD

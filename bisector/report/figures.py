@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 
 from bisector.analysis.classify import judged_run
 from bisector.core import units
+from bisector.core.cell import Setup
 from bisector.core.figures import Run
 from bisector.core.metric import Better
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
-from bisector.core.trial import Trial, alone_name
+from bisector.core.trial import Trial
 from bisector.status.view import TrialView
 from bisector.storage.disks import in_order
+from bisector.storage.parse import lone_disk
 
 USUAL = Objective()
 EARLY = "*"
@@ -116,15 +118,25 @@ def values_text(run: Run, objective: Objective) -> str:
 
 def baseline_facts(baselines: Sequence[Trial], objective: Objective) -> tuple[tuple[str, str], ...]:
     """``SSD alone`` and ``HDD alone`` with their figures; nothing of a disk that was not measured."""
-    return tuple((alone_name(disk), baseline_text(of_disk, objective)) for disk, of_disk in by_disk(baselines).items())
+    found = by_setup(baselines).items()
+    return tuple((setup_name(setup), baseline_text(trials, objective)) for setup, trials in found)
 
 
-def by_disk(baselines: Sequence[Trial]) -> dict[str, list[Trial]]:
-    """The baselines of each disk, the disks in the order of the settings."""
-    names = in_order(trial.alone for trial in baselines if trial.alone is not None)
-    return {name: [trial for trial in baselines if trial.alone == name] for name in names}
+def setup_name(setup: Setup) -> str:
+    """What people call a setup: a disk with nothing but a file system on it by the disk's name."""
+    disk = lone_disk(setup.stack)
+    return str(setup) if disk is None else f"{disk.upper()} alone"
 
 
-def baseline_text(of_disk: Iterable[Trial], objective: Objective) -> str:
-    """The figures of one disk and the kernel of each; there are several where others measured it under several."""
-    return "; ".join(f"{values_text(judged_run(trial), objective)} on {trial.commit.short}" for trial in of_disk)
+def by_setup(baselines: Sequence[Trial]) -> dict[Setup, list[Trial]]:
+    """The baselines of each setup: disks in the order of the settings, then what is more than a disk."""
+    setups = dict.fromkeys(trial.setup for trial in baselines)
+    disks = {setup: lone_disk(setup.stack) for setup in setups}
+    order = in_order(filter(None, disks.values()))
+    ordered = sorted(setups, key=lambda setup: order.index(disk) if (disk := disks[setup]) else len(order))
+    return {setup: [trial for trial in baselines if trial.setup == setup] for setup in ordered}
+
+
+def baseline_text(trials: Iterable[Trial], objective: Objective) -> str:
+    """The figures on one setup and the kernel of each; there are several where others measured several."""
+    return "; ".join(f"{values_text(judged_run(trial), objective)} on {trial.commit.short}" for trial in trials)

@@ -158,7 +158,7 @@ def _details(source: Source, configs: "_Configs") -> Iterator[Detail]:
         trial = row.shown.trial
         curves, complaints = curves_of([row.shown], source)
         # What is in no history has nothing before it there.
-        options = configs.of(trial) if trial.is_of_commit else None
+        options = configs.of(trial) if trial.subject.is_commit else None
         compared = before if options is not None else None
         yield Detail(
             n=row.shown.n,

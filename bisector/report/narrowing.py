@@ -123,4 +123,4 @@ def _beliefs(whole: Case) -> Iterator[Belief]:
 
 
 def _number(case: Case, trial: Trial) -> int | None:
-    return case.ground.numbers.get(trial.changed_by or trial.commit.sha)
+    return case.ground.numbers.get(trial.subject.changed_by or trial.commit.sha)

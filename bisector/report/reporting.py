@@ -99,7 +99,7 @@ def _order(row: Row) -> tuple[bool, int, str, int]:
     """What is no commit of the history, an end without one or with one, stands last."""
     place = row.place
     return (
-        not row.shown.trial.is_of_commit,
+        not row.shown.trial.subject.is_commit,
         -1 if place is None else place,
         _date(row) if place is None else "",
         row.shown.n,

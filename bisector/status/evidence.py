@@ -13,6 +13,7 @@ import numpy as np
 
 from bisector.analysis.settle import Measured, Untestable
 from bisector.analysis.verdicts import Judging
+from bisector.core.cell import Subject
 from bisector.core.commit import NotChanged
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, Verdict
@@ -81,7 +82,7 @@ class Case:
             tuple(sorted(self._failed())),
             tuple((twin, group[0]) for group in self._groups for twin in group[1:]),
             tuple(sorted(self._exhausted())),
-            len({(trial.kind, trial.changed_by) for _, trial in self.judging.trials if self._came_to_nothing(trial)}),
+            len({(one.kind, one.changed_by) for one in self._came_to_nothing()}),
         )
 
     @cached_property
@@ -112,7 +113,7 @@ class Case:
         """The commits of each kernel that was built, in the order of measuring."""
         found: dict[str, dict[str, None]] = {}
         for _, trial in self.judging.trials:
-            if trial.is_of_commit and trial.kernel is not None:
+            if trial.subject.is_commit and trial.kernel is not None:
                 found.setdefault(trial.kernel.content_sha256, {})[trial.commit.sha] = None
         return {content: tuple(shas) for content, shas in found.items()}
 
@@ -149,11 +150,11 @@ class Case:
     def _kernel(self, trial: Trial) -> tuple[int, Kernel] | None:
         """What a trial's reading is of; None for what is not in the range, as the old end."""
         sha = trial.commit.sha
-        if not trial.is_of_commit:
+        if not trial.subject.is_commit:
             shas = self._shas_by_kernel.get(trial.kernel.content_sha256, ()) if trial.kernel is not None else ()
             if not shas:
-                number = self.ground.numbers.get(trial.changed_by or "")
-                return None if number is None else (number, trial.kind)
+                number = self.ground.numbers.get(trial.subject.changed_by or "")
+                return None if number is None else (number, trial.subject.kind)
             sha = shas[0]
         number = self._representatives.get(sha)
         return None if number is None else (number, Kernel.COMMIT)
@@ -196,7 +197,7 @@ class Case:
         """Commits that were measured, and of which too many trials since then came to nothing."""
         tired = {
             self._representatives[sha]
-            for sha in {trial.commit.sha for _, trial in self.judging.trials if trial.is_of_commit}
+            for sha in {trial.commit.sha for _, trial in self.judging.trials if trial.subject.is_commit}
             if sha in self._representatives
             and isinstance(self.judging.settlement(sha), Measured)
             and isinstance(self.judging.since(sha), Untestable)
@@ -208,22 +209,24 @@ class Case:
         numbers = self.ground.numbers
         failed = {(numbers[one.sha], one.kind) for one in self.known.not_changed if one.sha in numbers}
         for _, trial in self.judging.trials:
-            number = numbers.get(trial.changed_by or "")
+            number = numbers.get(trial.subject.changed_by or "")
             if number is not None and self._gives_no_more(trial):
-                failed.add((number, trial.kind))
+                failed.add((number, trial.subject.kind))
         if self.ground.outside:  # the new end stands for many commits there
             failed |= {(self.ground.graph.tip, kind) for kind in _ENDS_ALWAYS_CUT}
         yield from failed
 
     def _gives_no_more(self, trial: Trial) -> bool:
         """Whether a changed end is of no (more) use: it does not work, or has a commit's kernel."""
-        if trial.is_of_commit:
+        if trial.subject.is_commit:
             return False
         known = trial.kernel is not None and trial.kernel.content_sha256 in self._shas_by_kernel
         return known or isinstance(self.judging.since(trial.commit.sha), Untestable)
 
-    def _came_to_nothing(self, trial: Trial) -> bool:
-        return self._gives_no_more(trial) and not self.judging.sound(trial.commit.sha)
+    def _came_to_nothing(self) -> Iterator[Subject]:
+        for _, trial in self.judging.trials:
+            if self._gives_no_more(trial) and not self.judging.sound(trial.commit.sha):
+                yield trial.subject
 
     # What is known beforehand.
 

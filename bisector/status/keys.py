@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from bisector.core.cell import Setup
 from bisector.core.commit import Relevance
 from bisector.core.figures import CacheStatus, Contention, CpuUse, DiskFigures, EarlyStop, JobFigures, Latency
 from bisector.core.json_keys import Key
@@ -66,6 +67,7 @@ TRIAL: tuple[Key, ...] = (
     Key("artifacts", "files of the trial, relative to `run_dir`", Artifact),
     Key("host", "name of the host that measured"),
     Key("started_at", "time"),
+    Key("setup", "what it was measured on: the storage stack and the workload; empty in an import", Setup),
     Key("taken_from", "run that measured it, or `null` for this one", Taken),
     Key("origin", "of an import: the tool, the kernel's name, and the verdict of those who measured; else `null`",
         Origin),
@@ -119,8 +121,8 @@ STATUS: tuple[Key, ...] = (
     Key("weak", "number of trials of weak evidence"),
     Key("reused", "number of commits with the kernel of one that was measured"),
     Key("trials", "in the order of measuring; their keys are [below](#a-trial)"),
-    Key("baselines", "a disk alone, under the kernel of `sha`; `run` is as in `trials[].runs`",
-        more=("disk", *_COMMIT, "host", "started_at", "run", "artifacts", "origin")),
+    Key("baselines", "a disk alone, under the kernel of `sha`; `run` is as in `trials[].runs`, `setup` as in `trials`",
+        more=("disk", "setup", *_COMMIT, "host", "started_at", "run", "artifacts", "origin")),
     Key("infra_faults", "infrastructure errors, which are never a verdict", more=("at", "sha", "host", "message")),
     Key("controls", "an end that was tried again, through `stage`, because of the faults of `trials`; `failed` is "
         "empty if it "

@@ -19,6 +19,7 @@ from bisector.core.figures import CacheStatus, Run
 from bisector.core.objective import Objective
 from bisector.core.trial import Control, Taken, Timings, Trial
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
+from bisector.storage.parse import lone_disk
 
 SCHEMA = 2
 
@@ -37,8 +38,8 @@ class TrialView:
     @property
     def changed(self) -> str:
         """Of what is no commit of the history: what it is; empty for a commit."""
-        how = {Kind.REVERTED: "the new end without", Kind.PICKED: "the old end with"}.get(self.trial.kind)
-        return f"no commit: {how} {(self.trial.changed_by or '')[:12]}" if how else ""
+        how = {Kind.REVERTED: "the new end without", Kind.PICKED: "the old end with"}.get(self.trial.subject.kind)
+        return f"no commit: {how} {(self.trial.subject.changed_by or '')[:12]}" if how else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,8 +268,8 @@ def trial_to_json(view: TrialView, terms: Terms, belief: BeliefView | None = Non
         **asdict(trial.timings),
         "ours_s": ours_s(trial.timings),
         "kernel": asdict(trial.kernel) if trial.kernel else None,
-        "kind": trial.kind,
-        "changed_by": trial.changed_by,
+        "kind": trial.subject.kind,
+        "changed_by": trial.subject.changed_by,
         "probability": belief.probability_new.get(trial.commit.sha) if belief else None,
         "same_kernel_as": trial.same_kernel_as,
         "same_sources": trial.same_sources,
@@ -276,6 +277,7 @@ def trial_to_json(view: TrialView, terms: Terms, belief: BeliefView | None = Non
         "artifacts": [asdict(artifact) for artifact in trial.artifacts],
         "host": trial.host,
         "started_at": trial.started_at,
+        "setup": asdict(trial.setup),
         "taken_from": asdict(view.taken_from) if view.taken_from else None,
         "origin": asdict(trial.origin) if trial.origin else None,
     }
@@ -284,7 +286,8 @@ def trial_to_json(view: TrialView, terms: Terms, belief: BeliefView | None = Non
 
 def _baseline(trial: Trial) -> dict[str, object]:
     return {
-        "disk": trial.alone,
+        "disk": lone_disk(trial.setup.stack),
+        "setup": asdict(trial.setup),
         **_commit(trial.commit),
         "host": trial.host,
         "started_at": trial.started_at,

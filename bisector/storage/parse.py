@@ -39,6 +39,11 @@ def stack_of(text: str) -> Stack:
     return stack
 
 
+def lone_disk(text: str) -> str | None:
+    """The disk, of a stack that is nothing else below its file system."""
+    return stack_of(text).lone_disk
+
+
 def stack_kind() -> Kind:
     """The kind of the setting; it is written by its short name where there is one."""
 

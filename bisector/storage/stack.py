@@ -65,10 +65,19 @@ class Stack:
     top: Node
 
     def __str__(self) -> str:
-        """The short name where there is one, else as it is written, so that equal stacks are written alike."""
+        """The short name where there is one, else its full form."""
+        return next((alias for alias, whole in aliases().items() if whole == self.text), self.text)
+
+    @property
+    def text(self) -> str:
+        """Its full form, in which equal stacks are written alike."""
         options = ",".join(self.top.written_options)
-        text = f"{self.device}+{self.top.name}{f'({options})' if options else ''}"
-        return next((alias for alias, whole in aliases().items() if whole == text), text)
+        return f"{self.device}+{self.top.name}{f'({options})' if options else ''}"
+
+    @property
+    def lone_disk(self) -> str | None:
+        """The disk, of a stack that is nothing else below its file system."""
+        return self.device.name if self.device.is_disk else None
 
     @property
     def device(self) -> Node:
@@ -107,7 +116,7 @@ class Stack:
         A lone run is named after its disk where there is one disk and nothing else below the file system.
         """
         asked = next((layer.phases for layer in reversed(self.layers) if layer.phases), ())
-        return asked or (Phase(self.device.name if self.device.is_disk else "run"),)
+        return asked or (Phase(self.lone_disk or "run"),)
 
     def unready(self, run: Run) -> Iterator[str]:
         """Why a run did not begin in the state that its phase asks for; nothing of a run of another stack."""
@@ -147,7 +156,7 @@ class Stack:
     @property
     def baselines(self) -> tuple[str, ...]:
         """The disks whose figures alone say something that those of the stack do not; none for a disk alone."""
-        return () if self.device.is_disk else self.disks
+        return () if self.lone_disk else self.disks
 
     def extent(self, disks: Mapping[str, Extent], values: Values) -> Extent:
         """The device that the file system is on."""

@@ -109,6 +109,9 @@ VOUCHED = """CREATE TABLE vouched (
     trial INTEGER PRIMARY KEY REFERENCES trials (n),
     control INTEGER NOT NULL REFERENCES controls (id)
 ) STRICT"""
+# What a trial was measured on. One of an older version has neither: its setup is that of the settings; with ``alone``,
+# the name of a disk, it is that disk under the file system of the settings. Of what others measured it is not told.
+SETUP = {"stack": "TEXT", "workload": "TEXT"}
 CPU_COLUMNS = {
     "user_percent": "REAL",
     "system_percent": "REAL",

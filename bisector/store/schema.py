@@ -1,6 +1,7 @@
 """The tables of a run's database: facts only, nothing that was concluded from them.
 
-Column names are the fields of the records in :mod:`bisector.core.trial`. A list of words is JSON.
+Column names are the fields of the records in :mod:`bisector.core.trial` and :mod:`bisector.core.cell`. A list of words
+is JSON.
 """
 
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from bisector.store.later_tables import (
     NOT_CHANGED,
     ORIGINS,
     RELEVANCE,
+    SETUP,
     SKIPS,
     STOPPED_BY,
     SUBMITTED,
@@ -47,7 +49,7 @@ class Schema:
 
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 16
+VERSION = 17
 
 # From a version to the next one. Columns and tables are only ever added: what has no value reads as the record's
 # default, and a table that is not there as one without rows.
@@ -77,6 +79,7 @@ UPGRADES = {
     13: added("runs", COUNTERS),
     14: added("early_stops", STOPPED_BY),
     15: f"{SUBMITTED}; {ENDED}; {VOUCHED}",
+    16: added("trials", SETUP),
 }
 
 _LATER = (
@@ -123,7 +126,7 @@ CREATE TABLE trials (
     same_kernel_as TEXT,
     kind TEXT NOT NULL DEFAULT 'commit',
     changed_by TEXT,
-    alone TEXT
+    {", ".join(f"{name} {kind} NOT NULL" for name, kind in SETUP.items())}
 ) STRICT;
 
 CREATE TABLE faults (

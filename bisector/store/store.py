@@ -4,10 +4,13 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bisector.config import options
+from bisector.core.cell import Cell, Setup, Subject
 from bisector.core.commit import Commit, NotChanged, Relevance
 from bisector.core.figures import CacheStatus, Contention, CpuUse, DiskFigures, EarlyStop, JobFigures, Latency, Run
 from bisector.core.kernel import Compiler, Kernel
@@ -15,6 +18,7 @@ from bisector.core.trial import Artifact, Control, Fault, Origin, Taken, Timings
 from bisector.core.verdict import State
 from bisector.kernel.compiler_choice import BuildTry
 from bisector.storage.dmcache import counted
+from bisector.storage.parse import stack_of
 from bisector.store.database import Database, Moment, Row
 from bisector.store.facts import (
     Fact,
@@ -130,15 +134,21 @@ class Store:
         controls = ((build(Control, row), vouched[row["id"]]) for row in rows)
         return tuple(replace(one, trials=(*one.trials, *(row["trial"] for row in more))) for one, more in controls)
 
+    @cached_property
+    def setup(self) -> Setup:
+        """What is searched: the setup of the settings."""
+        (row,) = self.database.select("bisection")
+        return options.setup_from_json(row["settings"])
+
     def trials(self) -> tuple[Numbered, ...]:
-        """Every trial of a commit with its number, equal to what was added, as of one moment.
+        """Every trial on the setup that is searched with its number, equal to what was added, as of one moment.
 
         The same tuple until that changes.
         """
         return self._of_this_moment()[0]
 
     def baselines(self) -> tuple[Numbered, ...]:
-        """The same of disks alone, which are no trials of a commit; the numbers are of one series."""
+        """Every trial on another setup, of which no verdict is derived; the numbers are of one series."""
         return self._of_this_moment()[1]
 
     def artifacts(self) -> tuple[Artifact, ...]:
@@ -150,8 +160,9 @@ class Store:
         moment = self.database.moment
         if moment != self._trials_at:
             known = self._read_trials()
-            self._trials = tuple(one for one in known if one[1].alone is None)
-            self._baselines = tuple(one for one in known if one[1].alone is not None)
+            searched = (self.setup, Setup())
+            self._trials = tuple(one for one in known if one[1].setup in searched)
+            self._baselines = tuple(one for one in known if one[1].setup not in searched)
             self._trials_at = moment
         return self._trials, self._baselines
 
@@ -169,7 +180,10 @@ class Store:
                 build(
                     Trial,
                     row,
-                    commit=build(Commit, row),
+                    cell=Cell(
+                        build(Subject, row, commit=build(Commit, row)),
+                        self._setup_of(row, by_others=bool(origins[row["n"]])),
+                    ),
                     timings=build(Timings, row),
                     fault=next((build(Fault, one) for one in faults[row["n"]]), None),
                     kernel=next((build(Kernel, one) for one in kernels[row["n"]]), None),
@@ -181,6 +195,15 @@ class Store:
             )
             for row in trials
         )
+
+    def _setup_of(self, row: Row, *, by_others: bool) -> Setup:
+        """What a trial was measured on; one of an older version has at most the name of a disk that was alone."""
+        if row.get("stack") is not None:
+            return build(Setup, row)
+        disk = row.get("alone")
+        if by_others:
+            return Setup(disk or "")
+        return replace(self.setup, stack=stack_of(self.setup.stack).alone(disk).text) if disk else self.setup
 
     def taken(self) -> dict[int, Taken]:
         """Where trials were taken over from, by their number here."""

@@ -33,7 +33,8 @@ def now() -> str:
 
 def _add_trial(database: Database, one: NumberedTrial) -> int:
     n, trial = one.n, one.trial
-    database.insert("trials", {"n": n, **columns(trial.commit), **columns(trial), **columns(trial.timings)})
+    cell = {**columns(trial.commit), **columns(trial.subject), **columns(trial.setup)}
+    database.insert("trials", {"n": n, **cell, **columns(trial), **columns(trial.timings)})
     for table, record in (("faults", trial.fault), ("kernels", trial.kernel), ("origins", trial.origin)):
         if record is not None:
             database.insert(table, {"trial": n, **columns(record)})

@@ -1,4 +1,4 @@
-"""The path of one commit on one host: build, boot, lay out, run the workload; facts come back.
+"""The path of one cell on one host: build, boot, lay out, run the workload; facts come back.
 
 Nothing is decided here. A fault of the kernel ends the path and is one of the facts; a fault of
 ours is raised as :class:`bisector.core.errors.AttemptFailed`, so that it never becomes one.
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bisector.analysis.early_stop import StopRule
 from bisector.config import Settings, StorageSettings
+from bisector.core.cell import Cell, Subject
 from bisector.core.commit import Commit
 from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault, TrialRefused, UserError
@@ -29,6 +30,7 @@ from bisector.kernel.builddir import BuildPlaces
 from bisector.storage import layout
 from bisector.storage.layer import Phase
 from bisector.storage.layout import MountedStack
+from bisector.storage.parse import stack_of
 from bisector.vm.base import Machine, Machines
 from bisector.workload.base import RunSite
 
@@ -37,23 +39,27 @@ _STORAGE_DEADLINE_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
-    """A commit to measure; ``measured_kernels`` gives the commit of each kernel content with figures.
+    """A cell to measure; ``measured_kernels`` gives the commit of each kernel content with figures.
 
     The first of ``compilers`` that builds it does; none means those of the settings, or the host's default.
-    ``stop`` says when the run that counts may end early; None is for whole runs. With ``alone`` the stack is that disk
-    and its file system. ``again`` tells that the commit was tried before: then the host is to be quiet first. With
-    ``anew`` the kernel is built whatever is known of its build. It goes no further than ``through``.
+    ``stop`` says when the run that counts may end early; None is for whole runs. ``again`` tells that the commit was
+    tried before: then the host is to be quiet first. With ``anew`` the kernel is built whatever is known of its build.
+    It goes no further than ``through``.
     """
 
     n: int
-    commit: Commit
+    cell: Cell
     measured_kernels: Mapping[str, str]
     compilers: tuple[Compiler, ...] = ()
     stop: StopRule | None = None
-    alone: str | None = None
     again: bool = False
     anew: bool = False
     through: Stage = Stage.DONE
+
+    @property
+    def commit(self) -> Commit:
+        """What is built."""
+        return self.cell.commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,10 @@ class Bench:
     def build_dir(self) -> Path:
         """Make's output directory, kept between commits."""
         return self.run_dir / "build"
+
+    def cell(self, commit: Commit) -> Cell:
+        """A commit on the setup of the settings."""
+        return Cell(Subject(commit), self.settings.setup)
 
 
 @dataclass(slots=True)
@@ -104,7 +114,7 @@ class _Course:
     def facts(self, fault: Fault | None = None) -> Trial:
         """The trial as far as it has come."""
         return Trial(
-            commit=self.request.commit,
+            cell=self.request.cell,
             started_at=self.started_at,
             host=host_id(),
             stage=fault.stage if fault else self.stage,
@@ -114,7 +124,6 @@ class _Course:
             timings=Timings(**self.seconds, total_s=self.bench.clock.now_s() - self._start),
             artifacts=(),
             same_kernel_as=self.same_kernel_as,
-            alone=self.request.alone,
         )
 
     @property
@@ -190,9 +199,8 @@ class _Course:
 
     @property
     def _storage(self) -> StorageSettings:
-        """The stack under test, or the one that is a single disk."""
-        storage, alone = self.bench.settings.storage, self.request.alone
-        return storage if alone is None else replace(storage, stack=storage.stack.alone(alone))
+        """The settings with the stack of the cell."""
+        return replace(self.bench.settings.storage, stack=stack_of(self.request.cell.setup.stack))
 
     def _run(self, machine: Machine, stack: MountedStack, phase: Phase, deadline: Deadline) -> Run:
         self._enter(Stage.WORKLOAD, f"{phase.name} run")
@@ -239,7 +247,7 @@ def try_build(bench: Bench, commit: Commit, compiler: Compiler, logs: Path) -> F
 
 
 def _fault_of_building(bench: Bench, commit: Commit, compiler: Compiler, logs: Path) -> Fault | None:
-    course = _Course(bench, TrialRequest(0, commit, {}, (compiler,)), logs)
+    course = _Course(bench, TrialRequest(0, bench.cell(commit), {}, (compiler,)), logs)
     try:
         with _ours_told_apart(course):
             course.build()
@@ -270,7 +278,7 @@ def try_control(
 
     Where that is the build the kernel is built anew, in the build directory of all; else it is from the cache.
     """
-    request = TrialRequest(0, commit, {}, compilers, anew=through is Stage.BUILD, through=through)
+    request = TrialRequest(0, bench.cell(commit), {}, compilers, anew=through is Stage.BUILD, through=through)
     return run_trial(bench, request, logs).fault
 
 

@@ -6,6 +6,7 @@ from bisector.core.commit import Commit
 from bisector.core.figures import CacheStatus, Contention, JobFigures, Run
 from bisector.core.trial import Fault, Stage, Timings, Trial
 from bisector.workload.fio.text import parse_text
+from tests.examples import cell
 
 RECORDED = Path(__file__).parent.parent / "data" / "recorded-runs"
 QUIET = Contention(other_busy_cores=0.05, steal_share=0.0, psi_some_share=0.0)
@@ -22,7 +23,7 @@ def run(*jobs: JobFigures, name: str = "full", cache_before: CacheStatus | None 
 
 def trial(*runs: Run, fault: Fault | None = None, sha: str = "0" * 40) -> Trial:
     commit = Commit(sha, "1" * 40, "dm cache: a commit", "2017-05-14T21:54:33-04:00")
-    return Trial(commit, "", "host", Stage.DONE, fault, None, runs, Timings(), ())
+    return Trial(cell(commit), "", "host", Stage.DONE, fault, None, runs, Timings(), ())
 
 
 def fio_2_run(path: Path, name: str) -> Run:

@@ -9,7 +9,7 @@ from bisector.analysis.controls import Due, after_a_row, before_an_answer, speak
 from bisector.config import RetryPolicy
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
 from tests import fakes
-from tests.examples import commit
+from tests.examples import cell, commit
 
 ENDS = {commit(0).sha, commit(99).sha}
 ANSWERED = Control("2026-03-01T10:00:00+00:00", "box", commit(99).sha, Stage.BOOT, (), "")
@@ -107,7 +107,7 @@ def test_a_build_that_is_known_to_fail_was_not_tried_and_is_not_doubted() -> Non
 
 
 def test_faults_of_the_ends_are_no_skips() -> None:
-    assert answer(*(replace(trial, commit=commit(99)) for trial in BOOT)) is None
+    assert answer(*(replace(trial, cell=cell(commit(99))) for trial in BOOT)) is None
 
 
 def test_an_answer_waits_for_what_nothing_speaks_for() -> None:

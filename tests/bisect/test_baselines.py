@@ -15,6 +15,7 @@ from bisector.core.errors import InfraError, UserError
 from bisector.core.events import Event, Listener, Note, TrialJudged
 from bisector.core.verdict import State
 from bisector.git.repository import Repository
+from bisector.storage.parse import lone_disk
 from bisector.store.store import Store
 from tests import examples, fakes
 from tests.bisect.test_bisection import DEFAULTS, Lab
@@ -31,7 +32,7 @@ def line(tmp_path: Path) -> Lab:
 
 def recorded(lab: Lab) -> list[str | None]:
     with lab._store() as store:
-        return [trial.alone for _, trial in store.baselines()]
+        return [lone_disk(trial.setup.stack) for _, trial in store.baselines()]
 
 
 def test_measured_once_and_no_part_of_the_search(line: Lab, tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ def test_a_run_that_has_ended_gets_them_and_stays_as_it_is(ended: RecordedRun) -
     events = measure(ended, engine)
     assert not [event for event in events if isinstance(event, TrialJudged)]  # they were told when they were measured
     with Store.open(ended.run.database) as store:
-        assert [trial.alone for _, trial in store.baselines()] == ["ssd", "hdd"]
+        assert [lone_disk(trial.setup.stack) for _, trial in store.baselines()] == ["ssd", "hdd"]
         state = store.state()
         assert state is not None
         assert state.state is State.FOUND

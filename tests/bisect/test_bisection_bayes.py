@@ -32,11 +32,12 @@ def line(tmp_path: Path) -> Lab:
 
 
 def kinds(lab: Lab) -> list[tuple[Kind, str]]:
-    return [(trial.kind, lab.names[trial.changed_by]) for trial in lab.trials() if trial.changed_by]
+    subjects = [trial.subject for trial in lab.trials()]
+    return [(one.kind, lab.names[one.changed_by]) for one in subjects if one.changed_by]
 
 
 def tried(lab: Lab) -> list[str]:
-    return [lab.names[trial.commit.sha] for trial in lab.trials() if trial.kind is Kind.COMMIT]
+    return [lab.names[trial.commit.sha] for trial in lab.trials() if trial.subject.kind is Kind.COMMIT]
 
 
 @pytest.mark.parametrize("culprit", ["c1", "c16"])
@@ -365,7 +366,7 @@ def test_killed_anywhere_and_resumed_nothing_is_measured_twice(
     engine.kill_at = None
     assert lab.bisect(engine) == expected
     assert engine.measured == undisturbed.measured
-    assert [trial.changed_by for trial in lab.trials()] == [trial.changed_by for trial in whole.trials()]
+    assert [trial.subject for trial in lab.trials()] == [trial.subject for trial in whole.trials()]
     assert lab.log == whole.log
 
 

@@ -24,6 +24,7 @@ from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import KernelCache
 from bisector.trial.runner import Bench, TrialRequest, run_trial
 from bisector.vm.machine import VirtualMachines
+from tests import examples
 from tests.git.histories import Node, build
 from tests.kernel.fake_tree import FRAGMENT, TREE
 
@@ -154,7 +155,7 @@ def test_a_trial_of_such_a_commit_neither_builds_nor_measures(world: World) -> N
     logs = world.path / "logs of the trial"
     logs.mkdir()
     measured = {base.content_sha256: world.commits["base"].sha}
-    trial = run_trial(bench, TrialRequest(2, world.commits["docs"], measured), logs)
+    trial = run_trial(bench, TrialRequest(2, examples.cell(world.commits["docs"]), measured), logs)
     assert (trial.stage, trial.fault, events) == (Stage.DONE, None, [])
     timings = trial.timings
     assert timings.build_s == timings.boot_s == timings.storage_s == timings.workload_s == 0.0

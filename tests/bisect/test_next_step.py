@@ -25,13 +25,14 @@ from bisector.report.summary import footer_lines
 from bisector.report.text import as_text
 from bisector.status import from_record
 from bisector.status.view import BisectionView, to_json
+from bisector.storage.parse import lone_disk
 from bisector.store.artifacts import collect, trial_directory
 from bisector.store.facts import Compilers
 from bisector.store.rows import BisectionRow
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests import fakes
-from tests.examples import EARLY, baseline
+from tests.examples import EARLY, baseline, cell
 from tests.git.histories import Node, build, chain, linear
 
 DEFAULTS = options.load(directory=Path("/")).settings
@@ -201,7 +202,7 @@ def test_disks_alone_are_taken_over_and_are_no_trials(site: Site) -> None:
     with Store.open(run.database) as store:
         store.add_trial(replace(baseline("hdd", 500.0), artifacts=()))
     _, _, view = site.go_on(run)
-    assert [one.alone for one in view.baselines] == ["hdd"]
+    assert [lone_disk(one.setup.stack) for one in view.baselines] == ["hdd"]
     assert view.taken_over == len(READINGS)
 
 
@@ -209,7 +210,7 @@ def test_an_end_without_a_commit_stays_with_its_run(site: Site) -> None:
     run = site.first_run()
     made = fakes.trial(Commit("e" * 40, "f" * 40, 'Revert "x2"', "2017-05-14T21:54:33-04:00"), 6_500.0)
     with Store.open(run.database) as store:
-        store.add_trial(replace(made, kind=Kind.REVERTED, changed_by=site.shas["x2"]))
+        store.add_trial(replace(made, cell=cell(made.commit, Kind.REVERTED, site.shas["x2"])))
     with Store.open(run.database, readonly=True) as store:
         asked = next_step(run, store)
     assert asked.inherited is not None

@@ -12,9 +12,9 @@ from bisector.core.trial import Trial
 from bisector.store.rows import InfraFaultRow
 from bisector.trial.runner import TrialRequest
 from tests import fakes
-from tests.examples import commit
+from tests.examples import cell, commit
 
-REQUEST = TrialRequest(1, commit(1), {})
+REQUEST = TrialRequest(1, cell(commit(1)), {})
 POLICY = RetryPolicy()
 
 

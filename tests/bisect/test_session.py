@@ -180,7 +180,7 @@ def test_history_that_is_gone_while_a_run_is_stopped(site: Site, monkeypatch: py
     site.lose_the_branches()
     assert site.resume() is State.FOUND
     with Store.open(site.home / "run/record.sqlite", readonly=True) as store:
-        assert Kind.REVERTED in [trial.kind for _, trial in store.trials()]
+        assert Kind.REVERTED in [trial.subject.kind for _, trial in store.trials()]
     assert site.held() == []
 
 

@@ -21,6 +21,7 @@ from bisector.report.curves import curves
 from bisector.report.document import Report
 from bisector.report.drawing import Picture, draw
 from bisector.status.view import OptionChange
+from tests.examples import cell
 from tests.report import documents, examples
 from tests.report.curve_examples import both_sides
 
@@ -51,7 +52,7 @@ def report() -> Report:
     skipped = replace(made.rows[1], shown=replace(examples.SKIPPED, n=6), place=4)
     hostile = replace(examples.COMMITS[3], subject=SCRIPT)
     rows = tuple(
-        replace(row, shown=replace(row.shown, trial=replace(row.shown.trial, commit=hostile)))
+        replace(row, shown=replace(row.shown, trial=replace(row.shown.trial, cell=cell(hostile))))
         if row.shown.n == 4 else row for row in made.rows
     )  # fmt: skip
     return replace(made, rows=(*rows, skipped))

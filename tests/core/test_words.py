@@ -21,7 +21,7 @@ from bisector.core.verdict import Direction, Terms, Verdict
 from bisector.host import process
 from bisector.trial import runner
 from tests import fakes
-from tests.examples import EARLY
+from tests.examples import EARLY, cell
 from tests.store import examples
 
 COMMIT = Commit("6" * 40, "7" * 40, "dm cache: x", "2017-05-14T21:54:33-04:00")
@@ -51,7 +51,7 @@ PLAIN = (
     NotChanged(Kind.PICKED, "a" * 40, "b" * 40, "conflict in drivers/md/dm.c"),
     Control("2026-03-01T10:00:00+00:00", "box", "a" * 40, Stage.BOOT, (4, 5), "panic: VFS"),
     Compiler("gcc", "gcc 12.2.0, GNU ld 2.40"),
-    runner.TrialRequest(3, COMMIT, {"c8": "8" * 40}, stop=StopRule(1_363.0, 40.0, 20.5)),
+    runner.TrialRequest(3, cell(COMMIT), {"c8": "8" * 40}, stop=StopRule(1_363.0, 40.0, 20.5)),
 )
 
 

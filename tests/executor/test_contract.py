@@ -15,6 +15,8 @@ import pytest
 
 from bisector.analysis.early_stop import StopRule
 from bisector.config import Settings, StorageSettings, options
+from bisector.core.cell import Cell, Subject
+from bisector.core.commit import Kind
 from bisector.core.deadline import Deadline
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault
 from bisector.core.figures import Run
@@ -200,7 +202,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, workload: Workload) -> 
 
 
 def test_a_sound_kernel_has_the_figures_of_each_run(make: Make) -> None:
-    trial = fakes.measured(make(NOTHING), TrialRequest(1, COMMIT, {}))
+    trial = fakes.measured(make(NOTHING), TrialRequest(1, examples.cell(COMMIT), {}))
     assert (trial.commit, trial.stage, trial.fault, trial.same_kernel_as) == (COMMIT, Stage.DONE, None, None)
     assert [run.name for run in trial.runs] == ["empty", "full"]
     assert all(run.jobs and run.stopped_early is None for run in trial.runs)
@@ -210,31 +212,38 @@ def test_a_sound_kernel_has_the_figures_of_each_run(make: Make) -> None:
 
 
 def test_only_the_run_that_counts_ends_early(make: Make) -> None:
-    trial = fakes.measured(make(NOTHING), TrialRequest(1, COMMIT, {}, stop=RULE))
+    trial = fakes.measured(make(NOTHING), TrialRequest(1, examples.cell(COMMIT), {}, stop=RULE))
     assert [run.stopped_early is not None for run in trial.runs] == [False, True]
 
 
 def test_a_fault_of_the_kernel_is_a_fact(make: Make) -> None:
-    trial = fakes.measured(make(Bad(fault=fakes.PANIC)), TrialRequest(1, COMMIT, {}))
+    trial = fakes.measured(make(Bad(fault=fakes.PANIC)), TrialRequest(1, examples.cell(COMMIT), {}))
     assert (trial.fault, trial.stage, trial.runs) == (fakes.PANIC, fakes.PANIC.stage, ())
 
 
 def test_a_kernel_that_was_measured_is_not_measured_again(make: Make) -> None:
-    trial = fakes.measured(make(NOTHING), TrialRequest(1, COMMIT, {CONTENT: "8" * 40}))
+    trial = fakes.measured(make(NOTHING), TrialRequest(1, examples.cell(COMMIT), {CONTENT: "8" * 40}))
     assert (trial.same_kernel_as, trial.runs, trial.fault, trial.stage) == ("8" * 40, (), None, Stage.DONE)
 
 
 def test_trouble_of_the_host_is_raised_with_its_stage(make: Make) -> None:
     with pytest.raises(AttemptFailed, match="the network went away") as caught:
-        fakes.measured(make(Bad(trouble=True)), TrialRequest(1, COMMIT, {}))
+        fakes.measured(make(Bad(trouble=True)), TrialRequest(1, examples.cell(COMMIT), {}))
     assert caught.value.stage is Stage.BOOT
     assert caught.value.host
 
 
 @pytest.mark.parametrize("disk", DISKS)
 def test_a_disk_alone_has_one_run_of_its_name(make: Make, disk: str) -> None:
-    trial = fakes.measured(make(NOTHING), TrialRequest(1, COMMIT, {}, alone=disk))
-    assert (trial.commit, trial.alone, [run.name for run in trial.runs]) == (COMMIT, disk, [disk])
+    cell = Cell(Subject(COMMIT), examples.alone(disk))
+    trial = fakes.measured(make(NOTHING), TrialRequest(1, cell, {}))
+    assert (trial.cell, [run.name for run in trial.runs]) == (cell, [disk])
+
+
+def test_a_trial_is_of_the_cell_that_was_asked_for(make: Make) -> None:
+    cell = examples.cell(COMMIT, Kind.REVERTED, "8" * 40)
+    assert fakes.measured(make(NOTHING), TrialRequest(1, cell, {})).cell == cell
+    assert fakes.measured(make(Bad(fault=fakes.PANIC)), TrialRequest(1, cell, {})).cell == cell
 
 
 def test_a_build_is_tried_with_each_compiler(make: Make) -> None:
@@ -271,7 +280,7 @@ def test_nothing_comes_of_nothing(make: Make) -> None:
 def test_each_job_ends_once_under_its_number_and_the_host_is_idle_again(make: Make) -> None:
     executor = make(NOTHING)
     (host,) = executor.idle
-    for id_, request in ((4, TrialRequest(1, COMMIT, {})), (9, BuildRequest(COMMIT, fakes.GCC))):
+    for id_, request in ((4, TrialRequest(1, examples.cell(COMMIT), {})), (9, BuildRequest(COMMIT, fakes.GCC))):
         executor.submit(Job(id_, request))
         assert len(executor.idle) == 0
         news = news_of(executor)
@@ -291,7 +300,7 @@ def test_jobs_that_are_submitted_together_all_end(make: Make) -> None:
 
 def test_news_of_progress_are_of_a_job_that_was_submitted(make: Make) -> None:
     executor = make(NOTHING)
-    executor.submit(Job(5, TrialRequest(1, COMMIT, {})))
+    executor.submit(Job(5, TrialRequest(1, examples.cell(COMMIT), {})))
     seen = []
     while isinstance(news := executor.next(), Progress):
         seen.append(news.id)
@@ -300,7 +309,7 @@ def test_news_of_progress_are_of_a_job_that_was_submitted(make: Make) -> None:
 
 def test_trouble_is_the_news_of_its_job_with_the_facts_up_to_then(make: Make) -> None:
     executor = make(Bad(trouble=True))
-    executor.submit(Job(3, TrialRequest(1, COMMIT, {})))
+    executor.submit(Job(3, TrialRequest(1, examples.cell(COMMIT), {})))
     news = news_of(executor)
     assert isinstance(news, Failed)
     assert (news.id, type(news.error)) == (3, AttemptFailed)
@@ -314,7 +323,7 @@ def test_what_goes_to_a_host_and_comes_back_pickles(make: Make) -> None:
     """Between processes nothing else gets through."""
     for bad in (NOTHING, Bad(trouble=True), Bad(fault=fakes.PANIC)):
         executor = make(bad)
-        job = Job(1, TrialRequest(1, COMMIT, {"5": "6"}, (fakes.GCC,), RULE))
+        job = Job(1, TrialRequest(1, examples.cell(COMMIT), {"5": "6"}, (fakes.GCC,), RULE))
         assert pickle.loads(pickle.dumps(job)) == job
         executor.submit(job)
         news = news_of(executor)
@@ -327,16 +336,17 @@ def test_what_goes_to_a_host_and_comes_back_pickles(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stack", "alone", "attached"),
-    [("lvmcache", None, ("ssd", "hdd")), ("ssd", None, ("ssd",)), ("lvmcache", "hdd", ("hdd",))],
+    ("stack", "on", "attached"),
+    [("lvmcache", "lvmcache", ("ssd", "hdd")), ("ssd", "ssd", ("ssd",)), ("lvmcache", "hdd", ("hdd",))],
 )
 def test_only_the_disks_of_the_stack_are_attached(
-    stack: str, alone: str | None, attached: tuple[str, ...], tmp_path: Path, workload: Workload
+    stack: str, on: str, attached: tuple[str, ...], tmp_path: Path, workload: Workload
 ) -> None:
     seen: list[tuple[str, ...]] = []
-    fakes.measured(local(tmp_path, settings_of(stack), attached=seen), TrialRequest(1, COMMIT, {}, alone=alone))
+    request = TrialRequest(1, Cell(Subject(COMMIT), settings_of(on).setup), {})
+    fakes.measured(local(tmp_path, settings_of(stack), attached=seen), request)
     assert seen == [attached]
-    assert workload.laid_out == [stack if alone is None else alone]
+    assert workload.laid_out == [on]
 
 
 class Mirror(Layer):
@@ -362,7 +372,8 @@ def test_a_trial_runs_on_a_layer_of_another_package(tmp_path: Path, monkeypatch:
         monkeypatch.setattr(Fio, "run", lambda _, own, site: workload.run(own, site))
         seen: list[tuple[str, ...]] = []
         trial = fakes.measured(
-            local(tmp_path, settings, attached=seen, guest=shell), TrialRequest(1, COMMIT, {}, stop=RULE)
+            local(tmp_path, settings, attached=seen, guest=shell),
+            TrialRequest(1, Cell(Subject(COMMIT), settings.setup), {}, stop=RULE),
         )
     finally:
         layers.forget(mirror.name)
@@ -378,7 +389,9 @@ def test_a_trial_runs_on_a_layer_of_another_package(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("stack", PHASES)
 def test_runs_are_those_of_the_stack(stack: str, tmp_path: Path, workload: Workload) -> None:
-    trial = fakes.measured(local(tmp_path, settings_of(stack)), TrialRequest(1, COMMIT, {}, stop=RULE))
+    settings = settings_of(stack)
+    request = TrialRequest(1, Cell(Subject(COMMIT), settings.setup), {}, stop=RULE)
+    trial = fakes.measured(local(tmp_path, settings), request)
     *filling, judged = PHASES[stack]
     assert [run.name for run in trial.runs] == [*filling, judged]
     assert workload.laid_out == [stack]

@@ -20,11 +20,11 @@ from bisector.host.load import Load
 from bisector.kernel.build import KernelBuilder
 from bisector.trial.runner import Bench, TrialRequest
 from bisector.vm.machine import VirtualMachines
-from tests import fakes
+from tests import examples, fakes
 
 COMMIT = Commit("8" * 40, "7" * 40, "a commit", "2026-01-01T00:00:00+00:00")
 BUSY = Load(Contention(1.9, 0.0, 0.0), (("rsync", 0.9),))
-REQUEST = TrialRequest(1, COMMIT, {})
+REQUEST = TrialRequest(1, examples.cell(COMMIT), {})
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_only_a_repeat_waits_for_a_quiet_host_and_it_is_no_attempt_that_failed(
     fakes.measured(engine, REQUEST)
     assert events == []
     with pytest.raises(InfraError, match="the host was busy") as stopped:
-        fakes.measured(engine, TrialRequest(2, COMMIT, {}, again=True))
+        fakes.measured(engine, TrialRequest(2, examples.cell(COMMIT), {}, again=True))
     assert type(stopped.value) is InfraError
     assert [event.text for event in events if isinstance(event, Note)] == [
         f"waiting for a quiet host, at most 0.001s: {BUSY}"

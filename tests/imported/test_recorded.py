@@ -10,6 +10,7 @@ import pytest
 from bisector.cli import main
 from bisector.core.verdict import State, Verdict
 from bisector.storage.disks import DISKS
+from bisector.storage.parse import lone_disk
 from tests.analysis.recorded import RECORDED
 from tests.git import histories
 from tests.git.histories import Node
@@ -160,7 +161,8 @@ def test_disks_alone_beside_the_trials_of_their_kernel(desk: Desk) -> None:
     view = desk.view
     ((trial, verdict),) = [(shown.trial, shown.verdict) for shown in view.trials]
     assert ([run.name for run in trial.runs], verdict) == (["empty", "full"], Verdict.NEW)
-    assert [(one.alone, one.commit.sha) for one in view.baselines] == [(disk, "v4.12.3") for disk in DISKS]
+    alone = [(lone_disk(one.setup.stack), one.commit.sha) for one in view.baselines]
+    assert alone == [(disk, "v4.12.3") for disk in DISKS]
     said = desk.refuses(files["ssd"], "--run", "ssd", "--commit", "v4.12.3", "--verdict", "fixed")
     assert "a disk alone is on no side" in said
 

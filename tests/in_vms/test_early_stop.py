@@ -7,6 +7,7 @@ import pytest
 
 from bisector.analysis.early_stop import StopRule
 from bisector.config import options
+from bisector.core.cell import Cell, Subject
 from bisector.core.figures import StopReason
 from bisector.executor.local import local_executor
 from bisector.git.repository import Repository
@@ -46,7 +47,7 @@ def test_a_run_whose_side_is_clear_is_ended(
     with RunDirectory(tmp_path).lock(), Repository.open(Path(demo.repo), run_marker=tmp_path) as repository:
         commit = repository.resolve(rev.format(demo.culprit.sha))
         with local_executor(settings, tmp_path, repository, lambda event: None) as executor:
-            trial = fakes.measured(executor, TrialRequest(1, commit, {}, (), rule))
+            trial = fakes.measured(executor, TrialRequest(1, Cell(Subject(commit), settings.setup), {}, (), rule))
     assert trial.fault is None
     empty, full = trial.runs
     assert empty.stopped_early is None

@@ -22,6 +22,7 @@ from bisector.report import as_text
 from bisector.report.document import Facts, Paragraph, Report
 from bisector.report.sections import sections
 from bisector.status.view import TrialView
+from tests.examples import cell
 from tests.report import documents, examples
 
 GIT = shutil.which("git") or "git"
@@ -51,7 +52,7 @@ def parsed(made: Report) -> EmailMessage:
 def with_subject(subject: str) -> Report:
     commit = replace(examples.COMMITS[3], subject=subject)
     whole = examples.found()
-    trials = tuple(replace(one, trial=replace(one.trial, commit=commit)) if one.trial.commit == examples.COMMITS[3]
+    trials = tuple(replace(one, trial=replace(one.trial, cell=cell(commit))) if one.trial.commit == examples.COMMITS[3]
                    else one for one in whole.trials)  # fmt: skip
     return documents.document(replace(whole, trials=trials, first_fixed=commit), (examples.COMMITS[2],))
 

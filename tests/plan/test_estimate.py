@@ -209,6 +209,7 @@ def test_a_disk_without_a_cache_has_one_run(place: Place) -> None:
     ssd = options.load({"storage.stack": "ssd"}, directory=Path("/")).settings
     two = place.trial("c0", 1000)
     one = replace(place.trial("c16", 4000), runs=(replace(two.runs[-1], name="ssd"),), timings=TIMINGS)
+    two, one = (replace(trial, cell=replace(trial.cell, setup=ssd.setup)) for trial in (two, one))
     where = place.run("ssd", two, one, settings=ssd)
     known = experience(ssd, host_id(), [where])
     assert len(known.workloads_s) == 1

@@ -17,7 +17,7 @@ from bisector.status.view import (
     OptionChange,
     TrialView,
 )
-from tests.examples import STARTED_AT, cache, run, trial
+from tests.examples import STARTED_AT, cache, cell, run, trial
 
 SUBJECTS = (
     "Linux 5.0",
@@ -107,7 +107,7 @@ def found() -> BisectionView:
 
 _MADE = Commit("e" * 40, "f" * 40, 'Revert "dm cache policy smq: demote"', STARTED_AT)
 _REVERTED = judged(5, _MADE, Verdict.OLD, (998.0, 7000.0), (1001.0, 8000.0))
-REVERTED = replace(_REVERTED, trial=replace(_REVERTED.trial, kind=Kind.REVERTED, changed_by=COMMITS[3].sha))
+REVERTED = replace(_REVERTED, trial=replace(_REVERTED.trial, cell=cell(_MADE, Kind.REVERTED, COMMITS[3].sha)))
 BELIEF = BeliefView(
     likely=(Likely(COMMITS[3], 0.9941),),
     contradictions=1,

@@ -16,6 +16,7 @@ from bisector.report.as_html import HEIGHT, WIDTH, Detail, Shown, Sketch, Tick, 
 from bisector.report.curves import Curves, Measured, curves
 from bisector.report.document import Report
 from bisector.status.view import OptionChange
+from tests.examples import cell
 from tests.report import documents, examples
 from tests.report.curve_examples import STOP, both_sides, steady
 
@@ -117,7 +118,7 @@ def _hostile() -> Page:
     whole_of = examples.found()
     commit = replace(examples.COMMITS[3], subject=HOSTILE, sha=HOSTILE, committed_at=HOSTILE)
     trials = tuple(
-        replace(one, why=HOSTILE, trial=replace(one.trial, commit=commit, host=HOSTILE)) for one in whole_of.trials
+        replace(one, why=HOSTILE, trial=replace(one.trial, cell=cell(commit), host=HOSTILE)) for one in whole_of.trials
     )
     view = replace(whole_of, trials=trials, first_fixed=commit, terms=Terms(HOSTILE, HOSTILE), message=HOSTILE)
     made = documents.found()

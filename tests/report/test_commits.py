@@ -9,6 +9,7 @@ from bisector.report.curves import Band
 from bisector.report.document import Report, Row
 from bisector.status.view import LevelView, TrialView
 from tests import examples as records
+from tests.examples import cell
 from tests.report import documents, examples
 from tests.report.curve_examples import STOP
 
@@ -98,9 +99,9 @@ def test_step_is_not_at_an_old_commit_on_another_branch_after_it() -> None:
 def test_ends_without_the_commit_and_with_it_stand_last() -> None:
     """They are in no history, and what they measure is no step of it."""
     whole = examples.found()
-    slow = records.run("full", 1002.0, 9000.0)
+    slow, culprit = records.run("full", 1002.0, 9000.0), examples.COMMITS[3]
     added = [
-        TrialView(n, replace(records.trial(records.commit(n), slow), kind=kind, changed_by=examples.COMMITS[3].sha),
+        TrialView(n, replace(records.trial(records.commit(n), slow), cell=cell(records.commit(n), kind, culprit.sha)),
                   verdict, "", value=1002.0)
         for n, kind, verdict in ((6, Kind.REVERTED, Verdict.OLD), (7, Kind.PICKED, Verdict.NEW))
     ]  # fmt: skip

@@ -15,6 +15,7 @@ from bisector.report.document import Row
 from bisector.report.illustrations import Source, details
 from bisector.status.view import OptionChange
 from bisector.store.store import Store
+from tests.examples import cell
 from tests.git import histories
 from tests.recorded_run import FAST, SLOW, RecordedRun
 from tests.report.curve_examples import log_text
@@ -63,7 +64,8 @@ def test_configuration_is_compared_with_the_one_before_it_in_history(recorded: R
 def test_changed_end_is_compared_with_nothing_and_nothing_with_it(recorded: RecordedRun) -> None:
     whole = source(recorded)
     first = whole.report.rows[0]
-    trial = replace(whole.report.rows[1].shown.trial, kind=Kind.REVERTED, changed_by=recorded.shas["c3"])
+    trial = whole.report.rows[1].shown.trial
+    trial = replace(trial, cell=cell(trial.commit, Kind.REVERTED, recorded.shas["c3"]))
     changed = Row(None, replace(whole.report.rows[1].shown, trial=trial))
     found = details(replace(whole, report=replace(whole.report, rows=(changed, first, whole.report.rows[3]))))
     assert [one.against for one in found] == [None, None, recorded.commit("c0")]

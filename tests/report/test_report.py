@@ -15,6 +15,7 @@ from bisector.report.compare import Metric, change, metric_line
 from bisector.report.document import Basis, Column, Listing, Table, span
 from bisector.report.sections import sections, terms_sentence
 from bisector.status.view import TrialView
+from tests.examples import cell
 from tests.report import documents, examples
 
 
@@ -186,7 +187,7 @@ def test_no_subject_becomes_markup() -> None:
     evil = "a | b `c` <img src=x> [l](http://x) *b* _i_ @someone #1 ``` \x1b[31m"
     commit = replace(examples.COMMITS[3], subject=evil)
     whole = examples.found()
-    trials = tuple(replace(one, trial=replace(one.trial, commit=commit)) if one.trial.commit == examples.COMMITS[3]
+    trials = tuple(replace(one, trial=replace(one.trial, cell=cell(commit))) if one.trial.commit == examples.COMMITS[3]
                    else one for one in whole.trials)  # fmt: skip
     text = as_markdown.render(documents.document(replace(whole, trials=trials, first_fixed=commit)))
     outside = "".join(part for index, part in enumerate(text.split("```")) if index == 0)

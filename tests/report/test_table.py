@@ -12,6 +12,7 @@ from bisector.report.table import report_lines, rows, time_lines, verdict_lines
 from bisector.report.text import Line, as_text, cells, line_text
 from bisector.status.view import BisectionView, ConfigChanges, OptionChange, TrialView, trial_to_json
 from tests import examples as records
+from tests.examples import cell
 from tests.report import examples
 
 FOUND_80 = """\
@@ -309,7 +310,7 @@ def test_a_commit_that_was_not_even_built_says_so() -> None:
     assert built.kernel is not None
     kernel = replace(built.kernel, key=f"family-{examples.COMMITS[3].tree}")
     commit = replace(built.commit, tree="7" * 40)
-    unbuilt = replace(examples.REUSED, trial=replace(built, commit=commit, kernel=kernel))
+    unbuilt = replace(examples.REUSED, trial=replace(built, cell=cell(commit), kernel=kernel))
     text = as_text(verdict_lines([examples.CULPRIT, unbuilt], Terms(), 120))
     assert "same sources as 3a5b3c7d9e1f, not built and not measured again" in text
     own = replace(examples.REUSED, trial=replace(built, kernel=replace(kernel, key=f"family-{built.commit.tree}")))
@@ -322,7 +323,9 @@ def test_an_end_without_a_commit_is_not_taken_for_the_commit() -> None:
     assert "no commit: the new end without 3a5b3c7d9e1f" in text.splitlines()[-1]
     row = rows(view.trials, view.terms)[-1]
     assert row.commit == "e" * 12
-    with_it = replace(examples.REVERTED, trial=replace(examples.REVERTED.trial, kind=Kind.PICKED))
+    trial = examples.REVERTED.trial
+    picked = cell(trial.commit, Kind.PICKED, trial.subject.changed_by)
+    with_it = replace(examples.REVERTED, trial=replace(trial, cell=picked))
     assert rows([with_it], view.terms)[0].why == "no commit: the old end with 3a5b3c7d9e1f"
 
 

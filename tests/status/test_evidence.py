@@ -19,7 +19,7 @@ from bisector.status.conclusion import Standing
 from bisector.status.evidence import Case, Known
 from bisector.status.range_graph import Ground
 from tests import fakes
-from tests.examples import BUSY
+from tests.examples import BUSY, cell
 
 DEFAULTS = options.load(directory=Path("/")).settings
 COUNT = 10
@@ -105,7 +105,8 @@ def test_what_gives_no_more_readings_is_asked_no_more() -> None:
 
 
 def changed(kind: Kind, sha: str, least: float, content: str = "", **more: object) -> Trial:
-    return replace(trial(f"{kind}-{sha}", least, content, **more), kind=kind, changed_by=sha)
+    made = trial(f"{kind}-{sha}", least, content, **more)
+    return replace(made, cell=cell(made.commit, kind, sha))
 
 
 def test_an_end_without_a_commit_tells_of_that_commit_alone() -> None:

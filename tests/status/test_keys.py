@@ -75,8 +75,8 @@ def test_every_object_has_the_keys_of_its_table(view: BisectionView) -> None:
 
 
 def _as_in_trials(path: str) -> str:
-    """Run and artifacts of a baseline have the keys of those of a trial."""
-    for mine, theirs in (("run.", "runs[]."), ("run", "runs"), ("artifacts", "artifacts")):
+    """What a baseline and a trial both have has the same keys in both."""
+    for mine, theirs in (("run.", "runs[]."), ("run", "runs"), ("artifacts", "artifacts"), ("setup", "setup")):
         if path.startswith(f"baselines[].{mine}"):
             return path.replace(f"baselines[].{mine}", f"trials[].{theirs}", 1)
     return path

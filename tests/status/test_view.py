@@ -83,6 +83,7 @@ TRIAL: dict[str, tuple[type, ...]] = {
     "artifacts": (list,),
     "host": TEXT,
     "started_at": TEXT,
+    "setup": (dict,),
     "taken_from": (dict, NONE),
     "origin": (dict, NONE),
 }

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from bisector.core.cell import Cell, Setup, Subject
 from bisector.core.figures import CpuUse, DiskFigures, Latency, LatencyKind
 from bisector.core.trial import Fault, FaultKind, Origin, Stage, Timings, Trial
 from bisector.core.verdict import Direction, Verdict
@@ -56,7 +57,7 @@ def imported(number: int) -> Trial:
     disk = DiskFigures("dm-2", 2_585_032, 29, 0, 0, 14_380_160, 2084, 14_383_828, 100.0)
     full = replace(run("full"), jobs=(unknown,), contention=None, clock_drift_s=None, disks=(disk,))
     origin = Origin("fio-2.16", "4.12.0-rc1+", Verdict.OLD)
-    return replace(trial(commit(number), full), kernel=None, origin=origin)
+    return replace(trial(commit(number), full), cell=Cell(Subject(commit(number)), Setup()), kernel=None, origin=origin)
 
 
 def stopped(number: int) -> Trial:

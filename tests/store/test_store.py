@@ -1,6 +1,5 @@
 """Every fact comes back as it was added, whole or not at all."""
 
-import gzip
 import math
 import os
 import random
@@ -30,7 +29,7 @@ from bisector.store.database import DATABASE
 from bisector.store.facts import Compilers, Ended, Ending, InFlight, NumberedTrial, Submitted, Work
 from bisector.store.rows import InfraFaultRow
 from bisector.store.store import Store
-from tests.examples import EARLY, baseline, run
+from tests.examples import baseline, cell, run
 from tests.store import examples
 
 
@@ -115,14 +114,14 @@ faults = st.builds(Fault, st.sampled_from(Stage), tail=st.lists(st.text()).map(t
 @given(st.lists(runs, max_size=3), st.none() | faults, words)
 def test_any_trial_comes_back(store: Store, some: list[Run], fault: Fault | None, subject: str) -> None:
     trial = examples.measured(1)
-    trial = replace(trial, runs=tuple(some), fault=fault, commit=replace(trial.commit, subject=subject))
+    trial = replace(trial, runs=tuple(some), fault=fault, cell=cell(replace(trial.commit, subject=subject)))
     n = store.add_trial(trial)
     assert dict(store.trials())[n] == trial
 
 
 def test_text_that_is_no_unicode_is_kept_readable(store: Store) -> None:
     trial = examples.measured(1)
-    store.add_trial(replace(trial, commit=replace(trial.commit, subject="caf\udce9")))
+    store.add_trial(replace(trial, cell=cell(replace(trial.commit, subject="caf\udce9"))))
     assert store.trials()[0][1].commit.subject == "caf?"
 
 
@@ -209,7 +208,7 @@ def test_a_submission_ends_once_and_with_what_came_of_it(store: Store) -> None:
 
 
 def test_a_trial_of_a_changed_end_says_so(store: Store) -> None:
-    made = replace(examples.measured(1), kind=Kind.REVERTED, changed_by="d" * 40)
+    made = replace(examples.measured(1), cell=cell(examples.measured(1).commit, Kind.REVERTED, "d" * 40))
     store.add_trial(made)
     assert store.trials() == ((1, made),)
 
@@ -296,7 +295,7 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
     later_tables = ("mail_events", "mails", "relevance", "compilers", "build_tries", "early_stops", "taken")
     for later in (*later_tables, "mattering", "not_changed", "skips", "vouched", "controls", "ended", "submitted"):
         store.database.connection.execute(f"DROP TABLE {later}")
-    for column in ("kind", "changed_by", "alone"):
+    for column in ("kind", "changed_by", "stack", "workload"):
         store.database.connection.execute(f"ALTER TABLE trials DROP COLUMN {column}")
     store.database.connection.execute("ALTER TABLE kernels DROP COLUMN modules")
     store.database.connection.execute("ALTER TABLE runs DROP COLUMN counters")
@@ -319,66 +318,6 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
         assert writer.trials()[5] == (6, examples.imported(4))
         assert writer.database.connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
         assert writer.database.connection.execute("PRAGMA user_version").fetchone()[0] == schema.VERSION
-
-
-@pytest.mark.parametrize("readonly", [True, False])
-def test_a_record_that_version_11_wrote_means_what_it_meant(tmp_path: Path, readonly: bool) -> None:
-    """A file of that version itself; columns that are taken away from one of today say nothing of its quirks."""
-    path = tmp_path / DATABASE
-    path.write_bytes(gzip.decompress((Path(__file__).parents[1] / "data/records/version-11.sqlite.gz").read_bytes()))
-    trials = (
-        *(examples.measured(1), examples.faulty(2), examples.stopped(3)),
-        *(examples.equal_kernel(4), examples.imported(5)),
-    )
-    with Store.open(path, readonly=readonly) as store:
-        assert store.bisection() == examples.bisection()
-        assert store.trials() == tuple(enumerate(trials, 1))
-        assert [fault.message for fault in store.infra_faults()] == ["libvirt is out of reach"]
-        assert store.mattering() == frozenset(("a" * 40,))
-        assert store.controls() == ()
-        state = store.state()
-        assert state is not None
-        assert state.state is State.STOPPED
-        if not readonly:
-            store.add_skips(("d" * 40,))
-            store.add(Control("now", "box", "b" * 40, Stage.BUILD, (2,), "build error: no"))
-            assert [n for n, trial in store.trials() if trial.doubted] == [2]
-
-
-@pytest.mark.parametrize("readonly", [True, False])
-def test_a_record_that_version_13_wrote_means_what_it_meant(tmp_path: Path, readonly: bool) -> None:
-    """Its runs were held against read IOPS of the worst job; there was nothing else."""
-    path = tmp_path / DATABASE
-    path.write_bytes(gzip.decompress((Path(__file__).parents[1] / "data/records/version-13.sqlite.gz").read_bytes()))
-    with Store.open(path, readonly=readonly) as store:
-        assert [trial.stopped_early for _, trial in store.trials()] == [None, None, EARLY, None, None]
-        assert (EARLY.metric, EARLY.over) == ("read.iops", "worst")
-        assert [control.trials for control in store.controls()] == [(2,)]
-        assert "d" * 40 in store.bisection().skips
-        if not readonly:
-            other = replace(EARLY, metric="write.bw", over="sum", bound=80.0 * 2**20)
-            stopped = examples.stopped(6)
-            runs = (*stopped.runs[:-1], replace(stopped.runs[-1], stopped_early=other))
-            n = store.add_trial(replace(stopped, runs=runs))
-            assert dict(store.trials())[n].stopped_early == other
-
-
-@pytest.mark.parametrize("readonly", [True, False])
-def test_a_record_that_version_15_wrote_means_what_it_meant(tmp_path: Path, readonly: bool) -> None:
-    """A trial that a control spoke for was named by the control."""
-    path = tmp_path / DATABASE
-    path.write_bytes(gzip.decompress((Path(__file__).parents[1] / "data/records/version-15.sqlite.gz").read_bytes()))
-    failed = Control("2026-11-21T04:00:00+00:00", "box", "b" * 40, Stage.BUILD, (2,), "build error: gelf.h")
-    answered = Control("2026-11-21T05:00:00+00:00", "box", "b" * 40, Stage.BOOT, (4,))
-    with Store.open(path, readonly=readonly) as store:
-        trials = dict(store.trials())
-        assert [n for n, trial in trials.items() if trial.doubted] == [2]
-        assert [n for n, trial in trials.items() if trial.vouched_for] == [4]
-        assert store.controls() == (failed, answered)
-        assert (store.in_flight(), store.next_n) == ((), 5)
-        if not readonly:
-            store.add(NumberedTrial(5, examples.faulty(5), vouched_by=store.add(replace(answered, trials=()))))
-            assert store.controls()[2].trials == (5,)
 
 
 def _before_imports(store: Store) -> None:
@@ -464,7 +403,6 @@ def test_damaged_in_the_middle(store: Store) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from bisector.mail.outbox import Mail, Mails, Outcome
 from bisector.store.store import Store
 from tests.store import examples
 with Store.open(Path(sys.argv[1])) as store:
@@ -507,7 +445,7 @@ for statement in range(1, 1000):
 
 
 def run_python(script: str, *arguments: str) -> "subprocess.Popen[str]":
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.Popen(
         [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, text=True, env=environment
     )

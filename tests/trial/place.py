@@ -20,7 +20,7 @@ from tests.guestshell import Answer
 from tests.vm.fake_guest import FakeClock, FakeHypervisor, Script
 
 COMMIT = examples.commit(7)
-REQUEST = TrialRequest(3, COMMIT, {})
+REQUEST = TrialRequest(3, examples.cell(COMMIT), {})
 NOTHING: Mapping[str, str] = MappingProxyType({})
 RAN = replace(FIO, takes_s=43.0, files={f"/tmp/bisector/{name}": text for name, text in FIO_FILES.items()})
 SOUND = {
@@ -82,6 +82,7 @@ class Place:
 
     def measure(self, request: TrialRequest = REQUEST, given: Mapping[str, str] = NOTHING) -> Trial:
         settings = options.load({"machine.accelerator": "tcg", **given}, directory=Path("/")).settings
+        request = replace(request, cell=replace(request.cell, setup=settings.setup))
         image = GuestImage(self.path / "root.img", self.path / "key", "ssh-ed25519 AAAA", "test")
         kernel = replace(examples.kernel(), config=self.path / "kernel.config")
         builder, source = cast("Any", Keeper(kernel)), cast("Any", None)

@@ -24,7 +24,7 @@ from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import KernelCache
 from bisector.trial.runner import Bench, TrialRequest, _Course
 from bisector.vm.machine import VirtualMachines
-from tests import fakes
+from tests import examples, fakes
 from tests.kernel.fake_tree import FRAGMENT, copy_to
 
 MAX_PAGE_SIZE = "arch/x86/Makefile"
@@ -50,7 +50,7 @@ class Shop:
     def course(self, *compilers: Compiler) -> _Course:
         logs = self.path / "logs"
         logs.mkdir(exist_ok=True)
-        return _Course(self.engine.bench, TrialRequest(1, self.commit, {}, compilers), logs)
+        return _Course(self.engine.bench, TrialRequest(1, examples.cell(self.commit), {}, compilers), logs)
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def engine(run_dir: Path, config: Path, at_boot: Callable[[], None] = lambda: No
     return LocalExecutor(Bench(settings, run_dir, cast("Any", None), builder, machines, lambda event: None))
 
 
-REQUEST = TrialRequest(3, examples.commit(7), {})
+REQUEST = TrialRequest(3, examples.cell(examples.commit(7)), {})
 
 
 def test_trouble_of_ours_comes_with_facts_and_files(tmp_path: Path, config: Path) -> None:
