@@ -18,7 +18,7 @@ What does not: memory, processor time and room on the disk are not bounded, and 
 import os
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +52,7 @@ _ISOLATED = (
 # (pid_namespaces(7)); bwrap's own one would wait for them.
 _FIRST_PROCESS = ("sh", "-c", '"$@"; exit $?', "sh")
 # What a first line of output may begin with when it is not the command's.
-_STEPS = ("setpriv", UNSHARE, "sh", "mount", "umount", "mkdir", "cp", "rm", "cat", "pivot_root")
+_STEPS = ("setpriv", UNSHARE, "sh", "mount", "umount", "mkdir", "cp", "pivot_root")
 _ROOT = "/sys"  # where the new root is made: a directory of every host that no place lies in
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS = ("/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr")
@@ -60,10 +60,19 @@ _NAMESPACES = ("--mount", "--net", "--ipc", "--uts", "--pid", "--fork", "--kill-
 _KEPT_BY_ROOT = "--bounding-set=-all,+setuid,+setgid,+setpcap"
 _NO_MORE_RIGHTS = ("--inh-caps=-all", "--no-new-privs", "--")
 _SAFE = "nosuid,nodev"
+_MADE = "X-mount.mkdir"  # the directory that is mounted on
+# The directories that are the command's own, and the options to mount them.
+_OWN = {
+    place: f"{_MADE},mode={mode},{_SAFE}"
+    for place, mode in (("/dev/shm", 1777), (_TMP, 1777), (_HOME, 777))  # noqa: S108 - its own
+}
 # An ordinary user has rights in its own namespace alone, and keeps them there until all is mounted. No further one can
 # be made in it. For root that number would be the host's.
 _USER_NAMESPACE = ("--user", "--map-current-user", "--keep-caps")
 _NO_FURTHER_ONE = "echo 0 > /proc/sys/user/max_user_namespaces\n"
+# What takes time is processes, so there are few: one cp(1) makes the links, the files of /etc and the directories that
+# they lie in; one mount(8) makes all other directories and what is mounted there. The last line of its table makes the
+# root read-only, which is tried afterwards. The table is in a file that a device is then mounted on.
 _SCRIPT = """\
 set -e
 test $$ -eq 1 # mounts in any other namespace would be the host's
@@ -71,23 +80,14 @@ here=$PWD path=$PATH mask=$(umask)
 PATH=$PATH:/usr/sbin:/sbin
 umask 022
 {limit}mount -n -t tmpfs -o {safe},mode=755 tmpfs {root}
-mkdir {root}/tmp {root}/proc {root}/dev {root}/dev/shm
-mount -n -t tmpfs -o {safe},mode=1777 tmpfs {root}/tmp
-mount -n -t tmpfs -o {safe},mode=1777 tmpfs {root}/dev/shm
-mkdir -m 777 {root}{home}
-mkdir -p {directories}
-for file in {files}; do : > "$file"; done
-{links}cp -P {device_links} {root}/dev
 cp -rP --parents {copied} {root}
-cat > {root}/fstab << 'END'
-{fstab}
-END
-mount -n -a -T {root}/fstab
-rm {root}/fstab
-{remounts}mount -n -o remount,bind,ro,{safe} {root}
-cd {root}
+{places_of_files}for file in {files}; do : > "$file"; done
+printf "%s\\n" {table} > {root}/dev/null
+mount -n -a -T {root}/dev/null
+{remounts}cd {root}
 pivot_root . .{home}
 umount -n -i -l {home}
+if true 2> /dev/null > /written; then echo "sh: the root of the sandbox can be written" >&2; exit 1; fi
 export HOME={home} PATH="$path"
 unset TMPDIR XDG_CACHE_HOME XDG_RUNTIME_DIR
 umask "$mask"
@@ -160,23 +160,21 @@ def _bubblewrap(shown: Mapping[str, bool]) -> tuple[str, ...]:
 
 
 def _unshared(places: Mapping[str, bool]) -> tuple[str, ...]:
-    """The same without bubblewrap. What fails on the way ends it before the command is started."""
+    """What is put before a command where there is no bubblewrap; what fails ends it before the command starts."""
     user = build_user()
     system = tuple(_system())
     links = [path for path in system if path.is_symlink()]
     shown = {**{str(path): False for path in system if path not in links}, **places}
     below = [path for path in _mounted() if _is_below_readable(path, shown) and os.access(path, os.F_OK)]
     files = [place for place in shown if not Path(place).is_dir()]
-    copied = [str(path) for path in _etc() if os.access(path, os.F_OK)]
+    copied = (*links, *map(Path, _DEVICE_LINKS), *(path for path in _etc() if os.access(path, os.F_OK)))
     kept = ("--ambient-caps=-all", "--bounding-set=-all") if user is None else (_KEPT_BY_ROOT,)
     rights = ("setpriv", *kept, *_NO_MORE_RIGHTS, *_FIRST_PROCESS, *(() if user is None else user.become))
     script = _SCRIPT.format(
         root=_ROOT, home=_HOME, safe=_SAFE, limit=_NO_FURTHER_ONE if user is None else "", rights=shlex.join(rights),
-        directories=_at_root(str(Path(place).parent) if place in files else place for place in shown),
+        places_of_files="".join(_places_of(files)),
         files=_at_root((*(f"/dev/{name}" for name in _DEVICES), *files)),
-        links=f"cp -P {shlex.join(map(str, links))} {_ROOT}\n" if links else "",
-        device_links=shlex.join(_DEVICE_LINKS), copied=shlex.join(copied),
-        fstab="\n".join(_table(shown)),
+        copied=shlex.join(map(str, copied)), table=shlex.quote("\n".join(_table(shown, files))),
         remounts="".join(f"mount -n -o remount,bind,ro,{_SAFE} {_at_root([place])}\n" for place in below),
     )  # fmt: skip
     namespaces = (*(_USER_NAMESPACE if user is None else ()), *_NAMESPACES)
@@ -187,14 +185,25 @@ def _at_root(places: Iterable[str]) -> str:
     return shlex.join(_ROOT + place for place in places)
 
 
-def _table(shown: Mapping[str, bool]) -> Iterator[str]:
-    """As of fstab(5); a place comes after the one that it lies in."""
+def _places_of(files: Sequence[str]) -> Iterator[str]:
+    """What comes before a place that is a file, of which most sandboxes have none: what it may lie in."""
+    if files:
+        yield from (f"mount -n -t tmpfs -o {options} tmpfs {_ROOT}{place}\n" for place, options in _OWN.items())
+        yield f"mkdir -p {_at_root(str(Path(file).parent) for file in files)}\n"
+
+
+def _table(shown: Mapping[str, bool], files: Sequence[str]) -> Iterator[str]:
+    """The lines of a table of mounts (fstab(5)); a place comes after the one that it lies in."""
     for name in _DEVICES:
         yield f"/dev/{name} {_ROOT}/dev/{name} none bind 0 0"
-    yield f"proc {_ROOT}/proc proc ro,noexec,{_SAFE} 0 0"
+    yield f"proc {_ROOT}/proc proc {_MADE},ro,noexec,{_SAFE} 0 0"
+    for place, options in () if files else _OWN.items():
+        yield f"tmpfs {_ROOT}{place} tmpfs {options} 0 0"
     for place in sorted(shown):
         word = "".join(f"\\{ord(letter):03o}" if letter in " \t\n\\" else letter for letter in place)
-        yield f"{word} {_ROOT}{word} none rbind,{'rw' if shown[place] else 'ro'},{_SAFE} 0 0"
+        made = "" if place in files else f"{_MADE},"
+        yield f"{word} {_ROOT}{word} none {made}rbind,{'rw' if shown[place] else 'ro'},{_SAFE} 0 0"
+    yield f"remount {_ROOT} none remount,bind,ro,{_SAFE} 0 0"
 
 
 def _mounted() -> list[str]:
@@ -205,7 +214,7 @@ def _mounted() -> list[str]:
 
 
 def _is_below_readable(path: str, shown: Mapping[str, bool]) -> bool:
-    above = [place for place in shown if path != place and Path(path).is_relative_to(place)]
+    above = [place for place in shown if path.startswith(f"{place}/")]
     return path not in shown and bool(above) and not shown[max(above, key=len)]
 
 

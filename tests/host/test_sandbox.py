@@ -285,10 +285,20 @@ def test_its_own_words_are_told_from_those_of_what_it_runs() -> None:
 
 
 @pytest.mark.parametrize("way", [sandbox.UNSHARE], indirect=True)
+def test_nothing_is_run_where_the_root_stayed_writable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mount(8) that takes the last line of its table for something that is mounted already."""
+    table = sandbox._table
+    monkeypatch.setattr(sandbox, "_table", lambda *told: [*table(*told)][:-1])
+    done = run("echo ran")
+    assert (done.exit_status, done.stdout) == (1, "")
+    assert sandbox.failed(done.stderr.splitlines()) == "sh: the root of the sandbox can be written"
+
+
+@pytest.mark.parametrize("way", [sandbox.UNSHARE], indirect=True)
 def test_a_host_whose_bin_is_a_directory_has_no_links_to_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     def copies(*system: str) -> list[str]:
         monkeypatch.setattr(sandbox, "_SYSTEM", system)
-        return [line for word in Sandbox().words for line in word.splitlines() if line.startswith("cp -P")]
+        return [line for word in Sandbox().words for line in word.splitlines() if line.startswith("cp ")]
 
-    assert [len(line.split()) for line in copies("usr")] == [7]
-    assert copies("usr", "bin", "lib")[0] == "cp -P /bin /lib /sys"
+    assert [line.split()[3] for line in copies("usr")] == ["/dev/fd"]
+    assert [line.split()[3:6] for line in copies("usr", "bin", "lib")] == [["/bin", "/lib", "/dev/fd"]]
