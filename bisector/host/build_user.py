@@ -45,7 +45,7 @@ def build_user() -> BuildUser | None:
 
 
 def umask() -> int:
-    """Of a command that writes sources: root's own may keep them from everybody else. -1 is this process's."""
+    """The umask of a command that writes sources, since root's own may hide them; -1 is that of this process."""
     return -1 if build_user() is None else _NEW_FILES_READABLE
 
 
@@ -109,7 +109,7 @@ def show(directory: Path) -> None:
 
 
 def _shown(mode: int) -> int:
-    """The same with others' rights to read, and to enter or run what its owner can."""
+    """The mode with which others may read it too, and enter or run what its owner can."""
     return stat.S_IMODE(mode) | 0o004 | (mode & stat.S_IXUSR) >> 6
 
 

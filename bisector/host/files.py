@@ -108,7 +108,10 @@ def is_scratch(path: Path) -> bool:
 
 
 def abandoned(parent: Path | None = None) -> Iterator[Path]:
-    """Those below ``parent`` that killed processes have left, each locked by us until the next is asked for."""
+    """Temporary directories below ``parent`` that killed processes have left.
+
+    Each is locked by this process until the next is asked for.
+    """
     for path in (parent or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*"):
         if not is_scratch(path):
             continue

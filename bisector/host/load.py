@@ -131,7 +131,7 @@ def _difference(start: _Reading, end: _Reading) -> Contention:
 
 
 def parse_cpu_times(proc_stat: str) -> CpuTimes:
-    """Of the first line of /proc/stat; waiting for I/O is not busy, guest time is part of user time."""
+    """The CPU times in the first line of /proc/stat; waiting for I/O is not busy, guest time is part of user time."""
     words = proc_stat.split("\n", 1)[0].split()
     user, nice, system, idle, iowait, irq, softirq, steal = (int(word) / _TICKS_PER_S for word in words[1:9])
     busy_s = user + nice + system + irq + softirq

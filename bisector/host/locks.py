@@ -99,7 +99,7 @@ def _try_lock(file: TextIO | int, how: int = fcntl.LOCK_EX) -> bool | None:
 
 
 def _written_holder(file: TextIO) -> Holder:
-    """What it has written: nothing yet, perhaps, or anything at all, where the directory came from elsewhere."""
+    """What the holder has written: nothing yet, perhaps, or anything, in a directory that came from elsewhere."""
     file.seek(0)
     try:
         match json.loads(file.read(_LONGEST)):

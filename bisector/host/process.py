@@ -252,7 +252,7 @@ def _our_users() -> set[int]:
 
 
 def _is_ssh_master(title: bytes) -> bool:
-    """By the title that ssh gives itself, as in "ssh: /home/anna/.ssh/master [mux]" (control_persist_detach())."""
+    """Whether it is ssh's master, by its title: "ssh: /home/anna/.ssh/master [mux]" (control_persist_detach())."""
     return title.startswith(b"ssh: ") and title.rstrip(b"\0 ").endswith(b" [mux]")
 
 

@@ -158,7 +158,7 @@ class Machine(Protocol):
         ...
 
     def deadline(self, what: str, seconds: float) -> Deadline:
-        """One in the time in which this guest is waited for: what it could not have used does not count."""
+        """A deadline that counts only the time in which this guest is waited for, and could have run."""
         ...
 
     def boot(self) -> None:

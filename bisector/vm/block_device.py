@@ -80,7 +80,7 @@ class BlockDevice:
 
     @property
     def own_name(self) -> str:
-        """By the kernel's knowledge of the device."""
+        """The name that goes with the device: see :func:`disk_name`."""
         return disk_name(self.device_number)
 
     @property
@@ -95,7 +95,7 @@ class BlockDevice:
 
     @property
     def _node(self) -> Path:
-        """By the kernel's name (devtmpfs), by udev's or, where there is neither, what the path led to.
+        """A path of the device: the kernel's (devtmpfs), else udev's, else what the path of the settings led to.
 
         While the descriptor is open, no other device gets the number. Raises :class:`UserError` when no node has it.
         """
@@ -109,7 +109,7 @@ class BlockDevice:
 
     @property
     def size_bytes(self) -> int:
-        """As the kernel says."""
+        """The size that the kernel tells."""
         answer = fcntl.ioctl(self.descriptor, _BLKGETSIZE64, bytes(8))
         return int(struct.unpack("Q", answer)[0])
 
@@ -292,7 +292,7 @@ def _has(link: Path, matches: Callable[[os.stat_result, Path], bool]) -> bool:
 
 
 def _writes(info: Path) -> bool:
-    """By the flags in /proc/PID/fdinfo/FD, which are octal (proc(5))."""
+    """Whether a descriptor is for writing: its flags in /proc/PID/fdinfo/FD are octal (proc(5))."""
     for line in info.read_text(encoding="ascii").splitlines():
         if line.startswith("flags:"):
             return int(line.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY

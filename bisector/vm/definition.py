@@ -59,7 +59,7 @@ class DiskSource:
 
     @classmethod
     def parse(cls, text: str) -> "DiskSource":
-        """Of ``volume:POOL/NAME`` or a path; raises :class:`UserError` when it is neither."""
+        """The source that ``volume:POOL/NAME`` or a path names; raises :class:`UserError` when it is neither."""
         if text.startswith("volume:"):
             pool, slash, name = text.removeprefix("volume:").partition("/")
             if not (pool and slash and name):

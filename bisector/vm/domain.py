@@ -188,7 +188,7 @@ class ConsoleFile:
         return files[0] if files and not _same(files[-1], mine) else None
 
     def _files(self) -> list[Path]:
-        """Those that there are, oldest first."""
+        """The files that exist, oldest first."""
         numbers = []
         for path in self.path.parent.glob(f"{self.path.name}.*"):
             if found := _BACKUP.fullmatch(path.name.removeprefix(self.path.name)):

@@ -310,5 +310,5 @@ def _kvm_group() -> int:
 
 
 def _version_text(number: int) -> str:
-    """As virConnectGetVersion() encodes them: 1,000,000 * major + 1,000 * minor + release."""
+    """A version as text; virConnectGetVersion() encodes it as 1,000,000 * major + 1,000 * minor + release."""
     return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"

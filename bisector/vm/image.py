@@ -215,7 +215,7 @@ def sum_of(path: Path) -> str:
 
 
 def _places(file: BinaryIO, size: int) -> Iterator[int]:
-    """Of each MiB that is not wholly in a hole (lseek(2), SEEK_DATA)."""
+    """Where each MiB begins that is not wholly in a hole (lseek(2), SEEK_DATA)."""
     place = 0
     while place < size:
         try:

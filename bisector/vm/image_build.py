@@ -182,7 +182,7 @@ class _Tools:
             raise InfraError(str(error)) from error
 
     def run_raw(self, argv: Sequence[str | Path], deadline_s: float) -> Finished:
-        """The same with the errors of :mod:`bisector.host.process`."""
+        """Run a program; raises the errors of :mod:`bisector.host.process`."""
         return run(argv, deadline_s=deadline_s, env=self._environment, run_marker=self._run_marker)
 
 

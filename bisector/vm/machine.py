@@ -71,7 +71,7 @@ class VirtualMachine:
         return self._domain.cpu_time_s() if self._domain is not None else 0.0
 
     def deadline(self, what: str, seconds: float) -> Deadline:
-        """One in the time in which this guest is waited for."""
+        """A deadline that counts only the time in which this guest is waited for."""
         return Deadline.by(self._clock, what, seconds)
 
     def facts(self) -> dict[str, str]:
@@ -281,7 +281,7 @@ class VirtualMachines:
 
     @contextmanager
     def _attached(self, serial: str, chosen: DiskSettings, prefix: str) -> Iterator[DiskSpec]:
-        """One disk; raises :class:`InfraError` where one that was there for an earlier trial is not to be had now."""
+        """A disk of the settings; raises :class:`InfraError` when an earlier trial had it and it is not there now."""
         overwrite = self.settings.storage.overwrite
         disk = attached(serial, chosen, self._run_dir, prefix, self._hypervisor.volume, overwrite=overwrite)
         with ExitStack() as stack:

@@ -55,7 +55,7 @@ class ExistingDisk(Protocol):
 
     @property
     def own_name(self) -> str:
-        """What it is called wherever it turns up, for a person who says that its content may go."""
+        """A name that goes with the disk and not with a path: a person says by it that the content may go."""
         ...
 
     @property
@@ -65,7 +65,7 @@ class ExistingDisk(Protocol):
 
     @property
     def device_number(self) -> int | None:
-        """Of the host's block device that it is or lies on (``st_rdev``, ``st_dev``); None when it is not known."""
+        """The number of the host's block device that it is (``st_rdev``) or lies on (``st_dev``), if that is known."""
         ...
 
     @property
@@ -216,7 +216,7 @@ class Label:
 
     @classmethod
     def new(cls, size_bytes: int) -> Self:
-        """Of a disk that was never used."""
+        """A label for a disk that was never used."""
         return cls(uuid4(), size_bytes)
 
     @classmethod

@@ -93,7 +93,7 @@ class Volume:
 
     @property
     def device_number(self) -> int | None:
-        """Of the block device at its path, or the one that the file there lies on; None when it is not on this host."""
+        """The number of the block device at its path, or below the file there; None when it is not on this host."""
         try:
             path = Path(self.handle.path())
             found = path.stat() if path.is_absolute() else None  # a pool of RBD has other paths
@@ -105,7 +105,7 @@ class Volume:
 
     @property
     def name(self) -> str:
-        """As the settings spell it."""
+        """The volume as the settings spell it."""
         return f"volume:{self.pool}/{self.handle.name()}"
 
     @property
@@ -118,7 +118,7 @@ class Volume:
 
     @property
     def how_to_erase(self) -> str:
-        """Of libvirt's own tools."""
+        """The command of libvirt's own tools."""
         return f"virsh vol-wipe --pool {self.pool} {self.handle.name()}"
 
     @contextmanager
@@ -140,7 +140,7 @@ class Volume:
         return b"".join(parts)
 
     def write(self, offset: int, data: bytes) -> None:
-        """As durable as libvirt makes it; raises :class:`InfraError` when it cannot."""
+        """Write a part of it, as durably as libvirt does; raises :class:`InfraError` when libvirt cannot."""
         with self._stream("written") as stream:
             self.handle.upload(stream, offset, len(data), 0)
             sent = 0
@@ -148,7 +148,7 @@ class Volume:
                 sent += stream.send(data[sent : sent + _CHUNK_BYTES])
 
     def discard(self, offset: int, length: int) -> None:
-        """Not a word of libvirt's."""
+        """Nothing: libvirt discards no part of a volume."""
 
     @contextmanager
     def _stream(self, done: str) -> Iterator[Any]:
