@@ -306,19 +306,26 @@ class KernelBuilder:
         make.run(Stage.CONFIG, "olddefconfig", variables=aside)
         if not new.is_file():
             raise KernelFault(Stage.CONFIG, FaultKind.CONFIG_ERROR, "make olddefconfig ended well and made no .config")
-        if not current.is_file() or current.read_bytes() != new.read_bytes():
+        obtained = kconfig.read_effective(new)
+        if not _same(new, current):
             remove_whole(current)
             new.replace(current)
         shutil.copyfile(current, make.places.logs / "kernel.config")
-        return kconfig.read_effective(current)
+        return obtained
 
 
 def _compile(make: Make, obtained: kconfig.Options) -> Path | None:
     """The image and, of a kernel that has any, its modules; where those are installed."""
     modular = kconfig.has_modules(obtained)
     make.run(Stage.BUILD, "bzImage", *(("modules",) if modular else ()))
+    installed = product.install_modules(make) if modular else None
     product.require_image(make.places.build)
-    return product.install_modules(make) if modular else None
+    return installed
+
+
+def _same(file: Path, other: Path) -> bool:
+    """Whether the other is such a file, too; it may be a larger one than can be read."""
+    return other.is_file() and other.stat().st_size == file.stat().st_size and other.read_bytes() == file.read_bytes()
 
 
 def _require_tools(options: kconfig.Options) -> None:

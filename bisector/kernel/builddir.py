@@ -50,7 +50,10 @@ _HINT = "see that one service alone sets the clock and that --run-dir is on a di
 _LONGEST_BYTES = 800
 # How a file that this process wants is not as make makes it; all else (no room, a bad disk) is the host's.
 _OF_MAKE = frozenset(
-    (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
+    (
+        *(errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG),
+        errno.EFBIG,
+    )
 )
 
 

@@ -20,6 +20,7 @@ Options = dict[str, str]
 
 NOT_SET = "n"
 EMPTY = '""'
+MOST_BYTES = 16 << 20  # an allyesconfig of v6.12 has 0.5 MB
 _GZIP_MAGIC = b"\x1f\x8b"
 _OPTION = re.compile(r"^(?:(CONFIG_\w+)=(.*?)|# (CONFIG_\w+) is not set)\s*$")
 _DEFINED = re.compile(r"^\s*(?:menu)?config\s+(\w+)", re.MULTILINE)
@@ -120,7 +121,7 @@ def has_modules(options: Mapping[str, str]) -> bool:
 
 def read_effective(path: Path) -> Options:
     """What Kconfig made, options by name; a string in it may be in any encoding. Raises :class:`OSError`."""
-    return parse(path.read_text(encoding="utf-8", errors="replace"))
+    return parse(sources.whole(path, MOST_BYTES).decode(errors="replace"))
 
 
 def symbols(source: Path) -> frozenset[str]:

@@ -23,6 +23,11 @@ CONFIG = Path(".config")
 IMAGE = Path("arch/x86/boot/bzImage")
 _VMLINUX = Path("vmlinux")
 _RELEASE = Path("include/config/kernel.release")
+_NEEDED = (IMAGE, _VMLINUX, _RELEASE, CONFIG)
+# What is copied or read as a whole: a sparse file takes no room on the disk until that is done. An image is smaller
+# than the addresses of a kernel, 1 GiB (KERNEL_IMAGE_SIZE); a distribution's modules, stripped, have 0.5 GB.
+_MOST_BYTES = {IMAGE: 1 << 30, CONFIG: kconfig.MOST_BYTES, _RELEASE: 4096}
+_MOST_MODULES_BYTES = 16 << 30
 # A kernel's name has 64 letters at most (uts_len in the kernel's Makefile).
 _PLAIN_RELEASE = re.compile(r"\w[!-.0-~]{0,63}", re.ASCII)
 _QUOTED = 80
@@ -51,11 +56,13 @@ class Product:
 
 
 def require_image(build: Path) -> None:
-    """Raise :class:`KernelFault` unless make has made an image, and what else a kernel is known by."""
-    for name in (IMAGE, _VMLINUX, _RELEASE, CONFIG):
+    """Raise :class:`KernelFault` unless make has made an image, and what else a kernel is known by, of usual sizes."""
+    for name in _NEEDED:
         if not (build / name).is_file():
             reason = f"make bzImage ended well and made no {name}"
             raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, reason)
+    for name, most_bytes in _MOST_BYTES.items():
+        _check_size(f"make has made {name}", (build / name).stat().st_size, most_bytes)
 
 
 def install_modules(make: Make) -> Path:
@@ -80,6 +87,7 @@ def install_modules(make: Make) -> Path:
             link.unlink()
     if not (root / _LIST).is_file():
         raise _no_list(make, depmod)
+    _check_size("make modules_install has installed modules", sum(_sizes(tree)), _MOST_MODULES_BYTES)
     return tree
 
 
@@ -91,7 +99,7 @@ def modules_parts(tree: Path, release: str) -> dict[str, str]:
     """
     root = _only_directory(tree)
     plain = {path: signature.content_sha256(path, release) for path in root.rglob("*.ko")}
-    compressed = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in root.rglob("*.ko.*")}
+    compressed = {path: _sha256(path) for path in root.rglob("*.ko.*")}
     return {str(path.relative_to(root)): digest for path, digest in (plain | compressed).items()}
 
 
@@ -134,10 +142,15 @@ def _content(places: BuildPlaces, installed: Path | None, release: str) -> str:
 
 def _release(build: Path) -> str:
     """What ``uname -r`` will print; it names a directory of modules, so it is no path and has no odd letters."""
-    text = (build / _RELEASE).read_bytes().decode("ascii", errors="replace").strip()
+    text = sources.whole(build / _RELEASE, _MOST_BYTES[_RELEASE]).decode("ascii", errors="replace").strip()
     if not _PLAIN_RELEASE.fullmatch(text):
         raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, f"the tree calls its release {text[:_QUOTED]!r}")
     return text
+
+
+def _check_size(what: str, size_bytes: int, most_bytes: int) -> None:
+    if size_bytes > most_bytes:
+        raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, f"{what} of {size_bytes} bytes, which no kernel has")
 
 
 def _no_list(make: Make, depmod: str) -> KernelFault | InfraError:
@@ -173,6 +186,11 @@ def _sizes(tree: Path) -> Iterator[int]:
     for at, directories, names in os.walk(tree):
         yield from (_BLOCK_BYTES for _ in directories)
         yield from (Path(at, name).lstat().st_size for name in names)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _program(name: str) -> str:

@@ -15,13 +15,15 @@ OverflowError besides its own errors for one damaged vDSO in a hundred, and copi
 What would be left here with it is half of the parser, for the checks and the limits.
 """
 
+import errno
 import hashlib
 import itertools
+import mmap
 import os
 import re
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bisector.core import kernel
@@ -40,6 +42,9 @@ _ALLOCATED, _EXECUTABLE = 0x2, 0x4  # SHF_ALLOC, SHF_EXECINSTR
 _MOST_BEGINNINGS = 1000
 _MOST_SECTIONS = 100
 _LONGEST_NAME = 1000
+# All that is loaded of one file: a kernel's image has at most 1 GiB of addresses (KERNEL_IMAGE_SIZE, CONFIG_KASAN, in
+# arch/x86/include/asm/page_64_types.h). A sparse file may say that it has any number of bytes.
+_MOST_CONTENT_BYTES = 1 << 30
 
 
 def image_parts(build: Path, source: Path, release: str) -> dict[str, str]:
@@ -58,7 +63,7 @@ def image_parts(build: Path, source: Path, release: str) -> dict[str, str]:
         else:
             found[name] = _made_of(path, build, source)
     if (build / _RELOCS).is_file():
-        found[str(_RELOCS)] = hashlib.sha256((build / _RELOCS).read_bytes()).hexdigest()
+        found[str(_RELOCS)] = hashlib.sha256(sources.whole(build / _RELOCS, _MOST_CONTENT_BYTES)).hexdigest()
     return found
 
 
@@ -70,11 +75,11 @@ def combined(parts: Mapping[str, str]) -> str:
 def build_id(vmlinux: Path) -> str:
     """The GNU build-id note (ld(1), ``--build-id``), as /sys/kernel/notes shows it; empty when there is none.
 
-    Raises :class:`InfraError` when the file cannot be read or is not ELF.
+    Raises :class:`InfraError` when the file cannot be read or is not ELF, and ``OSError`` when too much is in it.
     """
     file = _read(vmlinux)
-    found = (kernel.build_id(file.content(section)) for section in file.sections if section.kind == _NOTE)
-    return next(filter(None, found), "")
+    notes = file.contents(section for section in file.sections if section.kind == _NOTE)
+    return next(filter(None, (kernel.build_id(content) for _, content in notes)), "")
 
 
 def content_sha256(path: Path, release: str = "") -> str:
@@ -89,14 +94,14 @@ def content_sha256(path: Path, release: str = "") -> str:
     which costs a measurement and no more. The vDSO is an ELF image inside vmlinux; its notes go, too:
     they hold ``LINUX_VERSION_CODE`` and a build-id (arch/x86/entry/vdso/note.S).
 
-    Raises :class:`InfraError` when the file cannot be read or is not ELF.
+    Raises :class:`InfraError` when the file cannot be read or is not ELF, and ``OSError`` when too much is in it.
     """
     file = _read(path)
     digest = hashlib.sha256(f"{file.relocatable} {file.entry}\n".encode())
-    for section in _telling(file):
+    for section, content in file.contents(_telling(file)):
         place = (section.name, section.kind, section.flags, section.address, section.size)
         digest.update(repr(place).encode() + b"\n")
-        digest.update(_without_version(file.content(section), section, release.encode()))
+        digest.update(_without_version(content, section, release.encode()))
     return digest.hexdigest()
 
 
@@ -154,13 +159,21 @@ class _Section:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    data: bytes
+    data: bytes | mmap.mmap
     relocatable: bool
     entry: int
     sections: tuple[_Section, ...]
+    path: Path = Path()
 
-    def content(self, section: _Section) -> bytes:
-        return b"" if section.kind == _NO_BITS else self.data[section.offset : section.offset + section.size]
+    def contents(self, sections: Iterable[_Section]) -> Iterator[tuple[_Section, bytes]]:
+        """Sections with what is in the file of each; raises ``OSError`` when that is more than a kernel loads."""
+        left = _MOST_CONTENT_BYTES
+        for section in sections:
+            size = 0 if section.kind == _NO_BITS else section.size
+            left -= size
+            if left < 0:
+                raise OSError(errno.EFBIG, "its sections are larger than a kernel can be", str(self.path))
+            yield section, self.data[section.offset : section.offset + size]
 
 
 def _telling(file: _File) -> Iterator[_Section]:
@@ -206,23 +219,28 @@ def _inner_notes(content: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _read(path: Path) -> _File:
-    """The file, whole; raises :class:`InfraError`: of a kernel that was just linked, its failure is the host's."""
+    """The file, of which its headers are read; raises :class:`InfraError`.
+
+    The kernel was linked just now, so what fails here is the host's.
+    """
     try:
-        file = _parse(path.read_bytes())
+        with path.open("rb") as opened:
+            empty = os.fstat(opened.fileno()).st_size == 0
+            file = None if empty else _parse(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as error:
         raise InfraError(f"{path}: {error.strerror}") from error
     if file is None:
         raise InfraError(f"{path} is no whole ELF file of x86")
-    return file
+    return replace(file, path=path)
 
 
-def _parse(data: bytes, start: int = 0, most_sections: int = 0xFFFF) -> _File | None:
+def _parse(data: bytes | mmap.mmap, start: int = 0, most_sections: int = 0xFFFF) -> _File | None:
     """The sections of the image that begins at ``start``, with their offsets in ``data``.
 
     None for what is not a whole little-endian ELF file, or has more sections than that.
     """
     length = len(data) - start
-    fields = _CLASSES.get(data[start + 4 : start + 6]) if data.startswith(_MAGIC, start) else None
+    fields = _CLASSES.get(data[start + 4 : start + 6]) if data[start : start + 4] == _MAGIC else None
     if fields is None or length < fields.header.size:
         return None
     kind, entry, table, size, count, names = fields.header.unpack_from(data, start)

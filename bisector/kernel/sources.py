@@ -54,6 +54,7 @@ _NONE = frozenset(
 _COMMANDS = (b"cmd_", b"savedcmd_")
 _SOURCE = b"source_"
 _IS = b" := "
+_LONGEST_BYTES = 16 << 20  # a file of Kbuild's own, of which the longest is the linker's command
 # A build that did not say so of this one said nothing.
 _ALWAYS_READ = "init/main.c"
 _KCONFIG_FILES = Path("include/config/auto.conf.cmd")  # scripts/kconfig/confdata.c, conf_write_autoconf_cmd()
@@ -118,6 +119,18 @@ def content(source: Path, file: str | Path) -> bytes | None:
         raise
 
 
+def whole(path: Path, most_bytes: int) -> bytes:
+    """What is in a file that make has made. Raises ``OSError``, also (EFBIG) when there is more than that in it.
+
+    A sparse file takes no room on the disk, and would take all memory.
+    """
+    with path.open("rb") as file:
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise OSError(errno.EFBIG, f"there are more than {most_bytes} bytes in it", str(path))
+    return data
+
+
 def text(source: Path, file: str | Path) -> str | None:
     """The same as text; old trees have files in Latin-1, and surrogates keep every byte as it is."""
     data = content(source, file)
@@ -147,7 +160,7 @@ def target_of(command_file: Path) -> Path:
 
 def recipe(command_file: Path) -> Recipe:
     """One ``.cmd`` file; raises ``OSError``."""
-    lines = command_file.read_bytes().split(b"\n")
+    lines = whole(command_file, _LONGEST_BYTES).split(b"\n")
     commands = (line.partition(_IS)[2] for line in lines if line.startswith(_COMMANDS))
     return Recipe(os.fsdecode(next(commands, b"")), tuple(_files(lines)))
 
@@ -256,7 +269,7 @@ def _files_read(build: Path) -> frozenset[str]:
     """
     lines: set[bytes] = set()
     for path in command_files(build):
-        lines.update(path.read_bytes().split(b"\n"))
+        lines.update(whole(path, _LONGEST_BYTES).split(b"\n"))
     return frozenset(_files(lines))
 
 
@@ -273,7 +286,7 @@ def _files(lines: Iterable[bytes]) -> Iterator[str]:
 def _kconfig_files(path: Path) -> Iterator[str]:
     """The Kconfig files that were read, relative to the top of the tree; all of them count anyway."""
     if path.is_file():
-        lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        lines = whole(path, _LONGEST_BYTES).decode(errors="surrogateescape").splitlines()
         yield from (line.strip("\t \\") for line in lines if line.startswith("\t"))
 
 

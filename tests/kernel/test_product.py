@@ -1,5 +1,6 @@
 """Modules of a stand-in tree, with the real make, depmod and mke2fs, read back by e2fsprogs' own debugfs."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,6 +127,43 @@ def test_a_tree_that_removes_what_depmod_made_is_to_blame(bench: Bench) -> None:
     edit(bench.source, "Makefile", made, "\t@sleep 0\n" + made)
     edit(bench.source, "Makefile", 'Please install it."; fi', 'Please install it."; fi; rm $(MODLIB)/modules.dep')
     with pytest.raises(KernelFault, match=r"leaves no modules\.dep, which depmod makes"):
+        bench.build()
+
+
+HUGE = "1T"  # sparse: it takes no room, and no host has so much memory
+
+
+@pytest.mark.parametrize("name", ["include/config/kernel.release", ".config", "init/.main.o.cmd"])
+def test_a_huge_sparse_file_is_not_read_and_the_tree_is_to_blame(bench: Bench, name: str) -> None:
+    bench.settings = replace(bench.settings, fragments=())
+    edit(bench.source, "Makefile", "cat $(boot-y) >> $@", f"cat $(boot-y) >> $@ && truncate -s {HUGE} {name}")
+    with pytest.raises(KernelFault, match=f"(made|leaves no file) {name}"):
+        bench.build()
+
+
+def test_a_huge_sparse_configuration_is_not_read_and_the_tree_is_to_blame(bench: Bench) -> None:
+    made = "$(srctree)/scripts/kconfig/conf.py $@ $(srctree)/Kconfig"
+    then = f"$(if $(filter olddefconfig,$@), && truncate -s {HUGE} $(KCONFIG_CONFIG))"
+    edit(bench.source, "Makefile", made, f"{made}{then}")
+    with pytest.raises(KernelFault, match=r"leaves no file \.config\.new"):
+        bench.build()
+
+
+@pytest.mark.parametrize("name", ["arch/x86/boot/bzImage", ".config", "include/config/kernel.release"])
+def test_what_no_kernel_has_is_not_copied(tmp_path: Path, name: str) -> None:
+    for made in ("arch/x86/boot/bzImage", ".config", "include/config/kernel.release", "vmlinux"):
+        (tmp_path / made).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / made).touch()
+    product.require_image(tmp_path)
+    os.truncate(tmp_path / name, 1 << 40)
+    with pytest.raises(KernelFault, match=f"made {name} of {1 << 40} bytes"):
+        product.require_image(tmp_path)
+
+
+def test_modules_that_no_kernel_has_are_not_packed(bench: Bench) -> None:
+    edit(bench.source, "Makefile", "cp $$ko $(MODLIB)/kernel/$$ko", f"truncate -s {HUGE} $(MODLIB)/kernel/$$ko")
+    edit(bench.source, "Makefile", "strip --strip-debug", "test -s")
+    with pytest.raises(KernelFault, match=r"installed modules of \d{13} bytes"):
         bench.build()
 
 

@@ -1,5 +1,7 @@
 """Equal digests for kernels that run the same code on the same data, and for no others."""
 
+import errno
+import os
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -310,3 +312,27 @@ def test_a_strange_object_is_the_hosts_fault(build: Build) -> None:
     process.run(["truncate", "-s", "10", build.build / "arch/x86/boot/version.o"], deadline_s=10)
     with pytest.raises(InfraError, match=r"version\.o is no whole ELF file"):
         build.parts()
+
+
+def test_what_a_huge_sparse_file_has_beside_its_sections_is_not_read(tmp_path: Path) -> None:
+    image = linked(tmp_path, "image")
+    before = signature.build_id(image), signature.content_sha256(image)
+    os.truncate(image, 1 << 40)
+    assert (signature.build_id(image), signature.content_sha256(image)) == before
+
+
+@pytest.mark.parametrize("read", [signature.build_id, signature.content_sha256])
+def test_a_section_that_is_larger_than_a_kernel_is_not_read(tmp_path: Path, read: Callable[[Path], str]) -> None:
+    image = linked(tmp_path, "image")
+    data = bytearray(image.read_bytes())
+    table, rows = int.from_bytes(data[40:48], "little"), int.from_bytes(data[60:62], "little")
+    for row in range(1, rows):
+        at = table + 64 * row
+        kind, flags = int.from_bytes(data[at + 4 : at + 8], "little"), int.from_bytes(data[at + 8 : at + 16], "little")
+        if kind != 8 and flags & 2:  # SHT_NOBITS, SHF_ALLOC
+            data[at + 32 : at + 40] = (1 << 39).to_bytes(8, "little")
+    image.write_bytes(data)
+    os.truncate(image, 1 << 40)
+    with pytest.raises(OSError, match="larger than a kernel") as caught:
+        read(image)
+    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(image))
