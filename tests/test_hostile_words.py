@@ -21,6 +21,7 @@ from bisector.report.document import Envelope
 from bisector.store.rows import InfraFaultRow
 from bisector.store.rundir import GIT_LOG
 from bisector.store.store import Store
+from tests.docs.json_schema import valid
 from tests.git import histories
 from tests.recorded_run import HOST, RecordedRun, found
 
@@ -99,6 +100,8 @@ def test_what_commands_write(
     longest = 1 << 20 if {"html", "json", "markdown", "--json"} & set(words) else _LONGEST
     check(said.out, longest=longest)
     check(said.err)
+    if "--json" in words or words[1:] == ("--format", "json"):
+        valid(words[0], said.out)
     assert code != BisectorError.exit_code
     for file in (Path("report"), record.run.path / "report.eml"):
         if file.exists():
@@ -135,7 +138,7 @@ def test_whatever_a_command_writes(capfd: pytest.CaptureFixture[str]) -> None:
     output.write(f"one {EVIL}{LONG}\ntwo {EVIL}\n")
     output.note(f"three {EVIL}{LONG}")
     output.write_document(f"\tfour {EVIL}{LONG}\n")
-    output.write_json({EVIL: LONG})
+    output.write_document(json.dumps({EVIL: LONG}, indent=2))
     said = capfd.readouterr()
     check(said.out, longest=len(LONG) + 1000)
     check(said.err)

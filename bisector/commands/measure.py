@@ -9,7 +9,8 @@ from pathlib import Path
 from bisector.analysis.verdicts import Judging
 from bisector.bisect import session
 from bisector.commands.arguments import Verbs, add_json, add_quiet, add_repo, add_run_dir, add_verb, run_directory
-from bisector.commands.output import warn, write, write_json
+from bisector.commands.documents import write_json
+from bisector.commands.output import warn, write
 from bisector.config import Settings, command_line, options
 from bisector.core.cell import Cell, Subject
 from bisector.core.commit import Commit
@@ -24,8 +25,8 @@ from bisector.host import process
 from bisector.host.trees import discard
 from bisector.report.display import Display, display_for
 from bisector.report.figures import baseline_facts
-from bisector.status import from_record
-from bisector.status.view import TrialView, to_json, trial_to_json
+from bisector.status import document_of, from_record
+from bisector.status.view import TrialView
 from bisector.store.rundir import RunDirectory, single_commit_home
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
@@ -73,8 +74,7 @@ def baselines(arguments: argparse.Namespace) -> int:
             session.measure_baselines(run, store, display)
         view = from_record.view(run, store)
     if arguments.json:
-        whole = to_json(view)
-        write_json({key: whole[key] for key in ("schema", "run_dir", "baselines")})
+        write_json(document_of.baselines(view))
     else:
         write("".join(f"{name:10}{text}\n" for name, text in baseline_facts(view.baselines, view.objective)))
     return 0
@@ -94,7 +94,7 @@ def test(arguments: argparse.Namespace) -> int:
         view, terms = _one_trial(run, repository.top, settings, commit, display)
         discard(run.path / "build")
     if arguments.json:
-        write_json(trial_to_json(view, terms) | {"run_dir": str(run.path)})
+        write_json(document_of.tested(view, terms, str(run.path)))
     return _UNTESTABLE if view.verdict is Verdict.SKIP else 0
 
 

@@ -4,7 +4,6 @@ A reader that goes away (``bisector table | head``) changes nothing but the outp
 code stays what it would have been. A disk that takes no more of it is an error, since the output is cut off.
 """
 
-import json
 import sys
 from pathlib import Path
 from typing import IO
@@ -42,11 +41,6 @@ def note_measurement() -> None:
         note(
             f"bisector: a measurement is under way on this host ({clean(str(holder))}): other work makes its runs weak"
         )
-
-
-def write_json(document: object) -> None:
-    """One document for scripts."""
-    write_document(json.dumps(document, indent=2) + "\n")
 
 
 def save(path: Path, content: bytes) -> None:

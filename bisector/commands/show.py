@@ -15,14 +15,14 @@ from bisector.commands.arguments import (
     objective_of,
     run_directory,
 )
-from bisector.commands.output import write, write_json
+from bisector.commands.documents import write_json
+from bisector.commands.output import write
 from bisector.core.errors import UserError
 from bisector.report.display import print_report
 from bisector.report.summary import footer_lines
 from bisector.report.table import report_lines
 from bisector.report.text import as_text
-from bisector.status import from_record
-from bisector.status.view import to_json
+from bisector.status import document_of, from_record
 from bisector.store.rundir import GIT_LOG
 from bisector.store.store import Store
 
@@ -46,7 +46,7 @@ def status(arguments: argparse.Namespace) -> int:
     with Store.open(run.database, readonly=True) as store:
         view = from_record.view(run, store)
     if arguments.json:
-        write_json(to_json(view))
+        write_json(document_of.status(view))
     else:
         write(as_text((*footer_lines(view, _width()),)))
     return 0
@@ -58,8 +58,7 @@ def table(arguments: argparse.Namespace) -> int:
     with Store.open(run.database, readonly=True) as store:
         view = from_record.view(run, store, objective_of(arguments))
     if arguments.json:
-        whole = to_json(view)
-        write_json({key: whole[key] for key in ("schema", "objective", "threshold", "seen_again", "trials")})
+        write_json(document_of.table(view))
     elif sys.stdout.isatty():
         print_report(Console(), view)
     else:

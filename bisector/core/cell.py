@@ -4,6 +4,7 @@ Plain data that pickles, like all facts.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from bisector.core.commit import Commit, Kind
 
@@ -36,8 +37,8 @@ class Setup:
     the disk's name.
     """
 
-    stack: str = ""
-    workload: str = ""
+    stack: Annotated[str, "storage stack, in its full form; empty where others measured and did not tell"] = ""
+    workload: Annotated[str, "name of the workload; empty where others measured and did not tell"] = ""
 
     @property
     def is_told(self) -> bool:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 
 class Kind(StrEnum):
@@ -39,8 +40,8 @@ class Change:
 class Relevance:
     """How many commits a range has, and how many of them touch what the builds of its ends were made of."""
 
-    commits: int
-    can_matter: int
+    commits: Annotated[int, "number of commits in the range"]
+    can_matter: Annotated[int, "how many of them touch what the ends were built from"]
 
     @property
     def sentence(self) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 
 class StopReason(StrEnum):
@@ -23,22 +24,27 @@ class LatencyKind(StrEnum):
 class Latency:
     """The distribution of one kind of latency; ``percentiles_ns`` holds pairs of percent and nanoseconds."""
 
-    kind: LatencyKind
-    min_ns: float
-    max_ns: float
-    mean_ns: float
-    stddev_ns: float
-    percentiles_ns: tuple[tuple[float, float], ...] = ()
+    kind: Annotated[
+        LatencyKind,
+        "what is timed: `slat` until an I/O is submitted, `clat` from then until it completes, `lat` both together",
+    ]
+    min_ns: Annotated[float, "shortest"]
+    max_ns: Annotated[float, "longest"]
+    mean_ns: Annotated[float, "mean"]
+    stddev_ns: Annotated[float, "standard deviation"]
+    percentiles_ns: Annotated[
+        tuple[tuple[float, float], ...], "pairs of percent and nanoseconds; empty where the job computes none"
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CpuUse:
     """What a job took of a CPU over its run time; it is the same in each direction of the job."""
 
-    user_percent: float
-    system_percent: float
-    context_switches: int
-    major_faults: int
+    user_percent: Annotated[float, "of a CPU in user mode"]
+    system_percent: Annotated[float, "of a CPU in the kernel"]
+    context_switches: Annotated[int, "number of context switches"]
+    major_faults: Annotated[int, "number of page faults that needed I/O"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,34 +55,38 @@ class JobFigures:
     compute no percentiles.
     """
 
-    name: str
-    direction: str
-    iops_mean: float
-    iops_stddev: float | None
-    bw_kib_s: float
-    clat_mean_ns: float | None
-    clat_p99_ns: float | None
-    total_ios: int
-    runtime_ms: int
-    error: int
-    latencies: tuple[Latency, ...] = ()
-    cpu: CpuUse | None = None
-    depths_percent: tuple[tuple[str, float], ...] = ()
+    name: Annotated[str, "name of the job"]
+    direction: Annotated[str, "`read`, `write` or `trim`"]
+    iops_mean: Annotated[float, "I/Os per second"]
+    iops_stddev: Annotated[float | None, "standard deviation of the samples; `null` from old versions of fio"]
+    bw_kib_s: Annotated[float, "KiB per second"]
+    clat_mean_ns: Annotated[float | None, "mean completion latency in nanoseconds; `null` where fio reported none"]
+    clat_p99_ns: Annotated[float | None, "99th percentile of it; `null` where the job computes none"]
+    total_ios: Annotated[int, "number of I/Os"]
+    runtime_ms: Annotated[int, "milliseconds"]
+    error: Annotated[int, "error number (errno) of the job, 0 for none"]
+    latencies: Annotated[tuple[Latency, ...], "distributions of latency; empty where fio reported none"] = ()
+    cpu: Annotated[CpuUse | None, "CPU time, the same in each direction of the job; `null` where fio reported none"] = (
+        None
+    )
+    depths_percent: Annotated[
+        tuple[tuple[str, float], ...], "pairs of queue depth and share of the I/Os in percent"
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DiskFigures:
     """What a block device did during an fio run, as in Documentation/admin-guide/iostats.rst."""
 
-    name: str
-    read_ios: int
-    write_ios: int
-    read_merges: int
-    write_merges: int
-    read_ticks_ms: int
-    write_ticks_ms: int
-    in_queue_ms: int
-    util_percent: float
+    name: Annotated[str, "name of the block device"]
+    read_ios: Annotated[int, "reads completed"]
+    write_ios: Annotated[int, "writes completed"]
+    read_merges: Annotated[int, "reads merged with others in the queue"]
+    write_merges: Annotated[int, "writes merged with others in the queue"]
+    read_ticks_ms: Annotated[int, "milliseconds of all reads together"]
+    write_ticks_ms: Annotated[int, "milliseconds of all writes together"]
+    in_queue_ms: Annotated[int, "milliseconds of all I/Os in the queue together"]
+    util_percent: Annotated[float, "share of the time in which it was busy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +120,11 @@ class Contention:
     /proc/pressure/cpu over the run (Documentation/accounting/psi.rst).
     """
 
-    other_busy_cores: float
-    steal_share: float
-    psi_some_share: float
+    other_busy_cores: Annotated[float, "CPU time of everything but the guest, in cores"]
+    steal_share: Annotated[float, "share of CPU time that the hypervisor above took"]
+    psi_some_share: Annotated[
+        float, "share of the time in which some task waited for a CPU: the line `some` of /proc/pressure/cpu"
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +136,13 @@ class EarlyStop:
     ``metric`` over jobs as ``over`` says, and tell nothing of another metric.
     """
 
-    reason: StopReason
-    at_s: float
-    bound: float
-    threshold: float
-    why: str
-    metric: str = "read.iops"
-    over: str = "worst"
+    reason: Annotated[StopReason, "whether the values were clear above the threshold, or clear not above it"]
+    at_s: Annotated[float, "seconds from the start of the run"]
+    bound: Annotated[float, "value of `metric` that the run is above, or not above, with a margin for chance"]
+    threshold: Annotated[float, "value of `metric` between the two sides"]
+    why: Annotated[str, "one sentence"]
+    metric: Annotated[str, "the [metric](metrics.md); the bound tells nothing of another one"] = "read.iops"
+    over: Annotated[str, "what several jobs amounted to"] = "worst"
 
 
 @dataclass(frozen=True, slots=True)

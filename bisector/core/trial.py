@@ -6,6 +6,7 @@ here concludes; see ``analysis``.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 from bisector.core.cell import Cell, Setup, Subject
 from bisector.core.commit import Commit
@@ -62,10 +63,10 @@ class Timings:
 class Artifact:
     """A file kept beside the record; ``path`` is relative to the run directory."""
 
-    name: str
-    path: str
-    sha256: str
-    size_bytes: int
+    name: Annotated[str, "name of the file"]
+    path: Annotated[str, "path, relative to `run_dir`"]
+    sha256: Annotated[str, "hash of its contents"]
+    size_bytes: Annotated[int, "size"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +76,11 @@ class Fault:
     ``cached`` says that this was not tried again: an earlier build of the same source ended so.
     """
 
-    stage: Stage
-    kind: FaultKind
-    reason: str
-    tail: tuple[str, ...] = ()
-    cached: bool = False
+    stage: Annotated[Stage, "how far the trial came"]
+    kind: Annotated[FaultKind, "what the kernel did"]
+    reason: Annotated[str, "one sentence"]
+    tail: Annotated[tuple[str, ...], "the last lines of the log that matter"] = ()
+    cached: Annotated[bool, "whether it was not tried again: an earlier build of the same source ended so"] = False
 
     @property
     def sentence(self) -> str:
@@ -94,17 +95,17 @@ class Origin:
     ``verdict`` is what they said of it, None when they said nothing.
     """
 
-    tool: str
-    kernel: str
-    verdict: Verdict | None
+    tool: Annotated[str, "what measured"]
+    kernel: Annotated[str, "what the kernel was called"]
+    verdict: Annotated[Verdict | None, "what was said of it, or `null`"]
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
     """Where a trial comes from that was taken over: the directory of the run that measured it, its number there."""
 
-    run_dir: str
-    n: int
+    run_dir: Annotated[str, "directory of the run that measured it"]
+    n: Annotated[int, "number of the trial in that run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +116,14 @@ class Control:
     says in what it ended instead, and is empty when it came so far.
     """
 
-    at: str
-    host: str
-    sha: str
-    stage: Stage
-    trials: tuple[int, ...]
-    failed: str = ""
+    at: Annotated[str, "time"]
+    host: Annotated[str, "name of the host"]
+    sha: Annotated[str, "commit of the end that was tried"]
+    stage: Annotated[Stage, "how far it had to come"]
+    trials: Annotated[tuple[int, ...], "numbers of the trials whose faults asked for it"]
+    failed: Annotated[
+        str, "in what it ended instead; empty if it came so far, and otherwise those faults are doubted"
+    ] = ""
 
     @property
     def answered(self) -> bool:

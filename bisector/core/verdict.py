@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 
 class Verdict(StrEnum):
@@ -65,8 +66,8 @@ class State(StrEnum):
 class Terms:
     """The person's words for the two sides, as ``git bisect --term-old --term-new``."""
 
-    old: str = "broken"
-    new: str = "fixed"
+    old: Annotated[str, "word for the old side"] = "broken"
+    new: Annotated[str, "word for the new side"] = "fixed"
 
     @classmethod
     def usual(cls, direction: Direction | None) -> "Terms":

@@ -1,6 +1,5 @@
 """The loop on real git and a bench that answers from a table."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,19 +14,21 @@ from bisector.config import Settings, options
 from bisector.core.commit import Mattering
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Event, Note, Planned, TrialJudged
+from bisector.core.json_document import text
 from bisector.core.objective import MetricAbsent
 from bisector.core.trial import Fault, FaultKind, Stage, Trial
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
 from bisector.git.bisect import Bisect
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
-from bisector.status import from_record
-from bisector.status.view import BisectionView, to_json
+from bisector.status import document_of, from_record
+from bisector.status.view import BisectionView
 from bisector.store.rows import BisectionRow
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import fakes
+from tests.docs.json_schema import valid
 from tests.examples import BUSY
 from tests.git import histories
 from tests.git.histories import Node
@@ -149,7 +150,7 @@ def test_figures_that_are_no_measurement_are_tried_again_and_never_judged(line: 
     shown = [one for one in line.view().trials if one.trial.commit.sha == line.shas["c4"]]
     assert [one.verdict for one in shown] == [Verdict.WEAK] * tries
     assert "no measurement" in shown[0].why or "did no I/O" in shown[0].why
-    assert json.dumps(to_json(line.view()))
+    assert valid("status", text(document_of.status(line.view())))
     again = line.engine("c8")
     assert line.found(line.bisect(again)) == "c8"
     assert again.measured == []

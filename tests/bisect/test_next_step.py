@@ -1,6 +1,5 @@
 """``bisector next-step``: real git, a bench that answers from a table, and the readings of 2017 in a small history."""
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,13 +17,14 @@ from bisector.config import Settings, options
 from bisector.core.commit import Commit, Kind
 from bisector.core.errors import InfraError, UserError
 from bisector.core.events import Listener
+from bisector.core.json_document import text as json_text
 from bisector.core.trial import Artifact, Trial
 from bisector.core.verdict import Direction, State
 from bisector.git.repository import Repository
 from bisector.report.summary import footer_lines
 from bisector.report.text import as_text
-from bisector.status import from_record
-from bisector.status.view import BisectionView, to_json
+from bisector.status import document_of, from_record
+from bisector.status.view import BisectionView
 from bisector.storage.parse import lone_disk
 from bisector.store.artifacts import collect, trial_directory
 from bisector.store.facts import Compilers
@@ -32,6 +32,7 @@ from bisector.store.rows import BisectionRow
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests import fakes
+from tests.docs.json_schema import valid
 from tests.examples import EARLY, baseline, cell
 from tests.git.histories import Node, build, chain, linear
 
@@ -191,7 +192,7 @@ def test_trials_come_with_their_files_and_say_where_from(site: Site) -> None:
     assert {trial.taken_from.run_dir for trial in taken if trial.taken_from} == {str(run.path)}
     artifacts: list[Artifact] = [artifact for trial in taken for artifact in trial.trial.artifacts]
     assert [float((new.path / one.path).read_text()) for one in artifacts] == list(READINGS.values())
-    document = json.loads(json.dumps(to_json(view)))
+    document = valid("status", json_text(document_of.status(view)))
     assert document["trials"][0]["taken_from"] == {"run_dir": str(run.path), "n": 1}
     assert document["trials"][-1]["taken_from"] is None
     assert "9 taken over from another run" in as_text(footer_lines(view, 200))
@@ -222,7 +223,7 @@ def test_the_end_of_a_run_says_that_there_is_another_step(site: Site) -> None:
     run = site.first_run()
     with Store.open(run.database, readonly=True) as store:
         view = from_record.view(run, store)
-    document = json.loads(json.dumps(to_json(view)))
+    document = valid("status", json_text(document_of.status(view)))
     assert document["levels"] == [
         {"low": 689.0, "high": 738.0, "trials": 4},
         {"low": 6_120.0, "high": 6_120.0, "trials": 1},

@@ -1,6 +1,5 @@
 """``report`` and ``mail`` as they are typed."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from bisector.mail import smtp
 from bisector.mail.outbox import Mails
 from bisector.status import from_record
 from bisector.store.store import Store
+from tests.docs.json_schema import valid
 from tests.mail.servers import Post, Server, serving
 from tests.recorded_run import RecordedRun, found
 
@@ -88,7 +88,7 @@ def test_each_format_of_each_state(
 
 def test_facts_that_only_files_and_git_know(record: RecordedRun, capsys: pytest.CaptureFixture[str]) -> None:
     run(record, "report", "--format", "json")
-    whole = json.loads(capsys.readouterr().out)
+    whole = valid("report", capsys.readouterr().out)
     assert [(row["place"], row["n"], row["verdict"]) for row in whole["rows"]] == [
         (0, 1, "broken"), (1, 4, "skip"), (2, 3, "broken"), (3, 5, "fixed"), (4, 2, "fixed"),
     ]  # fmt: skip
@@ -219,7 +219,7 @@ def test_ends_that_do_not_differ_in_a_metric_are_said_to(
 ) -> None:
     """All runs last the same; the verdicts on record stay what they are."""
     assert run(record, "table", "--json", "--metric", "elapsed") == 0
-    whole = json.loads(capsys.readouterr().out)
+    whole = valid("table", capsys.readouterr().out)
     assert whole["objective"] == {"metric": "elapsed", "over": "worst", "unit": "s", "better": "lower"}
     assert whole["seen_again"].startswith("the ends do not differ by elapsed of the worst job: the old end")
     assert whole["threshold"] is None

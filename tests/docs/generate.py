@@ -16,10 +16,7 @@ from bisector.commands import catalogue
 from bisector.config import options
 from bisector.config.option_table import rows as settings_rows
 from bisector.core import metric, resources
-from bisector.core.json_keys import Key
 from bisector.core.kinds import Option
-from bisector.report import as_json
-from bisector.status import keys
 from tests.docs import json_schema
 
 DOCS = resources.ROOT / "docs"
@@ -99,10 +96,6 @@ def _metrics() -> Iterator[str]:
     return _table(("metric", "unit", "better", "live", "what it is"), rows)
 
 
-def _keys(table: tuple[Key, ...]) -> Iterator[str]:
-    return _table(("key", ""), ((f"`{one.path}`", one.sentence) for one in table))
-
-
 def _document(name: str) -> Iterator[str]:
     return _table(("key", "value", ""), json_schema.rows(name))
 
@@ -123,9 +116,6 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "exit codes": _exit_codes,
     "settings": _settings,
     "metrics": _metrics,
-    "status": lambda: _keys(keys.STATUS),
-    "trial": lambda: _keys(keys.TRIAL),
-    "report": lambda: _keys(as_json.KEYS),
     **{f"json {name}": partial(_document, name) for name in json_schema.DOCUMENTS},
     "json objects": _objects,
 }

@@ -7,6 +7,7 @@ default the record has, unless it may be absent.
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
@@ -19,9 +20,16 @@ from bisector.core.json_document import Absent, Record
 from bisector.doctor.show import Examination
 from bisector.nightly.documents import DryRun, History, OneNight
 from bisector.plan.forecast import Forecast
+from bisector.report.as_json import ReportDocument
+from bisector.status.document import Baselines, Status, TestedCommit, VerdictTable
 
 # What prints each, as a name of a file.
 DOCUMENTS: Mapping[str, type[Record]] = {
+    "status": Status,
+    "report": ReportDocument,
+    "table": VerdictTable,
+    "baselines": Baselines,
+    "test": TestedCommit,
     "plan": Forecast,
     "simulate": Simulation,
     "doctor": Examination,
@@ -34,6 +42,7 @@ DOCUMENTS: Mapping[str, type[Record]] = {
 Schema: TypeAlias = dict[str, Any]
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REFERENCE = "#/$defs/"
+_NULL: Schema = {"type": "null"}
 
 
 @cache
@@ -42,20 +51,33 @@ def schema(name: str) -> Schema:
     record = DOCUMENTS[name]
     objects = definitions((record,))
     top = objects.pop(record.__name__)
-    return {"$schema": _DIALECT, **top, "title": f"bisector {name} --json", "$defs": objects}
+    return {"$schema": _DIALECT, **top, "title": command(name), "$defs": objects}
+
+
+def command(name: str) -> str:
+    """What prints a document."""
+    return f"bisector {name} {'--format json' if name == 'report' else '--json'}"
 
 
 def definitions(records: Iterable[type]) -> dict[str, Schema]:
     """The schema of each record that is in one of these, by its name, and of each enumeration."""
     _, found = msgspec.json.schema_components(tuple(records), ref_template=_REFERENCE + "{name}", schema_hook=_other)
-    for record in within(records):
-        _describe(found[record.__name__], record)
+    for one in within(records):
+        if issubclass(one, Enum):
+            found[one.__name__]["enum"] = [member.value for member in one]
+        else:
+            _describe(found[one.__name__], one)
     return dict(sorted(found.items()))
 
 
 def within(records: Iterable[type]) -> set[type]:
-    """These records, and the records that are in them."""
-    return {inner for outer in records for inner in _records(outer)}
+    """These records, and the records and enumerations that are in them."""
+    return {inner for outer in records for inner in _types(outer)}
+
+
+def objects_in(record: type) -> set[type]:
+    """A record, and the records that are in it."""
+    return {one for one in within((record,)) if not issubclass(one, Enum)}
 
 
 def _other(hint: type) -> Schema:
@@ -70,6 +92,7 @@ def _describe(shown: Schema, record: type) -> None:
     for field, key in _keys(record):
         part = shown["properties"][key]
         part.pop("default", None)
+        part.get("anyOf", []).sort(key=_NULL.__eq__)  # null last, whichever version of msgspec made it
         (meaning,) = (text for text in getattr(hints[field], "__metadata__", ()) if isinstance(text, str))
         shown["properties"][key] = {"description": meaning, **part}
         if Absent in get_args(get_args(hints[field])[0]):
@@ -86,18 +109,20 @@ def _keys(record: type) -> Iterator[tuple[str, str]]:
     return zip(record.__struct_fields__, record.__struct_encode_fields__, strict=True)
 
 
-def _records(hint: Any) -> Iterator[type]:
-    """A record, and the records that are in it."""
-    if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or issubclass(hint, msgspec.Struct)):
+def _types(hint: Any) -> Iterator[type]:
+    """A record or an enumeration, and those that are in it."""
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        yield hint
+    elif isinstance(hint, type) and (dataclasses.is_dataclass(hint) or issubclass(hint, msgspec.Struct)):
         yield hint
         hints = get_type_hints(hint)
         for field, _ in _keys(hint):
-            yield from _records(hints[field])
+            yield from _types(hints[field])
     elif get_origin(hint) is Annotated:
-        yield from _records(get_args(hint)[0])
+        yield from _types(get_args(hint)[0])
     else:
         for part in get_args(hint):
-            yield from _records(part)
+            yield from _types(part)
 
 
 def _first_paragraph(record: type) -> str:
@@ -105,7 +130,7 @@ def _first_paragraph(record: type) -> str:
 
 
 def valid(name: str, printed: str) -> Any:
-    """The document that a command printed; raises :class:`jsonschema.ValidationError` for a key too many, too."""
+    """The document that a command printed; raises :class:`ValidationError`, for a key too many, too."""
     document = json.loads(printed)
     Draft202012Validator(closed(name)).validate(document)
     return document
@@ -154,7 +179,7 @@ def _kind(value: Schema, found: Mapping[str, Schema]) -> str:
     match value:
         case {"$ref": str(reference)}:
             name = reference.removeprefix(_REFERENCE)
-            words = f"[{name}](#{name.lower()})" if "properties" in found[name] else _kind(found[name], found)
+            words = _link(name) if "properties" in found[name] else _kind(found[name], found)
         case {"anyOf": list(kinds)}:
             words = " or ".join(_kind(one, found) for one in kinds)
         case {"enum": list(values)}:
@@ -170,6 +195,14 @@ def _kind(value: Schema, found: Mapping[str, Schema]) -> str:
         case _:
             raise NotImplementedError(value)
     return words
+
+
+def _link(record: str) -> str:
+    """To the section of an object, or of the document that it is by itself."""
+    for name, document in DOCUMENTS.items():
+        if document.__name__ == record:
+            return f"[{command(name)}](#{command(name).replace(' ', '-')})"
+    return f"[{record}](#{record.lower()})"
 
 
 def _plural(words: str) -> str:

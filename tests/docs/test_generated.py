@@ -1,5 +1,6 @@
 """The generated parts of docs/ are what the code says, and each has its place."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +14,15 @@ from tests.docs import generate
 def test_page_is_what_the_code_says(path: Path) -> None:
     page = path.read_text(encoding="utf-8")
     assert generate.generated(page) == page, "`make docs` writes it again"
+
+
+@pytest.mark.parametrize("path", generate.pages(), ids=lambda path: path.name)
+def test_links_within_a_page_lead_to_its_headings(path: Path) -> None:
+    """As GitHub makes anchors of headings."""
+    page = path.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert set(re.findall(r"\]\(#([^)]*)\)", page)) <= anchors
 
 
 def test_schemas_are_what_the_code_says() -> None:

@@ -1,7 +1,6 @@
 """The bisect by hand of 2017, imported: its verdicts, its answer, its table."""
 
 import csv
-import json
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from bisector.core.verdict import State, Verdict
 from bisector.storage.disks import DISKS
 from bisector.storage.parse import lone_disk
 from tests.analysis.recorded import RECORDED
+from tests.docs.json_schema import valid
 from tests.git import histories
 from tests.git.histories import Node
 from tests.imported.conftest import Desk
@@ -170,7 +170,7 @@ def test_disks_alone_beside_the_trials_of_their_kernel(desk: Desk) -> None:
 def test_json(desk: Desk) -> None:
     desk.imports(*BISECT, *ARTICLE)
     assert main(["status", "--json", "--run-dir", str(desk.run)]) == 0
-    whole = json.loads(desk.output.readouterr().out)
+    whole = valid("status", desk.output.readouterr().out)
     assert (whole["state"], whole["repository"], whole["resume_command"]) == ("imported", None, None)
     first = whole["trials"][0]
     assert first["origin"] == {"tool": "fio-2.16", "kernel": "4.12.0-rc1+", "verdict": "old"}

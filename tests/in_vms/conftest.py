@@ -4,7 +4,6 @@ Kernels and the guest image are kept between runs, as they are for a person: tha
 second ``make test`` fast.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -22,6 +21,7 @@ from bisector.core.resources import cache_home
 from bisector.executor.local import kernel_builder
 from tests.demo import history
 from tests.demo.run import newest_tarball
+from tests.docs.json_schema import valid
 
 TRIAL_DEADLINE_S = 1500.0
 
@@ -72,7 +72,7 @@ class Tool:
         """The facts of ``bisector test`` with these words, which has to end well."""
         tested = self("test", *words, "--repo", self.repo, "--json", "--quiet")
         assert tested.returncode == 0, tested.stdout + tested.stderr
-        trial: dict[str, Any] = json.loads(tested.stdout)
+        trial: dict[str, Any] = valid("test", tested.stdout)
         assert trial["verdict"] in ("measured", "weak"), trial["reason"]
         assert [run["name"] for run in trial["runs"]] == ["empty", "full"]
         return trial
@@ -87,7 +87,7 @@ class Tool:
     def status(self, run_dir: Path) -> dict[str, Any]:
         shown = self("status", "--json", "--run-dir", run_dir)
         assert shown.returncode == 0, shown.stderr
-        document: dict[str, Any] = json.loads(shown.stdout)
+        document: dict[str, Any] = valid("status", shown.stdout)
         return document
 
     def wait_for(self, what: str, run_dir: Path, seen: Callable[[], bool], every_s: float = 0.2) -> None:

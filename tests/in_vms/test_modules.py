@@ -1,11 +1,11 @@
 """A kernel whose cache target and policy are modules: built, packed, mounted, loaded by their names, measured."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.demo.history import History
+from tests.docs.json_schema import valid
 from tests.in_vms.conftest import Tool
 
 pytestmark = pytest.mark.vm
@@ -27,7 +27,7 @@ def test_a_stack_of_modules(tool: Tool, demo: History, tmp_path: Path) -> None:
         *("--fragment", "auto", "--fragment", fragment, "--runtime", "10s"),
     )
     assert tested.returncode == 0, tested.stdout + tested.stderr
-    trial = json.loads(tested.stdout)
+    trial = valid("test", tested.stdout)
     assert trial["stage"] == "done"
     config = (Path(trial["run_dir"]) / "trials").glob("*/kernel.config")
     assert all("CONFIG_DM_CACHE_SMQ=m\n" in path.read_text() for path in config)

@@ -1,6 +1,5 @@
 """The real thing: git, kbuild, libvirt, QEMU, LVM and fio, on kernels of the demonstration's history."""
 
-import json
 import signal
 import subprocess
 import time
@@ -11,6 +10,7 @@ import pytest
 from bisector.core.trial import FaultKind
 from bisector.vm.machine import domain_prefix
 from tests.demo.history import History
+from tests.docs.json_schema import valid
 from tests.in_vms.conftest import Tool, guests_of
 
 pytestmark = pytest.mark.vm
@@ -68,7 +68,7 @@ def test_facts_of_a_trial(tool: Tool, demo: History) -> None:
     """A trial of the fixed end: its cache was full, its jobs ran as asked, its files are there."""
     tested = tool("test", demo.new, "--repo", tool.repo, "--json", "--quiet")
     assert tested.returncode == 0, tested.stderr
-    trial = json.loads(tested.stdout)
+    trial = valid("test", tested.stdout)
     assert trial["verdict"] in ("measured", "weak")
     empty, full = trial["runs"]
     assert [empty["name"], full["name"]] == ["empty", "full"]
@@ -97,7 +97,7 @@ def test_kernel_that_cannot_be_judged_is_a_skip(
     faulty = next(commit for commit in demo.commits if commit.effect == effect)
     tested = tool("test", faulty.sha, "--repo", tool.repo, "--json", "--quiet")
     assert tested.returncode == 3, tested.stderr
-    trial = json.loads(tested.stdout)
+    trial = valid("test", tested.stdout)
     assert (trial["verdict"], trial["fault"]["kind"], trial["stage"]) == ("skip", kind, stage)
     assert words in trial["reason"]
     assert trial["runs"] == []
@@ -106,7 +106,7 @@ def test_kernel_that_cannot_be_judged_is_a_skip(
 def test_source_that_does_not_compile_is_compiled_once(tool: Tool, demo: History) -> None:
     broken = next(commit for commit in demo.commits if commit.effect == "no-build")
     first, second = (
-        json.loads(tool("test", broken.sha, "--repo", tool.repo, "--json", "--quiet").stdout) for _ in range(2)
+        valid("test", tool("test", broken.sha, "--repo", tool.repo, "--json", "--quiet").stdout) for _ in range(2)
     )
     assert second["fault"] == {**first["fault"], "cached": True}
     assert "known from an earlier build" in second["reason"]

@@ -1,0 +1,98 @@
+"""What ``status``, ``table``, ``test`` and ``baselines`` print for scripts holds to the schemas of docs/schema/."""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import jsonschema
+import pytest
+
+from bisector.core.commit import Relevance
+from bisector.core.figures import CpuUse, DiskFigures, EarlyStop, Latency, LatencyKind, StopReason
+from bisector.core.json_document import Record, plain, text
+from bisector.core.trial import Origin, Taken
+from bisector.core.verdict import Terms, Verdict
+from bisector.status import document_of
+from bisector.status.document import Status
+from bisector.status.view import BisectionView, InfraFaultView, LevelView
+from tests.docs import json_schema
+from tests.docs.json_schema import valid
+from tests.examples import baseline
+from tests.report import examples
+
+_TROUBLE = InfraFaultView("2026-03-01T10:00:00+00:00", "a" * 40, "box", "x")
+_RUN = examples.BROKEN.trial.runs[-1]
+_JOB = replace(
+    _RUN.jobs[0], latencies=(Latency(LatencyKind.COMPLETION, 1.0, 2.0, 1.5, 0.5),), cpu=CpuUse(1.0, 2.0, 3, 4)
+)
+_STOPPED = replace(
+    _RUN,
+    jobs=(_JOB,),
+    cache_before=_RUN.cache_after,
+    disks=(DiskFigures("vda", 1, 2, 3, 4, 5, 6, 7, 8.0),),
+    stopped_early=EarlyStop(StopReason.ABOVE, 20.0, 1.0, 0.5, "clear"),
+)
+VIEWS = (
+    replace(examples.two_changes(), levels=(LevelView(500.0, 502.0, 3), LevelView(1900.0, 3702.0, 4))),
+    examples.view(replace(examples.BROKEN, trial=replace(examples.BROKEN.trial, runs=(_STOPPED,)))),
+    replace(examples.found(), infra_faults=(_TROUBLE,), baselines=(baseline("ssd", 5_000.0),)),
+    replace(examples.believed(), relevance=Relevance(5, 2)),
+    examples.narrowed(),
+    examples.regression(),
+    examples.empty(),
+    examples.view(
+        replace(examples.BROKEN, taken_from=Taken("/runs/1", 3)),
+        replace(examples.FIXED, trial=replace(examples.FIXED.trial, origin=Origin("fio-2.16", "4.12", Verdict.NEW))),
+    ),
+)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_documents_hold_to_their_schemas(view: BisectionView) -> None:
+    whole = valid("status", text(document_of.status(view)))
+    table = valid("table", text(document_of.table(view)))
+    disks = valid("baselines", text(document_of.baselines(view)))
+    assert table == {key: whole[key] for key in ("schema", "objective", "threshold", "seen_again", "trials")}
+    assert disks == {key: whole[key] for key in ("schema", "run_dir", "baselines")}
+    assert len(whole["trials"]) == whole["evaluations"]
+
+
+def test_a_trial_alone() -> None:
+    tested = valid("test", text(document_of.tested(examples.BROKEN, Terms("slow", "fast"), "/runs/2")))
+    assert tested.pop("run_dir") == "/runs/2"
+    assert tested == plain(document_of.judged(examples.BROKEN, Terms("slow", "fast")))
+
+
+def records(value: object) -> Iterator[type]:
+    """The types of all records in a document."""
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from records(item)
+    elif isinstance(value, Record):
+        yield type(value)
+        for name in value.__struct_fields__:
+            yield from records(getattr(value, name))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield type(value)
+        for field in dataclasses.fields(value):
+            yield from records(getattr(value, field.name))
+
+
+def test_examples_have_every_object() -> None:
+    seen = {record for view in VIEWS for record in records(document_of.status(view))}
+    assert json_schema.objects_in(Status) - seen == set()
+
+
+def test_a_key_that_goes_or_comes_or_is_of_another_type_is_noticed() -> None:
+    whole: dict[str, Any] = json.loads(text(document_of.status(VIEWS[1])))
+    trial = whole["trials"][0]
+    for broken in (
+        {key: value for key, value in trial.items() if key != "same_sources"},
+        trial | {"more": 1},
+        trial | {"side": "fixed"},
+        trial | {"runs": [trial["runs"][0] | {"jobs": None}]},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            valid("status", json.dumps(whole | {"trials": [broken]}))
