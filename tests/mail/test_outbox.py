@@ -150,7 +150,10 @@ def test_disk_that_takes_no_draft_is_said(record: RecordedRun) -> None:
 
 
 def test_sender_that_is_none_is_named_by_its_key(record: RecordedRun) -> None:
-    with Store.open(record.run.database) as store, pytest.raises(UserError, match=r"mail\.from: 'nobody' is no mail"):
+    with (
+        Store.open(record.run.database) as store,
+        pytest.raises(UserError, match=r"mail\.from: 'nobody' is not a mail address"),
+    ):
         Post(record.run, store, replace(settings(), sender="nobody"), TO).draft()
 
 

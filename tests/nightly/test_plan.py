@@ -85,7 +85,7 @@ def test_what_comes_out(tmp_path: Path) -> None:
         ("bisect.threshold = 2000", 'bisect.terms = "a:b"', ("nightly.toml:14", "bisect.terms", "direction")),
         ('profile = "quick"', 'profile = "slow"', ("nightly.toml:5", "profile", "article")),
         ('to = ["dm-devel@example.org"]\n', "", ("nightly.toml:25", "to whom")),
-        ('to = ["dm-devel@example.org"]', 'to = ["dm-devel"]', ("nightly.toml:26", "to:", "no mail address")),
+        ('to = ["dm-devel@example.org"]', 'to = ["dm-devel"]', ("nightly.toml:26", "to:", "not a mail address")),
         ('mail.host = "mail.example.org"', "", ("nightly.toml", "no mail server")),
         ("[[job]]   # the second", "[[job", ("nightly.toml", "line 16")),
     ],
