@@ -6,7 +6,7 @@ same record comes to the same.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from bisector.analysis.controls import after_a_row, before_an_answer
+from bisector.analysis.settle import after_a_row, before_an_answer
 from bisector.bisect import baselines, compilers, control_trials, ends
 from bisector.bisect.by_bayes import by_bayes
 from bisector.bisect.by_git import by_git
