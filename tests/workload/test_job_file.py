@@ -98,6 +98,7 @@ def test_a_metric_that_no_job_can_have_is_seen_before_anything_is_built(jobs_of:
     assert (found[0] if found else "") == why
     if found:
         assert ("read.clat.mean" in found[1], "write.bw" in found[1]) == ("randread" in jobs_of, "write" in jobs_of)
+        assert found[1].endswith(f"such as {'read' if 'randread' in jobs_of else 'write'}.clat.p99")
 
 
 def test_one_job_is_named_as_fio_names_it() -> None:

@@ -189,7 +189,8 @@ def lacks(text: str, objective: Objective) -> tuple[str, str] | None:
     done, wanted = directions(text), objective.io_direction
     if wanted and wanted not in done:
         has = ", ".join(name for one in done for name in names_of(one))
-        return f"no job has {objective.metric}: none is told to {wanted}", f"metrics of its jobs are: {has}"
+        more = f", and percentiles of latencies such as {done[0]}.clat.p99" if done else ""
+        return f"no job has {objective.metric}: none is told to {wanted}", f"metrics of its jobs are: {has}{more}"
     if objective.over in OVER:
         return None
     named = dict(_named(text))
