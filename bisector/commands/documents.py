@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from bisector.commands.output import write_document
-from bisector.core.json_document import ABSENT, SCHEMA, Absent, Record, text
-from bisector.core.json_records import NamedCommit
+from bisector.core.json_document import ABSENT, SCHEMA, Absent, NamedCommit, Record, text
 from bisector.core.kernel import Kernel
 from bisector.core.verdict import Strategy
 

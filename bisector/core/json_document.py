@@ -3,17 +3,23 @@
 A document is a :class:`Record`; the objects in it are records and dataclasses. A field's type is what its key holds,
 and what it means, with the unit, stands beside the type: ``Annotated[float, "seconds of the build"]``. The schemas in
 docs/schema/ and the tables of docs/json.md are generated from these, and tests hold what commands print to them.
+Objects that documents of several rooms have stand here, too.
 """
 
 import json
 import math
 from pathlib import Path
+from typing import Annotated, Self
 
 import msgspec
 from msgspec import UNSET as ABSENT
 from msgspec import UnsetType as Absent
 
-__all__ = ["ABSENT", "SCHEMA", "Absent", "Record", "plain", "text"]
+from bisector.core.commit import Commit
+from bisector.core.metric import Better, Unit
+from bisector.core.objective import Objective
+
+__all__ = ["ABSENT", "SCHEMA", "Absent", "DecidingMetric", "NamedCommit", "Record", "plain", "text"]
 
 SCHEMA = "counts up when a key is renamed, removed or changes its meaning; new keys may come at any time"
 
@@ -58,3 +64,31 @@ def _finite(value: object) -> object:
             return None
         case _:
             return value
+
+
+class NamedCommit(Record, frozen=True, kw_only=True):
+    """A commit."""
+
+    sha: Annotated[str, "hash; of an import as short as it was recorded, or the kernel's name"]
+    subject: Annotated[str, "subject line"]
+    committed_at: Annotated[str, "time of the commit"]
+
+    @classmethod
+    def of(cls, commit: Commit) -> Self:
+        """Without its tree, which no script asks for."""
+        return cls(sha=commit.sha, subject=commit.subject, committed_at=commit.committed_at)
+
+
+class DecidingMetric(Record, frozen=True, kw_only=True):
+    """What decides."""
+
+    metric: Annotated[str, "the [metric](metrics.md)"]
+    over: Annotated[str, "what several jobs amount to: `worst`, `sum`, `mean`, or the name of the job that counts"]
+    unit: Annotated[Unit, "of its values"]
+    better: Annotated[Better, "which of its values are better"]
+
+    @classmethod
+    def of(cls, objective: Objective) -> Self:
+        """With what the metric's definition says."""
+        unit = objective.definition.unit
+        return cls(metric=objective.metric, over=objective.over, unit=unit, better=objective.better)

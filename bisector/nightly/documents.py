@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from bisector.analysis.changes import ALPHA, LevelChange
-from bisector.core.json_document import ABSENT, SCHEMA, Absent, Record
-from bisector.core.json_records import DecidingMetric, NamedCommit
+from bisector.core.json_document import ABSENT, SCHEMA, Absent, DecidingMetric, NamedCommit, Record
 from bisector.core.printable import clean
 from bisector.core.verdict import State
 from bisector.nightly.history import Point, Trend

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from bisector.config import Settings
 from bisector.core import units
 from bisector.core.commit import Relevance
-from bisector.core.json_records import NamedCommit
+from bisector.core.json_document import NamedCommit
 from bisector.core.verdict import Direction, Strategy
 from bisector.git.ranges import Range
 from bisector.plan.experience import Experience

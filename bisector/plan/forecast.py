@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from bisector.core import units
-from bisector.core.json_document import SCHEMA, Record
-from bisector.core.json_records import NamedCommit
+from bisector.core.json_document import SCHEMA, NamedCommit, Record
 from bisector.core.verdict import Strategy
 from bisector.report.text import Line, Role, Span, left, wrapped
 

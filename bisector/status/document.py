@@ -9,8 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from bisector.core.cell import Setup
 from bisector.core.commit import Kind, Relevance
 from bisector.core.figures import Contention, DiskFigures, EarlyStop, JobFigures
-from bisector.core.json_document import SCHEMA, Record
-from bisector.core.json_records import DecidingMetric, NamedCommit
+from bisector.core.json_document import SCHEMA, DecidingMetric, NamedCommit, Record
 from bisector.core.kernel import Kernel
 from bisector.core.trial import Artifact, Control, Fault, Origin, Stage, Taken
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict

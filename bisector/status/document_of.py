@@ -6,7 +6,7 @@ from typing import Any
 from bisector.analysis.classify import judged_run
 from bisector.core.commit import Commit
 from bisector.core.figures import CacheStatus, Run
-from bisector.core.json_records import DecidingMetric, NamedCommit
+from bisector.core.json_document import DecidingMetric, NamedCommit
 from bisector.core.trial import Trial
 from bisector.core.verdict import Terms, Verdict
 from bisector.status.document import (
