@@ -438,7 +438,7 @@ BAD_FLAGS = {
     "key without image": (["--image-key", "a"], r"machine\.image = \"\" .*, machine\.image_key = .*given together"),
     "cache and ssd": (["--cache-size", "512MiB"], r"^storage\.cache_size = 512MiB \(--cache-size\), .*: the cache and"
                       r" its metadata need 524MiB on the SSD, which has 512MiB"),
-    "metadata": (["--set", "storage.metadata_size=4MiB"], r"^storage\.metadata_size = 4MiB \(--set\): LVM wants 8MiB"),
+    "metadata": (["--set", "storage.metadata_size=4MiB"], r"^storage\.metadata_size = 4MiB \(--set\): LVM needs 8MiB"),
     "files and hdd": (["--file-size", "500MiB"], r"^workload\.file_size = 500MiB \(--file-size\), storage\.hdd\.size ="
                       r" 1GiB .*: 2 jobs of 500MiB are 1000MiB, 2 times over; a file system on 1GiB has no room"),
     "files and ssd": (["--stack", "ssd", "--file-size", "256MiB"], r"storage\.ssd\.size = 512MiB .* no room for that"),
