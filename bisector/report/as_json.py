@@ -45,7 +45,9 @@ class TreeOrigin(Record, frozen=True, kw_only=True):
 class ComparedMetric(Record, frozen=True, kw_only=True):
     """A metric of both sides of a comparison."""
 
-    name: Annotated[str, "name of the metric, as kernel robots give it"]
+    name: Annotated[
+        str, "name of the metric, as kernel robots give it; ends with the unit of its values, if any: `_us`, `_MiB_s`"
+    ]
     before: Annotated[tuple[float, ...], "value of each trial before the change"]
     after: Annotated[tuple[float, ...], "value of each trial after it"]
 
