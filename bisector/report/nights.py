@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from bisector.core.objective import Objective
-from bisector.report.strokes import BOTTOM, GREY, axis_label, empty, legend, scale
+from bisector.report.strokes import BOTTOM, GREY, Ink, axis_label, empty, legend, scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,23 +97,15 @@ class Nights:
     panels: tuple[Panel, ...]
 
 
-class _Look(NamedTuple):
-    """Colour (Okabe and Ito's), marker, and whether it is filled."""
-
-    colour: str
-    marker: str
-    filled: bool = True
-
-
-_LOOKS = {
-    Seen.FIRST: _Look("#000000", "s"),
-    Seen.SAME: _Look("#000000", "o"),
-    Seen.FASTER: _Look("#D55E00", "^"),
-    Seen.SLOWER: _Look("#0072B2", "v"),
-    Seen.AGAIN: _Look(GREY, "o", filled=False),
-    Seen.UNTESTABLE: _Look("#000000", "X"),
-    Seen.FAILED: _Look("#D55E00", "P"),
-    Seen.OPEN: _Look(GREY, "d", filled=False),
+_INKS = {
+    Seen.FIRST: Ink("#000000", "s"),
+    Seen.SAME: Ink("#000000", "o"),
+    Seen.FASTER: Ink("#D55E00", "^"),
+    Seen.SLOWER: Ink("#0072B2", "v"),
+    Seen.AGAIN: Ink(GREY, "o", filled=False),
+    Seen.UNTESTABLE: Ink("#000000", "X"),
+    Seen.FAILED: Ink("#D55E00", "P"),
+    Seen.OPEN: Ink(GREY, "d", filled=False),
 }
 
 
@@ -182,16 +174,16 @@ def _ends(stretch: Stretch) -> list[Any]:
 
 
 def _marks(axes: "Axes", seen: Seen, marks: Sequence[Mark]) -> None:
-    look = _LOOKS[seen]
+    ink = _INKS[seen]
     for nowhere in (False, True):
         group = [mark for mark in marks if (mark.value is None) is nowhere]
         if group:
             axes.plot(
                 [_date(mark.at) for mark in group],
                 [BOTTOM if mark.value is None else mark.value for mark in group],
-                look.marker,
-                color=look.colour,
-                fillstyle="full" if look.filled else "none",
+                ink.marker,
+                color=ink.colour,
+                fillstyle="full" if ink.filled else "none",
                 markersize=6,
                 label=str(seen),
                 transform=axes.get_xaxis_transform() if nowhere else axes.transData,

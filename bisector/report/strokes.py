@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 
 class Ink(NamedTuple):
-    """What a thing is drawn with: a colour of Okabe and Ito's, told apart by all, and a marker."""
+    """What a thing is drawn with: a colour of Okabe and Ito's, told apart by all, and a marker, filled or not."""
 
     colour: str
     marker: str
+    filled: bool = True
 
 
 INKS = (Ink("#0072B2", "o"), Ink("#D55E00", "^"), Ink("#000000", "s"), Ink("#009E73", "D"))

@@ -123,7 +123,7 @@ def test_marks_and_bands_differ_in_more_than_colour() -> None:
 
 
 def test_nights_differ_in_more_than_colour() -> None:
-    looks = [(look.marker, look.filled) for look in nights._LOOKS.values()]
+    looks = [(ink.marker, ink.filled) for ink in nights._INKS.values()]
     assert len(set(looks)) == len(looks) == len(Seen)
     with drawing._styled():
         figure = drawing._figure(by_night())
