@@ -1,6 +1,7 @@
 """Combinations of settings that cannot work, all in one place, before anything expensive."""
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
 
@@ -37,8 +38,23 @@ def _own_image_has_keys(settings: Settings) -> Iterator[Problem]:
             )
 
 
-def _files_exist(settings: Settings) -> Iterator[Problem]:
-    files = {
+def _can_be_looked_at(settings: Settings) -> Iterator[Problem]:
+    """Paths that this user cannot even look at, or that are too long, are no bug of whoever looks at them later."""
+    disks = {f"storage.{name}.path": one for name, one in settings.storage.used_disks.items() if not one.is_volume}
+    paths = [*_files(settings).items(), *((key, disk.path) for key, disk in disks.items())]
+    for key, path in [*paths, *(("kernel.fragments", one) for one in settings.kernel.fragments if "/" in one)]:
+        try:
+            if path is not None:
+                Path(path).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # the next ones tell
+        except OSError as error:
+            yield Problem((key,), f"it cannot be looked at: {error.strerror}")
+
+
+def _files(settings: Settings) -> Mapping[str, Path | None]:
+    """The files that settings name, by their keys."""
+    files: dict[str, Path | None] = {
         "kernel.base_config": settings.kernel.base_config,
         "machine.image": settings.machine.image,
         "machine.image_key": settings.machine.image_key,
@@ -48,7 +64,11 @@ def _files_exist(settings: Settings) -> Iterator[Problem]:
     of_workload = {
         row.key: workload.inputs[row.field] for row in workload.workload.options if row.field in workload.inputs
     }
-    for key, path in (of_workload | files).items():
+    return of_workload | files
+
+
+def _files_exist(settings: Settings) -> Iterator[Problem]:
+    for key, path in _files(settings).items():
         if path is not None and not path.is_file():
             yield Problem((key,), "there is no such file")
     for fragment in settings.kernel.fragments:
@@ -181,6 +201,7 @@ _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _objective_orders,
     _threshold_is_in_unit,
     _own_image_has_keys,
+    _can_be_looked_at,
     _files_exist,
     _some_configuration,
     _disks_exist,
@@ -192,7 +213,7 @@ _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
 
 
 def disk_bytes(disk: DiskSettings) -> int | None:
-    """The size that the guest will see; None when only libvirt knows it (a volume)."""
+    """The size that the guest will see; None when only libvirt knows it (a volume), or nobody yet."""
     if disk.path is None:
         return disk.size_bytes
     if disk.is_volume:
@@ -201,5 +222,9 @@ def disk_bytes(disk: DiskSettings) -> int | None:
     if not path.is_block_device():
         return disk.size_bytes
     # In sectors of 512 bytes whatever the device's own are (kernel: Documentation/ABI/stable/sysfs-block).
-    sectors = Path("/sys/class/block") / path.resolve().name / "size"
-    return usable_bytes(int(sectors.read_text(encoding="ascii")) * 512)
+    number = path.stat().st_rdev
+    sectors = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/size")
+    try:
+        return usable_bytes(int(sectors.read_text(encoding="ascii")) * 512)
+    except FileNotFoundError:  # a node of no device that the kernel has: opening it tells
+        return None

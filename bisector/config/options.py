@@ -9,6 +9,7 @@ import difflib
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -103,8 +104,9 @@ def from_given(given: Mapping[str, Given]) -> Effective:
 
 def _from_file(config: Path | None, directory: Path) -> dict[str, Given]:
     path = directory / (config or CONFIG_FILE)
-    if config is None and not path.is_file():
-        return {}
+    with suppress(OSError):  # in a directory that this user cannot enter, reading the file tells so
+        if config is None and not path.is_file():
+            return {}
     shown = config or Path(CONFIG_FILE)
     text, table = file.read(path)
     given, known = {}, frozenset(by_key())

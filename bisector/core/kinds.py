@@ -200,11 +200,18 @@ def file(own: Callable[[str], Path] | None = None) -> Kind:
         if not isinstance(raw, str) or not raw.strip() or "\0" in raw:
             raise Unfit
         given = absolute(raw, base)
-        if own and "/" not in raw and (base is None or not given.exists()):
+        if own and "/" not in raw and (base is None or not _is_there(given)):
             return own(raw)
         return given
 
     return Kind("a path", read, str)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # whoever reads it says why it cannot be read
+        return True
 
 
 def disk() -> Kind:

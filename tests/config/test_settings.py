@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import pickle
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bisector.config import Accelerator, DiskSettings, Settings, command_line, file, options
+from bisector.config import Accelerator, DiskSettings, Settings, checks, command_line, file, options
 from bisector.config.option_table import by_key, rows
 from bisector.core import resources
 from bisector.core.errors import InfraError, UserError
@@ -429,6 +430,9 @@ BAD_FLAGS = {
     "one term": (["--terms", "slow"], r"^--terms: bisect\.terms = slow: expected two different words as OLD:NEW"),
     "no job of that name": (["--job", "nothing.fio"], r"^--job: workload\.job: there is no fio job file nothing\.fio"),
     "no such file": (["--job", "./nothing.fio"], r"^workload\.job = /.*/nothing\.fio \(--job\): there is no such file"),
+    "name of no file": (["--job", "9" * 300], r"^workload\.job = /.*: it cannot be looked at: File name too long"),
+    "path of no file": (["--fragment", "./" + "9" * 300], r"^kernel\.fragments = .*: it cannot be looked at: File"),
+    "path of no disk": (["--hdd", "./" + "9" * 300], r"^storage\.hdd\.path = .*: it cannot be looked at: File name"),
     "no such fragment": (["--fragment", "vn"], r"^kernel\.fragments = vn \(--fragment\): no kernel configuration"),
     "no such fragment file": (["--fragment", "./vn"], r"^kernel\.fragments = .*\(--fragment\): there is no file /"),
     "no such directory": (["--ssd", "./nowhere"], r"^storage\.ssd\.path = /.*\(--ssd\): there is no such directory"),
@@ -466,6 +470,19 @@ def test_nearest_key_is_suggested() -> None:
         with pytest.raises(UserError) as caught:
             options.load({key: "1"})
         assert suggestion in caught.value.hint
+
+
+def test_a_directory_that_cannot_be_looked_at() -> None:
+    with pytest.raises(UserError, match=r"^cannot read /9*/bisector\.toml: File name too long"):
+        options.load(directory=Path("/") / ("9" * 300))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes nodes")
+def test_size_of_a_block_device_under_any_name(directory: Path) -> None:
+    """A node of no device is opened later, by who says what is wrong with it."""
+    node = directory / "my disk"
+    os.mknod(node, 0o600 | stat.S_IFBLK, os.makedev(4095, 1))
+    assert checks.disk_bytes(DiskSettings(str(node), GIB, 0, 0)) is None
 
 
 def test_file_that_is_no_text() -> None:
