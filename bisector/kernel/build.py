@@ -59,7 +59,7 @@ class Trees(Protocol):
         ...
 
     def alike_at(self, tree: str, others: Sequence[str], paths: Sequence[str]) -> Sequence[str]:
-        """Those of the others that are there and the same as ``tree`` at some paths."""
+        """The other trees that are in the repository, and equal to ``tree`` at some paths."""
         ...
 
 
@@ -88,7 +88,7 @@ class KernelBuilder:
     def compilers(self) -> tuple[Compiler, ...]:
         """Those of the settings, or all that this host has if they name none; the first one is used.
 
-        Raises :class:`bisector.core.errors.UserError` for one that is not here or does not work.
+        Raises :class:`bisector.core.errors.UserError` for a compiler that is not installed or does not work.
         """
         return tuple(map(toolchain.named, self._settings.compilers)) or toolchain.installed()
 

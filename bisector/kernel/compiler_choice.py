@@ -133,7 +133,7 @@ def check_unchanged(recorded: Iterable[Compiler], found: Iterable[Compiler]) -> 
 
 
 def first_refusal(family: str, version: Version) -> Demand | None:
-    """What the first kernel asks for that this compiler is too old for; None of one that is new enough for all."""
+    """What the first kernel that refuses this compiler demands; None when no kernel so far refuses it."""
     return next((one for one in DEMANDS if one.family == family and version < one.least), None)
 
 

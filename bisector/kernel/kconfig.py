@@ -174,7 +174,7 @@ def foreign_architecture(text: str) -> str | None:
 def read_fragments(directory: Path, names: Iterable[str]) -> tuple[Fragment, ...]:
     """The fragments: a bare name is the tool's own ``NAME.config`` in ``directory``, else it is a person's path.
 
-    Raises :class:`UserError` for one that does not exist, naming those that do.
+    Raises :class:`UserError` for a fragment that does not exist, and names those that do.
     """
     return tuple(_fragment(directory, name) for name in names)
 

@@ -52,9 +52,9 @@ def headers(options: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def compilers(commands: Sequence[str]) -> Iterator[Finding]:
-    """A row for each compiler that is chosen, or that there is; raises :class:`UserError` for one that is no good.
+    """A row for each chosen compiler, or for each installed one; raises :class:`UserError` for one that does not work.
 
-    The first one, which is the first to be used, has a name that does not depend on what else there is.
+    The name of the first row, of the compiler that is used first, does not depend on what else is installed.
     """
     for number, one in enumerate(_compilers(commands)):
         row = f"compiler {one.command}" if number else "compiler"
@@ -76,7 +76,7 @@ def _compilers(commands: Sequence[str]) -> Iterable[Compiler]:
 def old_kernels(commands: Sequence[str]) -> Finding:
     """Which kernels need help with the tools of this host, by the table of quirks; each tree is asked when it is built.
 
-    Raises :class:`UserError` for a compiler that is no good.
+    Raises :class:`UserError` for a compiler that does not work.
     """
     # Host programs are compiled by the default one, whatever compiles the kernel.
     found = [toolchain.version(command) for command in ("gcc", *(one.command for one in _compilers(commands)))]

@@ -94,7 +94,7 @@ def install_modules(make: Make) -> Path:
 def modules_parts(tree: Path, release: str) -> dict[str, str]:
     """The digests of the installed modules, which are parts of the kernel's (:func:`signature.combined`).
 
-    Of one that the tree's rules have compressed (CONFIG_MODULE_COMPRESS) it is that of the file. Raises
+    The digest of a module that the tree's rules have compressed (CONFIG_MODULE_COMPRESS) is that of its file. Raises
     :class:`KernelFault` where there are modules of several releases, or of none.
     """
     root = _only_directory(tree)
