@@ -113,7 +113,7 @@ class CacheStatus:
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """What the host did besides our guest while a run lasted.
+    """What the host did besides the guest while a run lasted.
 
     ``other_busy_cores`` is CPU time of everything but the guest, in cores; ``steal_share`` is the
     share of CPU time the hypervisor above took; ``psi_some_share`` is the ``some`` line of

@@ -1,4 +1,4 @@
-"""JSON documents for scripts, made from the records that they are made of.
+"""JSON documents for scripts, printed from typed records.
 
 A document is a :class:`Record`; the objects in it are records and dataclasses. A field's type is what its key holds,
 and what it means, with the unit, stands beside the type: ``Annotated[float, "seconds of the build"]``. The schemas in

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import jsonschema
+import numpy as np
 import pytest
 
 from bisector import cli
@@ -73,7 +74,12 @@ def outer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("outer")
 def test_a_document_and_its_schema() -> None:
-    made = Outer(before=1, path=Path("/x"), inner=(Inner(Stage.BUILD, float("nan"), (("a", 1.0),)),), named={"b": 2.0})
+    made = Outer(
+        before=1,
+        path=Path("/x"),
+        inner=(Inner(Stage.BUILD, float("nan"), (("a", 1.0),)),),
+        named={"b": np.float64(2.0)},
+    )
     shown = {
         "from": 1,
         "path": "/x",

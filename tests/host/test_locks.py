@@ -18,6 +18,7 @@ from bisector.core import resources
 from bisector.core.errors import InfraError
 from bisector.host import locks
 from bisector.host.locks import held, holder_of
+from tests.docs.json_schema import valid
 
 
 def test_a_file_behind_a_link_is_neither_read_nor_overwritten(tmp_path: Path) -> None:
@@ -235,7 +236,7 @@ def test_commands_that_take_the_cpu_tell_of_a_measurement(tmp_path: Path, capsys
     with held_elsewhere() as first:
         assert main(simulate) == 0
         shown = capsys.readouterr()
-        assert set(json.loads(shown.out)) == set(json.loads(quiet.out))
+        assert set(valid("simulate", shown.out)) == set(valid("simulate", quiet.out))
         assert shown.err == (
             f"bisector: a measurement is under way on this host (run /runs/first, process {first.pid}): "
             "other work makes its runs weak\n"

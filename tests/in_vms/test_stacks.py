@@ -1,12 +1,12 @@
 """Stacks that are written out, in real guests."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.demo.history import History
+from tests.docs.json_schema import valid
 from tests.in_vms.conftest import SHORT, Tool
 
 pytestmark = pytest.mark.vm
@@ -35,7 +35,7 @@ def test_a_disk_that_the_stack_does_not_name_is_not_attached(tool: Tool, demo: H
         *("--stack", "hdd+ext4", "--ssd", "/dev/nowhere"),
     )
     assert tested.returncode == 0, tested.stdout + tested.stderr
-    trial = json.loads(tested.stdout)
+    trial = valid("test", tested.stdout)
     (run,) = trial["runs"]
     assert (run["name"], run["cache"]) == ("hdd", {"before": None, "after": None})
     assert "virtio-hdd" in made(trial)
