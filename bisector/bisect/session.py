@@ -21,6 +21,7 @@ from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, 
 from bisector.core.events import Listener, Note
 from bisector.core.findings import Finding
 from bisector.core.kernel import Compiler
+from bisector.core.objective import MetricAbsent
 from bisector.core.trial import Taken, Trial
 from bisector.core.verdict import State, Terms
 from bisector.doctor import checks as preflight
@@ -301,7 +302,7 @@ def _ends_recorded(run: RunDirectory, store: Store) -> Iterator[None]:
     try:
         with our_files(run.path):
             yield
-    except EndsDoNotReproduce as error:
+    except (EndsDoNotReproduce, MetricAbsent) as error:  # as it would be again
         store.set_state(State.FAILED, str(error))
         raise
     except KeyboardInterrupt as error:

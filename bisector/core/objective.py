@@ -16,7 +16,7 @@ WORST, SUM, MEAN = OVER = ("worst", "sum", "mean")
 
 
 class MetricAbsent(UserError):
-    """A run has no value of the metric, or none of the job, that the objective asks for."""
+    """A run has no value of the metric, or none of the job, that the objective asks for, or none above zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Objective:
 
         Raises :class:`MetricAbsent`, also where it is of all jobs and one of them has no value: the worst of the others
         is not the worst of all. For a value that has no logarithm it raises :class:`InfraError` where the metric is a
-        rate, since a job that stood still or was not measured must not pass for a slow one, else :class:`UserError`.
+        rate, since a job that stood still or was not measured must not pass for a slow one, else :class:`MetricAbsent`.
         """
         found = self.of_jobs(run)
         if not found:
@@ -107,7 +107,7 @@ class Objective:
         what = f"{f'job {value.job}' if value.job else 'the run'} has {self.metric} {value.value:g}"
         if self.definition.live:
             raise InfraError(f"{what}, which is no measurement")
-        raise UserError(f"{what}, and only values above zero can be compared", "choose another --metric")
+        raise MetricAbsent(f"{what}, and only values above zero can be compared", "choose another --metric")
 
     def value(self, run: Run) -> float:
         """The value of :meth:`deciding` alone; raises as that does."""
