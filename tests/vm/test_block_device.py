@@ -13,7 +13,8 @@ from bisector.config import DiskSettings
 from bisector.core.deadline import Deadline
 from bisector.core.errors import UserError
 from bisector.vm import block_device, test_disk
-from bisector.vm.block_device import BlockDevice, disk_name
+from bisector.vm.block_device import BlockDevice, block_sizes, disk_name
+from bisector.vm.definition import BlockSizes
 from bisector.vm.disks import attached
 from bisector.vm.test_disk import LABEL_AT, LABEL_BYTES, ExistingDisk, Label
 from tests.loopdevice import command, loop_device, partitions
@@ -201,3 +202,21 @@ def test_two_namespaces_of_one_nvme_device_have_two_names(tmp_path: Path) -> Non
         (tmp_path / f"259:{n}").symlink_to(namespace)
     names = [disk_name(os.makedev(259, n), tmp_path) for n in (1, 2)]
     assert names == ["eui.002538b471506001", "eui.002538b471506002"]
+
+
+@pytest.mark.parametrize(
+    ("logical", "physical", "told"),
+    [(512, 512, (512, 512)), (512, 4096, (512, 4096)), (4096, 4096, (4096, 4096)), (16384, 16384, (4096, 16384))],
+)
+def test_a_guest_is_told_the_block_sizes_of_the_disk(
+    tmp_path: Path, logical: int, physical: int, told: tuple[int, int]
+) -> None:
+    queue = tmp_path / "devices" / "sda" / "queue"
+    (queue.parent / "sda1").mkdir(parents=True)
+    queue.mkdir()
+    for which, size in (("logical", logical), ("physical", physical)):
+        (queue / f"{which}_block_size").write_text(f"{size}\n")
+    (tmp_path / "8:0").symlink_to(queue.parent)
+    (tmp_path / "8:1").symlink_to(queue.parent / "sda1")
+    for minor in range(2):
+        assert block_sizes(os.makedev(8, minor), tmp_path) == BlockSizes(*told)

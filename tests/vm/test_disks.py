@@ -83,24 +83,6 @@ def test_a_directory_of_somebody_else(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("logical", "physical", "told"),
-    [(512, 512, (512, 512)), (512, 4096, (512, 4096)), (4096, 4096, (4096, 4096)), (16384, 16384, (4096, 16384))],
-)
-def test_a_guest_is_told_the_block_sizes_of_the_disk(
-    tmp_path: Path, logical: int, physical: int, told: tuple[int, int]
-) -> None:
-    queue = tmp_path / "devices" / "sda" / "queue"
-    (queue.parent / "sda1").mkdir(parents=True)
-    queue.mkdir()
-    for which, size in (("logical", logical), ("physical", physical)):
-        (queue / f"{which}_block_size").write_text(f"{size}\n")
-    (tmp_path / "8:0").symlink_to(queue.parent)
-    (tmp_path / "8:1").symlink_to(queue.parent / "sda1")
-    for minor in range(2):
-        assert block_sizes(os.makedev(8, minor), tmp_path) == BlockSizes(*told)
-
-
 def test_no_disk_below_a_directory(tmp_path: Path) -> None:
     assert block_sizes(os.makedev(0, 42), tmp_path) is None
     (tmp_path / "8:0" / "queue").mkdir(parents=True)
