@@ -22,6 +22,7 @@ from bisector.git.command import Answer, Door, enclosing_repository
 # begin with refs/bisect, whatever follows (bisect_clean_state() in git's bisect.c; tried with 2.39).
 REFERENCES = "refs/by-bisector"
 _COMMIT_FORMAT = "--format=%H%x00%P%x00%T%x00%cI%x00%s"
+_WHERE = "--repo DIRECTORY names a checkout of the kernel"
 _KERNEL_TREE = ("Kbuild", "Kconfig", "Makefile", "arch/x86", "init/Kconfig")
 
 
@@ -52,8 +53,12 @@ class Repository:
         Raises :class:`UserError` when there is none, when git does not trust its owner, and when
         no worktree can be added to it.
         """
-        if not path.is_dir():
-            raise UserError(f"{path} is not a directory", "--repo DIRECTORY names a checkout of the kernel")
+        try:
+            is_there = path.is_dir()
+        except OSError as error:  # in a directory that this user may not enter, say
+            raise UserError(f"{path} cannot be looked at: {error.strerror}", _WHERE) from error
+        if not is_there:
+            raise UserError(f"{path} is not a directory", _WHERE)
         door = Door(run_marker)
         always = ("--absolute-git-dir", "--git-common-dir", "--is-shallow-repository")
         # The last word fails where there is no checkout, after the others were answered.

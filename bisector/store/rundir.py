@@ -89,9 +89,13 @@ class RunDirectory:
     def open(cls, path: Path) -> Self:
         """A run directory that was made before; raises :class:`UserError` when it is none."""
         directory = Path.cwd() / path
-        if not directory.is_dir():
+        try:
+            is_there, is_one = directory.is_dir(), (directory / DATABASE).is_file()
+        except OSError as error:  # in a directory that this user may not enter, say
+            raise UserError(f"{directory} cannot be looked at: {error.strerror}", _MADE_BY_START) from error
+        if not is_there:
             raise UserError(f"there is no run directory {directory}", _MADE_BY_START)
-        if not (directory / DATABASE).is_file():
+        if not is_one:
             raise UserError(f"{directory} is no run directory: it has no {DATABASE}", _MADE_BY_START)
         return cls(directory)
 

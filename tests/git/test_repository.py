@@ -30,6 +30,7 @@ def refused(path: Path) -> UserError:
 
 
 def test_no_directory_and_no_repository(tmp_path: Path) -> None:
+    assert "cannot be looked at: File name too long" in refused(tmp_path / ("n" * 300)).message
     assert "is not a directory" in refused(tmp_path / "none").message
     assert "is not a git repository" in refused(tmp_path).message
 

@@ -115,6 +115,8 @@ def test_no_directory(tmp_path: Path) -> None:
         RunDirectory.create(tmp_path / "file" / "below", "")
     with pytest.raises(UserError, match="there is no run directory"):
         RunDirectory.open(tmp_path / "nothing")
+    with pytest.raises(UserError, match="cannot be looked at: File name too long"):
+        RunDirectory.open(tmp_path / ("n" * 300))
 
 
 def test_cannot_be_made_there() -> None:
