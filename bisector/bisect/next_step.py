@@ -26,6 +26,8 @@ def next_step(run: RunDirectory, store: Store) -> Asked:
         raise UserError(f"{run.path} is still running", _RUNNING)
     if asked.repository is None:
         raise UserError(f"{run.path} was imported, and has no repository to build from", "bisector start OLD NEW")
+    if not asked.has_ends:
+        raise UserError(f"{run.path} has no ends between which there could be a step", "bisector start OLD NEW")
     # An end without a commit, or with it, is that of this run alone; so is what makes a fault doubted.
     trials = tuple((n, trial) for n, trial in store.trials() if trial.subject.is_commit and not trial.doubted)
     judging = Judging(options.from_json(asked.settings), trials, asked.old_sha, asked.new_sha)

@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
 from bisector.analysis.verdicts import Judging
@@ -151,22 +149,28 @@ def _gone_if_nothing_began(run: RunDirectory) -> Iterator[None]:
 
 
 def _row(asked: Asked, repository: Path, wanted: Range, skips: tuple[str, ...], settings: Settings) -> BisectionRow:
-    return BisectionRow(
-        repository=repository,
-        old_rev=asked.old,
-        old_sha=wanted.old.sha,
-        new_rev=asked.new,
-        new_sha=wanted.new.sha,
-        term_old=settings.bisect.terms.old if settings.bisect.terms else "",
-        term_new=settings.bisect.terms.new if settings.bisect.terms else "",
-        direction=settings.bisect.expected,
+    return BisectionRow.of(
+        settings,
+        repository,
+        old=(asked.old, wanted.old.sha),
+        new=(asked.new, wanted.new.sha),
         paths=wanted.paths,
         first_parent=wanted.first_parent,
         skips=skips,
-        settings=options.to_json(settings),
-        tool_version=version("bisector"),
-        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def searched(run: RunDirectory, store: Store) -> tuple[BisectionRow, Path]:
+    """What is searched in a run, and the repository; raises :class:`UserError` for a run in which nothing is."""
+    asked = store.bisection()
+    if store.by_others or asked.repository is None:
+        raise UserError(f"{run.path} was imported; nothing can be measured in it", "bisector table")
+    if not asked.has_ends:
+        raise UserError(
+            f"{run.path} holds the trials of single commits, and no range to search",
+            "bisector start OLD NEW; or one more commit: bisector test COMMIT --run-dir DIRECTORY",
+        )
+    return asked, asked.repository
 
 
 def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here) -> None:
@@ -175,19 +179,17 @@ def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Eq
     The new end is built if its kernel is not kept. Raises :class:`UserError` for an import and for files that do not
     fit on the SSD, :class:`InfraError` for a disk that cannot be measured.
     """
-    asked = store.bisection()
+    asked, place = searched(run, store)
     settings = options.from_json(asked.settings)
-    if asked.repository is None or asked.imported:
-        raise UserError(f"{run.path} was imported, and nothing is measured in it", "bisector import takes baselines")
     checked = replace(settings, bisect=replace(settings.bisect, baselines=True))
     if (problem := checks.first_size_problem(checked)) is not None:
         raise UserError(f"{', '.join(problem.keys)}: {problem.sentence}", problem.hint)
     if not missing(settings, store.baselines()):
         return
-    _clean_up(run, store)
+    clean_up(run, store)
     of_a_search = (run.path / _BUILD).exists()
     with (
-        Repository.open(asked.repository, run_marker=run.path) as repository,
+        Repository.open(place, run_marker=run.path) as repository,
         _process(settings, store, repository, tell, equip=equip, aim=Aim.BASELINES) as bisection,
     ):
         bisection.run()
@@ -213,7 +215,7 @@ def _range(repository: Repository, asked: BisectionRow) -> Range:
     return Range(old, new, asked.first_parent, asked.paths)
 
 
-def _clean_up(run: RunDirectory, store: Store) -> None:
+def clean_up(run: RunDirectory, store: Store) -> None:
     """After a killed process of this run: what it left running, and what it had not recorded."""
     process.reap(run.path)
     with our_files(run.path):
@@ -241,12 +243,10 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here, 
 
     Raises what ended it otherwise; a :class:`KeyboardInterrupt` as :class:`Interrupted`.
     """
-    asked = store.bisection()
-    if asked.repository is None:
-        raise RuntimeError("a bisection without a repository")
+    asked, place = searched(run, store)
     settings = options.from_json(asked.settings)
-    _clean_up(run, store)
-    with Repository.open(asked.repository, run_marker=run.path) as repository:
+    clean_up(run, store)
+    with Repository.open(place, run_marker=run.path) as repository:
         wanted = _range(repository, asked)  # before the state is touched: an answer stays where its history is gone
         store.set_state(State.RUNNING)
         with _ends_recorded(run, store):
@@ -258,7 +258,7 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here, 
     if outcome.state is not State.STOPPED:
         outbox.leave_draft(run, store, tell)
         if not goes_on(store):
-            _let_go(run, asked.repository, tell)
+            _let_go(run, place, tell)
     return outcome
 
 

@@ -88,8 +88,7 @@ def resume(arguments: argparse.Namespace) -> int:
     """Go on with a run where its facts end."""
     run = run_directory(arguments)
     with run.lock(), Store.open(run.database) as store:
-        if store.bisection().imported:
-            raise UserError(f"{run.path} was imported; nothing can be measured in it", "bisector table")
+        session.searched(run, store)
         last = store.state()
         ended = last is not None and last.state in _EXIT_CODES and not session.goes_on(store)
         if ended and arguments.skip:

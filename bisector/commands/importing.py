@@ -3,8 +3,6 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
 from bisector.commands.arguments import Verbs, add_quiet, add_run_dir, add_verb
@@ -12,6 +10,7 @@ from bisector.commands.output import write
 from bisector.config import Settings, command_line, options
 from bisector.core import units
 from bisector.core.errors import UserError
+from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, Terms, Verdict
 from bisector.git.bisect import check_terms
 from bisector.git.repository import Repository
@@ -90,9 +89,9 @@ def _known_run(path: Path | None) -> RunDirectory | None:
         return None
     run = RunDirectory.open(path)
     with Store.open(run.database, readonly=True) as store:
-        if not store.bisection().imported:
+        if not store.by_others:
             raise UserError(
-                f"{run.path} holds a bisection that was measured here; results of others cannot be added to it",
+                f"{run.path} holds what was measured here; results of others cannot be added to it",
                 "choose another --run-dir for the import",
             )
     return run
@@ -108,8 +107,8 @@ def _into_new(arguments: argparse.Namespace) -> int:
     asked = _asked(arguments, found, settings)
     name = run_name("import", arguments.only_set or (arguments.index or arguments.files[0]).stem)
     run = RunDirectory.create(arguments.run_dir, name)
-    with run.lock(), Store.create(run.database, asked) as store:
-        _record(run, store, found)
+    with run.lock(), Store.create(run.database, asked, _kept(run, found, 1)) as store:
+        remove_unfinished(run.path, store.artifacts())
         Index().add(
             IndexEntry(str(run.path), str(asked.repository or ""), asked.old_rev, asked.new_rev, asked.created_at)
         )
@@ -190,22 +189,11 @@ def _entries(arguments: argparse.Namespace, terms: Terms) -> tuple[Entry, ...]:
 def _asked(arguments: argparse.Namespace, found: Sequence[Found], settings: Settings) -> BisectionRow:
     trials.check_verdicts((one.where, one.trial) for one in found)
     repository = None if arguments.repo is None else _top(arguments.repo)
-    return BisectionRow(
-        repository=repository,
-        old_rev=arguments.old,
-        old_sha=_end(arguments.old, "--old", found, repository),
-        new_rev=arguments.new,
-        new_sha=_end(arguments.new, "--new", found, repository),
-        term_old=settings.bisect.terms.old if settings.bisect.terms else "",
-        term_new=settings.bisect.terms.new if settings.bisect.terms else "",
-        direction=settings.bisect.expected,
-        paths=(),
-        first_parent=False,
-        skips=(),
-        settings=options.to_json(settings),
-        tool_version=version("bisector"),
-        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        imported=True,
+    return BisectionRow.of(
+        settings,
+        repository,
+        old=(arguments.old, _end(arguments.old, "--old", found, repository)),
+        new=(arguments.new, _end(arguments.new, "--new", found, repository)),
     )
 
 
@@ -227,8 +215,12 @@ def _end(rev: str, flag: str, found: Sequence[Found], place: Path | None) -> str
 def _record(run: RunDirectory, store: Store, found: Sequence[Found]) -> None:
     """Copies of the files, then all trials in one transaction; what a killed import left is removed."""
     remove_unfinished(run.path, store.artifacts())
-    first = store.next_n
-    store.add_trials([trials.keep(one, n, run.path) for n, one in enumerate(found, first)])
+    store.add_trials(_kept(run, found, store.next_n))
+
+
+def _kept(run: RunDirectory, found: Sequence[Found], first: int) -> list[Trial]:
+    """The trials with copies of their files in the run directory."""
+    return [trials.keep(one, n, run.path) for n, one in enumerate(found, first)]
 
 
 def _show(arguments: argparse.Namespace, run: RunDirectory, store: Store, new: Sequence[Found], known: int) -> int:

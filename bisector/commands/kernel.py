@@ -11,7 +11,7 @@ from typing import Self
 from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_verb
 from bisector.commands.catalogue import sentence
 from bisector.commands.documents import KernelBuild, KernelFiles, write_json
-from bisector.commands.measure import test_directory
+from bisector.commands.measure import single_directory
 from bisector.commands.output import note, write, write_document
 from bisector.config import command_line, options
 from bisector.core import resources
@@ -86,7 +86,9 @@ class _Workshop:
         with Repository.open(arguments.repo) as repository:
             commit = repository.resolve(arguments.commit)
             repository.check_kernel_tree(commit)
-        run = test_directory(arguments.run_dir, repository)
+        run = single_directory(arguments.run_dir, repository)
+        if run.database.exists():
+            raise UserError(f"{run.path} holds trials, and this kernel is of none of them", "choose another --run-dir")
         with run.lock():
             checks.check_build(settings, run.path)
             process.reap(run.path)

@@ -3,38 +3,34 @@
 import argparse
 import hashlib
 import os
+import shlex
 import sys
 from pathlib import Path
 
-from bisector.analysis.verdicts import Judging
 from bisector.bisect import session
+from bisector.bisect.session import here
+from bisector.bisect.single import Single, settings_for
 from bisector.commands.arguments import Verbs, add_json, add_quiet, add_repo, add_run_dir, add_verb, run_directory
 from bisector.commands.documents import write_json
 from bisector.commands.output import warn, write
-from bisector.config import Settings, command_line, options
-from bisector.core.cell import Cell, Subject
-from bisector.core.commit import Commit
-from bisector.core.errors import UserError
-from bisector.core.events import Planned, TrialJudged
-from bisector.core.verdict import Terms, Verdict
+from bisector.config import command_line, options
+from bisector.core.verdict import Verdict
 from bisector.doctor import checks
-from bisector.executor.base import result_of
-from bisector.executor.local import local_executor
 from bisector.git.repository import Repository
 from bisector.host import process
 from bisector.host.trees import discard
-from bisector.report.display import Display, display_for
+from bisector.report.display import display_for
 from bisector.report.figures import baseline_facts
 from bisector.status import document_of, from_record
-from bisector.status.view import TrialView
+from bisector.store import inputs
 from bisector.store.rundir import RunDirectory, single_commit_home
 from bisector.store.store import Store
-from bisector.trial.runner import TrialRequest
 
 _EXAMPLES = """\
 examples:
   bisector test v6.1                         measure one commit
   bisector test HEAD --threshold 2000 --json
+  bisector test HEAD --run-dir RUN           one more commit beside those of RUN: bisector table --run-dir RUN
 exit codes: 0 measured; 3 the kernel cannot be judged; others as in `bisector --help`
 """
 _BASELINES_EXAMPLES = """\
@@ -51,7 +47,7 @@ def add(verbs: Verbs) -> None:
     verb = add_verb(verbs, "test", test, examples=_EXAMPLES)
     verb.add_argument("commit", metavar="COMMIT")
     add_repo(verb)
-    add_run_dir(verb, "where to keep its files (default: below $XDG_STATE_HOME)")
+    add_run_dir(verb, "where to keep its trial and files, with those of others (default: below $XDG_STATE_HOME)")
     add_json(verb)
     add_quiet(verb)
     command_line.add_flags(verb)
@@ -81,48 +77,31 @@ def baselines(arguments: argparse.Namespace) -> int:
 
 
 def test(arguments: argparse.Namespace) -> int:
-    """One trial of any commit; its files stay, its sources and its build do not."""
-    settings = options.load(command_line.flags_from(arguments), arguments.config).settings
+    """One trial of any commit, on record with its files; its sources and its build do not stay."""
+    flags = command_line.flags_from(arguments)
+    settings = options.load(flags, arguments.config).settings
     with Repository.open(arguments.repo) as repository:
         commit = repository.resolve(arguments.commit)
         repository.check_kernel_tree(commit)
-    run = test_directory(arguments.run_dir, repository)
-    face = display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet)
-    with run.lock(), face as display:
-        checks.check(settings, run.path, warn)
-        process.reap(run.path)
-        view, terms = _one_trial(run, repository.top, settings, commit, display)
-        discard(run.path / "build")
+        run = single_directory(arguments.run_dir, repository, inputs.fingerprint(settings))
+        face = display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet)
+        with run.lock(), face as display:
+            settings = settings_for(run, repository, settings, given=bool(flags or arguments.config))
+            checks.check(settings, run.path, warn)
+            process.reap(run.path)
+            with Single.open(run, repository, settings) as single:
+                view, judging = single.measure(commit, display, here)
+            discard(run.path / "build")
     if arguments.json:
-        write_json(document_of.tested(view, terms, str(run.path)))
+        write_json(document_of.tested(view, judging.terms, str(run.path)))
+    elif not arguments.quiet:
+        write(f"\nall trials there: bisector table --run-dir {shlex.quote(str(run.path))}\n")
     return _UNTESTABLE if view.verdict is Verdict.SKIP else 0
 
 
-def _one_trial(
-    run: RunDirectory, repository: Path, settings: Settings, commit: Commit, display: Display
-) -> tuple[TrialView, Terms]:
-    n = len(list((run.path / "trials").glob("*"))) + 1
-    with (
-        Repository.open(repository, run_marker=run.path) as marked,
-        local_executor(settings, run.path, marked, display) as executor,
-    ):
-        display(Planned(n, commit, "test", 0, 0))
-        trial = result_of(executor, TrialRequest(n, Cell(Subject(commit), settings.setup), {}), display)
-    judging = Judging(settings, ((n, trial),))
-    ((_, _, judgement),) = judging.judged_trials()
-    display(TrialJudged(n, trial, judgement.verdict, judgement.why, judging.terms, judging.objective))
-    judging.check_metric(commit.sha)
-    value = judging.value(trial)
-    return TrialView(n, trial, judgement.verdict, judgement.why, value=value), judging.terms
-
-
-def test_directory(named: Path | None, repository: Repository) -> RunDirectory:
-    """One for each repository: its trials are numbered, and a killed one is cleaned up after by the next."""
-    digest = hashlib.sha256(os.fsencode(repository.common_dir)).hexdigest()[:12]
+def single_directory(named: Path | None, repository: Repository, fingerprint: str = "") -> RunDirectory:
+    """One for each repository and all that a trial depends on: a killed one is cleaned up after by the next."""
+    digest = hashlib.sha256(os.fsencode(repository.common_dir) + fingerprint.encode()).hexdigest()[:12]
     run = RunDirectory((named or single_commit_home() / digest).absolute())
-    if run.database.exists():
-        raise UserError(
-            f"{run.path} holds a bisection, and this trial is none of its trials", "choose another --run-dir"
-        )
     run.path.mkdir(parents=True, exist_ok=True)
     return run

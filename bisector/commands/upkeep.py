@@ -138,9 +138,10 @@ def reset(arguments: argparse.Namespace) -> int:
         with closing(Store.open(run.database)) as store:
             asked = store.bisection()
             state = store.state()
-            if not asked.imported and (state is None or state.state is State.RUNNING):
+            by_others = store.by_others
+            if store.is_search and (state is None or state.state is State.RUNNING):
                 store.set_state(State.STOPPED, "reset")
-        if asked.repository is not None and not asked.imported:  # an import has nothing outside its record
+        if asked.repository is not None and not by_others:  # an import has nothing outside its record
             _remove_all(run, asked.repository, options.from_json(asked.settings))
         if arguments.delete:
             with our_files(run.path):

@@ -52,7 +52,7 @@ class Strategy(StrEnum):
 
 
 class State(StrEnum):
-    """How a bisection stands, as scripts read it; IMPORTED has trials of others, and no answer."""
+    """How a run stands: IMPORTED has trials of others and no answer, MEASURED trials of which nothing is asked."""
 
     RUNNING = "running"
     FOUND = "found"
@@ -60,6 +60,7 @@ class State(StrEnum):
     FAILED = "failed"
     STOPPED = "stopped"
     IMPORTED = "imported"
+    MEASURED = "measured"
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ def narrowed(store: Store) -> Narrowing | None:
     asked = store.bisection()
     settings = options.from_json(asked.settings)
     judging = Judging(settings, store.trials(), asked.old_sha, asked.new_sha)
-    if asked.imported or asked.repository is None or not from_record.believes(asked, judging):
+    if store.by_others or asked.repository is None or not from_record.believes(asked, judging):
         return None
     terms = judging.terms
     title = f"{span(asked.old_rev, asked.new_rev)}: where the first {clean(terms.new)} commit is believed to be"

@@ -46,12 +46,12 @@ def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Repo
     view = from_record.view(run, store, by)
     trials = [shown.trial for shown in view.trials]
     # Settings say how commits are measured here; how others measured theirs is not known.
-    measured_here = not asked.imported
+    measured_here = not store.by_others
     places, parents, where = _of_history(asked, view)
     return Report(
         bisection=view,
         rows=_rows(view.trials, places),
-        asked=_asked_here(asked, settings) if measured_here else _asked_of_others(view),
+        asked=_asked_here(asked, settings) if store.is_search else _without_command(view),
         origin=where,
         workload=_workload(settings, run.path) if measured_here else Workload("", "", ()),
         storage=_first_text(run.path, trials, _STORAGE),
@@ -75,8 +75,8 @@ def _of_history(asked: BisectionRow, view: BisectionView) -> tuple[dict[str, int
     return {}, (), Origin(asked.repository.name)
 
 
-def _asked_of_others(view: BisectionView) -> Asked:
-    """An import has the ends that its people's words give, and no command measures it again."""
+def _without_command(view: BisectionView) -> Asked:
+    """An import has the ends that its people's words give, single trials have none: no command measures them again."""
     return Asked(view.old.short, view.new.short, (), (), first_parent=False, command="")
 
 

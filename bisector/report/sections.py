@@ -21,8 +21,9 @@ _LISTED = 20
 
 def title(report: Report) -> str:
     """One line that says what this is about."""
-    if report.imported and not report.asked.old_rev:
-        return f"Results of others: {units.plural(len(report.rows), 'trial')}"
+    if not report.asked.old_rev:
+        what = "Results of others" if report.imported else "Single commits"
+        return f"{what}: {units.plural(len(report.rows), 'trial')}"
     return f"Bisection of {report.asked.span}: {_outcome(report)}"
 
 
@@ -54,7 +55,8 @@ def answer_sentence(report: Report) -> str:
         return f"The first {view.terms.new} commit is one of {count}."
     left = f", {units.plural(len(view.candidates), 'candidate')} left" if view.candidates else ""
     why = f": {clean(view.message)}" if view.message else ""
-    return f"The bisection is {_STANDING[view.state]}{left}{why}."
+    what = "Nothing is searched" if view.state is State.MEASURED else f"The bisection is {_STANDING[view.state]}"
+    return f"{what}{left}{why}."
 
 
 def confirmation(report: Report) -> str:
@@ -193,7 +195,7 @@ def _origin(report: Report) -> Iterator[Block]:
 
 
 def _range(report: Report) -> Iterator[Block]:
-    if report.imported and not report.asked.old_rev:
+    if not report.asked.old_rev:
         return
     view, asked = report.bisection, report.asked
     facts = [

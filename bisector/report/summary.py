@@ -57,6 +57,8 @@ def _range(view: BisectionView, width: int) -> list[Line]:
 
 
 def _threshold(view: BisectionView, width: int) -> list[Line]:
+    if view.threshold is None and view.state is State.MEASURED:
+        return []
     if view.threshold is None:
         return _labelled("threshold", ["not known: it takes both ends, measured and different"], width)
     origin = f", {view.threshold_origin}" if view.threshold_origin else ""
@@ -239,7 +241,7 @@ def _standing(view: BisectionView, width: int) -> list[Line]:
     return [*lines, *_labelled("", _sentences(view.message, width), width)]
 
 
-def _imported(view: BisectionView, width: int) -> list[Line]:
+def _in_words(view: BisectionView, width: int) -> list[Line]:
     return _labelled(view.state.value, _sentences(view.message, width), width)
 
 
@@ -253,7 +255,8 @@ _ANSWERS: dict[State, Callable[[BisectionView, int], list[Line]]] = {
     State.RUNNING: _standing,
     State.STOPPED: _standing,
     State.FAILED: _failed,
-    State.IMPORTED: _imported,
+    State.IMPORTED: _in_words,
+    State.MEASURED: _in_words,
 }
 
 

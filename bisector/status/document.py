@@ -156,7 +156,9 @@ class Status(Record, frozen=True, kw_only=True):
     """What ``bisector status --json`` prints."""
 
     schema: Schema = 2
-    state: Annotated[State, "how it stands; `imported` for an import without an answer"]
+    state: Annotated[
+        State, "how it stands; `imported` for an import without an answer, `measured` for trials of `bisector test`"
+    ]
     message: Annotated[str, "one sentence"]
     repository: Annotated[str | None, "path; `null` for an import without one"]
     terms: Annotated[Terms, "the words for the two sides"]

@@ -7,11 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from bisector.analysis import kernels
-from bisector.analysis.verdicts import Judging
+from bisector.analysis.verdicts import Judging, Numbered
 from bisector.config import options
 from bisector.core.commit import Commit
 from bisector.core.errors import BisectorError, UserError
 from bisector.core.objective import Objective
+from bisector.core.units import plural
 from bisector.core.verdict import State, Strategy, Verdict
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
@@ -39,12 +40,15 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     asked = store.bisection()
     settings = options.from_json(asked.settings)
     trials_of_all = store.trials()
-    old, new = replay.ends(asked, trials_of_all) if asked.imported else (asked.old_sha, asked.new_sha)
+    by_others, is_search = store.by_others, store.is_search
+    old, new = replay.ends(asked, trials_of_all) if by_others else (asked.old_sha, asked.new_sha)
     judging = Judging(settings, trials_of_all, old, new)
     last = store.state()
     belief = None
-    if asked.imported:
+    if by_others:
         state, message, candidates = replay.outcome(asked, judging)
+    elif not is_search:
+        state, message, candidates = _measured(run, trials_of_all)
     else:
         state, message = state_of(run, store)
         belief = _belief(asked, judging, store)
@@ -84,9 +88,9 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
         ),
         infra_faults=tuple(InfraFaultView(one.at, one.sha, one.host, one.message) for one in store.infra_faults()),
         started_at=asked.created_at,
-        ended_at=_ended_at(asked, state, last),
+        ended_at=asked.created_at if by_others else _ended_at(state, last),
         run_dir=str(run.path),
-        resume_command="" if state in _ENDED else resume_command(run.path),
+        resume_command=resume_command(run.path) if is_search and state not in _ENDED else "",
         log=str(log) if log.is_file() else "",
         levels=tuple(LevelView.of(one, objective) for one in seen.levels),
         other_steps=tuple(map(objective.value_of, seen.other_lines)),
@@ -97,9 +101,14 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     )
 
 
-def _ended_at(asked: BisectionRow, state: State, last: StateRow | None) -> str | None:
-    if asked.imported:
-        return asked.created_at
+def _measured(run: RunDirectory, trials: Sequence[Numbered]) -> tuple[State, str, tuple[Commit, ...]]:
+    """How single commits stand: nothing is searched among them."""
+    commits = plural(len({trial.commit.sha for _, trial in trials}), "commit")
+    state = State.RUNNING if run.holder() else State.MEASURED
+    return state, f"{plural(len(trials), 'trial')} of {commits}, and no range to search", ()
+
+
+def _ended_at(state: State, last: StateRow | None) -> str | None:
     return last.at if last is not None and state is not State.RUNNING else None
 
 

@@ -3,15 +3,19 @@
 A job file or a configuration that is edited between two trials would make them incomparable.
 """
 
+import hashlib
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.config import KernelSettings, Settings
+from bisector.config import KernelSettings, Settings, options
+from bisector.config.option_table import rows
 from bisector.core import resources
 from bisector.core.errors import InfraError
 
 INPUTS = "inputs"
+_KERNEL_FILES = ("kernel.base_config", "kernel.fragments")
 
 
 def keep(settings: Settings, run_dir: Path) -> Settings:
@@ -45,6 +49,21 @@ def contents(kernel: KernelSettings) -> tuple[object, ...]:
     """
     named = (kernel.base_config, *map(_fragment, kernel.fragments))
     return (kernel.compilers, *(path.read_bytes() if path and path.is_file() else None for path in named))
+
+
+def fingerprint(settings: Settings) -> str:
+    """The same for settings that measure alike, wherever their input files are."""
+    files = [(path.name, path.read_bytes() if path.is_file() else None) for path in settings.workload.inputs.values()]
+    whole = (sorted(compared(settings).items()), files, contents(settings.kernel))
+    return hashlib.sha256(repr(whole).encode(errors="surrogateescape")).hexdigest()
+
+
+def compared(settings: Settings) -> Mapping[str, object]:
+    """The settings that have to be equal for trials to be alike: not those of mail, nor the paths of input files."""
+    files = {*_KERNEL_FILES, *(f"workload.own.{settings.workload.kind}.{one}" for one in settings.workload.inputs)}
+    looked_at = (one.key for one in rows() if one.field not in files and not one.key.startswith("mail."))
+    written = options.written_values(settings)
+    return {key: written[key] for key in looked_at}
 
 
 def _fragment(name: str) -> Path:

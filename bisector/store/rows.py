@@ -5,10 +5,13 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Self, TypeVar, get_type_hints
 
+from bisector.config import Settings, options
 from bisector.core.errors import InfraError
 from bisector.core.trial import Stage
 from bisector.core.verdict import Direction, State, Verdict
@@ -25,7 +28,7 @@ class BisectionRow:
 
     Terms, direction and first_parent repeat what the settings say, for people who read the
     database with SQL; the program takes them from the settings. Terms and direction are empty where
-    nobody chose any. A record that was imported may have no repository, and no ends (empty).
+    nobody chose any. Where nothing is searched the ends are empty, and there may be no repository.
     """
 
     repository: Path | None
@@ -42,7 +45,40 @@ class BisectionRow:
     settings: str
     tool_version: str
     created_at: str
-    imported: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        repository: Path | None,
+        *,
+        old: tuple[str, str] = ("", ""),
+        new: tuple[str, str] = ("", ""),
+        paths: tuple[str, ...] = (),
+        first_parent: bool = False,
+        skips: tuple[str, ...] = (),
+    ) -> Self:
+        """What is asked now; each end as typed, and its hash."""
+        terms = settings.bisect.terms
+        return cls(
+            repository,
+            *old,
+            *new,
+            term_old=terms.old if terms else "",
+            term_new=terms.new if terms else "",
+            direction=settings.bisect.expected,
+            paths=paths,
+            first_parent=first_parent,
+            skips=skips,
+            settings=options.to_json(settings),
+            tool_version=version("bisector"),
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether something is looked for, between two ends."""
+        return bool(self.old_sha and self.new_sha)
 
 
 @dataclass(frozen=True, slots=True)

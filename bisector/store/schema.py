@@ -105,8 +105,7 @@ CREATE TABLE bisection (
     skips TEXT NOT NULL,
     settings TEXT NOT NULL,
     tool_version TEXT NOT NULL,
-    created_at TEXT NOT NULL,
-    imported INTEGER NOT NULL DEFAULT 0
+    created_at TEXT NOT NULL
 ) STRICT;
 
 CREATE TABLE trials (

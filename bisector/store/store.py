@@ -140,6 +140,19 @@ class Store:
         (row,) = self.database.select("bisection")
         return options.setup_from_json(row["settings"])
 
+    @property
+    def by_others(self) -> bool:
+        """Whether its trials were measured by others, and not here: those that were taken over do not count."""
+        taken = self.taken()
+        rows = self.database.select("origins") if self.database.has("origins") else []
+        return any(row["trial"] not in taken for row in rows)
+
+    @property
+    def is_search(self) -> bool:
+        """Whether it can come to an answer by measuring: it has a repository, both ends, and no trials of others."""
+        asked = self.bisection()
+        return asked.repository is not None and asked.has_ends and not self.by_others
+
     def trials(self) -> tuple[Numbered, ...]:
         """Every trial on the setup that is searched with its number, equal to what was added, as of one moment.
 

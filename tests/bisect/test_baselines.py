@@ -21,6 +21,7 @@ from tests import examples, fakes
 from tests.bisect.test_bisection import DEFAULTS, Lab
 from tests.git import histories
 from tests.recorded_run import RecordedRun, found
+from tests.store.examples import imported
 
 WISHING = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, baselines=True))
 
@@ -181,6 +182,6 @@ def test_the_command_shows_what_is_on_record(
 def test_imported_records_are_refused(tmp_path: Path) -> None:
     record = found(tmp_path)
     with Store.open(record.run.database) as store:
-        store.database.connection.execute("UPDATE bisection SET imported = 1")
-    with pytest.raises(UserError, match="was imported, and nothing is measured in it"):
+        store.add_trial(imported(6))
+    with pytest.raises(UserError, match="was imported; nothing can be measured in it"):
         measure(record, fakes.FakeExecutor(lambda sha: True))

@@ -247,9 +247,9 @@ def test_a_bisection_of_ours_is_left_alone(desk: Desk) -> None:
     with Store.create(run.database, examples.bisection()) as store:
         store.add_trial(examples.measured(1))
         with run.lock():
-            assert "holds a bisection that was measured here" in desk.refuses(SLOW[1])
+            assert "holds what was measured here" in desk.refuses(SLOW[1])
         store.set_state(State.STOPPED)
-        assert "holds a bisection that was measured here" in desk.refuses(SLOW[1])
+        assert "holds what was measured here" in desk.refuses(SLOW[1])
         assert len(store.trials()) == 1
 
 

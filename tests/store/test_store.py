@@ -20,14 +20,14 @@ from bisector.core.commit import Kind, Mattering, NotChanged, Relevance
 from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import JobFigures, Run
 from bisector.core.kernel import Compiler
-from bisector.core.trial import Control, Fault, FaultKind, Stage
+from bisector.core.trial import Control, Fault, FaultKind, Stage, Taken, Trial
 from bisector.core.verdict import State
 from bisector.kernel.compiler_choice import BuildTry
 from bisector.mail.outbox import Mail, Mails, Outcome
 from bisector.store import schema
 from bisector.store.database import DATABASE
 from bisector.store.facts import Compilers, Ended, Ending, InFlight, NumberedTrial, Submitted, Work
-from bisector.store.rows import InfraFaultRow
+from bisector.store.rows import BisectionRow, InfraFaultRow
 from bisector.store.store import Store
 from tests.examples import baseline, cell, run
 from tests.store import examples
@@ -327,7 +327,6 @@ def _before_imports(store: Store) -> None:
         execute(f"DROP TABLE {later}")
     for column in ("user_percent", "system_percent", "context_switches", "major_faults", "depths_percent"):
         execute(f"ALTER TABLE jobs DROP COLUMN {column}")
-    execute("ALTER TABLE bisection DROP COLUMN imported")
     execute("PRAGMA writable_schema = ON")
     for column in ("iops_stddev REAL", "clat_p99_ns REAL", "other_busy_cores REAL", "clock_drift_s REAL"):
         assert execute(
@@ -342,6 +341,21 @@ def _before_imports(store: Store) -> None:
 def test_facts_of_others_come_back_with_what_is_not_known(store: Store) -> None:
     assert store.add_trials((examples.imported(1), examples.measured(2))) == (1, 2)
     assert store.trials() == ((1, examples.imported(1)), (2, examples.measured(2)))
+
+
+def test_what_can_be_searched_follows_from_the_record(tmp_path: Path) -> None:
+    """Trials of others that a run takes over from another one do not keep it from measuring."""
+    whole = examples.bisection()
+    stores: dict[str, tuple[BisectionRow, list[Trial], list[Taken], bool]] = {
+        "both ends": (whole, [], [], True),
+        "no repository": (replace(whole, repository=None), [], [], False),
+        "no ends": (replace(whole, old_sha="", new_sha=""), [examples.measured(1)], [], False),
+        "results of others": (whole, [examples.imported(1)], [], False),
+        "taken over": (whole, [examples.imported(1), examples.measured(2)], [Taken("/run", 3), Taken("/run", 4)], True),
+    }
+    for name, (asked, trials, taken, is_search) in stores.items():
+        with Store.create(tmp_path / name, asked, trials, taken) as store:
+            assert (name, store.is_search, store.by_others) == (name, is_search, name == "results of others")
 
 
 def test_letters_come_back_with_what_became_of_them(store: Store) -> None:

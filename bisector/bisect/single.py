@@ -1,0 +1,118 @@
+"""Single commits, measured outside of any search: their trials are facts in a store of their own."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+from bisector.analysis.verdicts import Judging
+from bisector.bisect.retry import fault_row
+from bisector.bisect.session import Equip, clean_up
+from bisector.config import Settings, options
+from bisector.core.cell import Cell, Subject
+from bisector.core.commit import Commit
+from bisector.core.errors import AttemptFailed, BisectorError, UserError
+from bisector.core.events import Listener, Planned, TrialJudged
+from bisector.executor.base import result_of
+from bisector.git.repository import Repository
+from bisector.status.view import TrialView
+from bisector.store import inputs
+from bisector.store.facts import Ended, Ending, Fact, NumberedTrial, Submitted, Work
+from bisector.store.rows import BisectionRow
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
+from bisector.trial.runner import TrialRequest
+
+_ELSEWHERE = "choose another --run-dir, or none"
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """A store of single commits that is open for more, the repository, and the settings that all are measured with."""
+
+    run: RunDirectory
+    store: Store
+    repository: Path
+    settings: Settings
+
+    @classmethod
+    @contextmanager
+    def open(cls, run: RunDirectory, repository: Repository, settings: Settings) -> Iterator[Self]:
+        """The store of a run directory, made where there is none, with the :func:`settings_for` it.
+
+        The directory is locked by the caller.
+        """
+        if not run.database.exists():
+            settings = inputs.keep(settings, run.path)
+            with Store.create(run.database, BisectionRow.of(settings, repository.top)) as store:
+                yield cls(run, store, repository.top, settings)
+            return
+        with Store.open(run.database) as store:
+            clean_up(run, store)
+            if lost := [Ended(one.id, Ending.LOST) for one in store.in_flight()]:
+                store.add(*lost)
+            yield cls(run, store, repository.top, settings)
+
+    def measure(self, commit: Commit, tell: Listener, equip: Equip) -> tuple[TrialView, Judging]:
+        """One trial of a commit, on record when this returns, and all trials of the store, seen together.
+
+        Raises :class:`AttemptFailed` for trouble of the tool or the host, which is on record, too.
+        """
+        n = self.store.next_n
+        with (
+            Repository.open(self.repository, run_marker=self.run.path) as marked,
+            equip(self.settings, self.run.path, marked, tell) as equipment,
+        ):
+            tell(Planned(n, commit, "test", 0, 0))
+            submitted = self.store.add(Submitted(Work.TRIAL, commit.sha, n))
+            try:
+                request = TrialRequest(n, Cell(Subject(commit), self.settings.setup), {})
+                trial = result_of(equipment.executor, request, tell)
+            except BisectorError as error:
+                self.store.add(*_failed(commit, error), Ended(submitted, Ending.FAILED))
+                raise
+            self.store.add(NumberedTrial(n, trial), Ended(submitted, Ending.DONE))
+        return self._seen(n, tell)
+
+    def _seen(self, n: int, tell: Listener) -> tuple[TrialView, Judging]:
+        judging = Judging(self.settings, self.store.trials())
+        trial, judgement = next((trial, judgement) for m, trial, judgement in judging.judged_trials() if m == n)
+        tell(TrialJudged(n, trial, judgement.verdict, judgement.why, judging.terms, judging.objective))
+        judging.check_metric(trial.commit.sha)
+        return TrialView(n, trial, judgement.verdict, judgement.why, value=judging.value(trial)), judging
+
+
+def _failed(commit: Commit, error: BisectorError) -> tuple[Fact, ...]:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return (fault_row(now, commit.sha, error),) if isinstance(error, AttemptFailed) else ()
+
+
+def settings_for(run: RunDirectory, repository: Repository, settings: Settings, *, given: bool) -> Settings:
+    """The settings to measure with in a run directory: those on record in it, if there are any.
+
+    Raises :class:`UserError` for one that holds something else than single commits of this repository, or was measured
+    with other settings than those that are ``given``.
+    """
+    if not run.database.exists():
+        return settings
+    with Store.open(run.database, readonly=True) as store:
+        asked, by_others = store.bisection(), store.by_others
+    if asked.has_ends or by_others or asked.repository is None:
+        what = "an import" if by_others else "a bisection"
+        raise UserError(f"{run.path} holds {what}, and this trial is none of its trials", _ELSEWHERE)
+    if asked.repository != repository.top:
+        raise UserError(f"{run.path} holds trials of commits of {asked.repository}", _ELSEWHERE)
+    recorded = options.from_json(asked.settings)
+    if given and inputs.fingerprint(recorded) != inputs.fingerprint(settings):
+        told = ", ".join(_otherwise(recorded, settings)) or "an input file has changed"
+        raise UserError(f"{run.path} was measured with other settings: {told}", _ELSEWHERE)
+    return recorded
+
+
+def _otherwise(recorded: Settings, settings: Settings) -> Iterator[str]:
+    before, now = inputs.compared(recorded), inputs.compared(settings)
+    for key, value in before.items():
+        if value != now.get(key):
+            yield f"{key} was {options.shown(value)}, and is {options.shown(now.get(key, ''))}"

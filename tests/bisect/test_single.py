@@ -1,0 +1,208 @@
+"""`bisector test`: trials of single commits are facts in a store, of which scripts and people are told."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bisector.bisect.session import Equipment
+from bisector.cli import main
+from bisector.config import Settings
+from bisector.core.events import Listener
+from bisector.git.repository import Repository
+from bisector.store.facts import Submitted, Work
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
+from tests import fakes
+from tests.fakes import FAST_IOPS, SLOW_IOPS, FakeExecutor
+from tests.git import histories
+from tests.recorded_run import RecordedRun, found
+
+
+@dataclass
+class Desk:
+    """A repository, a directory for the trials, and a bench that answers from a table."""
+
+    place: Path
+    shas: dict[str, str]
+    output: pytest.CaptureFixture[str]
+    bench: FakeExecutor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bench = FakeExecutor(fakes.among((self.shas["c3"], self.shas["c4"])))
+
+    @property
+    def run(self) -> RunDirectory:
+        return RunDirectory(self.place / "run")
+
+    @contextmanager
+    def equip(self, _settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
+        yield Equipment(self.bench, fakes.FakeKin(repository), fakes.at_once)
+
+    def test(self, name: str, *words: str, run_dir: str = "run") -> int:
+        self.output.readouterr()
+        where = ("--repo", str(self.place / "linux"), "--run-dir", str(self.place / run_dir))
+        return main(["test", self.shas.get(name, name), *where, *words])
+
+    def refused(self, name: str, *words: str, run_dir: str = "run") -> str:
+        assert self.test(name, *words, run_dir=run_dir) == 2
+        return self.output.readouterr().err
+
+    def shown(self, *words: str) -> dict[str, Any]:
+        self.output.readouterr()
+        assert main([*words, "--json", "--run-dir", str(self.run.path)]) == 0
+        document: dict[str, Any] = json.loads(self.output.readouterr().out)
+        return document
+
+
+@pytest.fixture
+def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Desk:
+    made = Desk(tmp_path, histories.build(tmp_path / "linux", histories.linear(5)), capsys)
+    monkeypatch.setattr("bisector.commands.measure.here", made.equip)
+    monkeypatch.setattr("bisector.commands.measure.checks.check", lambda *_: None)
+    return made
+
+
+def test_each_trial_is_on_record_beside_the_others(desk: Desk) -> None:
+    assert desk.test("c1", "--json") == 0
+    told = json.loads(desk.output.readouterr().out)
+    assert (told["n"], told["sha"], told["value"], told["run_dir"]) == (
+        1,
+        desk.shas["c1"],
+        SLOW_IOPS,
+        str(desk.run.path),
+    )
+    assert desk.test("c4") == 0
+    assert f"bisector table --run-dir {desk.run.path}" in desk.output.readouterr().out
+    assert [(one["n"], one["sha"], one["value"]) for one in desk.shown("table")["trials"]] == [
+        (1, desk.shas["c1"], SLOW_IOPS),
+        (2, desk.shas["c4"], FAST_IOPS),
+    ]
+    status = desk.shown("status")
+    assert (status["state"], status["message"]) == ("measured", "2 trials of 2 commits, and no range to search")
+    assert (status["resume_command"], status["old"]["sha"], status["baselines"]) == (None, "", [])
+    with Store.open(desk.run.database) as store:
+        assert (store.in_flight(), store.is_search, store.by_others) == ((), False, False)
+
+
+def test_a_commit_that_cannot_be_judged_is_on_record_too(desk: Desk) -> None:
+    desk.bench.faults = {desk.shas["c2"]: fakes.BUILD_ERROR}
+    assert desk.test("c2") == 3
+    (trial,) = desk.shown("table")["trials"]
+    assert (trial["verdict"], trial["stage"]) == ("skip", "build")
+
+
+def test_a_threshold_makes_verdicts_of_them(desk: Desk) -> None:
+    for name in ("c1", "c4"):
+        assert desk.test(name, "--threshold", "2000", "--expect", "improvement") == 0
+    assert [one["side"] for one in desk.shown("table")["trials"]] == ["old", "new"]
+
+
+def test_trouble_of_the_host_is_on_record_and_no_trial(desk: Desk) -> None:
+    desk.bench.infra = {desk.shas["c1"]: 1}
+    assert desk.test("c1") == 4
+    status = desk.shown("status")
+    assert [one["message"] for one in status["infra_faults"]] == ["the network went away"]
+    assert status["trials"] == []
+    assert desk.test("c1", "--json") == 0
+    assert json.loads(desk.output.readouterr().out)["n"] == 1
+
+
+def test_what_a_killed_test_had_begun_is_lost_and_its_files_go(desk: Desk) -> None:
+    desk.bench.kill_at = 2
+    assert desk.test("c1") == 0
+    left = desk.run.path / "trials" / "0002-half"
+    with pytest.raises(fakes.Killed):
+        desk.test("c4")
+    left.mkdir(parents=True)
+    with Store.open(desk.run.database) as store:
+        assert [one.submitted for one in store.in_flight()] == [Submitted(Work.TRIAL, desk.shas["c4"], 2)]
+    desk.bench.kill_at = None
+    assert desk.test("c4") == 0
+    assert not left.exists()
+    with Store.open(desk.run.database) as store:
+        assert ([n for n, _ in store.trials()], store.in_flight()) == ([1, 2], ())
+
+
+def test_one_store_has_one_way_of_measuring(desk: Desk) -> None:
+    """Without flags a further commit is measured as those on record, whatever the job file is like by now."""
+    job = desk.place / "mine.fio"
+    job.write_text(
+        "[mine]\nnumjobs=2\nrw=randread\nsize=${FILE_SIZE}\ndirectory=${DIRECTORY}\nruntime=${RUNTIME}\ntime_based\n"
+    )
+    words = ("--threshold", "2000", "--job", str(job))
+    assert desk.test("c1", *words) == 0
+    assert desk.test("c2", *words) == 0
+    said = desk.refused("c3", "--threshold", "3000", "--job", str(job))
+    assert "was measured with other settings: bisect.threshold was 2000, and is 3000" in said
+    job.write_text(job.read_text() + "bs=8k\n")
+    assert "was measured with other settings: an input file has changed" in desk.refused("c3", *words)
+    assert desk.test("c3") == 0
+    with Store.open(desk.run.database) as store:
+        assert {str(trial.setup) for _, trial in store.trials()} == {"fio(mine.fio) on lvmcache(ssd,hdd)+ext4"}
+        assert len(store.trials()) == 3
+
+
+def test_without_a_run_directory_alike_commits_are_together(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    places = []
+    for name, words in (("c1", ()), ("c4", ()), ("c4", ("--threshold", "2000"))):
+        assert main(["test", desk.shas[name], "--repo", str(tmp_path / "linux"), "--json", *words]) == 0
+        places.append(json.loads(desk.output.readouterr().out)["run_dir"])
+    assert places[0] == places[1] != places[2]
+
+
+@pytest.mark.parametrize("command", ["resume", "baselines", "next-step"])
+def test_nothing_is_searched_there(desk: Desk, command: str) -> None:
+    assert desk.test("c1") == 0
+    desk.output.readouterr()
+    assert main([command, "--run-dir", str(desk.run.path)]) == 2
+    assert "range to search" in (said := desk.output.readouterr().err) or "no ends between" in said
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "json", "mail"])
+def test_a_report_tells_of_them(desk: Desk, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{name}_NAME", "A U Thor")
+        monkeypatch.setenv(f"GIT_{name}_EMAIL", "author@example.com")
+    assert desk.test("c1") == 0
+    assert desk.test("c4") == 0
+    desk.output.readouterr()
+    assert main(["report", "--format", form, "--run-dir", str(desk.run.path)]) == 0
+    said = desk.output.readouterr().out
+    assert desk.shas["c4"][:12] in said
+    assert "bisector start" not in said
+    if form == "text":
+        assert said.startswith("Single commits: 2 trials")
+
+
+def test_a_bisection_is_left_alone(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    record: RecordedRun = found(tmp_path / "other")
+    said = desk.refused("c1", run_dir="other/run")
+    assert "holds a bisection, and this trial is none of its trials" in said
+    with Store.open(record.run.database) as store:
+        assert len(store.trials()) == 5
+
+
+def test_commits_of_another_repository_are_refused(desk: Desk, tmp_path: Path) -> None:
+    assert desk.test("c1") == 0
+    histories.build(tmp_path / "copy", histories.linear(5))
+    words = ["test", "HEAD", "--repo", str(tmp_path / "copy"), "--run-dir", str(desk.run.path)]
+    assert main(words) == 2
+    assert f"holds trials of commits of {tmp_path / 'linux'}" in desk.output.readouterr().err
+
+
+def test_results_of_others_are_not_added(desk: Desk, tmp_path: Path) -> None:
+    assert desk.test("c1") == 0
+    text = Path(__file__).parents[1] / "data/recorded-runs"
+    file = next(text.rglob("*full.txt"))
+    desk.output.readouterr()
+    assert main(["import", str(file), "--commit", "x", "--run-dir", str(desk.run.path)]) == 2
+    assert "holds what was measured here; results of others cannot be added to it" in desk.output.readouterr().err
