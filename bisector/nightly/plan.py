@@ -30,7 +30,6 @@ _NO_PART = (
     *("machine.boot_deadline", "machine.silence_deadline", "machine.trial_deadline"),
 )
 _DECIDING = ("bisect.metric", "bisect.over")  # values of two metrics are not compared
-_FILES = ("kernel.base_config", "workload.job")
 
 
 class Rule(StrEnum):
@@ -295,7 +294,8 @@ def conditions(settings: Settings) -> str:
     own = {key: value for key, value in written.items() if value != usual[key] and _matters(key)}
     digest = hashlib.sha256(json.dumps([settings.profile, own], sort_keys=True).encode())
     fragments = (resources.fragment(one) if "/" not in one else Path(one) for one in settings.kernel.fragments)
-    for file in (*(Path(str(written[key])) for key in _FILES if written[key]), *fragments):
+    base = settings.kernel.base_config
+    for file in (*([base] if base else []), *settings.workload.inputs.values(), *fragments):
         try:
             digest.update(file.read_bytes())
         except OSError as error:

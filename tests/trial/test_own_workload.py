@@ -16,6 +16,7 @@ from bisector.core.metric import Better, Metric, Unit
 from bisector.core.objective import Objective
 from bisector.core.trial import FaultKind, Stage
 from bisector.doctor.checks import run_here
+from bisector.nightly.plan import conditions
 from bisector.storage.layer import Files
 from bisector.workload import workloads
 from bisector.workload.base import Own, RunSite, Workload, timed, watched
@@ -104,6 +105,14 @@ def test_what_fails_in_it_is_the_kernels_fault(place: Place, archive: Path) -> N
 def loaded(archive: Path, **more: str) -> options.Effective:
     given = {"workload.kind": "untar", "workload.untar.archive": str(archive)}
     return options.load(given | more, directory=Path("/"))
+
+
+@pytest.mark.usefixtures("untar")
+def test_figures_of_nights_are_comparable_as_long_as_its_input_is_the_same(archive: Path) -> None:
+    before = conditions(loaded(archive).settings)
+    assert conditions(loaded(archive).settings) == before
+    archive.write_text("another archive", encoding="utf-8")
+    assert conditions(loaded(archive).settings) != before
 
 
 @pytest.mark.usefixtures("untar")
