@@ -40,12 +40,11 @@ class Single:
     @classmethod
     @contextmanager
     def open(cls, run: RunDirectory, repository: Repository, settings: Settings) -> Iterator[Self]:
-        """The store of a run directory, made where there is none, with the :func:`settings_for` it.
+        """The store of a run directory, made where there is none, with settings whose input files are kept there.
 
         The directory is locked by the caller.
         """
         if not run.database.exists():
-            settings = inputs.keep(settings, run.path)
             with Store.create(run.database, BisectionRow.of(settings, repository.top)) as store:
                 yield cls(run, store, repository.top, settings)
             return
@@ -90,7 +89,7 @@ def _failed(commit: Commit, error: BisectorError) -> tuple[Fact, ...]:
 
 
 def settings_for(run: RunDirectory, repository: Repository, settings: Settings, *, given: bool) -> Settings:
-    """The settings to measure with in a run directory: those on record in it, if there are any.
+    """The settings to measure with in a run directory: those on record in it, whose input files are kept, if any are.
 
     Raises :class:`UserError` for one that holds something else than single commits of this repository, or was measured
     with other settings than those that are ``given``.

@@ -89,6 +89,8 @@ def test(arguments: argparse.Namespace) -> int:
             settings = settings_for(run, repository, settings, given=bool(flags or arguments.config))
             checks.check(settings, run.path, warn)
             process.reap(run.path)
+            if not run.database.exists():
+                settings = inputs.keep(settings, run.path)
             with Single.open(run, repository, settings) as single:
                 view, judging = single.measure(commit, display, here)
             discard(run.path / "build")

@@ -107,11 +107,6 @@ class Story:
         return _settles(self.tag, sha, conditions)
 
     @property
-    def trials(self) -> int:
-        """How many trials of tips and tags there were, which are numbered."""
-        return sum(one.trials for night in self.nights for one in night.measurements)
-
-    @property
     def told(self) -> frozenset[str]:
         """What was told of the trouble that has lasted since the job was done for the last time."""
         told: set[str] = set()

@@ -1,6 +1,8 @@
-"""The trials of a night's tip, and of the tag that it is compared with, in a directory of the job's own."""
+"""The trials of a night's tip, and of the tag that it is compared with, in a store of the job's own.
 
-import shutil
+There is one for each way in which the job has been measured: what is in it can be compared.
+"""
+
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,19 +12,22 @@ from bisector.analysis.settle import Measured
 from bisector.bisect import session
 from bisector.bisect.measure import Settled, settle
 from bisector.bisect.retry import Attempts
+from bisector.bisect.single import Single
 from bisector.config import Settings
 from bisector.core.commit import Commit
 from bisector.core.events import Listener, Note
 from bisector.core.findings import Finding
-from bisector.core.objective import Objective
-from bisector.core.trial import Trial
 from bisector.doctor import checks
 from bisector.git.repository import Repository
+from bisector.host.files import our_files
 from bisector.host.trees import discard
 from bisector.nightly.plan import Job
 from bisector.store import inputs
-from bisector.store.artifacts import TRIALS, trial_number
-from bisector.store.nights import Fact, Figure, Measurement, Role
+from bisector.store.artifacts import TRIALS
+from bisector.store.nights import Fact, Measurement, Role
+from bisector.store.rundir import RunDirectory
+
+_DIGITS = 12  # of the digest of the conditions, as the name of a directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,46 +41,40 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class TipBench:
-    """Measures for one job; its trials are numbered through all nights."""
+    """Measures for one job, in a run directory below its own."""
 
     job: Job
     directory: Path
     tell: Listener
     equip: session.Equip
 
-    def measure(
-        self, repository: Repository, targets: Iterable[Target], before: int, record: Callable[[Fact], None]
-    ) -> None:
-        """One measurement after the other, each recorded; ``before`` trials are on record already.
+    def measure(self, repository: Repository, targets: Iterable[Target], record: Callable[[Fact], None]) -> None:
+        """One measurement after the other, each recorded when its trials are.
 
         Raises :class:`bisector.core.errors.UserError` for a machine that lacks something, :class:`InfraError` for
         an infrastructure error that stays.
         """
         checks.check(self.job.measuring, self.directory, self._warn)
-        settings = inputs.keep(self.job.measuring, self.directory)
-        self._remove_unfinished(before)
-        with self.equip(settings, self.directory, repository, self.tell) as equipment:
-            attempts = Attempts(equipment.executor, record, self.tell, equipment.pause, settings.retries)
-            for target in targets:
-                purpose = f"{self.job.name}: {target.role} {target.rev}"
-                settled = settle(settings, target.commit, attempts, purpose=purpose, first=before + 1)
-                before += len(settled.trials)
-                record(self._measurement(target, settled, settings))
-        discard(self.directory / "build")
+        run = RunDirectory(self.directory / self.job.conditions[:_DIGITS])
+        with our_files(self.directory):
+            run.path.mkdir(exist_ok=True)
+        settings = inputs.keep(self.job.measuring, run.path)
+        with run.lock(), Single.open(run, repository, settings) as single:
+            with self.equip(settings, run.path, repository, self.tell) as equipment:
+                attempts = Attempts(equipment.executor, record, self.tell, equipment.pause, settings.retries)
+                for target in targets:
+                    purpose = f"{self.job.name}: {target.role} {target.rev}"
+                    settled = settle(settings, target.commit, attempts, single.store, purpose)
+                    record(self._measurement(run, target, settled, settings))
+            discard(run.path / "build")
 
     def _warn(self, finding: Finding) -> None:
         self.tell(Note(f"{self.job.name}: {finding.warning}"))
 
-    def _remove_unfinished(self, before: int) -> None:
-        """What a night that was killed left of trials without a record."""
-        for left in (self.directory / TRIALS).glob("*"):
-            n = trial_number(left)
-            if n is not None and n > before:
-                shutil.rmtree(left)
-
-    def _measurement(self, target: Target, settled: Settled, settings: Settings) -> Measurement:
+    def _measurement(self, run: RunDirectory, target: Target, settled: Settled, settings: Settings) -> Measurement:
         n, trial = settled.trials[-1]
         sound = settled.settlement.trial if isinstance(settled.settlement, Measured) else None
+        counts = next((n for n, trial in settled.trials if trial is sound), None)
         why = "" if isinstance(settled.settlement, Measured) else settled.settlement.why
         objective = settings.bisect.objective
         return Measurement(
@@ -92,13 +91,8 @@ class TipBench:
             fault=why if any(one.fault for _, one in settled.trials) else "",
             trials=len(settled.trials),
             total_s=sum(one.timings.total_s for _, one in settled.trials),
-            directory=self.directory / TRIALS / f"{n:04d}-{target.commit.short}",
-            figures=_figures(sound, objective) if sound else (),
+            directory=run.path / TRIALS / f"{n:04d}-{target.commit.short}",
             metric=objective.metric,
             over=objective.over,
+            n=counts,
         )
-
-
-def _figures(trial: Trial, objective: Objective) -> tuple[Figure, ...]:
-    found = ((run.name, value) for run in trial.runs for value in objective.of_jobs(run))
-    return tuple(Figure(run, value.job, value.name, value.value) for run, value in found)

@@ -111,7 +111,7 @@ class Turn:
                 wanted.insert(0, Target(tag.commit, Role.TAG, tag.name))
         with self._step("measure"), until(self.deadline):
             bench = TipBench(self.job, self._directory, self._tell, self.means.equip)
-            bench.measure(repository, wanted, self._story().trials, self._add)
+            bench.measure(repository, wanted, self._add)
 
     def _begin(self, change: Change) -> BisectionBegun:
         """A bisection of the difference, recorded before anything of it exists."""

@@ -3,6 +3,9 @@
 Column names are the fields of the records in :mod:`bisector.store.nights`, but for the four that are called after IOPS.
 They hold values of the metric that decided, which in version 1 was no other, and have their names from there: a file of
 that version is read as it is while nobody writes to it.
+
+Figures are here of measurements up to version 3 alone. Later ones have the number ``n`` of a trial in a store of the
+job, whose files are in ``directory``, and figures are that trial's.
 """
 
 from bisector.store.schema import Schema
@@ -60,7 +63,8 @@ CREATE TABLE measurements (
     total_s REAL NOT NULL,
     directory TEXT NOT NULL,
     metric TEXT NOT NULL DEFAULT 'read.iops',
-    over TEXT NOT NULL DEFAULT 'worst'
+    over TEXT NOT NULL DEFAULT 'worst',
+    n INTEGER
 ) STRICT;
 
 CREATE TABLE figures (
@@ -119,11 +123,12 @@ _UPGRADES = {
     1: "ALTER TABLE measurements ADD COLUMN metric TEXT NOT NULL DEFAULT 'read.iops'; "
     "ALTER TABLE measurements ADD COLUMN over TEXT NOT NULL DEFAULT 'worst'",
     2: "ALTER TABLE figures ADD COLUMN metric TEXT",
+    3: "ALTER TABLE measurements ADD COLUMN n INTEGER",
 }
 
 NIGHTS = Schema(
     application_id=0x6273636E,  # "bscn"
-    version=3,
+    version=4,
     tables=_TABLES,
     upgrades=_UPGRADES,
     named_by="it is made by the first night: bisector nightly --config FILE",

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from importlib.metadata import version
@@ -12,10 +12,11 @@ from typing import Any, Self, TypeAlias
 
 from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, State
-from bisector.store.database import Database
+from bisector.store.database import DATABASE, Database
 from bisector.store.night_schema import NIGHTS
 from bisector.store.rows import InfraFaultRow, Value, build, columns
 from bisector.store.rundir import state_home
+from bisector.store.store import Store
 from bisector.store.writing import named
 
 HISTORY = "history.sqlite"
@@ -75,7 +76,9 @@ class Measurement:
 
     ``value`` is what decides, by ``metric`` and ``over`` of the settings of that night, as is ``threshold``. It is None
     where nothing can be concluded: for a ``fault`` of the kernel, or because the evidence stayed weak; ``why`` says so.
-    ``figures`` are those of each job and run that it is made of; ``directory`` holds the files of the last trial.
+    ``directory`` holds the files of the last trial, in a run directory with a store. ``n`` is the number of the trial
+    there that counts, and ``figures`` are that trial's, one for each job and run: none where the store is gone. Nights
+    before there were such stores have figures of their own, and no ``n``.
     """
 
     role: Role
@@ -95,6 +98,12 @@ class Measurement:
     figures: tuple[Figure, ...] = ()
     metric: str = "read.iops"
     over: str = "worst"
+    n: int | None = None
+
+    @property
+    def run_dir(self) -> Path:
+        """Where its trials are on record."""
+        return self.directory.parents[1]
 
     @property
     def objective(self) -> Objective:
@@ -193,6 +202,7 @@ class NightRecord:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._stores: dict[Path, Store | None] = {}
 
     @classmethod
     def open(cls, path: Path, readonly: bool = False) -> Self:
@@ -207,6 +217,8 @@ class NightRecord:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._database.close()
+        for store in filter(None, self._stores.values()):
+            store.close()
 
     def begin(self, config: Path, budget_s: float) -> int:
         """A new night; its number."""
@@ -234,9 +246,6 @@ class NightRecord:
             event = self._database.insert("events", row)
             if table := _TABLES.get(type(fact)):
                 self._database.insert(table, {"event": event, **named(columns(fact), _COLUMNS)})
-            if isinstance(fact, Measurement):
-                for figure in fact.figures:
-                    self._database.insert("figures", {"event": event, **_figure_row(figure)})
 
     def nights(self) -> tuple[Night, ...]:
         """Every night, oldest first."""
@@ -255,17 +264,30 @@ class NightRecord:
         for row in rows:
             kind = _KINDS[row["kind"]]
             own = facts[_TABLES[kind]][row["id"]] if kind in _TABLES else {}
-            nested = {"figures": tuple(map(_figure, figures[row["id"]]))} if kind is Measurement else {}
-            events.append(Event(row["id"], row["night"], row["job"], row["at"], build(kind, own, **nested)))
+            fact = build(kind, own)
+            if isinstance(fact, Measurement):
+                fact = replace(fact, figures=self._figures(fact) or tuple(map(_figure, figures[row["id"]])))
+            events.append(Event(row["id"], row["night"], row["job"], row["at"], fact))
         return tuple(events)
+
+    def _figures(self, measured: Measurement) -> tuple[Figure, ...]:
+        """Those of the trial that counts; none without one, or when its store is gone."""
+        store = self._store(measured.run_dir) if measured.n is not None else None
+        trial = next((trial for n, trial in store.trials() if n == measured.n), None) if store else None
+        if trial is None:
+            return ()
+        found = ((run.name, value) for run in trial.runs for value in measured.objective.of_jobs(run))
+        return tuple(Figure(run, value.job, value.name, value.value) for run, value in found)
+
+    def _store(self, run_dir: Path) -> Store | None:
+        """The store of a job, kept open; None when it is gone."""
+        if self._stores.get(run_dir) is None:
+            path = run_dir / DATABASE
+            self._stores[run_dir] = Store.open(path, readonly=True) if path.is_file() else None
+        return self._stores[run_dir]
 
     def _by_event(self, table: str) -> dict[int, dict[str, Any]]:
         return {row["event"]: named(row, _FIELDS) for row in self._database.select(table, "event")}
-
-
-def _figure_row(figure: Figure) -> dict[str, Value]:
-    direction, _, _ = figure.metric.partition(".")
-    return {**named(columns(figure), {"value": "iops_mean"}), "direction": direction}
 
 
 def _figure(row: Mapping[str, Any]) -> Figure:

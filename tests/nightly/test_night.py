@@ -1,6 +1,7 @@
 """Whole nights: what is measured, what is bisected, what is told, and what a kill leaves to the next night."""
 
 import errno
+import json
 import os
 import signal
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bisector.cli import main
 from bisector.config import Settings
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, Interrupted
@@ -37,6 +39,7 @@ from bisector.store.nights import (
     Tip,
     nights_home,
 )
+from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.git import histories
@@ -67,6 +70,36 @@ def test_nothing_new_costs_one_fetch_and_one_trial(world: World, monkeypatch: py
     assert asked.count("fetch") == 1
     assert "ls-remote" not in asked
     assert world.classes() == ["first", "same"]
+
+
+def test_tips_are_trials_in_a_store_of_their_job(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """With those of other nights, as long as the job is measured alike; the history shows their figures."""
+    for tip in ("c2", "c5"):
+        world.push("cache", tip)
+        world.night()
+    world.settings += "\nworkload.file_size = '40MiB'"
+    world.night()
+    measured = [event.fact for event in world.events() if isinstance(event.fact, Measurement)]
+    first, second, third = (one.run_dir for one in measured)
+    assert first == second != third
+    assert [one.n for one in measured] == [1, 2, 1]
+    assert all((one.directory.parent.parent / "record.sqlite").is_file() for one in measured)
+    assert [figure.value for figure in measured[1].figures if figure.run == "full"] == [fakes.FAST_IOPS, 8_000.0]
+    capsys.readouterr()
+    assert main(["table", "--json", "--run-dir", str(first)]) == 0
+    trials = json.loads(capsys.readouterr().out)["trials"]
+    assert [world.name_of(one["sha"]) for one in trials] == ["c2", "c5"]
+
+
+def test_a_night_that_is_killed_before_it_knows_of_its_trial(world: World) -> None:
+    """The trial stays on record, and the tip is measured anew."""
+    with pytest.raises(fakes.Killed):
+        world.night(dies=("cache", Measurement))
+    world.night()
+    (measured,) = (event.fact for event in world.events() if isinstance(event.fact, Measurement))
+    with Store.open(measured.run_dir / "record.sqlite", readonly=True) as store:
+        assert ([n for n, _ in store.trials()], measured.n, measured.trials) == ([1, 2], 2, 1)
+        assert measured.value == fakes.FAST_IOPS
 
 
 def test_same_tip_costs_no_trial(world: World) -> None:
@@ -618,16 +651,16 @@ def test_killed_night_is_told_by_the_next_one_once(world: World) -> None:
 
 def test_files_of_trials_without_a_record_go(world: World) -> None:
     world.night()
-    trials = nights_home() / "jobs" / "cache" / "trials"
+    last = world.story().last
+    assert last is not None
+    trials = last.run_dir / "trials"
     for name in ("0001-0123456789ab", "0002-0123456789ab", "lost+found", "0003"):
         (trials / name).mkdir(parents=True)
     (trials / "0002-0123456789ac").touch()
     world.push("cache", "c5")
     assert world.night() is Ending.DONE
     assert world.story().nights[-1].done
-    assert sorted(path.name for path in trials.iterdir()) == [
-        *("0001-0123456789ab", "0002-0123456789ac", "0003", "lost+found")
-    ]
+    assert sorted(path.name for path in trials.iterdir()) == ["0002-0123456789ac", "0003", "lost+found"]
 
 
 def test_killed_before_a_run_has_its_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
