@@ -49,7 +49,7 @@ OWNERS = {
     "rich": {
         "bisector.report.display",
         "bisector.commands.show",
-        "bisector.commands.setup",
+        "bisector.commands.doctor",
         "bisector.commands.plan",
     },
     "msgspec": {"bisector.core.json_document"},

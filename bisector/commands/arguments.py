@@ -90,3 +90,11 @@ def objective_of(arguments: argparse.Namespace) -> Objective | None:
     found = Objective(named(arguments.metric).name, arguments.over or WORST)
     found.check()
     return found
+
+
+def seed(text: str) -> int:
+    """The seed of a generator; raises what argparse takes for a wrong value."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text}: expected 0 or more")
+    return value

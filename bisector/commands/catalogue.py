@@ -35,15 +35,15 @@ GROUPS: Mapping[str, tuple[Entry, ...]] = {
     ),
     "beforehand": (
         Entry("plan", "plan", "estimate a bisection on this machine: trials, hours, confidence"),
-        Entry("simulate", "plan", "search simulated histories many times, to see how often the answer is right"),
+        Entry("simulate", "simulate", "search simulated histories many times, to see how often the answer is right"),
     ),
     "a single commit": (
         Entry("test", "measure", "measure one commit"),
         Entry("kernel", "kernel", "make the .config or the kernel of a commit, without measuring"),
     ),
     "this machine": (
-        Entry("doctor", "setup", "check what this machine lacks, and print the commands that fix it"),
-        Entry("settings", "setup", "print the effective settings, and where each comes from"),
+        Entry("doctor", "doctor", "check what this machine lacks, and print the commands that fix it"),
+        Entry("settings", "settings", "print the effective settings, and where each comes from"),
         Entry("image", "upkeep", "build the guest's root image"),
         Entry("cache", "upkeep", "list or clear the kernels and guest images that are kept for later runs"),
     ),

@@ -1,4 +1,4 @@
-"""``doctor`` and ``settings``: what this machine lacks, and which settings hold on it."""
+"""``doctor``: what this machine lacks."""
 
 import argparse
 import shutil
@@ -10,7 +10,7 @@ from rich.console import Console
 
 from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_verb
 from bisector.commands.documents import write_json
-from bisector.commands.output import note, write, write_document
+from bisector.commands.output import note, write
 from bisector.config import Settings, command_line, options
 from bisector.core.errors import UserError
 from bisector.core.findings import Finding, Grade, refusal
@@ -21,18 +21,12 @@ from bisector.report.display import print_lines
 from bisector.report.text import as_text
 from bisector.store.rundir import state_home
 
-_DOCTOR_EXAMPLES = """\
+_EXAMPLES = """\
 examples:
   bisector doctor                            with the settings that `start` would use here
   bisector doctor --base-config /boot/config-6.1.0-18-amd64 --run-dir /srv/bisect
   bisector doctor --json | jq -r '.findings[] | select(.state == "missing").remedy'
 exit codes: 0 `bisector start` can begin, even with warnings; 1 it would fail
-"""
-_SETTINGS_EXAMPLES = """\
-examples:
-  bisector settings
-  bisector settings --profile article --set storage.hdd.iops_limit=200
-  bisector settings --toml > bisector.toml
 """
 _WIDTH = 120
 _ROW = "settings"
@@ -40,20 +34,17 @@ _NOT_READY = 1
 
 
 def add(verbs: Verbs) -> None:
-    """Register ``doctor`` and ``settings``."""
+    """Register ``doctor``."""
     verb = add_verb(
         verbs,
         "doctor",
         doctor,
-        examples=_DOCTOR_EXAMPLES,
+        examples=_EXAMPLES,
         disturbs=True,
     )
     add_run_dir(verb, "where a run will be kept (default: below $XDG_STATE_HOME)")
     add_json(verb)
     command_line.add_flags(verb)
-    settings_ = add_verb(verbs, "settings", settings, examples=_SETTINGS_EXAMPLES)
-    settings_.add_argument("--toml", action="store_true", help="in the form of a bisector.toml")
-    command_line.add_flags(settings_)
 
 
 def doctor(arguments: argparse.Namespace) -> int:
@@ -89,19 +80,3 @@ def _settings(arguments: argparse.Namespace) -> tuple[Settings, Finding]:
 
 def _note(text: str) -> None:
     note(f"bisector: {text}")  # it takes a while, and standard output may be a script's
-
-
-def settings(arguments: argparse.Namespace) -> int:
-    """Every setting with its value and origin."""
-    effective = options.load(command_line.flags_from(arguments), arguments.config)
-    if arguments.toml:
-        write_document(options.to_toml(effective))
-        return 0
-    rows = options.describe(effective)
-    widths = [
-        max(len(text) for text in column) for column in zip(*((r.key, r.value, r.origin) for r in rows), strict=True)
-    ]
-    for row in rows:
-        cells = (row.key, row.value, row.origin)
-        write("  ".join([*(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)), row.help]) + "\n")
-    return 0
