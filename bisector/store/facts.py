@@ -1,17 +1,23 @@
-"""What the record of a bisection grows by, beside the records of :mod:`bisector.core.trial`: values, each one whole.
+"""What the record of a bisection grows by, and how each fact becomes rows: values, each one whole.
 
 A submission is recorded before an executor gets it, and its end together with what came of it. So a process that was
 killed leaves the submissions that it had in flight, and none that is half done.
+:meth:`bisector.store.store.Store.add` is the one that writes.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any
 
 from bisector.core.commit import Mattering, NotChanged
+from bisector.core.figures import Run
 from bisector.core.kernel import Compiler
 from bisector.core.trial import Control, Trial
 from bisector.kernel.compiler_choice import BuildTry
-from bisector.store.rows import InfraFaultRow, StateRow
+from bisector.store.database import Database
+from bisector.store.rows import InfraFaultRow, StateRow, columns
 
 
 class Work(StrEnum):
@@ -98,3 +104,93 @@ Fact = (
     | Skip
     | StateRow
 )
+
+
+# Columns of early stops that are not called as the fields: see the schema.
+STOP_FIELDS = {"bound_iops": "bound", "threshold_iops": "threshold"}
+
+
+def named(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """A row with some of its columns under other names."""
+    return {names.get(name, name): value for name, value in row.items()}
+
+
+def write(database: Database, fact: Fact) -> int:
+    """Add a fact, inside a transaction; the number of its row."""
+    return _WRITERS[type(fact)](database, fact)
+
+
+def now() -> str:
+    """The time of recording."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _add_trial(database: Database, one: NumberedTrial) -> int:
+    n, trial = one.n, one.trial
+    cell = {**columns(trial.commit), **columns(trial.subject), **columns(trial.setup)}
+    database.insert("trials", {"n": n, **cell, **columns(trial), **columns(trial.timings)})
+    for table, record in (("faults", trial.fault), ("kernels", trial.kernel), ("origins", trial.origin)):
+        if record is not None:
+            database.insert(table, {"trial": n, **columns(record)})
+    for artifact in trial.artifacts:
+        database.insert("artifacts", {"trial": n, **columns(artifact)})
+    for run in trial.runs:
+        _add_run(database, n, run)
+    if one.vouched_by is not None:
+        database.insert("vouched", {"trial": n, "control": one.vouched_by})
+    return n
+
+
+def _add_run(database: Database, n: int, run: Run) -> None:
+    contention = columns(run.contention) if run.contention is not None else {}
+    run_id = database.insert("runs", {"trial": n, **columns(run), **contention})
+    for job in run.jobs:
+        cpu = columns(job.cpu) if job.cpu is not None else {}
+        job_id = database.insert("jobs", {"run": run_id, **columns(job), **cpu})
+        for latency in job.latencies:
+            database.insert("latencies", {"job": job_id, **columns(latency)})
+    for moment, status in (("before", run.cache_before), ("after", run.cache_after)):
+        if status is not None:
+            database.insert("caches", {"run": run_id, "moment": moment, **columns(status)})
+    for disk in run.disks:
+        database.insert("disks", {"run": run_id, **columns(disk)})
+    if run.stopped_early is not None:
+        stop = named(columns(run.stopped_early), {field: column for column, field in STOP_FIELDS.items()})
+        database.insert("early_stops", {"run": run_id, **stop})
+
+
+def _add_compilers(database: Database, one: Compilers) -> int:
+    for compiler in one.compilers:
+        database.insert("compilers", columns(compiler))
+    return len(one.compilers)
+
+
+def _add_mattering(database: Database, mattering: Mattering) -> int:
+    for sha in sorted(mattering.shas):
+        database.insert("mattering", {"sha": sha})
+    return database.insert("relevance", {"id": 1, **columns(mattering.relevance)})
+
+
+def _row(table: str) -> Callable[[Database, Any], int]:
+    """A fact whose fields are the columns of one row."""
+    return lambda database, fact: database.insert(table, columns(fact))
+
+
+def _row_now(table: str) -> Callable[[Database, Any], int]:
+    """The same with the time of recording."""
+    return lambda database, fact: database.insert(table, {"at": now(), **columns(fact)})
+
+
+_WRITERS: dict[type[Fact], Callable[[Database, Any], int]] = {
+    Submitted: _row_now("submitted"),
+    Ended: _row_now("ended"),
+    NumberedTrial: _add_trial,
+    Control: _row("controls"),
+    BuildTry: lambda database, one: database.insert("build_tries", {**columns(one.compiler), **columns(one)}),
+    Compilers: _add_compilers,
+    InfraFaultRow: _row("infra_faults"),
+    Mattering: _add_mattering,
+    NotChanged: _row("not_changed"),
+    Skip: _row_now("skips"),
+    StateRow: _row("states"),
+}

@@ -13,11 +13,11 @@ from typing import Any, Self, TypeAlias
 from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, State
 from bisector.store.database import DATABASE, Database
+from bisector.store.facts import named
 from bisector.store.night_schema import NIGHTS
 from bisector.store.rows import InfraFaultRow, Value, build, columns
 from bisector.store.rundir import state_home
 from bisector.store.store import Store
-from bisector.store.writing import named
 
 HISTORY = "history.sqlite"
 

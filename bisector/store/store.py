@@ -21,14 +21,17 @@ from bisector.storage.dmcache import counted
 from bisector.storage.parse import stack_of
 from bisector.store.database import Database, Moment, Row
 from bisector.store.facts import (
+    STOP_FIELDS,
     Fact,
     InFlight,
     NumberedTrial,
     Skip,
     Submitted,
+    named,
+    now,
+    write,
 )
 from bisector.store.rows import BisectionRow, InfraFaultRow, StateRow, build, columns
-from bisector.store.writing import STOP_FIELDS, named, now, write
 
 Numbered = tuple[int, Trial]
 
