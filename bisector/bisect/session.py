@@ -40,9 +40,8 @@ from bisector.status.range_graph import check_suspects
 from bisector.store import inputs
 from bisector.store.artifacts import adopt, remove_unfinished
 from bisector.store.facts import Compilers
-from bisector.store.index import Index, IndexEntry
 from bisector.store.rows import BisectionRow
-from bisector.store.rundir import RunDirectory, run_name
+from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
 from bisector.store.store import Store
 
 _BUILD = "build"

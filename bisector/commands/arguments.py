@@ -9,8 +9,7 @@ from bisector.commands.catalogue import sentence
 from bisector.core.errors import UserError
 from bisector.core.metric import named
 from bisector.core.objective import WORST, Objective
-from bisector.store.index import Index
-from bisector.store.rundir import RunDirectory
+from bisector.store.rundir import Index, RunDirectory
 
 Command: TypeAlias = Callable[[argparse.Namespace], int]
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"

@@ -27,7 +27,7 @@ from bisector.plan.forecast import Forecast, forecast_lines
 from bisector.report.display import display_for, print_lines
 from bisector.report.text import as_text
 from bisector.status import from_record
-from bisector.store.index import Index
+from bisector.store.rundir import Index
 
 _EXAMPLES = """\
 examples:

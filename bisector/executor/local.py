@@ -32,8 +32,7 @@ from bisector.host.trees import remove_whole
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
 from bisector.store.artifacts import collect, trial_directory
-from bisector.store.index import Index
-from bisector.store.rundir import LOCK, single_commit_home
+from bisector.store.rundir import LOCK, Index, single_commit_home
 from bisector.trial.runner import Bench, TrialRequest, run_trial, try_build, try_control
 from bisector.vm.embedded import end_abandoned, guests, runs_guest
 from bisector.vm.machine import VirtualMachines, domain_prefix, guest_image

@@ -13,7 +13,7 @@ import pytest
 from bisector import cli
 from bisector.config import command_line
 from bisector.core import resources
-from bisector.store.index import Index, IndexEntry
+from bisector.store.rundir import Index, IndexEntry
 from tests import recorded_run
 from tests.docs.generate import DOCS
 from tests.git import histories

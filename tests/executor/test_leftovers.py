@@ -12,8 +12,7 @@ from bisector.executor.local import end_leftovers
 from bisector.host import process
 from bisector.host.locks import held
 from bisector.store.database import DATABASE
-from bisector.store.index import Index, IndexEntry
-from bisector.store.rundir import LOCK, single_commit_home
+from bisector.store.rundir import LOCK, Index, IndexEntry, single_commit_home
 from bisector.vm import embedded
 from bisector.vm.embedded import make_private
 from bisector.vm.machine import domain_prefix

@@ -15,8 +15,8 @@ from bisector.core.trial import Timings, Trial
 from bisector.core.verdict import Direction
 from bisector.host.load import host_id
 from bisector.plan.experience import experience
-from bisector.store.index import Index, IndexEntry
 from bisector.store.rows import BisectionRow
+from bisector.store.rundir import Index, IndexEntry
 from bisector.store.store import Store
 from tests import fakes
 from tests.docs.json_schema import valid

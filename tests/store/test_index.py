@@ -7,7 +7,7 @@ import pytest
 
 from bisector.core.errors import InfraError
 from bisector.store.database import DATABASE
-from bisector.store.index import Index, IndexEntry
+from bisector.store.rundir import Index, IndexEntry
 
 
 def run_of(parent: Path, name: str, repository: Path) -> IndexEntry:
@@ -71,7 +71,7 @@ def test_not_writable(tmp_path: Path) -> None:
 ADDER = """
 import sys
 from pathlib import Path
-from bisector.store.index import Index, IndexEntry
+from bisector.store.rundir import Index, IndexEntry
 for number in range(20):
     Index(Path(sys.argv[1])).add(IndexEntry(f"{sys.argv[2]}/{number}", "/src/linux", "a", "b", "now"))
 """
