@@ -1,4 +1,4 @@
-"""Single commits, measured outside of any search: their trials are facts in a store of their own."""
+"""Commits measured outside of any search: their trials are facts in a store of their own."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from bisector.analysis.verdicts import Judging
-from bisector.bisect.retry import fault_row
+from bisector.analysis.settle import Again, Settlement
+from bisector.analysis.verdicts import Judging, Numbered
+from bisector.bisect.retry import Attempts, fault_row
 from bisector.bisect.session import Equip, clean_up
 from bisector.config import Settings, options
 from bisector.core.cell import Cell, Subject
@@ -115,3 +116,33 @@ def _otherwise(recorded: Settings, settings: Settings) -> Iterator[str]:
     for key, value in before.items():
         if value != now.get(key):
             yield f"{key} was {options.shown(value)}, and is {options.shown(now.get(key, ''))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What the trials of a commit amount to; they are numbered."""
+
+    trials: tuple[Numbered, ...]
+    settlement: Settlement
+
+
+def settle(settings: Settings, commit: Commit, attempts: Attempts, store: Store, purpose: str) -> Settled:
+    """Measure a commit as often as the loop over commits would: once, unless the evidence is weak.
+
+    Each trial is on record before anything is concluded from it; earlier ones of the commit do not count.
+
+    Raises :class:`AttemptFailed` when an infrastructure error stays, and :class:`bisector.core.errors.UserError` when a
+    sound run has no value that can decide: no other run has one.
+    """
+    trials: tuple[Numbered, ...] = ()
+    while isinstance(now := Judging(settings, trials).settlement(commit.sha), Again):
+        n = store.next_n
+        attempts.tell(Planned(n, commit, f"{purpose}, again: {now.why}" if trials else purpose, 0, 0))
+        trial = attempts.at(TrialRequest(n, Cell(Subject(commit), settings.setup), {}, again=bool(trials)))
+        store.add_trial(trial)
+        trials = (*trials, (n, trial))
+        judging = Judging(settings, trials)
+        *_, (_, _, judgement) = judging.judged_trials()
+        attempts.tell(TrialJudged(n, trial, judgement.verdict, judgement.why, judging.terms, judging.objective))
+        judging.check_metric(commit.sha)
+    return Settled(trials, now)

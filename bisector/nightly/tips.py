@@ -10,9 +10,8 @@ from pathlib import Path
 from bisector.analysis.classify import judged_run
 from bisector.analysis.settle import Measured
 from bisector.bisect import session
-from bisector.bisect.measure import Settled, settle
 from bisector.bisect.retry import Attempts
-from bisector.bisect.single import Single
+from bisector.bisect.single import Settled, Single, settle
 from bisector.config import Settings
 from bisector.core.commit import Commit
 from bisector.core.events import Listener, Note
