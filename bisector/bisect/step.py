@@ -7,7 +7,7 @@ same record comes to the same.
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from bisector.analysis.settle import after_a_row, before_an_answer
-from bisector.bisect import baselines, compilers, control_trials, ends
+from bisector.bisect import baselines, control_trials, preparation
 from bisector.bisect.by_bayes import by_bayes
 from bisector.bisect.by_git import by_git
 from bisector.bisect.facts import Aim, Facts, Unanswered
@@ -66,7 +66,7 @@ def _arrived(facts: Facts) -> Iterator[Record]:
             case ControlRequest(), Finished():
                 yield control_trials.recorded(facts, attempts)
             case BuildRequest() as request, Finished() as news:
-                yield compilers.recorded(one, request, news)
+                yield preparation.build_recorded(one, request, news)
             case TrialRequest() as request, Finished(result=Trial() as trial) if _is_searched(facts, request):
                 yield Record((NumberedTrial(request.n, trial), Ended(one.id, Ending.DONE)), one, over=True)
             case TrialRequest() as request, Finished(result=Trial() as trial):
@@ -152,8 +152,8 @@ def _baselines(facts: Facts) -> Instruction:
 
 
 def _prepared(facts: Facts) -> Instruction | None:
-    first = ends.say_what_is_whole(facts) or compilers.settle(facts)
-    return first or ends.measure_both(facts) or ends.repeat(facts) or ends.relevance(facts)
+    first = preparation.say_what_is_whole(facts) or preparation.settle_compilers(facts)
+    return first or preparation.measure_both(facts) or preparation.repeat(facts) or preparation.relevance(facts)
 
 
 def _searched(facts: Facts) -> Instruction:
