@@ -46,7 +46,7 @@ def _can_be_looked_at(settings: Settings) -> Iterator[Problem]:
         try:
             if path is not None:
                 Path(path).stat()
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             pass  # the next ones tell
         except OSError as error:
             yield Problem((key,), f"it cannot be looked at: {error.strerror}")

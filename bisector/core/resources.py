@@ -46,10 +46,10 @@ def job(name: str) -> Path:
 
 
 def _one_of(directory: Path, name: str, complaint: str) -> Path:
-    path = directory / name
-    if path.is_file():
-        return path
-    known = sorted(entry.name.removesuffix(".config") for entry in directory.iterdir() if entry.is_file())
+    files = {entry.name: entry for entry in directory.iterdir() if entry.is_file()}
+    if name in files:  # what a person typed may be too long to look for
+        return files[name]
+    known = sorted(one.removesuffix(".config") for one in files)
     raise UserError(complaint, f"known: {', '.join(known)}; a file of your own is written with a slash: ./{name}")
 
 

@@ -433,6 +433,7 @@ BAD_FLAGS = {
     "name of no file": (["--job", "9" * 300], r"^workload\.job = /.*: it cannot be looked at: File name too long"),
     "path of no file": (["--fragment", "./" + "9" * 300], r"^kernel\.fragments = .*: it cannot be looked at: File"),
     "path of no disk": (["--hdd", "./" + "9" * 300], r"^storage\.hdd\.path = .*: it cannot be looked at: File name"),
+    "no such fragment at length": (["--fragment", "9" * 300], r"^kernel\.fragments = 9* \(--fragment\): no kernel"),
     "no such fragment": (["--fragment", "vn"], r"^kernel\.fragments = vn \(--fragment\): no kernel configuration"),
     "no such fragment file": (["--fragment", "./vn"], r"^kernel\.fragments = .*\(--fragment\): there is no file /"),
     "no such directory": (["--ssd", "./nowhere"], r"^storage\.ssd\.path = /.*\(--ssd\): there is no such directory"),
