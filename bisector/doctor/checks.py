@@ -52,11 +52,15 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One check of the machine, which gives one row or several; a :class:`UserError` becomes a row that is missing."""
+    """One check of the machine, which gives one row or several; a :class:`UserError` becomes a row that is missing.
+
+    One that ``warns`` may find what weakens a run's evidence, and does not connect to libvirt.
+    """
 
     name: str
     need: Need
     look: Callable[[Asked], Finding | Iterable[Finding]]
+    warns: bool = False
 
 
 def _configuration(asked: Asked) -> Finding:
@@ -131,7 +135,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("compiler", Need.BUILD, lambda asked: kernel.compilers(asked.settings.kernel.compilers)),
     Probe("kernel config", Need.BUILD, _configuration),
     Probe("build tools", Need.BUILD, _programs),
-    Probe("sandbox", Need.BUILD, _sandbox),
+    Probe("sandbox", Need.BUILD, _sandbox, warns=True),
     Probe("old kernels", Need.NOTHING, lambda asked: kernel.old_kernels(asked.settings.kernel.compilers)),
     Probe("ccache", Need.NOTHING, lambda asked: kernel.ccache(
         asked.settings.kernel.compilers, asked.settings.kernel.sandbox)),
@@ -141,11 +145,12 @@ PROBES: tuple[Probe, ...] = (
     Probe("kvm", Need.NOTHING, lambda asked: machine.kvm()),
     Probe("accelerator", Need.NOTHING, lambda asked: machine.accelerator(
         asked.settings.machine, asked.scratch, kept_kernels().newest_image(), asked.note)),
-    Probe("guest image", Need.RUN, lambda asked: machine.guest_image(asked.settings.machine)),
+    Probe("guest image", Need.RUN, lambda asked: machine.guest_image(asked.settings.machine), warns=True),
     Probe("user namespaces", Need.RUN, lambda asked: machine.namespaces(asked.settings.machine)),
     Probe("run directory", Need.RUN, lambda asked: files.directory(
-        "run directory", asked.run_dir, of_record=True)),
-    Probe("cache directory", Need.RUN, lambda asked: files.directory("cache directory", resources.cache_home())),
+        "run directory", asked.run_dir, of_record=True), warns=True),
+    Probe("cache directory", Need.RUN, lambda asked: files.directory(
+        "cache directory", resources.cache_home()), warns=True),
     Probe("libvirt's reach", Need.RUN, lambda asked: machine.reach(
         asked.settings.machine, asked.scratch, asked.run_dir)),
     Probe("disk room", Need.RUN, _room),
@@ -166,10 +171,11 @@ def check(settings: Settings, run_dir: Path, warn: Callable[[Finding], None]) ->
 def warn_again(settings: Settings, run_dir: Path, warn: Callable[[Finding], None]) -> None:
     """Give ``warn`` what weakens the evidence of a run that goes on: this machine may not be as it was when it started.
 
-    What is missing now is reported where the run needs it.
+    What is missing now is reported where the run needs it. libvirt is left alone: its embedded driver works in the
+    directory that a process opens first, and that has to be the run's own, where a killed process may have left guests.
     """
     with _asked(settings, run_dir, lambda _: None) as asked:
-        for probe in (one for one in PROBES if one.need is not Need.NOTHING):
+        for probe in (one for one in PROBES if one.warns):
             with suppress(BisectorError):
                 for finding in _findings(probe, asked):
                     if finding.state is Grade.WARN:

@@ -195,7 +195,7 @@ def test_resume_tells_what_weakens_the_evidence(
         raise InfraError("that is all")
 
     interrupted_at(monkeypatch, site, "c5")
-    monkeypatch.setattr(checks, "PROBES", (checks.Probe("places", checks.Need.RUN, places),))
+    monkeypatch.setattr(checks, "PROBES", (checks.Probe("places", checks.Need.RUN, places, warns=True),))
     monkeypatch.setattr(session, "go_on", go_on)
     assert main(["resume", "--run-dir", str(site.home / "run")]) == 4
     assert "that is all" in capsys.readouterr().err

@@ -487,11 +487,24 @@ def test_resume_is_told_what_warns_and_stopped_by_nothing(tmp_path: Path, monkey
 
     rows = [Finding("run directory", grade, str(grade)) for grade in (Grade.MISSING, Grade.WARN, Grade.INFO)]
     probes = (
-        Probe("hdd disk", Need.RUN, broken),
-        Probe("places", Need.RUN, lambda asked: rows),
+        Probe("hdd disk", Need.RUN, broken, warns=True),
+        Probe("places", Need.RUN, lambda asked: rows, warns=True),
         Probe("mail", Need.NOTHING, lambda asked: rows[1]),
     )
     monkeypatch.setattr(checks, "PROBES", probes)
     told: list[Finding] = []
     checks.warn_again(options.load().settings, tmp_path, told.append)
     assert told == rows[1:2]
+
+
+def test_resume_leaves_libvirt_to_the_run(machine: Machine) -> None:
+    """The embedded driver keeps the first directory that is opened, and guests may be left in the run's own."""
+
+    def opened(*_: object) -> None:
+        pytest.fail("libvirt's driver was opened for a look")
+
+    machine.patch.setattr("bisector.vm.embedded.embedded_root", opened)
+    told: list[Finding] = []
+    machine.setting("kernel.sandbox", "false")
+    checks.warn_again(machine.settings, machine.run_dir, told.append)
+    assert "sandbox" in [finding.name for finding in told]
