@@ -145,6 +145,10 @@ class Post:
         that its files do not bear out.
         """
         made = self.report()
+        if made.bisection.state is State.MEASURED:
+            raise UserError(
+                f"{self.run.path} holds the trials of single commits, and no answer to tell", "bisector report"
+            )
         if made.bisection.state not in _TELLING:
             raise UserError(f"there is nothing to tell yet: the bisection is {made.bisection.state}", "bisector status")
         self._recheck()

@@ -48,7 +48,7 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     if by_others:
         state, message, candidates = replay.outcome(asked, judging)
     elif not is_search:
-        state, message, candidates = _measured(run, trials_of_all)
+        state, message, candidates = State.MEASURED, _measured(trials_of_all), ()
     else:
         state, message = state_of(run, store)
         belief = _belief(asked, judging, store)
@@ -101,11 +101,10 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     )
 
 
-def _measured(run: RunDirectory, trials: Sequence[Numbered]) -> tuple[State, str, tuple[Commit, ...]]:
-    """How single commits stand: nothing is searched among them."""
+def _measured(trials: Sequence[Numbered]) -> str:
+    """What there is of single commits, among which nothing is searched."""
     commits = plural(len({trial.commit.sha for _, trial in trials}), "commit")
-    state = State.RUNNING if run.holder() else State.MEASURED
-    return state, f"{plural(len(trials), 'trial')} of {commits}, and no range to search", ()
+    return f"{plural(len(trials), 'trial')} of {commits}"
 
 
 def _ended_at(state: State, last: StateRow | None) -> str | None:

@@ -83,7 +83,7 @@ def test_each_trial_is_on_record_beside_the_others(desk: Desk) -> None:
         (2, desk.shas["c4"], FAST_IOPS),
     ]
     status = desk.shown("status")
-    assert (status["state"], status["message"]) == ("measured", "2 trials of 2 commits, and no range to search")
+    assert (status["state"], status["message"]) == ("measured", "2 trials of 2 commits")
     assert (status["resume_command"], status["old"]["sha"], status["baselines"]) == (None, "", [])
     with Store.open(desk.run.database) as store:
         assert (store.in_flight(), store.is_search, store.by_others) == ((), False, False)
@@ -164,6 +164,13 @@ def test_nothing_is_searched_there(desk: Desk, command: str) -> None:
     desk.output.readouterr()
     assert main([command, "--run-dir", str(desk.run.path)]) == 2
     assert "range to search" in (said := desk.output.readouterr().err) or "no ends between" in said
+
+
+def test_there_is_no_letter_about_them(desk: Desk) -> None:
+    assert desk.test("c1") == 0
+    desk.output.readouterr()
+    assert main(["mail", "--run-dir", str(desk.run.path)]) == 2
+    assert "holds the trials of single commits, and no answer to tell" in desk.output.readouterr().err
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "json", "mail"])
