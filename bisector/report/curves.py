@@ -19,7 +19,7 @@ from bisector.core.figures import Run
 from bisector.core.objective import SUM, Objective
 from bisector.core.trial import Trial
 from bisector.host.files import inside
-from bisector.report.figures import by_setup, setup_name
+from bisector.report.figures import by_setup
 from bisector.store import artifacts
 from bisector.workload.fio.series import Floats, LogUnreadable, Series, job_number, parse_log, resample
 
@@ -208,11 +208,11 @@ def _values(values: Floats, digits: int) -> tuple[float, ...]:
 
 def bands(baselines: Sequence[Trial], objective: Objective, *, together: bool) -> Iterator[Band]:
     """Each disk that was measured alone: what its jobs did each, or all of them together."""
-    for setup, of_one in by_setup(baselines).items():
+    for name, of_one in by_setup(baselines).items():
         of_disk = [[value.value for value in objective.of_jobs(judged_run(trial))] for trial in of_one]
         figures = [sum(jobs) for jobs in of_disk if jobs] if together else list(chain.from_iterable(of_disk))
         if figures:
-            yield Band(setup_name(setup), min(figures), max(figures))
+            yield Band(name, min(figures), max(figures))
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,8 +118,7 @@ def values_text(run: Run, objective: Objective) -> str:
 
 def baseline_facts(baselines: Sequence[Trial], objective: Objective) -> tuple[tuple[str, str], ...]:
     """``SSD alone`` and ``HDD alone`` with their figures; nothing of a disk that was not measured."""
-    found = by_setup(baselines).items()
-    return tuple((setup_name(setup), baseline_text(trials, objective)) for setup, trials in found)
+    return tuple((name, baseline_text(trials, objective)) for name, trials in by_setup(baselines).items())
 
 
 def setup_name(setup: Setup) -> str:
@@ -128,13 +127,17 @@ def setup_name(setup: Setup) -> str:
     return str(setup) if disk is None else f"{disk.upper()} alone"
 
 
-def by_setup(baselines: Sequence[Trial]) -> dict[Setup, list[Trial]]:
-    """The baselines of each setup: disks in the order of the settings, then what is more than a disk."""
+def by_setup(baselines: Sequence[Trial]) -> dict[str, list[Trial]]:
+    """The baselines of each setup by its name: disks in the order of the settings, then what is more than a disk.
+
+    A disk alone is one setup here, whoever measured it.
+    """
     setups = dict.fromkeys(trial.setup for trial in baselines)
     disks = {setup: lone_disk(setup.stack) for setup in setups}
     order = in_order(filter(None, disks.values()))
     ordered = sorted(setups, key=lambda setup: order.index(disk) if (disk := disks[setup]) else len(order))
-    return {setup: [trial for trial in baselines if trial.setup == setup] for setup in ordered}
+    names = dict.fromkeys(map(setup_name, ordered))
+    return {name: [trial for trial in baselines if setup_name(trial.setup) == name] for name in names}
 
 
 def baseline_text(trials: Iterable[Trial], objective: Objective) -> str:

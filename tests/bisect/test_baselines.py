@@ -11,10 +11,13 @@ from bisector.bisect import session
 from bisector.bisect.session import Equipment
 from bisector.cli import main
 from bisector.config import Settings, options
+from bisector.core.cell import Setup
 from bisector.core.errors import InfraError, UserError
 from bisector.core.events import Event, Listener, Note, TrialJudged
+from bisector.core.objective import Objective
 from bisector.core.verdict import State
 from bisector.git.repository import Repository
+from bisector.report.figures import baseline_facts
 from bisector.storage.parse import lone_disk
 from bisector.store.store import Store
 from tests import examples, fakes
@@ -177,6 +180,18 @@ def test_the_command_shows_what_is_on_record(
         f"SSD alone 5,000 / 9,000 IOPS on {new}",
         f"HDD alone 500 / 501 IOPS on {new}",
     ]
+
+
+def test_a_disk_is_one_whoever_measured_it() -> None:
+    """A run may have taken over what others did with their disk, and have measured its own."""
+    theirs = examples.baseline("hdd", 90.0, 110.0)
+    theirs = replace(theirs, cell=replace(theirs.cell, setup=Setup("hdd")))
+    ours = [examples.baseline("hdd", 500.0, 501.0), examples.baseline("ssd", 5_000.0, 9_000.0)]
+    short = examples.commit(7).short
+    assert baseline_facts((theirs, *ours), Objective()) == (
+        ("SSD alone", f"5,000 / 9,000 IOPS on {short}"),
+        ("HDD alone", f"90 / 110 IOPS on {short}; 500 / 501 IOPS on {short}"),
+    )
 
 
 def test_imported_records_are_refused(tmp_path: Path) -> None:
