@@ -84,7 +84,7 @@ def import_(arguments: argparse.Namespace) -> int:
 
 def _known_run(path: Path | None) -> RunDirectory | None:
     """The import that a directory holds; None when it holds nothing."""
-    if path is None or not RunDirectory(Path.cwd() / path).database.is_file():
+    if path is None or not RunDirectory.is_at(path):
         return None
     run = RunDirectory.open(path)
     with Store.open(run.database, readonly=True) as store:

@@ -28,6 +28,7 @@ from bisector.host.trees import discard
 from bisector.kernel import kconfig
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
+from bisector.store.rundir import RunDirectory
 
 _CONFIG_EXAMPLES = """\
 examples:
@@ -86,7 +87,8 @@ class _Workshop:
         with Repository.open(arguments.repo) as repository:
             commit = repository.resolve(arguments.commit)
             repository.check_kernel_tree(commit)
-        run = single_directory(arguments.run_dir, repository)
+        run = RunDirectory(Path.cwd() / (arguments.run_dir or single_directory(repository)))
+        run.path.mkdir(parents=True, exist_ok=True)
         if run.database.exists():
             raise UserError(f"{run.path} holds trials, and this kernel is of none of them", "choose another --run-dir")
         with run.lock():

@@ -83,7 +83,8 @@ def test(arguments: argparse.Namespace) -> int:
     with Repository.open(arguments.repo) as repository:
         commit = repository.resolve(arguments.commit)
         repository.check_kernel_tree(commit)
-        run = single_directory(arguments.run_dir, repository, inputs.fingerprint(settings))
+        path = arguments.run_dir or single_directory(repository, inputs.fingerprint(settings))
+        run = RunDirectory.open(path) if RunDirectory.is_at(path) else RunDirectory.create(path, "")
         face = display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet)
         with run.lock(), face as display:
             settings = settings_for(run, repository, settings, given=bool(flags or arguments.config))
@@ -101,9 +102,7 @@ def test(arguments: argparse.Namespace) -> int:
     return _UNTESTABLE if view.verdict is Verdict.SKIP else 0
 
 
-def single_directory(named: Path | None, repository: Repository, fingerprint: str = "") -> RunDirectory:
+def single_directory(repository: Repository, fingerprint: str = "") -> Path:
     """One for each repository and all that a trial depends on: a killed one is cleaned up after by the next."""
     digest = hashlib.sha256(os.fsencode(repository.common_dir) + fingerprint.encode()).hexdigest()[:12]
-    run = RunDirectory((named or single_commit_home() / digest).absolute())
-    run.path.mkdir(parents=True, exist_ok=True)
-    return run
+    return single_commit_home() / digest

@@ -91,15 +91,20 @@ class RunDirectory:
     def open(cls, path: Path) -> Self:
         """A run directory that was made before; raises :class:`UserError` when it is none."""
         directory = Path.cwd() / path
+        if cls.is_at(directory):
+            return cls(directory)
+        if not directory.is_dir():
+            raise UserError(f"there is no run directory {directory}", _MADE_BY_START)
+        raise UserError(f"{directory} is no run directory: it has no {DATABASE}", _MADE_BY_START)
+
+    @classmethod
+    def is_at(cls, path: Path) -> bool:
+        """Whether there is one with a record; raises :class:`UserError` where nobody can tell."""
+        directory = Path.cwd() / path
         try:
-            is_there, is_one = directory.is_dir(), (directory / DATABASE).is_file()
+            return directory.is_dir() and (directory / DATABASE).is_file()
         except OSError as error:  # in a directory that this user may not enter, say
             raise UserError(f"{directory} cannot be looked at: {error.strerror}", _MADE_BY_START) from error
-        if not is_there:
-            raise UserError(f"there is no run directory {directory}", _MADE_BY_START)
-        if not is_one:
-            raise UserError(f"{directory} is no run directory: it has no {DATABASE}", _MADE_BY_START)
-        return cls(directory)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
