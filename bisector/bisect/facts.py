@@ -1,6 +1,7 @@
 """All that the step decides by: what was asked for, what is on record, and what this process has heard.
 
-What was heard is no loss when the process is killed: it is asked for, or tried, anew.
+What was heard is no loss when the process is killed: it is asked for, or tried, anew. A trial is asked for with what
+the record has of its commit and of equal kernels (:func:`measure`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,12 +11,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self, TypeVar, cast
 
+from bisector.analysis import kernels
 from bisector.analysis.classify import Judgement
-from bisector.analysis.settle import Untestable
+from bisector.analysis.settle import Again, Measured, Untestable
 from bisector.analysis.verdicts import Judging, Numbered
-from bisector.bisect.instructions import Attempt, CommitsOf, Question, ShowGit
+from bisector.bisect.instructions import Attempt, CommitsOf, Outlook, Question, ShowGit, Submit
 from bisector.config import RetryPolicy, Settings
+from bisector.core.cell import Cell, Subject
 from bisector.core.commit import Commit, NotChanged, Relevance
+from bisector.core.events import Planned
 from bisector.core.kernel import Compiler
 from bisector.core.trial import Control, Trial
 from bisector.git.bisect import Contradiction
@@ -28,6 +32,7 @@ from bisector.status.evidence import Case, Known
 from bisector.status.range_graph import Ground
 from bisector.store.facts import InFlight
 from bisector.store.store import Store
+from bisector.trial.runner import TrialRequest
 
 T = TypeVar("T")
 
@@ -196,3 +201,45 @@ class Facts:
         """The commits of hashes."""
         wanted = tuple(shas)
         return self.answer(CommitsOf(wanted)) if wanted else ()
+
+
+def measure(
+    facts: Facts,
+    subject: Subject,
+    purpose: str,
+    outlook: Outlook,
+    *,
+    whole: bool = False,
+    because: Readings | None = None,
+) -> Submit:
+    """One trial on the setup of the search.
+
+    Its runs are not stopped early if it is ``whole``, or of an end, of which the line is.
+    """
+    commit, judging, recorded = subject.commit, facts.judging, facts.recorded
+    cell = Cell(subject, facts.task.settings.setup)
+    whole = whole or commit in facts.task.ends
+    # A kernel that has its figures and is asked for again is not to be told that it has them.
+    known = isinstance(judging.settlement(commit.sha), Measured)
+    others = kernels.measured_whole(judging) if whole else kernels.measured(judging)
+    # What is known of a build that is doubted is not believed either.
+    anew = any(one.doubted and one.kernel is None for _, one in judging.trials if one.commit.sha == commit.sha)
+    again = recorded.was_tried(commit.sha)
+    n = recorded.next_n
+    return Submit(
+        TrialRequest(n, cell, {} if known else others, recorded.compilers, again=again, anew=anew),
+        f"trial {commit.sha}",
+        tell=(_planned(facts, commit, purpose, outlook),),
+        may_stop_early=not whole,
+        because=because,
+    )
+
+
+def _planned(facts: Facts, commit: Commit, purpose: str, outlook: Outlook) -> Planned:
+    again = facts.judging.since(commit.sha)
+    why = ""
+    if facts.recorded.was_tried(commit.sha):
+        why = f"again: {again.why}" if isinstance(again, Again) else "once more"
+    text = ", ".join(filter(None, (purpose, why)))
+    n = facts.recorded.next_n
+    return Planned(n, commit, text, outlook.candidates, outlook.trials_left, outlook.probability)

@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 
 from bisector.analysis.settle import Measured, Untestable
-from bisector.bisect.facts import Facts
+from bisector.bisect.facts import Facts, measure
 from bisector.bisect.instructions import Attempt, Installed, Outlook, Record, Submit, Tell, WhatMatters
 from bisector.bisect.stop_rule import why_whole
-from bisector.bisect.trials import measure
 from bisector.core.cell import Subject
 from bisector.core.commit import Commit
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError

@@ -1,6 +1,6 @@
 """Commits measured outside of any search: their trials are facts in a store of their own."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,19 +9,20 @@ from typing import Self
 
 from bisector.analysis.settle import Again, Settlement
 from bisector.analysis.verdicts import Judging, Numbered
-from bisector.bisect.retry import Attempts, fault_row
+from bisector.bisect.failures import again_in, fault_row
 from bisector.bisect.session import Equip, clean_up
-from bisector.config import Settings, options
+from bisector.config import RetryPolicy, Settings, options
 from bisector.core.cell import Cell, Subject
 from bisector.core.commit import Commit
 from bisector.core.errors import AttemptFailed, BisectorError, UserError
 from bisector.core.events import Listener, Planned, TrialJudged
-from bisector.executor.base import result_of
+from bisector.core.trial import Trial
+from bisector.executor.base import Executor, result_of
 from bisector.git.repository import Repository
 from bisector.status.view import TrialView
 from bisector.store import inputs
 from bisector.store.facts import Ended, Ending, Fact, NumberedTrial, Submitted, Work
-from bisector.store.rows import BisectionRow
+from bisector.store.rows import BisectionRow, InfraFaultRow
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
@@ -116,6 +117,32 @@ def _otherwise(recorded: Settings, settings: Settings) -> Iterator[str]:
     for key, value in before.items():
         if value != now.get(key):
             yield f"{key} was {options.shown(value)}, and is {options.shown(now.get(key, ''))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Attempts at trials of which nothing is derived but their own figures; those that fail go to ``record``."""
+
+    executor: Executor
+    record: Callable[[InfraFaultRow], None]
+    tell: Listener
+    pause: Callable[[float], None]
+    policy: RetryPolicy
+
+    def at(self, request: TrialRequest) -> Trial:
+        """The trial; raises the :class:`AttemptFailed` of the last attempt when all fail, anything else at once."""
+        failed = 0
+        while True:
+            try:
+                return result_of(self.executor, request, self.tell)
+            except AttemptFailed as error:
+                failed += 1
+                now = datetime.now(UTC).isoformat(timespec="seconds")
+                self.record(fault_row(now, request.commit.sha, error))
+                if (wait_s := self.policy.wait_s(failed)) is None:
+                    raise
+                self.tell(again_in(wait_s, error))
+                self.pause(wait_s)
 
 
 @dataclass(frozen=True, slots=True)

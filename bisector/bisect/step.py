@@ -7,12 +7,18 @@ same record comes to the same.
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from bisector.analysis.settle import after_a_row, before_an_answer
-from bisector.bisect import baselines, control_trials, preparation
-from bisector.bisect.by_bayes import by_bayes
-from bisector.bisect.by_git import by_git
+from bisector.bisect import baselines, preparation
 from bisector.bisect.facts import Aim, Facts, Unanswered
+from bisector.bisect.failures import (
+    after_control,
+    after_failure,
+    ask_control,
+    blamed,
+    control_recorded,
+    fault_row,
+)
 from bisector.bisect.instructions import Ask, Attempt, Done, Instruction, Record, Submit, Tell, Wait
-from bisector.bisect.retry import after_failure, fault_row
+from bisector.bisect.strategies import by_bayes, by_git
 from bisector.core.errors import AttemptFailed, BisectorError
 from bisector.core.events import Note, TrialJudged
 from bisector.core.trial import Trial
@@ -64,7 +70,7 @@ def _arrived(facts: Facts) -> Iterator[Record]:
             case request, Failed(error=error, at=at):
                 yield _failure(facts, attempts, error, at)
             case ControlRequest(), Finished():
-                yield control_trials.recorded(facts, attempts)
+                yield control_recorded(facts, attempts)
             case BuildRequest() as request, Finished() as news:
                 yield preparation.build_recorded(one, request, news)
             case TrialRequest() as request, Finished(result=Trial() as trial) if _is_searched(facts, request):
@@ -81,7 +87,7 @@ def _failure(facts: Facts, attempts: Sequence[Attempt], error: BisectorError, at
     request = last.submit.request
     row: tuple[Fact, ...] = (fault_row(at, request.commit.sha, error),) if isinstance(error, AttemptFailed) else ()
     ended = Ended(last.id, Ending.FAILED)
-    found = control_trials.blamed(facts, attempts)
+    found = blamed(facts, attempts)
     if found is None or not isinstance(request, TrialRequest):
         return Record((*row, ended), last)
     trial, control = found
@@ -122,7 +128,7 @@ def _begun(facts: Facts) -> Iterator[Submit | Tell]:
         if isinstance(last.news, Failed):
             yield _after_failure(facts, attempts, last.news.error)
         elif isinstance(last.submit.request, ControlRequest):
-            yield control_trials.after_control(facts, attempts)
+            yield after_control(facts, attempts)
 
 
 def _after_failure(facts: Facts, attempts: Sequence[Attempt], error: BisectorError) -> Submit | Tell:
@@ -171,13 +177,13 @@ def _searched(facts: Facts) -> Instruction:
 def _control_after_a_row(facts: Facts) -> Submit | None:
     ends = {end.sha for end in facts.task.ends}
     due = after_a_row(facts.judging.trials, ends, facts.recorded.is_skipped, facts.task.policy.like_faults)
-    return control_trials.ask(facts, due) if due is not None else None
+    return ask_control(facts, due) if due is not None else None
 
 
 def _control_before_an_answer(facts: Facts) -> Submit | None:
     ends = {end.sha for end in facts.task.ends}
     due = before_an_answer(facts.judging.trials, ends, facts.recorded.is_skipped)
-    return control_trials.ask(facts, due) if due is not None else None
+    return ask_control(facts, due) if due is not None else None
 
 
 _STRATEGIES: dict[Strategy, Callable[[Facts], Instruction]] = {Strategy.BAYES: by_bayes, Strategy.GIT: by_git}

@@ -10,8 +10,7 @@ from pathlib import Path
 from bisector.analysis.classify import judged_run
 from bisector.analysis.settle import Measured
 from bisector.bisect import session
-from bisector.bisect.retry import Attempts
-from bisector.bisect.single import Settled, Single, settle
+from bisector.bisect.single import Attempts, Settled, Single, settle
 from bisector.config import Settings
 from bisector.core.commit import Commit
 from bisector.core.events import Listener, Note

@@ -140,7 +140,7 @@ class VirtualMachine:
 
         The first is raised as :class:`KernelFault`, the second as the :class:`GuestError` it is. Whether the kernel
         under test lost the connection nobody can see from here: a kernel that is known to be good tells
-        (:mod:`bisector.bisect.control_trials`).
+        (:mod:`bisector.bisect.failures`).
         """
         self._watch.stage = stage
         try:

@@ -1,4 +1,9 @@
-"""A sound end tried again: where that is due, and where what presents as ours may be a commit's doing; pure."""
+"""What follows on a failure: another attempt, or a control, which tries an end again that is known to be sound; pure.
+
+An attempt that fails by no fault of its commit is made again, and then given up. Where the end works and the commit
+fails each time, what presents as an infrastructure error is the commit's doing. Where the end fails, too, the faults of
+the commits may be the host's.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -8,13 +13,13 @@ from typing import NoReturn
 from bisector.analysis.settle import Due, can_be_vouched_for, reach, speaks_for
 from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import Attempt, Record, Submit
-from bisector.bisect.trials import skippable
 from bisector.core.commit import Commit
 from bisector.core.errors import AttemptFailed, BisectorError, InfraError, TrialRefused
 from bisector.core.events import Note, Planned
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
 from bisector.executor.base import ControlRequest, Failed, Finished
 from bisector.store.facts import Ended, Ending
+from bisector.store.rows import InfraFaultRow
 from bisector.trial.runner import TrialRequest
 
 _WHAT_CHANGED = (
@@ -23,10 +28,62 @@ _WHAT_CHANGED = (
 )
 
 
+# An attempt that failed
+
+
+def after_failure(facts: Facts, attempts: Sequence[Attempt], error: BisectorError) -> Submit:
+    """What follows on the last attempt of a matter, which failed; raises ``error``, or what explains it, at the end."""
+    last = attempts[-1]
+    if (stage := _asked_for(facts, attempts)) is not None:
+        return _ask_about(facts, last, stage, error)
+    failed = sum(1 for _ in takewhile(_has_failed, reversed(attempts)))
+    wait_s = facts.task.policy.wait_s(failed) if isinstance(error, AttemptFailed) else None
+    if wait_s is None:
+        _give_up(facts, attempts, error)
+    return replace(_renumbered(last.submit, facts.recorded.next_n), wait_s=wait_s, tell=(again_in(wait_s, error),))
+
+
+def _give_up(facts: Facts, attempts: Sequence[Attempt], error: BisectorError) -> NoReturn:
+    """Raise what ends the run, with the commit without which it can go on."""
+    request = attempts[-1].submit.request
+    if isinstance(request, ControlRequest) and isinstance(error, AttemptFailed | TrialRefused):
+        _raise_alike(facts, attempts, error, str(error))
+    raise _skippable(facts, attempts[-1].submit, error)
+
+
+def _skippable(facts: Facts, submit: Submit, error: BisectorError) -> BisectorError:
+    """An error with the commit that it is of, where the run can go on without that."""
+    request, commit = submit.request, submit.request.commit
+    of_a_commit = isinstance(request, TrialRequest) and request.cell.subject.is_commit
+    if of_a_commit and commit not in facts.task.ends and isinstance(error, AttemptFailed | TrialRefused):
+        error.skippable = commit.sha
+    return error
+
+
+def _renumbered(submit: Submit, n: int) -> Submit:
+    """The same under the number that its trial has now."""
+    request = submit.request
+    return replace(submit, request=replace(request, n=n)) if isinstance(request, TrialRequest) else submit
+
+
+def again_in(wait_s: float, error: BisectorError) -> Note:
+    """What people are told before the next attempt."""
+    return Note(f"not the kernel's fault, trying again in {wait_s:.0f} s: {error}")
+
+
+def fault_row(at: str, sha: str, error: AttemptFailed) -> InfraFaultRow:
+    """An attempt that failed, for the record."""
+    return InfraFaultRow(at, sha, error.stage, error.host, str(error))
+
+
+def _has_failed(attempt: Attempt) -> bool:
+    return isinstance(attempt.news, Failed)
+
+
 # A control that is due
 
 
-def ask(facts: Facts, due: Due) -> Submit:
+def ask_control(facts: Facts, due: Due) -> Submit:
     """Try the end again because of the faults of trials."""
     faults = _faults(due.trials)
     note = f"{faults} at stage {due.stage}: does {_name(facts)} still work?"
@@ -37,7 +94,7 @@ def ask(facts: Facts, due: Due) -> Submit:
 # What presents as ours
 
 
-def asked_for(facts: Facts, attempts: Sequence[Attempt]) -> Stage | None:
+def _asked_for(facts: Facts, attempts: Sequence[Attempt]) -> Stage | None:
     """Through which stage the end is to answer for the attempt that failed last; None when it is not asked (yet).
 
     Between two attempts that fail a sound end answers: trouble that has passed meanwhile is not put down to the commit.
@@ -52,7 +109,7 @@ def asked_for(facts: Facts, attempts: Sequence[Attempt]) -> Stage | None:
     return reach(partial.stage) if enough else None
 
 
-def ask_about(facts: Facts, failed: Attempt, stage: Stage, error: BisectorError) -> Submit:
+def _ask_about(facts: Facts, failed: Attempt, stage: Stage, error: BisectorError) -> Submit:
     """Try the end because of an attempt at a commit that failed."""
     note = f"{failed.submit.request.commit.short}: {error}; does {_name(facts)} still work?"
     return _control(facts, stage, failed.submit.matter, note)
@@ -90,7 +147,7 @@ def _partial_facts(facts: Facts, attempt: Attempt) -> Trial | None:
 # What comes of a control
 
 
-def recorded(facts: Facts, attempts: Sequence[Attempt]) -> Record:
+def control_recorded(facts: Facts, attempts: Sequence[Attempt]) -> Record:
     """The last attempt, a control that has ended, for the record: its answer, once there is one."""
     last = attempts[-1]
     ended = Ended(last.id, Ending.DONE)
@@ -116,7 +173,7 @@ def after_control(facts: Facts, attempts: Sequence[Attempt]) -> Submit:
     if control.answered:
         return _once_more(facts, attempts)
     if not last.submit.about:
-        raise_alike(facts, attempts, None, control.failed)
+        _raise_alike(facts, attempts, None, control.failed)
     raise InfraError(
         f"{_name(facts)}, which was measured before, fails now: {control.failed};"
         f" so {_faults(control.trials)} before it may well be this host's",
@@ -124,7 +181,7 @@ def after_control(facts: Facts, attempts: Sequence[Attempt]) -> Submit:
     )
 
 
-def raise_alike(facts: Facts, attempts: Sequence[Attempt], error: BisectorError | None, alike: str) -> NoReturn:
+def _raise_alike(facts: Facts, attempts: Sequence[Attempt], error: BisectorError | None, alike: str) -> NoReturn:
     """Raise what the commit failed with, since the end fails as well; ``error`` itself where no commit did."""
     tried = [one for one in attempts if isinstance(one.submit.request, TrialRequest)]
     if not tried:
@@ -132,11 +189,11 @@ def raise_alike(facts: Facts, attempts: Sequence[Attempt], error: BisectorError 
     commit, failed = tried[-1].submit, tried[-1].news
     first = failed.error if isinstance(failed, Failed) else None
     if not isinstance(first, AttemptFailed):
-        raise skippable(facts, commit, first or InfraError(alike))
+        raise _skippable(facts, commit, first or InfraError(alike))
     told = "alike" if alike == str(first) else f"now, too: {alike}"
     hint = first.hint or _what_changed(facts, _through(attempts[-1]))
     message = f"{first}; {_name(facts)}, which was measured before, fails {told}"
-    raise skippable(facts, commit, AttemptFailed(message, hint, first.stage, first.host, first.trial)) from first
+    raise _skippable(facts, commit, AttemptFailed(message, hint, first.stage, first.host, first.trial)) from first
 
 
 def _once_more(facts: Facts, attempts: Sequence[Attempt]) -> Submit:

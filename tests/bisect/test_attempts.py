@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bisector.bisect.retry import Attempts
+from bisector.bisect.single import Attempts
 from bisector.config import RetryPolicy, options
 from bisector.core.errors import AttemptFailed, UserError
 from bisector.core.events import Event, Note

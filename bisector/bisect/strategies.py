@@ -1,36 +1,145 @@
-"""All readings weighed: what tells most for its time is measured next, until the answer is sure enough; pure.
+"""What to measure next, and when that is the answer, by one of two strategies; pure.
 
-git's bisection is a mirror of what is believed.
+By git each verdict is believed, and git's own midpoint is next. By Bayes all readings are weighed: what tells most for
+its time is next, until the answer is sure enough, and git's bisection is a mirror of what is believed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from bisector.analysis import kernels
 from bisector.analysis.settle import Again
-from bisector.bisect.by_git import merge_base_is_new
-from bisector.bisect.facts import Facts
+from bisector.bisect.facts import Facts, measure
 from bisector.bisect.instructions import (
     ChangedEnd,
     Done,
     Instruction,
     LeftInRange,
     Outlook,
+    ParentsOf,
     Record,
     ShowGit,
     Submit,
     TwinOf,
 )
-from bisector.bisect.trials import changed_name, measure
 from bisector.core.cell import Subject
 from bisector.core.commit import Commit, Kind, NotChanged
+from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
 from bisector.core.units import share
-from bisector.core.verdict import State, Verdict
+from bisector.core.verdict import State, Terms, Verdict
 from bisector.git.apply import CannotBeHad
-from bisector.git.bisect import MergeBaseIsNew
+from bisector.git.bisect import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths
+from bisector.git.bisect import Try as Midpoint
 from bisector.search.step import Answer, Ending, Try, Undo
 from bisector.status.conclusion import Standing, outside_paths
+
+# By git
+
+
+def by_git(facts: Facts) -> Instruction:
+    """Show git all verdicts, then try what it proposes, or give its answer.
+
+    Raises :class:`bisector.core.errors.EndsDoNotReproduce` when a merge base shows that there is nothing to bisect,
+    :class:`InfraError` when the verdicts contradict each other.
+    """
+    ends = {end.sha for end in facts.task.ends}
+    verdicts = tuple((sha, verdict) for sha, verdict in facts.judging.verdicts() if sha not in ends)
+    told = _turned(facts, dict(verdicts))
+    show = ShowGit(facts.judging.terms, facts.task.skips, verdicts, proposes=True, tell=told)
+    if facts.heard.git is None or facts.heard.git.shown != show:
+        return show
+    match facts.heard.git.says:
+        case Midpoint(commit=commit, candidates_left=left, steps_left=steps) as tried:
+            return measure(facts, Subject(commit), "merge base" if tried.is_merge_base else "", Outlook(left, steps))
+        case Found(commit=commit):
+            return _whole_run(facts, commit) or _found(facts, commit)
+        case OnlySkippedLeft(candidates=left, skipped=skipped):
+            parents = facts.answer(ParentsOf(tuple(commit.sha for commit in left)))
+            candidates = kernels.possible(facts.judging.trials, left, parents.__getitem__)
+            return Done(State.NARROWED, candidates, skipped, _skips_in_the_way(candidates, skipped))
+        case OutsidePaths(candidates=candidates):
+            return Done(State.NARROWED, candidates, (), outside_paths(facts.task.wanted.paths))
+        case MergeBaseIsNew() as found:
+            raise _merge_base_is_new(found, facts.judging.terms)
+        case Contradiction() as error:
+            raise _contradiction(error)
+        case None:
+            raise RuntimeError("git was shown the verdicts and not asked")
+
+
+def _turned(facts: Facts, now: dict[str, Verdict]) -> tuple[Note, ...]:
+    """What people are told when something that git was told does not hold any more; the search goes on from the facts.
+
+    A whole run said otherwise than one that was stopped early, or a reading moved the threshold.
+    """
+    terms = facts.judging.terms
+    for sha, before in facts.heard.git.shown.verdicts if facts.heard.git is not None else ():
+        if (after := now.get(sha, before)) is not before:
+            turned = f"{sha[:12]} is {terms.word(after)}, not {terms.word(before)}"
+            if _a_whole_run_came_last(facts, sha):
+                early = "as one that was stopped early had said; the search goes on"
+                return (Note(f"a whole run says that {turned}, {early}"),)
+            return (Note(f"by all readings {turned}"),)
+    return ()
+
+
+def _a_whole_run_came_last(facts: Facts, sha: str) -> bool:
+    """Whether the last trial of all is a whole run of a commit that had one that was stopped early before."""
+    *before, (_, last) = facts.judging.trials
+    early = any(trial.commit.sha == sha and trial.stopped_early is not None for _, trial in before)
+    return early and last.commit.sha == sha and last.stopped_early is None
+
+
+def _whole_run(facts: Facts, culprit: Commit) -> Submit | None:
+    """A whole run that the answer lacks: of the culprit or a parent that had only one that was stopped early."""
+    parents = facts.answer(ParentsOf((culprit.sha,)))
+    rests_on = (culprit.sha, *parents[culprit.sha])
+    commit = next(filter(None, map(facts.judging.to_measure_whole, rests_on)), None)
+    if commit is None:
+        return None
+    return measure(facts, Subject(commit), "a whole run before the answer is given", Outlook(1, 1), whole=True)
+
+
+def _found(facts: Facts, commit: Commit) -> Done:
+    """The answer; a commit that has its parent's kernel cannot be it, whatever was concluded of the parent."""
+    term = facts.judging.terms.new
+    kernel = kernels.kernel_of(facts.judging.trials, commit.sha)
+    twin = facts.answer(TwinOf(commit, kernel)) if kernel is not None else None
+    if twin is not None:
+        raise InfraError(
+            f"{commit.short} is {term} and has the kernel of its parent {twin.short}, which counts as not {term}",
+            "there is more than one change, or a verdict is wrong, or the change was made outside the paths given;"
+            f" measure the parent: bisector test {twin.short}",
+        )
+    return Done(State.FOUND, (commit,), (), f"{commit.short} is the first {term} commit: {commit.subject}")
+
+
+def _merge_base_is_new(step: MergeBaseIsNew, terms: Terms) -> EndsDoNotReproduce:
+    """What to say, and to do, of a merge base that is new already."""
+    return EndsDoNotReproduce(
+        f"the merge base {step.merge_base.short} of both ends is {terms.new} already: "
+        f"the change was made before it and undone on the way to {step.old.short}",
+        f"what undid it: bisector start {step.merge_base.short} {step.old.short}",
+    )
+
+
+def _skips_in_the_way(candidates: Sequence[Commit], skipped: Sequence[Commit]) -> str:
+    names = ", ".join(commit.short for commit in skipped)
+    return f"one of {len(candidates)} commits; {names} cannot be tested and stand in the way"
+
+
+def _contradiction(error: Contradiction) -> InfraError:
+    found = InfraError(
+        f"the verdicts contradict each other: {error}; there is more than one change, or one verdict is wrong",
+        "bisector table shows the figures; measure one of the two again: bisector test COMMIT,"
+        " or begin with --strategy bayes, which weighs both",
+    )
+    found.skippable = error.sha
+    return found
+
+
+# By Bayes
 
 
 def by_bayes(facts: Facts) -> Instruction:
@@ -77,7 +186,7 @@ def _base_to_measure(facts: Facts) -> Commit | None:
         if judgement is None and sha not in facts.task.skips:
             return facts.commit(sha)
         if judgement is not None and judgement.verdict is Verdict.NEW:
-            raise merge_base_is_new(MergeBaseIsNew(facts.commit(sha), old, new), facts.judging.terms)
+            raise _merge_base_is_new(MergeBaseIsNew(facts.commit(sha), old, new), facts.judging.terms)
     return None
 
 
@@ -113,10 +222,15 @@ def _changed(facts: Facts, standing: Standing, kind: Kind, commit: Commit) -> Su
     end = facts.task.wanted.new if kind is Kind.REVERTED else facts.task.wanted.old
     made = facts.answer(ChangedEnd(kind, commit, end))
     if isinstance(made, CannotBeHad):
-        note = Note(f"there is no {changed_name(kind, commit, end)}: {made.reason}")
+        note = Note(f"there is no {_changed_name(kind, commit, end)}: {made.reason}")
         return Record((NotChanged(kind, commit.sha, end.sha, made.reason),), tell=(note,))
     subject = Subject(made.commit, kind, commit.sha)
-    return measure(facts, subject, changed_name(kind, commit, end), _outlook(standing), whole=True)
+    return measure(facts, subject, _changed_name(kind, commit, end), _outlook(standing), whole=True)
+
+
+def _changed_name(kind: Kind, commit: Commit, end: Commit) -> str:
+    """What a person calls an end without a commit, or with it."""
+    return f"{end.short} {'without' if kind is Kind.REVERTED else 'with'} {commit.short}"
 
 
 def _concluded(facts: Facts, standing: Standing, answer: Answer) -> Instruction:
