@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bisector.bisect.equal_kernels import counted
+from bisector.bisect.git_side import counted
 from bisector.core.verdict import Terms, Verdict
 from bisector.git.bisect import Bisect, Try
 from bisector.git.diff import Trees

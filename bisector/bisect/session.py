@@ -9,9 +9,8 @@ from pathlib import Path
 
 from bisector.analysis.verdicts import Judging
 from bisector.bisect.baselines import missing
-from bisector.bisect.equal_kernels import Kin, Kinship
 from bisector.bisect.facts import Aim
-from bisector.bisect.git_side import GitSide
+from bisector.bisect.git_side import GitSide, Kin, Kinship
 from bisector.bisect.instructions import Done
 from bisector.bisect.loop import Bisection, task_of
 from bisector.config import Settings, checks, options

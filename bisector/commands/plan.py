@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 from bisector.bisect import session
-from bisector.bisect.equal_kernels import Kinship
 from bisector.bisect.facts import Aim
+from bisector.bisect.git_side import Kinship
 from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_verb, count, seed
 from bisector.commands.documents import write_json
 from bisector.commands.output import note, warn, write

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from bisector.bisect.equal_kernels import Kinship
+from bisector.bisect.git_side import Kinship
 from bisector.config import KernelSettings, options
 from bisector.core.commit import Commit, Mattering, Relevance
 from bisector.core.events import Event
@@ -128,7 +128,7 @@ def test_going_back_is_as_good_as_going_on(world: World) -> None:
 
 def test_another_configuration_has_other_kernels(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.build("base")
-    monkeypatch.setattr("tests.bisect.test_equal_kernels.FRAGMENT", FRAGMENT + "CONFIG_SMP=y\n")
+    monkeypatch.setattr("tests.bisect.test_git_side.FRAGMENT", FRAGMENT + "CONFIG_SMP=y\n")
     assert world.alike("docs") is None
 
 
