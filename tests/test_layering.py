@@ -140,7 +140,7 @@ def test_every_room_has_a_place_and_no_other_has() -> None:
 def test_layering_rule_can_fail() -> None:
     assert not may_import("bisector.kernel.build", "bisector.vm.domain")
     assert not may_import("bisector.core.trial", "bisector.trial.runner")
-    assert not may_import("bisector.workload.base", "bisector.analysis.classify")
+    assert not may_import("bisector.workload.base", "bisector.analysis.judgement")
     assert not may_import("bisector.status.view", "bisector.bisect.loop")
     assert may_import("bisector.trial.runner", "bisector.kernel.build")
     with pytest.raises(CycleError):

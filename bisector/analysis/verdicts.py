@@ -10,10 +10,23 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from bisector.analysis import threshold
-from bisector.analysis.classify import Judgement, classify, judged_run, score, unclear, why_unscored
 from bisector.analysis.early_stop import holds
+from bisector.analysis.judgement import (
+    Again,
+    Evidence,
+    Judgement,
+    Measured,
+    Settlement,
+    Untestable,
+    classify,
+    judged_run,
+    lacks_whole_run,
+    score,
+    settle,
+    unclear,
+    why_unscored,
+)
 from bisector.analysis.quality import Limits, weaknesses
-from bisector.analysis.settle import Again, Evidence, Measured, Settlement, Untestable, lacks_whole_run, settle
 from bisector.analysis.threshold import Ends, Level, Threshold, levels, other_gaps
 from bisector.config import Settings
 from bisector.core.commit import Commit

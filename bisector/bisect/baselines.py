@@ -6,7 +6,7 @@ stops nothing, unless they are all that is asked for.
 
 from collections.abc import Iterable
 
-from bisector.analysis.settle import Again, Measured, Untestable
+from bisector.analysis.judgement import Again, Measured, Untestable
 from bisector.analysis.verdicts import Judging, Numbered
 from bisector.bisect.facts import Aim, Facts
 from bisector.bisect.instructions import Attempt, Record, Submit, Tell

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Self, TypeVar, cast
 
 from bisector.analysis import kernels
-from bisector.analysis.classify import Judgement
-from bisector.analysis.settle import Again, Measured, Untestable
+from bisector.analysis.judgement import Again, Judgement, Measured, Untestable
 from bisector.analysis.verdicts import Judging, Numbered
 from bisector.bisect.instructions import Attempt, CommitsOf, Outlook, Question, ShowGit, Submit
 from bisector.config import RetryPolicy, Settings

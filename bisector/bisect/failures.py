@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import NoReturn
 
-from bisector.analysis.settle import Due, can_be_vouched_for, reach, speaks_for
+from bisector.analysis.judgement import Due, can_be_vouched_for, reach, speaks_for
 from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import Attempt, Record, Submit
 from bisector.core.commit import Commit

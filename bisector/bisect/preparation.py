@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from bisector.analysis.settle import Measured, Untestable
+from bisector.analysis.judgement import Measured, Untestable
 from bisector.bisect.facts import Facts, measure
 from bisector.bisect.instructions import Attempt, Installed, Outlook, Record, Submit, Tell, WhatMatters
 from bisector.bisect.stop_rule import why_whole

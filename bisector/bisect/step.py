@@ -6,7 +6,7 @@ same record comes to the same.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from bisector.analysis.settle import after_a_row, before_an_answer
+from bisector.analysis.judgement import after_a_row, before_an_answer
 from bisector.bisect import baselines, preparation
 from bisector.bisect.facts import Aim, Facts, Unanswered
 from bisector.bisect.failures import (

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bisector.analysis.classify import judged_run
 from bisector.analysis.early_stop import Floats, StopRule, batch_s, became_fast_s, deciding_rates, guard_s
+from bisector.analysis.judgement import judged_run
 from bisector.analysis.verdicts import Judging
 from bisector.core.figures import JobFigures, Run
 from bisector.core.metric import Unit

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from bisector.analysis import kernels
-from bisector.analysis.settle import Again
+from bisector.analysis.judgement import Again
 from bisector.bisect.facts import Facts, measure
 from bisector.bisect.instructions import (
     ChangedEnd,

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bisector.analysis.classify import judged_run
-from bisector.analysis.settle import Measured
+from bisector.analysis.judgement import Measured, judged_run
 from bisector.bisect import session
 from bisector.bisect.single import Attempts, Settled, Single, settle
 from bisector.config import Settings

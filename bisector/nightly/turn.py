@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bisector.analysis.settle import Measured
+from bisector.analysis.judgement import Measured
 from bisector.analysis.verdicts import Judging
 from bisector.bisect import session
 from bisector.config import options

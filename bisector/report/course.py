@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from bisector.analysis.classify import judged_run
+from bisector.analysis.judgement import judged_run
 from bisector.core import units
 from bisector.core.events import Event, LiveSample, Note, Planned, StageStarted, TrialJudged
 from bisector.core.trial import Stage

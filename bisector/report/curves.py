@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bisector.analysis.classify import judged_run
+from bisector.analysis.judgement import judged_run
 from bisector.core.figures import Run
 from bisector.core.objective import SUM, Objective
 from bisector.core.trial import Trial

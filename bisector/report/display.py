@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from bisector.analysis.classify import judged_run
+from bisector.analysis.judgement import judged_run
 from bisector.core import units
 from bisector.core.events import Event, LiveSample, Note, Planned, StageStarted, TrialJudged
 from bisector.core.printable import clean

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from bisector.analysis.classify import judged_run
+from bisector.analysis.judgement import judged_run
 from bisector.core.commit import Commit
 from bisector.core.figures import Contention, Run
 from bisector.core.objective import Objective

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from bisector.analysis.classify import judged_run
+from bisector.analysis.judgement import judged_run
 from bisector.core import units
 from bisector.core.commit import Commit, Kind
 from bisector.core.kernel import Kernel

@@ -2,8 +2,7 @@
 
 from contextlib import suppress
 
-from bisector.analysis.classify import judged_run
-from bisector.analysis.settle import Measured
+from bisector.analysis.judgement import Measured, judged_run
 from bisector.analysis.verdicts import Judging
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.units import plural

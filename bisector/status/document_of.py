@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from bisector.analysis.classify import judged_run
+from bisector.analysis.judgement import judged_run
 from bisector.core.commit import Commit
 from bisector.core.figures import CacheStatus, Run
 from bisector.core.json_document import DecidingMetric, NamedCommit

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bisector.analysis.settle import Measured, Untestable
+from bisector.analysis.judgement import Measured, Untestable
 from bisector.analysis.verdicts import Judging
 from bisector.core.cell import Subject
 from bisector.core.commit import NotChanged

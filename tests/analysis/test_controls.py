@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.analysis.settle import Due, after_a_row, before_an_answer, speaks_for
+from bisector.analysis.judgement import Due, after_a_row, before_an_answer, speaks_for
 from bisector.config import RetryPolicy
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
 from tests import fakes

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bisector.analysis.classify import score
+from bisector.analysis.judgement import score
 from bisector.analysis.threshold import levels, line_between, other_gaps
 from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, Verdict

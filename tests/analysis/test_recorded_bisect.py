@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from bisector.analysis.classify import classify, score
+from bisector.analysis.judgement import classify, score
 from bisector.analysis.quality import Limits, weaknesses
 from bisector.analysis.threshold import Ends, from_scores
 from bisector.core.objective import Objective

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.analysis.classify import classify
+from bisector.analysis.judgement import classify
 from bisector.commands.report import RENDERERS, Format
 from bisector.core.commit import Commit
 from bisector.core.figures import Contention

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.analysis.classify import judged_run, score
+from bisector.analysis.judgement import judged_run, score
 from bisector.config import options
 from bisector.core import kinds
 from bisector.core.deadline import Deadline

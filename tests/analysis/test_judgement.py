@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.analysis.classify import classify, judged_run
+from bisector.analysis.judgement import classify, judged_run
 from bisector.core.errors import InfraError
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.objective import MetricAbsent, Objective
