@@ -1,23 +1,24 @@
-"""How a bisection stands, from its record alone: what ``status`` and ``table`` show."""
+"""How a bisection stands, from its record alone, by the metric that decided or by another: what ``status`` shows."""
 
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from bisector.analysis import kernels
+from bisector.analysis.judgement import Measured, judged_run
 from bisector.analysis.verdicts import Judging, Numbered
 from bisector.config import options
 from bisector.core.commit import Commit
-from bisector.core.errors import BisectorError, UserError
+from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, UserError
 from bisector.core.objective import Objective
 from bisector.core.units import plural
 from bisector.core.verdict import State, Strategy, Verdict
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.imported import replay
-from bisector.status import again
 from bisector.status.conclusion import Standing, outside_paths
 from bisector.status.configurations import config_changes
 from bisector.status.evidence import Case, Known
@@ -27,6 +28,7 @@ from bisector.store.rows import BisectionRow, StateRow
 from bisector.store.rundir import GIT_LOG, RunDirectory, state_of
 from bisector.store.store import Store
 
+_SIDES = (Verdict.OLD, Verdict.NEW)
 _ENDED = (State.FOUND, State.NARROWED, State.FAILED, State.IMPORTED)
 
 
@@ -60,7 +62,7 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     own_steps = tuple(map(judging.objective.value_of, judging.other_lines))
     seen = judging if by is None else replace(judging, settings=replace(settings, bisect=settings.bisect.by(by)))
     if by is not None:
-        again.check(seen)
+        _check_metric(seen)
     objective = seen.objective
     return BisectionView(
         state=state,
@@ -97,7 +99,7 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
         baselines=tuple(trial for _, trial in store.baselines()),
         controls=store.controls(),
         next_step_command=next_step_command(run.path) if own_steps and state in _ENDED and seen is judging else "",
-        seen_again=again.sentence(judging, seen),
+        seen_again=seen_again(judging, seen),
     )
 
 
@@ -233,3 +235,53 @@ def _threshold_origin(judging: Judging) -> str:
     if judging.settings.bisect.threshold is not None:
         return "as given"
     return "middle of the gap between the two sides' readings" if judging.line is not None else ""
+
+
+# By another metric than the one that decided
+
+
+def _check_metric(seen: Judging) -> None:
+    """Raise :class:`bisector.core.errors.UserError` where no run has a value, with the metrics that there are.
+
+    Runs that did nothing have a rate of zero, and say so themselves.
+    """
+    runs = [judged_run(trial) for _, trial in seen.trials if trial.runs and trial.fault is None]
+    if runs and all(seen.value(trial) is None for _, trial in seen.trials):
+        with suppress(InfraError):
+            seen.objective.deciding(runs[-1])
+
+
+def seen_again(judging: Judging, seen: Judging) -> str:
+    """How the verdicts compare with what the same trials say as ``seen``; empty while there is nothing to compare."""
+    label = seen.objective.label
+    if seen.objective == judging.objective or judging.line is None:
+        return ""
+    try:
+        line = seen.threshold()
+    except EndsDoNotReproduce as error:
+        return f"the ends do not differ by {label}: {error.message}"
+    if line is None:
+        return f"by {label} the ends cannot be told apart: {_unmeasured(seen)}"
+    own = {sha: verdict for sha, verdict in judging.verdicts() if verdict in _SIDES}
+    other = {sha: verdict for sha, verdict in seen.verdicts() if verdict in _SIDES}
+    turned = [sha[:12] for sha, verdict in own.items() if other.get(sha, verdict) is not verdict]
+    silent = sum(sha not in other for sha in own)
+    told = len(own) - silent
+    what = f"{len(turned)} of {plural(told, 'commit')} would be on the other side ({', '.join(turned)})"
+    if not turned:
+        what = f"{'the one commit is' if told == 1 else f'all {told} commits are'} on the side that the verdicts say"
+    unknown = f"; of {silent} it says nothing" if silent else ""
+    return f"by {label}, {line.direction} from {_value(seen, line.old)} to {_value(seen, line.new)}, {what}{unknown}"
+
+
+def _value(seen: Judging, score: float) -> str:
+    return seen.objective.text(seen.objective.value_of(score))
+
+
+def _unmeasured(seen: Judging) -> str:
+    """Why an end has no score."""
+    for sha in (seen.old, seen.new):
+        settled = seen.settlement(sha)
+        if not isinstance(settled, Measured):
+            return settled.why
+    return "an end has no value"

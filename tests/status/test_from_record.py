@@ -11,7 +11,7 @@ from bisector.config import options
 from bisector.core.commit import Commit
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
-from bisector.status.again import sentence
+from bisector.status.from_record import seen_again
 from tests import fakes
 from tests.examples import EARLY
 from tests.git.histories import linear
@@ -32,7 +32,7 @@ def trial(sha: str, iops: float, clat_ms: float, early: bool = False) -> Trial:
 def said(*trials: Trial, by: Objective = LATENCY) -> str:
     judging = Judging(SETTINGS, tuple(enumerate(trials, 1)), "old", "new")
     seen = replace(judging, settings=replace(SETTINGS, bisect=SETTINGS.bisect.by(by)))
-    return sentence(judging, seen)
+    return seen_again(judging, seen)
 
 
 OLD, NEW = trial("old", 1_000, 16.0), trial("new", 4_000, 0.8)
