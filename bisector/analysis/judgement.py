@@ -28,6 +28,11 @@ from bisector.core.objective import Objective
 from bisector.core.trial import Stage, Trial
 from bisector.core.verdict import Direction, Verdict
 
+Numbered = tuple[int, Trial]
+
+_ORDER = tuple(Stage)
+_MAKING = (Stage.CHECKOUT, Stage.CONFIG, Stage.BUILD)
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -83,12 +88,6 @@ def unclear(stop: EarlyStop | None, threshold: float, objective: Objective) -> s
     if stop is not None and (stop.metric, stop.over) != (objective.metric, objective.over):
         return f"stopped early by {Objective(stop.metric, stop.over).label}, which says nothing of {objective.label}"
     return f"stopped early, before it was clear of a threshold of {objective.text(threshold)}"
-
-
-_ORDER = tuple(Stage)
-_MAKING = (Stage.CHECKOUT, Stage.CONFIG, Stage.BUILD)
-
-Numbered = tuple[int, Trial]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ That kernels are equal is seen by their content (:class:`bisector.core.kernel.Ke
 
 from collections.abc import Callable, Iterable, Sequence
 
-from bisector.analysis.verdicts import Judging, Numbered
+from bisector.analysis.judgement import Numbered
+from bisector.analysis.verdicts import Judging
 from bisector.core.commit import Commit
 from bisector.core.kernel import Kernel
 

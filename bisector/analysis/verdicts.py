@@ -16,6 +16,7 @@ from bisector.analysis.judgement import (
     Evidence,
     Judgement,
     Measured,
+    Numbered,
     Settlement,
     Untestable,
     classify,
@@ -34,8 +35,6 @@ from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, Terms, Verdict
-
-Numbered = tuple[int, Trial]
 
 
 @dataclass(frozen=True)

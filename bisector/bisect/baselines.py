@@ -6,8 +6,8 @@ stops nothing, unless they are all that is asked for.
 
 from collections.abc import Iterable
 
-from bisector.analysis.judgement import Again, Measured, Untestable
-from bisector.analysis.verdicts import Judging, Numbered
+from bisector.analysis.judgement import Again, Measured, Numbered, Untestable
+from bisector.analysis.verdicts import Judging
 from bisector.bisect.facts import Aim, Facts
 from bisector.bisect.instructions import Attempt, Record, Submit, Tell
 from bisector.config import Settings

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Self, TypeVar, cast
 
 from bisector.analysis import kernels
-from bisector.analysis.judgement import Again, Judgement, Measured, Untestable
-from bisector.analysis.verdicts import Judging, Numbered
+from bisector.analysis.judgement import Again, Judgement, Measured, Numbered, Untestable
+from bisector.analysis.verdicts import Judging
 from bisector.bisect.instructions import Attempt, CommitsOf, Outlook, Question, ShowGit, Submit
 from bisector.config import RetryPolicy, Settings
 from bisector.core.cell import Cell, Subject

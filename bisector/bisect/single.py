@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from bisector.analysis.judgement import Again, Settlement
-from bisector.analysis.verdicts import Judging, Numbered
+from bisector.analysis.judgement import Again, Numbered, Settlement
+from bisector.analysis.verdicts import Judging
 from bisector.bisect.failures import again_in, fault_row
 from bisector.bisect.session import Equip, clean_up
 from bisector.config import RetryPolicy, Settings, options

@@ -1,6 +1,7 @@
 """What the verdicts on imported trials amount to, in the history of a repository."""
 
-from bisector.analysis.verdicts import Judging, Numbered
+from bisector.analysis.judgement import Numbered
+from bisector.analysis.verdicts import Judging
 from bisector.core.commit import Commit
 from bisector.core.errors import BisectorError
 from bisector.core.verdict import State, Terms, Verdict

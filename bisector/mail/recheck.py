@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.analysis.verdicts import Judging, Numbered
+from bisector.analysis.judgement import Numbered
+from bisector.analysis.verdicts import Judging
 from bisector.core.errors import InfraError
 from bisector.core.figures import JobFigures, Run
 from bisector.core.objective import Objective

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from bisector.analysis import kernels
-from bisector.analysis.judgement import Measured, judged_run
-from bisector.analysis.verdicts import Judging, Numbered
+from bisector.analysis.judgement import Measured, Numbered, judged_run
+from bisector.analysis.verdicts import Judging
 from bisector.config import options
 from bisector.core.commit import Commit
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, UserError
