@@ -12,8 +12,8 @@ from bisector.core.figures import Run
 from bisector.core.trial import Artifact, Fault, Trial
 from bisector.core.verdict import Direction, State, Terms
 from bisector.git.repository import Repository
-from bisector.store import inputs
 from bisector.store.rows import BisectionRow
+from bisector.store.run_files import keep_inputs
 from bisector.store.rundir import GIT_LOG, RunDirectory
 from bisector.store.store import Store
 from bisector.workload.fio import output
@@ -57,7 +57,7 @@ class RecordedRun:
             pass
 
     def _settings(self) -> Settings:
-        return inputs.keep(options.load(self.flags, directory=self.path).settings, self.run.path)
+        return keep_inputs(options.load(self.flags, directory=self.path).settings, self.run.path)
 
     def _row(self) -> BisectionRow:
         old, new = self.nodes[0].name, self.nodes[-1].name

@@ -36,10 +36,9 @@ from bisector.host.trees import discard
 from bisector.mail import outbox
 from bisector.status import from_record
 from bisector.status.range_graph import check_suspects
-from bisector.store import inputs
-from bisector.store.artifacts import adopt, remove_unfinished
 from bisector.store.facts import Compilers
 from bisector.store.rows import BisectionRow
+from bisector.store.run_files import adopt, keep_inputs, remove_unfinished
 from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
 from bisector.store.store import Store
 
@@ -105,7 +104,7 @@ def begun(asked: Asked, run_dir: Path | None, warn: Callable[[Finding], None]) -
     with run.lock(), _gone_if_nothing_began(run):
         remove_abandoned(run.path)
         preflight.check(asked.settings, run.path, warn)
-        settings = inputs.keep(asked.settings, run.path)
+        settings = keep_inputs(asked.settings, run.path)
         row = _row(asked, repository.top, wanted, skips, settings)
         with _recorded(run, row, asked.inherited) as store:
             Index().add(IndexEntry(str(run.path), str(repository.top), asked.old, asked.new, row.created_at))

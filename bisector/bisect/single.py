@@ -20,9 +20,9 @@ from bisector.core.trial import Trial
 from bisector.executor.base import Executor, result_of
 from bisector.git.repository import Repository
 from bisector.status.view import TrialView
-from bisector.store import inputs
 from bisector.store.facts import Ended, Ending, Fact, NumberedTrial, Submitted, Work
 from bisector.store.rows import BisectionRow, InfraFaultRow
+from bisector.store.run_files import compared, fingerprint
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
@@ -106,14 +106,14 @@ def settings_for(run: RunDirectory, repository: Repository, settings: Settings, 
     if asked.repository != repository.top:
         raise UserError(f"{run.path} holds trials of commits of {asked.repository}", _ELSEWHERE)
     recorded = options.from_json(asked.settings)
-    if given and inputs.fingerprint(recorded) != inputs.fingerprint(settings):
+    if given and fingerprint(recorded) != fingerprint(settings):
         told = ", ".join(_otherwise(recorded, settings)) or "an input file has changed"
         raise UserError(f"{run.path} was measured with other settings: {told}", _ELSEWHERE)
     return recorded
 
 
 def _otherwise(recorded: Settings, settings: Settings) -> Iterator[str]:
-    before, now = inputs.compared(recorded), inputs.compared(settings)
+    before, now = compared(recorded), compared(settings)
     for key, value in before.items():
         if value != now.get(key):
             yield f"{key} was {options.shown(value)}, and is {options.shown(now.get(key, ''))}"

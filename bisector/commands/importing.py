@@ -20,8 +20,8 @@ from bisector.imported.trials import Found
 from bisector.report.summary import answer_lines
 from bisector.report.text import as_text
 from bisector.status import from_record
-from bisector.store.artifacts import remove_unfinished
 from bisector.store.rows import BisectionRow
+from bisector.store.run_files import remove_unfinished
 from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
 from bisector.store.store import Store
 

@@ -22,7 +22,7 @@ from bisector.host.trees import discard
 from bisector.report.display import display_for
 from bisector.report.figures import baseline_facts
 from bisector.status import document_of, from_record
-from bisector.store import inputs
+from bisector.store.run_files import fingerprint, keep_inputs
 from bisector.store.rundir import RunDirectory, single_commit_home
 from bisector.store.store import Store
 
@@ -83,7 +83,7 @@ def test(arguments: argparse.Namespace) -> int:
     with Repository.open(arguments.repo) as repository:
         commit = repository.resolve(arguments.commit)
         repository.check_kernel_tree(commit)
-        path = arguments.run_dir or single_directory(repository, inputs.fingerprint(settings))
+        path = arguments.run_dir or single_directory(repository, fingerprint(settings))
         run = RunDirectory.open(path) if RunDirectory.is_at(path) else RunDirectory.create(path, "")
         face = display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet)
         with run.lock(), face as display:
@@ -91,7 +91,7 @@ def test(arguments: argparse.Namespace) -> int:
             checks.check(settings, run.path, warn)
             process.reap(run.path)
             if not run.database.exists():
-                settings = inputs.keep(settings, run.path)
+                settings = keep_inputs(settings, run.path)
             with Single.open(run, repository, settings) as single:
                 view, judging = single.measure(commit, display, here)
             discard(run.path / "build")

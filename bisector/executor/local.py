@@ -31,7 +31,7 @@ from bisector.host.locks import Held, held, holder_of
 from bisector.host.trees import remove_whole
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
-from bisector.store.artifacts import collect, trial_directory
+from bisector.store.run_files import collect, trial_directory
 from bisector.store.rundir import LOCK, Index, single_commit_home
 from bisector.trial.runner import Bench, TrialRequest, run_trial, try_build, try_control
 from bisector.vm.embedded import end_abandoned, guests, runs_guest

@@ -16,7 +16,7 @@ from bisector.imported import outputs
 from bisector.imported.outputs import Read
 from bisector.imported.sheet import Entry, Expected, File
 from bisector.storage.disks import DISKS
-from bisector.store import artifacts
+from bisector.store.run_files import collect, file_name, trial_directory
 from bisector.workload.fio.job_file import told_apart
 from bisector.workload.fio.output import Output
 
@@ -112,7 +112,7 @@ def _read(file: File) -> Read:
 def _add(files: dict[str, Read], run: str, read: Iterable[Read], of_run: Iterable[File]) -> None:
     """Each by the name it gets; runs or files whose names cannot be told apart there would lose one of them."""
     for one, file in zip(read, of_run, strict=True):
-        name = f"{artifacts.file_name(run)}/{one.path.name}"
+        name = f"{file_name(run)}/{one.path.name}"
         if (other := files.setdefault(name, one)) is not one:
             raise UserError(
                 f"{file.where}: {one.path} and {other.path} would both be kept as {name}",
@@ -221,9 +221,9 @@ def unknown(found: Iterable[Found], known: Mapping[str, str]) -> tuple[Found, ..
 
 def keep(found: Found, n: int, run_dir: Path) -> Trial:
     """The trial with copies of its files as artifacts; they are on the disk when this returns."""
-    directory = artifacts.trial_directory(run_dir, n, found.trial.commit)
+    directory = trial_directory(run_dir, n, found.trial.commit)
     for name, read in found.files.items():
         target = directory / name
         target.parent.mkdir(exist_ok=True)
         target.write_bytes(read.data)
-    return replace(found.trial, artifacts=artifacts.collect(directory, run_dir))
+    return replace(found.trial, artifacts=collect(directory, run_dir))

@@ -19,7 +19,7 @@ from bisector.core.objective import Objective
 from bisector.core.trial import Artifact, Trial
 from bisector.core.verdict import Strategy, Terms, Verdict
 from bisector.host.files import inside
-from bisector.store import artifacts
+from bisector.store.run_files import artifacts_of_run
 from bisector.store.rundir import GIT_LOG
 from bisector.workload.fio import output
 from bisector.workload.fio import text as fiotext
@@ -68,7 +68,7 @@ def _run(run_dir: Path, n: int, trial: Trial, run: Run, objective: Objective) ->
 
 def _raw(trial: Trial, run: Run) -> Artifact | None:
     """What fio wrote of a run; of an imported trial it has the name that others gave it."""
-    files = artifacts.of_run(trial.artifacts, run.name)
+    files = artifacts_of_run(trial.artifacts, run.name)
     own = [one for one in files if one.name.endswith(f"/{RAW}")]
     if own or trial.origin is None:
         return next(iter(own), None)

@@ -19,9 +19,8 @@ from bisector.git.repository import Repository
 from bisector.host.files import our_files
 from bisector.host.trees import discard
 from bisector.nightly.plan import Job
-from bisector.store import inputs
-from bisector.store.artifacts import TRIALS
 from bisector.store.nights import Fact, Measurement, Role
+from bisector.store.run_files import TRIALS, keep_inputs
 from bisector.store.rundir import RunDirectory
 
 _DIGITS = 12  # of the digest of the conditions, as the name of a directory
@@ -55,7 +54,7 @@ class TipBench:
         run = RunDirectory(self.directory / self.job.conditions[:_DIGITS])
         with our_files(self.directory):
             run.path.mkdir(exist_ok=True)
-        settings = inputs.keep(self.job.measuring, run.path)
+        settings = keep_inputs(self.job.measuring, run.path)
         with run.lock(), Single.open(run, repository, settings) as single:
             with self.equip(settings, run.path, repository, self.tell) as equipment:
                 attempts = Attempts(equipment.executor, record, self.tell, equipment.pause, settings.retries)

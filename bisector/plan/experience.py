@@ -12,7 +12,7 @@ from bisector.core.errors import BisectorError
 from bisector.core.figures import StopReason
 from bisector.core.kernel import Kernel
 from bisector.core.trial import Trial
-from bisector.store.inputs import contents
+from bisector.store.run_files import kernel_inputs
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 
@@ -81,7 +81,7 @@ class _Collected:
 
     def add(self, ours: Settings, theirs: Settings, trials: tuple[tuple[int, Trial], ...], host: str) -> None:
         here = tuple((n, trial) for n, trial in trials if trial.host == host)
-        if contents(ours.kernel) != contents(theirs.kernel):
+        if kernel_inputs(ours.kernel) != kernel_inputs(theirs.kernel):
             return
         for _, trial in here:
             if trial.kernel is not None:

@@ -20,7 +20,7 @@ from bisector.core.objective import SUM, Objective
 from bisector.core.trial import Trial
 from bisector.host.files import inside
 from bisector.report.figures import by_setup
-from bisector.store import artifacts
+from bisector.store.run_files import artifacts_of_run
 from bisector.workload.fio.series import Floats, LogUnreadable, Series, job_number, parse_log, resample
 
 TOGETHER = 0
@@ -245,5 +245,5 @@ def _logs(trial: Trial, run: Run, direction: str, run_dir: Path, complaints: lis
 
 def _paths(trial: Trial, run: Run) -> list[str]:
     """In the order of the jobs, whose numbers are in the names: 2 comes before 10."""
-    numbered = ((job_number(Path(one.name).name), one.path) for one in artifacts.of_run(trial.artifacts, run.name))
+    numbered = ((job_number(Path(one.name).name), one.path) for one in artifacts_of_run(trial.artifacts, run.name))
     return [path for _, path in sorted((number, path) for number, path in numbered if number is not None)]

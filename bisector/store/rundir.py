@@ -15,9 +15,8 @@ from bisector.core.errors import InfraError, UserError
 from bisector.core.verdict import State
 from bisector.host.files import is_scratch
 from bisector.host.locks import Held, Holder, held, holder_of
-from bisector.store.artifacts import TRIALS
 from bisector.store.database import DATABASE, UNFINISHED
-from bisector.store.inputs import INPUTS
+from bisector.store.run_files import INPUTS, TRIALS
 from bisector.store.store import Store
 
 LOCK = "lock"

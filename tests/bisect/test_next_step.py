@@ -26,9 +26,9 @@ from bisector.report.text import as_text
 from bisector.status import document_of, from_record
 from bisector.status.view import BisectionView
 from bisector.storage.parse import lone_disk
-from bisector.store.artifacts import collect, trial_directory
 from bisector.store.facts import Compilers
 from bisector.store.rows import BisectionRow
+from bisector.store.run_files import collect, trial_directory
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests import fakes

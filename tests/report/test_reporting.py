@@ -9,7 +9,7 @@ import pytest
 from bisector import cli
 from bisector.config import Settings, command_line, options
 from bisector.report import reporting
-from bisector.store import inputs
+from bisector.store.run_files import keep_inputs
 from tests.store import examples
 
 SHA_A, SHA_B = "a" * 12, "b" * 12
@@ -23,7 +23,7 @@ def command(settings: Settings, old: str = "v4.11", new: str = "v4.13-rc1") -> s
 def kept(tmp_path: Path, flags: dict[str, str | options.Given | tuple[str, ...]]) -> Settings:
     run_dir = tmp_path / "run"
     run_dir.mkdir()
-    return inputs.keep(options.load(flags, directory=tmp_path).settings, run_dir)
+    return keep_inputs(options.load(flags, directory=tmp_path).settings, run_dir)
 
 
 def test_defaults_need_no_flag(tmp_path: Path) -> None:

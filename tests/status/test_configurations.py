@@ -9,7 +9,7 @@ from bisector.core.commit import Commit
 from bisector.core.trial import Trial
 from bisector.status.configurations import ARTIFACT, config_changes
 from bisector.status.view import ConfigChanges
-from bisector.store.artifacts import collect, trial_directory
+from bisector.store.run_files import collect, trial_directory
 from tests import fakes
 from tests.git import histories
 from tests.git.histories import Node

@@ -1,3 +1,5 @@
+"""Input files are kept with the run, and what its trials left is known by its content."""
+
 import hashlib
 import os
 from dataclasses import replace
@@ -5,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from bisector.config import options
 from bisector.core.errors import InfraError, UserError
 from bisector.core.trial import Artifact
 from bisector.host.files import inside
-from bisector.store.artifacts import adopt, collect, remove_unfinished, trial_directory
+from bisector.store.run_files import adopt, collect, keep_inputs, remove_unfinished, trial_directory
 from tests.examples import commit, trial
 
 COMMIT = commit(0x6CF4CC8F8B3B << (28 * 4))
@@ -109,3 +112,29 @@ def test_nothing_is_removed_where_a_link_leads(secret: Path) -> None:
     (secret.parent / "run/trials/0001-abc").symlink_to(photos / "2019-Paris")
     assert remove_unfinished(secret.parent / "run", ()) == 0
     assert (photos / "2019-Paris").is_dir()
+
+
+def test_a_later_edit_of_an_input_changes_nothing(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    mine = {name: tmp_path / name for name in ("my.fio", "mine.config", "base")}
+    for name, path in mine.items():
+        path.write_text(
+            "[mine]\nnumjobs=2\n" if name == "my.fio" else f"# CONFIG_{name.upper()} is not set\nCONFIG_X86_64=y\n"
+        )
+    flags = {
+        "workload.job": str(mine["my.fio"]),
+        "kernel.base_config": str(mine["base"]),
+        "kernel.fragments": ("vm", str(mine["mine.config"])),
+    }
+    asked = options.load(flags, directory=tmp_path).settings
+    kept = keep_inputs(asked, run_dir)
+    for path in mine.values():
+        path.write_text("edited\n")
+    assert kept.workload.inputs["job"].read_text() == "[mine]\nnumjobs=2\n"
+    assert kept.kernel.base_config is not None
+    assert "CONFIG_X86_64=y" in kept.kernel.base_config.read_text()
+    texts = [Path(name).read_text() for name in kept.kernel.fragments]
+    assert texts[0].startswith("# vm:")
+    assert "MINE.CONFIG" in texts[1]
+    assert options.from_json(options.to_json(kept)) == kept
