@@ -23,12 +23,11 @@ from bisector.core.kernel import Compiler
 from bisector.core.trial import Control, Trial
 from bisector.git.bisect import Contradiction
 from bisector.git.bisect import Step as Proposal
-from bisector.git.ranges import Range
+from bisector.git.ranges import Ground, Range
 from bisector.kernel.compiler_choice import BuildTry
 from bisector.search.posterior import Facts as Readings
 from bisector.status.conclusion import Standing
 from bisector.status.evidence import Case, Known
-from bisector.status.range_graph import Ground
 from bisector.store.facts import InFlight
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest

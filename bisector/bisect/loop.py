@@ -17,7 +17,7 @@ from bisector.config import Settings
 from bisector.core.events import Event, Listener
 from bisector.core.verdict import Strategy
 from bisector.executor.base import BuildRequest, ControlRequest, Executor, Job, Progress, Request
-from bisector.status.range_graph import Ground
+from bisector.git.ranges import Ground
 from bisector.store.database import Moment
 from bisector.store.facts import Submitted, Work
 from bisector.store.rundir import GIT_LOG

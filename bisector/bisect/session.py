@@ -26,7 +26,7 @@ from bisector.executor.base import Executor
 from bisector.executor.local import local_executor
 from bisector.git.bisect import Bisect, check_terms
 from bisector.git.diff import Trees
-from bisector.git.ranges import Range, check_range, to_skip
+from bisector.git.ranges import Range, check_range, check_suspects, to_skip
 from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes
 from bisector.git.worktrees import hold, release
@@ -35,7 +35,6 @@ from bisector.host.files import our_files, remove_abandoned
 from bisector.host.trees import discard
 from bisector.mail import outbox
 from bisector.status import from_record
-from bisector.status.range_graph import check_suspects
 from bisector.store.facts import Compilers
 from bisector.store.rows import BisectionRow
 from bisector.store.run_files import adopt, keep_inputs, remove_unfinished

@@ -1,15 +1,17 @@
-"""A range of commits to bisect: what is in it, whether it can be bisected at all, and the graph of its commits."""
+"""A range of commits to bisect: what is in it, whether it can be bisected at all, and its commits as a graph."""
 
 import gzip
 import zlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from bisector.core.commit import Commit
 from bisector.core.errors import UserError
 from bisector.git.repository import Repository
-from bisector.search.graph import RangeGraph
+from bisector.search.graph import Mask, RangeGraph
 
 _GZIP = b"\x1f\x8b"
 
@@ -115,6 +117,46 @@ def graph_of_range(repository: Repository, wanted: Range) -> tuple[RangeGraph, t
     return RangeGraph.of(tuple(known.values())), tuple(known)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Ground:
+    """A range as a graph, and the hashes of its commits by number.
+
+    ``suspects`` are the commits that touch the suspected paths. ``outside`` tells that the new end
+    touches none of the range's paths, and stands for all commits that do not.
+    """
+
+    graph: RangeGraph
+    shas: tuple[str, ...]
+    numbers: Mapping[str, int]
+    suspects: Mask
+    outside: bool = False
+
+    @classmethod
+    def of(cls, repository: Repository, wanted: Range, suspects: Sequence[str]) -> "Ground":
+        """Of a range that was checked, under the suspicion of some paths (none: of nobody)."""
+        graph, shas = graph_of_range(repository, wanted)
+        numbers = {sha: number for number, sha in enumerate(shas)}
+        mask = np.zeros(len(shas), dtype=np.bool_)
+        for sha in _touching(repository, wanted, suspects):
+            if sha in numbers:
+                mask[numbers[sha]] = True
+        limited = repository.ask("rev-list", *wanted.limits(wanted.new.sha, (wanted.old.sha,))).lines
+        return cls(graph, shas, numbers, mask, outside=wanted.new.sha not in limited)
+
+    def is_outside(self, number: int) -> bool:
+        """Whether a number stands for the commits that touch none of the range's paths."""
+        return self.outside and number == self.graph.tip
+
+
+def check_suspects(repository: Repository, suspects: Sequence[str], new: Commit) -> None:
+    """Raise :class:`UserError` for paths that git does not take."""
+    if suspects and repository.ask("rev-list", "--no-walk", new.sha, "--", *suspects, ok=None).status != 0:
+        raise UserError(
+            f"git does not accept the suspected paths {' '.join(suspects)!r}",
+            "bisect.suspect: paths are relative to the top of the tree",
+        )
+
+
 def read_graph(path: Path) -> RangeGraph:
     """The graph in a file, plain or gzip: a line per commit, oldest first, with its number and its parents' numbers.
 
@@ -132,6 +174,15 @@ def read_graph(path: Path) -> RangeGraph:
             f"{path} is no graph of commits: {error}",
             "a line per commit, oldest first: its number, then its parents' numbers",
         ) from error
+
+
+def _touching(repository: Repository, wanted: Range, paths: Sequence[str]) -> tuple[str, ...]:
+    """All commits that touch the paths, on every branch (git-rev-list(1), "Full history"); merges bring, and do not."""
+    if not paths:
+        return ()
+    first_parent = ("--first-parent",) if wanted.first_parent else ("--no-merges",)
+    words = (*first_parent, "--full-history", wanted.new.sha, "--not", wanted.old.sha, "--", *paths)
+    return repository.ask("rev-list", *words).lines
 
 
 def _candidates(repository: Repository, wanted: Range) -> tuple[str, ...]:

@@ -17,13 +17,13 @@ from bisector.core.cell import Subject
 from bisector.core.commit import NotChanged
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, Verdict
+from bisector.git.ranges import Ground
 from bisector.search.confirm import Problem
 from bisector.search.graph import Floats, Mask
 from bisector.search.likelihood import Kernel, Levels, Noise, Reading, Weighing
 from bisector.search.posterior import Facts, as_mask, prior
 from bisector.search.select import Costs
 from bisector.search.step import Search
-from bisector.status.range_graph import Ground
 
 # A commit between two with equal kernels: no evidence makes up for this, short of hashes that collide.
 IMPOSSIBLE_WEIGHT = 1e-9

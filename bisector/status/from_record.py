@@ -16,13 +16,12 @@ from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, 
 from bisector.core.objective import Objective
 from bisector.core.units import plural
 from bisector.core.verdict import State, Strategy, Verdict
-from bisector.git.ranges import Range
+from bisector.git.ranges import Ground, Range
 from bisector.git.repository import Repository
 from bisector.imported import replay
 from bisector.status.conclusion import Standing, outside_paths
 from bisector.status.configurations import config_changes
 from bisector.status.evidence import Case, Known
-from bisector.status.range_graph import Ground
 from bisector.status.view import BeliefView, BisectionView, InfraFaultView, LevelView, Likely, TrialView
 from bisector.store.rows import BisectionRow, StateRow
 from bisector.store.rundir import GIT_LOG, RunDirectory, state_of

@@ -13,11 +13,11 @@ from bisector.core.commit import Commit, Kind, NotChanged
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.trial import Trial
 from bisector.core.verdict import Verdict
+from bisector.git.ranges import Ground
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Kernel
 from bisector.status.conclusion import Standing
 from bisector.status.evidence import Case, Known
-from bisector.status.range_graph import Ground
 from tests import fakes
 from tests.examples import BUSY, cell
 
