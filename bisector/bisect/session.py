@@ -31,8 +31,7 @@ from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes
 from bisector.git.worktrees import hold, release
 from bisector.host import process
-from bisector.host.files import our_files, remove_abandoned
-from bisector.host.trees import discard
+from bisector.host.files import discard, our_files, remove_abandoned
 from bisector.mail import outbox
 from bisector.status import from_record
 from bisector.store.facts import Compilers

@@ -24,7 +24,7 @@ from bisector.executor.local import end_leftovers, kernel_builder
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.host import locks, process
-from bisector.host.trees import discard
+from bisector.host.files import discard
 from bisector.kernel import kconfig
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces

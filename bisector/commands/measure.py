@@ -18,7 +18,7 @@ from bisector.core.verdict import Verdict
 from bisector.doctor import checks
 from bisector.git.repository import Repository
 from bisector.host import process
-from bisector.host.trees import discard
+from bisector.host.files import discard
 from bisector.report.display import display_for
 from bisector.report.figures import baseline_facts
 from bisector.status import document_of, from_record

@@ -17,8 +17,7 @@ from bisector.executor.local import KEPT_KERNELS_BYTES, kept_kernels
 from bisector.git.repository import Repository
 from bisector.git.worktrees import release, remove_leftovers
 from bisector.host import locks, process
-from bisector.host.files import our_files
-from bisector.host.trees import remove_whole
+from bisector.host.files import our_files, remove_whole
 from bisector.kernel.cache import KeptEntry
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store

@@ -25,10 +25,9 @@ from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finishe
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.host import locks, process
-from bisector.host.files import our_files, remove_abandoned
+from bisector.host.files import our_files, remove_abandoned, remove_whole
 from bisector.host.load import host_id, quiet_turn
 from bisector.host.locks import Held, held, holder_of
-from bisector.host.trees import remove_whole
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
 from bisector.store.run_files import collect, trial_directory

@@ -27,7 +27,7 @@ from bisector.git.command import DEADLINE_S, Answer
 from bisector.git.ranges import Range
 from bisector.git.repository import REFERENCES, Repository
 from bisector.host import build_user
-from bisector.host.trees import discard, remove_whole
+from bisector.host.files import discard, remove_whole
 
 _NAMESPACE = f"{REFERENCES}/runs"
 

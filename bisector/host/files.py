@@ -1,8 +1,11 @@
-"""Files and directories of this tool: trouble with them, names that stay inside, temporary ones, file systems.
+"""Files and directories: trouble with our own, names that stay inside, temporary ones, removal, file systems.
 
 Trouble with a file of this tool is the host's (:func:`our_files`). A record may have been made by somebody else, so
 what it names has to be a file of its run (:func:`inside`). Temporary directories are removed by the next process when
-this one is killed (:func:`scratch`). A directory is fit for a run if its file system is (:func:`directory`).
+this one is killed (:func:`scratch`). Directories that a tree or its make has filled are gone through, and removed, in
+any depth (:func:`files_below`, :func:`remove_whole`): os.walk() and shutil.rmtree() call themselves for each directory
+in another one, of which a commit that git checks out may have two thousand. A directory is fit for a run if its file
+system is (:func:`directory`).
 """
 
 import errno
@@ -19,6 +22,7 @@ from types import MappingProxyType
 
 from bisector.core.errors import InfraError, UserError
 from bisector.core.findings import Finding, Grade
+from bisector.host import process
 
 _WHAT_TO_DO: Mapping[int | None, str] = MappingProxyType(
     {
@@ -34,6 +38,9 @@ _WHAT_TO_DO: Mapping[int | None, str] = MappingProxyType(
 
 _PREFIX = "bisector-tmp-"
 _NAMED = re.compile(re.escape(_PREFIX) + r"[a-z]+-[a-z0-9_]{8}")
+
+_REMOVE_S = 600.0
+_LONGEST_PATH = 4095  # PATH_MAX of the kernel, without the byte that ends it
 
 _MOUNTINFO = Path("/proc/self/mountinfo")
 _NETWORK = "over a network: the record's locks and the figures of disks in it depend on that"
@@ -147,6 +154,50 @@ def _made(purpose: str, parent: Path | None) -> tuple[Path, int]:
 
 def _opened(path: Path) -> int:
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def files_below(directory: Path) -> Iterator[os.DirEntry[str]]:
+    """Everything at and below a directory but directories, links among it; not what is too deep to have a path.
+
+    Raises ``OSError``.
+    """
+    below = [os.fspath(directory)]
+    while below:
+        with os.scandir(below.pop()) as entries:
+            for entry in entries:
+                if len(os.fsencode(entry.path)) > _LONGEST_PATH:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(entry.path)
+                else:
+                    yield entry
+
+
+def remove_whole(path: Path) -> None:
+    """Remove a file, or a directory with all below it, however deep that is and whatever rights it lacks.
+
+    Raises ``OSError``.
+    """
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    with suppress(OSError, RecursionError):
+        shutil.rmtree(path)
+        return
+    try:
+        for words in (("chmod", "-R", "u+rwx"), ("rm", "-rf")):
+            process.run([*words, "--", path], deadline_s=_REMOVE_S, check=False)
+    except (process.CommandMissing, process.CommandTimeout) as error:
+        raise OSError(errno.EBUSY, str(error), str(path)) from error
+    if os.path.lexists(path):
+        raise OSError(errno.EBUSY, "it cannot be removed", str(path))
+
+
+def discard(directory: Path) -> None:
+    """Remove a directory that is needed no more, as far as that can be done; a link in its place stays as it is."""
+    with suppress(OSError):
+        if not directory.is_symlink():
+            remove_whole(directory)
 
 
 def directory(name: str, path: Path, *, of_record: bool = False) -> Finding:

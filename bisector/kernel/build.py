@@ -23,8 +23,7 @@ from bisector.core.errors import InfraError, KernelFault
 from bisector.core.findings import Grade
 from bisector.core.kernel import Compiler, Kernel
 from bisector.core.trial import FaultKind, Stage
-from bisector.host.files import our_files
-from bisector.host.trees import remove_whole
+from bisector.host.files import our_files, remove_whole
 from bisector.kernel import builddir, ccache, kconfig, probes, product, quirks, sources, toolchain
 from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, blamed_on_make, remove_strays
 from bisector.kernel.cache import KernelCache

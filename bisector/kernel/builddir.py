@@ -34,7 +34,7 @@ from typing import Self
 
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.trial import FaultKind, Stage
-from bisector.host.trees import files_below, remove_whole
+from bisector.host.files import files_below, remove_whole
 from bisector.kernel import sources
 
 BUILD_LOG = "build.log"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from bisector.core.errors import UserError
-from bisector.host.trees import files_below
+from bisector.host.files import files_below
 from bisector.kernel import sources
 
 Options = dict[str, str]

@@ -14,7 +14,7 @@ from pathlib import Path
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
 from bisector.host import packages, process
-from bisector.host.trees import remove_whole
+from bisector.host.files import remove_whole
 from bisector.kernel import entries, kconfig, signature, sources, toolchain
 from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.make import Make

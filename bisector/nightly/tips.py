@@ -16,8 +16,7 @@ from bisector.core.events import Listener, Note
 from bisector.core.findings import Finding
 from bisector.doctor import checks
 from bisector.git.repository import Repository
-from bisector.host.files import our_files
-from bisector.host.trees import discard
+from bisector.host.files import discard, our_files
 from bisector.nightly.plan import Job
 from bisector.store.nights import Fact, Measurement, Role
 from bisector.store.run_files import TRIALS, keep_inputs

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import KernelFault
-from bisector.host.trees import remove_whole
+from bisector.host.files import remove_whole
 from bisector.kernel.builddir import blamed_on_make, remove_strays
 from tests.nested import nest
 from tests.nobody import TOP, passed
