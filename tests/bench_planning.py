@@ -10,9 +10,9 @@ from pathlib import Path
 from bisector.bisect.git_side import counted
 from bisector.core.verdict import Terms, Verdict
 from bisector.git.bisect import Bisect, Try
-from bisector.git.diff import Trees
 from bisector.git.ranges import Range, check_range
 from bisector.git.repository import Repository
+from bisector.git.trees import Trees
 from bisector.kernel.sources import Sources
 from tests.git.histories import build, subsystems
 

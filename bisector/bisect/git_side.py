@@ -22,11 +22,10 @@ from bisector.bisect.instructions import (
 from bisector.core.commit import Change, Commit, Mattering
 from bisector.core.kernel import Kernel
 from bisector.core.verdict import Verdict
-from bisector.git.apply import changed_end
 from bisector.git.bisect import Bisect, Contradiction, Step, Try
-from bisector.git.diff import Trees
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
+from bisector.git.trees import Trees, changed_end
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.sources import Sources
 

@@ -12,7 +12,7 @@ from bisector.core.events import Event
 from bisector.core.kernel import Compiler, Kernel
 from bisector.core.verdict import State, Terms, Verdict
 from bisector.executor.base import Failed, Finished, Request
-from bisector.git.apply import CannotBeHad, Changed
+from bisector.git.trees import CannotBeHad, Changed
 from bisector.search.posterior import Facts as Readings
 from bisector.store.facts import Fact
 

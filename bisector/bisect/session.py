@@ -25,10 +25,10 @@ from bisector.doctor import checks as preflight
 from bisector.executor.base import Executor
 from bisector.executor.local import local_executor
 from bisector.git.bisect import Bisect, check_terms
-from bisector.git.diff import Trees
 from bisector.git.ranges import Range, check_range, check_suspects, to_skip
 from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes
+from bisector.git.trees import Trees
 from bisector.git.worktrees import hold, release
 from bisector.host import process
 from bisector.host.files import discard, our_files, remove_abandoned

@@ -28,9 +28,9 @@ from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
 from bisector.core.units import share
 from bisector.core.verdict import State, Terms, Verdict
-from bisector.git.apply import CannotBeHad
 from bisector.git.bisect import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths
 from bisector.git.bisect import Try as Midpoint
+from bisector.git.trees import CannotBeHad
 from bisector.search.step import Answer, Ending, Try, Undo
 from bisector.status.conclusion import Standing, outside_paths
 

@@ -17,9 +17,9 @@ from bisector.config import Settings, command_line, options
 from bisector.core.commit import Relevance
 from bisector.doctor.checks import run_here
 from bisector.executor.local import kernel_builder
-from bisector.git.diff import Trees
 from bisector.git.ranges import Range, check_range, graph_of_range
 from bisector.git.repository import Repository
+from bisector.git.trees import Trees
 from bisector.host.load import host_id
 from bisector.plan.estimate import Asked, forecast
 from bisector.plan.experience import Experience, experience

@@ -15,8 +15,8 @@ from typing import Self
 from bisector.core.commit import Commit
 from bisector.core.errors import InfraError, UserError
 from bisector.git.command import Answer
-from bisector.git.diff import Trees
 from bisector.git.repository import Repository
+from bisector.git.trees import Trees
 from bisector.git.worktrees import Purpose, Worktree, remove_leftovers
 from bisector.host import build_user
 

@@ -14,10 +14,10 @@ from bisector.core.commit import Commit, Mattering, Relevance
 from bisector.core.events import Event
 from bisector.core.kernel import Kernel
 from bisector.core.trial import Stage
-from bisector.git.diff import Trees
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
+from bisector.git.trees import Trees
 from bisector.host import process
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces

@@ -13,9 +13,9 @@ import pytest
 from bisector.core.commit import Kind
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, UserError
-from bisector.git.apply import changed_end
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
+from bisector.git.trees import changed_end
 from bisector.host.process import RUN_MARKER, run
 from bisector.mail.addresses import propose
 from tests.git.conftest import Make

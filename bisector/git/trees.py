@@ -1,0 +1,201 @@
+"""Trees compared and merged by git without a checkout: what differs, and an end without a commit or with it.
+
+Differences are told as paths, without looking for renames, which read whole files. The new end without a commit, and
+the old end with it, are what git's revert and cherry-pick would make of them. Both are three-way merges (git-revert(1),
+git-cherry-pick(1)), and git makes those of commits alone, without a checkout or an index (git-merge-tree(1), since
+2.38). What comes of it is a commit that no branch and no reference has; git forgets it in time, and it can be made
+again, with the same hash.
+"""
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+from bisector.core.commit import Change, Commit, Kind
+from bisector.core.errors import InfraError
+from bisector.git.ranges import Range
+from bisector.git.repository import Repository
+
+_DIFF = ("diff-tree", "-r", "-z", "--name-status", "--no-renames", "--no-ext-diff")
+_ADDED = "A"
+_LEAST_SHARE = 1000  # commits for each git: fewer take less time than its start
+_LONGEST_STATUS = 4  # a letter and a score; what is longer in its place is a commit's hash
+
+
+@dataclass(frozen=True)
+class Trees:
+    """The trees of a repository, by their ids or by commits'.
+
+    What is asked of them is worth knowing and never needed, so a clone that lacks trees says that it does not know.
+    """
+
+    repository: Repository
+
+    @cached_property
+    def at_hand(self) -> bool:
+        """Whether no tree has to be fetched first, one by one (git-clone(1), ``--filter=tree:0``)."""
+        filters = self.repository.ask("config", "--get-regexp", r"^remote\..*\.partialclonefilter$", ok=(0, 1)).lines
+        return not any("tree:" in line or "combine:" in line for line in filters)
+
+    def changes(self, old: str, new: str) -> tuple[Change, ...] | None:
+        """The files that differ; None when a tree is not there."""
+        if not self.at_hand:
+            return None
+        answer = self.repository.ask(*_DIFF, old, new, ok=None)
+        return tuple(change for _, change in _read(answer.stdout)) if answer.status == 0 else None
+
+    def alike_at(self, tree: str, others: Sequence[str], paths: Sequence[str]) -> tuple[str, ...]:
+        """Those of the other trees that are in this repository and the same as ``tree`` at some paths."""
+        if not self.at_hand:
+            return ()
+        asked = "".join(f"{one}:{path}\n" for one in (tree, *others) for path in paths)
+        answer = self.repository.ask("cat-file", "--batch-check=%(objectname)", stdin=asked)
+        # Of what is not there git repeats the name, so a path that both trees lack is told by its end.
+        found = [line.partition(":")[2] if line.endswith(" missing") else line for line in answer.lines]
+        rows = [found[start : start + len(paths)] for start in range(0, len(found), len(paths))]
+        return tuple(other for other, row in zip(others, rows[1:], strict=True) if row == rows[0])
+
+    def along(self, wanted: Range) -> tuple[int, Iterator[tuple[str, Change]]] | None:
+        """How many commits a range has, and their changes against their first parents, with the commit's hash each.
+
+        None when trees are not there. Several gits do it at a time: one alone takes as long as all other planning of
+        a range of a kernel's size. A merge that differs from its first parent in nothing that matters is that parent
+        again; one that does may still be its other parent again, which would take a walk of its own.
+        """
+        if not self.at_hand:
+            return None
+        words = ("log", "--no-show-signature", "--format=%H %P", *wanted.limits(wanted.new.sha, (wanted.old.sha,)))
+        pairs = [line.split()[:2] for line in self.repository.ask(*words).lines]
+        return len(pairs), self._changes_of(pairs)
+
+    def _changes_of(self, pairs: Sequence[Sequence[str]]) -> Iterator[tuple[str, Change]]:
+        """The changes of commits against their first parents, each pair given by hash, in that order."""
+        share = max(_LEAST_SHARE, math.ceil(len(pairs) / (os.cpu_count() or 1)))
+        parts = (pairs[start : start + share] for start in range(0, len(pairs), share))
+        with ThreadPoolExecutor() as gits:
+            yield from chain.from_iterable(map(_read, gits.map(self._diff, parts)))
+
+    def _diff(self, pairs: Sequence[Sequence[str]]) -> str:
+        asked = "".join(f"{' '.join(pair)}\n" for pair in pairs)
+        return self.repository.ask(*_DIFF, "--stdin", stdin=asked).stdout
+
+
+def _read(output: str) -> Iterator[tuple[str, Change]]:
+    """Git's words, each ended by a zero byte: hashes where it was asked for commits, then status and path in turn."""
+    commit = ""
+    words = iter(output.split("\0")[:-1])
+    for word in words:
+        if len(word) > _LONGEST_STATUS:
+            commit = word
+        else:
+            yield commit, Change(next(words), word == _ADDED)
+
+
+_CONFLICT = 1
+_NEEDED_GIT = (2, 38)
+# The defaults of git-config(1), "merge", and of "diff" where a merge looks there, in place of a person's.
+_MERGE_SETTINGS = (
+    "merge.default=text",
+    "merge.renames=true",
+    "merge.renameLimit=7000",
+    "merge.directoryRenames=conflict",
+    "merge.renormalize=false",
+    "diff.algorithm=default",
+)
+_MERGE = tuple(word for setting in _MERGE_SETTINGS for word in ("-c", setting))
+_IDENTITY = "bisector <bisector@localhost>"
+_EPOCH_S = 0
+# git's own checks refuse a date beyond this (timestamp_valid() and "badDateOverflow" in git's fsck.c).
+_LAST_S = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """An end without a commit, or with it, as a commit of its own."""
+
+    commit: Commit
+
+
+@dataclass(frozen=True, slots=True)
+class CannotBeHad:
+    """Why there is no such thing: a conflict, a merge, nothing to change."""
+
+    reason: str
+
+
+def changed_end(
+    repository: Repository, kind: Kind, commit: Commit, end: Commit, *, first_parent: bool = False
+) -> Changed | CannotBeHad:
+    """``end`` with ``commit`` taken out (REVERTED) or added (PICKED).
+
+    With ``first_parent`` a merge stands for all that it brought. Raises :class:`InfraError` when git fails
+    otherwise than by a conflict.
+    """
+    parents = repository.parents(commit.sha)
+    if not parents:
+        return CannotBeHad("it has no parent")
+    if len(parents) > 1 and not first_parent:
+        return CannotBeHad("it is a merge")
+    (parent,) = repository.commits(parents[:1])
+    before, after = (commit, parent) if kind is Kind.REVERTED else (parent, commit)
+    tree = _merged(repository, base=before.sha, ours=end.tree, theirs=after.tree)
+    if isinstance(tree, CannotBeHad):
+        return tree
+    if tree == end.tree:
+        what = "has nothing of it any more" if kind is Kind.REVERTED else "has all of it already"
+        return CannotBeHad(f"{end.short} {what}")
+    return Changed(_made(repository, kind, commit, end, tree))
+
+
+def _merged(repository: Repository, *, base: str, ours: str, theirs: str) -> str | CannotBeHad:
+    """The tree of a three-way merge of two trees, on top of that of a commit."""
+    version = repository.git.version
+    if tuple(int(part) for part in version.split(".")[:2]) < _NEEDED_GIT:
+        return CannotBeHad(f"git {version} merges in a checkout only; 2.38 can do without")
+    # git 2.39 takes commits alone and finds the base itself: two commits that have it as their only one.
+    sides = (_written(repository, tree, (base,), _EPOCH_S, "side") for tree in (ours, theirs))
+    words = ("merge-tree", "--write-tree", "--name-only", "--no-messages", *sides)
+    common = repository.common_dir
+    # Away from the person's checkout, whose .gitattributes would have a say in the merge.
+    where = (f"--git-dir={common}", f"--work-tree={common}", *_MERGE)
+    answer = repository.git(*words, at=common, where=where, ok=(0, _CONFLICT))
+    tree, *files = answer.lines
+    if answer.status == _CONFLICT:
+        return CannotBeHad(f"conflict in {', '.join(dict.fromkeys(files))}")
+    return tree
+
+
+def _made(repository: Repository, kind: Kind, commit: Commit, end: Commit, tree: str) -> Commit:
+    verb, how = ("Revert", "without") if kind is Kind.REVERTED else ("Pick", "with")
+    subject = f'{verb} "{commit.subject}"'
+    message = f"{subject}\n\nMade by bisector to measure it: {end.sha} {how} {commit.sha}"
+    sha = _written(repository, tree, (end.sha,), _committed_s(repository, end), message)
+    (made,) = repository.commits([sha])
+    return made
+
+
+def _committed_s(repository: Repository, commit: Commit) -> int:
+    """When a commit was made, in seconds since the epoch; the epoch where nobody can say.
+
+    As a number: a date that a person may have set to the year 10000, or to a zone of +9999, is no ISO 8601.
+    """
+    words = ("log", "-1", "--no-walk", "--no-show-signature", "--format=%ct", commit.sha)
+    written = repository.ask(*words).stdout.strip()
+    at_s = int(written) if written.isascii() and written.isdigit() else _EPOCH_S
+    return at_s if at_s <= _LAST_S else _EPOCH_S
+
+
+def _written(repository: Repository, tree: str, parents: Sequence[str], at_s: int, message: str) -> str:
+    """The hash of a commit object, the same for the same words; nothing of a person's configuration is in it."""
+    who = f"{_IDENTITY} {at_s} +0000"
+    head = (f"tree {tree}", *(f"parent {parent}" for parent in parents), f"author {who}", f"committer {who}")
+    text = "\n".join((*head, "", message, ""))
+    answer = repository.ask("hash-object", "-t", "commit", "-w", "--stdin", stdin=text)
+    sha = answer.stdout.strip()
+    if not sha:
+        raise InfraError("git hash-object has not written a commit")
+    return sha

@@ -1,0 +1,228 @@
+"""Trees compared by real git, and ends without a commit or with it, made by real git and left in no branch."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from bisector.core.commit import Change, Commit, Kind
+from bisector.git.ranges import Range
+from bisector.git.repository import Repository
+from bisector.git.trees import CannotBeHad, Changed, Trees, changed_end
+from tests.git.checks import footprint
+from tests.git.conftest import Make
+from tests.git.histories import Node, chain, git, linear, old_base_merge, root
+
+NOWHERE = "0" * 40
+
+
+def test_changes_are_told_with_their_kind(make: Make) -> None:
+    files = {"drivers/md/dm.c": "changed\n", "a file": "new\n", 't\tab "b"': "new\n", "caf\u00e9": "new\n"}
+    repository, names = make((root("c0"), Node("c1", ("c0",), files=files)))
+    changes = Trees(repository).changes(names["c0"], names["c1"])
+    assert set(changes or ()) == {Change(name, added=name != "drivers/md/dm.c") for name in files}
+    back = Trees(repository).changes(names["c1"], names["c0"])
+    assert set(back or ()) == {Change(name) for name in files}
+
+
+def test_a_renamed_file_is_gone_and_new(make: Make) -> None:
+    repository, names = make(linear(1), checkout=True)
+    git(repository.top, "config", "diff.renames", "copies")
+    git(repository.top, "mv", "drivers/md/dm.c", "drivers/md/dm-core.c")
+    git(repository.top, "commit", "-qm", "moved")
+    changes = Trees(repository).changes(names["c0"], "main")
+    assert set(changes or ()) == {Change("drivers/md/dm.c"), Change("drivers/md/dm-core.c", added=True)}
+
+
+def test_equal_trees_do_not_differ(make: Make) -> None:
+    repository, names = make(linear(1))
+    assert Trees(repository).changes(names["c0"], names["c0"]) == ()
+
+
+def test_a_tree_that_is_not_there_is_no_equal_tree(make: Make) -> None:
+    repository, names = make(linear(1))
+    assert Trees(repository).changes(names["c0"], NOWHERE) is None
+
+
+def test_trees_are_compared_at_some_paths(make: Make) -> None:
+    nodes = (
+        root("c0"),
+        Node("same", ("c0",), files={"drivers/md/dm.c": "x\n"}),
+        Node("makefile", ("c0",), files={"Makefile": "all:\n"}),
+        Node("script", ("c0",), files={"scripts/x.sh": "\n"}),
+    )
+    repository, names = make(nodes)
+    others = [names["same"], names["makefile"], NOWHERE, names["script"], names["c0"]]
+    alike = Trees(repository).alike_at(names["c0"], others, ("Makefile", "scripts"))
+    assert alike == (names["same"], names["c0"])
+    assert Trees(repository).alike_at(names["c0"], (), ("Makefile",)) == ()
+
+
+def test_parents_are_told_in_their_order(make: Make) -> None:
+    repository, names = make(old_base_merge())
+    assert repository.parents(names["m"]) == (names["c3"], names["b3"])
+    assert repository.parents(names["m"], first_only=True) == (names["c3"],)
+    assert repository.parents(names["c0"]) == ()
+
+
+def test_a_clone_without_trees_does_not_fetch_them(make: Make) -> None:
+    repository, names = make(linear(3))
+    assert Trees(repository).at_hand
+    git(repository.top, "config", "remote.origin.partialclonefilter", "blob:none")
+    assert Trees(repository).at_hand
+    git(repository.top, "config", "remote.origin.partialclonefilter", "tree:0")
+    trees = Trees(repository)
+    assert trees.changes(names["c0"], names["c2"]) is None
+    assert trees.alike_at(names["c0"], [names["c0"]], ("Makefile",)) == ()
+    old, new = repository.commits((names["c0"], names["c2"]))
+    assert trees.along(Range(old, new)) is None
+
+
+def test_several_gits_tell_what_one_does(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository, shas = make(old_base_merge())
+    wanted = Range(repository.resolve(shas["c0"]), repository.resolve(shas["c5"]))
+    walks = []
+    for least_share in (1000, 1):
+        monkeypatch.setattr("bisector.git.trees._LEAST_SHARE", least_share)
+        monkeypatch.setattr("os.cpu_count", lambda: 8)
+        walk = Trees(repository).along(wanted)
+        assert walk is not None
+        walks.append((walk[0], list(walk[1])))
+    assert walks[0] == walks[1]
+    assert len({sha for sha, _ in walks[0][1]}) == 9
+
+
+def changes_along(make: Make, nodes: tuple[Node, ...], old: str, new: str, **limits: object) -> dict[str, set[str]]:
+    repository, names = make(nodes)
+    ends = repository.commits((names[old], names[new]))
+    walk = Trees(repository).along(Range(*ends, **limits))  # type: ignore[arg-type] # a path or a flag each
+    assert walk is not None
+    count, changes = walk
+    by_name: dict[str, set[str]] = {name: set() for name, sha in names.items()}
+    known = {sha: name for name, sha in names.items()}
+    for sha, change in changes:
+        by_name[known[sha]].add(change.path)
+    assert count == sum(bool(paths) for paths in by_name.values())
+    return {name: paths for name, paths in by_name.items() if paths}
+
+
+def test_a_range_is_walked_with_its_branches(make: Make) -> None:
+    nodes = (*linear(3), *chain("b", 2, "c0"), Node("m", ("c2", "b2"), files={"b": "b2\n", "merge/only": "\n"}))
+    along = changes_along(make, nodes, "c1", "m")
+    assert set(along) == {"c2", "b1", "b2", "m"}
+    assert along["m"] == {"b", "merge/only"}  # against c2, not against b2
+
+
+def test_first_parents_and_paths_limit_the_range(make: Make) -> None:
+    assert set(changes_along(make, old_base_merge(), "c0", "c5", first_parent=True)) == {
+        "c1",
+        "c2",
+        "c3",
+        "m",
+        "c4",
+        "c5",
+    }
+
+
+def test_paths_limit_the_commits_and_not_their_files(make: Make) -> None:
+    nodes = (root("c0"), Node("c1", ("c0",), files={"x": "1\n"}), Node("c2", ("c1",), files={"x": "2\n", "y": "2\n"}))
+    assert changes_along(make, nodes, "c0", "c2", paths=("y",)) == {"c2": {"x", "y"}}
+
+
+FILE = "drivers/md/dm.c"
+
+
+def with_texts(**texts: str) -> list[Node]:
+    """A line in which some commits write the file."""
+    return [replace(one, files={FILE: texts[one.name]}) if one.name in texts else one for one in linear(8)]
+
+
+def text_of(repository: Repository, commit: Commit) -> str:
+    return git(repository.top, "show", f"{commit.sha}:{FILE}")
+
+
+TOP, MIDDLE, END = "top\n", "a\nb\nc\nd\ne\nf\n", "end\n"
+
+
+@pytest.mark.parametrize("kind", [Kind.REVERTED, Kind.PICKED])
+def test_only_the_commits_own_change_goes_or_comes(make: Make, kind: Kind) -> None:
+    before = {"c1": TOP + MIDDLE + END, "c3": "TOP\n" + MIDDLE + END, "c5": "TOP\n" + MIDDLE + "END\n"}
+    repository, names = make(with_texts(**before), checkout=True)
+    was = footprint(repository)
+    old, commit, new = repository.commits([names["c2"], names["c3"], names["c7"]])
+    end = new if kind is Kind.REVERTED else old
+    made = changed_end(repository, kind, commit, end)
+    assert isinstance(made, Changed)
+    assert (
+        text_of(repository, made.commit)
+        == {
+            Kind.REVERTED: (TOP + MIDDLE + "END\n").strip(),
+            Kind.PICKED: ("TOP\n" + MIDDLE + END).strip(),
+        }[kind]
+    )
+    assert repository.parents(made.commit.sha) == (end.sha,)
+    assert made.commit.subject == f'{"Revert" if kind is Kind.REVERTED else "Pick"} "c3"'
+    assert changed_end(repository, kind, commit, end) == made  # the same hash, whenever it is made
+    assert footprint(repository) == was
+    assert git(repository.top, "for-each-ref", "--contains", made.commit.sha) == ""
+
+
+def test_a_conflict_is_named_by_its_file(make: Make) -> None:
+    repository, names = make(with_texts(c1="one\n", c3="two\n", c5="three\n"))
+    commit, new = repository.commits([names["c3"], names["c7"]])
+    assert changed_end(repository, Kind.REVERTED, commit, new) == CannotBeHad(f"conflict in {FILE}")
+
+
+@pytest.mark.parametrize("of_a_person", ["attributes of the checkout", "merge.default"])
+def test_a_persons_settings_decide_no_merge(make: Make, of_a_person: str) -> None:
+    repository, names = make(with_texts(c1="one\n", c3="two\n", c5="three\n"), checkout=True)
+    if of_a_person == "merge.default":
+        git(repository.top, "config", of_a_person, "union")
+    else:
+        (repository.top / ".gitattributes").write_text("*.c merge=union\n")
+    commit, new = repository.commits([names["c3"], names["c7"]])
+    assert changed_end(repository, Kind.REVERTED, commit, new) == CannotBeHad(f"conflict in {FILE}")
+
+
+def test_what_is_gone_or_there_already_is_no_other_kernel(make: Make) -> None:
+    repository, names = make(with_texts(c1="one\n", c3="two\n", c5="one\n"))
+    commit, old, new = repository.commits([names["c3"], names["c4"], names["c7"]])
+    gone = changed_end(repository, Kind.REVERTED, commit, new)
+    there = changed_end(repository, Kind.PICKED, commit, old)
+    assert isinstance(gone, CannotBeHad)
+    assert isinstance(there, CannotBeHad)
+    assert gone.reason.endswith("has nothing of it any more")
+    assert there.reason.endswith("has all of it already")
+
+
+@pytest.mark.parametrize("date", ["253402300800 +0000", "1500000000 +2500", "9" * 30 + " +0000", "yesterday"])
+def test_an_end_of_a_date_that_is_no_iso_8601(make: Make, date: str) -> None:
+    """The year 10000, a zone of 25 h, a date beyond 64 bits, and none: git takes all of these from a remote."""
+    repository, names = make(with_texts(c1="one\n", c3="two\n"))
+    text = re.sub(r"(?m)> \d+ \+0000$", f"> {date}", git(repository.top, "cat-file", "commit", names["c7"]))
+    words = ("hash-object", "-t", "commit", "-w", "--stdin", "--literally")
+    odd = repository.ask(*words, stdin=f"{text}\n").stdout.strip()
+    commit, end = repository.commits([names["c3"], odd])
+    made = changed_end(repository, Kind.REVERTED, commit, end)
+    assert isinstance(made, Changed)
+    assert text_of(repository, made.commit) == "one"
+
+
+def test_a_merge_is_undone_only_where_first_parents_count(make: Make) -> None:
+    repository, names = make(old_base_merge())
+    merge, new, root = repository.commits([names["m"], names["c5"], names["c0"]])
+    assert changed_end(repository, Kind.REVERTED, merge, new) == CannotBeHad("it is a merge")
+    assert changed_end(repository, Kind.REVERTED, root, new) == CannotBeHad("it has no parent")
+    whole = changed_end(repository, Kind.REVERTED, merge, new, first_parent=True)
+    assert isinstance(whole, Changed)
+    files = git(repository.top, "ls-tree", "-r", "--name-only", whole.commit.sha)
+    assert not [line for line in files.splitlines() if line.startswith("files/b/")]
+
+
+def test_git_that_needs_a_checkout_for_it_says_so(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository, names = make(linear(4))
+    commit, new = repository.commits([names["c1"], names["c3"]])
+    monkeypatch.setattr(type(repository.git), "version", "2.30.2")
+    made = changed_end(repository, Kind.REVERTED, commit, new)
+    assert isinstance(made, CannotBeHad)
+    assert "git 2.30.2" in made.reason
