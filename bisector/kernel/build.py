@@ -24,7 +24,7 @@ from bisector.core.findings import Grade
 from bisector.core.kernel import Compiler, Kernel
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.files import our_files, remove_whole
-from bisector.kernel import builddir, ccache, kconfig, probes, product, quirks, sources, toolchain
+from bisector.kernel import builddir, kconfig, probes, product, quirks, sources, toolchain
 from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, blamed_on_make, remove_strays
 from bisector.kernel.cache import KernelCache
 from bisector.kernel.compiler_choice import check_unchanged
@@ -264,7 +264,7 @@ class KernelBuilder:
         return Make(places, variables, self._jobs, deadline, environment, self._settings.sandbox), applied
 
     def _ccache(self, places: BuildPlaces, *, anew: bool = False) -> dict[str, str]:
-        return ccache.environment(places.run_dir, anew=anew, sandboxed=self._settings.sandbox)
+        return toolchain.ccache_environment(places.run_dir, anew=anew, sandboxed=self._settings.sandbox)
 
     @property
     def _compiler(self) -> Compiler:

@@ -18,7 +18,7 @@ from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.trial import FaultKind, Stage
 from bisector.host import build_user, process, sandbox
 from bisector.host.packages import not_installed
-from bisector.kernel import ccache
+from bisector.kernel import toolchain
 from bisector.kernel.builddir import BuildPlaces, remove_strays
 
 _NO_ROOM_BYTES = 32 << 20
@@ -133,7 +133,7 @@ class Make:
             if (ended := _ended_from_outside(output)) is not None:
                 raise InfraError(f"a command of the kernel build was ended by a signal: {ended}", str(log)) from error
             if (broken := _ccache_error(output)) is not None:
-                place = (self.environment or {}).get(ccache.DIRECTORY, "")
+                place = (self.environment or {}).get(toolchain.CCACHE_DIR, "")
                 raise InfraError(broken, f"ccache's directory is {place}; the log is {log}") from error
             found = first_error(output, self.places.source, self.places.build)
             kind = FaultKind.CONFIG_ERROR if stage is Stage.CONFIG else FaultKind.BUILD_ERROR
@@ -184,7 +184,7 @@ class Make:
 
     @property
     def _writable(self) -> tuple[Path, ...]:
-        kept = self.environment.get(ccache.DIRECTORY)
+        kept = self.environment.get(toolchain.CCACHE_DIR)
         return (self.places.build, *((Path(kept),) if kept else ()))
 
     def _raise_for_host(self, exit_status: int, oom_kills: int) -> None:

@@ -9,10 +9,10 @@ from bisector.host import process, sandbox
 from bisector.host.build_user import build_user
 from bisector.host.packages import install
 from bisector.kernel import toolchain
-from bisector.kernel.ccache import own_directory
 from bisector.kernel.compiler_choice import first_refusal, unchanged_since
 from bisector.kernel.quirk_table import QUIRKS
 from bisector.kernel.quirks import Evidence
+from bisector.kernel.toolchain import sandboxed_ccache
 
 _DEADLINE_S = 10.0
 _HEADER_ROWS = {"libelf-dev": "libelf headers", "libssl-dev": "OpenSSL headers"}
@@ -98,7 +98,7 @@ def ccache(commands: Sequence[str], sandboxed: bool) -> Finding:
     if not toolchain.detect(command).cached:
         show = f"ccache {command} -c -x c /dev/null -o /dev/null"
         return Finding("ccache", Grade.WARN, f"not used: `ccache {command}` does not compile", show)
-    own = f"; what is compiled in the sandbox is kept in {own_directory()}" if sandboxed else ""
+    own = f"; what is compiled in the sandbox is kept in {sandboxed_ccache()}" if sandboxed else ""
     return Finding("ccache", Grade.OK, f"{_version('ccache')}{own}")
 
 

@@ -1,4 +1,11 @@
-"""The compiler and what else a kernel build needs of its host."""
+"""The compiler, ccache in front of it, and what else a kernel build needs of its host.
+
+ccache is called so that what it answers follows from the compiler, its options and the sources alone. A person's
+ccache.conf may say otherwise (``compiler_check = none``, ``sloppiness``, ``prefix_command``, ``ignore_options``,
+``hard_link``; ccache(1)): then an object of another compiler is a hit, and a kernel has other code than its key says.
+So no file of settings is read. How large the cache may be, and for what runs without a sandbox where it is, are taken
+from theirs.
+"""
 
 import itertools
 import os
@@ -9,13 +16,15 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
-from bisector.core.errors import UserError
+from bisector.core.errors import InfraError, UserError
 from bisector.core.kernel import Compiler
+from bisector.core.resources import cache_home
 from bisector.host import process
-from bisector.host.files import scratch
+from bisector.host.files import nearest, scratch
 from bisector.host.packages import install
-from bisector.kernel import ccache, kconfig
+from bisector.kernel import kconfig
 
 HOST_ARCHITECTURE = "x86_64"
 _DEADLINE_S = 60.0
@@ -62,6 +71,14 @@ _COMPRESSORS_FOR_OPTION = {
     "CONFIG_KERNEL_ZSTD": ("zstd", "zstd"),
 }
 
+_CCACHE = "ccache"
+CCACHE_DIR = "CCACHE_DIR"
+# Neither the person's nor the system's.
+_NO_CCACHE_SETTINGS = {"CCACHE_CONFIGPATH": "/dev/null", "CCACHE_CONFIGPATH2": "/dev/null"}
+_CCACHE_DISABLED = {"CCACHE_DISABLE": "1"}
+# The variables for a command that is only asked what it is.
+_CCACHE_UNUSED: Mapping[str, str] = MappingProxyType({**_NO_CCACHE_SETTINGS, **_CCACHE_DISABLED})
+
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
@@ -74,7 +91,7 @@ class Toolchain:
     @property
     def cached(self) -> bool:
         """Whether ccache keeps what is compiled."""
-        return ccache.PROGRAM in self.cc
+        return _CCACHE in self.cc
 
 
 def installed() -> tuple[Compiler, ...]:
@@ -106,7 +123,7 @@ def version(command: str) -> tuple[str, tuple[int, ...]]:
     words = command.split()
     try:
         argv = [*words, "-E", "-P", "-x", "c", "-"]
-        said = process.run(argv, deadline_s=_DEADLINE_S, stdin=_VERSION_SOURCE, env=ccache.UNUSED).stdout
+        said = process.run(argv, deadline_s=_DEADLINE_S, stdin=_VERSION_SOURCE, env=_CCACHE_UNUSED).stdout
     except (process.CommandMissing, process.CommandFailed) as error:
         raise UserError(f"compiler {command}: {error}", _CHOOSE) from error
     family, *numbers = said.split() or [""]
@@ -133,10 +150,10 @@ def detect(compiler: str) -> Toolchain:
         raise UserError(f"compiler {chosen}: does not compile an empty file: {trouble}", _CHOOSE)
     identity = ", ".join(versions)
     one_word = shlex.quote(_BEHIND_CCACHE) == _BEHIND_CCACHE
-    prefix = ["sh", _BEHIND_CCACHE] if one_word else [ccache.PROGRAM]
-    if ccache.PROGRAM in words[0] or _compiles([ccache.PROGRAM, *words]) is not None:
+    prefix = ["sh", _BEHIND_CCACHE] if one_word else [_CCACHE]
+    if _CCACHE in words[0] or _compiles([_CCACHE, *words]) is not None:
         return Toolchain(chosen, _COMPILER, identity)
-    return Toolchain(" ".join((*prefix, chosen)), f"{ccache.PROGRAM} {_COMPILER}", identity)
+    return Toolchain(" ".join((*prefix, chosen)), f"{_CCACHE} {_COMPILER}", identity)
 
 
 def programs(options: Mapping[str, str]) -> dict[str, str]:
@@ -159,6 +176,37 @@ def header_found(name: str) -> bool:
     """Whether host programs can include it; raises :class:`bisector.host.process.CommandMissing` without a compiler."""
     argv = [_COMPILER, "-E", "-include", name, "-x", "c", "-"]
     return process.run(argv, deadline_s=_DEADLINE_S, stdin="", check=False).exit_status == 0
+
+
+def ccache_environment(base: Path, *, anew: bool = False, sandboxed: bool = False) -> dict[str, str]:
+    """The variables for a build below ``base``, to which ccache takes paths relative: another run's objects are hits.
+
+    ``sandboxed`` builds have a cache of their own. Where a person's cannot be written nothing is kept. With ``anew``
+    nothing kept is believed, and what is compiled takes its place. Raises :class:`InfraError` when ccache does not
+    answer.
+    """
+    directory = sandboxed_ccache() if sandboxed else Path(_ccache_setting("cache_dir"))
+    if not sandboxed and not os.access(nearest(directory), os.W_OK | os.X_OK):
+        return dict(_CCACHE_DISABLED)
+    return {
+        **_NO_CCACHE_SETTINGS,
+        CCACHE_DIR: str(directory),
+        "CCACHE_MAXSIZE": _ccache_setting("max_size"),
+        "CCACHE_BASEDIR": str(base),
+        "CCACHE_NOHASHDIR": "1",
+        # The default, by time and size, takes an upgrade for the same compiler where times are pinned, as in Nix.
+        "CCACHE_COMPILERCHECK": "content",
+        **({"CCACHE_RECACHE": "1"} if anew else {}),
+    }
+
+
+def sandboxed_ccache() -> Path:
+    """Where sandboxed builds keep what they compiled.
+
+    What a tree can write to is read outside of its sandbox by nobody: ccache runs what a file of settings beside the
+    objects names, and an object that a tree has put there could come to be part of a program of the person's.
+    """
+    return cache_home() / _CCACHE
 
 
 def _commands() -> Iterator[str]:
@@ -195,7 +243,7 @@ def _require_architecture() -> None:
 
 def _first_line(argv: list[str], chosen: str) -> str:
     try:
-        return process.run(argv, deadline_s=_DEADLINE_S, env=ccache.UNUSED).stdout.partition("\n")[0].strip()
+        return process.run(argv, deadline_s=_DEADLINE_S, env=_CCACHE_UNUSED).stdout.partition("\n")[0].strip()
     except process.CommandMissing as error:
         # Debian's packages of compilers have the names of their programs: gcc-12, clang-15.
         package = "binutils" if error.program == "ld" else Path(error.program).name
@@ -211,7 +259,19 @@ def _compiles(words: list[str]) -> str | None:
         source.write_text("int empty;\n", encoding="utf-8")
         argv = [*words, "-c", str(source), "-o", str(source.with_suffix(".o"))]
         try:
-            process.run(argv, deadline_s=_DEADLINE_S, env=ccache.empty(directory))
+            process.run(argv, deadline_s=_DEADLINE_S, env=_empty_cache(directory))
         except (process.CommandMissing, process.CommandFailed) as error:
             return str(error)
     return None
+
+
+def _empty_cache(directory: Path) -> dict[str, str]:
+    """The variables for a trial of ccache itself, which keeps what it has to below ``directory``."""
+    return {**_NO_CCACHE_SETTINGS, CCACHE_DIR: str(directory / _CCACHE)}
+
+
+def _ccache_setting(key: str) -> str:
+    try:
+        return process.run([_CCACHE, "--get-config", key], deadline_s=_DEADLINE_S).stdout.strip()
+    except (process.CommandMissing, process.CommandFailed, process.CommandTimeout) as error:
+        raise InfraError(str(error)) from error

@@ -21,7 +21,7 @@ from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.kernel import Compiler, Kernel
 from bisector.core.trial import FaultKind, Stage
 from bisector.host import build_user, process
-from bisector.kernel import ccache, kconfig, make, toolchain
+from bisector.kernel import kconfig, make, toolchain
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces, Moment
 from bisector.kernel.cache import KernelCache
@@ -183,7 +183,7 @@ def test_another_build_directory_makes_the_same_kernel(bench: Bench) -> None:
 def ccache_in(cache_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have ccache keep everything there: the cache of the sandbox, and that of builds without one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache_home))
-    monkeypatch.setenv("CCACHE_DIR", str(ccache.own_directory()))
+    monkeypatch.setenv("CCACHE_DIR", str(toolchain.sandboxed_ccache()))
 
 
 def test_another_run_directory_compiles_nothing_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,13 +386,13 @@ def test_a_compiler_that_somebody_ended_is_never_the_kernels_fault(bench: Bench,
 
 def test_a_ccache_that_cannot_write_is_never_the_kernels_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ccache_in(tmp_path / "home", monkeypatch)
-    ccache.own_directory().mkdir(parents=True)
-    (ccache.own_directory() / "tmp").write_text("no directory")
+    toolchain.sandboxed_ccache().mkdir(parents=True)
+    (toolchain.sandboxed_ccache() / "tmp").write_text("no directory")
     (tmp_path / "run").mkdir()
     bench = Bench(tmp_path / "run")
     with pytest.raises(InfraError, match=r"^ccache: error: ") as caught:
         bench.build("tree")
-    assert str(ccache.own_directory()) in caught.value.hint
+    assert str(toolchain.sandboxed_ccache()) in caught.value.hint
     assert recalled(bench, "tree") is None
 
 
