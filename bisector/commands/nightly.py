@@ -15,9 +15,8 @@ from bisector.core import units
 from bisector.core.errors import BisectorError, UserError
 from bisector.nightly import night, plan, timer
 from bisector.nightly.documents import DryRun, History, OneNight
-from bisector.nightly.history import Trend, trend_lines, trends
+from bisector.nightly.history import Trend, nights_plot, trend_lines, trends
 from bisector.nightly.night import Intent, intents
-from bisector.nightly.picture import nights_plot
 from bisector.nightly.plan import Plan
 from bisector.nightly.postman import ByMail
 from bisector.nightly.timer import Timer, check_for_root

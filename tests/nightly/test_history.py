@@ -1,19 +1,37 @@
-"""The trend of a job: levels among figures that can be compared, and the lines that show them."""
+"""The history of nights as lines and as a plot."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bisector.core.json_document import text
+from bisector.core.verdict import Direction, State
 from bisector.nightly.documents import History
-from bisector.nightly.history import Trend, trend_lines, trends
+from bisector.nightly.history import Trend, nights_plot, trend_lines, trends
 from bisector.nightly.replay import Class, Reference, classify
+from bisector.report.nights import Change, Mark, Panel, Seen, Stretch
 from bisector.report.text import as_text, cells
-from bisector.store.nights import Begun, Done, Event, Fact, Figure, Measurement, Night, Role, Tip
+from bisector.store.nights import (
+    Begun,
+    BisectionBegun,
+    Concluded,
+    Done,
+    Event,
+    Fact,
+    Figure,
+    Measurement,
+    Night,
+    Role,
+    Tip,
+    Trouble,
+)
 from tests.docs.json_schema import valid
+
+RUN = Path("/runs/1")
 
 
 def night(n: int, iops: float, conditions: str = "a", host: str = "box") -> tuple[Event, ...]:
@@ -80,3 +98,122 @@ def test_a_tip_is_faster_when_it_is_better_by_its_metric(now: tuple[float, Class
     turned = replace(measured, value=1e6 / value, metric="read.clat.p50", threshold=line and 1e6 / line)
     assert classify(turned, replace(reference, objective=turned.objective)) is klass
     assert classify(turned, reference) is Class.FIRST
+
+
+def at(n: int) -> datetime:
+    return datetime(2026, 1, 1, 1, 30, tzinfo=UTC) + timedelta(days=n)
+
+
+def facts(
+    n: int, *more: Fact, iops: float | None = None, threshold: float | None = None, setting: str = "a"
+) -> list[Fact]:
+    begun, tip, measured, done = (event.fact for event in night(n, iops or 1.0, setting))
+    assert isinstance(measured, Measurement)
+    figure = [] if iops is None else [replace(measured, threshold=threshold)]
+    ended = [] if any(isinstance(one, Trouble) for one in more) else [done]
+    return [begun, tip, *figure, *more, *ended]
+
+
+def panel(*nights: Sequence[Fact]) -> Panel:
+    """One fact after the other, a night a day; the first is night 1."""
+    events = [Event(100 * n + k, n, "cache", "", fact) for n, one in enumerate(nights, 1) for k, fact in enumerate(one)]
+    known = [Night(n, at(n).isoformat(), "nightly.toml", 3600.0, 1) for n in range(1, len(nights) + 1)]
+    (made,) = nights_plot(trends(events), known).panels
+    return made
+
+
+def begun(n: int) -> BisectionBegun:
+    return BisectionBegun(RUN, Direction.REGRESSION, "a" * 40, f"{n:x}".ljust(40, "0"))
+
+
+def answer(state: State, first: str = "") -> Concluded:
+    return Concluded(RUN, state, "so it is", first, "b" * 40, 1_000.0)
+
+
+def test_what_nights_saw() -> None:
+    tip = next(one for one in facts(4) if isinstance(one, Tip))
+    made = panel(
+        facts(1, iops=4_000.0),
+        facts(2, iops=4_100.0),
+        facts(2),
+        [Begun(), Trouble("fetch", "no answer", "")],
+        [Begun(), tip],
+        facts(6, Trouble("tip", "cannot be judged", "")),
+        facts(7, Trouble("bisection", "no room", ""), iops=1_000.0),
+        facts(8, iops=9_000.0),
+    )
+    assert made.title == "cache: origin main of /srv/linux"
+    assert made.marks == (
+        Mark(at(1), Seen.FIRST, 4_000.0),
+        Mark(at(2), Seen.SAME, 4_100.0),
+        Mark(at(3), Seen.AGAIN, 4_100.0),
+        Mark(at(4), Seen.FAILED, None),
+        Mark(at(5), Seen.OPEN, None),
+        Mark(at(6), Seen.UNTESTABLE, None),
+        Mark(at(7), Seen.SLOWER, 1_000.0),
+        Mark(at(7), Seen.FAILED, None),
+        Mark(at(8), Seen.FASTER, 9_000.0),
+    )
+    figures = ((1, 4_000.0), (2, 4_100.0), (7, 1_000.0), (8, 9_000.0))
+    assert made.lines == (tuple((at(n), iops) for n, iops in figures),)
+
+
+def test_limits_hold_as_long_as_they_decide() -> None:
+    half = timedelta(hours=12)
+    by_factor = panel(facts(1, iops=4_000.0), facts(2, iops=4_100.0), facts(3, iops=3_900.0))
+    assert by_factor.usual == (Stretch(at(2) - half, at(3) + half, 2_000.0, 8_000.0),)
+    assert not by_factor.thresholds
+    by_line = panel(*(facts(n, iops=4_000.0, threshold=[2_000.0, 2_000.0, 3_000.0][n - 1]) for n in (1, 2, 3)))
+    assert by_line.thresholds == (
+        Stretch(at(1) - half, at(2) + half, 2_000.0, 2_000.0),
+        Stretch(at(3) - half, at(3) + half, 3_000.0, 3_000.0),
+    )
+    assert not by_line.usual
+
+
+def test_other_settings_break_the_line() -> None:
+    made = panel(facts(1, iops=4_000.0), facts(2, iops=4_000.0), facts(3, iops=1_000.0, setting="b"))
+    assert [len(line) for line in made.lines] == [2, 1]
+    assert made.breaks == (at(3) - timedelta(hours=12),)
+
+
+@pytest.mark.parametrize(
+    ("concluded", "said"),
+    [
+        (answer(State.FOUND, "0123456789abcdef"), "from 0123456789ab on"),
+        (answer(State.NARROWED), "narrowed to several"),
+        (answer(State.FAILED), "no answer"),
+        (None, "bisection not ended"),
+    ],
+)
+def test_a_bisection_stands_where_its_change_was_seen(concluded: Concluded | None, said: str) -> None:
+    later = () if concluded is None else (concluded,)
+    made = panel(facts(1, iops=4_000.0), facts(2, begun(2), iops=1_000.0), facts(2, *later))
+    assert made.changes == (Change(at(2), said, ""),)
+
+
+def test_levels_and_the_commit_that_made_one() -> None:
+    figures = series((4_000, 10), (1_000, 10))
+    found = (begun(11), answer(State.FOUND, "c" * 40))
+    nights = [facts(n, *(found if n == 11 else ()), iops=iops) for n, iops in enumerate(figures, 1)]
+    made = panel(*nights)
+    (change,) = made.changes
+    assert (change.at, change.bisection) == (at(11), "from cccccccccccc on")
+    assert change.level.partition(", p = ")[0] == "3,973 to 995 IOPS"
+    before, after = made.levels
+    assert before.end == after.start == at(11) - timedelta(hours=12)
+    assert after.end == at(20) + timedelta(hours=12)
+    assert before.low == before.high == pytest.approx(4_000, rel=0.02)
+    assert after.low == pytest.approx(1_000, rel=0.02)
+
+
+def test_nights_by_hand_are_minutes_apart() -> None:
+    events = [event for n in (1, 2) for event in night(n, 4_000.0)]
+    known = [Night(n, f"2026-01-01T01:{n:02d}:00+00:00", "nightly.toml", 3600.0, 1) for n in (1, 2)]
+    (made,) = nights_plot(trends(events), known).panels
+    (band,) = made.usual
+    assert band.end - band.start == timedelta(minutes=1)
+
+
+def test_a_done_night_is_not_open() -> None:
+    assert [mark.seen for mark in panel([Begun(), *facts(1)[1:2], Done()]).marks] == []

@@ -10,9 +10,8 @@ from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, State
 from bisector.nightly.documents import History
-from bisector.nightly.history import trend_lines, trends
+from bisector.nightly.history import nights_plot, trend_lines, trends
 from bisector.nightly.night import Place, intents
-from bisector.nightly.picture import nights_plot
 from bisector.nightly.plan import conditions, load
 from bisector.nightly.replay import classify
 from bisector.report.nights import Mark, Nights, Seen
