@@ -11,7 +11,7 @@ from bisector.config import options
 from bisector.core.errors import UserError
 from bisector.core.objective import Objective
 from bisector.mail import compose, outbox
-from bisector.report import as_html, as_json, as_markdown, as_text, illustrations, reporting
+from bisector.report import as_html, as_json, as_text, illustrations, reporting
 from bisector.report.document import Report
 from bisector.report.drawing import Picture, draw
 from bisector.report.illustrations import Kind
@@ -56,9 +56,9 @@ class Format(StrEnum):
 
 
 RENDERERS: Mapping[Format, Callable[[Report], str]] = {
-    Format.TEXT: as_text.render,
+    Format.TEXT: as_text.plain,
     Format.MAIL: compose.render,
-    Format.MARKDOWN: as_markdown.render,
+    Format.MARKDOWN: as_text.markdown,
     Format.JSON: as_json.render,
     Format.HTML: as_html.render,
 }

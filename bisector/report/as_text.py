@@ -1,5 +1,9 @@
-"""A report as plain text: prose filled, tables and listings as wide as they are."""
+"""A report as text: plain, or Markdown (GitHub's flavour, for its tables).
 
+Plain prose is filled; plain tables and listings are as wide as they are.
+"""
+
+import re
 from collections.abc import Iterator, Sequence
 
 from bisector.core.printable import clean
@@ -12,9 +16,12 @@ _GAP = "  "
 _INDENT = "    "
 _LABEL_MOST = 20
 
+# What a commit's subject must not do to a page: become markup, a table's edge, HTML, or a person's name.
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&@])")
 
-def render(report: Report) -> str:
-    """The whole report."""
+
+def plain(report: Report) -> str:
+    """The whole report as plain text."""
     lines = [*fill(title(report)), ""]
     for section in sections(report):
         lines += [section.title, "=" * cells(section.title), "", *section_lines(section), ""]
@@ -22,7 +29,7 @@ def render(report: Report) -> str:
 
 
 def section_lines(section: Section) -> list[str]:
-    """Its blocks with an empty line between them, without its title."""
+    """The blocks of a section with an empty line between them, without its title."""
     lines: list[str] = []
     for block in section.blocks:
         lines += [*([""] if lines else []), *block_lines(block)]
@@ -77,3 +84,43 @@ def table_lines(table: Table) -> list[str]:
         ]
         lines += [_GAP.join(parts).rstrip(), *fill(remark, indent=_INDENT)]
     return lines
+
+
+def markdown(report: Report) -> str:
+    """The whole report as Markdown."""
+    lines = [f"# {_escaped(title(report))}", ""]
+    for section in sections(report):
+        lines += [f"## {section.title}", ""]
+        for block in section.blocks:
+            lines += [*_markdown_block(block), ""]
+    return "".join(f"{line}\n" for line in lines[:-1])
+
+
+def _markdown_block(block: Block) -> list[str]:
+    match block:
+        case Paragraph(text):
+            return [_escaped(text)]
+        case Facts(items):
+            return [f"- **{_escaped(name)}**: {_escaped(text)}" for name, text in items]
+        case Table():
+            return _markdown_table(block)
+        case Listing(lines):
+            longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
+            fence = "`" * max(3, longest + 1)
+            return [fence, *(clean(line.expandtabs()) for line in lines), fence]
+
+
+def _markdown_table(table: Table) -> list[str]:
+    titles = [*(column.title for column in table.columns), table.remark_title]
+    rules = [*("---:" if column.figures else "---" for column in table.columns), "---"]
+    rows = [[*row, remark] for row, remark in zip(table.rows, table.remarks, strict=True)]
+    written = [[_escaped(cell) for cell in row] for row in (titles, *rows)]
+    return [_markdown_row(row) for row in (written[0], rules, *written[1:])]
+
+
+def _markdown_row(row: list[str]) -> str:
+    return f"| {' | '.join(row)} |"
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(lambda found: f"&#{ord(found[0])};" if found[0] in "<>&@" else f"\\{found[0]}", clean(text))
