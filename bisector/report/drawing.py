@@ -10,10 +10,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from bisector.core.verdict import Verdict
-from bisector.report.commits import Commits, How, Mark
 from bisector.report.curves import TOGETHER, Curves, Line, Panel
-from bisector.report.narrowing import After, Narrowing
 from bisector.report.nights import Nights, nights_figure
+from bisector.report.search_plots import After, Commits, How, Mark, Narrowing
 from bisector.report.strokes import (
     BOTTOM,
     GREY,

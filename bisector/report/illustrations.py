@@ -17,12 +17,12 @@ from bisector.core.trial import Trial
 from bisector.core.verdict import Terms
 from bisector.host.files import inside
 from bisector.kernel import kconfig
-from bisector.report import as_html, commits, curves, reporting
+from bisector.report import as_html, curves, reporting
 from bisector.report.as_html import Detail
 from bisector.report.curves import Curves, Measured, traced
 from bisector.report.document import Report
 from bisector.report.drawing import Picture, Plot, draw
-from bisector.report.narrowing import Narrowing, narrowed
+from bisector.report.search_plots import Narrowing, commits, narrowed
 from bisector.status.configurations import ARTIFACT
 from bisector.status.view import OptionChange, TrialView
 from bisector.store.rundir import RunDirectory
@@ -96,7 +96,7 @@ def _compared(source: Source) -> Plotted:
 
 
 def _commits(source: Source) -> Plotted:
-    return Plotted(commits.commits(source.report))
+    return Plotted(commits(source.report))
 
 
 def _posterior(source: Source) -> Plotted:

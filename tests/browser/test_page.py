@@ -15,7 +15,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from bisector.core.objective import Objective
-from bisector.report import as_html, commits
+from bisector.report import as_html, search_plots
 from bisector.report.as_html import Detail, Shown
 from bisector.report.curves import curves
 from bisector.report.document import Report
@@ -60,7 +60,7 @@ def report() -> Report:
 
 def page() -> str:
     made = report()
-    drawn, by_commit = curves("t", both_sides()[1:], Objective(), 1363.0), commits.commits(made)
+    drawn, by_commit = curves("t", both_sides()[1:], Objective(), 1363.0), search_plots.commits(made)
     assert drawn is not None
     assert by_commit is not None
     wide = tuple(f"[    0.{n:06}] {'a very long line of a console ' * 8}{SCRIPT}" for n in range(60))

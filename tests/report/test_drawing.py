@@ -13,16 +13,15 @@ import pytest
 from bisector.core import resources
 from bisector.core.objective import Objective
 from bisector.core.verdict import Verdict
-from bisector.report import commits, curves, drawing, nights, strokes
-from bisector.report.commits import Commits
+from bisector.report import curves, drawing, nights, search_plots, strokes
 from bisector.report.curves import Curves, Measured
 from bisector.report.drawing import Picture, Plot, draw
-from bisector.report.narrowing import Narrowing, narrowing
 from bisector.report.nights import Change, Mark, Nights, Panel, Seen, Stretch
+from bisector.report.search_plots import Commits, Narrowing, narrowing
 from tests.examples import baseline
 from tests.report import documents, examples
 from tests.report.curve_examples import STOP, both_sides, steady
-from tests.report.test_narrowing import belief
+from tests.report.test_search_plots import belief
 
 
 def over_time() -> Curves:
@@ -34,7 +33,7 @@ def over_time() -> Curves:
 
 
 def by_commit() -> Commits:
-    made = commits.commits(documents.found())
+    made = search_plots.commits(documents.found())
     assert made is not None
     return made
 
@@ -169,7 +168,7 @@ def test_the_step_is_drawn_directly_before_the_answer() -> None:
 
 
 def test_commits_of_a_single_trial() -> None:
-    made = commits.commits(documents.document(examples.view(examples.BROKEN)))
+    made = search_plots.commits(documents.document(examples.view(examples.BROKEN)))
     assert made is not None
     assert draw(made, Picture.PNG)
 
