@@ -34,6 +34,9 @@ _ORDER = tuple(Stage)
 _MAKING = (Stage.CHECKOUT, Stage.CONFIG, Stage.BUILD)
 
 
+# One trial
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """A verdict and the sentence that gives its reason."""
@@ -88,6 +91,9 @@ def unclear(stop: EarlyStop | None, threshold: float, objective: Objective) -> s
     if stop is not None and (stop.metric, stop.over) != (objective.metric, objective.over):
         return f"stopped early by {Objective(stop.metric, stop.over).label}, which says nothing of {objective.label}"
     return f"stopped early, before it was clear of a threshold of {objective.text(threshold)}"
+
+
+# All trials of a commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +175,9 @@ def lacks_whole_run(evidence: Sequence[Evidence], policy: RetryPolicy) -> bool:
     counted = (one for one in evidence if not (one.forgiven or one.trial.doubted))
     whole = sum(one.trial.stopped_early is None for one in counted)
     return isinstance(counts, Measured) and counts.trial.stopped_early is not None and whole <= policy.weak_repeats
+
+
+# When a sound end is tried again
 
 
 @dataclass(frozen=True, slots=True)

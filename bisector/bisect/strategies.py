@@ -104,8 +104,7 @@ def _whole_run(facts: Facts, culprit: Commit) -> Submit | None:
 def _found(facts: Facts, commit: Commit) -> Done:
     """The answer; a commit that has its parent's kernel cannot be it, whatever was concluded of the parent."""
     term = facts.judging.terms.new
-    kernel = kernels.kernel_of(facts.judging.trials, commit.sha)
-    twin = facts.answer(TwinOf(commit, kernel)) if kernel is not None else None
+    twin = _twin(facts, commit)
     if twin is not None:
         raise InfraError(
             f"{commit.short} is {term} and has the kernel of its parent {twin.short}, which counts as not {term}",
@@ -113,15 +112,6 @@ def _found(facts: Facts, commit: Commit) -> Done:
             f" measure the parent: bisector test {twin.short}",
         )
     return Done(State.FOUND, (commit,), (), f"{commit.short} is the first {term} commit: {commit.subject}")
-
-
-def _merge_base_is_new(step: MergeBaseIsNew, terms: Terms) -> EndsDoNotReproduce:
-    """What to say, and to do, of a merge base that is new already."""
-    return EndsDoNotReproduce(
-        f"the merge base {step.merge_base.short} of both ends is {terms.new} already: "
-        f"the change was made before it and undone on the way to {step.old.short}",
-        f"what undid it: bisector start {step.merge_base.short} {step.old.short}",
-    )
 
 
 def _skips_in_the_way(candidates: Sequence[Commit], skipped: Sequence[Commit]) -> str:
@@ -270,8 +260,7 @@ def _left_by_git(facts: Facts) -> tuple[Commit, ...]:
 
 def _unmeasured_twin(facts: Facts, commit: Commit) -> Commit | None:
     """A parent that has the kernel of the answer, which nobody has looked at yet."""
-    kernel = kernels.kernel_of(facts.judging.trials, commit.sha)
-    twin = facts.answer(TwinOf(commit, kernel)) if kernel is not None else None
+    twin = _twin(facts, commit)
     return twin if twin is not None and not facts.recorded.was_tried(twin.sha) else None
 
 
@@ -291,4 +280,22 @@ def _not_one_change(answer: Answer) -> str:
     return (
         f"not one change: {answer.fit.contradictions} readings contradict any single one,"
         f" where {answer.fit.expected:.1f} would be usual; each reading is in the table"
+    )
+
+
+# By either
+
+
+def _twin(facts: Facts, commit: Commit) -> Commit | None:
+    """A parent that surely has the kernel that was built of a commit."""
+    kernel = kernels.kernel_of(facts.judging.trials, commit.sha)
+    return facts.answer(TwinOf(commit, kernel)) if kernel is not None else None
+
+
+def _merge_base_is_new(step: MergeBaseIsNew, terms: Terms) -> EndsDoNotReproduce:
+    """What to say, and to do, of a merge base that is new already."""
+    return EndsDoNotReproduce(
+        f"the merge base {step.merge_base.short} of both ends is {terms.new} already: "
+        f"the change was made before it and undone on the way to {step.old.short}",
+        f"what undid it: bisector start {step.merge_base.short} {step.old.short}",
     )
