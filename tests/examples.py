@@ -3,10 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.core.cell import Cell, Setup, Subject
-from bisector.core.commit import Commit, Kind
 from bisector.core.figures import CacheStatus, Contention, EarlyStop, JobFigures, Run, StopReason
-from bisector.core.kernel import Kernel
+from bisector.core.subject import Cell, Commit, Kernel, Kind, Setup, Subject
 from bisector.core.trial import Artifact, Fault, Stage, Timings, Trial
 from bisector.storage.dmcache import counted
 

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from bisector.analysis.early_stop import StopRule
-from bisector.core.cell import Setup
-from bisector.core.commit import Commit, Mattering
 from bisector.core.errors import AttemptFailed, TrialRefused
 from bisector.core.events import StageStarted
 from bisector.core.figures import Contention, EarlyStop, StopReason
-from bisector.core.kernel import Compiler, Kernel
+from bisector.core.subject import Commit, Compiler, Kernel, Mattering, Setup
 from bisector.core.trial import Fault, FaultKind, Stage, Trial
 from bisector.executor.base import (
     BuildRequest,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bisector.config import Settings, options
-from bisector.core.commit import Commit
 from bisector.core.figures import Run
+from bisector.core.subject import Commit
 from bisector.core.trial import Artifact, Fault, Trial
 from bisector.core.verdict import Direction, State, Terms
 from bisector.git.repository import Repository

@@ -1,14 +1,13 @@
 """Which commits have equal kernels, as far as they were built: what is known of one holds for the others.
 
-That kernels are equal is seen by their content (:class:`bisector.core.kernel.Kernel`).
+That kernels are equal is seen by their content (:class:`bisector.core.subject.Kernel`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
 
 from bisector.analysis.judgement import Numbered
 from bisector.analysis.verdicts import Judging
-from bisector.core.commit import Commit
-from bisector.core.kernel import Kernel
+from bisector.core.subject import Commit, Kernel
 
 
 def kernel_of(trials: Sequence[Numbered], sha: str) -> Kernel | None:

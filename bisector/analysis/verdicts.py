@@ -30,9 +30,9 @@ from bisector.analysis.judgement import (
 from bisector.analysis.quality import Limits, weaknesses
 from bisector.analysis.threshold import Ends, Level, Threshold, levels, other_gaps
 from bisector.config import Settings
-from bisector.core.commit import Commit
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.objective import Objective
+from bisector.core.subject import Commit
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, Terms, Verdict
 

@@ -11,9 +11,9 @@ from bisector.analysis.verdicts import Judging
 from bisector.bisect.facts import Aim, Facts
 from bisector.bisect.instructions import Attempt, Record, Submit, Tell
 from bisector.config import Settings
-from bisector.core.cell import Cell, Setup, Subject
 from bisector.core.errors import BisectorError, InfraError
 from bisector.core.events import Note, Planned
+from bisector.core.subject import Cell, Setup, Subject
 from bisector.core.trial import Trial
 from bisector.executor.base import Finished
 from bisector.report.figures import baseline_text, setup_name

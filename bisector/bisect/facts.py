@@ -16,10 +16,8 @@ from bisector.analysis.judgement import Again, Judgement, Measured, Numbered, Un
 from bisector.analysis.verdicts import Judging
 from bisector.bisect.instructions import Attempt, CommitsOf, Outlook, Question, ShowGit, Submit
 from bisector.config import RetryPolicy, Settings
-from bisector.core.cell import Cell, Subject
-from bisector.core.commit import Commit, NotChanged, Relevance
 from bisector.core.events import Planned
-from bisector.core.kernel import Compiler
+from bisector.core.subject import Cell, Commit, Compiler, NotChanged, Relevance, Subject
 from bisector.core.trial import Control, Trial
 from bisector.git.bisect import Contradiction
 from bisector.git.bisect import Step as Proposal

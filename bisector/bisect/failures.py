@@ -13,9 +13,9 @@ from typing import NoReturn
 from bisector.analysis.judgement import Due, can_be_vouched_for, reach, speaks_for
 from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import Attempt, Record, Submit
-from bisector.core.commit import Commit
 from bisector.core.errors import AttemptFailed, BisectorError, InfraError, TrialRefused
 from bisector.core.events import Note, Planned
+from bisector.core.subject import Commit
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
 from bisector.executor.base import ControlRequest, Failed, Finished
 from bisector.store.facts import Ended, Ending

@@ -19,8 +19,7 @@ from bisector.bisect.instructions import (
     TwinOf,
     WhatMatters,
 )
-from bisector.core.commit import Change, Commit, Mattering
-from bisector.core.kernel import Kernel
+from bisector.core.subject import Change, Commit, Kernel, Mattering
 from bisector.core.verdict import Verdict
 from bisector.git.bisect import Bisect, Contradiction, Step, Try
 from bisector.git.ranges import Range

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
 
-from bisector.core.commit import Commit, Kind, Mattering
 from bisector.core.events import Event
-from bisector.core.kernel import Compiler, Kernel
+from bisector.core.subject import Commit, Compiler, Kernel, Kind, Mattering
 from bisector.core.verdict import State, Terms, Verdict
 from bisector.executor.base import Failed, Finished, Request
 from bisector.git.trees import CannotBeHad, Changed

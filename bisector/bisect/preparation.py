@@ -6,11 +6,9 @@ from bisector.analysis.judgement import Measured, Untestable
 from bisector.bisect.facts import Facts, measure
 from bisector.bisect.instructions import Attempt, Installed, Outlook, Record, Submit, Tell, WhatMatters
 from bisector.bisect.stop_rule import why_whole
-from bisector.core.cell import Subject
-from bisector.core.commit import Commit
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
-from bisector.core.kernel import Compiler
+from bisector.core.subject import Commit, Compiler, Subject
 from bisector.core.trial import Fault
 from bisector.core.verdict import Verdict
 from bisector.executor.base import BuildRequest, Finished

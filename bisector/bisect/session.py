@@ -17,8 +17,8 @@ from bisector.config import Settings, checks, options
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, Interrupted, UserError
 from bisector.core.events import Listener, Note
 from bisector.core.findings import Finding
-from bisector.core.kernel import Compiler
 from bisector.core.objective import MetricAbsent
+from bisector.core.subject import Compiler
 from bisector.core.trial import Taken, Trial
 from bisector.core.verdict import State, Terms
 from bisector.doctor import checks as preflight

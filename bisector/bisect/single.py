@@ -12,10 +12,9 @@ from bisector.analysis.verdicts import Judging
 from bisector.bisect.failures import again_in, fault_row
 from bisector.bisect.session import Equip, clean_up
 from bisector.config import RetryPolicy, Settings, options
-from bisector.core.cell import Cell, Subject
-from bisector.core.commit import Commit
 from bisector.core.errors import AttemptFailed, BisectorError, UserError
 from bisector.core.events import Listener, Planned, TrialJudged
+from bisector.core.subject import Cell, Commit, Subject
 from bisector.core.trial import Trial
 from bisector.executor.base import Executor, result_of
 from bisector.git.repository import Repository

@@ -22,10 +22,9 @@ from bisector.bisect.instructions import (
     Submit,
     TwinOf,
 )
-from bisector.core.cell import Subject
-from bisector.core.commit import Commit, Kind, NotChanged
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
+from bisector.core.subject import Commit, Kind, NotChanged, Subject
 from bisector.core.units import share
 from bisector.core.verdict import State, Terms, Verdict
 from bisector.git.bisect import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from bisector.commands.output import write_document
 from bisector.core.json_document import ABSENT, SCHEMA, Absent, NamedCommit, Record, text
-from bisector.core.kernel import Kernel
+from bisector.core.subject import Kernel
 from bisector.core.verdict import Strategy
 
 Early: TypeAlias = Literal["second", "both"]

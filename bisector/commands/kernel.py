@@ -15,10 +15,9 @@ from bisector.commands.measure import single_directory
 from bisector.commands.output import note, write, write_document
 from bisector.config import command_line, options
 from bisector.core import resources
-from bisector.core.commit import Commit
 from bisector.core.errors import KernelFault, UserError
-from bisector.core.kernel import Kernel
 from bisector.core.printable import clean
+from bisector.core.subject import Commit, Kernel
 from bisector.doctor import checks
 from bisector.executor.local import end_leftovers, kernel_builder
 from bisector.git.repository import Repository

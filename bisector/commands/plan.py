@@ -14,7 +14,7 @@ from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, 
 from bisector.commands.documents import write_json
 from bisector.commands.output import note, warn, write
 from bisector.config import Settings, command_line, options
-from bisector.core.commit import Relevance
+from bisector.core.subject import Relevance
 from bisector.doctor.checks import run_here
 from bisector.executor.local import kernel_builder
 from bisector.git.ranges import Range, check_range, graph_of_range

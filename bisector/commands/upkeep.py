@@ -11,7 +11,7 @@ from bisector.commands.documents import CachedImages, CachedKernels, CacheEntry,
 from bisector.commands.output import note, write
 from bisector.config import Settings, options
 from bisector.core import resources, units
-from bisector.core.kernel import Kernel
+from bisector.core.subject import Kernel
 from bisector.core.verdict import State
 from bisector.executor.local import KEPT_KERNELS_BYTES, kept_kernels
 from bisector.git.repository import Repository

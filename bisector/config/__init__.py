@@ -10,8 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from bisector.core.cell import Setup
 from bisector.core.objective import Objective
+from bisector.core.subject import Setup
 from bisector.core.verdict import Direction, Strategy, Terms
 from bisector.storage.layer import Files
 from bisector.storage.stack import Stack

@@ -17,10 +17,10 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, GUEST_FRAGMENT, Settings, checks, file
 from bisector.config.option_table import PROFILES, by_key, rows
 from bisector.core import kinds
-from bisector.core.cell import Setup
 from bisector.core.errors import UserError
 from bisector.core.kinds import AUTO, Option, Problem
 from bisector.core.objective import Objective
+from bisector.core.subject import Setup
 from bisector.storage.stack import Stack
 from bisector.workload.workloads import WORKLOADS
 

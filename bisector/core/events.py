@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bisector.core.commit import Commit
 from bisector.core.metric import Unit
 from bisector.core.objective import Objective
+from bisector.core.subject import Commit
 from bisector.core.trial import Stage, Trial
 from bisector.core.verdict import Terms, Verdict
 

@@ -15,9 +15,9 @@ import msgspec
 from msgspec import UNSET as ABSENT
 from msgspec import UnsetType as Absent
 
-from bisector.core.commit import Commit
 from bisector.core.metric import Better, Unit
 from bisector.core.objective import Objective
+from bisector.core.subject import Commit
 
 __all__ = ["ABSENT", "SCHEMA", "Absent", "DecidingMetric", "NamedCommit", "Record", "plain", "text"]
 

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from bisector.core.cell import Cell, Setup, Subject
-from bisector.core.commit import Commit
 from bisector.core.figures import EarlyStop, Run
-from bisector.core.kernel import Kernel
+from bisector.core.subject import Cell, Commit, Kernel, Setup, Subject
 from bisector.core.verdict import Verdict
 
 

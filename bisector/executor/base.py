@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol, TypeAlias, overload
 
-from bisector.core.commit import Commit
 from bisector.core.errors import BisectorError, Interrupted
 from bisector.core.events import Event, Listener
-from bisector.core.kernel import Compiler
+from bisector.core.subject import Commit, Compiler
 from bisector.core.trial import Fault, Stage, Trial
 from bisector.trial.runner import TrialRequest
 

@@ -19,7 +19,7 @@ from bisector.config import KernelSettings, Settings
 from bisector.core import resources
 from bisector.core.errors import AttemptFailed, InfraError, TrialRefused
 from bisector.core.events import Listener, Note
-from bisector.core.kernel import Compiler
+from bisector.core.subject import Compiler
 from bisector.core.trial import Fault, Stage, Trial
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Job, Request, Result, ended
 from bisector.git.repository import Repository

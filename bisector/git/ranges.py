@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bisector.core.commit import Commit
 from bisector.core.errors import UserError
+from bisector.core.subject import Commit
 from bisector.git.repository import Repository
 from bisector.search.graph import Mask, RangeGraph
 

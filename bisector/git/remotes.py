@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from bisector.core.commit import Commit
 from bisector.core.errors import InfraError, UserError
+from bisector.core.subject import Commit
 from bisector.git.repository import REFERENCES, Repository
 from bisector.host.retry import retried
 

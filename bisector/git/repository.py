@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bisector.core.commit import Commit
 from bisector.core.errors import InfraError, UserError
+from bisector.core.subject import Commit
 from bisector.git.command import Answer, Door, enclosing_repository
 
 # Below here are all references of bisector. Not refs/bisector: each `git bisect start` and `reset` removes all that

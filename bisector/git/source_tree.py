@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bisector.core.commit import Commit
 from bisector.core.errors import InfraError, UserError
+from bisector.core.subject import Commit
 from bisector.git.command import Answer
 from bisector.git.repository import Repository
 from bisector.git.trees import Trees

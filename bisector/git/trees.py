@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 
-from bisector.core.commit import Change, Commit, Kind
 from bisector.core.errors import InfraError
+from bisector.core.subject import Change, Commit, Kind
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 

@@ -2,8 +2,8 @@
 
 from bisector.analysis.judgement import Numbered
 from bisector.analysis.verdicts import Judging
-from bisector.core.commit import Commit
 from bisector.core.errors import BisectorError
+from bisector.core.subject import Commit
 from bisector.core.verdict import State, Terms, Verdict
 from bisector.git.repository import Repository
 from bisector.store.rows import BisectionRow

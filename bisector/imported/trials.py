@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from bisector.core.cell import Cell, Setup, Subject
-from bisector.core.commit import Commit
 from bisector.core.errors import UserError
 from bisector.core.figures import JobFigures, Run
+from bisector.core.subject import Cell, Commit, Setup, Subject
 from bisector.core.trial import Origin, Stage, Timings, Trial
 from bisector.core.verdict import Verdict
 from bisector.git.repository import Repository

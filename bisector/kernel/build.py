@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from bisector.config import KernelSettings
-from bisector.core.commit import Change
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.findings import Grade
-from bisector.core.kernel import Compiler, Kernel
+from bisector.core.subject import Change, Compiler, Kernel
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.files import our_files, remove_whole
 from bisector.kernel import builddir, kconfig, probes, product, quirks, sources, toolchain

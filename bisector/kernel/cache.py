@@ -16,7 +16,7 @@ from pathlib import Path
 from types import UnionType
 
 from bisector.core.errors import InfraError
-from bisector.core.kernel import Kernel
+from bisector.core.subject import Kernel
 from bisector.kernel import entries
 from bisector.kernel.entries import BuildFailure, Entry
 from bisector.kernel.sources import Sources

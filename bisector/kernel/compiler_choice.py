@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bisector.core.errors import UserError
-from bisector.core.kernel import Compiler
+from bisector.core.subject import Compiler
 from bisector.kernel.quirks import Quirk
 
 Version = tuple[int, ...]

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bisector.core.kernel import Kernel
+from bisector.core.subject import Kernel
 from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.kernel.sources import Sources
 

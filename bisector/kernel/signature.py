@@ -26,8 +26,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bisector.core import kernel
 from bisector.core.errors import InfraError
+from bisector.core.subject import build_id_in
 from bisector.kernel import sources
 
 _BOOT = Path("arch/x86/boot")
@@ -79,7 +79,7 @@ def build_id(vmlinux: Path) -> str:
     """
     file = _read(vmlinux)
     notes = file.contents(section for section in file.sections if section.kind == _NOTE)
-    return next(filter(None, (kernel.build_id(content) for _, content in notes)), "")
+    return next(filter(None, (build_id_in(content) for _, content in notes)), "")
 
 
 def content_sha256(path: Path, release: str = "") -> str:

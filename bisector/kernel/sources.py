@@ -42,7 +42,7 @@ from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 from typing import Self
 
-from bisector.core.commit import Change
+from bisector.core.subject import Change
 from bisector.host.files import inside
 
 # Any change to these counts; trees that differ in them need not be compared further.

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from bisector.core.errors import InfraError, UserError
-from bisector.core.kernel import Compiler
 from bisector.core.resources import cache_home
+from bisector.core.subject import Compiler
 from bisector.host import process
 from bisector.host.files import nearest, scratch
 from bisector.host.packages import install

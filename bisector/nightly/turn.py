@@ -13,10 +13,10 @@ from bisector.analysis.judgement import Measured
 from bisector.analysis.verdicts import Judging
 from bisector.bisect import session
 from bisector.config import options
-from bisector.core.commit import Commit
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, Interrupted, UserError
 from bisector.core.events import Listener, Note
+from bisector.core.subject import Commit
 from bisector.core.verdict import State
 from bisector.git.ranges import Range, check_range
 from bisector.git.remotes import Branch

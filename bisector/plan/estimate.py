@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from bisector.config import Settings
 from bisector.core import units
-from bisector.core.commit import Relevance
 from bisector.core.json_document import NamedCommit
+from bisector.core.subject import Relevance
 from bisector.core.verdict import Direction, Strategy
 from bisector.git.ranges import Range
 from bisector.plan.experience import Experience

@@ -10,7 +10,7 @@ from bisector.analysis.verdicts import Judging
 from bisector.config import Settings, options
 from bisector.core.errors import BisectorError
 from bisector.core.figures import StopReason
-from bisector.core.kernel import Kernel
+from bisector.core.subject import Kernel
 from bisector.core.trial import Trial
 from bisector.store.run_files import kernel_inputs
 from bisector.store.rundir import RunDirectory

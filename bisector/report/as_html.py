@@ -16,8 +16,8 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from bisector.core.commit import Commit
 from bisector.core.printable import clean
+from bisector.core.subject import Commit
 from bisector.report.curves import TOGETHER, Curves, Line, Panel
 from bisector.report.document import Block, Facts, Listing, Paragraph, Report, Table
 from bisector.report.sections import sections, title

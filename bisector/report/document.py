@@ -10,10 +10,10 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from bisector.analysis.judgement import judged_run
-from bisector.core.commit import Commit
 from bisector.core.figures import Contention, Run
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
+from bisector.core.subject import Commit
 from bisector.core.trial import Trial
 from bisector.core.verdict import State, Verdict
 from bisector.status.view import BisectionView, TrialView

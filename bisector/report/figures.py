@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from bisector.analysis.judgement import judged_run
 from bisector.core import units
-from bisector.core.cell import Setup
 from bisector.core.figures import Run
 from bisector.core.metric import Better
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
+from bisector.core.subject import Setup
 from bisector.core.trial import Trial
 from bisector.status.view import TrialView
 from bisector.storage.disks import in_order

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from bisector.core.commit import Commit
 from bisector.core.errors import UserError
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
+from bisector.core.subject import Commit
 from bisector.core.trial import Trial
 from bisector.core.verdict import Terms
 from bisector.host.files import inside

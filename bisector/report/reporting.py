@@ -16,10 +16,10 @@ from pathlib import Path
 from bisector.config import Settings, options
 from bisector.config.option_table import PROFILES, by_key
 from bisector.core import resources
-from bisector.core.commit import Commit
 from bisector.core.errors import BisectorError, UserError
 from bisector.core.kinds import Option
 from bisector.core.objective import Objective
+from bisector.core.subject import Commit
 from bisector.core.trial import Trial
 from bisector.git.remotes import origin
 from bisector.git.repository import Repository

@@ -15,10 +15,10 @@ import numpy as np
 from bisector.analysis.threshold import levels
 from bisector.analysis.verdicts import Judging
 from bisector.config import options
-from bisector.core.commit import Kind
 from bisector.core.errors import BisectorError
 from bisector.core.objective import SUM, Objective
 from bisector.core.printable import clean
+from bisector.core.subject import Kind
 from bisector.core.trial import Trial
 from bisector.core.verdict import Verdict
 from bisector.git.repository import Repository

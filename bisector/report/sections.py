@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bisector.analysis.judgement import judged_run
 from bisector.core import units
-from bisector.core.commit import Commit, Kind
-from bisector.core.kernel import Kernel
 from bisector.core.metric import Better
 from bisector.core.printable import clean
+from bisector.core.subject import Commit, Kernel, Kind
 from bisector.core.verdict import Direction, State, Verdict
 from bisector.report import compare
 from bisector.report.document import Block, Facts, Host, Listing, Paragraph, Report, Section

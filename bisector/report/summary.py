@@ -4,9 +4,9 @@ import shlex
 from collections.abc import Callable, Iterable
 
 from bisector.core import units
-from bisector.core.commit import Kind
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
+from bisector.core.subject import Kind
 from bisector.core.verdict import State
 from bisector.report.figures import EARLY, baseline_facts, words
 from bisector.report.sections import candidate_lines, evaluations, per_kernel, quoted

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bisector.core.commit import Kind
+from bisector.core.subject import Kind
 from bisector.core.verdict import Verdict
 
 # Least width of a level, in natural log units: a reading is not believed to repeat within less than 10 %.

@@ -7,8 +7,8 @@ the first new commit does not show what the compiler was given.
 from collections.abc import Iterable
 from pathlib import Path
 
-from bisector.core.commit import Commit
 from bisector.core.errors import BisectorError
+from bisector.core.subject import Commit
 from bisector.core.trial import Trial
 from bisector.git.repository import Repository
 from bisector.host.files import inside

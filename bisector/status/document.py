@@ -6,11 +6,9 @@ kernel and fio gave them (not cleaned for a terminal). :mod:`bisector.status.doc
 
 from typing import Annotated, Literal, TypeAlias
 
-from bisector.core.cell import Setup
-from bisector.core.commit import Kind, Relevance
 from bisector.core.figures import Contention, DiskFigures, EarlyStop, JobFigures
 from bisector.core.json_document import SCHEMA, DecidingMetric, NamedCommit, Record
-from bisector.core.kernel import Kernel
+from bisector.core.subject import Kernel, Kind, Relevance, Setup
 from bisector.core.trial import Artifact, Control, Fault, Origin, Stage, Taken
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
 from bisector.status.view import InfraFaultView, LevelView, OptionChange

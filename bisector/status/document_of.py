@@ -4,9 +4,9 @@ from dataclasses import asdict
 from typing import Any
 
 from bisector.analysis.judgement import judged_run
-from bisector.core.commit import Commit
 from bisector.core.figures import CacheStatus, Run
 from bisector.core.json_document import DecidingMetric, NamedCommit
+from bisector.core.subject import Commit
 from bisector.core.trial import Trial
 from bisector.core.verdict import Terms, Verdict
 from bisector.status.document import (

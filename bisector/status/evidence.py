@@ -13,8 +13,7 @@ import numpy as np
 
 from bisector.analysis.judgement import Measured, Untestable
 from bisector.analysis.verdicts import Judging
-from bisector.core.cell import Subject
-from bisector.core.commit import NotChanged
+from bisector.core.subject import NotChanged, Subject
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, Verdict
 from bisector.git.ranges import Ground

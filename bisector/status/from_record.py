@@ -11,9 +11,9 @@ from bisector.analysis import kernels
 from bisector.analysis.judgement import Measured, Numbered, judged_run
 from bisector.analysis.verdicts import Judging
 from bisector.config import options
-from bisector.core.commit import Commit
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, UserError
 from bisector.core.objective import Objective
+from bisector.core.subject import Commit
 from bisector.core.units import plural
 from bisector.core.verdict import State, Strategy, Verdict
 from bisector.git.ranges import Ground, Range

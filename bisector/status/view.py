@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from bisector.analysis.threshold import Level
-from bisector.core.commit import Commit, Kind, Relevance
 from bisector.core.objective import Objective
+from bisector.core.subject import Commit, Kind, Relevance
 from bisector.core.trial import Control, Taken, Timings, Trial
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
 

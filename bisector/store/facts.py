@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from bisector.core.commit import Mattering, NotChanged
 from bisector.core.figures import Run
-from bisector.core.kernel import Compiler
+from bisector.core.subject import Compiler, Mattering, NotChanged
 from bisector.core.trial import Control, Trial
 from bisector.kernel.compiler_choice import BuildTry
 from bisector.store.database import Database

@@ -16,8 +16,8 @@ from pathlib import Path
 from bisector.config import KernelSettings, Settings, options
 from bisector.config.option_table import rows
 from bisector.core import resources
-from bisector.core.commit import Commit
 from bisector.core.errors import InfraError, UserError
+from bisector.core.subject import Commit
 from bisector.core.trial import Artifact, Trial
 from bisector.host.files import inside
 

@@ -1,7 +1,7 @@
 """The tables of a run's database: facts only, nothing that was concluded from them.
 
-Column names are the fields of the records in :mod:`bisector.core.trial` and :mod:`bisector.core.cell`. A list of words
-is JSON.
+Column names are the fields of the records in :mod:`bisector.core.trial` and :mod:`bisector.core.subject`. A list of
+words is JSON.
 """
 
 from collections.abc import Mapping

@@ -10,10 +10,8 @@ from types import TracebackType
 from typing import Self
 
 from bisector.config import options
-from bisector.core.cell import Cell, Setup, Subject
-from bisector.core.commit import Commit, NotChanged, Relevance
 from bisector.core.figures import CacheStatus, Contention, CpuUse, DiskFigures, EarlyStop, JobFigures, Latency, Run
-from bisector.core.kernel import Compiler, Kernel
+from bisector.core.subject import Cell, Commit, Compiler, Kernel, NotChanged, Relevance, Setup, Subject
 from bisector.core.trial import Artifact, Control, Fault, Origin, Taken, Timings, Trial
 from bisector.core.verdict import State
 from bisector.kernel.compiler_choice import BuildTry

@@ -14,13 +14,11 @@ from pathlib import Path
 
 from bisector.analysis.early_stop import StopRule
 from bisector.config import Settings, StorageSettings
-from bisector.core.cell import Cell, Subject
-from bisector.core.commit import Commit
 from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault, TrialRefused, UserError
 from bisector.core.events import Listener, StageStarted
 from bisector.core.figures import Run
-from bisector.core.kernel import Compiler, Kernel
+from bisector.core.subject import Cell, Commit, Compiler, Kernel, Subject
 from bisector.core.trial import Fault, FaultKind, Stage, Timings, Trial
 from bisector.git.source_tree import SourceTree
 from bisector.host.files import our_files

@@ -13,8 +13,8 @@ from typing import Protocol, Self
 from bisector.config import Accelerator, StorageSettings
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError
-from bisector.core.kernel import Kernel
 from bisector.core.shell import Shell
+from bisector.core.subject import Kernel
 from bisector.core.trial import Stage
 from bisector.vm.definition import DomainSpec
 from bisector.vm.image import GuestImage

@@ -27,10 +27,10 @@ import paramiko
 from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 from paramiko.pkey import UnknownKeyType
 
-from bisector.core import kernel
 from bisector.core.deadline import AttentiveClock, Deadline
 from bisector.core.errors import InfraError
 from bisector.core.shell import CommandResult
+from bisector.core.subject import build_id_in
 from bisector.host.files import our_files
 from bisector.vm.base import GuestCopyFailed, GuestError, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
 from bisector.vm.guest_output import Bounds, Life, StreamedText
@@ -185,7 +185,7 @@ class Guest:
         command = "od -An -v -tx1 /sys/kernel/notes || true"
         answer = self._answer(command)
         try:
-            return kernel.build_id(bytes.fromhex(answer))
+            return build_id_in(bytes.fromhex(answer))
         except ValueError as error:
             raise GuestNonsense(f"`{command}` in the guest printed no bytes in hex: {answer[:100]!r}") from error
 

@@ -18,7 +18,7 @@ from bisector.config import Accelerator, DiskSettings, MachineSettings, Settings
 from bisector.core import resources
 from bisector.core.deadline import SYSTEM_CLOCK, AttentiveClock, Clock, Deadline
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
-from bisector.core.kernel import Kernel
+from bisector.core.subject import Kernel
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.load import host_facts
 from bisector.vm.accelerator import MEMORY, choose_accelerator

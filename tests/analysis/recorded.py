@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from bisector.core.commit import Commit
 from bisector.core.figures import CacheStatus, Contention, JobFigures, Run
+from bisector.core.subject import Commit
 from bisector.core.trial import Fault, Stage, Timings, Trial
 from bisector.workload.fio.text import parse_text
 from tests.examples import cell

@@ -9,8 +9,8 @@ import pytest
 from bisector.analysis import kernels
 from bisector.analysis.verdicts import Judging
 from bisector.config import options
-from bisector.core.commit import Commit
 from bisector.core.errors import UserError
+from bisector.core.subject import Commit
 from bisector.core.trial import Trial
 from tests import fakes
 from tests.examples import BUSY

@@ -11,10 +11,10 @@ from bisector.bisect import session
 from bisector.bisect.session import Equipment
 from bisector.cli import main
 from bisector.config import Settings, options
-from bisector.core.cell import Setup
 from bisector.core.errors import InfraError, UserError
 from bisector.core.events import Event, Listener, Note, TrialJudged
 from bisector.core.objective import Objective
+from bisector.core.subject import Setup
 from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.report.figures import baseline_facts

@@ -11,11 +11,11 @@ from bisector.bisect.git_side import GitSide
 from bisector.bisect.instructions import Done
 from bisector.bisect.loop import Bisection, task_of
 from bisector.config import Settings, options
-from bisector.core.commit import Mattering
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Event, Note, Planned, TrialJudged
 from bisector.core.json_document import text
 from bisector.core.objective import MetricAbsent
+from bisector.core.subject import Mattering
 from bisector.core.trial import Fault, FaultKind, Stage, Trial
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
 from bisector.git.bisect import Bisect

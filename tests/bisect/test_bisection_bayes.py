@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bisector.bisect.instructions import Done
-from bisector.core.commit import Kind, Mattering
 from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.events import Note
+from bisector.core.subject import Kind, Mattering
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, State, Terms
 from bisector.git.bisect import Bisect

@@ -7,7 +7,7 @@ import pytest
 
 from bisector.core.errors import EndsDoNotReproduce, UserError
 from bisector.core.events import Note
-from bisector.core.kernel import Compiler
+from bisector.core.subject import Compiler
 from bisector.store.store import Store
 from tests import fakes
 from tests.bisect.test_bisection import DEFAULTS, Lab

@@ -18,7 +18,7 @@ from bisector.bisect.git_side import GitSide
 from bisector.bisect.instructions import Done, Question, ShowGit
 from bisector.bisect.loop import Bisection, task_of
 from bisector.config import Settings, options
-from bisector.core.commit import Mattering, NotChanged
+from bisector.core.subject import Mattering, NotChanged
 from bisector.core.trial import Control
 from bisector.core.verdict import Direction, Strategy, Terms
 from bisector.git.bisect import Bisect

@@ -10,9 +10,8 @@ import pytest
 
 from bisector.bisect.git_side import Kinship
 from bisector.config import KernelSettings, options
-from bisector.core.commit import Commit, Mattering, Relevance
 from bisector.core.events import Event
-from bisector.core.kernel import Kernel
+from bisector.core.subject import Commit, Kernel, Mattering, Relevance
 from bisector.core.trial import Stage
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository

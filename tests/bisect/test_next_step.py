@@ -14,10 +14,10 @@ from bisector.bisect.instructions import Done
 from bisector.bisect.next_step import next_step
 from bisector.cli import main
 from bisector.config import Settings, options
-from bisector.core.commit import Commit, Kind
 from bisector.core.errors import InfraError, UserError
 from bisector.core.events import Listener
 from bisector.core.json_document import text as json_text
+from bisector.core.subject import Commit, Kind
 from bisector.core.trial import Artifact, Trial
 from bisector.core.verdict import Direction, State
 from bisector.git.repository import Repository

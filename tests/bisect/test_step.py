@@ -22,9 +22,9 @@ from bisector.bisect.instructions import (
 )
 from bisector.bisect.step import step
 from bisector.config import options
-from bisector.core.commit import Relevance
 from bisector.core.errors import AttemptFailed, BisectorError, InfraError, TrialRefused
 from bisector.core.events import Note, TrialJudged
+from bisector.core.subject import Relevance
 from bisector.core.trial import Control, Stage, Trial
 from bisector.core.verdict import State, Strategy, Terms, Verdict
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Result

@@ -11,9 +11,9 @@ from bisector.analysis.early_stop import StopRule
 from bisector.analysis.verdicts import Judging
 from bisector.bisect import stop_rule
 from bisector.config import Settings, options
-from bisector.core.commit import Commit
 from bisector.core.figures import JobFigures, StopReason
 from bisector.core.objective import Objective
+from bisector.core.subject import Commit
 from bisector.core.trial import Artifact, Trial
 from bisector.core.verdict import Direction
 from tests import fakes

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from bisector.analysis.early_stop import StopRule
-from bisector.core import commit, deadline, errors, events, kernel, resources, trial, verdict
-from bisector.core.commit import Change, Commit, Kind, Mattering, NotChanged, Relevance
+from bisector.core import deadline, errors, events, resources, subject, trial, verdict
 from bisector.core.errors import BisectorError, KernelFault
-from bisector.core.kernel import Compiler
 from bisector.core.metric import Unit
 from bisector.core.shell import CommandResult
+from bisector.core.subject import Change, Commit, Compiler, Kind, Mattering, NotChanged, Relevance
 from bisector.core.trial import Artifact, Control, Fault, FaultKind, Stage, Taken
 from bisector.core.verdict import Direction, Terms, Verdict
 from bisector.host import process
@@ -89,7 +88,7 @@ def test_every_record_survives_a_process_boundary(record: object) -> None:
     assert pickle.loads(pickle.dumps(record)) == record
 
 
-_WORDS = (commit, kernel, trial, verdict)
+_WORDS = (subject, trial, verdict)
 
 
 def test_every_class_of_the_model_is_among_those_tried() -> None:

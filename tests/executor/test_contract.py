@@ -15,13 +15,11 @@ import pytest
 
 from bisector.analysis.early_stop import StopRule
 from bisector.config import Settings, StorageSettings, options
-from bisector.core.cell import Cell, Subject
-from bisector.core.commit import Kind
 from bisector.core.deadline import Deadline
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault
 from bisector.core.figures import Run
-from bisector.core.kernel import Compiler, Kernel
 from bisector.core.shell import Step
+from bisector.core.subject import Cell, Compiler, Kernel, Kind, Subject
 from bisector.core.trial import Fault, Stage
 from bisector.executor.base import BuildRequest, ControlRequest, Executor, Failed, Finished, Job, Progress
 from bisector.executor.local import LocalExecutor

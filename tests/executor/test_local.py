@@ -6,10 +6,10 @@ from typing import cast
 import pytest
 
 from bisector.config import options
-from bisector.core.commit import Commit
 from bisector.core.errors import InfraError
 from bisector.core.events import Event, Note
 from bisector.core.figures import Contention
+from bisector.core.subject import Commit
 from bisector.core.trial import Fault, Stage, Trial
 from bisector.executor.base import BuildRequest, ControlRequest
 from bisector.executor.local import LocalExecutor, local_executor

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.commit import Kind
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, UserError
+from bisector.core.subject import Kind
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.git.trees import changed_end

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.core.commit import Change, Commit, Kind
+from bisector.core.subject import Change, Commit, Kind
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.git.trees import CannotBeHad, Changed, Trees, changed_end

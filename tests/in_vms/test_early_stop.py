@@ -7,8 +7,8 @@ import pytest
 
 from bisector.analysis.early_stop import StopRule
 from bisector.config import options
-from bisector.core.cell import Cell, Subject
 from bisector.core.figures import StopReason
+from bisector.core.subject import Cell, Subject
 from bisector.executor.local import local_executor
 from bisector.git.repository import Repository
 from bisector.store.rundir import RunDirectory

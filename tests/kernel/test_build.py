@@ -18,7 +18,7 @@ from bisector.config import KernelSettings
 from bisector.core import resources
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, KernelFault, UserError
-from bisector.core.kernel import Compiler, Kernel
+from bisector.core.subject import Compiler, Kernel
 from bisector.core.trial import FaultKind, Stage
 from bisector.host import build_user, process
 from bisector.kernel import kconfig, make, toolchain

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import InfraError
-from bisector.core.kernel import Kernel
+from bisector.core.subject import Kernel
 from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.kernel import entries
 from bisector.kernel.cache import KernelCache

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.kernel import Kernel
+from bisector.core.subject import Kernel
 from bisector.kernel import entries
 from bisector.kernel.cache import KernelCache
 from bisector.kernel.sources import Sources

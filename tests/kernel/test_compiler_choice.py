@@ -5,7 +5,7 @@ import re
 import pytest
 
 from bisector.core.errors import UserError
-from bisector.core.kernel import Compiler
+from bisector.core.subject import Compiler
 from bisector.kernel.compiler_choice import (
     DEMANDS,
     BuildTry,

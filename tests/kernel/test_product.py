@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import InfraError, KernelFault
-from bisector.core.kernel import Kernel
+from bisector.core.subject import Kernel
 from bisector.host import process
 from bisector.kernel import kconfig, product, toolchain
 from tests.kernel.fake_tree import FRAGMENT, edit, set_iops

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.commit import Change
+from bisector.core.subject import Change
 from bisector.kernel import kconfig, sources
 from bisector.kernel.quirks import Edit, Sign
 from bisector.kernel.sources import Sources, content, text

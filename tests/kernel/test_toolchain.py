@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import InfraError, UserError
-from bisector.core.kernel import Compiler
+from bisector.core.subject import Compiler
 from bisector.host import process
 from bisector.host.packages import install
 from bisector.kernel import toolchain

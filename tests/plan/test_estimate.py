@@ -9,8 +9,8 @@ import pytest
 
 from bisector.cli import main
 from bisector.config import Settings, options
-from bisector.core.commit import Commit
 from bisector.core.figures import EarlyStop, StopReason
+from bisector.core.subject import Commit
 from bisector.core.trial import Timings, Trial
 from bisector.core.verdict import Direction
 from bisector.host.load import host_id

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from bisector.analysis.judgement import classify
 from bisector.commands.report import RENDERERS, Format
-from bisector.core.commit import Commit
 from bisector.core.figures import Contention
 from bisector.core.objective import Objective
+from bisector.core.subject import Commit
 from bisector.core.verdict import Direction, Verdict
 from bisector.report.document import Asked, Envelope, Host, Origin, Report, Row, Workload
 from bisector.status.view import BisectionView, TrialView

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from bisector.core.commit import Commit, Kind
 from bisector.core.events import Event, LiveSample, Note, Planned, StageStarted, TrialJudged
 from bisector.core.metric import Unit
 from bisector.core.objective import Objective
+from bisector.core.subject import Commit, Kind
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Timings
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
 from bisector.status.view import (

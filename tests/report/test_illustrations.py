@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bisector.cli import main
-from bisector.core.commit import Kind
+from bisector.core.subject import Kind
 from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.report import illustrations
 from bisector.report.as_html import Detail

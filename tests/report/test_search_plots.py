@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bisector.core.commit import Kind
+from bisector.core.subject import Kind
 from bisector.core.verdict import Verdict
 from bisector.report import reporting
 from bisector.report.curves import Band

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.core.commit import Commit, Kind, Relevance
 from bisector.core.figures import Run
 from bisector.core.objective import Objective
+from bisector.core.subject import Commit, Kind, Relevance
 from bisector.core.verdict import State, Terms, Verdict
 from bisector.report.figures import Figures, baseline_text, figures, run_names, values_text, words
 from bisector.report.summary import answer_lines, footer_lines

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.commit import Commit
+from bisector.core.subject import Commit
 from bisector.core.trial import Trial
 from bisector.status.configurations import ARTIFACT, config_changes
 from bisector.status.view import ConfigChanges

@@ -9,9 +9,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from bisector.core.commit import Relevance
 from bisector.core.figures import CpuUse, DiskFigures, EarlyStop, Latency, LatencyKind, StopReason
 from bisector.core.json_document import Record, plain, text
+from bisector.core.subject import Relevance
 from bisector.core.trial import Origin, Taken
 from bisector.core.verdict import Terms, Verdict
 from bisector.status import document_of

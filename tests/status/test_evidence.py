@@ -9,8 +9,8 @@ import pytest
 
 from bisector.analysis.verdicts import Judging
 from bisector.config import Settings, options
-from bisector.core.commit import Commit, Kind, NotChanged
 from bisector.core.figures import EarlyStop, StopReason
+from bisector.core.subject import Commit, Kind, NotChanged
 from bisector.core.trial import Trial
 from bisector.core.verdict import Verdict
 from bisector.git.ranges import Ground

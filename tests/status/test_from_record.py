@@ -8,8 +8,8 @@ import pytest
 from bisector.analysis.verdicts import Judging
 from bisector.cli import main
 from bisector.config import options
-from bisector.core.commit import Commit
 from bisector.core.objective import Objective
+from bisector.core.subject import Commit
 from bisector.core.trial import Trial
 from bisector.status.from_record import seen_again
 from tests import fakes

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.core.cell import Cell, Setup, Subject
 from bisector.core.figures import CpuUse, DiskFigures, Latency, LatencyKind
+from bisector.core.subject import Cell, Setup, Subject
 from bisector.core.trial import Fault, FaultKind, Origin, Stage, Timings, Trial
 from bisector.core.verdict import Direction, Verdict
 from bisector.store.rows import BisectionRow

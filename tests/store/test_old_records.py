@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.cell import Cell, Setup
-from bisector.core.commit import Kind
+from bisector.core.subject import Cell, Kind, Setup
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
 from bisector.core.verdict import State
 from bisector.store import schema

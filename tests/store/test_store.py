@@ -16,10 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bisector.core.commit import Kind, Mattering, NotChanged, Relevance
 from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import JobFigures, Run
-from bisector.core.kernel import Compiler
+from bisector.core.subject import Compiler, Kind, Mattering, NotChanged, Relevance
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Taken, Trial
 from bisector.core.verdict import State
 from bisector.kernel.compiler_choice import BuildTry

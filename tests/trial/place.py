@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from bisector.config import options
 from bisector.core.events import Event, StageStarted
-from bisector.core.kernel import Kernel
+from bisector.core.subject import Kernel
 from bisector.core.trial import Stage, Trial
 from bisector.executor.local import LocalExecutor
 from bisector.trial.runner import Bench, TrialRequest

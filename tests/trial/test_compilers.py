@@ -10,9 +10,8 @@ from typing import cast
 import pytest
 
 from bisector.config import options
-from bisector.core.commit import Commit
 from bisector.core.errors import KernelFault, UserError
-from bisector.core.kernel import Compiler, Kernel
+from bisector.core.subject import Commit, Compiler, Kernel
 from bisector.core.trial import FaultKind, Stage
 from bisector.executor.base import BuildRequest, ControlRequest
 from bisector.executor.local import LocalExecutor

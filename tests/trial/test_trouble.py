@@ -12,7 +12,7 @@ import pytest
 from bisector.config import options
 from bisector.core.deadline import Deadline
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault, TrialRefused, UserError
-from bisector.core.kernel import Kernel
+from bisector.core.subject import Kernel
 from bisector.core.trial import FaultKind, Stage
 from bisector.executor.base import ControlRequest
 from bisector.executor.local import LocalExecutor

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bisector.core import kernel
+from bisector.core.subject import build_id_in
 
 # /sys/kernel/notes of a Linux 6.1 on x86-64.
 _BUILD_ID = "3b7e3f6cf865e157fe7d364a75db7f5d6a94f3f3"
@@ -15,9 +15,9 @@ _GNU_ABI_TAG = bytes.fromhex("040000001000000001000000474e5500" + "0000000003000
     "before", [b"", _LINUX, _GNU_ABI_TAG], ids=["first", "after another's", "after another of GNU's"]
 )
 def test_build_id_is_found_among_the_notes(before: bytes) -> None:
-    assert kernel.build_id(before + _GNU_BUILD_ID + _LINUX) == _BUILD_ID
+    assert build_id_in(before + _GNU_BUILD_ID + _LINUX) == _BUILD_ID
 
 
 @pytest.mark.parametrize("data", [b"", _GNU_BUILD_ID[:11], _LINUX], ids=["none", "cut short", "others only"])
 def test_no_build_id(data: bytes) -> None:
-    assert kernel.build_id(data) == ""
+    assert build_id_in(data) == ""

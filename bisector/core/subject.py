@@ -1,0 +1,197 @@
+"""What is measured, and on what: commits, subjects and kernels, and the setup that makes a cell of a subject.
+
+A subject is a commit, or an end of a range without a commit or with it; a kernel is built of it. A subject on a setup
+is a cell, and one measurement of it on one host a trial. Plain data that pickles, like all facts.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+_NT_GNU_BUILD_ID = 3  # elf(5)
+_HEADER_BYTES = 12
+
+
+class Kind(StrEnum):
+    """What was built: a commit itself, the new end without it, or the old end with it."""
+
+    COMMIT = "commit"
+    REVERTED = "reverted"
+    PICKED = "picked"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit: full hash, tree, subject line and committer date (ISO 8601 with zone)."""
+
+    sha: str
+    tree: str
+    subject: str
+    committed_at: str
+
+    @property
+    def short(self) -> str:
+        """Twelve hex digits, as kernel people quote them."""
+        return self.sha[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A file that differs between two trees, by its path from the top; ``added``: only the newer one has it."""
+
+    path: str
+    added: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Relevance:
+    """How many commits a range has, and how many of them touch what the builds of its ends were made of."""
+
+    commits: Annotated[int, "number of commits in the range"]
+    can_matter: Annotated[int, "how many of them touch what the ends were built from"]
+
+    @property
+    def sentence(self) -> str:
+        """For a person."""
+        commits = "1 commit" if self.commits == 1 else f"{self.commits:,} commits"
+        return f"{commits}, {self.can_matter:,} can matter to this kernel"
+
+
+@dataclass(frozen=True, slots=True)
+class Mattering:
+    """The size of a range, and the hashes of its commits that touch what the builds of its ends were made of."""
+
+    commits: int
+    shas: frozenset[str]
+
+    @property
+    def relevance(self) -> Relevance:
+        """How many commits the range has, and how many of them can matter."""
+        return Relevance(self.commits, len(self.shas))
+
+
+@dataclass(frozen=True, slots=True)
+class NotChanged:
+    """An end that cannot be had without a commit, or with it: which kind, which commit, which end, and why."""
+
+    kind: Kind
+    sha: str
+    end_sha: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is measured: a commit; or an end of a range without a commit, or with it.
+
+    ``commit`` is what is built. Of an end without a commit, or with it, ``kind`` says which, ``changed_by`` is that
+    commit's hash, and ``commit`` is one that bisector made and no branch has. Of a kernel that somebody else measured
+    the ``sha`` of ``commit`` is as much of it as was written down, or the kernel's name.
+    """
+
+    commit: Commit
+    kind: Kind = Kind.COMMIT
+    changed_by: str | None = None
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether it is a commit as the history has it."""
+        return self.kind is Kind.COMMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a subject is measured on: the stack in its full form (``ssd+ext4``), the workload (``fio(partial.fio)``).
+
+    Equal setups are written alike, so that a setup on record is known again by its text. What nobody told of a
+    measurement by others is empty: it is taken to be on the setup that is searched. All that they tell of a baseline is
+    the disk's name.
+    """
+
+    stack: Annotated[str, "storage stack, in its full form; empty where others measured and did not tell"] = ""
+    workload: Annotated[str, "name of the workload; empty where others measured and did not tell"] = ""
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it is known what was measured on."""
+        return bool(self.stack)
+
+    def __str__(self) -> str:
+        return f"{self.workload} on {self.stack}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A subject on a setup: trials of one cell measure the same, and their figures can be compared on one host."""
+
+    subject: Subject
+    setup: Setup
+
+    @property
+    def commit(self) -> Commit:
+        """What is built."""
+        return self.subject.commit
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """What is typed, and the versions of what shapes the code: the compiler's and the linker's."""
+
+    command: str
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A built kernel image and what identifies it."""
+
+    image: Annotated[Path, "path of the image that boots"]
+    config: Annotated[Path, "path of the effective .config"]
+    release: Annotated[str, "release, as `uname -r` prints it"]
+    build_id: Annotated[str, "build-id in the ELF notes of vmlinux"]
+    content_sha256: Annotated[
+        str,
+        "hash of what is loaded: sections of vmlinux and of the code that boots it, without notes and the text of the "
+        "version, and the modules; kernels of equal content are equal",
+    ]
+    key: Annotated[str, "names what it was made from: configuration, toolchain, quirks, and last the tree"]
+    toolchain: Annotated[str, "compiler and linker"]
+    quirks: Annotated[tuple[str, ...], "quirks that were needed"]
+    unmet: Annotated[tuple[str, ...], "options that were asked for and not obtained, as `CONFIG_X=y`"]
+    cached: Annotated[bool, "whether it was kept from an earlier build"]
+    build_s: Annotated[float, "seconds of the build"]
+    modules: Annotated[Path | None, "path of a file system for /lib/modules; `null` for a kernel without modules"] = (
+        None
+    )
+
+    KEY_SEPARATOR: ClassVar[str] = "-"
+
+    @property
+    def tree(self) -> str:
+        """The git tree that it was built from: another commit's, where that has the same sources."""
+        return self.key.partition(self.KEY_SEPARATOR)[2]
+
+
+def build_id_in(notes: bytes) -> str:
+    """The GNU build-id in ELF notes, in hex, or nothing; a kernel that runs shows its own in /sys/kernel/notes.
+
+    ``notes`` are those of a little-endian machine (elf(5), "Notes (Nhdr)").
+    """
+    position = 0
+    while position + _HEADER_BYTES <= len(notes):
+        name_size, desc_size, kind = (_word(notes, position + offset) for offset in (0, 4, 8))
+        name_at = position + _HEADER_BYTES
+        desc_at = name_at + _aligned(name_size)
+        if kind == _NT_GNU_BUILD_ID and notes[name_at : name_at + name_size] == b"GNU\0":
+            return notes[desc_at : desc_at + desc_size].hex()
+        position = desc_at + _aligned(desc_size)
+    return ""
+
+
+def _word(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + 4], "little")
+
+
+def _aligned(size: int) -> int:
+    return (size + 3) & ~3
