@@ -1,5 +1,7 @@
 """Which commit is the first new one, given all facts so far: a probability for each commit of the range.
 
+It is conditional on there being one such commit; :func:`fit` says whether the readings can be of one change at all.
+
 A kernel is new if and only if the first new commit is among its ancestors or itself. The
 posterior is made anew from the facts each time, so their order, and whether they were replayed, makes no difference.
 """
@@ -12,7 +14,7 @@ import numpy as np
 
 from bisector.core.verdict import Verdict
 from bisector.search.graph import Floats, Mask, Numbers, RangeGraph
-from bisector.search.likelihood import Evidence, Kernel, Reading, Weighing
+from bisector.search.likelihood import Evidence, Kernel, Noise, Reading, Weighing
 
 # A commit that cannot change the kernel that is measured: next to nothing, as the analysis of what is built may err.
 IRRELEVANT_WEIGHT = 1e-4
@@ -20,6 +22,8 @@ IRRELEVANT_WEIGHT = 1e-4
 # the suspicion wrong, the former costs log2(20) bits, which two kernels bring.
 SUSPECT_WEIGHT = 20.0
 _SUSPECTS_SHARE = 0.5
+# Below this probability of so many contradictions the readings are not of one change.
+_MISFIT = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,20 @@ class Posterior:
         return tuple(int(commit) for commit in ranked[:count])
 
 
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How many readings contradict the likeliest commit, how many should, and the chance of that many or more."""
+
+    contradictions: int
+    expected: float
+    tail: float
+
+    @property
+    def one_change(self) -> bool:
+        """Whether the readings can be of a single change."""
+        return self.tail >= _MISFIT
+
+
 def prior(
     count: int, relevant: Mask | None = None, suspects: Mask | None = None, factor: float = SUSPECT_WEIGHT
 ) -> Floats:
@@ -147,7 +165,37 @@ def posterior(graph: RangeGraph, log_prior: Floats, facts: Facts, weighing: Weig
     )
 
 
-def side_under(graph: RangeGraph, reading_of: tuple[int, Kernel], first_new: int) -> Verdict:
+def fit(graph: RangeGraph, facts: Facts, first_new: int, noise: Noise) -> Fit:
+    """How well one change at ``first_new`` explains the readings.
+
+    Of one kernel's n readings the wrong ones are binomial, or all but the wrong ones when the
+    kernel as a whole misleads; the sum over kernels is convolved exactly. The search prefers the commit with the
+    fewest contradictions, so the tail errs towards "one change".
+    """
+    counts: dict[tuple[int, Kernel], list[bool]] = {}
+    for reading in facts.readings:
+        key = (reading.commit, reading.kernel)
+        counts.setdefault(key, []).append(reading.verdict is not _side_under(graph, key, first_new))
+    spread = np.ones(1)
+    for key, wrong in sorted(counts.items()):
+        old = _side_under(graph, key, first_new) is Verdict.OLD
+        usual, stuck = noise.old_as_new, 1 - noise.new_as_old
+        if not old:
+            usual, stuck = noise.new_as_old, 1 - noise.old_as_new
+        n = len(wrong)
+        spread = np.convolve(spread, (1 - noise.sticky) * _binomial(n, usual) + noise.sticky * _binomial(n, stuck))
+    seen = sum(sum(wrong) for wrong in counts.values())
+    return Fit(seen, float(spread @ np.arange(len(spread))), float(spread[seen:].sum()))
+
+
+def as_mask(count: int, commits: Numbers | tuple[int, ...] | frozenset[int]) -> Mask:
+    """Commits as a mask."""
+    mask = np.zeros(count, dtype=np.bool_)
+    mask[list(commits)] = True
+    return mask
+
+
+def _side_under(graph: RangeGraph, reading_of: tuple[int, Kernel], first_new: int) -> Verdict:
     """The side a kernel is on if ``first_new`` is the first new commit."""
     commit, kernel = reading_of
     match kernel:
@@ -159,8 +207,8 @@ def side_under(graph: RangeGraph, reading_of: tuple[int, Kernel], first_new: int
             return Verdict.NEW if commit == first_new else Verdict.OLD
 
 
-def as_mask(count: int, commits: Numbers | tuple[int, ...] | frozenset[int]) -> Mask:
-    """Commits as a mask."""
-    mask = np.zeros(count, dtype=np.bool_)
-    mask[list(commits)] = True
-    return mask
+def _binomial(n: int, p: float) -> Floats:
+    distribution = np.ones(1)
+    for _ in range(n):
+        distribution = np.convolve(distribution, (1 - p, p))
+    return distribution

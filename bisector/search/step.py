@@ -7,19 +7,20 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from bisector.search.confirm import (
-    Fit,
+from bisector.search.choice import (
+    Costs,
     Problem,
+    Prospects,
     borne_out,
     contradicted,
-    fit,
     missing_whole_runs,
+    prospects,
     undecided_revert,
+    undo_gain_bits,
     undo_options,
 )
 from bisector.search.likelihood import Evidence, Kernel, Weighing, expected_runs
-from bisector.search.posterior import Facts, Posterior, posterior
-from bisector.search.select import Costs, Prospects, prospects, undo_gain_bits
+from bisector.search.posterior import Facts, Fit, Posterior, fit, posterior
 
 # Of so many likeliest commits the one whose undoing tells most.
 _UNDO_AMONG = 8

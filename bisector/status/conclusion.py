@@ -8,10 +8,9 @@ from functools import cached_property
 import numpy as np
 
 from bisector.core.verdict import Verdict
-from bisector.search.confirm import Fit, fit, missing_whole_runs, undo_options
+from bisector.search.choice import missing_whole_runs, prospects, undo_options
 from bisector.search.likelihood import Kernel
-from bisector.search.posterior import Posterior
-from bisector.search.select import prospects
+from bisector.search.posterior import Fit, Posterior, fit
 from bisector.search.step import Answer, Decision, Ending, believe, decide_from
 from bisector.status.evidence import Case
 

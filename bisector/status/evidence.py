@@ -17,11 +17,10 @@ from bisector.core.subject import NotChanged, Subject
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, Verdict
 from bisector.git.ranges import Ground
-from bisector.search.confirm import Problem
+from bisector.search.choice import Costs, Problem
 from bisector.search.graph import Floats, Mask
 from bisector.search.likelihood import Kernel, Levels, Noise, Reading, Weighing
 from bisector.search.posterior import Facts, as_mask, prior
-from bisector.search.select import Costs
 from bisector.search.step import Search
 
 # A commit between two with equal kernels: no evidence makes up for this, short of hashes that collide.

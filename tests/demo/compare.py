@@ -16,7 +16,7 @@ from bisector.git.repository import Repository
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Kernel, Reading
 from bisector.search.posterior import Facts
-from bisector.search.simulate.midpoint import Midpoint, next_commit
+from bisector.search.simulate.runs import Midpoint, next_commit
 from tests.demo.history import History, MadeCommit
 
 _ENDS = 2

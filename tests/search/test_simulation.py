@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from bisector.core.verdict import Strategy, Verdict
+from bisector.search.choice import Costs, prospects, skip_probability
 from bisector.search.graph import Floats, RangeGraph
 from bisector.search.likelihood import Kernel, Noise, Reading, Weighing
 from bisector.search.posterior import SUSPECT_WEIGHT, Facts, as_mask, posterior, prior
-from bisector.search.select import Costs, prospects, skip_probability
 from bisector.search.simulate.runs import Result, Summary, search_for, simulate, told
 from bisector.search.simulate.world import (
     EARLY_NEW_MIN,

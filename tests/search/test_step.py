@@ -6,11 +6,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bisector.core.verdict import Verdict
-from bisector.search.confirm import Problem
+from bisector.search.choice import Costs, Problem
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Kernel, Noise, Reading, Weighing
 from bisector.search.posterior import Facts, prior
-from bisector.search.select import Costs
 from bisector.search.step import Answer, Decision, Ending, Rules, Search, Try, Undo, believe, decide
 from tests.search.graphs import QUIET, graphs, kernel_like, oracle, recorded, truth
 

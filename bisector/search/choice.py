@@ -1,25 +1,37 @@
-"""Which commit to try next: the most information for the least expected time.
+"""What to measure next: the commit that tells the most for its time, and what is missing before a commit is named.
 
-A trial of commit q asks whether the first new commit is among q's ancestors, which has the
-probability m(q). What its noisy answer tells is the entropy of the answer less the entropy the noise alone would
-have; bisecting the posterior by that is optimal up to constants (Burnashev and Zigangirov 1974; Waeber, Frazier,
-Henderson 2013). Without noise and skips it is git's own midpoint.
+A trial of commit q asks whether the first new commit is among q's ancestors, which has the probability m(q). What its
+noisy answer tells is the entropy of the answer less the entropy that the noise alone would have; bisecting the
+posterior by that is optimal up to constants (Burnashev and Zigangirov 1974; Waeber, Frazier, Henderson 2013). Without
+noise and skips it is git's own midpoint.
+
+A commit is named once whole runs of it and of its parents, and an end with it undone, have been seen.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bisector.core.verdict import Verdict
-from bisector.search.graph import Floats, Numbers, RangeGraph
+from bisector.search.graph import Floats, Mask, Numbers, RangeGraph
 from bisector.search.likelihood import PICK_IN_VAIN, Evidence, Kernel, Noise
 from bisector.search.posterior import Facts, Posterior, as_mask
 
 # A commit beside one that does not work may not work either: whatever broke it lasts some commits. How many is a guess
-# that goes with the runs of 30 commits of `world`.
+# that goes with the runs of 30 commits in simulate/world.py.
 _SKIP_NEAR = 0.9
 _SKIP_LENGTH = 25.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """A range, the log-probabilities before any trial, and which commits can change the kernel at all."""
+
+    graph: RangeGraph
+    log_prior: Floats
+    relevant: Mask | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +164,68 @@ def _entropy(p: Floats) -> Floats:
     r = np.clip(1 - p, 1e-300, 1.0)
     bits: Floats = -(p * np.log2(q) + (1 - p) * np.log2(r))
     return bits
+
+
+def missing_whole_runs(problem: Problem, facts: Facts, culprit: int, *, stand_ins: bool) -> tuple[int, ...]:
+    """The parents of ``culprit`` that can be tested and itself, as far as none of them has a whole run yet.
+
+    The old end stands for what is before the range. With ``stand_ins``, so does any commit for another when nothing
+    between them can change the kernel.
+    """
+    whole = facts.with_twins(r.commit for r in facts.readings if r.kernel is Kernel.COMMIT and r.full)
+    wanted = [commit for commit in (*problem.graph.parents[culprit], culprit) if commit not in facts.closed]
+    return tuple(
+        commit for commit in wanted if commit not in whole and not (stand_ins and _stood_for(problem, whole, commit))
+    )
+
+
+def contradicted(belief: Posterior, commit: int) -> bool:
+    """Whether the ends without ``commit``, or with it, speak against it."""
+    return sum(_for_it(belief, commit).values()) < 0
+
+
+def undecided_revert(problem: Problem, facts: Facts, belief: Posterior, commit: int, odds: float) -> bool:
+    """Whether the new end without ``commit`` was read, speaks neither for nor against it with ``odds``, and may yet.
+
+    One with it may lack what it builds upon, however often it is read.
+    """
+    for_it = _for_it(belief, commit).get(Kernel.REVERTED)
+    can_be_had = Kernel.REVERTED in undo_options(problem, facts, commit)
+    return for_it is not None and can_be_had and abs(for_it) < math.log(odds)
+
+
+def _for_it(belief: Posterior, commit: int) -> dict[Kernel, float]:
+    """What each end without ``commit``, or with it, says for it: the logarithm of the odds, below 0 against it."""
+    sides = {Kernel.REVERTED: -1, Kernel.PICKED: 1}
+    read = {kernel: belief.undone.get((commit, kernel)) for kernel in sides}
+    return {kernel: sides[kernel] * (one.new - one.old) for kernel, one in read.items() if one is not None}
+
+
+def borne_out(problem: Problem, belief: Posterior, commit: int) -> bool:
+    """Whether nothing that was measured of ``commit``, its parents and the ends without it speaks against it.
+
+    However likely the prior and the rest make it.
+    """
+    shows_new = {number: evidence.new >= evidence.old for number, evidence in belief.tested.items()}
+    parents_old = not any(shows_new.get(parent, False) for parent in problem.graph.parents[commit])
+    return shows_new.get(commit, True) and parents_old and not contradicted(belief, commit)
+
+
+def undo_options(problem: Problem, facts: Facts, commit: int) -> tuple[Kernel, ...]:
+    """Ends that can still be had without ``commit``, or with it, the better one first.
+
+    Reverting a merge undoes all of its branch, so a merge has none. The new end without the
+    commit comes before the old end with it, which may lack what the commit builds upon.
+    """
+    if len(problem.graph.parents[commit]) > 1:
+        return ()
+    return tuple(kernel for kernel in (Kernel.REVERTED, Kernel.PICKED) if (commit, kernel) not in facts.failed)
+
+
+def _stood_for(problem: Problem, whole: frozenset[int], commit: int) -> bool:
+    if problem.relevant is None:
+        return False
+    wanted = problem.graph.ancestors(commit) & problem.relevant
+    if not wanted.any():
+        return True
+    return any(np.array_equal(wanted, problem.graph.ancestors(other) & problem.relevant) for other in whole)

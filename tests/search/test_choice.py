@@ -7,18 +7,10 @@ import numpy as np
 import pytest
 
 from bisector.core.verdict import Verdict
-from bisector.search.confirm import (
-    Problem,
-    borne_out,
-    contradicted,
-    fit,
-    missing_whole_runs,
-    undecided_revert,
-    undo_options,
-)
+from bisector.search.choice import Problem, borne_out, contradicted, missing_whole_runs, undecided_revert, undo_options
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Kernel, Noise, Reading, Weighing
-from bisector.search.posterior import Facts, as_mask, posterior, prior
+from bisector.search.posterior import Facts, as_mask, fit, posterior, prior
 
 LINE = RangeGraph.of([(), *((n,) for n in range(9))])
 FORK = RangeGraph.of([(), (0,), (0,), (1, 2), (3,)])
