@@ -21,9 +21,8 @@ from bisector.git.ranges import Range, check_range, graph_of_range
 from bisector.git.repository import Repository
 from bisector.git.trees import Trees
 from bisector.host.load import host_id
-from bisector.plan.estimate import Asked, forecast
 from bisector.plan.experience import Experience, experience
-from bisector.plan.forecast import Forecast, forecast_lines
+from bisector.plan.forecast import Asked, Forecast, forecast, forecast_lines
 from bisector.report.display import display_for, print_lines
 from bisector.report.text import as_text
 from bisector.status import from_record
