@@ -151,7 +151,7 @@ def test_test_disk_that_is_not_there(world: World) -> None:
 
 
 def test_no_room_on_the_disk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bisector.doctor.space.disk_room_bytes", lambda path: 1 << 30)
+    monkeypatch.setattr("bisector.doctor.checks.disk_room_bytes", lambda path: 1 << 30)
     said = world.start_refused("v1", "v2")
     assert "1 GiB free" in said
     assert "--run-dir" in said

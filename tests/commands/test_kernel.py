@@ -41,7 +41,7 @@ def world(
 ) -> World:
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "CCACHE_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name))
-    monkeypatch.setattr("bisector.doctor.space.disk_room_bytes", lambda path: 1 << 40)
+    monkeypatch.setattr("bisector.doctor.checks.disk_room_bytes", lambda path: 1 << 40)
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)

@@ -110,7 +110,7 @@ def machine(whole_machine: Machine, known_qemu: None) -> Machine:
 
 
 def no_room(machine: Machine) -> None:
-    machine.patch.setattr("bisector.doctor.space.disk_room_bytes", lambda path: 1 << 30)
+    machine.patch.setattr("bisector.doctor.checks.disk_room_bytes", lambda path: 1 << 30)
 
 
 def no_gcc_header(header: str) -> Callable[[Machine], None]:

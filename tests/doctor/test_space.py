@@ -8,7 +8,7 @@ import pytest
 
 from bisector.config import options
 from bisector.core.errors import UserError
-from bisector.doctor.space import check_room
+from bisector.doctor.checks import check_room
 from tests.loopdevice import command
 
 GIB = 1 << 30
@@ -17,7 +17,7 @@ GIB = 1 << 30
 @pytest.fixture
 def room(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def set_to(free_bytes: int) -> None:
-        monkeypatch.setattr("bisector.doctor.space.disk_room_bytes", lambda path: free_bytes)
+        monkeypatch.setattr("bisector.doctor.checks.disk_room_bytes", lambda path: free_bytes)
 
     return set_to
 
