@@ -19,7 +19,7 @@ from bisector.core.metric import Unit
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.host.files import inside
-from bisector.workload.fio.series import LogUnreadable, Series, job_number, parse_log, resample
+from bisector.workload.fio.logs import LogUnreadable, Series, job_number, parse_log, resample
 
 _BYTES_PER_KIB = 1024
 

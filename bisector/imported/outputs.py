@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bisector.core.errors import UserError
+from bisector.workload.fio.logs import LogUnreadable, job_number, parse_log
 from bisector.workload.fio.output import Output, OutputUnreadable, check_figures, parse_output
-from bisector.workload.fio.series import LogUnreadable, job_number, parse_log
 from bisector.workload.fio.text import parse_text
 
 _TEXT = re.compile(r"^(?:fio[- ])?\d+\.\d", re.MULTILINE)

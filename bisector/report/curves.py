@@ -1,6 +1,6 @@
 """Rates over time as they are drawn: the jobs' logs on one grid, each and together, kernel beside kernel.
 
-What fio logs is drawn (:func:`bisector.workload.fio.series.logged_metric`), from files beside the record; whatever
+What fio logs is drawn (:func:`bisector.workload.fio.logs.logged_metric`), from files beside the record; whatever
 decides, no other metric is followed over time.
 
 Values, not pictures: a test compares them, :mod:`bisector.report.drawing` draws them.
@@ -21,7 +21,7 @@ from bisector.core.trial import Trial
 from bisector.host.files import inside
 from bisector.report.figures import by_setup
 from bisector.store.run_files import artifacts_of_run
-from bisector.workload.fio.series import Floats, LogUnreadable, Series, job_number, parse_log, resample
+from bisector.workload.fio.logs import Floats, LogUnreadable, Series, job_number, parse_log, resample
 
 TOGETHER = 0
 # A curve of more points looks the same, and makes a page large.

@@ -27,7 +27,7 @@ from bisector.status.configurations import ARTIFACT
 from bisector.status.view import OptionChange, TrialView
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
-from bisector.workload.fio.series import logged_metric
+from bisector.workload.fio.logs import logged_metric
 
 _ALT = "Plot: {}. The table has its figures."
 _CONSOLE = "console.log"

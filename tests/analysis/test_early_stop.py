@@ -20,7 +20,7 @@ from bisector.analysis.early_stop import (
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.objective import Objective
 from bisector.workload.base import Progress
-from bisector.workload.fio.series import parse_log, resample
+from bisector.workload.fio.logs import parse_log, resample
 
 DATA = Path(__file__).parent.parent / "data" / "fio"
 

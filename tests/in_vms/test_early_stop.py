@@ -14,7 +14,7 @@ from bisector.git.repository import Repository
 from bisector.store.rundir import RunDirectory
 from bisector.trial.runner import TrialRequest
 from bisector.workload.fio import output
-from bisector.workload.fio.series import parse_log
+from bisector.workload.fio.logs import parse_log
 from tests import fakes
 from tests.demo.history import History
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.report.curves import Logged, Measured
-from bisector.workload.fio.series import Series, parse_log
+from bisector.workload.fio.logs import Series, parse_log
 from tests import examples
 
 LOGS = Path(__file__).parent.parent / "data" / "fio"

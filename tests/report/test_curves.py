@@ -7,7 +7,7 @@ import pytest
 
 from bisector.core.objective import Objective
 from bisector.report.curves import TOGETHER, Band, Curves, Logged, Measured, Stop, curves, smooth
-from bisector.workload.fio.series import Series
+from bisector.workload.fio.logs import Series
 from tests import examples
 from tests.examples import baseline
 from tests.report.curve_examples import STOP, both_sides, real, steady

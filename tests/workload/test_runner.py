@@ -20,9 +20,9 @@ from bisector.host import process
 from bisector.storage.layout import Readings
 from bisector.vm.guest_output import Bounds
 from bisector.workload.base import RunSite
-from bisector.workload.fio import output, steering
+from bisector.workload.fio import output
 from bisector.workload.fio.fio import FIO
-from bisector.workload.fio.run import FioSettings, run_once
+from bisector.workload.fio.run import MOST_STEERED_JOBS, FioSettings, run_once, steered_command
 from tests.guest_answers import FIO as GOOD
 from tests.guest_answers import FIO_FILES as FILES
 from tests.guest_answers import FIO_RUNS, listed
@@ -367,7 +367,7 @@ def test_the_command_of_a_steered_run_here(tmp_path: Path) -> None:
     made = tmp_path / "fio"
     made.write_text("#!/bin/sh\ntrap 'echo last; exit 128' INT\necho $FILE_SIZE; while :; do sleep 0.02; done\n")
     made.chmod(0o755)
-    command = steering.command("FILE_SIZE=77", (str(made), "a job.fio"), "fio.json")
+    command = steered_command("FILE_SIZE=77", (str(made), "a job.fio"), "fio.json")
     kill = "for n in 1 2 3 4 5 6 7 8 9; do sleep 0.05; [ -s fio.json ] && kill -INT $(cat .pid) && break; done"
     script = f"cd {tmp_path}; ({kill}) & {command}; echo status $status"
     done = process.run(["sh", "-c", script], deadline_s=20)
@@ -393,14 +393,14 @@ def test_a_run_of_many_jobs_is_never_ended_early(bench: Bench, tmp_path: Path, j
     figures["jobs"] = figures["jobs"][:1] * jobs
     shell = FakeShell({FIO_RUNS: replace(GOOD, stdout=listed("fio.json"))}, {"fio.json": json.dumps(figures)})
     assert len(bench.run(shell, stop=UNCLEAR).jobs) == jobs
-    assert any("--status-interval" in command for command in shell.commands) is (jobs == steering.MOST_JOBS)
+    assert any("--status-interval" in command for command in shell.commands) is (jobs == MOST_STEERED_JOBS)
 
 
 def test_what_a_steered_run_writes_is_half_of_what_is_taken() -> None:
     """By the status of a real fio, of two jobs; a run has at most 90 of them, and one more at its end."""
     statuses = 91
     assert StopRule(1.0, 86400.0).batch_s * (statuses - 1) >= 86400.0
-    assert len(LAST) / 2 * steering.MOST_JOBS * statuses < Bounds().output_bytes / 2
+    assert len(LAST) / 2 * MOST_STEERED_JOBS * statuses < Bounds().output_bytes / 2
 
 
 # -- a guest that is not to be trusted ---------------------------------------------------------------------------------

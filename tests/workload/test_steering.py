@@ -8,7 +8,7 @@ from bisector.analysis.early_stop import StopRule
 from bisector.core.figures import StopReason
 from bisector.core.objective import Objective
 from bisector.workload.fio.output import last_document, parse_json
-from bisector.workload.fio.steering import Steering
+from bisector.workload.fio.run import Steering
 
 STATUS = (Path(__file__).parent.parent / "data" / "fio" / "steered-3.33.txt").read_text(encoding="utf-8")
 

@@ -13,7 +13,8 @@ from bisector.core.objective import Objective
 from bisector.core.units import size_text
 from bisector.storage.layer import Files
 from bisector.workload.base import Locally, Own, RunSite, Workload
-from bisector.workload.fio import job_file, left_files, output
+from bisector.workload.fio import job_file, output
+from bisector.workload.fio.logs import FILE_NAMES, MOST_FILES, may_be_called
 from bisector.workload.fio.run import FioSettings, run_once
 
 
@@ -102,19 +103,19 @@ def _job_count(job: Path) -> int:
 
 
 def _check_logs(job: Path, text: str) -> None:
-    """What :mod:`bisector.workload.fio.left_files` would not fetch after hours, and blame on the kernel."""
+    """What :mod:`bisector.workload.fio.logs` would not fetch after hours, and blame on the kernel."""
     names = job_file.counted(job, job_file.log_names, text)
-    if len(names) >= left_files.MOST_FILES:  # fio.json is one, too
+    if len(names) >= MOST_FILES:  # fio.json is one, too
         raise UserError(
             f"workload.job: {job}: fio would leave {len(names):,} logs, one of each kind for each process, "
-            f"and at most {left_files.MOST_FILES - 1} are fetched",
+            f"and at most {MOST_FILES - 1} are fetched",
             "make numjobs smaller, or leave out write_bw_log, write_lat_log and write_hist_log: nothing reads them",
         )
     for name in names:
-        if not left_files.may_be_called(name):
+        if not may_be_called(name):
             raise UserError(
                 f"workload.job: {job}: fio would leave a log called {name!r}",
-                f"name the job, or its log (write_iops_log=NAME), with {left_files.NAMES}",
+                f"name the job, or its log (write_iops_log=NAME), with {FILE_NAMES}",
             )
 
 

@@ -1,11 +1,17 @@
-"""One fio run on a mounted stack in the guest, and everything that says what it is worth."""
+"""One fio run on a mounted stack in the guest, everything that says what it is worth, and its end once that is clear.
+
+fio is listened to while it runs, and is interrupted in its own way, as Ctrl-C does, once its own status shows the side.
+"""
 
 import errno
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
@@ -14,8 +20,9 @@ from bisector.core.figures import EarlyStop, JobFigures, Run
 from bisector.core.metric import Unit
 from bisector.core.shell import CommandResult, FailedStep, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
-from bisector.workload.base import READ_CLOCK, OnSample, RunSite, StopCondition, watched
-from bisector.workload.fio import job_file, left_files, output, steering
+from bisector.workload.base import READ_CLOCK, OnSample, Progress, RunSite, StopCondition, watched
+from bisector.workload.fio import job_file, output
+from bisector.workload.fio.logs import LISTING, fetch_files, listed_files
 
 _OUTPUTS = "/tmp/bisector"  # noqa: S108 -- the guest's, where nobody else is
 _JOB = "job.fio"
@@ -23,6 +30,16 @@ _JSON = "fio.json"
 _TAIL_LINES = 20
 _KIB = 1 << 10
 _PARSE_DEADLINE_S = 30.0
+# Hidden, so that they are not among the files that fio left.
+_PID, _EXIT = ".pid", ".exit"
+_INTERRUPT_DEADLINE_S = 30.0
+# A run of more processes is not steered. A status has 6.5 KB for each process (fio 3.33; 8 KB of one that reads and
+# writes, with percentiles of all latencies). A run has up to 90 of them, which stay in fio's output file and go through
+# the guest's standard error; for more than 64 MiB of either the kernel is at fault (bisector.vm.guest_output.Bounds).
+# With 40 processes a run that is never clear writes 24 to 29 MB.
+MOST_STEERED_JOBS = 40
+
+_OnStatus = Callable[[float, float], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +49,65 @@ class FioSettings:
     job: Path
     file_bytes: int
     runtime_s: int
+
+
+class _Point(NamedTuple):
+    """How much a job had done by a second of its run time: I/Os, and what the metric counts."""
+
+    at_s: float = 0.0
+    ios: int = 0
+    done: float = 0.0
+
+
+@dataclass(slots=True)
+class Steering:
+    """One run under a rule; ``stop`` is set when fio was told to end.
+
+    ``interrupt`` sends SIGINT to fio, so that it writes its logs and figures; ``on_status`` gets the IOPS of all
+    jobs since the last status, in the direction that decides, and the share of the run that is done.
+    """
+
+    rule: StopCondition
+    interrupt: Callable[[], None]
+    on_status: _OnStatus
+    stop: EarlyStop | None = None
+    _reader: output.StatusReader = field(default_factory=output.StatusReader)
+    _points: dict[str, list[_Point]] = field(default_factory=dict)
+
+    def hear(self, line: str) -> None:
+        """A line of what fio writes."""
+        figures = self._reader.hear(line)
+        if figures is None:
+            return
+        deciding = [job for job in figures if job.direction == self.rule.objective.io_direction]
+        iops = sum(self._note(job) for job in deciding)
+        if self.stop is not None:
+            return
+        jobs = [_progress(job.name, self._points[job.name]) for job in deciding]
+        done_s = min((float(job.at_s[-1]) for job in jobs if job.at_s.size), default=0.0)
+        self.on_status(iops, min(done_s / self.rule.runtime_s, 1.0))
+        self.stop = self.rule.met_by(jobs)
+        if self.stop is not None:
+            self.interrupt()
+
+    def _note(self, job: JobFigures) -> float:
+        """Add what a job has done; its IOPS since the status before."""
+        points = self._points.setdefault(job.name, [])
+        since, now_s = points[-1] if points else _Point(), job.runtime_ms / 1000
+        if now_s <= since.at_s:  # not begun, or over
+            return 0.0
+        points.append(_Point(now_s, job.total_ios, self._done(job, now_s)))
+        return (job.total_ios - since.ios) / (now_s - since.at_s)
+
+    def _done(self, job: JobFigures, now_s: float) -> float:
+        """What the job has done of what the metric counts: I/Os, or bytes, of which fio tells the mean rate."""
+        of_bytes = self.rule.objective.definition.unit is Unit.BYTES_S
+        return job.bw_kib_s * _KIB * now_s if of_bytes else float(job.total_ios)
+
+
+def _progress(name: str, points: Sequence[_Point]) -> Progress:
+    at_s = np.array([point.at_s for point in points], dtype=np.float64)
+    return Progress(name, at_s, np.array([point.done for point in points], dtype=np.float64))
 
 
 @dataclass(slots=True)
@@ -44,7 +120,7 @@ class _Watch:
     run: str
     on_sample: OnSample
     room: str = ""
-    steered: steering.Steering | None = None
+    steered: Steering | None = None
     tail: list[str] = field(default_factory=list)
 
     def hear(self, line: str) -> None:
@@ -68,7 +144,7 @@ def run_once(settings: FioSettings, site: RunSite) -> Run:
     """Run the job once with cold page caches, in a directory of its own; JSON and IOPS logs go into ``site.logs``.
 
     A run ends as soon as ``site.stop`` is met, and says so; that of a job with a ramp_time, or of more processes than
-    :data:`bisector.workload.fio.steering.MOST_JOBS`, is always whole.
+    :data:`MOST_STEERED_JOBS`, is always whole.
 
     With ``site.keep_files`` the blocks of its files stay taken after the job has unlinked them. Without that ext4 gives
     the next run the very same blocks, which the cache has: it would measure a warm cache, not a full one.
@@ -79,11 +155,11 @@ def run_once(settings: FioSettings, site: RunSite) -> Run:
     site.logs.mkdir(parents=True, exist_ok=True)
     job = settings.job.read_text(encoding="utf-8")
     told = job_file.counted(settings.job, job_file.processes, job)
-    stop = None if job_file.has_ramp(job) or told > steering.MOST_JOBS else site.stop
+    stop = None if job_file.has_ramp(job) or told > MOST_STEERED_JOBS else site.stop
     _prepare(shell, job, deadline)
     watch = _Watch(site.name, site.on_sample, site.stack.room)
     if stop is not None:
-        watch.steered = steering.Steering(stop, lambda: steering.interrupt(shell, _OUTPUTS), watch.sample)
+        watch.steered = Steering(stop, lambda: _interrupt(shell, _OUTPUTS), watch.sample)
     command = _command(settings, site.stack.mountpoint, site.name, site.keep_files, stop)
     ran = watched(site, command, watch.hear, deadline)
     jobs = _jobs(shell, ran.finished, watch, settings, site.logs)
@@ -111,10 +187,24 @@ def _command(
     variables = _variables(settings, directory)
     run = f"{variables} {shlex.join(output.argv(_JOB, _JSON))} </dev/null >&2; status=$?"
     if stop is not None:
-        run = steering.command(variables, output.steered_argv(_JOB, stop.batch_s), _JSON)
+        run = steered_command(variables, output.steered_argv(_JOB, stop.batch_s), _JSON)
     keeper, end = (_keeper(directory, f"{mountpoint}/.kept"), "kill $keeper; ") if keep_files else ("", "")
     made = f"mkdir -p {directory} && cd {_OUTPUTS} || exit"
-    return f"{made}; {keeper}{READ_CLOCK}; {run}; {READ_CLOCK}; {end}{left_files.LISTING}; exit $status"
+    return f"{made}; {keeper}{READ_CLOCK}; {run}; {READ_CLOCK}; {end}{LISTING}; exit $status"
+
+
+def steered_command(variables: str, argv: Sequence[str], json_file: str) -> str:
+    """Shell text that runs fio in the current directory, its output in a file and on standard error; sets ``status``.
+
+    The exit status goes by way of a file, since a pipeline has only that of its last command.
+    """
+    start = f'sh -c \'echo $$ > {_PID}; exec "$0" "$@"\' {shlex.join(argv)} </dev/null'
+    return f"{{ {variables} {start}; echo $? > {_EXIT}; }} | tee {json_file} >&2; read -r status < {_EXIT}"
+
+
+def _interrupt(shell: Shell, directory: str) -> None:
+    """End the fio that :func:`steered_command` runs there, as Ctrl-C does. It may have ended meanwhile."""
+    shell.run(f"kill -INT $(cat {directory}/{_PID})", _INTERRUPT_DEADLINE_S)
 
 
 def _keeper(directory: str, kept: str) -> str:
@@ -133,7 +223,7 @@ def _jobs(
     shell: Shell, finished: CommandResult, watch: _Watch, settings: FioSettings, logs: Path
 ) -> tuple[JobFigures, ...]:
     """Fetch what fio left and read it; fio's own errors come first, unreadable output last."""
-    left_files.fetch(shell, _OUTPUTS, left_files.listed(finished.stdout, _JOB), _JSON, logs)
+    fetch_files(shell, _OUTPUTS, listed_files(finished.stdout, _JOB), _JSON, logs)
     # fio makes the file before it reads the job file: none or an empty one says the same.
     text = (logs / _JSON).read_text(encoding="utf-8", errors="replace") if (logs / _JSON).exists() else ""
     if watch.steered is not None:

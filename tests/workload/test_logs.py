@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bisector.workload.fio import output
-from bisector.workload.fio.series import LogUnreadable, job_number, parse_log, resample
+from bisector.workload.fio.logs import LogUnreadable, job_number, parse_log, resample
 
 DATA = Path(__file__).parent.parent / "data" / "fio"
 LOG = (DATA / "partial_iops.1.log").read_text(encoding="utf-8")
