@@ -1,11 +1,13 @@
 """What several commands take: how a command is registered, and the flags that mean the same everywhere."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from bisector.commands.catalogue import sentence
+from bisector.config.option_table import rows
+from bisector.config.options import CONFIG_FILE, Given
 from bisector.core.errors import UserError
 from bisector.core.metric import named
 from bisector.core.objective import WORST, Objective
@@ -13,6 +15,8 @@ from bisector.store.rundir import Index, RunDirectory
 
 Command: TypeAlias = Callable[[argparse.Namespace], int]
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+_SETTING = "setting "  # no other argument's destination begins like this
 
 
 def add_verb(
@@ -97,3 +101,48 @@ def seed(text: str) -> int:
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text}: expected 0 or more")
     return value
+
+
+def add_settings(parser: argparse.ArgumentParser, keys: Collection[str] | None = None) -> None:
+    """A flag for each setting that has one, or for some ``keys``; ``--config FILE``; ``--set KEY=VALUE`` for all."""
+    group = parser.add_argument_group("settings", f"override {CONFIG_FILE}; `bisector settings` lists all of them")
+    group.add_argument("--config", type=Path, metavar="FILE", help=f"settings file (default: ./{CONFIG_FILE})")
+    for option in (row for row in rows() if row.flag and (keys is None or row.key in keys)):
+        how: dict[str, Any] = {"dest": _SETTING + option.key, "help": option.help.replace("%", "%%")}
+        const: dict[str, Any] = {"action": "store_const", "const": option.const}
+        if option.const and not option.short:
+            group.add_argument(option.flag, **how, **const)
+            continue
+        how |= {"action": "append" if option.repeat else "store", "metavar": option.metavar}
+        if not option.short:
+            group.add_argument(option.flag, **how)
+            continue
+        either = group.add_mutually_exclusive_group()
+        either.add_argument(option.flag, **how)
+        either.add_argument(option.short, dest=how["dest"], help=f"short for {option.flag} {option.const}", **const)
+    group.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any setting, by its key")
+
+
+def given_settings(arguments: argparse.Namespace) -> dict[str, Given]:
+    """What :func:`add_settings` collected, for :func:`bisector.config.options.load`; raises :class:`UserError`."""
+    given = dict(_flagged(vars(arguments)))
+    for key, value in _assignments(arguments.set):
+        if key in given:
+            raise UserError(f"{key} is given twice: by {given[key].origin} and by --set", "leave one of them out")
+        given[key] = Given(value, "--set")
+    return given
+
+
+def _flagged(arguments: Mapping[str, object]) -> Iterator[tuple[str, Given]]:
+    for option in rows():
+        value = arguments.get(_SETTING + option.key) if option.flag else None
+        if value is not None:
+            yield option.key, Given(value, option.flag)
+
+
+def _assignments(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"--set {text}: expected KEY=VALUE", "for example: --set machine.memory=2GiB")
+        yield key.strip(), value.strip()

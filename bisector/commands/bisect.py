@@ -6,9 +6,18 @@ from pathlib import Path
 
 from bisector.bisect import session
 from bisector.bisect.next_step import next_step
-from bisector.commands.arguments import Verbs, add_quiet, add_repo, add_run_dir, add_verb, run_directory
+from bisector.commands.arguments import (
+    Verbs,
+    add_quiet,
+    add_repo,
+    add_run_dir,
+    add_settings,
+    add_verb,
+    given_settings,
+    run_directory,
+)
 from bisector.commands.output import note, warn
-from bisector.config import command_line, options
+from bisector.config import options
 from bisector.core.errors import UserError
 from bisector.core.verdict import State
 from bisector.doctor import checks
@@ -62,7 +71,7 @@ def add(verbs: Verbs) -> None:
     add_repo(start_)
     add_run_dir(start_, "where to keep the run (default: below $XDG_STATE_HOME)")
     add_quiet(start_)
-    command_line.add_flags(start_)
+    add_settings(start_)
     resume_ = add_verb(verbs, "resume", resume)
     resume_.add_argument("--skip", action="append", default=[], metavar="REV", help=_SKIP_HELP)
     add_run_dir(resume_)
@@ -77,7 +86,7 @@ def add(verbs: Verbs) -> None:
 
 def start(arguments: argparse.Namespace) -> int:
     """Check everything, record what is asked, bisect."""
-    settings = options.load(command_line.flags_from(arguments), arguments.config).settings
+    settings = options.load(given_settings(arguments), arguments.config).settings
     ends = arguments.old, arguments.new
     asked = session.Asked(arguments.repo, *ends, settings, tuple(arguments.paths), tuple(arguments.skip))
     with session.begun(asked, arguments.run_dir, warn) as (run, store):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_verb
+from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_settings, add_verb, given_settings
 from bisector.commands.documents import write_json
 from bisector.commands.output import note, write
-from bisector.config import Settings, command_line, options
+from bisector.config import Settings, options
 from bisector.core.errors import UserError
 from bisector.core.findings import Finding, Grade, refusal
 from bisector.doctor import checks
@@ -44,7 +44,7 @@ def add(verbs: Verbs) -> None:
     )
     add_run_dir(verb, "where a run will be kept (default: below $XDG_STATE_HOME)")
     add_json(verb)
-    command_line.add_flags(verb)
+    add_settings(verb)
 
 
 def doctor(arguments: argparse.Namespace) -> int:
@@ -66,7 +66,7 @@ def doctor(arguments: argparse.Namespace) -> int:
 def _settings(arguments: argparse.Namespace) -> tuple[Settings, Finding]:
     """The settings that hold; where they are invalid, the default ones, so that the other rows are there."""
     try:
-        effective = options.load(command_line.flags_from(arguments), arguments.config)
+        effective = options.load(given_settings(arguments), arguments.config)
         check_terms(effective.settings.bisect.terms)
     except UserError as error:
         with tempfile.TemporaryDirectory() as nowhere:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.commands.arguments import Verbs, add_quiet, add_run_dir, add_verb
+from bisector.commands.arguments import Verbs, add_quiet, add_run_dir, add_settings, add_verb, given_settings
 from bisector.commands.output import write
-from bisector.config import Settings, command_line, options
+from bisector.config import Settings, options
 from bisector.core import units
 from bisector.core.errors import UserError
 from bisector.core.trial import Trial
@@ -69,7 +69,7 @@ def add(verbs: Verbs) -> None:
     )
     add_run_dir(verb, "a new directory, or an import to add to (default: new, below $XDG_STATE_HOME)")
     add_quiet(verb)
-    command_line.add_flags(verb, _SETTINGS)
+    add_settings(verb, _SETTINGS)
 
 
 def import_(arguments: argparse.Namespace) -> int:
@@ -98,7 +98,7 @@ def _known_run(path: Path | None) -> RunDirectory | None:
 
 def _into_new(arguments: argparse.Namespace) -> int:
     """Everything is read and checked before anything is made."""
-    settings = options.load(command_line.flags_from(arguments), arguments.config).settings
+    settings = options.load(given_settings(arguments), arguments.config).settings
     check_terms(settings.bisect.terms)
     terms = _terms(arguments, settings)
     settings = replace(settings, bisect=replace(settings.bisect, terms=terms))
@@ -117,7 +117,7 @@ def _into_new(arguments: argparse.Namespace) -> int:
 def _add(arguments: argparse.Namespace, run: RunDirectory, store: Store) -> int:
     """More trials for an import; how it is judged stays as it is."""
     asked = store.bisection()
-    if command_line.flags_from(arguments) or arguments.old or arguments.new:
+    if given_settings(arguments) or arguments.old or arguments.new:
         raise UserError(f"{run.path} has its terms, threshold and ends already", "import into another --run-dir")
     if arguments.repo is not None and asked.repository != _top(arguments.repo):
         raise UserError(f"{run.path} was imported with {asked.repository or 'no repository'}")

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_verb
+from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_settings, add_verb, given_settings
 from bisector.commands.catalogue import sentence
 from bisector.commands.documents import KernelBuild, KernelFiles, write_json
 from bisector.commands.measure import single_directory
 from bisector.commands.output import note, write, write_document
-from bisector.config import command_line, options
+from bisector.config import options
 from bisector.core import resources
 from bisector.core.errors import KernelFault, UserError
 from bisector.core.printable import clean
@@ -66,7 +66,7 @@ def add(verbs: Verbs) -> None:
         verb.add_argument("commit", metavar="COMMIT")
         add_repo(verb)
         add_run_dir(verb, "where to build (default: below $XDG_STATE_HOME, as for `bisector test`)")
-        command_line.add_flags(verb)
+        add_settings(verb)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class _Workshop:
     @contextmanager
     def open(cls, arguments: argparse.Namespace) -> Iterator[Self]:
         """The place that ``bisector test`` works in, locked; sources and build are gone afterwards."""
-        settings = options.load(command_line.flags_from(arguments), arguments.config).settings
+        settings = options.load(given_settings(arguments), arguments.config).settings
         with Repository.open(arguments.repo) as repository:
             commit = repository.resolve(arguments.commit)
             repository.check_kernel_tree(commit)

@@ -4,9 +4,9 @@ import argparse
 import shlex
 from pathlib import Path
 
-from bisector.commands.arguments import Verbs, add_run_dir, add_verb, run_directory
+from bisector.commands.arguments import Verbs, add_run_dir, add_verb, given_settings, run_directory
 from bisector.commands.output import write
-from bisector.config import command_line, options
+from bisector.config import options
 from bisector.core.errors import BisectorError
 from bisector.git.repository import Repository
 from bisector.mail import compose, outbox, smtp
@@ -55,9 +55,7 @@ def mail(arguments: argparse.Namespace) -> int:
     run = run_directory(arguments)
     with run.lock(), Store.open(run.database) as store:
         recorded = options.from_json(store.bisection().settings)
-        settings = options.overlaid(
-            recorded, "mail.", command_line.flags_from(arguments), arguments.config, kept=("mail.from",)
-        )
+        settings = options.overlaid(recorded, "mail.", given_settings(arguments), arguments.config, kept=("mail.from",))
         proposal = _proposal(store, outbox.Post(run, store, settings.mail).report())
         post = outbox.Post(run, store, settings.mail, _delivery(arguments, proposal))
         if arguments.send:

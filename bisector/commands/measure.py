@@ -10,10 +10,20 @@ from pathlib import Path
 from bisector.bisect import session
 from bisector.bisect.session import here
 from bisector.bisect.single import Single, settings_for
-from bisector.commands.arguments import Verbs, add_json, add_quiet, add_repo, add_run_dir, add_verb, run_directory
+from bisector.commands.arguments import (
+    Verbs,
+    add_json,
+    add_quiet,
+    add_repo,
+    add_run_dir,
+    add_settings,
+    add_verb,
+    given_settings,
+    run_directory,
+)
 from bisector.commands.documents import write_json
 from bisector.commands.output import warn, write
-from bisector.config import command_line, options
+from bisector.config import options
 from bisector.core.verdict import Verdict
 from bisector.doctor import checks
 from bisector.git.repository import Repository
@@ -50,7 +60,7 @@ def add(verbs: Verbs) -> None:
     add_run_dir(verb, "where to keep its trial and files, with those of others (default: below $XDG_STATE_HOME)")
     add_json(verb)
     add_quiet(verb)
-    command_line.add_flags(verb)
+    add_settings(verb)
     disks = add_verb(
         verbs,
         "baselines",
@@ -78,7 +88,7 @@ def baselines(arguments: argparse.Namespace) -> int:
 
 def test(arguments: argparse.Namespace) -> int:
     """One trial of any commit, on record with its files; its sources and its build do not stay."""
-    flags = command_line.flags_from(arguments)
+    flags = given_settings(arguments)
     settings = options.load(flags, arguments.config).settings
     with Repository.open(arguments.repo) as repository:
         commit = repository.resolve(arguments.commit)

@@ -10,10 +10,20 @@ from rich.console import Console
 from bisector.bisect import session
 from bisector.bisect.facts import Aim
 from bisector.bisect.git_side import Kinship
-from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_verb, count, seed
+from bisector.commands.arguments import (
+    Verbs,
+    add_json,
+    add_repo,
+    add_run_dir,
+    add_settings,
+    add_verb,
+    count,
+    given_settings,
+    seed,
+)
 from bisector.commands.documents import write_json
 from bisector.commands.output import note, warn, write
-from bisector.config import Settings, command_line, options
+from bisector.config import Settings, options
 from bisector.core.subject import Relevance
 from bisector.doctor.checks import run_here
 from bisector.executor.local import kernel_builder
@@ -53,14 +63,14 @@ def add(verbs: Verbs) -> None:
     verb.add_argument("--seed", type=seed, default=1, metavar="N", help="seed of the simulation (default: 1)")
     add_run_dir(verb, "with --calibrate: where to keep the run (default: below $XDG_STATE_HOME)")
     add_json(verb)
-    command_line.add_flags(verb)
+    add_settings(verb)
 
 
 def plan(arguments: argparse.Namespace) -> int:
     """Say what it would take."""
-    settings = options.load(command_line.flags_from(arguments), arguments.config).settings
+    settings = options.load(given_settings(arguments), arguments.config).settings
     settings.workload.workload.check(settings.workload.values, settings.bisect.objective, run_here)
-    if "bisect.calibrate" in command_line.flags_from(arguments):
+    if "bisect.calibrate" in given_settings(arguments):
         _calibrate(arguments, settings)
     known = experience(settings, host_id(), [Path(entry.run_dir) for entry in Index().entries()])
     for text in known.unreadable:

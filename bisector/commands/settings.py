@@ -2,9 +2,9 @@
 
 import argparse
 
-from bisector.commands.arguments import Verbs, add_verb
+from bisector.commands.arguments import Verbs, add_settings, add_verb, given_settings
 from bisector.commands.output import write, write_document
-from bisector.config import command_line, options
+from bisector.config import options
 
 _EXAMPLES = """\
 examples:
@@ -18,12 +18,12 @@ def add(verbs: Verbs) -> None:
     """Register ``settings``."""
     verb = add_verb(verbs, "settings", settings, examples=_EXAMPLES)
     verb.add_argument("--toml", action="store_true", help="in the form of a bisector.toml")
-    command_line.add_flags(verb)
+    add_settings(verb)
 
 
 def settings(arguments: argparse.Namespace) -> int:
     """Every setting with its value and origin."""
-    effective = options.load(command_line.flags_from(arguments), arguments.config)
+    effective = options.load(given_settings(arguments), arguments.config)
     if arguments.toml:
         write_document(options.to_toml(effective))
         return 0

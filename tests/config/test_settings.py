@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bisector.config import Accelerator, DiskSettings, Settings, checks, command_line, file, options
+from bisector.commands.arguments import add_settings, given_settings
+from bisector.config import Accelerator, DiskSettings, Settings, checks, file, options
 from bisector.config.option_table import by_key, rows
 from bisector.core import resources
 from bisector.core.errors import InfraError, UserError
@@ -48,9 +49,9 @@ def load_toml(text: str, **flags: Any) -> options.Effective:
 
 def from_argv(*argv: str) -> options.Effective:
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    command_line.add_flags(parser)
+    add_settings(parser)
     namespace = parser.parse_args(argv)
-    return options.load(command_line.flags_from(namespace), namespace.config)
+    return options.load(given_settings(namespace), namespace.config)
 
 
 def cache_sizes(settings: Settings) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bisector import cli
-from bisector.config import command_line
+from bisector.commands.arguments import given_settings
 from bisector.core import resources
 from bisector.store.rundir import Index, IndexEntry
 from tests import recorded_run
@@ -82,7 +82,7 @@ def parsed(part: str) -> None:
     """The command line is one that the tool takes, settings included."""
     arguments = cli.parsed(part.partition("|")[0].split()[1:])
     if hasattr(arguments, "set"):
-        command_line.flags_from(arguments)
+        given_settings(arguments)
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bisector import cli
-from bisector.config import Settings, command_line, options
+from bisector.commands.arguments import given_settings
+from bisector.config import Settings, options
 from bisector.report import reporting
 from bisector.store.run_files import keep_inputs
 from tests.store import examples
@@ -88,6 +89,6 @@ def test_command_means_the_same_settings(
     asked = options.load(flags, directory=tmp_path).settings
     words = shlex.split(command(asked))
     parsed = cli.parsed(words[1:])
-    again = options.load(command_line.flags_from(parsed), directory=tmp_path).settings
+    again = options.load(given_settings(parsed), directory=tmp_path).settings
     assert again == asked
     assert len(words) > 4
