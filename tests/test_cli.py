@@ -13,7 +13,7 @@ import pytest
 
 from bisector import cli
 from bisector.cli import main
-from bisector.commands import bisect, catalogue
+from bisector.commands import catalogue, measure
 from bisector.core import errors, resources
 from bisector.store import schema
 from bisector.store.rundir import state_home
@@ -251,7 +251,7 @@ def test_help_has_every_exit_code_that_an_error_has() -> None:
     while classes:
         known.add(classes[-1].exit_code)
         classes += classes.pop().__subclasses__()
-    assert known | set(bisect._EXIT_CODES.values()) == set(cli.EXIT_CODES)
+    assert known | set(measure._EXIT_CODES.values()) == set(cli.EXIT_CODES)
 
 
 # A command that prints more than a pipe holds, to a reader that has gone, and then has something to say by its code.

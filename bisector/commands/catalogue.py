@@ -16,14 +16,14 @@ class Entry:
 # In the order in which a person meets them.
 GROUPS: Mapping[str, tuple[Entry, ...]] = {
     "a bisection": (
-        Entry("start", "bisect", "build, boot and measure the kernels of a range until the commit is found"),
-        Entry("resume", "bisect", "go on with a run; nothing is measured twice"),
-        Entry("next-step", "bisect", "bisect the second change that a run's readings show"),
+        Entry("start", "measure", "build, boot and measure the kernels of a range until the commit is found"),
+        Entry("resume", "measure", "go on with a run; nothing is measured twice"),
+        Entry("next-step", "measure", "bisect the second change that a run's readings show"),
         Entry("status", "show", "show where a run stands, in one paragraph or as JSON"),
         Entry("table", "show", "show the table of trials and verdicts"),
         Entry("log", "show", "print git's bisect log of a run"),
-        Entry("report", "report", "print the full report of a run: text, mail, markdown, json or html"),
-        Entry("plot", "report", "draw a run: IOPS over time, figures by commit, how the range narrowed"),
+        Entry("report", "show", "print the full report of a run: text, mail, markdown, json or html"),
+        Entry("plot", "show", "draw a run: IOPS over time, figures by commit, how the range narrowed"),
         Entry("mail", "mail", "draft a letter with the report; --send sends it"),
         Entry("baselines", "measure", "measure the SSD alone and the HDD alone, for a run"),
         Entry("import", "importing", "import fio results that others measured, by an index or one by one"),

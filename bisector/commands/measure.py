@@ -1,4 +1,7 @@
-"""``test``: one trial of one commit; ``baselines``: the disks of a run alone."""
+"""The commands that measure: ``start``, ``resume`` and ``next-step`` bisect a range, ``test`` measures one commit.
+
+``baselines`` measures each disk of a run alone.
+"""
 
 import argparse
 import hashlib
@@ -8,6 +11,7 @@ import sys
 from pathlib import Path
 
 from bisector.bisect import session
+from bisector.bisect.next_step import next_step
 from bisector.bisect.session import here
 from bisector.bisect.single import Single, settings_for
 from bisector.commands.arguments import (
@@ -22,9 +26,10 @@ from bisector.commands.arguments import (
     run_directory,
 )
 from bisector.commands.documents import write_json
-from bisector.commands.output import warn, write
+from bisector.commands.output import note, warn, write
 from bisector.config import options
-from bisector.core.verdict import Verdict
+from bisector.core.errors import UserError
+from bisector.core.verdict import State, Verdict
 from bisector.doctor import checks
 from bisector.git.repository import Repository
 from bisector.host import process
@@ -36,7 +41,27 @@ from bisector.store.run_files import fingerprint, keep_inputs
 from bisector.store.rundir import RunDirectory, single_commit_home
 from bisector.store.store import Store
 
-_EXAMPLES = """\
+_START_EXAMPLES = """\
+examples:
+  bisector start v4.11 v4.13-rc1
+  bisector start v4.11 v4.13-rc1 --profile article --ssd /dev/nvme0n1p4 --hdd /dev/sdb1
+  bisector start v6.1 v6.2 --regression --terms fast:slow
+  bisector start v4.11 v4.13-rc1 --suspect drivers/md --suspect block
+  bisector start v4.11 v4.13-rc1 --strategy git
+  bisector start v4.11 v4.13-rc1 --baselines     then also each disk alone
+  bisector start v4.11 v4.13-rc1 --skip 0123abcd --skip v4.12-rc1..4567cdef -- drivers/md
+"""
+_NEXT_STEP_EXAMPLES = """\
+examples:
+  bisector next-step                         the other change in the newest run's readings
+  bisector next-step --run-dir RUN --to DIR  of another run; the new one is kept in DIR
+The new run takes over all trials of the old one, and measures only what is missing.
+"""
+_SKIP_HELP = (
+    "leave out this commit between the ends, or the commits of A..B, say because they stop the run; it is recorded;"
+    " repeatable"
+)
+_TEST_EXAMPLES = """\
 examples:
   bisector test v6.1                         measure one commit
   bisector test HEAD --threshold 2000 --json
@@ -49,12 +74,52 @@ examples:
   bisector baselines --run-dir RUN --json
 For each disk it boots the kernel of the run's new end and runs the job once; a baseline on record is only shown.
 """
+_EXIT_CODES = {State.FOUND: 0, State.NARROWED: 3}
 _UNTESTABLE = 3
 
 
 def add(verbs: Verbs) -> None:
-    """Register ``test``."""
-    verb = add_verb(verbs, "test", test, examples=_EXAMPLES)
+    """Register ``start``, ``resume``, ``next-step``, ``test`` and ``baselines``."""
+    _add_searches(verbs)
+    _add_single(verbs)
+
+
+def _add_searches(verbs: Verbs) -> None:
+    start_ = add_verb(
+        verbs,
+        "start",
+        start,
+        examples=_START_EXAMPLES,
+        disturbs=True,
+    )
+    start_.add_argument("old", metavar="OLD", help="a commit on the old side (broken)")
+    start_.add_argument("new", metavar="NEW", help="a commit on the new side (fixed)")
+    start_.add_argument("paths", metavar="PATH", nargs="*", default=[], help="after --: only commits that touch these")
+    start_.add_argument(
+        "--skip",
+        action="append",
+        default=[],
+        metavar="REV",
+        help="leave out a commit that does not work, or A..B; repeatable",
+    )
+    add_repo(start_)
+    add_run_dir(start_, "where to keep the run (default: below $XDG_STATE_HOME)")
+    add_quiet(start_)
+    add_settings(start_)
+    resume_ = add_verb(verbs, "resume", resume)
+    resume_.add_argument("--skip", action="append", default=[], metavar="REV", help=_SKIP_HELP)
+    add_run_dir(resume_)
+    add_quiet(resume_)
+    step_ = add_verb(verbs, "next-step", step, examples=_NEXT_STEP_EXAMPLES)
+    add_run_dir(step_)
+    step_.add_argument(
+        "--to", type=Path, metavar="DIR", help="where to keep the new run (default: below $XDG_STATE_HOME)"
+    )
+    add_quiet(step_)
+
+
+def _add_single(verbs: Verbs) -> None:
+    verb = add_verb(verbs, "test", test, examples=_TEST_EXAMPLES)
     verb.add_argument("commit", metavar="COMMIT")
     add_repo(verb)
     add_run_dir(verb, "where to keep its trial and files, with those of others (default: below $XDG_STATE_HOME)")
@@ -70,6 +135,45 @@ def add(verbs: Verbs) -> None:
     add_run_dir(disks)
     add_json(disks)
     add_quiet(disks)
+
+
+def start(arguments: argparse.Namespace) -> int:
+    """Check everything, record what is asked, bisect."""
+    settings = options.load(given_settings(arguments), arguments.config).settings
+    ends = arguments.old, arguments.new
+    asked = session.Asked(arguments.repo, *ends, settings, tuple(arguments.paths), tuple(arguments.skip))
+    with session.begun(asked, arguments.run_dir, warn) as (run, store):
+        return _conclude(run, store, quiet=arguments.quiet)
+
+
+def resume(arguments: argparse.Namespace) -> int:
+    """Go on with a run where its facts end."""
+    run = run_directory(arguments)
+    with run.lock(), Store.open(run.database) as store:
+        session.searched(run, store)
+        last = store.state()
+        ended = last is not None and last.state in _EXIT_CODES and not session.goes_on(store)
+        if ended and arguments.skip:
+            raise UserError(f"{run.path} has its answer; nothing more is measured", "bisector start OLD NEW --skip REV")
+        if ended:
+            return _show_end(run, store, arguments.quiet)
+        if arguments.skip:
+            session.skip(store, arguments.skip)
+        checks.warn_again(options.from_json(store.bisection().settings), run.path, warn)
+        return _conclude(run, store, quiet=arguments.quiet)
+
+
+def step(arguments: argparse.Namespace) -> int:
+    """Bisect the second change that a run's readings show; what is known of it is taken over."""
+    run = run_directory(arguments)
+    with Store.open(run.database, readonly=True) as store:
+        asked = next_step(run, store)
+    if not arguments.quiet:
+        wanted = asked.settings.bisect
+        at = wanted.objective.text(wanted.threshold_value or 0.0)
+        note(f"bisector: the step at {at} ({wanted.metric}), between {asked.old[:12]} and {asked.new[:12]}")
+    with session.begun(asked, arguments.to, warn) as (new, new_store):
+        return _conclude(new, new_store, quiet=arguments.quiet)
 
 
 def baselines(arguments: argparse.Namespace) -> int:
@@ -116,3 +220,19 @@ def single_directory(repository: Repository, fingerprint: str = "") -> Path:
     """One for each repository and all that a trial depends on: a killed one is cleaned up after by the next."""
     digest = hashlib.sha256(os.fsencode(repository.common_dir) + fingerprint.encode()).hexdigest()[:12]
     return single_commit_home() / digest
+
+
+def _conclude(run: RunDirectory, store: Store, *, quiet: bool) -> int:
+    """Go on with a locked run to its end, and show it; the exit code."""
+    with display_for(sys.stdout, quiet=quiet) as display:
+        outcome = session.go_on(run, store, display)
+        display.conclude(from_record.view(run, store))
+    return _EXIT_CODES[outcome.state]
+
+
+def _show_end(run: RunDirectory, store: Store, quiet: bool) -> int:
+    view = from_record.view(run, store)
+    with display_for(sys.stdout, quiet=quiet) as display:
+        session.after_the_answer(run, store, display)
+        display.conclude(view)
+    return _EXIT_CODES.get(view.state, 1)
