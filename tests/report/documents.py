@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bisector.analysis.judgement import classify
-from bisector.commands.show import RENDERERS, Format
+from bisector.commands.report import RENDERERS, Format
 from bisector.core.figures import Contention
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.commands.show import RENDERERS, Format
+from bisector.commands.report import RENDERERS, Format
 from bisector.core import resources
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.objective import Objective
