@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -167,15 +168,11 @@ class LibvirtHypervisor:
         leftover = dict(guest_pids(self._embedded_root, prefix)) if self._embedded_root else {}
         names = {handle.name() for handle in self._active(prefix)}
         try:
-            Deadline(f"end of the guests {prefix}*", _REAP_DEADLINE_S).poll(lambda: self._all_ended(prefix), 0.2)
+            ended = Deadline(f"end of the guests {prefix}*", _REAP_DEADLINE_S)
+            ended.poll(lambda: self._all_ended(prefix, leftover), 0.2)
         except DeadlineExpired as error:
             raise InfraError(str(error), f"end them by hand: pkill -9 -f guest={prefix}") from error
-        for name, pid in leftover.items():
-            if runs_guest(pid, name):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                names.add(name)
-        return tuple(sorted(names))
+        return tuple(sorted(names.union(name for name, pid in leftover.items() if _kill(pid, name))))
 
     def close(self) -> None:
         """End the guests that are left and the connection; idempotent."""
@@ -210,11 +207,16 @@ class LibvirtHypervisor:
             raise InfraError(f"libvirt lists no domains: {error}") from error
         return [handle for handle in handles if handle.name().startswith(prefix)]
 
-    def _all_ended(self, prefix: str) -> bool | None:
+    def _all_ended(self, prefix: str, pids: Mapping[str, int]) -> bool | None:
         handles = self._active(prefix)
         for handle in handles:
-            with suppress(libvirt.libvirtError):  # it may be ending, or still be connected to: asked again
+            try:
                 handle.destroy()
+            except libvirt.libvirtError:
+                # It may be ending. Or libvirt waits for the monitor of a guest whose orchestrator was killed while QEMU
+                # started, and refuses for half a minute; it stops waiting when QEMU is gone.
+                if handle.name() in pids:
+                    _kill(pids[handle.name()], handle.name())
         return None if handles else True
 
     def _log(self, name: str) -> Path:
@@ -312,3 +314,12 @@ def _kvm_group() -> int:
 def _version_text(number: int) -> str:
     """A version as text; virConnectGetVersion() encodes it as 1,000,000 * major + 1,000 * minor + release."""
     return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"
+
+
+def _kill(pid: int, name: str) -> bool:
+    """End a guest by its process; whether it was still there."""
+    if not runs_guest(pid, name):
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    return True

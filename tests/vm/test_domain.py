@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import libvirt
 import pytest
@@ -459,6 +460,28 @@ def test_reaping_takes_only_its_prefix(embedded: LibvirtHypervisor, place: Path)
         assert embedded.reap(f"{PREFIX}a") == (f"{PREFIX}a1", f"{PREFIX}a2")
         assert embedded.reap(f"{PREFIX}a") == ()
         assert other.is_running()
+
+
+class Refusing:
+    """A guest whose orchestrator was killed while QEMU started: libvirt waits for its monitor, and takes no orders."""
+
+    def __init__(self, handle: Any) -> None:
+        self.name = handle.name
+
+    def destroy(self) -> None:
+        raise libvirt.libvirtError("cannot acquire state change lock")
+
+
+@pytest.mark.vm
+def test_a_guest_that_libvirt_does_not_end_is_ended_by_its_process(
+    embedded: LibvirtHypervisor, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = embedded._active
+    monkeypatch.setattr(embedded, "_active", lambda prefix: list(map(Refusing, listed(prefix))))
+    with embedded.start(spec_of(place, End.SLEEP, "a1")) as guest:
+        assert embedded.reap(f"{PREFIX}a") == (f"{PREFIX}a1",)
+        with pytest.raises(InfraError, match="QEMU died"):
+            guest.is_running()
 
 
 ORCHESTRATOR = """
