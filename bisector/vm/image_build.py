@@ -173,7 +173,7 @@ class _Tools:
         return self.run(*(() if self._superuser else ("unshare", "--map-auto", "--map-root-user")), *argv)
 
     def run(self, *argv: str | Path, deadline_s: float = _LOCAL_S, package: str = "") -> Finished:
-        """Run a program of this machine; that it fails is nobody's input."""
+        """Run a program of this host; a missing one is :class:`UserError`, its failure :class:`InfraError`."""
         try:
             return self.run_raw(argv, deadline_s)
         except CommandMissing as error:
