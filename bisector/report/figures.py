@@ -1,14 +1,16 @@
 """The values of runs and of the disks alone, by the metric that decides, as a person reads them."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from bisector.analysis.judgement import judged_run
 from bisector.core import units
+from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import Run
 from bisector.core.metric import Better
-from bisector.core.objective import Objective
+from bisector.core.objective import WORST, Objective
 from bisector.core.printable import clean
 from bisector.core.subject import Setup
 from bisector.core.trial import Trial
@@ -80,19 +82,28 @@ def run_titles(trials: Sequence[TrialView], objective: Objective = USUAL) -> tup
 
 def _title(name: str, runs: Sequence[Run], objective: Objective) -> Title:
     shown = [_of(run, objective) for run in runs]
-    jobs = max(len(of.of_jobs(run)) for of, run in zip(shown, runs, strict=True))
+    jobs = max(len(of.of_jobs(run)) for of, run in zip(shown, runs, strict=True)) if objective.over == WORST else 1
     metrics = dict.fromkeys(of.metric for of in shown)
     short = clean(f"{shown[0].heading if len(metrics) == 1 else '/'.join(metrics)} {name}")
     worst, best = ("min", "max") if objective.better is Better.HIGHER else ("max", "min")
     order = "" if jobs < 2 else f" {worst}/{best}" if jobs == 2 else f" {worst}…{best}"  # noqa: PLR2004 - as below it
-    return Title(short, short + order)
+    return Title(short, short + order if objective.over == WORST else clean(f"{short} {objective.over}"))
 
 
 def figures(run: Run, objective: Objective = USUAL) -> Figures | None:
-    """The values of the jobs of a run; None where it has none."""
+    """The values of the jobs of a run, or of what they amount to; None where it has none."""
     objective = _of(run, objective)
-    found = objective.worst_first(value.value for value in objective.of_jobs(run) if math.isfinite(value.value))
+    found = objective.worst_first(value for value in _values(run, objective) if math.isfinite(value))
     return Figures(tuple(found), run.stopped_early is not None, objective) if found else None
+
+
+def _values(run: Run, objective: Objective) -> Iterator[float]:
+    """Of each job where the worst one decides; else the one value that does, which the threshold is of, too."""
+    if objective.over == WORST:
+        yield from (value.value for value in objective.of_jobs(run))
+        return
+    with suppress(UserError, InfraError):  # a run without such a value has none to show
+        yield objective.value(run)
 
 
 def _of(run: Run, objective: Objective) -> Objective:

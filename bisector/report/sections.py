@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from bisector.analysis.judgement import judged_run
 from bisector.core import units
 from bisector.core.metric import Better
+from bisector.core.objective import WORST, Objective
 from bisector.core.printable import clean
 from bisector.core.subject import Commit, Kernel, Kind
 from bisector.core.verdict import Direction, State, Verdict
@@ -157,16 +158,24 @@ def evaluations(view: BisectionView) -> list[str]:
     return [units.plural(len(view.trials), "trial"), *what, *([units.duration(view.trials_s)] if view.trials else [])]
 
 
+def _what_figures_are(objective: Objective) -> str:
+    if not objective.is_of_jobs:
+        return ""
+    what, first, _ = words(objective)
+    if objective.over != WORST:
+        return f" Figures are {objective.label}."
+    return f" Figures are the {what} of each job, the {first} first."
+
+
 def _evaluations(report: Report) -> str:
     view = report.bisection
-    what, first, _ = words(view.objective)
     early = any(run.stopped_early for trial in view.trials for run in trial.trial.runs)
     order = "the order of history, place counts commits from the old end"
     if all(row.place is None for row in report.rows):
         order = "the order of their dates, for no repository tells that of history"
     return (
         f"{', '.join(evaluations(view))}. Rows are in {order}; n is the order of measuring."
-        + (f" Figures are the {what} of each job, the {first} first." if view.objective.is_of_jobs else "")
+        + _what_figures_are(view.objective)
         + (
             f" A run with {EARLY} was stopped early, when its verdict was clear; the others are full runs."
             if early

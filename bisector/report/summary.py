@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Callable, Iterable
 
 from bisector.core import units
-from bisector.core.objective import Objective
+from bisector.core.objective import WORST, Objective
 from bisector.core.printable import clean
 from bisector.core.subject import Kind
 from bisector.core.verdict import State
@@ -88,7 +88,7 @@ def _figures(view: BisectionView, width: int) -> list[Line]:
     runs = [run for trial in view.trials for run in trial.trial.runs]
     figure, first, last = words(view.objective)
     jobs = f"of the {first} and of the {last} job " if view.objective.is_of_jobs else ""
-    what = f"{figure} {jobs}of each run"
+    what = f"{figure} {jobs}of each run" if view.objective.over == WORST else f"{view.objective.label}, of each run"
     texts = [what] if runs else []
     if any(run.stopped_early for run in runs):
         texts += _sentences(

@@ -6,7 +6,7 @@ from bisector.core.figures import Run
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit, Kind, Relevance
 from bisector.core.verdict import State, Terms, Verdict
-from bisector.report.figures import Figures, baseline_text, figures, run_names, values_text, words
+from bisector.report.figures import Figures, baseline_text, figures, run_names, run_titles, values_text, words
 from bisector.report.summary import answer_lines, footer_lines
 from bisector.report.table import report_lines, rows, time_lines, verdict_lines
 from bisector.report.text import Line, as_text, cells, line_text
@@ -359,3 +359,26 @@ def test_what_can_go_on_says_how(state: State) -> None:
     assert answer.startswith(state.value)
     assert "interrupted by the person" in answer
     assert answer.endswith("next         bisector resume --run-dir /var/runs/r1\n")
+
+
+@pytest.mark.parametrize(
+    ("over", "text", "title"),
+    [
+        ("worst", "501 / 502", "IOPS full min/max"),
+        ("sum", "1,003", "IOPS full sum"),
+        ("mean", "502", "IOPS full mean"),
+        ("job1", "502", "IOPS full job1"),
+        ("job2", None, "IOPS full job2"),
+    ],
+)
+def test_what_several_jobs_amount_to_is_shown_where_that_decides(over: str, text: str | None, title: str) -> None:
+    """The threshold is of it, too: the values of the jobs beside it would be on another side."""
+    run, objective = records.run("full", 501.0, 502.0), Objective("read.iops", over)
+    found = figures(run, objective)
+    assert (found.range_text if found else None) == text
+    found_view = examples.found()
+    shown = replace(found_view.trials[0], trial=records.trial(records.commit(1), run))
+    (heading,) = run_titles([shown], objective)
+    assert heading.full == title
+    footer = as_text(footer_lines(replace(found_view, objective=objective), 120))
+    assert (objective.label in footer) == (over != "worst")
