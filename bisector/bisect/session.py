@@ -14,9 +14,8 @@ from bisector.bisect.git_side import GitSide, Kin, Kinship
 from bisector.bisect.instructions import Done
 from bisector.bisect.loop import Bisection, task_of
 from bisector.config import Settings, checks, options
-from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, Interrupted, UserError
+from bisector.core.errors import BisectorError, EndsDoNotReproduce, Finding, InfraError, Interrupted, UserError
 from bisector.core.events import Listener, Note
-from bisector.core.findings import Finding
 from bisector.core.objective import MetricAbsent
 from bisector.core.subject import Compiler
 from bisector.core.trial import Taken, Trial

@@ -12,8 +12,7 @@ from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_settin
 from bisector.commands.documents import write_json
 from bisector.commands.output import note, write
 from bisector.config import Settings, options
-from bisector.core.errors import UserError
-from bisector.core.findings import Finding, Grade, refusal
+from bisector.core.errors import Finding, Grade, UserError, refusal
 from bisector.doctor import checks
 from bisector.doctor.show import Examination, finding_lines, ready
 from bisector.git.bisect import check_terms

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 from typing import IO
 
-from bisector.core.errors import InfraError, UserError
-from bisector.core.findings import Finding
+from bisector.core.errors import Finding, InfraError, UserError
 from bisector.core.printable import clean, clean_lines
 from bisector.host import locks
 from bisector.report.stream import silence

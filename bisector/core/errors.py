@@ -1,4 +1,4 @@
-"""Errors by who is to blame; the type decides what happens next, never the text.
+"""Errors by who is to blame, and findings about this machine; the type decides what happens next, never the text.
 
 BisectorError
 ├── UserError      the input has to be fixed: exit 2, or 1 when the ends do not measure as claimed
@@ -9,7 +9,14 @@ BisectorError
 Everything else that is raised is a bug in bisector (traceback, exit 70). All of them pickle: their
 arguments reach ``Exception.__init__`` positionally, because an exception with required
 keyword-only arguments does not survive a process boundary.
+
+A finding tells beforehand what would be an error later, or what makes figures worse. Adapters measure, each what
+belongs to its tool; :mod:`bisector.doctor.checks` has the table of what is asked, and both ``bisector start`` and
+``bisector doctor`` go by it.
 """
+
+from dataclasses import dataclass
+from enum import StrEnum
 
 from bisector.core.printable import clean
 from bisector.core.trial import Fault, FaultKind, Stage, Trial
@@ -107,3 +114,32 @@ class KernelFault(BisectorError):
     def fault(self) -> Fault:
         """The record of this error among the trial's facts."""
         return Fault(self.stage, self.kind, self.reason, self.tail, self.cached)
+
+
+class Grade(StrEnum):
+    """What a finding means for a bisection here: MISSING stops it, WARN makes it worse, INFO changes nothing."""
+
+    OK = "ok"
+    WARN = "warn"
+    MISSING = "missing"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One row: ``what`` is so, and ``remedy`` is the one command (or the hint) that fixes it."""
+
+    name: str
+    state: Grade
+    what: str
+    remedy: str = ""
+
+    @property
+    def warning(self) -> str:
+        """The line that is printed when a run begins in spite of it."""
+        return f"warning: {self.name}: {self.what}"
+
+
+def refusal(name: str, error: BisectorError) -> Finding:
+    """The finding that an adapter's refusal is."""
+    return Finding(name, Grade.MISSING, error.message, error.hint)

@@ -16,8 +16,7 @@ from pathlib import Path
 from bisector.config import KernelSettings, Settings, usable_bytes
 from bisector.config.checks import extents, first_size_problem
 from bisector.core import resources
-from bisector.core.errors import BisectorError, UserError
-from bisector.core.findings import Finding, Grade, refusal
+from bisector.core.errors import BisectorError, Finding, Grade, UserError, refusal
 from bisector.core.shell import CommandResult
 from bisector.core.units import size
 from bisector.executor.local import end_leftovers, kept_kernels, kernel_builder

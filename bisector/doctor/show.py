@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
 from bisector.core import units
-from bisector.core.findings import Finding, Grade
+from bisector.core.errors import Finding, Grade
 from bisector.core.json_document import SCHEMA, Record
 from bisector.host.packages import merged
 from bisector.report.text import Line, Role, Span, left, wrapped

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from bisector.core.errors import InfraError
-from bisector.core.findings import Finding, Grade
+from bisector.core.errors import Finding, Grade, InfraError
 from bisector.core.verdict import Terms, Verdict
 from bisector.git.bisect import Bisect, Try
 from bisector.git.command import Door

@@ -20,8 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 
-from bisector.core.errors import InfraError, UserError
-from bisector.core.findings import Finding, Grade
+from bisector.core.errors import Finding, Grade, InfraError, UserError
 from bisector.host import process
 
 _WHAT_TO_DO: Mapping[int | None, str] = MappingProxyType(

@@ -16,9 +16,8 @@ from typing import Self
 
 from bisector.config import ContentionSettings
 from bisector.core.deadline import Deadline, awake_s
-from bisector.core.errors import InfraError
+from bisector.core.errors import Finding, Grade, InfraError
 from bisector.core.figures import Contention
-from bisector.core.findings import Finding, Grade
 from bisector.core.units import duration_text
 
 _PROC = Path("/proc")

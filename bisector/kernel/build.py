@@ -18,8 +18,7 @@ from typing import Protocol, Self
 
 from bisector.config import KernelSettings
 from bisector.core.deadline import Deadline
-from bisector.core.errors import InfraError, KernelFault
-from bisector.core.findings import Grade
+from bisector.core.errors import Grade, InfraError, KernelFault
 from bisector.core.subject import Change, Compiler, Kernel
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.files import our_files, remove_whole

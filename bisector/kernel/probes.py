@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from bisector.core.findings import Finding, Grade
+from bisector.core.errors import Finding, Grade
 from bisector.core.subject import Compiler
 from bisector.host import process, sandbox
 from bisector.host.build_user import build_user

@@ -16,8 +16,7 @@ from email.message import EmailMessage
 from pathlib import Path
 
 from bisector.config import MailSettings, Security
-from bisector.core.errors import InfraError, UserError
-from bisector.core.findings import Finding, Grade
+from bisector.core.errors import Finding, Grade, InfraError, UserError
 
 USERNAME, PASSWORD = "BISECTOR_SMTP_USERNAME", "BISECTOR_SMTP_PASSWORD"
 _FORM = "two lines: username=… and password=…"

@@ -11,8 +11,8 @@ from bisector.analysis.judgement import Measured, judged_run
 from bisector.bisect import session
 from bisector.bisect.single import Attempts, Settled, Single, settle
 from bisector.config import Settings
+from bisector.core.errors import Finding
 from bisector.core.events import Listener, Note
-from bisector.core.findings import Finding
 from bisector.core.subject import Commit
 from bisector.doctor import checks
 from bisector.git.repository import Repository

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from bisector.config import EMBEDDED, Accelerator, MachineSettings
 from bisector.core import resources
-from bisector.core.errors import InfraError, UserError
-from bisector.core.findings import Finding, Grade
+from bisector.core.errors import Finding, Grade, InfraError, UserError
 from bisector.host import files
 from bisector.host.packages import install
 from bisector.vm.accelerator import MEMORY, check_available, choose_accelerator, remembered

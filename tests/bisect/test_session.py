@@ -13,9 +13,8 @@ from bisector.bisect import session
 from bisector.bisect.session import Asked
 from bisector.cli import main
 from bisector.config import Settings, options
-from bisector.core.errors import InfraError, Interrupted, UserError
+from bisector.core.errors import Finding, Grade, InfraError, Interrupted, UserError
 from bisector.core.events import Event, Listener, Note
-from bisector.core.findings import Finding, Grade
 from bisector.core.subject import Kind
 from bisector.core.trial import Trial
 from bisector.core.verdict import State, Strategy

@@ -10,8 +10,7 @@ import pytest
 
 from bisector.cli import main
 from bisector.config import Settings, options
-from bisector.core.errors import InfraError, UserError
-from bisector.core.findings import Finding, Grade
+from bisector.core.errors import Finding, Grade, InfraError, UserError
 from bisector.doctor import checks
 from bisector.doctor.checks import PROBES, Asked, Need, Probe
 from bisector.host.packages import install

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.errors import UserError
-from bisector.core.findings import Grade
+from bisector.core.errors import Grade, UserError
 from bisector.host import files
 from bisector.host.files import direct_io, disk_room_bytes, is_scratch, remove_abandoned, scratch
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from bisector.config import ContentionSettings
-from bisector.core.errors import InfraError
+from bisector.core.errors import Grade, InfraError
 from bisector.core.figures import Contention
-from bisector.core.findings import Grade
 from bisector.host import load
 from bisector.host.load import ContentionMeter, Load, host_facts, host_id, look_around, parse_cpu_times, quiet_turn
 

@@ -16,8 +16,7 @@ import pytest
 from bisector.cli import main
 from bisector.config import Settings
 from bisector.core.deadline import Deadline
-from bisector.core.errors import InfraError, Interrupted
-from bisector.core.findings import Finding, Grade
+from bisector.core.errors import Finding, Grade, InfraError, Interrupted
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.doctor import checks

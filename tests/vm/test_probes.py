@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from bisector.config import Accelerator, MachineSettings, options
-from bisector.core.errors import UserError
-from bisector.core.findings import Grade
+from bisector.core.errors import Grade, UserError
 from bisector.vm import accelerator, probes
 from bisector.vm.definition import DomainSpec
 from bisector.vm.hypervisor import LibvirtHypervisor
