@@ -17,7 +17,7 @@ from bisector.doctor import checks
 from bisector.doctor.show import Examination, finding_lines, ready
 from bisector.git.bisect import check_terms
 from bisector.report.display import print_lines
-from bisector.report.text import as_text
+from bisector.report.terminal import as_text
 from bisector.store.rundir import state_home
 
 _EXAMPLES = """\

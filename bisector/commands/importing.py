@@ -18,7 +18,7 @@ from bisector.imported import sheet, trials
 from bisector.imported.sheet import COLUMNS, Entry
 from bisector.imported.trials import Found
 from bisector.report.summary import answer_lines
-from bisector.report.text import as_text
+from bisector.report.terminal import as_text
 from bisector.status import from_record
 from bisector.store.rows import BisectionRow
 from bisector.store.run_files import remove_unfinished

@@ -23,7 +23,7 @@ from bisector.nightly.timer import Timer, check_for_root
 from bisector.nightly.turn import Means
 from bisector.report.display import display_for
 from bisector.report.drawing import Picture, draw
-from bisector.report.text import as_text
+from bisector.report.terminal import as_text
 from bisector.store.nights import HISTORY, Event, Night, NightRecord, Trouble, nights_home
 
 _EXAMPLES = """\

@@ -11,7 +11,7 @@ from typing import IO
 from bisector.core.errors import Finding, InfraError, UserError
 from bisector.core.printable import clean, clean_lines
 from bisector.host import locks
-from bisector.report.stream import silence
+from bisector.report.terminal import silence
 
 
 def write_document(text: str) -> None:

@@ -34,7 +34,7 @@ from bisector.host.load import host_id
 from bisector.plan.experience import Experience, experience
 from bisector.plan.forecast import Asked, Forecast, forecast, forecast_lines
 from bisector.report.display import display_for, print_lines
-from bisector.report.text import as_text
+from bisector.report.terminal import as_text
 from bisector.status import from_record
 from bisector.store.rundir import Index
 

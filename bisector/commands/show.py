@@ -24,7 +24,7 @@ from bisector.core.errors import UserError
 from bisector.report.display import print_report
 from bisector.report.summary import footer_lines
 from bisector.report.table import report_lines
-from bisector.report.text import as_text
+from bisector.report.terminal import as_text
 from bisector.status import document_of, from_record
 from bisector.store.rundir import GIT_LOG
 from bisector.store.store import Store

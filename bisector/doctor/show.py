@@ -7,7 +7,7 @@ from bisector.core import units
 from bisector.core.errors import Finding, Grade
 from bisector.core.json_document import SCHEMA, Record
 from bisector.host.packages import merged
-from bisector.report.text import Line, Role, Span, left, wrapped
+from bisector.report.terminal import Line, Role, Span, left, wrapped
 
 _GAP = "  "
 _ROLES = {Grade.OK: Role.NEW, Grade.WARN: Role.SKIP, Grade.MISSING: Role.OLD, Grade.INFO: Role.DIM}

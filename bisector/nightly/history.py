@@ -14,7 +14,7 @@ from bisector.core.printable import clean
 from bisector.core.verdict import State
 from bisector.nightly.replay import Class, JobNight, Story, replay
 from bisector.report.nights import Change, Mark, Nights, Panel, Seen, Stretch
-from bisector.report.text import Line, Role, Span, cells, left, right, shorten
+from bisector.report.terminal import Line, Role, Span, cells, left, right, shorten
 from bisector.store.nights import Concluded, Event, Measurement, Night
 
 _ROLES = {Class.SLOWER: Role.OLD, Class.FASTER: Role.NEW, Class.UNTESTABLE: Role.SKIP}

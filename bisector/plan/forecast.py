@@ -13,7 +13,7 @@ from bisector.core.subject import Relevance
 from bisector.core.verdict import Direction, Strategy
 from bisector.git.ranges import Range
 from bisector.plan.experience import Experience
-from bisector.report.text import Line, Role, Span, left, wrapped
+from bisector.report.terminal import Line, Role, Span, left, wrapped
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Noise, least_factor
 from bisector.search.simulate.runs import Summary, search_for, simulate

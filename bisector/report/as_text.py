@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from bisector.core.printable import clean
 from bisector.report.document import Block, Facts, Listing, Paragraph, Report, Section, Table
 from bisector.report.sections import sections, title
-from bisector.report.text import cells
+from bisector.report.terminal import cells
 
 PROSE_WIDTH = 72
 _GAP = "  "

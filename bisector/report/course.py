@@ -13,7 +13,7 @@ from bisector.core import units
 from bisector.core.events import Event, LiveSample, Note, Planned, StageStarted, TrialJudged
 from bisector.core.trial import Stage
 from bisector.report.figures import figures
-from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, cut, left, right, shorten
+from bisector.report.terminal import VERDICT_ROLES, Line, Role, Span, cells, cut, left, right, shorten
 
 _INDENT = "  "
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

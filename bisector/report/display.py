@@ -23,10 +23,9 @@ from bisector.core.events import Event, LiveSample, Note, Planned, StageStarted,
 from bisector.core.printable import clean
 from bisector.report.course import Course, live_lines, plan_text
 from bisector.report.figures import values_text
-from bisector.report.stream import LastingStream, hangup_ignored
 from bisector.report.summary import answer_lines, footer_lines
 from bisector.report.table import report_lines
-from bisector.report.text import Line, Role, Span, as_text
+from bisector.report.terminal import LastingStream, Line, Role, Span, as_text, hangup_ignored
 from bisector.status.view import BisectionView
 
 _PLAIN_WIDTH = 80

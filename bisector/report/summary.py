@@ -10,7 +10,7 @@ from bisector.core.subject import Kind
 from bisector.core.verdict import State
 from bisector.report.figures import EARLY, baseline_facts, words
 from bisector.report.sections import candidate_lines, evaluations, per_kernel, quoted
-from bisector.report.text import Line, Role, Span, cells, left, shorten, wrapped
+from bisector.report.terminal import Line, Role, Span, cells, left, shorten, wrapped
 from bisector.status.view import BisectionView, LevelView
 
 _LABEL_WIDTH = 13

@@ -15,7 +15,7 @@ from bisector.core.trial import Fault, Stage, Trial
 from bisector.core.verdict import Terms, Verdict
 from bisector.report.document import Column, Report, Row, Table
 from bisector.report.figures import USUAL, Figures, Title, figures, run_names, run_titles
-from bisector.report.text import VERDICT_ROLES, Line, Role, Span, cells, left, right, shorten, wrapped
+from bisector.report.terminal import VERDICT_ROLES, Line, Role, Span, cells, left, right, shorten, wrapped
 from bisector.status.view import BisectionView, TrialView, ours_s
 
 _GAP = "  "

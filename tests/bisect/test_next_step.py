@@ -22,7 +22,7 @@ from bisector.core.trial import Artifact, Trial
 from bisector.core.verdict import Direction, State
 from bisector.git.repository import Repository
 from bisector.report.summary import footer_lines
-from bisector.report.text import as_text
+from bisector.report.terminal import as_text
 from bisector.status import document_of, from_record
 from bisector.status.view import BisectionView
 from bisector.storage.parse import lone_disk

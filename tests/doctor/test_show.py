@@ -1,7 +1,7 @@
 from bisector.core import json_document
 from bisector.core.errors import Finding, Grade
 from bisector.doctor.show import Examination, finding_lines, ready
-from bisector.report.text import Role, as_text
+from bisector.report.terminal import Role, as_text
 from tests.docs.json_schema import valid
 
 FINDINGS = (

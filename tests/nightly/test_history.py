@@ -14,7 +14,7 @@ from bisector.nightly.documents import History
 from bisector.nightly.history import Trend, nights_plot, trend_lines, trends
 from bisector.nightly.replay import Class, Reference, classify
 from bisector.report.nights import Change, Mark, Panel, Seen, Stretch
-from bisector.report.text import as_text, cells
+from bisector.report.terminal import as_text, cells
 from bisector.store.nights import (
     Begun,
     BisectionBegun,

@@ -15,7 +15,7 @@ from bisector.nightly.night import Place, intents
 from bisector.nightly.plan import conditions, load
 from bisector.nightly.replay import classify
 from bisector.report.nights import Mark, Nights, Seen
-from bisector.report.text import as_text
+from bisector.report.terminal import as_text
 from bisector.store.nights import Event, Measurement, Night, NightRecord, nights_home
 from bisector.trial.runner import TrialRequest
 from tests import fakes

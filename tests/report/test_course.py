@@ -9,7 +9,7 @@ from bisector.core.objective import Objective
 from bisector.core.trial import Stage
 from bisector.report.course import Course, expectation, live_lines, plan_text
 from bisector.report.display import event_text
-from bisector.report.text import as_text, cells, line_text
+from bisector.report.terminal import as_text, cells, line_text
 from tests.report import examples
 
 WALL = datetime(2026, 3, 1, 14, 0, tzinfo=UTC)

@@ -17,8 +17,7 @@ from rich.console import Console
 from bisector.core.events import Event, Note
 from bisector.host import process
 from bisector.report.display import Display, LiveProgress, PlainLines, Quiet, display_for, painted, print_report
-from bisector.report.stream import LastingStream, hangup_ignored
-from bisector.report.text import Span
+from bisector.report.terminal import LastingStream, Span, hangup_ignored
 from tests.report import examples
 
 Maker = Callable[[TextIO], Display]

@@ -9,7 +9,7 @@ from bisector.core.verdict import State, Terms, Verdict
 from bisector.report.figures import Figures, baseline_text, figures, run_names, run_titles, values_text, words
 from bisector.report.summary import answer_lines, footer_lines
 from bisector.report.table import report_lines, rows, time_lines, verdict_lines
-from bisector.report.text import Line, as_text, cells, line_text
+from bisector.report.terminal import Line, as_text, cells, line_text
 from bisector.status import document_of
 from bisector.status.view import BisectionView, ConfigChanges, OptionChange, TrialView
 from tests import examples as records

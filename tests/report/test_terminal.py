@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from bisector.core.printable import clean
 from bisector.core.verdict import Verdict
-from bisector.report.text import VERDICT_ROLES, Role, Span, as_text, cells, cut, left, right, shorten, wrapped
+from bisector.report.terminal import VERDICT_ROLES, Role, Span, as_text, cells, cut, left, right, shorten, wrapped
 
 
 @pytest.mark.parametrize(
