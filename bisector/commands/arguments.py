@@ -1,4 +1,4 @@
-"""What several commands take: how a command is registered, and the flags that mean the same everywhere."""
+"""What commands have in common: how one is registered, flags that mean the same everywhere, documents for scripts."""
 
 import argparse
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from bisector.commands.catalogue import sentence
+from bisector.commands.output import write_document
 from bisector.config.option_table import rows
 from bisector.config.options import CONFIG_FILE, Given
+from bisector.core import json_document
 from bisector.core.errors import UserError
+from bisector.core.json_document import Record
 from bisector.core.metric import named
 from bisector.core.objective import WORST, Objective
 from bisector.store.rundir import Index, RunDirectory
@@ -53,6 +56,11 @@ def add_run_dir(parser: argparse.ArgumentParser, meaning: str = "which run (defa
 def add_json(parser: argparse.ArgumentParser) -> None:
     """``--json``: one document for scripts."""
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts; see docs/json.md")
+
+
+def write_json(document: Record) -> None:
+    """One document for scripts."""
+    write_document(json_document.text(document))
 
 
 def add_quiet(parser: argparse.ArgumentParser) -> None:

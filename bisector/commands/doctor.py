@@ -8,8 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_settings, add_verb, given_settings
-from bisector.commands.documents import write_json
+from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_settings, add_verb, given_settings, write_json
 from bisector.commands.output import note, write
 from bisector.config import Settings, options
 from bisector.core.errors import Finding, Grade, UserError, refusal

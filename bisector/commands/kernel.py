@@ -6,16 +6,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
-from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_settings, add_verb, given_settings
+from bisector.commands.arguments import (
+    Verbs,
+    add_json,
+    add_repo,
+    add_run_dir,
+    add_settings,
+    add_verb,
+    given_settings,
+    write_json,
+)
 from bisector.commands.catalogue import sentence
-from bisector.commands.documents import KernelBuild, KernelFiles, write_json
 from bisector.commands.measure import single_directory
 from bisector.commands.output import note, write, write_document
 from bisector.config import options
 from bisector.core import resources
 from bisector.core.errors import KernelFault, UserError
+from bisector.core.json_document import ABSENT, Absent, NamedCommit, Record
 from bisector.core.printable import clean
 from bisector.core.subject import Commit, Kernel
 from bisector.doctor import checks
@@ -43,6 +52,21 @@ exit codes: 0 built, or found in the cache; 3 the commit does not build; others 
 """
 _DOES_NOT_BUILD = 3
 _LABEL_WIDTH = 14
+
+
+class KernelFiles(Record, frozen=True, kw_only=True):
+    """The files of a kernel: in the cache, or copies of them."""
+
+    image: Annotated[str, "path of the image that boots"]
+    config: Annotated[str, "path of the effective .config"]
+    modules: Annotated[str | Absent, "path of a file system for /lib/modules; only of a kernel with modules"] = ABSENT
+
+
+class KernelBuild(NamedCommit, frozen=True, kw_only=True):
+    """What ``bisector kernel build --json`` prints."""
+
+    kernel: Annotated[Kernel, "the kernel"]
+    files: Annotated[KernelFiles, "its files, copied with `-o`"]
 
 
 def add(verbs: Verbs) -> None:

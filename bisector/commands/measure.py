@@ -24,8 +24,8 @@ from bisector.commands.arguments import (
     add_verb,
     given_settings,
     run_directory,
+    write_json,
 )
-from bisector.commands.documents import write_json
 from bisector.commands.output import note, warn, write
 from bisector.config import options
 from bisector.core.errors import UserError

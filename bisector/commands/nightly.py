@@ -8,8 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bisector.bisect import session
-from bisector.commands.arguments import Verbs, add_json, add_quiet, add_verb
-from bisector.commands.documents import write_json
+from bisector.commands.arguments import Verbs, add_json, add_quiet, add_verb, write_json
 from bisector.commands.output import note, save, write
 from bisector.core import units
 from bisector.core.errors import BisectorError, UserError

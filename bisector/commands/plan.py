@@ -20,8 +20,8 @@ from bisector.commands.arguments import (
     count,
     given_settings,
     seed,
+    write_json,
 )
-from bisector.commands.documents import write_json
 from bisector.commands.output import note, warn, write
 from bisector.config import Settings, options
 from bisector.core.subject import Relevance

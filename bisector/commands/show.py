@@ -17,8 +17,8 @@ from bisector.commands.arguments import (
     add_verb,
     objective_of,
     run_directory,
+    write_json,
 )
-from bisector.commands.documents import write_json
 from bisector.commands.output import write
 from bisector.core.errors import UserError
 from bisector.report.display import print_report

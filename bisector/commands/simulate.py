@@ -3,11 +3,11 @@
 import argparse
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, Literal, TypeAlias
 
-from bisector.commands.arguments import Verbs, add_json, add_repo, add_verb, count, seed
-from bisector.commands.documents import Early, Simulation, write_json
+from bisector.commands.arguments import Verbs, add_json, add_repo, add_verb, count, seed, write_json
 from bisector.commands.output import write
+from bisector.core.json_document import Record
 from bisector.core.verdict import Strategy
 from bisector.git.ranges import Range, check_range, graph_of_range, read_graph
 from bisector.git.repository import Repository
@@ -24,6 +24,8 @@ examples:
 The search knows --flip and --sticky, as from a calibration of the ends, unless --assume-… is given.
 """
 
+Early: TypeAlias = Literal["second", "both"]
+
 _SECOND: Final = "second"
 _BOTH: Final = "both"
 _EARLY = {_SECOND: Durations(), _BOTH: BOTH_EARLY}
@@ -32,6 +34,28 @@ _RUNS = {
     _SECOND: "the second of a kernel stops once it is clear, as with start",
     _BOTH: "both of a kernel stop once they are clear; with start only the second does: --early-stop second",
 }
+
+
+class Simulation(Record, frozen=True, kw_only=True):
+    """What ``bisector simulate --json`` prints: what was asked for, and shares, means and ninetieth percentiles."""
+
+    strategy: Annotated[Strategy, "of the searches"]
+    commits: Annotated[int, "number of commits in the history"]
+    trials: Annotated[int, "number of searches"]
+    seed: Annotated[int, "seed of the simulation"]
+    early_stop: Annotated[Early | None, "which runs of a kernel stop early; `null` if none does"]
+    success_rate: Annotated[float, "share of the searches whose first answer is right"]
+    in_set_rate: Annotated[float, "share of the searches whose candidates hold the culprit"]
+    set_size_mean: Annotated[float, "mean number of candidates"]
+    claimed_mean: Annotated[float, "mean probability that the searches claim"]
+    evaluations_mean: Annotated[float, "mean number of completed runs after the ends"]
+    evaluations_p90: Annotated[float, "nine of ten searches take at most so many"]
+    skips_mean: Annotated[float, "mean number of commits that cannot be tested"]
+    vm_hours_mean: Annotated[float, "mean hours of building and measuring"]
+    vm_hours_p90: Annotated[float, "nine of ten searches take at most so many"]
+    step_ms_mean: Annotated[float, "mean milliseconds in which a commit is chosen"]
+    step_ms_max: Annotated[float, "the most milliseconds in which a commit was chosen"]
+    not_one_change_rate: Annotated[float, "share of the searches that end because no single change explains the runs"]
 
 
 def add(verbs: Verbs) -> None:

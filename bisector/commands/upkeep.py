@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated, Literal
 
-from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_verb, run_directory
-from bisector.commands.documents import CachedImages, CachedKernels, CacheEntry, Caches, KernelEntry, write_json
+from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_verb, run_directory, write_json
 from bisector.commands.output import note, write
 from bisector.config import Settings, options
 from bisector.core import resources, units
+from bisector.core.json_document import SCHEMA, Record
 from bisector.core.subject import Kernel
 from bisector.core.verdict import State
 from bisector.executor.local import KEPT_KERNELS_BYTES, kept_kernels
@@ -29,6 +30,45 @@ from bisector.vm.machine import domain_prefix
 
 _SHORT = 12
 _SIZE_WIDTH = 9
+
+
+class CacheEntry(Record, frozen=True, kw_only=True):
+    """What is kept under a key."""
+
+    key: Annotated[str, "name of its directory"]
+    size_bytes: Annotated[int, "what it takes of the disk"]
+    last_used: Annotated[str, "time"]
+
+
+class KernelEntry(CacheEntry, frozen=True, kw_only=True):
+    """A kernel that is kept, or a source that is known not to build."""
+
+    release: Annotated[str | None, "release of the kernel; `null` for a source that is known not to build"]
+
+
+class CachedKernels(Record, frozen=True, kw_only=True):
+    """The kernels that are kept."""
+
+    path: Annotated[Path, "directory"]
+    limit_bytes: Annotated[int, "size beyond which the least recently used are removed"]
+    size_bytes: Annotated[int, "of all together"]
+    entries: Annotated[tuple[KernelEntry, ...], "the last used first"]
+
+
+class CachedImages(Record, frozen=True, kw_only=True):
+    """The guest images that are kept."""
+
+    path: Annotated[Path, "directory"]
+    size_bytes: Annotated[int, "of all together"]
+    entries: Annotated[tuple[CacheEntry, ...], "the last used first"]
+
+
+class Caches(Record, frozen=True, kw_only=True):
+    """What ``bisector cache --json`` prints."""
+
+    schema: Annotated[Literal[1], SCHEMA] = 1
+    kernels: Annotated[CachedKernels, "kernels"]
+    images: Annotated[CachedImages, "guest images"]
 
 
 def add(verbs: Verbs) -> None:
