@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bisector.commands import catalogue
+
 PACKAGE = Path(__file__).parent.parent / "bisector"
 
 
@@ -126,6 +128,13 @@ def test_the_contents_of_a_package_are_an_import_too() -> None:
 def test_modules_do_not_import_each_other() -> None:
     """Inside of a room, too, there is a first and a last."""
     TopologicalSorter({name: set(imports(name)) & set(MODULES) - {name} for name in MODULES}).prepare()
+
+
+def test_commands_do_not_import_each_other() -> None:
+    """What several of them need has a place of its own."""
+    commands = {f"bisector.commands.{entry.module}" for entry in catalogue.entries()}
+    assert commands <= set(MODULES)
+    assert not {(name, one) for name in commands for one in imports(name) if one in commands}
 
 
 @pytest.mark.parametrize("tool", OWNERS)

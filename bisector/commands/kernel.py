@@ -19,7 +19,6 @@ from bisector.commands.arguments import (
     write_json,
 )
 from bisector.commands.catalogue import sentence
-from bisector.commands.measure import single_directory
 from bisector.commands.output import note, write, write_document
 from bisector.config import options
 from bisector.core import resources
@@ -36,7 +35,7 @@ from bisector.host.files import discard
 from bisector.kernel import kconfig
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
-from bisector.store.rundir import RunDirectory
+from bisector.store.rundir import RunDirectory, single_commit_directory
 
 _CONFIG_EXAMPLES = """\
 examples:
@@ -110,7 +109,7 @@ class _Workshop:
         with Repository.open(arguments.repo) as repository:
             commit = repository.resolve(arguments.commit)
             repository.check_kernel_tree(commit)
-        run = RunDirectory(Path.cwd() / (arguments.run_dir or single_directory(repository)))
+        run = RunDirectory(Path.cwd() / (arguments.run_dir or single_commit_directory(repository.common_dir)))
         run.path.mkdir(parents=True, exist_ok=True)
         if run.database.exists():
             raise UserError(f"{run.path} holds trials, and this kernel is of none of them", "choose another --run-dir")

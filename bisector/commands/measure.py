@@ -4,8 +4,6 @@
 """
 
 import argparse
-import hashlib
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -38,7 +36,7 @@ from bisector.report.display import display_for
 from bisector.report.figures import baseline_facts
 from bisector.status import document_of, from_record
 from bisector.store.run_files import fingerprint, keep_inputs
-from bisector.store.rundir import RunDirectory, single_commit_home
+from bisector.store.rundir import RunDirectory, single_commit_directory
 from bisector.store.store import Store
 
 _START_EXAMPLES = """\
@@ -197,7 +195,7 @@ def test(arguments: argparse.Namespace) -> int:
     with Repository.open(arguments.repo) as repository:
         commit = repository.resolve(arguments.commit)
         repository.check_kernel_tree(commit)
-        path = arguments.run_dir or single_directory(repository, fingerprint(settings))
+        path = arguments.run_dir or single_commit_directory(repository.common_dir, fingerprint(settings))
         run = RunDirectory.open(path) if RunDirectory.is_at(path) else RunDirectory.create(path, "")
         face = display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet)
         with run.lock(), face as display:
@@ -214,12 +212,6 @@ def test(arguments: argparse.Namespace) -> int:
     elif not arguments.quiet:
         write(f"\nall trials there: bisector table --run-dir {shlex.quote(str(run.path))}\n")
     return _UNTESTABLE if view.verdict is Verdict.SKIP else 0
-
-
-def single_directory(repository: Repository, fingerprint: str = "") -> Path:
-    """One for each repository and all that a trial depends on: a killed one is cleaned up after by the next."""
-    digest = hashlib.sha256(os.fsencode(repository.common_dir) + fingerprint.encode()).hexdigest()[:12]
-    return single_commit_home() / digest
 
 
 def _conclude(run: RunDirectory, store: Store, *, quiet: bool) -> int:

@@ -1,6 +1,7 @@
 """The directory of a run: its database, the files of its trials, the lock of its process; and which runs there are."""
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -37,6 +38,15 @@ def state_home() -> Path:
 def single_commit_home() -> Path:
     """Where the directories of ``bisector test`` and ``bisector kernel`` are, one for each repository."""
     return state_home() / "tests"
+
+
+def single_commit_directory(repository: Path, fingerprint: str = "") -> Path:
+    """The one for a repository, by its directory, and all that a trial depends on.
+
+    A process that was killed in it is cleaned up after by the next one.
+    """
+    digest = hashlib.sha256(os.fsencode(repository) + fingerprint.encode()).hexdigest()[:12]
+    return single_commit_home() / digest
 
 
 def run_name(old: str, new: str, now: datetime | None = None) -> str:
