@@ -63,7 +63,7 @@ OWNERS = {
         "bisector.mail.addresses",
         "bisector.mail.compose",
         "bisector.mail.outbox",
-        "bisector.nightly.postman",
+        "bisector.nightly.means",
         "bisector.mail.smtp",
     },
 }

@@ -15,11 +15,10 @@ from bisector.core.errors import BisectorError, UserError
 from bisector.nightly import night, plan, timer
 from bisector.nightly.documents import DryRun, History, OneNight
 from bisector.nightly.history import Trend, nights_plot, trend_lines, trends
+from bisector.nightly.means import ByMail, Means
 from bisector.nightly.night import Intent, intents
 from bisector.nightly.plan import Plan
-from bisector.nightly.postman import ByMail
 from bisector.nightly.timer import Timer, check_for_root
-from bisector.nightly.turn import Means
 from bisector.report.display import display_for
 from bisector.report.drawing import Picture, draw
 from bisector.report.terminal import as_text

@@ -12,11 +12,11 @@ from bisector.core.events import Note
 from bisector.git.remotes import Branch
 from bisector.git.repository import Repository
 from bisector.host.locks import Held, held
+from bisector.nightly.means import Means, Postman
 from bisector.nightly.plan import Job, Plan
-from bisector.nightly.postman import Postman
 from bisector.nightly.replay import Story, replay
 from bisector.nightly.trouble import Failed, NightOver, caught, fingerprint
-from bisector.nightly.turn import Means, Turn
+from bisector.nightly.turn import Turn
 from bisector.store.nights import Begun, Ending, Event, Night
 
 LOCK = "lock"

@@ -23,28 +23,16 @@ from bisector.git.remotes import Branch
 from bisector.git.repository import Repository
 from bisector.host import process
 from bisector.host.files import our_files
+from bisector.nightly.means import Means, Target, TipBench
 from bisector.nightly.plan import Job, Rule
-from bisector.nightly.postman import Postman
 from bisector.nightly.replay import Change, Class, Story, replay
-from bisector.nightly.tips import Target, TipBench
 from bisector.nightly.trouble import Failed, caught, fingerprint, until
 from bisector.status import from_record
-from bisector.store.nights import Begun, BisectionBegun, Concluded, Done, Fact, Letter, NightRecord, Role, Tip, Trouble
+from bisector.store.nights import Begun, BisectionBegun, Concluded, Done, Fact, Letter, Role, Tip, Trouble
 from bisector.store.rundir import RunDirectory, run_name, state_home
 from bisector.store.store import Store
 
 _PATIENCE = 3  # nights in which a bisection may fail by our side before it is given up
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What a night works with; ``home`` keeps the files of its jobs."""
-
-    record: NightRecord
-    postman: Postman
-    tell: Listener
-    home: Path
-    equip: session.Equip
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from bisector.doctor import checks
 from bisector.git import remotes
 from bisector.git.repository import Repository
 from bisector.nightly import night, plan
+from bisector.nightly.means import Means
 from bisector.nightly.plan import Job
 from bisector.nightly.replay import Story, replay
-from bisector.nightly.turn import Means
 from bisector.store.nights import HISTORY, Ending, Event, Fact, NightRecord, nights_home
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store

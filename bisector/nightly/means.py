@@ -1,28 +1,103 @@
-"""The trials of a night's tip, and of the tag that it is compared with, in a store of the job's own.
+"""What a night works with: its record, the postman that tells people, and the bench that measures tips.
 
-There is one for each way in which the job has been measured: what is in it can be compared.
+The trials of a tip, and of the tag that it is compared with, are in a store of the job's own. There is one for each way
+in which the job has been measured: what is in it can be compared.
 """
 
+import getpass
+import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from email.message import EmailMessage
+from email.utils import formatdate, make_msgid
 from pathlib import Path
+from typing import Protocol
 
 from bisector.analysis.judgement import Measured, judged_run
 from bisector.bisect import session
 from bisector.bisect.single import Attempts, Settled, Single, settle
 from bisector.config import Settings
-from bisector.core.errors import Finding
+from bisector.core.errors import Finding, InfraError
 from bisector.core.events import Listener, Note
 from bisector.core.subject import Commit
 from bisector.doctor import checks
 from bisector.git.repository import Repository
 from bisector.host.files import discard, our_files
-from bisector.nightly.plan import Job
-from bisector.store.nights import Fact, Measurement, Role
+from bisector.mail import compose, outbox, smtp
+from bisector.mail.addresses import parse
+from bisector.mail.outbox import Mails
+from bisector.nightly.plan import Job, Send
+from bisector.report.document import Envelope
+from bisector.store.nights import Fact, Measurement, NightRecord, Role
 from bisector.store.run_files import TRIALS, keep_inputs
 from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
 
 _DIGITS = 12  # of the digest of the conditions, as the name of a directory
+
+
+class Postman(Protocol):
+    """Writes or sends, as the job wants it; each method returns what became of it, for a person."""
+
+    def report(self, job: Job, run: RunDirectory, store: Store) -> str:
+        """What a bisection found. Raises :class:`bisector.core.errors.BisectorError` when it could not be told."""
+        ...
+
+    def notice(self, job: Job, subject: str, text: str) -> str:
+        """What failed. Raises as :meth:`report`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a night works with; ``home`` keeps the files of its jobs."""
+
+    record: NightRecord
+    postman: Postman
+    tell: Listener
+    home: Path
+    equip: session.Equip
+
+
+@dataclass(frozen=True, slots=True)
+class ByMail:
+    """Drafts as files; what a job has recipients for goes to its mail server. ``directory`` keeps the notices."""
+
+    directory: Path
+
+    def report(self, job: Job, run: RunDirectory, store: Store) -> str:
+        """The letter that ``bisector mail`` would write, or send, once."""
+        mail = job.measuring.mail
+        if job.report is Send.DRAFT:
+            return f"draft {outbox.Post(run, store, mail).draft()[0]}"
+        if any(one.sent for one in Mails(store.database).all()):
+            return "sent before this night was killed, or by hand"
+        said = outbox.Post(run, store, mail, outbox.Delivery(to=job.to)).send(smtp.find_login(mail.login_file))
+        return f"sent to {', '.join(job.to)}: {said}"
+
+    def notice(self, job: Job, subject: str, text: str) -> str:
+        """A few lines; the newest ones of a job take the place of those before."""
+        mail = job.measuring.mail
+        sender = mail.sender or f"{getpass.getuser()}@{socket.gethostname()}"
+        envelope = Envelope(sender, make_msgid(domain=socket.gethostname()), formatdate(localtime=True), job.notify, ())
+        made = compose.notice(envelope, subject, f"{text}\n")
+        path = self._keep(f"{job.name}-notice.eml", made)
+        if not job.notify:
+            return f"draft {path}"
+        addresses = [address.addr_spec for address in parse(job.notify)]
+        said = smtp.send(mail, smtp.find_login(mail.login_file), made, parse([sender])[0].addr_spec, addresses)
+        return f"sent to {', '.join(job.notify)}: {said}"
+
+    def _keep(self, name: str, made: EmailMessage) -> Path:
+        path = self.directory / name
+        new = path.with_name(f"{name}.new")
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            new.write_bytes(made.as_bytes())
+            new.replace(path)
+        except OSError as error:
+            raise InfraError(f"cannot write {path}: {error.strerror}", f"ls -ld {self.directory}") from error
+        return path
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import pytest
 from bisector.core.errors import InfraError
 from bisector.mail import outbox
 from bisector.nightly import plan
+from bisector.nightly.means import ByMail
 from bisector.nightly.plan import Job
-from bisector.nightly.postman import ByMail
 from bisector.store.store import Store
 from tests.mail import servers
 from tests.mail.servers import serving
