@@ -23,7 +23,7 @@ from bisector.report.curves import Curves, Measured, traced
 from bisector.report.document import Report
 from bisector.report.drawing import Picture, Plot, draw
 from bisector.report.search_plots import Narrowing, commits, narrowed
-from bisector.status.configurations import ARTIFACT
+from bisector.status.conclusion import CONFIG_ARTIFACT
 from bisector.status.view import OptionChange, TrialView
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
@@ -188,7 +188,7 @@ class _Configs:
     def of(self, trial: Trial) -> kconfig.Options | None:
         """None when it was not kept, or is gone."""
         for artifact in trial.artifacts:
-            if artifact.name == ARTIFACT:
+            if artifact.name == CONFIG_ARTIFACT:
                 if artifact.sha256 not in self._known:
                     self._known[artifact.sha256] = self._read(artifact.path)
                 return self._known[artifact.sha256]

@@ -1,19 +1,33 @@
-"""What can be said of a case at this moment: the likeliest commit, how sure that is, and whether it is the end."""
+"""What can be said of a case at this moment: the likeliest commit, how sure that is, and whether it is the end.
+
+Beside an answer stands what the effective configurations on both sides of it differ in. A changed default in a Kconfig
+file is a frequent reason for a changed figure, and then the diff of the first new commit does not show what the
+compiler was given.
+"""
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
+from bisector.core.errors import BisectorError
+from bisector.core.subject import Commit
+from bisector.core.trial import Trial
 from bisector.core.verdict import Verdict
+from bisector.git.repository import Repository
+from bisector.host.files import inside
+from bisector.kernel import kconfig
 from bisector.search.choice import missing_whole_runs, prospects, undo_options
 from bisector.search.likelihood import Kernel
 from bisector.search.posterior import Fit, Posterior, fit
 from bisector.search.step import Answer, Decision, Ending, believe, decide_from
 from bisector.status.evidence import Case
+from bisector.status.view import ConfigChanges, OptionChange
 
+CONFIG_ARTIFACT = "kernel.config"
 # A kernel is shown to git as on a side from this probability on.
 _SHOWN = 0.9
 # No trial tells more than a bit, and a poor one is not all that is left.
@@ -131,3 +145,43 @@ class Standing:
 def outside_paths(paths: Iterable[str]) -> str:
     """The sentence for a change that no commit of the path limit made."""
     return f"no commit that touches {' '.join(paths)} made the change"
+
+
+def config_changes(
+    repository: Path, paths: Iterable[str], run_dir: Path, trials: Iterable[Trial], first: Commit
+) -> tuple[ConfigChanges, ...]:
+    """One for each parent of ``first`` whose .config was kept, with or without a kernel that could be measured.
+
+    With ``paths`` the parents are those that git's history of these paths shows. Nothing when the
+    repository or the files are gone: this is told beside the answer and does not decide it.
+    """
+    files = {trial.commit.sha: path for trial in trials if (path := _config_of(trial)) is not None}
+    child = _effective(run_dir, files.get(first.sha))
+    if child is None:
+        return ()
+    found = ((parent, _effective(run_dir, files.get(parent.sha))) for parent in _parents(repository, paths, first))
+    return tuple(
+        ConfigChanges(parent, tuple(OptionChange(*one) for one in kconfig.differences(options, child)))
+        for parent, options in found
+        if options is not None
+    )
+
+
+def _parents(repository: Path, paths: Iterable[str], commit: Commit) -> tuple[Commit, ...]:
+    try:
+        with Repository.open(repository) as opened:
+            answer = opened.ask("rev-list", "--parents", "--max-count=1", commit.sha, "--", *paths)
+            return opened.commits(sha for line in answer.lines for sha in line.split()[1:])
+    except BisectorError:
+        return ()
+
+
+def _config_of(trial: Trial) -> str | None:
+    return next((artifact.path for artifact in trial.artifacts if artifact.name == CONFIG_ARTIFACT), None)
+
+
+def _effective(run_dir: Path, file: str | None) -> kconfig.Options | None:
+    try:
+        return kconfig.read_effective(inside(run_dir, file)) if file is not None else None
+    except OSError:
+        return None

@@ -19,8 +19,7 @@ from bisector.core.verdict import State, Strategy, Verdict
 from bisector.git.ranges import Ground, Range
 from bisector.git.repository import Repository
 from bisector.imported import replay
-from bisector.status.conclusion import Standing, outside_paths
-from bisector.status.configurations import config_changes
+from bisector.status.conclusion import Standing, config_changes, outside_paths
 from bisector.status.evidence import Case, Known
 from bisector.status.view import BeliefView, BisectionView, InfraFaultView, LevelView, Likely, TrialView
 from bisector.store.rows import BisectionRow, StateRow

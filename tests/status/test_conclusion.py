@@ -7,7 +7,7 @@ import pytest
 
 from bisector.core.subject import Commit
 from bisector.core.trial import Trial
-from bisector.status.configurations import ARTIFACT, config_changes
+from bisector.status.conclusion import CONFIG_ARTIFACT, config_changes
 from bisector.status.view import ConfigChanges
 from bisector.store.run_files import collect, trial_directory
 from tests import fakes
@@ -37,7 +37,7 @@ class Lab:
         commit = self.commit(name)
         directory = trial_directory(self.run_dir, n, commit)
         if config is not None:
-            (directory / ARTIFACT).write_text(config)
+            (directory / CONFIG_ARTIFACT).write_text(config)
         (directory / "build.log").write_text("CONFIG_LOG=y\n")
         return dataclasses.replace(fakes.trial(commit), artifacts=collect(directory, self.run_dir))
 
@@ -97,7 +97,7 @@ def test_of_paths_the_parent_is_the_one_before_on_these_paths(tmp_path: Path) ->
 
 def test_what_is_gone_is_not_told(lab: Lab, tmp_path: Path) -> None:
     (lab.run_dir / lab.trials[0].artifacts[1].path).unlink()
-    assert lab.trials[0].artifacts[1].name == ARTIFACT
+    assert lab.trials[0].artifacts[1].name == CONFIG_ARTIFACT
     assert list(lab.changes()) == ["b3"]
     lab.repository.rename(tmp_path / "elsewhere")
     assert lab.changes() == {}
