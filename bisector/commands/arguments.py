@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from bisector.commands.catalogue import sentence
 from bisector.commands.output import write_document
+from bisector.config.disk_table import DISK_HELP, from_words
 from bisector.config.option_table import rows
 from bisector.config.options import CONFIG_FILE, Given
 from bisector.core import json_document
@@ -128,12 +129,19 @@ def add_settings(parser: argparse.ArgumentParser, keys: Collection[str] | None =
         either = group.add_mutually_exclusive_group()
         either.add_argument(option.flag, **how)
         either.add_argument(option.short, dest=how["dest"], help=f"short for {option.flag} {option.const}", **const)
+    if keys is None:
+        group.add_argument("--disk", action="append", default=[], metavar="NAME=SIZE[,…]", help=DISK_HELP)
     group.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any setting, by its key")
 
 
 def given_settings(arguments: argparse.Namespace) -> dict[str, Given]:
     """What :func:`add_settings` collected, for :func:`bisector.config.options.load`; raises :class:`UserError`."""
     given = dict(_flagged(vars(arguments)))
+    for words in getattr(arguments, "disk", ()):  # not every command has it
+        for key, value in from_words(words).items():
+            if key in given:
+                raise UserError(f"{key} is given twice: by {given[key].origin} and by --disk", "leave one of them out")
+            given[key] = Given(value, "--disk")
     for key, value in _assignments(arguments.set):
         if key in given:
             raise UserError(f"{key} is given twice: by {given[key].origin} and by --set", "leave one of them out")

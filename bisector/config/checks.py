@@ -11,6 +11,7 @@ from bisector.core.errors import UserError
 from bisector.core.kinds import Problem
 from bisector.core.units import duration_text, size_text
 from bisector.storage.layer import Extent, Files
+from bisector.storage.parse import unknown_disk
 from bisector.storage.stack import Stack
 
 _OF_CACHES = "cache."  # so begin the names of what any cache counts (bisector.core.metric)
@@ -24,6 +25,13 @@ def first_problem(settings: Settings) -> Problem | None:
 def first_size_problem(settings: Settings) -> Problem | None:
     """The first thing that does not fit on the disks."""
     return next(_files_fit(settings), None)
+
+
+def _disks_are_known(settings: Settings) -> Iterator[Problem]:
+    storage = settings.storage
+    if (found := unknown_disk(storage.stack, storage.disks)) is not None:
+        name, advice = found
+        yield Problem(("storage.stack",), f"there is no layer or disk {name}", advice)
 
 
 def _own_image_has_keys(settings: Settings) -> Iterator[Problem]:
@@ -197,7 +205,9 @@ def _threshold_is_in_unit(settings: Settings) -> Iterator[Problem]:
         yield Problem(("bisect.threshold", "bisect.metric"), error.message, error.hint)
 
 
+# The first one lets the others look up the stack's disks.
 _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
+    _disks_are_known,
     _objective_orders,
     _threshold_is_in_unit,
     _own_image_has_keys,

@@ -5,17 +5,17 @@ only a bisection has (its terms, its metric, its threshold) come first.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, Accelerator, Security
+from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, Accelerator, Security, disk_table
 from bisector.core import kinds
 from bisector.core.kinds import AUTO, Kind, Option, Unfit
 from bisector.core.metric import named, plain_number
 from bisector.core.verdict import Direction, Strategy, Terms
-from bisector.storage.disks import DISKS, Disk
+from bisector.storage.disks import DISKS
 from bisector.storage.layer import Layer
 from bisector.storage.layers import LAYERS
 from bisector.storage.parse import stack_kind
@@ -90,21 +90,6 @@ def _plain(value: float) -> str:
 def _path(key: str, flag: str, help_line: str, metavar: str = "FILE") -> Option:
     kind = kinds.optional(kinds.file(), "", "none")
     return Option(key, key, kind, "", help_line, flag=flag, metavar=metavar)
-
-
-def _disk(name: str, disk: Disk) -> tuple[Option, ...]:
-    key, field, title = f"storage.{name}.", f"storage.disks.{name}.", disk.title
-    place = kinds.optional(kinds.disk(), "", "a file in the run directory")
-    where = f"{title}: directory for a sparse file, block device (its content is lost) or volume:POOL/NAME"
-    return (
-        Option(key + "path", field + "path", place, "", where, flag=f"--{name}", metavar="PATH"),
-        Option(key + "size", field + "size_bytes", kinds.size(1 << 20), disk.quick_size,
-               f"{title}: size of a file made for it, bytes", disk.article_size),
-        Option(key + "iops_limit", field + "iops_limit", kinds.integer(0), disk.quick_iops_limit,
-               f"{title}: limit in I/O operations/s, 0 for none", 0),
-        Option(key + "bandwidth_limit", field + "bytes_per_s_limit", kinds.size(0), 0,
-               f"{title}: limit in bytes/s, 0 for none"),
-    )  # fmt: skip
 
 
 def _layer(layer: Layer) -> tuple[Option, ...]:
@@ -231,14 +216,14 @@ _LAST: tuple[Option, ...] = (
 # fmt: on
 
 
-def rows() -> tuple[Option, ...]:
-    """Every row, those of the disks, layers and workloads that are known by now among them."""
-    disks = chain.from_iterable(_disk(name, disk) for name, disk in DISKS.items())
+def rows(further: Iterable[str] = ()) -> tuple[Option, ...]:
+    """Every row, those of the layers and workloads that are known by now among them, and those of further disks."""
+    disks = chain.from_iterable(map(disk_table.rows_of, (*DISKS, *further)))
     layers = chain.from_iterable(map(_layer, LAYERS.values()))
     workloads = chain.from_iterable(map(_workload, WORKLOADS.values()))
     return (*_FIRST, *disks, *layers, *_OF_STORAGE, _workload_row(), *workloads, *_LAST)
 
 
-def by_key() -> Mapping[str, Option]:
-    """Every row, by the key of its setting."""
-    return {option.key: option for option in rows()}
+def by_key(keys: Iterable[str] = ()) -> Mapping[str, Option]:
+    """Every row, by the key of its setting; those of the disks that ``keys`` name among them."""
+    return {option.key: option for option in rows(disk_table.further(keys))}

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, GUEST_FRAGMENT, Settings, checks, file
+from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, GUEST_FRAGMENT, Settings, checks, disk_table, file
 from bisector.config.option_table import PROFILES, by_key, rows
 from bisector.core import kinds
 from bisector.core.errors import UserError
 from bisector.core.kinds import AUTO, Option, Problem
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
+from bisector.storage.disks import DISKS
 from bisector.storage.stack import Stack
 from bisector.workload.workloads import WORKLOADS
 
@@ -74,19 +75,29 @@ class Row:
 Flags = Mapping[str, str | Sequence[str] | Given]
 
 
-def load(flags: Flags | None = None, config: Path | None = None, *, directory: Path | None = None) -> Effective:
+def load(
+    flags: Flags | None = None,
+    config: Path | None = None,
+    *,
+    directory: Path | None = None,
+    stacks: Collection[Stack] = (),
+) -> Effective:
     """Flags (by key) over the configuration file over a profile, checked.
 
-    Without ``config``, ``bisector.toml`` of ``directory`` (the current one) is read when it is
-    there. Raises :class:`UserError`.
+    Without ``config``, ``bisector.toml`` of ``directory`` (the current one) is read when it is there. A disk of the
+    command line has to be one of the stack's, or of further ``stacks``. Raises :class:`UserError`.
     """
     directory = directory or Path.cwd()
-    return from_given({**_from_file(config, directory), **_from_flags(flags or {}, directory)})
+    given = {**_from_file(config, directory), **_from_flags(flags or {}, directory)}
+    effective = from_given(given)
+    typed = (key for key, one in given.items() if one.typed)
+    disk_table.refuse_unused(typed, (effective.settings.storage.stack, *stacks))
+    return effective
 
 
 def from_given(given: Mapping[str, Given]) -> Effective:
     """What is given (by key) over a profile, checked; raises :class:`UserError`."""
-    given, known = dict(given), by_key()
+    given, known = dict(given), by_key(given)
     for key, one in given.items():
         if key not in known:
             _refuse_key(key, one.origin)
@@ -95,9 +106,9 @@ def from_given(given: Mapping[str, Given]) -> Effective:
     name = _parse(known["profile"], profile)
     for option in known.values():
         given.setdefault(option.key, Given(option.in_profile(name), f"profile {name}"))
-    values = {option.field: _parse(option, given[option.key]) for option in rows()}
+    values = {option.field: _parse(option, given[key]) for key, option in known.items()}
     settings = _assemble(Settings, _resolved(values))
-    effective = Effective(settings, {option.key: given[option.key].origin for option in rows()})
+    effective = Effective(settings, {key: given[key].origin for key in known})
     _refuse(effective, checks.first_problem(settings))
     return effective
 
@@ -109,7 +120,7 @@ def _from_file(config: Path | None, directory: Path) -> dict[str, Given]:
             return {}
     shown = config or Path(CONFIG_FILE)
     text, table = file.read(path)
-    given, known = {}, frozenset(by_key())
+    given, known = {}, frozenset(by_key(key for key, _ in file.flatten(table, frozenset())))
     for key, raw in file.flatten(table, known):
         line = file.line_of(text, key)
         origin = f"{shown}:{line}" if line else str(shown)
@@ -120,7 +131,7 @@ def _from_file(config: Path | None, directory: Path) -> dict[str, Given]:
 
 
 def _from_flags(flags: Flags, directory: Path) -> dict[str, Given]:
-    given, known = {}, by_key()
+    given, known = {}, by_key(flags)
     for key, value in flags.items():
         if key not in known:
             _refuse_key(key, f"--set {key}")
@@ -136,6 +147,8 @@ def _refuse_key(key: str, origin: str) -> None:
             f"{origin}: {key} does not belong into settings, which are shown, recorded and passed on",
             "set BISECTOR_SMTP_USERNAME and BISECTOR_SMTP_PASSWORD, or name a file of mode 600 with mail.login_file",
         )
+    if (why := disk_table.objection(key)) is not None:
+        raise UserError(f"{origin}: {why}", "for example hdd2")
     keys = by_key()
     if any(known.startswith(key + ".") for known in keys):
         raise UserError(f"{origin}: {key} is a table of settings, not a setting")
@@ -242,21 +255,27 @@ def overlaid(
     directory = Path.cwd()
     today = {**_from_file(config, directory), **_from_flags(flags or {}, directory)}
     given = {key: Given(value, "recorded settings") for key, value in written_values(recorded).items()}
+    known = rows_for(recorded)
     given |= {
         option.key: Given(option.in_profile(recorded.profile), f"profile {recorded.profile}")
-        for option in rows()
+        for option in known
         if option.key.startswith(prefix) and option.key not in kept
     }
     given |= {key: one for key, one in today.items() if key.startswith(prefix)}
-    settings = _assemble(Settings, _resolved({option.field: _parse(option, given[option.key]) for option in rows()}))
+    settings = _assemble(Settings, _resolved({option.field: _parse(option, given[option.key]) for option in known}))
     origins = {key: one.origin for key, one in given.items()}
     _refuse(Effective(settings, origins), next(checks.mail_is_private(settings), None))
     return settings
 
 
+def rows_for(settings: Settings) -> tuple[Option, ...]:
+    """Every row, those of all disks of the settings among them."""
+    return rows(name for name in settings.storage.disks if name not in DISKS)
+
+
 def written_values(settings: Settings) -> dict[str, object]:
     """Every setting by key, as TOML would hold it."""
-    return {option.key: option.kind.write(_value(settings, option.field)) for option in rows()}
+    return {option.key: option.kind.write(_value(settings, option.field)) for option in rows_for(settings)}
 
 
 def usual(settings: Settings) -> dict[str, object]:
@@ -264,11 +283,12 @@ def usual(settings: Settings) -> dict[str, object]:
 
     A default that follows from other settings follows from the values that ``settings`` has.
     """
-    defaults = {option.field: _parse(option, Given(option.in_profile(settings.profile), "")) for option in rows()}
+    known = rows_for(settings)
+    defaults = {option.field: _parse(option, Given(option.in_profile(settings.profile), "")) for option in known}
     names = (*_LEADING, *(name for name in defaults if name.startswith(_OF_WORKLOADS)))
     leading = {name: _value(settings, name) for name in names}
     followed = _assemble(Settings, _resolved({**defaults, **leading}))
-    own = {option.key: option.kind.write(defaults[option.field]) for option in rows() if option.field in leading}
+    own = {option.key: option.kind.write(defaults[option.field]) for option in known if option.field in leading}
     return written_values(followed) | own
 
 
@@ -277,7 +297,7 @@ def describe(effective: Effective) -> list[Row]:
     written = written_values(effective.settings)
     return [
         Row(option.key, shown(written[option.key]), effective.origins.get(option.key, ""), option.help)
-        for option in rows()
+        for option in rows_for(effective.settings)
     ]
 
 
@@ -307,8 +327,9 @@ def from_json(text: str) -> Settings:
     """Recorded settings, not checked again; a setting that is newer than the record has its value of ``before``."""
     written: dict[str, object] = json.loads(text)
     profile = str(written["profile"])
-    raw = {option.key: _recorded(option, written, profile) for option in rows()}
-    values = {option.field: _parse(option, Given(raw[option.key], "recorded settings")) for option in rows()}
+    known = by_key(written).values()
+    raw = {option.key: _recorded(option, written, profile) for option in known}
+    values = {option.field: _parse(option, Given(raw[option.key], "recorded settings")) for option in known}
     return _assemble(Settings, _resolved(values))
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import partial
 from pathlib import Path
 
 from bisector.config import KernelSettings, Settings, usable_bytes
@@ -133,10 +132,21 @@ def _room(asked: Asked) -> Finding:
     return Finding("disk room", Grade.OK, check_room(asked.settings, asked.run_dir))
 
 
-def _disk(name: str, asked: Asked) -> Iterator[Finding]:
-    """No row for a disk that the stack does not use."""
-    if name in asked.settings.storage.stack.disks:
-        yield Finding(f"{name} disk", Grade.OK, _check_disk(asked.settings, name, asked.scratch))
+def _disks(asked: Asked) -> Iterator[Finding]:
+    """A row for each disk of the stack, and one for a further disk that only the file of settings names.
+
+    A misspelled table of the file is such a disk, too. Those that are always there may be left alone.
+    """
+    storage = asked.settings.storage
+    for name in storage.used_disks:
+        try:
+            yield Finding(f"{name} disk", Grade.OK, _check_disk(asked.settings, name, asked.scratch))
+        except UserError as error:
+            yield refusal(f"{name} disk", error)
+    for name in storage.disks:
+        if name not in storage.used_disks and name not in DISKS:
+            what = f"the stack {storage.stack} does not use it; it is neither looked at nor overwritten"
+            yield Finding(f"{name} disk", Grade.WARN, what)
 
 
 # Read as a table, so laid out as one; the order is that of the rows.
@@ -166,7 +176,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("libvirt's reach", Need.RUN, lambda asked: machine.reach(
         asked.settings.machine, asked.scratch, asked.run_dir)),
     Probe("disk room", Need.RUN, _room),
-    *(Probe(f"{name} disk", Need.RUN, partial(_disk, name)) for name in DISKS),
+    Probe("disks", Need.RUN, _disks),
     Probe("fio job", Need.RUN, _job),
     Probe("host load", Need.NOTHING, lambda asked: load.contention(asked.settings.contention)),
     Probe("mail", Need.NOTHING, lambda asked: server_finding(asked.settings.mail)),

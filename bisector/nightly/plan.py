@@ -230,7 +230,8 @@ def _given(table: object, prefix: str, part: _Part, base: Path) -> Iterator[tupl
     """Settings by key, with the lines they are in."""
     if not isinstance(table, dict):
         raise UserError(f"{part.origin(prefix.rstrip('.'))}: settings is a table, of the keys of bisector.toml")
-    for key, raw in configfile.flatten(table, frozenset(by_key())):
+    known = frozenset(by_key(key for key, _ in configfile.flatten(table, frozenset())))
+    for key, raw in configfile.flatten(table, known):
         origin = part.origin(prefix + key)
         if key in _DECIDED:
             raise UserError(f"{origin}: {key} is decided each night", f"say which changes are wanted: {_DECIDED[key]}")

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bisector.config import Settings, options
+from bisector.config.disk_table import further
 from bisector.config.option_table import PROFILES, by_key
 from bisector.core import resources
 from bisector.core.errors import BisectorError, UserError
@@ -232,9 +233,13 @@ def _same(one: Path, other: Path) -> bool:
 
 def _flags(settings: Settings) -> Iterator[tuple[str, ...]]:
     """For each setting that has not its default (of this profile, on this machine), the words that set it."""
-    usual, known = {**options.usual(settings), "profile": PROFILES[0]}, by_key()
-    for key, value in options.written_values(settings).items():
-        if value != usual[key] and not key.startswith(_NO_MATTER):
+    usual, written = {**options.usual(settings), "profile": PROFILES[0]}, options.written_values(settings)
+    known, storage = by_key(written), settings.storage
+    unused = tuple(f"storage.{name}." for name in further(written) if name not in storage.used_disks)
+    for key, value in written.items():
+        # A further disk is there because one of its settings is.
+        names_disk = key.endswith(".size") and bool(further([key]))
+        if (value != usual[key] or names_disk) and not key.startswith((*_NO_MATTER, *unused)):
             yield from _words(known[key], value)
 
 

@@ -27,6 +27,19 @@ DISKS: Mapping[str, Disk] = {
     "ssd": Disk("fast disk", "512MiB", "5GiB"),
     "hdd": Disk("slow disk", "1GiB", "50GiB", quick_iops_limit=1000),
 }
+# Each other one, which a person names.
+FURTHER = Disk("further disk", "1GiB", "50GiB")
+# In lower case, since file systems and people may not tell "hdd" from "HDD". virtio-blk has room for 20 bytes of a
+# serial number (VIRTIO_BLK_ID_BYTES in include/uapi/linux/virtio_blk.h).
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,19}")
+_OF_GUEST = ("root", "modules")  # the serial numbers of the guest's own disks (bisector.vm.definition)
+
+
+def objection_to(name: str) -> str | None:
+    """Why no disk can have a name; None where one can."""
+    if not _NAME.fullmatch(name):
+        return "it has lower-case letters, digits, - and _, a letter first, and at most 20 of them"
+    return "the guest has a disk of that name itself" if name in _OF_GUEST else None
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:

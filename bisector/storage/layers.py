@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from bisector.core import metric
 from bisector.core.kinds import Option
-from bisector.storage.disks import DISKS
+from bisector.storage.disks import DISKS, objection_to
 from bisector.storage.ext4 import EXT4
 from bisector.storage.layer import Layer
 from bisector.storage.lvmcache import LVMCACHE
@@ -42,6 +42,17 @@ def aliases() -> dict[str, str]:
     """The short names of whole stacks: those of layers that have one, and each disk with a file system alone."""
     of_layers = {layer.name: layer.alias for layer in _layers.values() if layer.alias}
     return of_layers | {disk: f"{disk}+{EXT4.name}" for disk in DISKS}
+
+
+def spelled_out(text: str) -> str:
+    """The whole stack that a short name stands for; other text as it is.
+
+    A word that is no layer's is a disk's: which disks there are is a matter of the settings.
+    """
+    word = text.strip()
+    if word not in _layers and objection_to(word) is None:
+        return f"{word}+{EXT4.name}"
+    return aliases().get(word, text)
 
 
 def _options(layers: Iterable[Layer]) -> list[Option]:

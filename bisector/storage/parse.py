@@ -5,18 +5,22 @@
 ``crypt(hdd)+xfs``, ``hdd+crypt+xfs``     the same stack, written in two ways: ``A+B`` is ``B(A)``
 ``lvmcache(ssd,hdd,cache_mode=writethrough)+ext4``  with a setting of this one layer
 ``lvmcache``, ``ssd``                     short names of whole stacks
+
+A name that is no layer's, with nothing below it, is a disk's. Which disks there are is known once all settings are
+(:func:`unknown_disk`).
 """
 
+import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from bisector.core.errors import UserError
 from bisector.core.kinds import Kind, Unfit
 from bisector.core.units import plural
-from bisector.storage.disks import DISKS
+from bisector.storage.disks import DISKS, objection_to
 from bisector.storage.layer import Layer
-from bisector.storage.layers import LAYERS, aliases
+from bisector.storage.layers import LAYERS, aliases, spelled_out
 from bisector.storage.stack import Node, Stack
 
 _MARKS = frozenset("(),+=")
@@ -29,7 +33,7 @@ def stack_of(text: str) -> Stack:
     """The stack that a text stands for; raises :class:`UserError` with the layers that there are."""
     if len(text) > _LONGEST:
         raise _refused(f"a stack of {len(text):,} characters")
-    text = aliases().get(text.strip(), text)
+    text = spelled_out(text)
     node = _Reader(text).whole()
     if node.is_disk or not LAYERS[node.name].is_file_system:
         raise _refused(f"{node} has no file system on it", f"for example {node}+ext4")
@@ -37,6 +41,14 @@ def stack_of(text: str) -> Stack:
     if twice := [disk for disk in stack.disks if stack.disks.count(disk) > 1]:
         raise _refused(f"{text}: {twice[0]} is used twice")
     return stack
+
+
+def unknown_disk(stack: Stack, disks: Collection[str]) -> tuple[str, str] | None:
+    """The first disk of a stack that is not among ``disks``, and what to do about it; None where all are there."""
+    name = next((name for name in stack.disks if name not in disks), None)
+    if name is None:
+        return None
+    return name, f"{_near(name, (*disks, *LAYERS))}a further disk: --disk {name}=1GiB; {_known(disks)}"
 
 
 def lone_disk(text: str) -> str | None:
@@ -56,9 +68,17 @@ def stack_kind() -> Kind:
 
 
 def _refused(what: str, advice: str = "") -> UserError:
+    return UserError(what, f"{advice or f'for example {_EXAMPLE}'}; {_known(DISKS)}")
+
+
+def _known(disks: Iterable[str]) -> str:
     layers = ", ".join(_shape(layer) for layer in LAYERS.values())
-    known = f"disks: {', '.join(DISKS)}; layers: {layers}; short names: {', '.join(aliases())}"
-    return UserError(what, f"{advice or f'for example {_EXAMPLE}'}; {known}")
+    return f"disks: {', '.join(disks)}; layers: {layers}; short names: {', '.join(aliases())}"
+
+
+def _near(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name.lower(), tuple(names), n=1)
+    return f"did you mean {near[0]}? " if near else ""
 
 
 def _shape(layer: Layer) -> str:
@@ -96,13 +116,14 @@ class _Reader:
                     below.append(argument)
                 else:
                     options.append(argument)
-        if name in DISKS:
-            if below or options:
-                raise _refused(f"{self.text}: {name} is a disk, and lies on nothing")
-            return Node(name)
-        if name not in LAYERS:
-            raise _refused(f"{self.text}: there is no layer or disk {name}")
-        return self._checked(LAYERS[name], tuple(below), options)
+        if name in LAYERS:
+            return self._checked(LAYERS[name], tuple(below), options)
+        if name in DISKS and (below or options):
+            raise _refused(f"{self.text}: {name} is a disk, and lies on nothing")
+        if below or options or objection_to(name) is not None:
+            near = _near(name, LAYERS if below or options else (*LAYERS, *DISKS))
+            raise _refused(f"{self.text}: there is no layer or disk {name}", f"{near}for example {_EXAMPLE}")
+        return Node(name)
 
     def _arguments(self) -> Iterator[Node | tuple[str, str]]:
         while True:
@@ -149,7 +170,7 @@ class _Reader:
 def _written(layer: Layer, name: str, text: str) -> str:
     """The value as its kind writes it, so that equal stacks are equal."""
     if (row := layer.rows.get(name)) is None:
-        has = f"its settings are {', '.join(layer.rows)}" if layer.rows else "it has no settings"
+        has = f"{_near(name, layer.rows)}its settings are {', '.join(layer.rows)}" if layer.rows else "it has none"
         raise UserError(f"{layer.name} has no setting {name}", has)
     try:
         return str(row.kind.write(row.kind.read(row.kind.from_text(text), None)))

@@ -7,7 +7,7 @@ from typing import TypeAlias, TypeVar
 from bisector.core.figures import Run
 from bisector.core.kinds import Problem
 from bisector.storage.layer import Extent, Files, Layer, Own, Phase
-from bisector.storage.layers import LAYERS, aliases
+from bisector.storage.layers import LAYERS, aliases, spelled_out
 
 T = TypeVar("T")
 # The values of each layer's settings, by the layer's name.
@@ -66,7 +66,8 @@ class Stack:
 
     def __str__(self) -> str:
         """The short name where there is one, else its full form."""
-        return next((alias for alias, whole in aliases().items() if whole == self.text), self.text)
+        names = (*aliases(), self.device.name)
+        return next((name for name in names if spelled_out(name) == self.text), self.text)
 
     @property
     def text(self) -> str:

@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from bisector.config import KernelSettings, Settings, options
-from bisector.config.option_table import rows
 from bisector.core import resources
 from bisector.core.errors import InfraError, UserError
 from bisector.core.subject import Commit
@@ -74,7 +73,9 @@ def fingerprint(settings: Settings) -> str:
 def compared(settings: Settings) -> Mapping[str, object]:
     """The settings that have to be equal for trials to be alike: not those of mail, nor the paths of input files."""
     files = {*_KERNEL_FILES, *(f"workload.own.{settings.workload.kind}.{one}" for one in settings.workload.inputs)}
-    looked_at = (one.key for one in rows() if one.field not in files and not one.key.startswith("mail."))
+    looked_at = (
+        one.key for one in options.rows_for(settings) if one.field not in files and not one.key.startswith("mail.")
+    )
     written = options.written_values(settings)
     return {key: written[key] for key in looked_at}
 

@@ -400,7 +400,7 @@ BAD_FILES = {
     "memory": ('[machine]\nmemory = "64MiB"\n', r"machine\.memory = .* 256MiB or more"),
     "policy": ('[storage]\ncache_policy = "lru"\n', r'storage\.cache_policy = "lru": expected one of smq, mq'),
     "mode": ('[storage]\ncache_mode = "x"\n', r"cache_mode = \"x\": expected one of writeback, writethrough"),
-    "stack": ('[storage]\nstack = "zfs"\n', r'storage\.stack: zfs: there is no layer or disk zfs'),
+    "stack": ('[storage]\nstack = "zfs"\n', r'stack = zfs \(bisector\.toml:2\): there is no layer or disk zfs'),
     "profile": ('profile = "slow"\n', r'bisector\.toml:1: profile = "slow": expected one of quick, article'),
     "equal terms": ('[bisect]\nterms = "a:a"\n', r'bisect\.terms = "a:a": expected two different words'),
     "terms of no branch": ('[bisect]\nterms = "a b:c"\n', r"bisect\.terms = .*expected two different words"),
@@ -465,12 +465,13 @@ def test_bad_flags(argv: list[str], message: str) -> None:
 
 def test_nearest_key_is_suggested() -> None:
     for key, suggestion in (
-        ("storage.sdd.size", "storage.ssd.size"),
+        ("storage.sdd.size", "did you mean ssd?"),
+        ("storage.ssd.sice", "storage.ssd.size"),
         ("threshold", "bisect.threshold"),
         ("quux", "bisector settings"),
     ):
         with pytest.raises(UserError) as caught:
-            options.load({key: "1"})
+            options.load({key: "1GiB"})
         assert suggestion in caught.value.hint
 
 

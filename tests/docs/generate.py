@@ -61,7 +61,7 @@ def _exit_codes() -> Iterator[str]:
 
 
 def _settings() -> Iterator[str]:
-    for table, rows in groupby(settings_rows(), lambda option: option.key.partition(".")[0]):
+    for table, rows in groupby(settings_rows(["NAME"]), lambda option: option.key.partition(".")[0]):
         shown = tuple(
             (f"`{one.key}`", f"`{_flag(one)}`" if one.flag else "", _default(one), _meaning(one)) for one in rows
         )

@@ -225,8 +225,8 @@ MISSING: tuple[tuple[str, str, Callable[[Machine], None], str], ...] = (
     ("cache directory", "cache directory", cache_below_a_file, "--run-dir"),
     ("libvirt's reach", "libvirt's reach", qemu_that_does_not_start, "XDG_CACHE_HOME=DIRECTORY"),
     ("disk room", "disk room", no_room, "--run-dir"),
-    ("ssd disk", "ssd disk", disk_gone("ssd"), ""),
-    ("hdd disk", "hdd disk", disk_gone("hdd"), ""),
+    ("disks", "ssd disk", disk_gone("ssd"), ""),
+    ("disks", "hdd disk", disk_gone("hdd"), ""),
     ("fio job", "fio job", job_without_section, ""),
 )
 
@@ -250,6 +250,16 @@ def test_what_is_missing_is_a_row_and_refuses_a_start(
 
 def test_every_needed_probe_is_seen_to_find_something_missing() -> None:
     assert {probe.name for probe in PROBES if probe.need is not Need.NOTHING} == {probe for probe, *_ in MISSING}
+
+
+def test_a_disk_of_the_file_that_the_stack_does_not_use(machine: Machine) -> None:
+    """A misspelled table of the file is one."""
+    (machine.run_dir.parent / "bisector.toml").write_text('[storage.sdd]\nsize = "2GiB"\n')
+    machine.setting("storage.stack", "ssd")
+    rows = {row.name: row for row in machine.rows("disks")}
+    assert {name: row.state for name, row in rows.items()} == {"ssd disk": Grade.OK, "sdd disk": Grade.WARN}
+    assert rows["sdd disk"].what.startswith("the stack ssd does not use it")
+    assert machine.refusal() is None
 
 
 @pytest.mark.parametrize("take_away", [without("flex"), no_room])
@@ -444,7 +454,8 @@ def test_a_whole_machine(whole_machine: Machine, capsys: pytest.CaptureFixture[s
     assert {row["state"] for row in told["findings"]} <= {"ok", "warn", "info"}
     names = [row["name"] for row in told["findings"]]
     assert len(names) == len(set(names))
-    assert {probe.name for probe in PROBES} - {"build tools"} <= set(names)
+    assert {probe.name for probe in PROBES} - {"build tools", "disks"} <= set(names)
+    assert {"ssd disk", "hdd disk"} <= set(names)
     assert not whole_machine.run_dir.exists()
 
 

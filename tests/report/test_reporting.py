@@ -31,6 +31,15 @@ def test_defaults_need_no_flag(tmp_path: Path) -> None:
     assert command(kept(tmp_path, {})) == "bisector start v4.11 v4.13-rc1"
 
 
+def test_a_further_disk_is_named_even_with_its_usual_size(tmp_path: Path) -> None:
+    flags: dict[str, str | options.Given | tuple[str, ...]]
+    flags = {"storage.stack": "hdd2", "storage.hdd2.size": "1GiB", "storage.hdd2.iops_limit": "7"}
+    (tmp_path / "bisector.toml").write_text('[storage.spare]\nsize = "2GiB"\n')
+    assert command(kept(tmp_path, flags)).split()[4:] == [
+        *("--stack", "hdd2", "--set", "storage.hdd2.size=1GiB", "--set", "storage.hdd2.iops_limit=7"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

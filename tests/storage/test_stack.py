@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bisector.core.errors import UserError
-from bisector.storage.disks import DISKS, in_order
+from bisector.storage.disks import DISKS, in_order, objection_to
 from bisector.storage.layer import Extent, Files
 from bisector.storage.lvmcache import CacheMode
-from bisector.storage.parse import stack_of
+from bisector.storage.parse import stack_of, unknown_disk
+from bisector.vm.definition import MODULES_SERIAL
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -35,6 +36,9 @@ FILES = Files(64 * MIB, "two files", 32 * MIB, (FILE_SIZE,))
         ("ssd", "ssd"),
         ("ssd+ext4", "ssd"),
         ("hdd+ext4", "hdd"),
+        ("nvme0", "nvme0"),
+        ("nvme0+ext4", "nvme0"),
+        ("lvmcache(nvme0,hdd-2)+ext4", "lvmcache(nvme0,hdd-2)+ext4"),
         ("lvmcache(ssd,hdd,cache_size=67108864)+ext4", "lvmcache(ssd,hdd,cache_size=64MiB)+ext4"),
     ],
 )
@@ -46,7 +50,11 @@ def test_equal_stacks_are_written_alike(text: str, short: str) -> None:
 
 
 REFUSED = {
-    "zfs": "there is no layer or disk zfs",
+    "hdd+zfs": "there is no layer or disk zfs",
+    "zfs(hdd)": "there is no layer or disk zfs",
+    "HDD+ext4": "there is no layer or disk HDD",
+    "root+ext4": "there is no layer or disk root",
+    "lvmcache(hdd2,hdd2)+ext4": "hdd2 is used twice",
     "": "the end is not expected there",
     "lvmcache(ssd,hdd)": "lvmcache(ssd,hdd) has no file system on it",
     "lvmcache+ext4": "lvmcache needs 2 devices below it (cache device, origin device), not 0",
@@ -77,11 +85,42 @@ def test_what_is_no_stack_is_refused_and_says_why(text: str, why: str) -> None:
 
 def test_a_refusal_lists_what_there_is() -> None:
     with pytest.raises(UserError) as caught:
-        stack_of("zfs")
+        stack_of("hdd+zfs")
     assert caught.value.hint == (
         "for example lvmcache(ssd,hdd)+ext4; disks: ssd, hdd; layers: lvmcache(cache device, origin device), ext4; "
         "short names: lvmcache, ssd, hdd"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("lvmcach(ssd,hdd)+ext4", "lvmcache"),
+        ("hdd+ex4", "ext4"),
+        ("HDD", "hdd"),
+        ("lvmcache(ssd,hdd,cache_mod=writeback)+ext4", "cache_mode"),
+    ],
+)
+def test_a_refusal_has_the_nearest_name(text: str, meant: str) -> None:
+    with pytest.raises(UserError) as caught:
+        stack_of(text)
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith(f"did you mean {meant}? ")
+
+
+def test_which_disks_there_are_is_a_matter_of_settings() -> None:
+    stack = stack_of("lvmcache(ssd,hdd2)+ext4")
+    assert stack.disks == ("ssd", "hdd2")
+    assert unknown_disk(stack, ("ssd", "hdd", "hdd2")) is None
+    name, advice = unknown_disk(stack, ("ssd", "hdd")) or ("", "")
+    assert name == "hdd2"
+    assert advice.startswith("did you mean hdd? a further disk: --disk hdd2=1GiB; disks: ssd, hdd; layers: ")
+
+
+@pytest.mark.parametrize("name", ["", "HDD", "2hdd", "a.b", "a" * 21, "ä", MODULES_SERIAL, "root"])
+def test_names_that_no_disk_can_have(name: str) -> None:
+    assert objection_to(name) is not None
+    assert objection_to("a" * 20) is None
 
 
 @given(st.lists(st.sampled_from([*"(),+= x", "ssd", "hdd", "ext4", "lvmcache"]), max_size=12).map("".join))

@@ -1,0 +1,120 @@
+"""The settings of disks: the rows of each, which disks a person's keys name, and the words of ``--disk``.
+
+A disk is a table of the file, ``[storage.hdd2]``. Those of :data:`bisector.storage.disks.DISKS` are always there;
+any other one is there as soon as one of its settings is.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+
+from bisector.core import kinds
+from bisector.core.errors import UserError
+from bisector.core.kinds import Option
+from bisector.storage.disks import DISKS, FURTHER, objection_to
+from bisector.storage.layers import LAYERS
+from bisector.storage.stack import Stack
+
+_TABLE = "storage"
+# What `--disk` calls the settings, beside their own names.
+_SHORT = {"iops": "iops_limit", "bandwidth": "bandwidth_limit"}
+# Settings of storage that are no layer's.
+_OTHERS = frozenset(("stack", "overwrite", "fill_deadline", "fill_rounds"))
+_FIRST = "size"  # what stands first without a name
+DISK_HELP = (
+    "a disk by its name with its settings, such as hdd2=1GiB,iops=1000,bandwidth=100MiB,path=/srv/hdd2; repeatable"
+)
+
+
+def rows_of(name: str) -> tuple[Option, ...]:
+    """The rows of a disk; those that are always there have a flag for their place."""
+    disk = DISKS.get(name, FURTHER)
+    key, field, title = f"{_TABLE}.{name}.", f"{_TABLE}.disks.{name}.", disk.title
+    place = kinds.optional(kinds.disk(), "", "a file in the run directory")
+    where = f"{title}: directory for a sparse file, block device (its content is lost) or volume:POOL/NAME"
+    flag, metavar = (f"--{name}", "PATH") if name in DISKS else ("", "")
+    return (
+        Option(key + "path", field + "path", place, "", where, flag=flag, metavar=metavar),
+        Option(key + "size", field + "size_bytes", kinds.size(1 << 20), disk.quick_size,
+               f"{title}: size of a file made for it, bytes", disk.article_size),
+        Option(key + "iops_limit", field + "iops_limit", kinds.integer(0), disk.quick_iops_limit,
+               f"{title}: limit in I/O operations/s, 0 for none", 0),
+        Option(key + "bandwidth_limit", field + "bytes_per_s_limit", kinds.size(0), 0,
+               f"{title}: limit in bytes/s, 0 for none"),
+    )  # fmt: skip
+
+
+_WORDS = tuple(row.key.rpartition(".")[2] for row in rows_of("hdd"))
+
+
+def further(keys: Iterable[str]) -> tuple[str, ...]:
+    """The disks that keys of settings are of, each once, without those that are always there.
+
+    A key of a disk that cannot be is left out, and is unknown then; :func:`objection` has the reason.
+    """
+    names = dict.fromkeys(filter(None, map(_disk_of, keys)))
+    return tuple(name for name in names if name not in DISKS and _objection_to(name) is None)
+
+
+def objection(key: str) -> str | None:
+    """Why there can be no disk that a key would be of, as a sentence; None for another key."""
+    name = _disk_of(key)
+    why = None if name is None else _objection_to(name)
+    return None if why is None else f"{name} cannot be the name of a disk: {why}"
+
+
+def refuse_unused(keys: Iterable[str], stacks: Sequence[Stack]) -> None:
+    """Raise :class:`UserError` for a further disk of the command line that no stack has.
+
+    Those of a file are for the stacks of other days, too.
+    """
+    used = {name for stack in stacks for name in stack.disks}
+    for name in further(keys):
+        if name not in used:
+            near = difflib.get_close_matches(name, used, n=1)
+            meant = f"did you mean {near[0]}? " if near else ""
+            what = f"--disk {name}: the stack {' or '.join(map(str, stacks))} has no disk of that name"
+            raise UserError(what, f"{meant}--stack {name}, or another stack that names it; or leave the disk out")
+
+
+def from_words(text: str) -> Mapping[str, str]:
+    """The settings that ``NAME=SIZE,iops=N,…`` stands for, by their keys; raises :class:`UserError`."""
+    name, equals, rest = text.partition("=")
+    if not equals or not name or not rest:
+        raise UserError(f"--disk {text}: expected NAME=SIZE, NAME=SIZE,iops=N or NAME=path=PATH", DISK_HELP)
+    if (why := _objection_to(name)) is not None:
+        raise UserError(f"--disk {text}: {name} cannot be the name of a disk: {why}", DISK_HELP)
+    found: dict[str, str] = {}
+    for position, words in enumerate(rest.split(",")):
+        word, equals, value = words.partition("=")
+        if not equals and position == 0:
+            word, value = _FIRST, words
+        key = f"{_TABLE}.{name}.{_word(text, word)}"
+        if key in found:
+            raise UserError(f"--disk {text}: {key} is given twice")
+        found[key] = value
+    return found
+
+
+def _word(text: str, word: str) -> str:
+    full = _SHORT.get(word, word)
+    if full not in _WORDS:
+        near = difflib.get_close_matches(word, (*_WORDS, *_SHORT), n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UserError(
+            f"--disk {text}: a disk has no setting {word}",
+            f"{hint}it has {', '.join((*_WORDS, *_SHORT))}; a path with a comma: --set {_TABLE}.NAME.path=PATH",
+        )
+    return full
+
+
+def _disk_of(key: str) -> str | None:
+    table, _, rest = key.partition(".")
+    name, _, word = rest.rpartition(".")
+    return name if table == _TABLE and name and word in _WORDS else None
+
+
+def _objection_to(name: str) -> str | None:
+    if name in LAYERS:
+        return "there is a layer of that name"
+    taken = {row.key.split(".")[1] for layer in LAYERS.values() for row in layer.options}
+    return f"there is a setting {_TABLE}.{name}" if name in taken | _OTHERS else objection_to(name)

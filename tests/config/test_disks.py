@@ -1,0 +1,183 @@
+"""Disks that a person names: in the file, by ``--disk``, in stacks, and on record."""
+
+import json
+import tomllib
+from argparse import ArgumentParser
+from pathlib import Path
+
+import pytest
+
+from bisector.commands.arguments import add_settings, given_settings
+from bisector.config import DiskSettings, options
+from bisector.config.disk_table import from_words, further
+from bisector.config.option_table import rows
+from bisector.config.options import Effective
+from bisector.core.errors import UserError
+from bisector.storage.parse import stack_of
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def from_argv(*argv: str, stacks: tuple[str, ...] = ()) -> Effective:
+    parser = ArgumentParser()
+    add_settings(parser)
+    arguments = parser.parse_args(argv)
+    return options.load(given_settings(arguments), arguments.config, stacks=tuple(map(stack_of, stacks)))
+
+
+def test_the_words_of_a_disk() -> None:
+    assert from_words("hdd2=1GiB,iops=1000,bandwidth=100MiB,path=/srv/hdd2") == {
+        "storage.hdd2.size": "1GiB",
+        "storage.hdd2.iops_limit": "1000",
+        "storage.hdd2.bandwidth_limit": "100MiB",
+        "storage.hdd2.path": "/srv/hdd2",
+    }
+    assert from_words("nvme=path=/dev/nvme0n1p4") == {"storage.nvme.path": "/dev/nvme0n1p4"}
+    assert from_words("hdd=size=2GiB") == {"storage.hdd.size": "2GiB"}
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("hdd2", "expected NAME=SIZE"),
+        ("=1GiB", "expected NAME=SIZE"),
+        ("hdd2=", "expected NAME=SIZE"),
+        ("HDD2=1GiB", "HDD2 cannot be the name of a disk: it has lower-case letters"),
+        ("modules=1GiB", "the guest has a disk of that name"),
+        ("ext4=1GiB", "there is a layer of that name"),
+        ("overwrite=1GiB", "there is a setting storage.overwrite"),
+        ("cache_size=1GiB", "there is a setting storage.cache_size"),
+        ("hdd2=1GiB,size=2GiB", "storage.hdd2.size is given twice"),
+        ("hdd2=1GiB,2GiB", "a disk has no setting 2GiB"),
+        ("hdd2=1GiB,iop=5", "a disk has no setting iop"),
+    ],
+)
+def test_words_that_are_no_disk(words: str, why: str) -> None:
+    with pytest.raises(UserError) as caught:
+        from_argv("--disk", words)
+    assert why in caught.value.message
+
+
+def test_a_refused_word_has_the_nearest_one() -> None:
+    with pytest.raises(UserError) as caught:
+        from_words("hdd2=1GiB,bandwith=5")
+    assert (caught.value.hint or "").startswith("did you mean bandwidth? ")
+
+
+def test_a_disk_of_the_command_line_is_used_by_the_stack(directory: Path) -> None:
+    effective = from_argv("--disk", "hdd2=2GiB,iops=500", "--stack", "lvmcache(ssd,hdd2)+ext4", "--disk", "ssd=1GiB")
+    storage = effective.settings.storage
+    assert storage.used_disks == {"ssd": DiskSettings(None, GIB, 0, 0), "hdd2": DiskSettings(None, 2 * GIB, 500, 0)}
+    assert effective.origins["storage.hdd2.size"] == "--disk"
+    assert effective.origins["storage.hdd2.path"] == "profile quick"
+    assert str(from_argv("--disk", "hdd2=2GiB", "--stack", "hdd2").settings.storage.stack) == "hdd2"
+    relative = from_argv("--disk", "hdd2=path=.", "--stack", "hdd2").settings.storage
+    assert relative.used_disks["hdd2"].path == str(directory)
+
+
+def test_a_disk_of_the_file(directory: Path) -> None:
+    (directory / "bisector.toml").write_text(
+        'storage.stack = "lvmcache(nvme,hdd)"\n[storage.nvme]\nsize = "2GiB"\nbandwidth_limit = "100MiB/s"\n'
+        '[storage.spare]\nsize = "1GiB"\n'.replace('hdd)"', 'hdd)+ext4"')
+    )
+    effective = from_argv()
+    storage = effective.settings.storage
+    assert storage.used_disks["nvme"] == DiskSettings(None, 2 * GIB, 0, 100 * MIB)
+    assert list(storage.disks) == ["ssd", "hdd", "nvme", "spare"]
+    assert effective.origins["storage.nvme.size"] == "bisector.toml:3"
+    assert {row.key: row.value for row in options.describe(effective)}["storage.nvme.size"] == "2GiB"
+
+
+def test_settings_with_disks_are_written_and_recorded(directory: Path) -> None:
+    effective = from_argv("--disk", "hdd-2=2GiB,iops=500", "--stack", "hdd-2")
+    assert options.from_json(options.to_json(effective.settings)) == effective.settings
+    (directory / "bisector.toml").write_text(options.to_toml(effective))
+    assert tomllib.loads(options.to_toml(effective))["storage"]["hdd-2"]["iops_limit"] == 500
+    assert options.load().settings == effective.settings
+    assert options.usual(effective.settings)["storage.hdd-2.iops_limit"] == 0
+    (directory / "bisector.toml").unlink()
+    older = json.loads(options.to_json(from_argv().settings))
+    assert list(options.from_json(json.dumps(older)).storage.disks) == ["ssd", "hdd"]
+
+
+def test_a_disk_that_nobody_named() -> None:
+    with pytest.raises(UserError, match=r"^storage\.stack = zfs \(--stack\): there is no layer or disk zfs$"):
+        from_argv("--stack", "zfs")
+    with pytest.raises(UserError, match="there is no layer or disk hdd2") as caught:
+        from_argv("--stack", "lvmcache(ssd,hdd2)+ext4")
+    assert (caught.value.hint or "").startswith("did you mean hdd? a further disk: --disk hdd2=1GiB; ")
+
+
+def test_a_disk_of_the_command_line_that_no_stack_uses() -> None:
+    with pytest.raises(UserError, match=r"^--disk hdd2: the stack lvmcache has no disk of that name") as caught:
+        from_argv("--disk", "hdd2=1GiB")
+    assert (caught.value.hint or "").startswith("did you mean hdd? --stack hdd2, ")
+    with pytest.raises(UserError, match=r"^--disk sdd: the stack lvmcache has no disk of that name"):
+        from_argv("--set", "storage.sdd.size=1GiB")
+    from_argv("--disk", "hdd2=1GiB", stacks=("hdd2",))
+    from_argv("--disk", "hdd=1GiB", "--stack", "ssd")
+
+
+@pytest.mark.parametrize("size", ["0", "0MiB", "-1", "4KiB"])
+def test_a_disk_of_no_size(size: str) -> None:
+    with pytest.raises(UserError, match=r"--disk: storage\.hdd2\.size = .*expected a size such as .* 1MiB or more"):
+        from_argv("--disk", f"hdd2={size}", "--stack", "hdd2")
+
+
+def test_a_disk_that_is_too_small_for_the_files() -> None:
+    with pytest.raises(UserError, match=r"storage\.hdd2\.size = 16MiB \(--disk\): .*16MiB has no room"):
+        from_argv("--disk", "hdd2=16MiB", "--stack", "hdd2")
+
+
+def test_two_disks_on_one_path() -> None:
+    stack = ("--stack", "lvmcache(ssd,hdd2)+ext4", "--connect", "qemu:///system")
+    with pytest.raises(UserError, match=r"storage\.ssd\.path = .*storage\.hdd2\.path = .*both name the same disk"):
+        from_argv("--ssd", "volume:default/one", "--disk", "hdd2=path=volume:default/one", *stack)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('[storage.HDD]\nsize = "1GiB"\n', "bisector.toml:2: HDD cannot be the name of a disk"),
+        ('[storage.ext4]\nsize = "1GiB"\n', "bisector.toml:2: ext4 cannot be the name of a disk"),
+        ('[storage.hdd2]\nsise = "1GiB"\n', "bisector.toml:2: there is no setting storage.hdd2.sise"),
+        ("[storage.hdd2]\n", "there is no setting storage.hdd2"),
+        ('[storage]\nhdd2 = "1GiB"\n', "bisector.toml:2: there is no setting storage.hdd2"),
+        ('[storage.cache_size]\nsize = "1GiB"\n', "storage.cache_size = {"),
+        ('[storage.a.b]\nsize = "1GiB"\n', "a.b cannot be the name of a disk"),
+    ],
+)
+def test_a_table_that_is_no_disk(directory: Path, text: str, why: str) -> None:
+    (directory / "bisector.toml").write_text(text)
+    with pytest.raises(UserError) as caught:
+        from_argv()
+    assert why in caught.value.message
+
+
+def test_a_disk_is_given_once() -> None:
+    with pytest.raises(UserError, match=r"storage\.hdd2\.size is given twice: by --disk and by --disk"):
+        from_argv("--disk", "hdd2=1GiB", "--disk", "hdd2=2GiB", "--stack", "hdd2")
+    with pytest.raises(UserError, match=r"storage\.hdd\.path is given twice: by --hdd and by --disk"):
+        from_argv("--hdd", "/tmp", "--disk", "hdd=path=/tmp", "--stack", "hdd")
+    with pytest.raises(UserError, match=r"storage\.hdd2\.size is given twice: by --disk and by --set"):
+        from_argv("--disk", "hdd2=1GiB", "--set", "storage.hdd2.size=2GiB", "--stack", "hdd2")
+
+
+def test_no_disk_is_called_like_a_setting() -> None:
+    """``storage.stack`` cannot be a word and a table at once."""
+    words = [row.key.split(".")[1] for row in rows() if row.key.startswith("storage.")]
+    for word in set(words) - {"ssd", "hdd"}:
+        with pytest.raises(UserError, match=f"{word} cannot be the name of a disk"):
+            from_words(f"{word}=1GiB")
+
+
+def test_the_settings_of_a_layer_are_no_disk() -> None:
+    assert further(["storage.cache_size", "storage.stack", "workload.a.size", "storage.hdd.size"]) == ()
+    assert further(["storage.b.size", "storage.a.path", "storage.b.path"]) == ("b", "a")
