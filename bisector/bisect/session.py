@@ -21,6 +21,7 @@ from bisector.core.subject import Compiler
 from bisector.core.trial import Taken, Trial
 from bisector.core.verdict import State, Terms
 from bisector.doctor import checks as preflight
+from bisector.doctor.tree import check_tree
 from bisector.executor.base import Executor
 from bisector.executor.local import local_executor
 from bisector.git.bisect import Bisect, check_terms
@@ -126,6 +127,7 @@ def _wanted(repository: Repository, asked: Asked) -> Range:
         repository.check_kernel_tree(end)
     wanted = Range(old, new, asked.settings.bisect.first_parent, asked.paths)
     check_range(repository, wanted)
+    check_tree(repository, (old, new), asked.settings.storage.stack)
     check_attributes(repository)
     check_suspects(repository, asked.settings.bisect.suspects, new)
     return wanted

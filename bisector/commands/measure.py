@@ -29,6 +29,7 @@ from bisector.config import options
 from bisector.core.errors import UserError
 from bisector.core.verdict import State, Verdict
 from bisector.doctor import checks
+from bisector.doctor.tree import check_tree
 from bisector.git.repository import Repository
 from bisector.host import process
 from bisector.host.files import discard
@@ -200,6 +201,7 @@ def test(arguments: argparse.Namespace) -> int:
         face = display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet)
         with run.lock(), face as display:
             settings = settings_for(run, repository, settings, given=bool(flags or arguments.config))
+            check_tree(repository, [commit], settings.storage.stack)
             checks.check(settings, run.path, warn)
             process.reap(run.path)
             if not run.database.exists():

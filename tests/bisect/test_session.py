@@ -106,6 +106,17 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return Site(tmp_path)
 
 
+def test_an_end_that_lacks_an_option_of_the_stack_is_refused_before_anything(site: Site) -> None:
+    site.git("checkout", "-q", "-f", "main")
+    site.git("rm", "-q", "drivers/Kconfig")
+    site.git("commit", "-q", "-m", "no drivers")
+    with pytest.raises(
+        UserError, match=r"\(no drivers\) has no CONFIG_MD, .*: the layer lvmcache of the stack lvmcache"
+    ):
+        site.begin()
+    assert not (site.home / "run").exists()
+
+
 def interrupted_at(monkeypatch: pytest.MonkeyPatch, site: Site, subject: str) -> None:
     """The person presses Ctrl-C when this commit's sources are checked out."""
 

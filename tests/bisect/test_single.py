@@ -67,6 +67,17 @@ def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     return made
 
 
+def test_a_commit_that_lacks_an_option_of_the_stack_is_refused(desk: Desk) -> None:
+    """By the stack of the settings that hold, which are those on record in the directory."""
+    nodes = (histories.Node("bare", files={**histories.KERNEL_TREE, "drivers/Kconfig": "config MD\n"}),)
+    desk.shas |= histories.build(desk.place / "linux", nodes)
+    said = desk.refused("bare", run_dir="other")
+    assert "(bare) has no CONFIG_BLK_DEV_DM, CONFIG_DM_CACHE, CONFIG_DM_CACHE_SMQ" in said
+    assert "the layer lvmcache of the stack lvmcache does not work without" in said
+    assert desk.test("c1", "--stack", "hdd") == 0
+    assert desk.test("bare") == 0
+
+
 def test_each_trial_is_on_record_beside_the_others(desk: Desk) -> None:
     assert desk.test("c1", "--json") == 0
     told = json.loads(desk.output.readouterr().out)

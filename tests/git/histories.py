@@ -5,9 +5,19 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from bisector.core import resources
 from bisector.host.process import run
+from bisector.kernel.kconfig import parse
 
-KERNEL_TREE = dict.fromkeys(("Kbuild", "Kconfig", "Makefile", "arch/x86/Kconfig", "init/Kconfig"), "\n")
+KERNEL_TREE = {
+    **dict.fromkeys(("Kbuild", "Kconfig", "Makefile", "arch/x86/Kconfig", "init/Kconfig"), "\n"),
+    # What the layers of storage stacks need.
+    "drivers/Kconfig": "".join(
+        f"config {name.removeprefix('CONFIG_')}\n\tbool\n"
+        for path in sorted(resources.kconfigs().glob("storage-*.config"))
+        for name in parse(path.read_text(encoding="utf-8"))
+    ),
+}
 DEADLINE_S = 60.0
 
 

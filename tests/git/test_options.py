@@ -1,0 +1,96 @@
+"""The options of a commit's tree, by git's own grep, and what a stack lacks there."""
+
+from pathlib import Path
+
+import pytest
+
+from bisector.core import resources
+from bisector.core.errors import UserError
+from bisector.doctor.tree import check_tree, lacking
+from bisector.git.options import undefined
+from bisector.kernel.needs import Need, needs
+from bisector.storage.layers import LAYERS
+from bisector.storage.parse import stack_of
+from tests.git.conftest import Make
+from tests.git.histories import KERNEL_TREE, Node, git
+
+MD = """\
+menuconfig MD
+\tbool "Multiple devices driver support (RAID and LVM)"
+if MD
+  config BLK_DEV_DM
+\ttristate "Device mapper support"
+config DM_CACHE # of 3.9
+\ttristate
+config DM_CACHE_SMQ_NEXT
+\tbool
+# config DM_CACHE_SMQ
+\t  This help tells of config DM_CACHE_SMQ
+endif
+"""
+ALL = ("CONFIG_MD", "CONFIG_BLK_DEV_DM", "CONFIG_DM_CACHE", "CONFIG_DM_CACHE_SMQ", "CONFIG_X86_64")
+
+
+TREES = (
+    Node("without", files={**KERNEL_TREE, "drivers/Kconfig": "config BLK_DEV_LOOP\n", "drivers/md/Kconfig": MD}),
+    Node("told", ("without",), files={"Documentation/md.rst": "config DM_CACHE_SMQ\n"}),
+    Node("with", ("told",), files={"drivers/md/Kconfig.cache": "\tconfig DM_CACHE_SMQ\n\t\ttristate\n"}),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("without", {"CONFIG_DM_CACHE_SMQ", "CONFIG_X86_64"}),
+        ("told", {"CONFIG_DM_CACHE_SMQ", "CONFIG_X86_64"}),
+        ("with", {"CONFIG_X86_64"}),
+    ],
+)
+def test_options_are_read_from_the_tree_of_any_commit(make: Make, name: str, missing: set[str]) -> None:
+    repository, names = make(TREES)
+    git(repository.top, "config", "grep.lineNumber", "true")
+    git(repository.top, "config", "grep.patternType", "fixed")
+    assert undefined(repository, names[name], ALL) == missing
+    assert undefined(repository, names[name], ()) == frozenset()
+
+
+def test_a_tree_without_any_of_them(make: Make) -> None:
+    repository, names = make((Node("bare", files=dict.fromkeys(KERNEL_TREE, "\n")),))
+    assert undefined(repository, names["bare"], ALL) == set(ALL)
+
+
+def test_of_a_clone_without_files_nothing_is_known(make: Make) -> None:
+    """Git would fetch each of its Kconfig files alone."""
+    repository, names = make(TREES)
+    git(repository.top, "config", "remote.origin.promisor", "true")
+    assert undefined(repository, names["without"], ALL) == frozenset()
+
+
+def test_what_layers_need_is_what_their_fragments_require(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Need("CONFIG_DM_CACHE_SMQ", "lvmcache") in needs(stack_of("lvmcache"))
+    assert needs(stack_of("hdd")) == ()
+    fragment = tmp_path / "own.config"
+    fragment.write_text("CONFIG_A=y\n#: optional\nCONFIG_B=y\n#: required\n# CONFIG_C is not set\nCONFIG_D=m\n")
+    monkeypatch.setattr(type(LAYERS["ext4"]), "fragments", (str(fragment),))
+    assert needs(stack_of("hdd")) == (Need("CONFIG_A", "ext4"), Need("CONFIG_D", "ext4"))
+
+
+def test_a_commit_without_an_option_is_refused_by_name(make: Make) -> None:
+    repository, names = make(TREES)
+    old, new = repository.commits([names["without"], names["with"]])
+    assert lacking(repository, old, stack_of("lvmcache")) == (Need("CONFIG_DM_CACHE_SMQ", "lvmcache"),)
+    assert lacking(repository, new, stack_of("lvmcache")) == ()
+    check_tree(repository, [new, old], stack_of("hdd"))
+    with pytest.raises(UserError) as caught:
+        check_tree(repository, [new, old], stack_of("lvmcache"))
+    assert caught.value.message == (
+        f"{old.short} (without) has no CONFIG_DM_CACHE_SMQ in its Kconfig files: the layer lvmcache of the stack "
+        "lvmcache does not work without"
+    )
+    assert "git log --reverse -S'config DM_CACHE_SMQ'" in (caught.value.hint or "")
+
+
+def test_every_layer_names_fragments_that_are_there() -> None:
+    for layer in LAYERS.values():
+        for name in layer.fragments:
+            assert resources.fragment(name).is_file()
