@@ -14,6 +14,9 @@ from bisector.storage.layer import Extent, Files
 from bisector.storage.parse import unknown_disk
 from bisector.storage.stack import Stack
 
+_MIB = 1 << 20
+# What the guest needs beside a RAM disk: its programs and the kernel's own memory. It is the least machine.memory.
+_GUEST_BYTES = 256 * _MIB
 _OF_CACHES = "cache."  # so begin the names of what any cache counts (bisector.core.metric)
 
 
@@ -134,7 +137,8 @@ def _files_fit(settings: Settings) -> Iterator[Problem]:
     if not _has_room(device, storage.stack, files.total_bytes * kept):
         yield Problem(
             (*files.keys, *device.keys),
-            f"{files.sentence}{over}; a file system on {_size_of(device)} has no room for that",
+            f"{files.sentence}{over}; {'a file system on ' if storage.stack.file_system.has_files else ''}"
+            f"{_size_of(device)} has no room for that",
         )
     yield from _baselines_fit(settings, files)
 
@@ -142,6 +146,31 @@ def _files_fit(settings: Settings) -> Iterator[Problem]:
 def extents(storage: StorageSettings) -> dict[str, Extent]:
     """Each disk that the stack uses, as its layers see it before there is a guest."""
     return {name: Extent.of_disk(name, disk_bytes(disk)) for name, disk in storage.used_disks.items()}
+
+
+def _memory_suffices(settings: Settings) -> Iterator[Problem]:
+    """What layers keep of the guest's memory leaves enough for the guest."""
+    kept = settings.storage.stack.memory(settings.storage.layers)
+    kept_bytes = -(-sum(one.size_bytes or 0 for one in kept) // _MIB) * _MIB
+    needed = kept_bytes + _GUEST_BYTES
+    if kept and settings.machine.memory_bytes < needed:
+        keys = tuple(dict.fromkeys(key for one in kept for key in one.keys))
+        what = " and ".join(dict.fromkeys(one.what for one in kept))
+        yield Problem(
+            ("machine.memory", *keys),
+            f"{what} in the guest's memory takes {size_text(kept_bytes)} of it, and the guest itself needs "
+            f"{size_text(_GUEST_BYTES)}",
+            f"--set machine.memory={needed // _MIB}MiB, or a smaller RAM disk",
+        )
+
+
+def _workload_fits_stack(settings: Settings) -> Iterator[Problem]:
+    """Files need a file system; what works on a device is for a stack without one."""
+    stack, workload = settings.storage.stack, settings.workload
+    if stack.file_system.has_files:
+        yield from workload.workload.problems_on_files(workload.values)
+    else:
+        yield from workload.workload.problems_on_device(workload.values, len(stack.phases))
 
 
 def _has_room(device: Extent, stack: Stack, data_bytes: int) -> bool:
@@ -217,6 +246,8 @@ _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _disks_exist,
     _disks_differ,
     _files_fit,
+    _workload_fits_stack,
+    _memory_suffices,
     _deadlines_leave_time,
     mail_is_private,
 )

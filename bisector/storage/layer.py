@@ -130,12 +130,16 @@ class Layer(ABC):
     ``suspects`` paths of its drivers in the kernel's tree, ``tools`` the programs that the guest needs for it.
     ``options`` are the rows of its own settings: their keys are below ``storage.``, and the last word of a key is what
     the stack calls it (``lvmcache(ssd,hdd,cache_mode=writethrough)``). ``metrics`` are those that only this layer has.
-    A layer without ``phases`` asks for one judged run.
+    A layer without ``phases`` asks for one judged run. A stack has a layer ``at_most`` so many times, or any number of
+    times. What is on top of a stack is called a file system; one that ``has_files`` not leaves its device to the
+    workload.
     """
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ("device",)
     is_file_system: ClassVar[bool] = False
+    has_files: ClassVar[bool] = True
+    at_most: ClassVar[int | None] = None
     is_mapped: ClassVar[bool] = False
     alias: ClassVar[str] = ""
     fragments: ClassVar[tuple[str, ...]] = ()
@@ -167,6 +171,10 @@ class Layer(ABC):
     def parameters(self, own: Own) -> tuple[str, ...]:
         """Kernel parameters that the guest is booted with."""
         return ()
+
+    def memory(self, own: Own) -> Extent | None:
+        """What of the guest's memory it keeps as long as it is there."""
+        return None
 
     @abstractmethod
     def make(self, site: Site) -> Made:

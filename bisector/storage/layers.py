@@ -9,6 +9,8 @@ from bisector.storage.disks import DISKS, objection_to
 from bisector.storage.ext4 import EXT4
 from bisector.storage.layer import Layer
 from bisector.storage.lvmcache import LVMCACHE
+from bisector.storage.ram import RAM
+from bisector.storage.raw import RAW
 
 _layers: dict[str, Layer] = {}
 LAYERS: Mapping[str, Layer] = MappingProxyType(_layers)
@@ -61,7 +63,9 @@ def _options(layers: Iterable[Layer]) -> list[Option]:
 
 # A layer of this room is known by its line here.
 for _layer in (
+    RAM,
     LVMCACHE,
     EXT4,
+    RAW,
 ):
     register(_layer)

@@ -16,6 +16,7 @@ from bisector.storage.stack import Node, Stack, Values
 
 _MIB = 1 << 20
 _FREE = re.compile(r"(\d{1,20}) (\d{1,20})")
+_SIZE = re.compile(r"\d{1,20}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Readings:
 
 @dataclass(frozen=True, slots=True)
 class MountedStack:
-    """A mounted file system on its layers.
+    """A mounted file system on its layers, or without one the uppermost block device, by its path.
 
     ``description`` holds the commands that made it, in order, ``made`` its layers in the same order. ``room`` says
     which settings make it larger.
@@ -40,6 +41,7 @@ class MountedStack:
 
     mountpoint: str
     description: tuple[str, ...]
+    device: str = ""
     room: str = ""
     made: tuple[Made, ...] = ()
 
@@ -70,7 +72,9 @@ def lay_out(shell: Shell, stack: Stack, values: Values, files: Files, deadline_s
     paths = tuple(map(disks.path_of, stack.disks))
     made = _made(stack, values)
     others = tuple(dict.fromkeys(leaf for one in made for leaf in one.leaves if leaf not in paths))
-    room = Step(f"stat -f -c '%a %S' {MOUNTPOINT}", disks.kernel_fault)
+    raw = "" if stack.file_system.has_files else made[-1].path
+    measured = f"blockdev --getsize64 {raw}" if raw else f"stat -f -c '%a %S' {MOUNTPOINT}"
+    room = Step(measured, disks.kernel_fault)
     steps = (*(step for one in made for step in one.steps), room)
     outputs = iter(
         run_steps(
@@ -94,8 +98,12 @@ def lay_out(shell: Shell, stack: Stack, values: Values, files: Files, deadline_s
         if one.verify is not None:
             one.verify(answers, numbers)
     larger = " or ".join(stack.extent({name: Extent.of_disk(name, None) for name in stack.disks}, values).keys)
+    described = tuple(step.command for step in steps)
+    if raw:
+        _check_device(free, files, len(stack.phases), larger)
+        return MountedStack("", described, raw, larger, made)
     _check_room(free, files, larger)
-    return MountedStack(MOUNTPOINT, tuple(step.command for step in steps), larger, made)
+    return MountedStack(MOUNTPOINT, described, "", larger, made)
 
 
 def _looked_at(paths: Sequence[str]) -> tuple[Step, ...]:
@@ -125,6 +133,20 @@ def _made(stack: Stack, values: Values) -> tuple[Made, ...]:
 
 def _leaves(below: Sequence[Device]) -> tuple[str, ...]:
     return tuple(leaf for device in below for leaf in device.leaves)
+
+
+def _check_device(size_output: str, files: Files, runs: int, larger: str) -> None:
+    """All runs have places of their own on the device; raises :class:`UserError` with both sizes."""
+    if _SIZE.fullmatch(size_output.strip()) is None:
+        raise disks.not_an_answer("blockdev", size_output)
+    size_bytes = int(size_output)
+    if size_bytes < files.total_bytes * runs:
+        smaller = " or ".join(files.keys)
+        raise UserError(
+            f"{files.sentence}, for each of {runs} runs, and the device in the guest has only "
+            f"{size_bytes / _MIB:,.0f} MiB",
+            f"make the disk of the storage stack larger ({larger}), or {smaller} smaller",
+        )
 
 
 def _check_room(stat_output: str, files: Files, larger: str) -> None:

@@ -36,10 +36,13 @@ def stack_of(text: str) -> Stack:
     text = spelled_out(text)
     node = _Reader(text).whole()
     if node.is_disk or not LAYERS[node.name].is_file_system:
-        raise _refused(f"{node} has no file system on it", f"for example {node}+ext4")
+        raise _refused(f"{node} has no file system on it", f"for example {node}+ext4, or {node}+raw without one")
     stack = Stack(node)
     if twice := [disk for disk in stack.disks if stack.disks.count(disk) > 1]:
         raise _refused(f"{text}: {twice[0]} is used twice")
+    for layer in stack.layers:
+        if layer.at_most is not None and stack.layers.count(layer) > layer.at_most:
+            raise _refused(f"{text}: a stack has {layer.name} {layer.at_most} times at most")
     return stack
 
 
@@ -145,7 +148,8 @@ class _Reader:
             raise _refused(f"{self.text}: {layer.name} needs {needed} below it{roles}, not {len(below)}")
         for one in below:
             if not one.is_disk and LAYERS[one.name].is_file_system:
-                raise _refused(f"{self.text}: {one.name} is a file system, and {layer.name} needs a device")
+                what = "a file system" if LAYERS[one.name].has_files else "the end of a stack"
+                raise _refused(f"{self.text}: {one.name} is {what}, and {layer.name} needs a device")
         written = tuple((name, _written(layer, name, text)) for name, text in options)
         if twice := [name for name, _ in written if [one for one, _ in written].count(name) > 1]:
             raise UserError(f"{self.text}: {twice[0]} is given twice")

@@ -1,6 +1,6 @@
 """A storage stack: layers on disks, and what follows from what it is composed of."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
@@ -52,10 +52,13 @@ class Node:
 
     def blamed(self, problem: Problem) -> Problem:
         """The problem with the stack's own setting in place of those that the stack overrides."""
+        return replace(problem, keys=self.said_by(problem.keys))
+
+    def said_by(self, keys: Iterable[str]) -> tuple[str, ...]:
+        """Keys of settings, with that of the stack in place of those that it overrides."""
         rows = LAYERS[self.name].rows
         overridden = {rows[name].key for name, _ in self.options}
-        keys = ("storage.stack" if key in overridden else key for key in problem.keys)
-        return replace(problem, keys=tuple(dict.fromkeys(keys)))
+        return tuple(dict.fromkeys("storage.stack" if key in overridden else key for key in keys))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +139,14 @@ class Stack:
         return tuple(dict.fromkeys(one for layer in self.layers for one in layer.tools))
 
     def parameters(self, values: Values) -> tuple[str, ...]:
-        """Kernel parameters of the layers, in the order in which these are made."""
-        return tuple(one for node in self.nodes for one in LAYERS[node.name].parameters(node.own(values)))
+        """Kernel parameters of the layers, each once, in the order in which these are made."""
+        asked = (one for node in self.nodes for one in LAYERS[node.name].parameters(node.own(values)))
+        return tuple(dict.fromkeys(asked))
+
+    def memory(self, values: Values) -> tuple[Extent, ...]:
+        """What of the guest's memory its layers keep."""
+        asked = ((node, LAYERS[node.name].memory(node.own(values))) for node in self.nodes)
+        return tuple(replace(one, keys=node.said_by(one.keys)) for node, one in asked if one is not None)
 
     @property
     def suspects(self) -> tuple[str, ...]:
@@ -174,6 +183,16 @@ class Stack:
 
         self.top.fold(disks.__getitem__, extent)
         yield from found
+        yield from self._disagreements(values)
+
+    def _disagreements(self, values: Values) -> Iterator[Problem]:
+        """Two layers that want one parameter of the kernel to have two values."""
+        wanted: dict[str, str] = {}
+        for one in self.parameters(values):
+            name, _, value = one.partition("=")
+            if (other := wanted.setdefault(name, value)) != value:
+                sentence = f"its layers need two values of the kernel parameter {name}, {other} and {value}"
+                yield Problem(("storage.stack",), sentence)
 
     def written(self, disks: Mapping[str, Extent], values: Values, data_bytes: int) -> Mapping[str, int]:
         """How much at most is written to each disk when the file system is given ``data_bytes`` of data."""

@@ -176,8 +176,8 @@ class _Course:
             if self.request.through is Stage.STORAGE:
                 return
             with machine.blamed(Stage.WORKLOAD), self._part("workload_s"):
-                for phase in self._storage.stack.phases:
-                    self.runs.append(self._run(machine, stack, phase, deadline))
+                for earlier, phase in enumerate(self._storage.stack.phases):
+                    self.runs.append(self._run(machine, stack, phase, earlier, deadline))
 
     @contextmanager
     def _prepared(self, kernel: Kernel) -> Iterator[Machine]:
@@ -200,7 +200,7 @@ class _Course:
         """The settings with the stack of the cell."""
         return replace(self.bench.settings.storage, stack=stack_of(self.request.cell.setup.stack))
 
-    def _run(self, machine: Machine, stack: MountedStack, phase: Phase, deadline: Deadline) -> Run:
+    def _run(self, machine: Machine, stack: MountedStack, phase: Phase, earlier: int, deadline: Deadline) -> Run:
         self._enter(Stage.WORKLOAD, f"{phase.name} run")
         workload = self.bench.settings.workload
         site = RunSite(
@@ -217,6 +217,7 @@ class _Course:
             # fixed kernel became fast in second 36 of the second run, not in second 16, and its mean was 880 IOPS, not
             # 3,200: below the threshold.
             stop=self.request.stop if phase.judged else None,
+            offset_bytes=earlier * workload.files.total_bytes,
         )
         return workload.workload.run(workload.values, site)
 

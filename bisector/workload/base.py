@@ -52,6 +52,11 @@ class MountedStack(Protocol):
         ...
 
     @property
+    def device(self) -> str:
+        """Of a stack without a file system the block device that is the workload's; else empty."""
+        ...
+
+    @property
     def room(self) -> str:
         """The settings that make it larger."""
         ...
@@ -112,6 +117,8 @@ class StopCondition(Protocol):
 class RunSite:
     """Where a workload runs once: the guest, the stack in it, the run's name, and a directory for what is kept of it.
 
+    On a stack without a file system the run has the place from ``offset_bytes`` on, as large as all its files.
+
     ``keep_files`` keeps the blocks of its files taken when it is over, so that a later run gets others. A workload
     with a live counter ends the run as soon as ``stop`` is met; others leave that alone.
     """
@@ -125,6 +132,7 @@ class RunSite:
     on_sample: OnSample
     deadline_s: float
     stop: StopCondition | None = None
+    offset_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -251,6 +259,15 @@ class Workload(ABC):
     def problems(self, own: Own) -> Iterator[Problem]:
         """Settings that cannot work, as far as that shows without any program."""
         yield from ()
+
+    def problems_on_files(self, own: Own) -> Iterator[Problem]:
+        """Why it cannot run on a file system."""
+        yield from ()
+
+    def problems_on_device(self, own: Own, runs: int) -> Iterator[Problem]:
+        """Why it cannot do so many runs on a block device without a file system: most workloads work with files."""
+        sentence = f"the workload {self.name} works with files, and the stack has no file system"
+        yield Problem(("storage.stack", "workload.kind"), sentence, "--stack …+ext4")
 
     def check(self, own: Own, objective: Objective, locally: Locally) -> None:
         """Find what is wrong with its input before anything expensive, and that no run of it has what decides.

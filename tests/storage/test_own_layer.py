@@ -82,29 +82,29 @@ def crypt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Layer]:
     layers.forget(layer.name)
 
 
-class Ram(Layer):
-    """A RAM disk that is built in (Documentation/admin-guide/blockdev/ramdisk.rst)."""
+class Zram(Layer):
+    """A compressed RAM disk that is built in (Documentation/admin-guide/blockdev/zram.rst)."""
 
-    name = "ram"
+    name = "zram"
     needs = ()
-    options = (Option("storage.ram.size", "size_bytes", kinds.size(1 << 20), "256MiB", "RAM disk, bytes"),)
+    options = (Option("storage.zram.size", "size_bytes", kinds.size(1 << 20), "256MiB", "RAM disk, bytes"),)
 
     def extent(self, below: Sequence[Extent], own: Own) -> Extent:
-        return Extent("the RAM disk", own["size_bytes"], ("storage.ram.size",))
+        return Extent("the RAM disk", own["size_bytes"], ("storage.zram.size",))
 
     def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
         return ()
 
     def parameters(self, own: Own) -> tuple[str, ...]:
-        return ("brd.rd_nr=1", f"brd.rd_size={own['size_bytes'] >> 10}")
+        return (f"zram.size={own['size_bytes']}",)
 
     def make(self, site: Site) -> Made:
-        return Made("/dev/ram0", ())
+        return Made("/dev/zram0", ())
 
 
 @pytest.fixture
-def ram() -> Iterator[Layer]:
-    layer = Ram()
+def zram() -> Iterator[Layer]:
+    layer = Zram()
     layers.register(layer)
     yield layer
     layers.forget(layer.name)
@@ -210,29 +210,29 @@ def test_its_metrics_are_known_as_long_as_it_is() -> None:
     layers.register(Crypt())
 
 
-@pytest.mark.usefixtures("ram")
+@pytest.mark.usefixtures("zram")
 def test_a_stack_needs_no_disk() -> None:
-    storage = loaded("ram+ext4").settings.storage
+    storage = loaded("zram+ext4").settings.storage
     assert (storage.used_disks, storage.stack.baselines) == ({}, ())
     assert storage.stack.written({}, storage.layers, 1) == {}
-    assert storage.stack.parameters(storage.layers) == ("brd.rd_nr=1", "brd.rd_size=262144")
+    assert storage.stack.parameters(storage.layers) == ("zram.size=268435456",)
     shell = FakeShell({"stat -f": Answer("1000 4096\n")})
     mounted = lay_out(shell, storage.stack, storage.layers, NO_FILES, 60)
     assert [command.split()[0] for command in mounted.description] == ["mkfs.ext4", "mount", "stat"]
     assert not any("virtio" in command for command in shell.commands)
-    with pytest.raises(UserError, match=r"storage\.ram\.size"):
-        loaded("ram+ext4", **{"storage.ram.size": "1MiB"})
+    with pytest.raises(UserError, match=r"storage\.zram\.size"):
+        loaded("zram+ext4", **{"storage.zram.size": "1MiB"})
 
 
-@pytest.mark.usefixtures("ram")
+@pytest.mark.usefixtures("zram")
 @pytest.mark.parametrize(
     ("data", "instead"), [("(1, 0)", ""), ("(254, 16)", "the cache's data is on 254:16 instead of 1:0")]
 )
 def test_a_cache_on_what_device_mapper_takes_for_a_disk(data: str, instead: str) -> None:
-    storage = loaded("lvmcache(ram,hdd)+ext4").settings.storage
+    storage = loaded("lvmcache(zram,hdd)+ext4").settings.storage
     assert list(storage.used_disks) == ["hdd"]
     answers = {
-        "stat -L -c '%t:%T' /dev/ram0": Answer("1:0\n"),
+        "stat -L -c '%t:%T' /dev/zram0": Answer("1:0\n"),
         "stat -L": Answer("fe:10\n"),
         "stat -f": Answer("1000 4096\n"),
         "dmsetup table": Answer("0 2088960 cache 253:1 253:0 253:3 128 1 writeback smq 0\n"),
@@ -256,7 +256,7 @@ def test_what_is_not_registered_is_unknown() -> None:
 
 
 def made_up(name: str, *phases: Phase, rows: tuple[Option, ...] = ()) -> Layer:
-    return type("Own", (Ram,), {"name": name, "phases": phases, "options": rows})()  # type: ignore[no-any-return] # made here
+    return type("Own", (Zram,), {"name": name, "phases": phases, "options": rows})()  # type: ignore[no-any-return] # made here
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.objective import Objective
-from bisector.workload.fio.job_file import fio_names, jobs, lacks, objection
+from bisector.workload.fio.job_file import fio_names, jobs, lacks, objection, unfit_for_device, unfit_for_files
 
 GOOD = "[global]\nrw=randread\ndirectory=${DIRECTORY}\nsize=${FILE_SIZE}\nwrite_iops_log=x\n[one]\nnumjobs=2\n"
 
@@ -140,3 +140,36 @@ def test_every_job_file_of_ours_can_be_read() -> None:
     ours = sorted((Path(__file__).parent.parent.parent / "fio").glob("*.fio"))
     assert ours
     assert [path.name for path in ours if objection(path.read_text(encoding="utf-8"))] == []
+
+
+DEVICE = "[a]\nfilename=${DEVICE}\n"
+PLACED = DEVICE + "offset=${OFFSET}\n"
+BOTH = PLACED + "directory=${DIRECTORY}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "runs", "why"),
+    [
+        (DEVICE, 1, None),
+        (BOTH, 1, None),
+        (PLACED, 2, None),
+        (BOTH, 2, None),
+        (DEVICE, 2, "[a] has no offset=${OFFSET}, and each of the stack's 2 runs needs a place of its own"),
+        (GOOD, 1, "[one] has no filename=${DEVICE}, and the stack has no file system"),
+        (DEVICE + "[b]\ndirectory=${DIRECTORY}\nfilename=x\n", 1, "[b] has no filename=${DEVICE}, and"),
+        (DEVICE + "directory=${DIRECTORY}/below\n", 1, "[a] has no filename=${DEVICE} alone, and"),
+        (DEVICE + "opendir=${DIRECTORY}\n", 1, "[a] has no filename=${DEVICE} alone, and"),
+        ("[a]\nfilename=${DEVICE}:/dev/vda\n", 1, "[a] has no filename=${DEVICE}, and"),
+    ],
+)
+def test_what_a_job_file_does_on_a_device(text: str, runs: int, why: str | None) -> None:
+    found = unfit_for_device(text, runs)
+    assert (found is None) is (why is None)
+    if found is not None:
+        assert found[0].startswith(why or "")
+
+
+@pytest.mark.parametrize(("text", "is_fit"), [(GOOD, True), (BOTH, True), (PLACED, False)])
+def test_what_a_job_file_does_on_files(text: str, is_fit: bool) -> None:
+    assert (unfit_for_files(text) is None) is is_fit
+    assert objection(text) is None

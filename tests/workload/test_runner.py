@@ -48,6 +48,7 @@ class Meter:
 @dataclass
 class Stack:
     mountpoint: str = "/mnt"
+    device: str = ""
     room: str = "storage.hdd.size"
 
     def read(self, shell: Shell) -> Readings:
@@ -63,11 +64,19 @@ class Bench:
     settings: FioSettings = SETTINGS
     meter: Meter = field(default_factory=Meter)
     samples: list[LiveSample] = field(default_factory=list)
+    stack: Stack = field(default_factory=Stack)
 
-    def run(self, shell: FakeShell, name: str = "full", keep_files: bool = False, stop: StopRule | None = None) -> Run:
+    def run(
+        self,
+        shell: FakeShell,
+        name: str = "full",
+        keep_files: bool = False,
+        stop: StopRule | None = None,
+        offset_bytes: int = 0,
+    ) -> Run:
         site = RunSite(
             shell,
-            Stack(),
+            self.stack,
             name,
             logs=self.logs,
             keep_files=keep_files,
@@ -75,6 +84,7 @@ class Bench:
             on_sample=self.samples.append,
             deadline_s=100,
             stop=stop,
+            offset_bytes=offset_bytes,
         )
         return run_once(self.settings, site)
 
@@ -107,7 +117,17 @@ def test_caches_are_dropped_before_fio_starts(bench: Bench) -> None:
     dropped = next(n for n, command in enumerate(shell.commands) if "drop_caches" in command)
     started = next(n for n, command in enumerate(shell.commands) if FIO_RUNS in command)
     assert dropped < started
-    assert "FILE_SIZE=33554432 RUNTIME=40 DIRECTORY=/mnt/full fio" in shell.commands[started]
+    assert "FILE_SIZE=33554432 RUNTIME=40 DIRECTORY=/mnt/full DEVICE=device OFFSET=0 fio" in shell.commands[started]
+
+
+def test_a_run_on_a_device_is_told_where_its_place_is(bench: Bench) -> None:
+    """Nothing is linked to keep its blocks: on a device the place does it."""
+    shell = FakeShell({FIO_RUNS: GOOD}, FILES)
+    bench.stack = Stack("", "/dev/ram0")
+    bench.run(shell, "empty", keep_files=True, offset_bytes=64 << 20)
+    (command,) = (one for one in shell.commands if FIO_RUNS in one)
+    assert " RUNTIME=40 DIRECTORY=/ DEVICE=/dev/ram0 OFFSET=67108864 fio " in command
+    assert "keeper" not in command
 
 
 def test_files_of_the_first_run_keep_their_blocks(bench: Bench, tmp_path: Path) -> None:

@@ -63,6 +63,17 @@ class Fio(Workload):
         except UserError as error:
             yield Problem(("workload.job",), error.message, error.hint)
 
+    def problems_on_device(self, own: Own, runs: int) -> Iterator[Problem]:
+        """A job file that works with files, or on the same place of the device in each run."""
+        text = own["job"].read_text(encoding="utf-8")
+        if (found := job_file.unfit_for_device(text, runs)) is not None:
+            yield Problem(("workload.job", "storage.stack"), *found)
+
+    def problems_on_files(self, own: Own) -> Iterator[Problem]:
+        """A job file for a device alone."""
+        if (found := job_file.unfit_for_files(own["job"].read_text(encoding="utf-8"))) is not None:
+            yield Problem(("workload.job", "storage.stack"), *found)
+
     def check(self, own: Own, objective: Objective, locally: Locally) -> None:
         """What makes fio's figures say something else than they are read for; fio itself is asked where it is there.
 

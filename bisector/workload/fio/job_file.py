@@ -44,6 +44,8 @@ _LOGS = {
     "write_hist_log": ("clat_hist",),
 }
 _DIRECTORY = "${DIRECTORY}"
+_DEVICE = "${DEVICE}"
+_OFFSET = "${OFFSET}"
 _PLACES = ("directory", "filename", "opendir")
 
 T = TypeVar("T")
@@ -202,6 +204,36 @@ def lacks(text: str, objective: Objective) -> tuple[str, str] | None:
     return None
 
 
+def unfit_for_device(text: str, runs: int) -> tuple[str, str] | None:
+    """Why a job file cannot do so many runs on a block device, and what to do about it; None when it can.
+
+    With files each run gets blocks of its own. On a device it is the job that puts them apart.
+    """
+    for job in jobs(text):
+        elsewhere = "opendir" in job.options or job.options.get("directory", _DIRECTORY) != _DIRECTORY
+        if elsewhere or job.options.get("filename") != _DEVICE:
+            other = " alone" if elsewhere else ""
+            what = f"[{job.name}] has no filename={_DEVICE}{other}, and the stack has no file system"
+            return what, f"set filename={_DEVICE} in the job or in [global] above it; or --stack …+ext4"
+        if runs > 1 and job.options.get("offset") != _OFFSET:
+            what = f"[{job.name}] has no offset={_OFFSET}, and each of the stack's {runs} runs needs a place of its own"
+            return what, f"set offset={_OFFSET}, and offset_increment=${{FILE_SIZE}} where numjobs is more than 1"
+    return None
+
+
+def unfit_for_files(text: str) -> tuple[str, str] | None:
+    """Why a job file cannot work with files on the stack, and what to do about it: its jobs are for a device alone."""
+    for job in jobs(text):
+        if _is_for_device_alone(job):
+            what = f"[{job.name}] has filename={_DEVICE} without a directory, and the stack has a file system"
+            return what, f"set directory={_DIRECTORY}, too, which does no harm without one; or --stack …+raw"
+    return None
+
+
+def _is_for_device_alone(job: Job) -> bool:
+    return job.options.get("filename") == _DEVICE and "directory" not in job.options
+
+
 def _lines(text: str) -> Iterator[str]:
     stripped = (_COMMENT.sub("", line).strip() for line in text.splitlines())
     return (line for line in stripped if line)
@@ -224,6 +256,8 @@ def _logs_shared(job: Job) -> str | None:
 
 
 def _elsewhere(job: Job) -> str | None:
+    if _is_for_device_alone(job):
+        return None
     on_the_stack = any(_DIRECTORY in job.options.get(place, "") for place in _PLACES)
     return None if on_the_stack else f"has its files elsewhere than in {_DIRECTORY}, where the stack under test is"
 

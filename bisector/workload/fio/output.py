@@ -76,9 +76,19 @@ class StatusLine:
     done_share: float
 
 
-def environment(file_bytes: int, runtime_s: int, directory: str) -> dict[str, str]:
-    """The variables that job files may use, for fio's own ``${NAME}`` expansion."""
-    return {"FILE_SIZE": str(file_bytes), "RUNTIME": str(runtime_s), "DIRECTORY": directory}
+# What ${DEVICE} is on a file system.
+A_FILE = "device"
+
+
+def environment(
+    file_bytes: int, runtime_s: int, directory: str, device: str = A_FILE, offset: int = 0
+) -> dict[str, str]:
+    """The variables that job files may use, for fio's own ``${NAME}`` expansion; it takes no empty value.
+
+    On a stack with a file system ``device`` is the name of a file in the directory.
+    """
+    places = {"DIRECTORY": directory, "DEVICE": device, "OFFSET": str(offset)}
+    return {"FILE_SIZE": str(file_bytes), "RUNTIME": str(runtime_s), **places}
 
 
 def argv(job: str, output: str) -> tuple[str, ...]:

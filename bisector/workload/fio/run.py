@@ -160,7 +160,7 @@ def run_once(settings: FioSettings, site: RunSite) -> Run:
     watch = _Watch(site.name, site.on_sample, site.stack.room)
     if stop is not None:
         watch.steered = Steering(stop, lambda: _interrupt(shell, _OUTPUTS), watch.sample)
-    command = _command(settings, site.stack.mountpoint, site.name, site.keep_files, stop)
+    command = _command(settings, site, stop)
     ran = watched(site, command, watch.hear, deadline)
     jobs = _jobs(shell, ran.finished, watch, settings, site.logs)
     _all_there(jobs, told, job_file.directions(job), watch)
@@ -179,16 +179,17 @@ def _prepare(shell: Shell, job: str, deadline: Deadline) -> None:
     shell.put(job, f"{_OUTPUTS}/{_JOB}")
 
 
-def _command(
-    settings: FioSettings, mountpoint: str, name: str, keep_files: bool, stop: StopCondition | None = None
-) -> str:
+def _command(settings: FioSettings, site: RunSite, stop: StopCondition | None = None) -> str:
     """Fio between two readings of the guest's clock; standard output lists the files it left."""
-    directory = f"{mountpoint}/{name}"
-    variables = _variables(settings, directory)
+    mountpoint, device = site.stack.mountpoint, site.stack.device
+    directory, keeps = f"{mountpoint}/{site.name}", site.keep_files and not device
+    # Before the device fio puts a directory, if the job has one.
+    on_device = "/", device, site.offset_bytes
+    variables = _variables(settings, *on_device) if device else _variables(settings, directory)
     run = f"{variables} {shlex.join(output.argv(_JOB, _JSON))} </dev/null >&2; status=$?"
     if stop is not None:
         run = steered_command(variables, output.steered_argv(_JOB, stop.batch_s), _JSON)
-    keeper, end = (_keeper(directory, f"{mountpoint}/.kept"), "kill $keeper; ") if keep_files else ("", "")
+    keeper, end = (_keeper(directory, f"{mountpoint}/.kept"), "kill $keeper; ") if keeps else ("", "")
     made = f"mkdir -p {directory} && cd {_OUTPUTS} || exit"
     return f"{made}; {keeper}{READ_CLOCK}; {run}; {READ_CLOCK}; {end}{LISTING}; exit $status"
 
@@ -214,8 +215,8 @@ def _keeper(directory: str, kept: str) -> str:
     return f"mkdir -p {kept}; ({loop}) </dev/null >/dev/null 2>&1 & keeper=$!; "
 
 
-def _variables(settings: FioSettings, directory: str) -> str:
-    values = output.environment(settings.file_bytes, settings.runtime_s, directory)
+def _variables(settings: FioSettings, directory: str, device: str = output.A_FILE, offset: int = 0) -> str:
+    values = output.environment(settings.file_bytes, settings.runtime_s, directory, device, offset)
     return " ".join(f"{name}={shlex.quote(value)}" for name, value in values.items())
 
 

@@ -1,0 +1,83 @@
+"""A RAM disk in the guest's memory by the kernel's brd driver: a device of no latency, below any layer.
+
+What is slow on it is the kernel's own code (Documentation/admin-guide/blockdev/ramdisk.rst).
+"""
+
+from collections.abc import Mapping, Sequence
+
+from bisector.core import kinds
+from bisector.core.errors import KernelFault
+from bisector.core.kinds import Option
+from bisector.core.shell import Step
+from bisector.core.trial import FaultKind, Stage
+from bisector.storage.disks import kernel_fault
+from bisector.storage.layer import Extent, Layer, Made, Own, Site
+
+_SIZE = "storage.ram.size"
+_MOST = 4
+_PAGE_BYTES = 4096
+_TREE_SHARE = 1 / 64  # of the pages' size, for the tree that brd keeps them in: a node of 576 bytes has 64 of 4 KiB
+
+
+class Ram(Layer):
+    """Every page of it is written before anything is measured.
+
+    brd takes a page of memory when a sector of it is written for the first time (``brd_insert_page()`` in
+    drivers/block/brd.c), which would show in the first run alone.
+    """
+
+    name = "ram"
+    needs = ()
+    at_most = _MOST
+    alias = "ram+ext4"
+    fragments = ("storage-ram",)
+    tools = ("dd", "blockdev")
+    options = (
+        Option(_SIZE, "size_bytes", kinds.size(1 << 20), "256MiB", "RAM disk in the guest's memory, bytes", "5GiB"),
+    )
+
+    def extent(self, below: Sequence[Extent], own: Own) -> Extent:
+        """As large as its setting, in whole pages."""
+        return Extent("the RAM disk", _size_bytes(own), (_SIZE,))
+
+    def memory(self, own: Own) -> Extent:
+        """All its pages, and what brd finds them by."""
+        size = _size_bytes(own)
+        return Extent("the RAM disk", size + int(size * _TREE_SHARE), (_SIZE,))
+
+    def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
+        """Nothing on a disk."""
+        return ()
+
+    def parameters(self, own: Own) -> tuple[str, ...]:
+        """All RAM disks are of one size, in KiB; one that is not written takes no memory."""
+        return (f"brd.rd_nr={_MOST}", f"brd.rd_size={_size_bytes(own) >> 10}")
+
+    def make(self, site: Site) -> Made:
+        """It is there since the boot: written once from end to end."""
+        number = int(site.suffix or 1) - 1
+        path, size = f"/dev/ram{number}", _size_bytes(site.own)
+
+        def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
+            (found,) = answers
+            if found.strip() != str(size):
+                reason = f"blockdev: the RAM disk has {found.strip()[:40]!r} bytes; asked for {size}"
+                raise KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, reason)
+
+        return Made(
+            path,
+            (
+                # dd makes a file where there is no device.
+                Step(f"test -b {path}", kernel_fault),
+                Step(f"dd if=/dev/zero of={path} bs=1M iflag=count_bytes count={size} oflag=direct", kernel_fault),
+            ),
+            (Step(f"blockdev --getsize64 {path}", kernel_fault),),
+            verify,
+        )
+
+
+RAM = Ram()
+
+
+def _size_bytes(own: Own) -> int:
+    return int(own["size_bytes"]) // _PAGE_BYTES * _PAGE_BYTES
