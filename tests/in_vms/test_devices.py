@@ -1,0 +1,94 @@
+"""RAM disks, disks that a person names, and devices without a file system, in real guests."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.demo.history import History
+from tests.docs.json_schema import valid
+from tests.in_vms.conftest import SHORT, Tool
+
+pytestmark = pytest.mark.vm
+
+# One kernel for all of them.
+KERNEL = tuple(word for name in ("tiny", "vm", "storage-lvmcache", "storage-ram") for word in ("--fragment", name))
+MIB = 1 << 20
+JOB = """\
+[raw]
+ioengine=libaio
+direct=1
+iodepth=8
+numjobs=2
+readwrite=randread
+directory=${DIRECTORY}
+filename=${DEVICE}
+offset=${OFFSET}
+offset_increment=${FILE_SIZE}
+size=${FILE_SIZE}
+time_based
+runtime=${RUNTIME}
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    path = tmp_path / "device.fio"
+    path.write_text(JOB)
+    return path
+
+
+def measured(tool: Tool, demo: History, job: Path, *words: str) -> dict[str, Any]:
+    """One trial with its runs."""
+    where = ("test", demo.new, "--repo", tool.repo, "--json", "--quiet")
+    tested = tool(*where, *SHORT, *KERNEL, "--job", job, *words)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    trial: dict[str, Any] = valid("test", tested.stdout)
+    return trial
+
+
+def artifact(trial: dict[str, Any], name: str) -> str:
+    (path,) = (artifact["path"] for artifact in trial["artifacts"] if artifact["name"] == name)
+    return Path(trial["run_dir"], path).read_text()
+
+
+def options_of_jobs(trial: dict[str, Any], run: str) -> list[dict[str, str]]:
+    return [one["job options"] for one in json.loads(artifact(trial, f"{run}/fio.json"))["jobs"]]
+
+
+def test_a_ram_disk_without_a_file_system(tool: Tool, demo: History, job: Path) -> None:
+    trial = measured(tool, demo, job, "--stack", "ram(size=64MiB)+raw")
+    (run,) = trial["runs"]
+    assert (run["name"], len(run["jobs"])) == ("run", 2)
+    assert all(one["total_ios"] > 0 for one in run["jobs"])
+    assert artifact(trial, "storage.txt").splitlines() == [
+        "test -b /dev/ram0",
+        f"dd if=/dev/zero of=/dev/ram0 bs=1M iflag=count_bytes count={64 * MIB} oflag=direct",
+        "blockdev --getsize64 /dev/ram0",
+    ]
+    assert {one["filename"] for one in options_of_jobs(trial, "run")} == {"/dev/ram0"}
+
+
+def test_a_cache_in_memory_for_a_disk_that_is_named(tool: Tool, demo: History, job: Path) -> None:
+    """Without a file system each run has its own place, so that the second one finds a cache of other blocks."""
+    stack = ("--stack", "lvmcache(ram,slow)+raw", "--disk", "slow=128MiB,iops=4000", "--set", "storage.ram.size=64MiB")
+    trial = measured(tool, demo, job, *stack)
+    assert [run["name"] for run in trial["runs"]] == ["empty", "full"]
+    assert [{one["offset"] for one in options_of_jobs(trial, run)} for run in ("empty", "full")] == [
+        {"0"},
+        {str(16 * MIB)},
+    ]
+    empty, full = trial["runs"]
+    assert empty["cache"]["before"]["used_blocks"] == 0
+    assert full["cache"]["before"]["used_blocks"] == full["cache"]["before"]["total_blocks"]
+    made = artifact(trial, "storage.txt")
+    assert "/dev/ram0 /dev/disk/by-id/virtio-slow" in made
+    assert "virtio-ssd" not in made
+    assert "mkfs" not in made
+
+
+def test_a_job_of_both_kinds_has_a_file_on_a_ram_disk(tool: Tool, demo: History, job: Path) -> None:
+    trial = measured(tool, demo, job, "--stack", "ram(size=128MiB)+ext4")
+    assert {one["directory"] for one in options_of_jobs(trial, "run")} == {"/mnt/run"}
+    assert "mkfs.ext4" in artifact(trial, "storage.txt")
