@@ -10,7 +10,7 @@ PACKAGES := \
 	python3-venv python3-dev gcc pkg-config libvirt-dev \
 	libvirt-daemon libvirt-daemon-driver-qemu qemu-system-x86 qemu-utils \
 	mmdebstrap uidmap e2fsprogs openssh-client debian-archive-keyring \
-	make bc bison flex libelf-dev libssl-dev kmod cpio xz-utils ccache bubblewrap \
+	make bc bison flex libelf-dev libssl-dev kmod cpio xz-utils ccache bubblewrap nbdkit \
 	git-email libmailtools-perl \
 	linux-source
 # What only the tests of the page need.

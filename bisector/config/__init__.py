@@ -122,12 +122,14 @@ class DiskSettings:
 
     ``path`` is a directory (a sparse file is made in it), a block device, or ``pool/volume`` of
     libvirt written ``volume:POOL/NAME``; None means the run directory. Limits of 0 are no limit.
+    ``latency_s`` is added to each request.
     """
 
     path: str | None
     size_bytes: int
     iops_limit: int
     bytes_per_s_limit: int
+    latency_s: float = 0.0
 
     @property
     def is_volume(self) -> bool:

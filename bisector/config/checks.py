@@ -17,6 +17,7 @@ from bisector.storage.stack import Stack
 _MIB = 1 << 20
 # What the guest needs beside a RAM disk: its programs and the kernel's own memory. It is the least machine.memory.
 _GUEST_BYTES = 256 * _MIB
+_ROUNDING_S = 1e-9
 _OF_CACHES = "cache."  # so begin the names of what any cache counts (bisector.core.metric)
 
 
@@ -114,6 +115,15 @@ def _disks_differ(settings: Settings) -> Iterator[Problem]:
     for (one, first), (other, second) in combinations(settings.storage.used_disks.items(), 2):
         if _identity(first) is not None and _identity(first) == _identity(second):
             yield Problem((f"storage.{one}.path", f"storage.{other}.path"), "both name the same disk")
+
+
+def _latencies_can_be(settings: Settings) -> Iterator[Problem]:
+    for name, disk in settings.storage.used_disks.items():
+        if disk.latency_s and disk.is_volume:
+            sentence = "a volume is libvirt's alone, and what adds a latency needs a path"
+            yield Problem((f"storage.{name}.latency", f"storage.{name}.path"), sentence)
+        elif abs(disk.latency_s - round(disk.latency_s, 3)) > _ROUNDING_S:
+            yield Problem((f"storage.{name}.latency",), "a latency is in whole milliseconds")
 
 
 def _identity(disk: DiskSettings) -> object:
@@ -245,6 +255,7 @@ _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _some_configuration,
     _disks_exist,
     _disks_differ,
+    _latencies_can_be,
     _files_fit,
     _workload_fits_stack,
     _memory_suffices,

@@ -21,7 +21,8 @@ _SHORT = {"iops": "iops_limit", "bandwidth": "bandwidth_limit"}
 _OTHERS = frozenset(("stack", "overwrite", "fill_deadline", "fill_rounds"))
 _FIRST = "size"  # what stands first without a name
 DISK_HELP = (
-    "a disk by its name with its settings, such as hdd2=1GiB,iops=1000,bandwidth=100MiB,path=/srv/hdd2; repeatable"
+    "a disk by its name with its settings, such as hdd2=1GiB,iops=1000,bandwidth=100MiB,latency=5ms,path=/srv/hdd2; "
+    "repeatable"
 )
 
 
@@ -40,6 +41,8 @@ def rows_of(name: str) -> tuple[Option, ...]:
                f"{title}: limit in I/O operations/s, 0 for none", 0),
         Option(key + "bandwidth_limit", field + "bytes_per_s_limit", kinds.size(0), 0,
                f"{title}: limit in bytes/s, 0 for none"),
+        Option(key + "latency", field + "latency_s", kinds.duration(0), "0s",
+               f"{title}: time added to each read and write, whole milliseconds, in seconds"),
     )  # fmt: skip
 
 

@@ -43,11 +43,14 @@ class SourceKind(StrEnum):
     FILE = "file"
     BLOCK = "block"
     VOLUME = "volume"
+    NETWORK = "network"
 
 
 @dataclass(frozen=True, slots=True)
 class DiskSource:
-    """A file, a block device, or a volume of a libvirt pool; ``name`` is a path or the volume's name.
+    """A file, a block device, a volume of a libvirt pool, or what an NBD server on this host gives away.
+
+    ``name`` is a path, the volume's name, or the path of the server's socket.
 
     ``number`` is the device number (``st_rdev``) of the block device that was claimed.
     """
@@ -89,6 +92,8 @@ class DiskSource:
                 return {"dev": self.name}
             case SourceKind.VOLUME:
                 return {"pool": self.pool, "volume": self.name}
+            case SourceKind.NETWORK:
+                return {"protocol": "nbd"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,10 +248,15 @@ def _modules_disk(devices: ET.Element, image: Path, device: str) -> None:
 def _test_disk(devices: ET.Element, spec: DiskSpec, device: str) -> None:
     disk = ET.SubElement(devices, "disk", type=spec.source.kind.value, device="disk")
     driver = {"name": "qemu", "type": "raw", "discard": "unmap"}
+    is_remote = spec.source.kind is SourceKind.NETWORK
     driver |= {"cache": "none", "io": "native"} if spec.direct else {"cache": "writeback", "io": "threads"}
+    if is_remote:
+        del driver["io"]  # of files alone
     # stop, not report: the host's full or broken disk must not look like an I/O error of the kernel under test
     ET.SubElement(disk, "driver", driver | {"error_policy": "stop", "rerror_policy": "stop"})
     source = ET.SubElement(disk, "source", spec.source.xml)
+    if is_remote:
+        ET.SubElement(source, "host", transport="unix", socket=spec.source.name)
     if spec.part is not None:
         offset, size = map(str, spec.part)
         ET.SubElement(ET.SubElement(source, "slices"), "slice", type="storage", offset=offset, size=size)

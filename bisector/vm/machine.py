@@ -30,6 +30,7 @@ from bisector.vm.guest import Guest
 from bisector.vm.hypervisor import open_hypervisor
 from bisector.vm.image import GuestImage, own_image
 from bisector.vm.image_build import build_image, overlay
+from bisector.vm.latency import delayed
 
 CONSOLE = "console.log"
 _LOGIN_S = 30.0
@@ -292,6 +293,8 @@ class VirtualMachines:
                     raise
                 raise InfraError(error.message, error.hint) from error
             self._had.add(serial)
+            if chosen.latency_s:
+                spec = stack.enter_context(delayed(spec, chosen.latency_s, self._run_dir))
             yield spec
 
 

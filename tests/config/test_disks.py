@@ -39,6 +39,7 @@ def test_the_words_of_a_disk() -> None:
         "storage.hdd2.bandwidth_limit": "100MiB",
         "storage.hdd2.path": "/srv/hdd2",
     }
+    assert from_words("a=latency=5ms") == {"storage.a.latency": "5ms"}
     assert from_words("nvme=path=/dev/nvme0n1p4") == {"storage.nvme.path": "/dev/nvme0n1p4"}
     assert from_words("hdd=size=2GiB") == {"storage.hdd.size": "2GiB"}
 
@@ -134,6 +135,19 @@ def test_a_disk_of_no_size(size: str) -> None:
 def test_a_disk_that_is_too_small_for_the_files() -> None:
     with pytest.raises(UserError, match=r"storage\.hdd2\.size = 16MiB \(--disk\): .*16MiB has no room"):
         from_argv("--disk", "hdd2=16MiB", "--stack", "hdd2")
+
+
+def test_a_latency_is_of_whole_milliseconds_and_of_a_disk_with_a_path() -> None:
+    storage = from_argv("--disk", "hdd2=1GiB,latency=5ms", "--stack", "hdd2").settings.storage
+    assert storage.used_disks["hdd2"].latency_s == 0.005
+    from_argv("--set", "storage.hdd.latency=0.0005", "--stack", "ssd")
+    with pytest.raises(UserError, match=r"storage\.hdd\.latency = .*in whole milliseconds"):
+        from_argv("--disk", "hdd=latency=0.0005", "--stack", "hdd")
+    with pytest.raises(UserError, match=r"storage\.hdd\.latency = .*storage\.hdd\.path = .*volume is libvirt's"):
+        from_argv("--disk", "hdd=latency=5ms,path=volume:a/b", "--stack", "hdd", "--connect", "qemu:///system")
+    older = json.loads(options.to_json(from_argv().settings))
+    del older["storage.hdd.latency"]
+    assert options.from_json(json.dumps(older)).storage.disks["hdd"].latency_s == 0
 
 
 def test_two_disks_on_one_path() -> None:

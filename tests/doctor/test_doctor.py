@@ -252,6 +252,14 @@ def test_every_needed_probe_is_seen_to_find_something_missing() -> None:
     assert {probe.name for probe in PROBES if probe.need is not Need.NOTHING} == {probe for probe, *_ in MISSING}
 
 
+def test_a_disk_with_a_latency_needs_what_adds_it(machine: Machine) -> None:
+    assert not (machine.programs / "nbdkit").exists()
+    machine.setting("storage.hdd.latency", "5ms")
+    rows = {row.name: row for row in machine.rows("disks")}
+    assert (rows["ssd disk"].state, rows["hdd disk"].state) == (Grade.OK, Grade.MISSING)
+    assert (rows["hdd disk"].what, rows["hdd disk"].remedy) == ("nbdkit is not installed", install("nbdkit"))
+
+
 def test_a_disk_of_the_file_that_the_stack_does_not_use(machine: Machine) -> None:
     """A misspelled table of the file is one."""
     (machine.run_dir.parent / "bisector.toml").write_text('[storage.sdd]\nsize = "2GiB"\n')

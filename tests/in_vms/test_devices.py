@@ -92,3 +92,13 @@ def test_a_job_of_both_kinds_has_a_file_on_a_ram_disk(tool: Tool, demo: History,
     trial = measured(tool, demo, job, "--stack", "ram(size=128MiB)+ext4")
     assert {one["directory"] for one in options_of_jobs(trial, "run")} == {"/mnt/run"}
     assert "mkfs.ext4" in artifact(trial, "storage.txt")
+
+
+def test_a_latency_is_added_to_each_read(tool: Tool, demo: History, job: Path) -> None:
+    """By the host: the guest's kernel has no part in it."""
+    job.write_text(JOB.replace("iodepth=8", "iodepth=1").replace("numjobs=2", "numjobs=1"))
+    trial = measured(tool, demo, job, "--stack", "slow+raw", "--disk", "slow=64MiB,latency=20ms")
+    (run,) = trial["runs"]
+    (one,) = json.loads(artifact(trial, "slow/fio.json"))["jobs"]
+    assert run["name"] == "slow"
+    assert 20e6 < one["read"]["clat_ns"]["min"] <= one["read"]["clat_ns"]["mean"] < 40e6

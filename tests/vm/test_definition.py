@@ -190,3 +190,15 @@ def test_sources_that_are_none(text: str) -> None:
 def test_free_port_can_be_bound() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", free_port()))
+
+
+def test_a_disk_of_a_server_on_this_host() -> None:
+    """Its file is the server's to open, so libvirt takes no way to do that."""
+    spec = DiskSpec("hdd", DiskSource(SourceKind.NETWORK, "/tmp/x/socket"), iops_limit=7)
+    disk = disks(replace(SPEC, disks=(spec,)))["hdd"]
+    assert disk.get("type") == "network"
+    assert disk.find("source").attrib == {"protocol": "nbd"}  # type: ignore[union-attr] # it is there
+    assert disk.find("source/host").attrib == {"transport": "unix", "socket": "/tmp/x/socket"}  # type: ignore[union-attr] # as is this
+    driver = disk.find("driver").attrib  # type: ignore[union-attr] # and this
+    assert (driver["cache"], driver["rerror_policy"], "io" in driver) == ("none", "stop", False)
+    assert disk.findtext("iotune/total_iops_sec") == "7"

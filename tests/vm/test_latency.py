@@ -1,0 +1,77 @@
+"""A disk that answers late, by the real nbdkit, asked by QEMU's own client."""
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from bisector.core.errors import InfraError, UserError
+from bisector.host import process
+from bisector.host.files import abandoned
+from bisector.vm.definition import DiskSource, DiskSpec, SourceKind
+from bisector.vm.latency import check_program, delayed
+
+MIB = 1 << 20
+pytestmark = pytest.mark.skipif(shutil.which("nbdkit") is None, reason="nbdkit is not installed")
+
+
+def read(disk: DiskSpec, *commands: str) -> float:
+    """The seconds of a few commands of qemu-io."""
+    words = [word for command in commands for word in ("-c", command)]
+    begun = time.monotonic()
+    process.run(["qemu-io", "-f", "raw", *words, f"nbd+unix:///?socket={disk.source.name}"], deadline_s=30)
+    return time.monotonic() - begun
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "hdd.img"
+    path.write_bytes(b"\1" * MIB + b"\2" * MIB)
+    return path
+
+
+def test_each_request_waits_and_reaches_the_file(file: Path, tmp_path: Path) -> None:
+    disk = DiskSpec("hdd", DiskSource(SourceKind.FILE, str(file)), iops_limit=5)
+    with delayed(disk, 0.2, tmp_path) as late:
+        assert (late.serial, late.source.kind, late.iops_limit) == ("hdd", SourceKind.NETWORK, 5)
+        socket = Path(late.source.name)
+        assert process.marked()[tmp_path.resolve()]
+        assert read(late, "read -P 1 0 4k", "read -P 2 1M 4k", "write -P 3 1M 4k") > 0.6
+        side_by_side = [f"aio_read {number * 4}k 4k" for number in range(12)]
+        assert 0.2 < read(late, *side_by_side, "aio_flush") < 1.5
+    assert file.read_bytes()[MIB : MIB + 2] == b"\3\3"
+    assert not socket.exists()
+    assert tmp_path.resolve() not in process.marked()
+
+
+def test_the_guest_sees_its_part_of_a_device(file: Path, tmp_path: Path) -> None:
+    disk = DiskSpec("hdd", DiskSource(SourceKind.FILE, str(file)), part=(MIB, MIB // 2))
+    with delayed(disk, 0.001, tmp_path) as late:
+        assert late.part is None
+        read(late, "read -P 2 0 512k")
+        info = process.run(["qemu-img", "info", f"nbd+unix:///?socket={late.source.name}"], deadline_s=30).stdout
+    assert f"({MIB // 2} bytes)" in info
+
+
+def test_what_a_killed_run_has_left_is_ended_by_the_next(file: Path, tmp_path: Path) -> None:
+    disk = DiskSpec("hdd", DiskSource(SourceKind.FILE, str(file)))
+    with delayed(disk, 0.001, tmp_path):
+        assert process.reap(tmp_path) == 1
+        assert process.marked().get(tmp_path.resolve()) is None
+
+
+def test_a_file_that_cannot_be_served(tmp_path: Path) -> None:
+    disk = DiskSpec("hdd", DiskSource(SourceKind.FILE, str(tmp_path / "none")))
+    why = r"the hdd disk gets no latency: .*nbdkit: error: realpath: .*/none"
+    with pytest.raises(InfraError, match=why), delayed(disk, 1, tmp_path):
+        pytest.fail("it was served")
+    assert [path for path in abandoned() if path.name.startswith("nbd")] == []
+
+
+def test_without_the_program_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_program()
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(UserError, match="nbdkit is not installed") as caught:
+        check_program()
+    assert (caught.value.hint or "").endswith("install nbdkit")
