@@ -15,11 +15,11 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hin
 import msgspec
 from jsonschema import Draft202012Validator
 
+from bisector.commands.doctor import Examination
 from bisector.commands.kernel import KernelBuild
 from bisector.commands.simulate import Simulation
 from bisector.commands.upkeep import Caches
 from bisector.core.json_document import Absent, Record
-from bisector.doctor.show import Examination
 from bisector.nightly.documents import DryRun, History, OneNight
 from bisector.plan.forecast import Forecast
 from bisector.report.as_json import ReportDocument

@@ -1,6 +1,6 @@
+from bisector.commands.doctor import Examination, finding_lines, ready
 from bisector.core import json_document
 from bisector.core.errors import Finding, Grade
-from bisector.doctor.show import Examination, finding_lines, ready
 from bisector.report.terminal import Role, as_text
 from tests.docs.json_schema import valid
 
