@@ -46,7 +46,7 @@ OWNERS = {
     "libvirt": {"bisector.vm.hypervisor", "bisector.vm.domain", "bisector.vm.volume"},
     "fabric": {"bisector.vm.guest"},
     "paramiko": {"bisector.vm.guest"},
-    "tenacity": {"bisector.host.retry"},
+    "tenacity": {"bisector.core.deadline"},
     "sqlite3": {"bisector.store.database"},
     "rich": {
         "bisector.report.display",

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from bisector.core.deadline import retried
 from bisector.core.errors import InfraError, UserError
 from bisector.core.subject import Commit
 from bisector.git.repository import REFERENCES, Repository
-from bisector.host.retry import retried
 
 _NAMESPACE = f"{REFERENCES}/nightly"
 _SOURCE = "source"

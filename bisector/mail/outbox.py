@@ -16,10 +16,10 @@ from pathlib import Path
 
 from bisector.analysis.verdicts import Judging
 from bisector.config import MailSettings, options
+from bisector.core.deadline import retried
 from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.events import Listener, Note
 from bisector.core.verdict import Direction, State
-from bisector.host.retry import retried
 from bisector.mail import compose, recheck, smtp
 from bisector.mail.addresses import parse, sender_of
 from bisector.mail.smtp import Login

@@ -14,12 +14,11 @@ from functools import partial
 from pathlib import Path
 from shutil import which
 
-from bisector.core.deadline import Deadline, DeadlineExpired
+from bisector.core.deadline import Deadline, DeadlineExpired, retried
 from bisector.core.errors import InfraError, UserError
 from bisector.host.files import abandoned, our_files, scratch
 from bisector.host.packages import install, not_installed
 from bisector.host.process import CommandFailed, CommandMissing, CommandTimeout, Finished, run
-from bisector.host.retry import retried
 from bisector.vm.image import (
     CLIENT_KEY,
     HOST_KEY,

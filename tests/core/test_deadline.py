@@ -2,8 +2,8 @@
 
 import pytest
 
+from bisector.core.deadline import retried
 from bisector.core.errors import InfraError, UserError
-from bisector.host.retry import retried
 
 
 class Remote:
