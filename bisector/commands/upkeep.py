@@ -22,11 +22,11 @@ from bisector.host.files import our_files, remove_whole
 from bisector.kernel.cache import KeptEntry
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
+from bisector.vm.definition import domain_prefix
 from bisector.vm.disks import leftovers
 from bisector.vm.hypervisor import open_hypervisor
 from bisector.vm.image import KeptImage, kept_images, remove_images
 from bisector.vm.image_build import build_image
-from bisector.vm.machine import domain_prefix
 
 _SHORT = 12
 _SIZE_WIDTH = 9

@@ -33,8 +33,9 @@ from bisector.kernel.cache import KernelCache
 from bisector.store.run_files import collect, trial_directory
 from bisector.store.rundir import LOCK, Index, single_commit_home
 from bisector.trial.runner import Bench, TrialRequest, run_trial, try_build, try_control
+from bisector.vm.definition import domain_prefix
 from bisector.vm.embedded import end_abandoned, guests, runs_guest
-from bisector.vm.machine import VirtualMachines, domain_prefix, guest_image
+from bisector.vm.machine import VirtualMachines, guest_image
 
 KEPT_KERNELS_BYTES = 10 << 30  # about 3,000 kernels of the small configuration
 

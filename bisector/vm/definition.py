@@ -3,6 +3,8 @@
 Only what the experiment needs is defined: each absent device is probe time saved in every boot.
 """
 
+import hashlib
+import os
 import socket
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -157,6 +159,11 @@ def command_line(append: str = "", own_init: bool = False, of_layers: tuple[str,
     """
     init = () if own_init else (f"init={GUEST_INIT}",)
     return (*BASE_COMMAND_LINE, *init, *of_layers, *append.split())
+
+
+def domain_prefix(run_dir: Path) -> str:
+    """What the names of a run's domains and disks begin with: it finds them again after a kill."""
+    return f"bisector-{hashlib.sha256(os.fsencode(run_dir.resolve())).hexdigest()[:10]}-"
 
 
 def free_port() -> int:

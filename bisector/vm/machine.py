@@ -5,8 +5,6 @@ here console, domain and connection are seen together.
 """
 
 import dataclasses
-import hashlib
-import os
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -21,16 +19,16 @@ from bisector.core.errors import BisectorError, InfraError, KernelFault, UserErr
 from bisector.core.subject import Kernel
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.load import host_facts
-from bisector.vm.accelerator import MEMORY, choose_accelerator
 from bisector.vm.base import Domain, GuestError, GuestLost, GuestNonsense, GuestTimeout, Hypervisor, Link, Login
 from bisector.vm.console import Watch
-from bisector.vm.definition import DiskSpec, DomainSpec, command_line, free_port
+from bisector.vm.definition import DiskSpec, DomainSpec, command_line, domain_prefix, free_port
 from bisector.vm.disks import DiskUnavailable, attached
 from bisector.vm.guest import Guest
 from bisector.vm.hypervisor import open_hypervisor
 from bisector.vm.image import GuestImage, own_image
 from bisector.vm.image_build import build_image, overlay
 from bisector.vm.latency import delayed
+from bisector.vm.probes import ACCELERATOR_MEMORY, choose_accelerator
 
 CONSOLE = "console.log"
 _LOGIN_S = 30.0
@@ -277,7 +275,7 @@ class VirtualMachines:
         return command_line(machine.append, own_init=machine.image is not None, of_layers=of_layers)
 
     def _accelerator(self, spec: DomainSpec) -> Accelerator:
-        memory = resources.cache_home() / MEMORY
+        memory = resources.cache_home() / ACCELERATOR_MEMORY
         return choose_accelerator(self.settings.machine.accelerator, self._hypervisor, spec, memory)
 
     @contextmanager
@@ -296,8 +294,3 @@ class VirtualMachines:
             if chosen.latency_s:
                 spec = stack.enter_context(delayed(spec, chosen.latency_s, self._run_dir))
             yield spec
-
-
-def domain_prefix(run_dir: Path) -> str:
-    """What the names of a run's domains and disks begin with: it finds them again after a kill."""
-    return f"bisector-{hashlib.sha256(os.fsencode(run_dir.resolve())).hexdigest()[:10]}-"

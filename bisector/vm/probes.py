@@ -1,28 +1,38 @@
-"""What this host has to run guests with: libvirt, QEMU, KVM, the accelerator that works, the guest's image."""
+"""What this host has to run guests with: libvirt, QEMU, KVM, the accelerator that works, the guest's image.
+
+Whether KVM or emulation is decided by booting something. That /dev/kvm opens and answers proves nothing: inside some
+virtual machines a KVM guest never leaves its firmware. So a kernel that we have is started under KVM, and the answer is
+on its console.
+"""
 
 import grp
+import json
 import os
 import pwd
 import shutil
 import stat
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from bisector.config import EMBEDDED, Accelerator, MachineSettings
 from bisector.core import resources
+from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import Finding, Grade, InfraError, UserError
 from bisector.host import files
+from bisector.host.load import host_facts
 from bisector.host.packages import install
-from bisector.vm.accelerator import MEMORY, check_available, choose_accelerator, remembered
-from bisector.vm.base import Hypervisor
-from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind, free_port
+from bisector.vm.base import Domain, Hypervisor
+from bisector.vm.console import Console
+from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind, domain_prefix, free_port
 from bisector.vm.hypervisor import LibvirtHypervisor, library_version, open_hypervisor
 from bisector.vm.image import GuestImage, find_image
 from bisector.vm.image import own_image as read_own_image
 from bisector.vm.image_build import check_namespaces, check_programs, find_overlay_tool
-from bisector.vm.machine import domain_prefix
 
+ACCELERATOR_MEMORY = "accelerator.json"  # in the cache directory
 KVM_DEVICE = Path("/dev/kvm")
 _BOOT = Path("/boot")
 _PROC_CPUINFO = Path("/proc/cpuinfo")
@@ -33,6 +43,7 @@ _REACH_MEMORY_BYTES = 64 << 20
 # QEMU loads anything as a kernel of old that has its four default setup sectors (Documentation/arch/x86/boot.rst).
 _REACH_KERNEL_BYTES = 4096
 _REACH_DISK_BYTES = 1 << 20
+_PROBE_MEMORY_BYTES = 512 << 20
 
 
 def libvirt(machine: MachineSettings, scratch: Path) -> Finding:
@@ -53,7 +64,7 @@ def qemu(machine: MachineSettings, scratch: Path) -> Finding:
         return Finding("qemu", Grade.INFO, f"{program}; libvirt does not answer, so it is not known whether it is used")
     with opened as hypervisor:
         version = hypervisor.qemu_version
-        check_available(machine.accelerator, hypervisor)
+        _check_offered(machine.accelerator, hypervisor)
         return Finding("qemu", Grade.OK, f"{version}, as libvirt finds it")
 
 
@@ -140,11 +151,11 @@ def accelerator(
     """
     if machine.accelerator is not Accelerator.AUTO:
         return Finding("accelerator", Grade.INFO, f"{machine.accelerator}, set by machine.accelerator; not tried")
-    memory = resources.cache_home() / MEMORY
+    memory = resources.cache_home() / ACCELERATOR_MEMORY
     with _opened(machine, scratch) as hypervisor:
         if not hypervisor.offers(Accelerator.KVM):
             return Finding("accelerator", Grade.WARN, "tcg, emulation: libvirt does not offer KVM here")
-        known = remembered(hypervisor, memory)
+        known = _remembered(hypervisor, memory)
         if known is None:
             image = kernel or _distribution_kernel()
             if image is None:
@@ -152,7 +163,7 @@ def accelerator(
                 return Finding("accelerator", Grade.INFO, what)
             on_note(f"accelerator: booting {image} under KVM, and without it if need be; at most 45 s, once per boot")
             choose_accelerator(Accelerator.AUTO, hypervisor, _spec(image, scratch), memory)
-            known = remembered(hypervisor, memory)
+            known = _remembered(hypervisor, memory)
     return _chosen(known, memory)
 
 
@@ -166,6 +177,95 @@ def _chosen(known: tuple[Accelerator, datetime] | None, memory: Path) -> Finding
         return Finding("accelerator", Grade.OK, f"kvm: a kernel booted under it ({when})")
     what = f"tcg, emulation: KVM is offered, but a kernel that boots without it does not boot under it ({when})"
     return Finding("accelerator", Grade.WARN, what, f"rm {memory}  # has it tried again, after a change of this host")
+
+
+def choose_accelerator(
+    wanted: Accelerator, hypervisor: Hypervisor, spec: DomainSpec, memory: Path, deadline_s: float = 15.0
+) -> Accelerator:
+    """The accelerator for this host; AUTO boots ``spec``'s kernel at most twice, and remembers.
+
+    ``memory`` is a JSON file in the user's cache; an answer holds until the host boots again
+    or QEMU changes. Raises :class:`UserError` when KVM is asked for and libvirt does not offer it.
+    """
+    _check_offered(wanted, hypervisor)
+    if wanted is not Accelerator.AUTO:
+        return wanted
+    if not hypervisor.offers(Accelerator.KVM):
+        return Accelerator.TCG
+    key = _key(hypervisor)
+    known = _recall(memory).get(key)
+    if known is not None:
+        return known
+    if _boots(hypervisor, spec, Accelerator.KVM, deadline_s):
+        _remember(memory, key, Accelerator.KVM)
+        return Accelerator.KVM
+    # Emulated it starts: the kernel is sound, KVM is not. Otherwise this kernel is no judge; ask the next one.
+    if _boots(hypervisor, spec, Accelerator.TCG, 2 * deadline_s):
+        _remember(memory, key, Accelerator.TCG)
+    return Accelerator.TCG
+
+
+def _check_offered(wanted: Accelerator, hypervisor: Hypervisor) -> None:
+    """Raise :class:`UserError` when KVM is asked for and libvirt does not offer it."""
+    if wanted is Accelerator.KVM and not hypervisor.offers(Accelerator.KVM):
+        raise UserError("KVM is asked for and this host does not offer it", "is /dev/kvm yours to open? or: auto")
+
+
+def _remembered(hypervisor: Hypervisor, memory: Path) -> tuple[Accelerator, datetime] | None:
+    """What :func:`choose_accelerator` found out on this host by booting, and when; None if it has not yet."""
+    known = _recall(memory).get(_key(hypervisor))
+    # The file holds one answer, and is written when there is a new one.
+    return None if known is None else (known, datetime.fromtimestamp(memory.stat().st_mtime).astimezone())
+
+
+def _key(hypervisor: Hypervisor) -> str:
+    return f"{host_facts().boot_id} qemu {hypervisor.qemu_version} uid {os.getuid()} embedded {hypervisor.embedded}"
+
+
+def _boots(hypervisor: Hypervisor, spec: DomainSpec, accelerator: Accelerator, deadline_s: float) -> bool:
+    """Whether the kernel prints its banner; it has no root to go on to."""
+    probe = replace(
+        spec,
+        name=f"{spec.name}-{accelerator}",
+        accelerator=accelerator,
+        console=spec.console.with_name(f"{spec.console.name}.{accelerator}"),
+        root=None,
+        root_base=None,
+        disks=(),
+        vcpus=1,
+        memory_bytes=_PROBE_MEMORY_BYTES,
+    )
+    console = Console()
+    try:
+        with hypervisor.start(probe) as domain:
+            return Deadline("kernel banner", deadline_s).poll(lambda: _answer(domain, console))
+    except (DeadlineExpired, InfraError):  # libvirt may offer KVM that QEMU then cannot open
+        return False
+    finally:
+        probe.console.unlink(missing_ok=True)
+
+
+def _answer(domain: Domain, console: Console) -> bool | None:
+    running = domain.is_running()
+    console.feed(domain.read_console())
+    if console.banner:
+        return True
+    return None if running else False
+
+
+def _recall(memory: Path) -> dict[str, Accelerator]:
+    with suppress(OSError, ValueError, AttributeError):  # absent, or not ours: the probe is repeated
+        stored = json.loads(memory.read_text(encoding="utf-8"))
+        return {str(key): Accelerator(value) for key, value in stored.items()}
+    return {}
+
+
+def _remember(memory: Path, key: str, accelerator: Accelerator) -> None:
+    """Only the newest answer is kept: earlier ones belong to an earlier boot or another QEMU."""
+    memory.parent.mkdir(parents=True, exist_ok=True)
+    draft = memory.with_name(f"{memory.name}.{os.getpid()}")
+    draft.write_text(json.dumps({key: accelerator.value}), encoding="utf-8")
+    draft.replace(memory)
 
 
 def guest_image(machine: MachineSettings) -> Finding:

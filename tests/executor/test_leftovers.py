@@ -14,8 +14,8 @@ from bisector.host.locks import held
 from bisector.store.database import DATABASE
 from bisector.store.rundir import LOCK, Index, IndexEntry, single_commit_home
 from bisector.vm import embedded
+from bisector.vm.definition import domain_prefix
 from bisector.vm.embedded import make_private
-from bisector.vm.machine import domain_prefix
 
 _SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 Start = Callable[..., "subprocess.Popen[bytes]"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bisector.vm.machine import domain_prefix
+from bisector.vm.definition import domain_prefix
 from tests.demo.history import History
 from tests.in_vms.conftest import Tool, guests_of
 

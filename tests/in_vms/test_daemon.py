@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.deadline import Deadline
-from bisector.vm.machine import domain_prefix
+from bisector.vm.definition import domain_prefix
 from tests.demo.history import History
 from tests.in_vms.conftest import SHORT, Tool, guests_of
 from tests.libvirtd import libvirtd

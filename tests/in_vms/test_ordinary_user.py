@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core import resources
-from bisector.vm.machine import domain_prefix
+from bisector.vm.definition import domain_prefix
 from tests.demo.history import History
 from tests.in_vms.conftest import SHORT, TRIAL_DEADLINE_S, Tool, guests_of
 from tests.libvirtd import libvirtd

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.trial import FaultKind
-from bisector.vm.machine import domain_prefix
+from bisector.vm.definition import domain_prefix
 from tests.demo.history import History
 from tests.docs.json_schema import valid
 from tests.in_vms.conftest import Tool, guests_of

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.vm.machine import domain_prefix
+from bisector.vm.definition import domain_prefix
 from tests.demo.history import History
 from tests.in_vms.conftest import SHORT, Tool
 

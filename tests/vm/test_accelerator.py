@@ -9,10 +9,10 @@ import pytest
 
 from bisector.config import EMBEDDED, Accelerator
 from bisector.core.errors import UserError
-from bisector.vm import accelerator
-from bisector.vm.accelerator import choose_accelerator
+from bisector.vm import probes
 from bisector.vm.definition import DomainSpec
 from bisector.vm.hypervisor import LibvirtHypervisor, open_hypervisor
+from bisector.vm.probes import choose_accelerator
 from tests.vm.test_domain import cache, place, spec_of
 from tests.vm.tiny_kernel import End, tiny_kernel
 
@@ -61,7 +61,7 @@ def mocked(monkeypatch: pytest.MonkeyPatch) -> Mocked:
 
     def put(*good: Accelerator) -> Boots:
         boots = Boots(*good)
-        monkeypatch.setattr(accelerator, "_boots", boots)
+        monkeypatch.setattr(probes, "_boots", boots)
         return boots
 
     return put
@@ -129,7 +129,7 @@ def test_the_choice_boots_on_this_host(
     spec = spec_of(place, End.SLEEP)
     memory = place / "memory"
     chosen = choose_accelerator(Accelerator.AUTO, hypervisor, spec, memory, deadline_s=5.0)
-    assert accelerator._boots(hypervisor, spec, chosen, 15.0)
+    assert probes._boots(hypervisor, spec, chosen, 15.0)
     broken = replace(spec, kernel=tiny_kernel(place / "mute", "", End.SLEEP))
     assert choose_accelerator(Accelerator.AUTO, hypervisor, broken, memory) is chosen
     assert capfd.readouterr() == ("", "")
@@ -141,4 +141,4 @@ def test_the_choice_boots_on_this_host(
 def test_a_mute_kernel_does_not_boot(hypervisor: LibvirtHypervisor, place: Path, end: End) -> None:
     spec = spec_of(place, end)
     mute = replace(spec, kernel=tiny_kernel(place / "mute", "", end))
-    assert not accelerator._boots(hypervisor, mute, TCG, 2.0)
+    assert not probes._boots(hypervisor, mute, TCG, 2.0)

@@ -12,7 +12,8 @@ from bisector.config import DiskSettings, options
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.trial import FaultKind, Stage
 from bisector.vm.console import Watch
-from bisector.vm.machine import VirtualMachines, domain_prefix
+from bisector.vm.definition import domain_prefix
+from bisector.vm.machine import VirtualMachines
 from tests import examples
 from tests.vm.test_test_disk import File
 

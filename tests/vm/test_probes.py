@@ -11,7 +11,7 @@ import pytest
 
 from bisector.config import Accelerator, MachineSettings, options
 from bisector.core.errors import Grade, UserError
-from bisector.vm import accelerator, probes
+from bisector.vm import probes
 from bisector.vm.definition import DomainSpec
 from bisector.vm.hypervisor import LibvirtHypervisor
 from tests.vm.test_accelerator import Offering
@@ -145,7 +145,7 @@ def test_what_was_never_tried_is_tried_once_and_said(
         booted.append(spec.kernel)
         return wanted in good
 
-    monkeypatch.setattr(accelerator, "_boots", boots)
+    monkeypatch.setattr(probes, "_boots", boots)
     (tmp_path / "boot").mkdir()
     (tmp_path / "boot/vmlinuz-6.1").write_text("")
     notes: list[str] = []
@@ -160,7 +160,7 @@ def test_what_was_never_tried_is_tried_once_and_said(
 def test_the_answer_has_the_time_at_which_it_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = tmp_path / "memory"
     hypervisor = Offering(kvm=True)
-    assert accelerator.remembered(hypervisor, memory) is None
-    accelerator._remember(memory, accelerator._key(hypervisor), TCG)
+    assert probes._remembered(hypervisor, memory) is None
+    probes._remember(memory, probes._key(hypervisor), TCG)
     os.utime(memory, (1_500_000_000, 1_500_000_000))
-    assert accelerator.remembered(hypervisor, memory) == (TCG, datetime.fromtimestamp(1_500_000_000).astimezone())
+    assert probes._remembered(hypervisor, memory) == (TCG, datetime.fromtimestamp(1_500_000_000).astimezone())
