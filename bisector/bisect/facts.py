@@ -22,11 +22,10 @@ from bisector.core.trial import Control, Trial
 from bisector.git.bisect import Contradiction
 from bisector.git.bisect import Step as Proposal
 from bisector.git.ranges import Ground, Range
-from bisector.kernel.compiler_choice import BuildTry
 from bisector.search.posterior import Facts as Readings
 from bisector.status.conclusion import Standing
 from bisector.status.evidence import Case, Known
-from bisector.store.facts import InFlight
+from bisector.store.facts import BuildTry, InFlight
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 

@@ -38,8 +38,8 @@ from bisector.core.subject import Commit, Compiler, Subject
 from bisector.core.trial import Fault, Trial
 from bisector.core.verdict import State, Strategy, Verdict
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished
-from bisector.kernel.compiler_choice import BuildTry, Chosen, NoneBuilds, TryBuild, check_unchanged, next_step
-from bisector.store.facts import Compilers, Ended, Ending, Fact, NumberedTrial
+from bisector.kernel.toolchain import check_unchanged
+from bisector.store.facts import BuildTry, Compilers, Ended, Ending, Fact, NumberedTrial
 from bisector.trial.runner import TrialRequest
 
 
@@ -192,8 +192,11 @@ def _searched(facts: Facts) -> Instruction:
 def _settle_compilers(facts: Facts) -> Submit | Record | None:
     """The compilers that the settings name, or the first that builds both ends; None when they are on record.
 
-    A resumed run goes on with the same, or says that it has changed. Raises :class:`EndsDoNotReproduce` when no
-    compiler builds both ends.
+    One makes all kernels of a range, where one builds both ends: another compiler makes other code of the same source,
+    and the difference could be taken for what is looked for. So it is settled once, before anything is measured, and
+    recorded. A resumed run goes on with the same, or says that it has changed.
+
+    Raises :class:`EndsDoNotReproduce` when no compiler builds both ends.
     """
     found = facts.answer(Installed())
     if facts.recorded.compilers:
@@ -201,14 +204,29 @@ def _settle_compilers(facts: Facts) -> Submit | Record | None:
         return None
     if facts.task.settings.kernel.compilers:
         return Record((Compilers(found),))
-    by_sha = {end.sha: end for end in facts.task.ends}
-    match next_step(found, tuple(by_sha), facts.recorded.build_tries):
-        case TryBuild(compiler=compiler, sha=sha):
-            return _try_build(compiler, by_sha[sha])
-        case Chosen(compilers=compilers):
-            return Record((Compilers(compilers),))
-        case NoneBuilds(failures=failures):
-            raise _none_builds(failures)
+    return next_build(found, facts.task.ends, facts.recorded.build_tries)
+
+
+def next_build(candidates: Sequence[Compiler], ends: Sequence[Commit], tries: Iterable[BuildTry]) -> Submit | Record:
+    """Try or take the first candidate, in their order, that builds all ends; a single one needs no trying.
+
+    A failure at one end settles a candidate. What was tried of a compiler that has changed since counts for nothing.
+    """
+    if len(candidates) == 1:
+        return Record((Compilers(tuple(candidates)),))
+    known = {(one.compiler, one.sha): one for one in tries}
+    failures = []
+    for compiler in candidates:
+        for end in ends:
+            one = known.get((compiler, end.sha))
+            if one is None:
+                return _try_build(compiler, end)
+            if one.reason:
+                failures.append(one)
+                break
+        else:
+            return Record((Compilers((compiler,)),))
+    raise _none_builds(failures)
 
 
 def _try_build(compiler: Compiler, commit: Commit) -> Submit:

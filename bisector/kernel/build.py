@@ -25,7 +25,6 @@ from bisector.host.files import our_files, remove_whole
 from bisector.kernel import builddir, kconfig, probes, product, quirks, sources, toolchain
 from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, blamed_on_make, remove_strays
 from bisector.kernel.cache import KernelCache
-from bisector.kernel.compiler_choice import check_unchanged
 from bisector.kernel.entries import BuildFailure
 from bisector.kernel.make import Make, surely_of_the_source
 from bisector.kernel.product import Product
@@ -275,7 +274,7 @@ class KernelBuilder:
     def _toolchain(self) -> toolchain.Toolchain:
         """The compiler as it is at this moment: a system may be upgraded while a bisection lasts for days."""
         found = toolchain.detect(self._compiler.command)
-        check_unchanged((self._compiler,), (replace(self._compiler, identity=found.identity),))
+        toolchain.check_unchanged((self._compiler,), (replace(self._compiler, identity=found.identity),))
         return found
 
     @property

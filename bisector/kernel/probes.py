@@ -1,7 +1,13 @@
-"""Whether this host has what a kernel build needs: a row for each package."""
+"""Whether this host has what a kernel build needs: a row for each package.
+
+The kernel says which compilers it accepts in Documentation/process/changes.rst and, since v5.13, in
+scripts/min-tool-version.sh, where a build reads it. A tree between two releases may be on either side of a row of
+:data:`DEMANDS`.
+"""
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from bisector.core.errors import Finding, Grade
 from bisector.core.subject import Compiler
@@ -9,14 +15,58 @@ from bisector.host import process, sandbox
 from bisector.host.build_user import build_user
 from bisector.host.packages import install
 from bisector.kernel import toolchain
-from bisector.kernel.compiler_choice import first_refusal, unchanged_since
 from bisector.kernel.quirk_table import QUIRKS
-from bisector.kernel.quirks import Evidence
+from bisector.kernel.quirks import Evidence, unchanged_since
 from bisector.kernel.toolchain import sandboxed_ccache
 
 _DEADLINE_S = 10.0
 _HEADER_ROWS = {"libelf-dev": "libelf headers", "libssl-dev": "OpenSSL headers"}
 _ALL_HEADERS = {"CONFIG_SYSTEM_TRUSTED_KEYRING": "y"}
+
+Version = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Kernels since ``release`` ask for this version; ``commit`` is the one of mainline that asked first."""
+
+    family: str
+    least: Version
+    release: str
+    commit: str
+    subject: str
+
+
+# Those of x86. Before the first row of gcc it was 3.2, and nothing was asked of clang.
+DEMANDS = (
+    Demand("gcc", (4, 6), "v4.19", "cafa0010cd51", "Raise the minimum required gcc version to 4.6"),
+    Demand("gcc", (4, 9), "v5.8", "6ec4476ac825", "Raise gcc version requirement to 4.9"),
+    Demand("gcc", (5, 1), "v5.15", "76ae847497bc", "Documentation: raise minimum supported version of GCC to 5.1"),
+    Demand("gcc", (8, 1), "v6.15", "a3e8fe814ad1", "x86/build: Raise the minimum GCC version to 8.1"),
+    Demand("clang", (10, 0, 1), "v5.10", "1f7a44f63e6c", "compiler-clang: add build check for clang 10.0.1"),
+    Demand(
+        "clang",
+        (11,),
+        "v5.17",
+        "df05c0e9496c",
+        "Documentation: Raise the minimum supported version of LLVM to 11.0.0",
+    ),
+    Demand(
+        "clang",
+        (13, 0, 1),
+        "v6.9",
+        "9c1b86f8ce04",
+        "kbuild: raise the minimum supported version of LLVM to 13.0.1",
+    ),
+    Demand("clang", (15,), "v6.15", "7861640aac52", "x86/build: Raise the minimum LLVM version to 15.0.0"),
+    Demand(
+        "clang",
+        (17, 0, 1),
+        "v7.2",
+        "ce3267a39a92",
+        "kbuild: Bump minimum version of LLVM for building the kernel to 17.0.1",
+    ),
+)
 
 
 def programs(options: Mapping[str, str]) -> Iterator[Finding]:
@@ -67,6 +117,11 @@ def _reach(family: str, version: tuple[int, ...]) -> str:
         return "new enough for every kernel so far"
     least = ".".join(map(str, refusal.least))
     return f"for kernels before {refusal.release}, which requires {family} {least} ({refusal.commit})"
+
+
+def first_refusal(family: str, version: Version) -> Demand | None:
+    """What the first kernel that refuses this compiler demands; None when no kernel so far refuses it."""
+    return next((one for one in DEMANDS if one.family == family and version < one.least), None)
 
 
 def _compilers(commands: Sequence[str]) -> Iterable[Compiler]:

@@ -13,6 +13,7 @@ beside it.
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -115,6 +116,11 @@ def files(table: Iterable[Quirk]) -> frozenset[str]:
     return frozenset(file for files_ in looked_at for file in files_)
 
 
+def unchanged_since(gcc: int, table: Iterable[Quirk]) -> str:
+    """The first release that needs none of these quirks with gcc of this major version and today's other tools."""
+    return max((quirk.cure.version for quirk in table if quirk.gcc <= gcc), key=_numbers)
+
+
 def digest(table: Iterable[Quirk]) -> str:
     """Names what a table does: with the tree it settles how that is built, so a kernel's key needs no checkout.
 
@@ -139,6 +145,10 @@ def apply_edits(edits: Iterable[Edit], source: Path, state: Path) -> None:
         known, mtime_ns = before.get(file, ("", 0))
         now[file] = (sha256, _replace(inside(source, file), content, mtime_ns if known == sha256 else None))
     _write_stamps(state / _STAMPS, now)
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", release))
 
 
 def _edited(edits: Iterable[Edit], source: Path) -> dict[str, bytes]:

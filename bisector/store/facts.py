@@ -14,7 +14,6 @@ from typing import Any
 from bisector.core.figures import Run
 from bisector.core.subject import Compiler, Mattering, NotChanged
 from bisector.core.trial import Control, Trial
-from bisector.kernel.compiler_choice import BuildTry
 from bisector.store.database import Database
 from bisector.store.rows import InfraFaultRow, StateRow, columns
 
@@ -74,6 +73,15 @@ class NumberedTrial:
     n: int
     trial: Trial
     vouched_by: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BuildTry:
+    """Whether a compiler builds a commit: ``reason`` says why not, and is empty when it does."""
+
+    compiler: Compiler
+    sha: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

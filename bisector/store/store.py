@@ -14,12 +14,12 @@ from bisector.core.figures import CacheStatus, Contention, CpuUse, DiskFigures, 
 from bisector.core.subject import Cell, Commit, Compiler, Kernel, NotChanged, Relevance, Setup, Subject
 from bisector.core.trial import Artifact, Control, Fault, Origin, Taken, Timings, Trial
 from bisector.core.verdict import State
-from bisector.kernel.compiler_choice import BuildTry
 from bisector.storage.dmcache import counted
 from bisector.storage.parse import stack_of
 from bisector.store.database import Database, Moment, Row
 from bisector.store.facts import (
     STOP_FIELDS,
+    BuildTry,
     Fact,
     InFlight,
     NumberedTrial,

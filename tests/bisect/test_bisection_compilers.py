@@ -1,20 +1,29 @@
 """Which compiler the loop settles on, what it records, and what a resumed run makes of it."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bisector.bisect.instructions import Record, Submit
+from bisector.bisect.step import next_build
 from bisector.core.errors import EndsDoNotReproduce, UserError
 from bisector.core.events import Note
-from bisector.core.subject import Compiler
+from bisector.core.subject import Commit, Compiler
+from bisector.executor.base import BuildRequest
+from bisector.store.facts import BuildTry, Compilers
 from bisector.store.store import Store
 from tests import fakes
 from tests.bisect.test_bisection import DEFAULTS, Lab
 from tests.fakes import BUILD_ERROR, GCC, OLD_GCC
 from tests.git import histories
 
+CLANG = Compiler("clang", "clang 14.0.6, GNU ld 2.40")
 BOTH = (GCC, OLD_GCC)
+ALL = (*BOTH, CLANG)
+OLD, NEW = (Commit(letter * 40, "", "a subject", "") for letter in "ab")
+ENDS = (OLD, NEW)
 
 
 @pytest.fixture
@@ -118,3 +127,59 @@ def test_a_compiler_that_changed_meanwhile_is_refused(line: Lab, now: tuple[Comp
         line.bisect(changed)
     assert changed.measured == []
     assert line.found(line.bisect(engine(line, installed=(GCC,)))) == "c5"
+
+
+def built(compiler: Compiler, end: Commit) -> BuildTry:
+    return BuildTry(compiler, end.sha, "")
+
+
+def failed(compiler: Compiler, end: Commit) -> BuildTry:
+    return BuildTry(compiler, end.sha, "a.c:1: error: no")
+
+
+def step(installed: Sequence[Compiler], tries: Iterable[BuildTry]) -> tuple[object, ...]:
+    """The compiler and the end that are to be tried, or what is recorded to build all."""
+    match next_build(installed, ENDS, tries):
+        case Submit(request=BuildRequest(commit=commit, compiler=compiler)):
+            return compiler, commit
+        case Record(facts=(Compilers(compilers=compilers),)):
+            return compilers
+        case other:
+            raise AssertionError(other)
+
+
+@pytest.mark.parametrize(
+    ("tries", "next_one"),
+    [
+        pytest.param((), (GCC, OLD), id="nothing known"),
+        pytest.param((built(GCC, OLD),), (GCC, NEW), id="one end"),
+        pytest.param((built(GCC, OLD), built(GCC, NEW)), (GCC,), id="the first builds both"),
+        pytest.param((failed(GCC, OLD),), (OLD_GCC, OLD), id="the other end is not tried in vain"),
+        pytest.param((built(GCC, OLD), failed(GCC, NEW)), (OLD_GCC, OLD), id="fails at the new end"),
+        pytest.param((failed(GCC, OLD), built(OLD_GCC, OLD), built(OLD_GCC, NEW)), (OLD_GCC,), id="the second"),
+        pytest.param((failed(Compiler("gcc", "gcc 11"), OLD),), (GCC, OLD), id="it has changed since"),
+    ],
+)
+def test_the_first_that_builds_both_ends(tries: tuple[BuildTry, ...], next_one: tuple[object, ...]) -> None:
+    assert step(ALL, tries) == next_one
+
+
+def test_none_builds_both_ends() -> None:
+    with pytest.raises(EndsDoNotReproduce, match="clang fails at"):
+        step(ALL, [failed(one, OLD) for one in ALL])
+
+
+def test_a_single_one_needs_no_trying() -> None:
+    assert step((GCC,), ()) == (GCC,)
+
+
+def test_it_ends_after_two_tries_of_each() -> None:
+    tries: list[BuildTry] = []
+    for _ in range(2 * len(ALL)):
+        submitted = next_build(ALL, ENDS, tries)
+        assert isinstance(submitted, Submit)
+        assert isinstance(submitted.request, BuildRequest)
+        end = submitted.request.commit
+        tries.append(BuildTry(submitted.request.compiler, end.sha, "no" if end == NEW else ""))
+    with pytest.raises(EndsDoNotReproduce):
+        next_build(ALL, ENDS, tries)

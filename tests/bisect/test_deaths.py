@@ -24,8 +24,7 @@ from bisector.core.verdict import Direction, Strategy, Terms
 from bisector.git.bisect import Bisect
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
-from bisector.kernel.compiler_choice import BuildTry
-from bisector.store.facts import Compilers, Ended, Fact, NumberedTrial, Submitted
+from bisector.store.facts import BuildTry, Compilers, Ended, Fact, NumberedTrial, Submitted
 from bisector.store.rows import BisectionRow, InfraFaultRow
 from bisector.store.store import Store
 from tests import fakes

@@ -13,6 +13,8 @@ from bisector.host import process
 from bisector.host.packages import install
 from bisector.kernel import toolchain
 
+GCC = Compiler("gcc", "gcc 12.2.0, GNU ld 2.40")
+GCC_11 = Compiler("gcc-11", "gcc-11 11.3.0, GNU ld 2.40")
 WRAPPER = Path(toolchain.__file__).with_name("behind-ccache.sh")
 
 
@@ -249,3 +251,23 @@ def test_a_ccache_that_is_gone_is_the_hosts_fault(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InfraError, match="ccache: command not found"):
         toolchain.ccache_environment(tmp_path)
+
+
+def test_the_same_compilers_pass() -> None:
+    toolchain.check_unchanged((GCC_11,), (GCC, GCC_11))
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        pytest.param((Compiler("gcc", "gcc 12.3.0, GNU ld 2.40"),), "and is gcc 12.3.0, GNU ld 2.40", id="compiler"),
+        pytest.param((Compiler("gcc", "gcc 12.2.0, GNU ld 2.44"),), "and is gcc 12.2.0, GNU ld 2.44", id="linker"),
+        pytest.param((GCC_11,), "and does not work any more", id="gone"),
+    ],
+)
+def test_a_changed_compiler_is_refused(now: tuple[Compiler, ...], said: str) -> None:
+    with pytest.raises(UserError, match="gcc has changed since this bisection began") as caught:
+        toolchain.check_unchanged((GCC,), now)
+    assert said in caught.value.message
+    assert "gcc 12.2.0, GNU ld 2.40" in caught.value.message
+    assert "install that version of gcc again" in caught.value.hint

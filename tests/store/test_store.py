@@ -21,11 +21,10 @@ from bisector.core.figures import JobFigures, Run
 from bisector.core.subject import Compiler, Kind, Mattering, NotChanged, Relevance
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Taken, Trial
 from bisector.core.verdict import State
-from bisector.kernel.compiler_choice import BuildTry
 from bisector.mail.outbox import Mail, Mails, Outcome
 from bisector.store import schema
 from bisector.store.database import DATABASE
-from bisector.store.facts import Compilers, Ended, Ending, InFlight, NumberedTrial, Submitted, Work
+from bisector.store.facts import BuildTry, Compilers, Ended, Ending, InFlight, NumberedTrial, Submitted, Work
 from bisector.store.rows import BisectionRow, InfraFaultRow
 from bisector.store.store import Store
 from tests.examples import baseline, cell, run
