@@ -3,6 +3,8 @@
 Beside an answer stands what the effective configurations on both sides of it differ in. A changed default in a Kconfig
 file is a frequent reason for a changed figure, and then the diff of the first new commit does not show what the
 compiler was given.
+
+Of what others measured there is no search: what their trials amount to follows from verdicts and history alone.
 """
 
 import math
@@ -13,10 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
+from bisector.analysis.judgement import Numbered
+from bisector.analysis.verdicts import Judging
 from bisector.core.errors import BisectorError
 from bisector.core.subject import Commit
 from bisector.core.trial import Trial
-from bisector.core.verdict import Verdict
+from bisector.core.verdict import State, Terms, Verdict
 from bisector.git.repository import Repository
 from bisector.host.files import inside
 from bisector.kernel import kconfig
@@ -26,12 +30,14 @@ from bisector.search.posterior import Fit, Posterior, fit
 from bisector.search.step import Answer, Decision, Ending, believe, decide_from
 from bisector.status.evidence import Case
 from bisector.status.view import ConfigChanges, OptionChange
+from bisector.store.rows import BisectionRow
 
 CONFIG_ARTIFACT = "kernel.config"
 # A kernel is shown to git as on a side from this probability on.
 _SHOWN = 0.9
 # No trial tells more than a bit, and a poor one is not all that is left.
 _LEAST_BITS_A_TRIAL = 0.4
+_NO_HISTORY = "no repository says which of these commits came first: bisector import --repo DIRECTORY"
 
 
 @dataclass(frozen=True)
@@ -185,3 +191,45 @@ def _effective(run_dir: Path, file: str | None) -> kconfig.Options | None:
         return kconfig.read_effective(inside(run_dir, file)) if file is not None else None
     except OSError:
         return None
+
+
+def ends_by_others(asked: BisectionRow, trials: tuple[Numbered, ...]) -> tuple[str, str]:
+    """The hashes of the old and the new end: as they were given, else the first of each side by its people's words.
+
+    One whose commit is known comes first; empty where nobody said anything.
+    """
+    found = []
+    for given, side in ((asked.old_sha, Verdict.OLD), (asked.new_sha, Verdict.NEW)):
+        said = [trial.commit for _, trial in trials if trial.origin is not None and trial.origin.verdict is side]
+        first = sorted(said, key=lambda commit: not commit.tree)[:1] if asked.repository else said[:1]
+        found.append(given or next((commit.sha for commit in first), ""))
+    return found[0], found[1]
+
+
+def outcome_by_others(asked: BisectionRow, judging: Judging) -> tuple[State, str, tuple[Commit, ...]]:
+    """How it stands, a sentence, and what the first new commit can be by the verdicts that bisector derived."""
+    terms = judging.terms
+    if asked.repository is None:
+        return State.IMPORTED, _NO_HISTORY, ()
+    sides: dict[Verdict, list[str]] = {Verdict.OLD: [], Verdict.NEW: []}
+    for commit in dict.fromkeys(trial.commit for _, trial in judging.trials if trial.commit.tree):
+        judgement = judging.judge(commit.sha)
+        if judgement is not None and judgement.verdict in sides:
+            sides[judgement.verdict].append(commit.sha)
+    missing = [terms.word(side) for side, shas in sides.items() if not shas]
+    if missing:
+        return State.IMPORTED, f"no commit of the repository is {' or '.join(missing)}", ()
+    try:
+        with Repository.open(asked.repository) as repository:
+            left = repository.between(sides[Verdict.OLD], sides[Verdict.NEW])
+    except BisectorError as error:
+        return State.IMPORTED, f"the repository does not answer: {error}", ()
+    return _narrowed(left, terms)
+
+
+def _narrowed(left: tuple[Commit, ...], terms: Terms) -> tuple[State, str, tuple[Commit, ...]]:
+    if not left:
+        return State.IMPORTED, f"the verdicts contradict each other: no commit can be the first {terms.new} one", ()
+    if len(left) == 1:
+        return State.FOUND, f"{left[0].short} is the first {terms.new} commit: {left[0].subject}", left
+    return State.NARROWED, f"one of {len(left)} commits, which nobody measured but for one", left

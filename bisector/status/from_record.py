@@ -18,8 +18,7 @@ from bisector.core.units import plural
 from bisector.core.verdict import State, Strategy, Verdict
 from bisector.git.ranges import Ground, Range
 from bisector.git.repository import Repository
-from bisector.imported import replay
-from bisector.status.conclusion import Standing, config_changes, outside_paths
+from bisector.status.conclusion import Standing, config_changes, ends_by_others, outcome_by_others, outside_paths
 from bisector.status.evidence import Case, Known
 from bisector.status.view import BeliefView, BisectionView, InfraFaultView, LevelView, Likely, TrialView
 from bisector.store.rows import BisectionRow, StateRow
@@ -41,12 +40,12 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     settings = options.from_json(asked.settings)
     trials_of_all = store.trials()
     by_others, is_search = store.by_others, store.is_search
-    old, new = replay.ends(asked, trials_of_all) if by_others else (asked.old_sha, asked.new_sha)
+    old, new = ends_by_others(asked, trials_of_all) if by_others else (asked.old_sha, asked.new_sha)
     judging = Judging(settings, trials_of_all, old, new)
     last = store.state()
     belief = None
     if by_others:
-        state, message, candidates = replay.outcome(asked, judging)
+        state, message, candidates = outcome_by_others(asked, judging)
     elif not is_search:
         state, message, candidates = State.MEASURED, _measured(trials_of_all), ()
     else:
