@@ -1,10 +1,11 @@
 """Files and directories: trouble with our own, names that stay inside, temporary ones, removal, file systems.
 
 Trouble with a file of this tool is the host's (:func:`our_files`). A record may have been made by somebody else, so
-what it names has to be a file of its run (:func:`inside`). Temporary directories are removed by the next process when
-this one is killed (:func:`scratch`). Directories that a tree or its make has filled are gone through, and removed, in
-any depth (:func:`files_below`, :func:`remove_whole`): os.walk() and shutil.rmtree() call themselves for each directory
-in another one, of which a commit that git checks out may have two thousand. A directory is fit for a run if its file
+what it names has to be a file of its run (:func:`inside`). A file that a person names may be anything, and is read
+within bounds (:func:`bounded_content`). Temporary directories are removed by the next process when this one is killed
+(:func:`scratch`). Directories that a tree or its make has filled are gone through, and removed, in any depth
+(:func:`files_below`, :func:`remove_whole`): os.walk() and shutil.rmtree() call themselves for each directory in
+another one, of which a commit that git checks out may have two thousand. A directory is fit for a run if its file
 system is (:func:`directory`).
 """
 
@@ -19,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
+from typing import BinaryIO
 
 from bisector.core.errors import Finding, Grade, InfraError, UserError
 from bisector.host import process
@@ -86,6 +88,41 @@ def inside(directory: Path, name: str | Path) -> Path:
     except ValueError as error:  # a NUL
         raise OSError(errno.EINVAL, "it is no name of a file", str(named)) from error
     return path
+
+
+def bounded_content(path: Path, most_bytes: int) -> bytes:
+    """What a regular file that a person names holds.
+
+    Raises :class:`UserError` when it cannot be read, or is larger than ``most_bytes``.
+    Devices and FIFOs have no size, and may never end. They are not even waited for (O_NONBLOCK, fifo(7)).
+    """
+    try:
+        with _regular_file(path) as file:
+            data = file.read(most_bytes + 1)
+    except FileNotFoundError as error:
+        raise UserError(f"there is no file {path}") from error
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
+        raise UserError(f"cannot read {str(path)!r}: {error}") from error
+    if len(data) > most_bytes:
+        raise UserError(f"{path} has more than {most_bytes >> 20} MiB")
+    return data
+
+
+def text_of(data: bytes, path: Path) -> str:
+    """The content as text; raises :class:`UserError` with the line that is none."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}:{line}: not UTF-8 text") from error
+
+
+def _regular_file(path: Path) -> BinaryIO:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UserError(f"{path} is not a regular file")
+    return os.fdopen(descriptor, "rb")
 
 
 @contextmanager

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from bisector.core.errors import UserError
 from bisector.core.verdict import Terms, Verdict
-from bisector.imported.outputs import content, is_log, text_of
+from bisector.host.files import bounded_content, text_of
 from bisector.storage.disks import DISKS
+from bisector.workload.fio.logs import job_number
 
 # In the order in which `bisector import --help` tells them.
 COLUMNS = {
@@ -132,12 +133,17 @@ def entry(files: Sequence[Path], runs: Sequence[str], *, commit: str, kernel: st
     return Entry(str(files[0]), commit, "", kernel, verdict_, tuple(named))
 
 
+def is_log(path: Path) -> bool:
+    """Whether it is called as fio calls its logs."""
+    return job_number(path.name) is not None
+
+
 def _number(entry: Entry) -> int:
     return int(entry.order) if entry.order else 0
 
 
 def _rows(path: Path, *, required: str) -> Iterator[_Row]:
-    text = text_of(content(path, _MOST_BYTES), path)
+    text = text_of(bounded_content(path, _MOST_BYTES), path)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: list[str] = []
     try:

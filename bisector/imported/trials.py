@@ -1,5 +1,7 @@
-"""Files and what their index says of them, to the facts of trials."""
+"""Files of fio, and what their index says of them, to the facts of trials."""
 
+import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -11,13 +13,32 @@ from bisector.core.subject import Cell, Commit, Setup, Subject
 from bisector.core.trial import Origin, Stage, Timings, Trial
 from bisector.core.verdict import Verdict
 from bisector.git.repository import Repository
-from bisector.imported import outputs
-from bisector.imported.outputs import Read
-from bisector.imported.sheet import Entry, Expected, File
+from bisector.host.files import bounded_content, text_of
+from bisector.imported.sheet import Entry, Expected, File, is_log
 from bisector.storage.disks import DISKS
 from bisector.store.run_files import collect, file_name, trial_directory
 from bisector.workload.fio.job_file import told_apart
-from bisector.workload.fio.output import Output
+from bisector.workload.fio.logs import LogUnreadable, parse_log
+from bisector.workload.fio.output import Output, OutputUnreadable, check_figures, parse_output
+from bisector.workload.fio.text import parse_text
+
+_TEXT = re.compile(r"^(?:fio[- ])?\d+\.\d", re.MULTILINE)
+_MOST_BYTES = 256 << 20
+_HOW_RUNS = "the files of a run are one output, and the IOPS logs of its jobs"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A file with its content and, unless it is an IOPS log, what fio told."""
+
+    path: Path
+    data: bytes
+    output: Output | None
+
+    @property
+    def sha256(self) -> str:
+        """What tells it from other files."""
+        return hashlib.sha256(self.data).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +122,41 @@ def _trial(entry: Entry, cell: Cell) -> Found:
 def _read(file: File) -> Read:
     """Raises :class:`UserError` that says, too, which line of the index names the file."""
     try:
-        return outputs.read(file.path)
+        return _parsed(file.path)
     except UserError as error:
         if file.where == str(file.path):
             raise
         raise UserError(f"{file.where}: {error}", error.hint) from error
+
+
+def _parsed(path: Path) -> Read:
+    """Read a file by what it looks like; raises :class:`UserError` with its line."""
+    data = bounded_content(path, _MOST_BYTES)
+    text = text_of(data, path)
+    if is_log(path):
+        _check_log(text, path)
+        return Read(path, data, None)
+    is_json = _TEXT.search(text) is None and "{" in text
+    try:
+        output = parse_output(text) if is_json else parse_text(text)
+        check_figures(output)
+    except OutputUnreadable as error:
+        raise UserError(f"{path}:{error.line}: {error}") from error
+    if not output.jobs:
+        raise UserError(f"{path}: no job did anything")
+    return Read(path, data, output)
+
+
+def _check_log(text: str, path: Path) -> None:
+    """A log that was cut in a line's last number still has lines of numbers."""
+    lines = text.splitlines()
+    try:
+        parse_log(text)
+    except LogUnreadable as error:
+        raise UserError(f"{path}: {error}") from error
+    widths = {line.count(",") for line in lines}
+    if not lines or len(widths) > 1 or not text.endswith("\n"):
+        raise UserError(f"{path}:{max(len(lines), 1)}: the IOPS log is cut off or empty")
 
 
 def _add(files: dict[str, Read], run: str, read: Iterable[Read], of_run: Iterable[File]) -> None:
@@ -117,9 +168,6 @@ def _add(files: dict[str, Read], run: str, read: Iterable[Read], of_run: Iterabl
                 f"{file.where}: {one.path} and {other.path} would both be kept as {name}",
                 "give one of them another name",
             )
-
-
-_HOW_RUNS = "the files of a run are one output, and the IOPS logs of its jobs"
 
 
 def _by_run(files: Iterable[File]) -> dict[str, list[File]]:
