@@ -1,0 +1,287 @@
+"""Whether two kernels differ in a figure, and by how much, from blocks in which each was measured once.
+
+The runs of a block follow each other in a random order, so what drifts over hours is in both figures of a block and
+leaves their difference. A block gives one number, d = ln(other / first); the ratio is exp(mean d) with the interval of
+Student's t. A permutation test within blocks and the Hodges-Lehmann estimate stand beside it: they need no normal
+distribution, and one wild run moves them less. The t interval decides, since no permutation of five blocks reaches 5 %.
+
+Sources: R. A. Fisher, The Design of Experiments, 1935, 21 (the test by the signs within pairs); J. L. Hodges and
+E. L. Lehmann, Annals of Mathematical Statistics 1963, 34:598; S. Holm, Scandinavian Journal of Statistics 1979, 6:65;
+Y. Benjamini and Y. Hochberg, Journal of the Royal Statistical Society B 1995, 57:289.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from bisector.analysis.student import p_value, quantile
+from bisector.core.metric import Better
+
+Floats = npt.NDArray[np.float64]
+
+CONFIDENCE = 0.95
+ALPHA = 0.05
+DELTA = 0.05  # the band of "the same"
+LOOKS = (6, 9, 12, 20)  # blocks after which --until looks at the widths; the last one ends it
+MOST_BLOCKS = 1000  # that are told to tell
+_ENUMERATED_BLOCKS = 16
+_DRAWS = 20_000
+_SEED = 19350101  # equal figures have equal p-values
+_ROUNDING = 1e-12
+_LARGEST_LOG = math.log(np.finfo(np.float64).max)
+
+
+class Outcome(StrEnum):
+    """What is said of a kernel against the first one."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "same"
+    UNCLEAR = "unclear"
+
+
+class Scale(StrEnum):
+    """What is computed with: ratios, or where a figure is zero or negative, differences."""
+
+    RATIO = "ratio"
+    DIFFERENCE = "difference"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """How a figure differs from the first kernel's; ``mean``, ``spread`` and ``median`` are of d, one of each block.
+
+    d is the logarithm of the ratio, or the difference in the metric's unit. ``spread`` is its standard deviation, NaN
+    of one block. ``median`` is that of the Walsh averages, the Hodges-Lehmann estimate. ``p`` is Student's, ``exact_p``
+    that of the permutations within blocks; both are 1 of one block. ``base`` is the first kernel's mean figure.
+    """
+
+    scale: Scale
+    blocks: int
+    mean: float
+    spread: float
+    median: float
+    p: float
+    exact_p: float
+    base: float
+
+    @property
+    def half_width(self) -> float:
+        """Half of the interval of d, infinite of one block."""
+        return self.half_width_after(self.blocks)
+
+    def half_width_after(self, blocks: int, share: float = CONFIDENCE) -> float:
+        """What half of the interval would be after so many blocks that spread as these do."""
+        if self.blocks < 2:  # noqa: PLR2004 - one number has no spread
+            return math.inf
+        return quantile(share, blocks - 1) * self.spread / math.sqrt(blocks)
+
+    @property
+    def estimate(self) -> float:
+        """The ratio to the first kernel, or the difference from it."""
+        return self._shown(self.mean)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """In which the true ratio or difference lies, 95 times of 100."""
+        return self._shown(self.mean - self.half_width), self._shown(self.mean + self.half_width)
+
+    @property
+    def hodges_lehmann(self) -> float:
+        """The ratio or difference by the median of the Walsh averages."""
+        return self._shown(self.median)
+
+    def band(self, delta: float) -> float:
+        """How far d may be from 0 to be the same within ``delta``, a share of the first kernel's figure."""
+        return math.log1p(delta) if self.scale is Scale.RATIO else delta * abs(self.base)
+
+    def is_within(self, delta: float) -> bool:
+        """Whether the whole interval lies in the band."""
+        return abs(self.mean) + self.half_width <= self.band(delta) * (1 + _ROUNDING)
+
+    def is_narrow(self, delta: float) -> bool:
+        """Whether the interval is as narrow as the band is; where it lies makes no difference."""
+        return self.half_width <= self.band(delta) * (1 + _ROUNDING)
+
+    def _shown(self, value: float) -> float:
+        if self.scale is Scale.DIFFERENCE:
+            return value
+        return math.exp(value) if value < _LARGEST_LOG else math.inf
+
+
+def effect(first: Sequence[float], other: Sequence[float]) -> Effect:
+    """The figures of two kernels, block by block; ratios if all of them are above zero.
+
+    Raises :class:`ValueError` for a figure that is not finite, for no block, and for rows of different lengths.
+    """
+    before, after = (np.asarray(row, dtype=np.float64) for row in (first, other))
+    if before.shape != after.shape or not before.size or not np.all(np.isfinite([before, after])):
+        raise ValueError("a comparison needs as many finite figures of either kernel, and one at least")
+    if before.min() > 0 and after.min() > 0:
+        return _effect(np.log(after / before), Scale.RATIO, float(before.mean()))
+    return _effect(after - before, Scale.DIFFERENCE, float(before.mean()))
+
+
+def geometric_mean(rows: Iterable[Mapping[int, float]]) -> Effect | None:
+    """The mean over rows, each of which has a d for some rounds: of the rounds that all rows have, the mean of each.
+
+    None without a row, or without a round that all of them have.
+    """
+    found = tuple(rows)
+    rounds = sorted(set.intersection(*map(set, found))) if found else []
+    if not rounds:
+        return None
+    return _effect(np.array([[row[one] for one in rounds] for row in found]).mean(axis=0), Scale.RATIO, 1.0)
+
+
+def _effect(d: Floats, scale: Scale, base: float) -> Effect:
+    mean, spread = moments(d)
+    count = int(d.size)
+    return Effect(
+        scale=scale,
+        blocks=count,
+        mean=float(mean),
+        spread=float(spread),
+        median=walsh_median(d),
+        p=_student_p(float(mean), float(spread), count),
+        exact_p=exact_p(d) if count > 1 else 1.0,
+        base=base,
+    )
+
+
+def moments(d: Floats) -> tuple[Floats, Floats]:
+    """Mean and standard deviation along the last axis; the deviation of one number is NaN, and rounding has none."""
+    mean = d.mean(axis=-1)
+    if d.shape[-1] == 1:
+        return mean, np.full_like(mean, math.nan)
+    spread = d.std(axis=-1, ddof=1)
+    return mean, np.where(spread <= _ROUNDING * np.abs(d).max(axis=-1), 0.0, spread)
+
+
+def _student_p(mean: float, spread: float, count: int) -> float:
+    if math.isnan(spread) or mean == 0:
+        return 1.0
+    return 0.0 if spread == 0 else p_value(mean / (spread / math.sqrt(count)), count - 1)
+
+
+def exact_p(d: Floats) -> float:
+    """How often the mean would be as far from 0 if the labels within each block were drawn again, both ways.
+
+    All 2^n ways are counted up to 16 blocks; of more, 20,000 are drawn and the one that was seen is added.
+    """
+    seen = abs(float(d.sum())) - _ROUNDING * float(np.abs(d).sum())
+    if d.size > _ENUMERATED_BLOCKS:
+        signs = np.random.default_rng(_SEED).integers(0, 2, size=(_DRAWS, d.size)) * 2 - 1
+        return float((1 + np.count_nonzero(np.abs(signs @ d) >= seen)) / (_DRAWS + 1))
+    sums = d[:1]  # with the first sign turned, too, each sum would only be there twice
+    for one in d[1:]:
+        sums = np.concatenate((sums + one, sums - one))
+    return float(np.count_nonzero(np.abs(sums) >= seen) / sums.size)
+
+
+def walsh_median(d: Floats) -> float:
+    """The median of the means of all pairs of numbers, each with itself included (Hodges and Lehmann)."""
+    one, other = np.triu_indices(d.size)
+    return float(np.median((d[one] + d[other]) / 2))
+
+
+# From effects to what is said
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is said of an effect in its family: Holm's p-value, one of the four outcomes, and what goes with it.
+
+    ``fragile``: Student's t says that it differs, and the permutations do not. ``small``: it differs, but by less than
+    the band. ``needed``: after about so many blocks an unclear one would be clear, None of more than can be told.
+    """
+
+    outcome: Outcome
+    adjusted_p: float
+    fragile: bool = False
+    small: bool = False
+    needed: int | None = None
+
+
+def decide(effects: Sequence[tuple[Effect, Better]], delta: float = DELTA) -> tuple[Decision, ...]:
+    """What is said of each, as one family of tests: none of them is false with more than 5 % together."""
+    adjusted = holm([one.p for one, _ in effects])
+    return tuple(
+        _decision(one, better, p, delta, len(effects)) for (one, better), p in zip(effects, adjusted, strict=True)
+    )
+
+
+def _decision(one: Effect, better: Better, p: float, delta: float, family: int) -> Decision:
+    if p <= ALPHA:
+        outcome = Outcome.FASTER if one.mean * better.sign > 0 else Outcome.SLOWER
+        return Decision(outcome, p, fragile=one.exact_p > ALPHA, small=one.is_within(delta))
+    if one.is_within(delta):
+        return Decision(Outcome.SAME, p)
+    return Decision(Outcome.UNCLEAR, p, needed=blocks_to_tell(one, delta, family))
+
+
+def blocks_to_tell(one: Effect, delta: float = DELTA, family: int = 1) -> int | None:
+    """After how many blocks it would be clear, if mean and spread stayed what they are; None above a thousand."""
+
+    def tells(blocks: int) -> bool:
+        differs = one.half_width_after(blocks, 1 - ALPHA / family) < abs(one.mean)
+        return differs or one.half_width_after(blocks) <= one.band(delta) - abs(one.mean)
+
+    few, many = one.blocks, MOST_BLOCKS
+    if few < 2 or not tells(many):  # noqa: PLR2004 - one block has no spread
+        return None
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if tells(middle) else (middle, many)
+    return many
+
+
+def holm(p_values: Sequence[float]) -> tuple[float, ...]:
+    """Adjusted so that all that are at most 5 % are true together, 95 times of 100 (Holm 1979)."""
+    p, order = np.asarray(p_values, dtype=np.float64), np.argsort(p_values, kind="stable")
+    stepped = np.maximum.accumulate(p[order] * (p.size - np.arange(p.size))) if p.size else p
+    return _in_place(stepped, order)
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> tuple[float, ...]:
+    """Adjusted so that of those that are at most 5 %, 5 % are expected to be false (Benjamini and Hochberg 1995)."""
+    p, order = np.asarray(p_values, dtype=np.float64), np.argsort(p_values, kind="stable")
+    stepped = np.minimum.accumulate((p[order] * p.size / np.arange(1, p.size + 1))[::-1])[::-1] if p.size else p
+    return _in_place(stepped, order)
+
+
+def _in_place(stepped: Floats, order: npt.NDArray[np.intp]) -> tuple[float, ...]:
+    adjusted = np.empty_like(stepped)
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return tuple(adjusted.tolist())
+
+
+# How many blocks
+
+
+def least_exact_p(blocks: int) -> float:
+    """What the permutations give at best: 2 of 2^n, 6.2 % of five blocks and 3.1 % of six."""
+    return min(1.0, 2.0 ** (1 - blocks))
+
+
+def blocks_for_exact(family: int) -> int:
+    """From how many blocks on the permutations can reach 5 % in a family of so many tests, by Holm: 6, of 4 tests 8."""
+    return 1 + math.ceil(math.log2(max(1, family) / ALPHA))
+
+
+def next_look(done: int) -> int | None:
+    """The number of blocks after which ``--until`` looks at the widths next; None when it has looked the last time."""
+    return next((look for look in LOOKS if look > done), None)
+
+
+def until_ends(done: int, effects: Iterable[Effect], width: float) -> bool:
+    """Whether ``--until`` ends after so many whole blocks: at a look, when every interval is that narrow.
+
+    It is also ended by the last look. Only widths count: to stop when something is significant would make false alarms
+    of 5 % many more, and the width tells nothing of where the interval lies.
+    """
+    return done >= LOOKS[-1] or (done in LOOKS and all(one.is_narrow(width) for one in effects))
