@@ -271,17 +271,3 @@ def least_exact_p(blocks: int) -> float:
 def blocks_for_exact(family: int) -> int:
     """From how many blocks on the permutations can reach 5 % in a family of so many tests, by Holm: 6, of 4 tests 8."""
     return 1 + math.ceil(math.log2(max(1, family) / ALPHA))
-
-
-def next_look(done: int) -> int | None:
-    """The number of blocks after which ``--until`` looks at the widths next; None when it has looked the last time."""
-    return next((look for look in LOOKS if look > done), None)
-
-
-def until_ends(done: int, effects: Iterable[Effect], width: float) -> bool:
-    """Whether ``--until`` ends after so many whole blocks: at a look, when every interval is that narrow.
-
-    It is also ended by the last look. Only widths count: to stop when something is significant would make false alarms
-    of 5 % many more, and the width tells nothing of where the interval lies.
-    """
-    return done >= LOOKS[-1] or (done in LOOKS and all(one.is_narrow(width) for one in effects))

@@ -21,8 +21,6 @@ from bisector.analysis.comparison import (
     holm,
     least_exact_p,
     moments,
-    next_look,
-    until_ends,
     walsh_median,
 )
 from bisector.analysis.student import p_value, quantile, within
@@ -225,12 +223,10 @@ def test_least_p_of_permutations() -> None:
     assert [blocks_for_exact(family) for family in (1, 4, 10)] == [6, 8, 9]
 
 
-def test_until_looks_at_widths_alone() -> None:
-    assert [next_look(done) for done in (0, 6, 8, 12, 19, 20)] == [6, 9, 9, 20, 20, None]
-    assert not until_ends(6, [FAR, WIDE], 0.05)
-    assert until_ends(6, [FAR, EQUAL], 0.05), "significant or not"
-    assert not until_ends(7, [FAR, EQUAL], 0.05), "no look"
-    assert until_ends(20, [WIDE], 0.05), "the last look"
+def test_narrow_is_of_the_width_alone() -> None:
+    assert not WIDE.is_narrow(0.05)
+    assert EQUAL.is_narrow(0.05)
+    assert FAR.is_narrow(0.05), "wherever it lies"
 
 
 # Several rows

@@ -1,0 +1,189 @@
+"""From sound blocks to what is said of kernels; the statistics themselves are in tests/analysis/test_comparison.py."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from bisector.analysis.comparison import Outcome, Scale
+from bisector.core.figures import Latency, LatencyKind
+from bisector.core.objective import MEAN, SUM, Objective
+from bisector.core.subject import Setup
+from bisector.core.trial import Trial
+from bisector.status.comparison import Arm, Measured, Result, Row, SoundBlock, figure, result
+from tests.examples import commit, run, trial
+
+OLD, NEW, AGAIN = Arm("v6.10"), Arm("v6.11"), Arm("v6.10 (again)", placebo=True)
+LVMCACHE = Setup("lvmcache(ssd,hdd)+ext4", "fio(partial.fio)")
+BCACHE = Setup("bcache(ssd,hdd)+ext4", "fio(partial.fio)")
+
+
+def measured(
+    figures: Mapping[str, Sequence[float]], setup: Setup = LVMCACHE, objective: Objective | None = None, n: int = 1
+) -> Measured:
+    """A setup of one job, whose IOPS are given for each arm and block."""
+    blocks = []
+    for round_, row in enumerate(zip(*figures.values(), strict=True), 1):
+        numbered = {
+            arm: (n + place, of_iops(value)) for place, (arm, value) in enumerate(zip(figures, row, strict=True))
+        }
+        blocks.append(SoundBlock(round_, numbered, seed=round_))
+        n += len(row)
+    return Measured(setup, objective or Objective(), tuple(blocks), {})
+
+
+def of_iops(*iops: float) -> Trial:
+    return trial(commit(1), run("full", *iops))
+
+
+FASTER = {"v6.10": (100.0, 102, 98, 101, 99, 100), "v6.11": (120.0, 123, 117, 122, 119, 121)}
+SAME = {"v6.10": (100.0, 102, 98, 101, 99, 100), "v6.11": (101.0, 101, 98.5, 100, 99.5, 100)}
+
+
+def outcomes(found: Result) -> list[Outcome]:
+    return [change.decision.outcome for row in found.rows for change in row.changes if change.decision]
+
+
+def only(found: Result) -> Row:
+    (row,) = found.rows
+    return row
+
+
+def test_deciding_figure_of_each_setup_is_compared_with_the_first_arm() -> None:
+    found = result((OLD, NEW), (measured(FASTER), measured(SAME, BCACHE)))
+    assert [row.setup for row in found.rows] == [LVMCACHE, BCACHE]
+    assert outcomes(found) == [Outcome.FASTER, Outcome.SAME]
+    assert found.tested == 2
+    assert found.rows[0].sides[1].mean == pytest.approx(120.333, abs=1e-3)
+    effect = found.rows[0].changes[0].effect
+    assert effect is not None
+    assert (effect.scale, effect.estimate) == (Scale.RATIO, pytest.approx(1.2033, abs=1e-4))
+
+
+def test_every_value_names_its_trial_and_is_in_run_order() -> None:
+    row = only(result((NEW, OLD), (measured(FASTER),)))
+    assert [one.n for one in row.in_run_order] == list(range(1, 13))
+    assert [one.arm for one in row.in_run_order[:2]] == ["v6.10", "v6.11"]
+
+
+def test_arm_that_a_setup_cannot_have_is_absent_with_the_reason() -> None:
+    blocks = replace(measured({"v6.11": FASTER["v6.11"]}), absent={"v6.10": "needs CONFIG_DM_WRITECACHE"})
+    row = only(result((OLD, NEW), (blocks,)))
+    assert row.sides[0].absent == "needs CONFIG_DM_WRITECACHE"
+    assert len(row.sides[1].values) == 6
+    assert row.changes[0].effect is row.changes[0].decision is None
+    assert row.changes[0].absent == "needs CONFIG_DM_WRITECACHE"
+
+
+def test_others_are_still_compared_where_one_arm_is_absent() -> None:
+    third = Arm("v4.9")
+    blocks = replace(measured(FASTER), absent={"v4.9": "needs CONFIG_DM_WRITECACHE"})
+    found = result((OLD, third, NEW), (blocks,))
+    assert [change.absent for change in only(found).changes] == ["needs CONFIG_DM_WRITECACHE", ""]
+    assert found.tested == 1
+
+
+def test_only_blocks_that_both_have_are_compared() -> None:
+    whole = measured(FASTER)
+    odd = replace(whole.blocks[0], trials={"v6.10": whole.blocks[0].trials["v6.10"]})
+    row = only(result((OLD, NEW), (replace(whole, blocks=(odd, *whole.blocks[1:])),)))
+    assert row.changes[0].effect is not None
+    assert row.changes[0].effect.blocks == 5
+
+
+def test_placebo_is_no_test_of_the_family() -> None:
+    """So the p-value of the kernel stays what it is."""
+    figures = {**FASTER, AGAIN.name: (100.0, 101, 99, 100, 99, 101)}
+    row = only(found := result((OLD, NEW, AGAIN), (measured(figures),)))
+    kernel, placebo = row.changes
+    assert found.tested == 1
+    assert placebo.placebo
+    assert kernel.effect is not None
+    assert kernel.adjusted_p == kernel.effect.p
+    assert placebo.decision is not None
+    assert placebo.decision.outcome is Outcome.SAME
+
+
+def test_holm_is_over_all_setups() -> None:
+    weak = {"v6.10": (100.0,) * 6, "v6.11": (110.0, 102, 112, 101, 111, 103)}
+    assert outcomes(result((OLD, NEW), (measured(weak),))) == [Outcome.FASTER]
+    setups = [measured(weak, Setup(f"{n}", "w")) for n in range(4)]
+    assert outcomes(result((OLD, NEW), setups)) == [Outcome.UNCLEAR] * 4
+
+
+def test_geometric_mean_is_over_matched_rows_and_above_one_is_better() -> None:
+    """A latency that falls to half counts like IOPS that double."""
+    rate = measured({"v6.10": (100.0, 100), "v6.11": (200.0, 200)})
+    latency = measured({"v6.10": (100.0, 100), "v6.11": (50.0, 50)}, BCACHE, Objective("read.clat.mean"))
+    latency = replace(latency, blocks=tuple(map(with_latency, latency.blocks)))
+    (mean,) = result((OLD, NEW), (rate, latency)).means
+    assert (mean.arm, mean.rows, mean.effect.estimate) == ("v6.11", 2, pytest.approx(2.0))
+    lacking = replace(latency, blocks=(), absent={"v6.11": "needs CONFIG_BCACHE"})
+    assert result((OLD, NEW), (rate, lacking)).means == (), "one row is no mean"
+
+
+def with_latency(block: SoundBlock) -> SoundBlock:
+    """The IOPS of the job become its mean latency."""
+
+    def of(one: Trial) -> Trial:
+        (only_run,) = one.runs
+        (job,) = only_run.jobs
+        return replace(one, runs=(replace(only_run, jobs=(replace(job, clat_mean_ns=job.iops_mean),)),))
+
+    return replace(block, trials={arm: (n, of(one)) for arm, (n, one) in block.trials.items()})
+
+
+def test_every_other_value_is_exploratory_and_gets_no_verdict() -> None:
+    found = result((OLD, NEW), (measured(FASTER),))
+    names = {row.objective.metric for row in found.exploratory}
+    assert {"read.bw", "read.clat.mean", "read.iops.stddev", "elapsed"} <= names
+    assert "read.iops" not in names
+    assert all(change.decision is None for row in found.exploratory for change in row.changes)
+    assert [row.objective.metric for row, _ in found.different] == ["read.bw"], "bandwidth goes with IOPS"
+    assert found.explored == len(found.exploratory)
+
+
+def test_figure_that_is_always_zero_is_not_explored() -> None:
+    found = result((OLD, NEW), (measured(FASTER),))
+    assert all(any(side.values) for row in found.exploratory for side in row.sides)
+
+
+def test_no_block_yet_is_no_error() -> None:
+    row = only(result((OLD, NEW), (measured({"v6.10": (), "v6.11": ()}),)))
+    assert row.changes[0].absent == "no block yet"
+    assert result((OLD,), (measured({"v6.10": (1.0,)}),)).tested == 0
+
+
+def test_figures_of_several_jobs() -> None:
+    two = run("full", 100.0, 300.0)
+    assert figure(two, Objective()) == 100.0
+    assert figure(two, Objective(over=SUM)) == 400.0
+    assert figure(two, Objective(over=MEAN)) == 200.0
+    assert figure(two, Objective(over="job1")) == 300.0
+    assert figure(two, Objective(over="job7")) is None
+    assert figure(two, Objective("write.iops")) is None
+    assert figure(two, Objective("read.clat.mean")) == two.jobs[0].clat_mean_ns
+
+
+def test_zero_is_a_figure_and_has_a_difference() -> None:
+    none = replace(run("full", 100.0), counters=(("cache.hit_ratio", 0.0),))
+    some = replace(run("full", 100.0), counters=(("cache.hit_ratio", 40.0),))
+    blocks = tuple(
+        SoundBlock(n, {"v6.10": (2 * n, trial(commit(1), none)), "v6.11": (2 * n + 1, trial(commit(2), some))})
+        for n in range(3)
+    )
+    row = only(result((OLD, NEW), (Measured(LVMCACHE, Objective("cache.hit_ratio"), blocks, {}),)))
+    assert row.changes[0].effect is not None
+    assert (row.changes[0].effect.scale, row.changes[0].effect.estimate) == (Scale.DIFFERENCE, 40.0)
+
+
+def test_percentiles_that_one_run_lacks() -> None:
+    long = Latency(LatencyKind.COMPLETION, 1.0, 2.0, 3.0, 4.0, ((99.9, 5.0),))
+    with_one = run("full", 100.0)
+    with_one = replace(with_one, jobs=(replace(with_one.jobs[0], latencies=(long,)),))
+    blocks = (SoundBlock(1, {"v6.10": (1, trial(commit(1), with_one)), "v6.11": (2, of_iops(100.0))}),)
+    found = result((OLD, NEW), (Measured(LVMCACHE, Objective(), blocks, {}),))
+    (row,) = (row for row in found.exploratory if row.objective.metric == "read.clat.p99.9")
+    assert row.changes[0].absent == "no read.clat.p99.9"
+    assert math.isnan(row.changes[0].adjusted_p)
