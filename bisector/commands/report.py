@@ -28,6 +28,7 @@ from bisector.report.as_text import markdown, plain
 from bisector.report.document import Report
 from bisector.report.drawing import Picture, draw
 from bisector.report.illustrations import Kind
+from bisector.report.sections import page
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 
@@ -78,9 +79,9 @@ class Format(StrEnum):
 
 
 RENDERERS: Mapping[Format, Callable[[Report], str]] = {
-    Format.TEXT: plain,
+    Format.TEXT: lambda report: plain(page(report)),
     Format.MAIL: compose.render,
-    Format.MARKDOWN: markdown,
+    Format.MARKDOWN: lambda report: markdown(page(report)),
     Format.JSON: as_json.render,
     Format.HTML: as_html.render,
 }

@@ -1,4 +1,4 @@
-"""A report as one HTML file that loads nothing: a table, what is behind each of its rows, and pictures.
+"""A document as one HTML file that loads nothing: tables, what is behind each trial of a bisection, and pictures.
 
 The template and its style and script are the files ``page.*`` beside this one. jinja2 escapes whatever comes from
 commits, kernels and guests; the page's own policy lets no other script run, should that ever fail.
@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from bisector.core.printable import clean
 from bisector.core.subject import Commit
+from bisector.report import sections
 from bisector.report.curves import TOGETHER, Curves, Line, Panel
-from bisector.report.document import Block, Facts, Listing, Paragraph, Report, Table
-from bisector.report.sections import sections, title
+from bisector.report.document import Block, Facts, Listing, Page, Paragraph, Report, Table
 from bisector.status.view import OptionChange
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_PICTURES_BELOW = "answer"
 # How columns are shown; what is minor gives way on a phone.
 _FIGURES = ' class="figures"'
 _CLASSES = {"n": ' class="figures minor"', "date": ' class="minor"', "verdict": ' class="verdict"'}
@@ -159,29 +158,37 @@ class _TrialShown:
 
 
 @dataclass(frozen=True, slots=True)
-class _Page:
-    """What the template is given."""
+class _Given:
+    """What the template is given; without ``trials`` every table is a plain one. Pictures follow the first section."""
 
     title: str
     version: str
     sections: tuple[_Section, ...]
     trials: tuple[_TrialShown, ...]
     pictures: tuple[Shown, ...]
-    pictures_below: str
 
 
 def render(report: Report, details: Sequence[Detail] = (), pictures: Sequence[Shown] = ()) -> str:
-    """The whole page; ``details`` are those of its rows, found by their ``n``."""
+    """The report of a bisection; ``details`` are those of its rows, found by their ``n``."""
     by_n = {detail.n: detail for detail in details}
-    page = _Page(
-        title=clean(title(report)),
-        version=report.tool_version,
-        sections=tuple(_Section(one.name, one.title, tuple(map(_kinded, one.blocks))) for one in sections(report)),
-        trials=tuple(_TrialShown(row.shown.verdict.value, by_n.get(row.shown.n)) for row in report.rows),
+    trials = tuple(_TrialShown(row.shown.verdict.value, by_n.get(row.shown.n)) for row in report.rows)
+    return _rendered(sections.page(report), pictures, trials)
+
+
+def render_page(page: Page, pictures: Sequence[Shown] = ()) -> str:
+    """Any document."""
+    return _rendered(page, pictures, ())
+
+
+def _rendered(page: Page, pictures: Sequence[Shown], trials: tuple[_TrialShown, ...]) -> str:
+    given = _Given(
+        title=clean(page.title),
+        version=page.tool_version,
+        sections=tuple(_Section(one.name, one.title, tuple(map(_kinded, one.blocks))) for one in page.sections),
+        trials=trials,
         pictures=tuple(pictures),
-        pictures_below=_PICTURES_BELOW,
     )
-    return _environment().get_template("page.html").render(page=page, width=WIDTH, height=HEIGHT)
+    return _environment().get_template("page.html").render(page=given, width=WIDTH, height=HEIGHT)
 
 
 def _kinded(block: Block) -> _Kinded:

@@ -1,4 +1,4 @@
-"""A report as text: plain, or Markdown (GitHub's flavour, for its tables).
+"""A document as text: plain, or Markdown (GitHub's flavour, for its tables).
 
 Plain prose is filled; plain tables and listings are as wide as they are.
 """
@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from bisector.core.printable import clean
-from bisector.report.document import Block, Facts, Listing, Paragraph, Report, Section, Table
-from bisector.report.sections import sections, title
+from bisector.report.document import Block, Facts, Listing, Page, Paragraph, Section, Table
 from bisector.report.terminal import cells
 
 PROSE_WIDTH = 72
@@ -20,10 +19,10 @@ _LABEL_MOST = 20
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&@])")
 
 
-def plain(report: Report) -> str:
-    """The whole report as plain text."""
-    lines = [*fill(title(report)), ""]
-    for section in sections(report):
+def plain(page: Page) -> str:
+    """The whole document as plain text."""
+    lines = [*fill(page.title), ""]
+    for section in page.sections:
         lines += [section.title, "=" * cells(section.title), "", *section_lines(section), ""]
     return "".join(f"{line}\n" for line in lines[:-1])
 
@@ -86,10 +85,10 @@ def table_lines(table: Table) -> list[str]:
     return lines
 
 
-def markdown(report: Report) -> str:
-    """The whole report as Markdown."""
-    lines = [f"# {_escaped(title(report))}", ""]
-    for section in sections(report):
+def markdown(page: Page) -> str:
+    """The whole document as Markdown."""
+    lines = [f"# {_escaped(page.title)}", ""]
+    for section in page.sections:
         lines += [f"## {section.title}", ""]
         for block in section.blocks:
             lines += [*_markdown_block(block), ""]

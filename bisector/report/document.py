@@ -251,3 +251,12 @@ class Section:
     name: str
     title: str
     blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A whole document as every renderer takes it, whatever it is about."""
+
+    title: str
+    sections: tuple[Section, ...]
+    tool_version: str

@@ -11,12 +11,17 @@ from bisector.core.printable import clean
 from bisector.core.subject import Commit, Kernel, Kind
 from bisector.core.verdict import Direction, State, Verdict
 from bisector.report import compare
-from bisector.report.document import Block, Facts, Host, Listing, Paragraph, Report, Section
+from bisector.report.document import Block, Facts, Host, Listing, Page, Paragraph, Report, Section
 from bisector.report.figures import EARLY, baseline_facts, words
 from bisector.report.table import trial_table
 from bisector.status.view import BisectionView
 
 _LISTED = 20
+
+
+def page(report: Report) -> Page:
+    """The report of a bisection for a renderer."""
+    return Page(title(report), sections(report), report.tool_version)
 
 
 def title(report: Report) -> str:

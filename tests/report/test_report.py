@@ -12,7 +12,7 @@ from bisector.core.verdict import Direction, State, Verdict
 from bisector.report import as_text, compare
 from bisector.report.compare import Metric, change, metric_line
 from bisector.report.document import Basis, Column, Listing, Table, span
-from bisector.report.sections import sections, terms_sentence
+from bisector.report.sections import page, sections, terms_sentence
 from bisector.status.view import TrialView
 from tests.docs.json_schema import valid
 from tests.examples import cell
@@ -95,7 +95,7 @@ def test_rows_are_in_history_order_and_the_order_of_measuring_is_told() -> None:
 def test_each_job_has_its_figure_and_the_slowest_is_first() -> None:
     shown = examples.judged(1, examples.COMMITS[0], Verdict.OLD, (9.0, 1.0, 5.0), (2.0, 3.0, 4.0))  # type: ignore[arg-type]
     made = documents.document(examples.view(shown))
-    text = as_text.plain(made)
+    text = as_text.plain(page(made))
     assert "IOPS empty min…max  IOPS full min…max" in text
     assert "         1 / 5 / 9          2 / 3 / 4" in text
 
@@ -106,7 +106,7 @@ def test_parent_that_was_not_measured_is_not_claimed() -> None:
     assert comparison is not None
     assert (comparison.basis, comparison.before.commit) == (Basis.NEAREST, examples.COMMITS[2])
     assert f"{examples.COMMITS[2].short} is the nearest commit before it that was" in " ".join(
-        as_text.plain(made).split()
+        as_text.plain(page(made)).split()
     )
 
 
@@ -136,7 +136,7 @@ def test_figures_of_writes_are_never_called_reads() -> None:
     assert {name.split(".")[-1] for name in names if name.startswith("fio.empty.")} == {
         "write_iops", "write_clat_mean_us", "write_clat_99%_us",
     }  # fmt: skip
-    assert "write IOPS empty min/max  IOPS full min/max" in as_text.plain(made)
+    assert "write IOPS empty min/max  IOPS full min/max" in as_text.plain(page(made))
     reads = replace(made.comparison, before=documents.found().comparison.before)  # type: ignore[union-attr] # it has one
     assert not any(metric.name.startswith("fio.empty.") for metric in compare.metrics(reads)), "never compared"
 
@@ -145,7 +145,7 @@ def test_run_that_was_ended_early_is_marked_and_never_compared() -> None:
     stop = EarlyStop(StopReason.ABOVE, 12.0, 3000.0, 2003.1, "every job above")
     whole = examples.found()
     made = documents.document(replace(whole, trials=(*whole.trials, early(whole.trials[3], stop))))
-    table = as_text.plain(made)
+    table = as_text.plain(page(made))
     assert "*3,980 / 6,941" not in table
     assert "*4,012 / 7,363" in table
     assert "A run with * was stopped early" in " ".join(table.split())
@@ -153,7 +153,7 @@ def test_run_that_was_ended_early_is_marked_and_never_compared() -> None:
     assert len(made.comparison.after.trials) == 1
     alone = documents.document(replace(whole, trials=(*whole.trials[:3], early(whole.trials[3], stop))))
     assert alone.comparison is None
-    assert "was stopped early" not in " ".join(as_text.plain(documents.found()).split())
+    assert "was stopped early" not in " ".join(as_text.plain(page(documents.found())).split())
 
 
 def early(shown: TrialView, stop: EarlyStop) -> TrialView:
@@ -184,7 +184,7 @@ def test_no_subject_becomes_markup() -> None:
     whole = examples.found()
     trials = tuple(replace(one, trial=replace(one.trial, cell=cell(commit))) if one.trial.commit == examples.COMMITS[3]
                    else one for one in whole.trials)  # fmt: skip
-    text = as_text.markdown(documents.document(replace(whole, trials=trials, first_fixed=commit)))
+    text = as_text.markdown(page(documents.document(replace(whole, trials=trials, first_fixed=commit))))
     outside = "".join(part for index, part in enumerate(text.split("```")) if index == 0)
     assert r"a \| b \`c\` &#60;img src=x&#62; \[l\](http://x) \*b\* \_i\_ &#64;someone \#1" in outside
     rows = [line for line in text.splitlines() if line.startswith("| ")]
@@ -193,7 +193,7 @@ def test_no_subject_becomes_markup() -> None:
 
 def test_listing_cannot_end_its_own_fence() -> None:
     made = replace(documents.found(), bisect_log="```\n# injected\n````")
-    assert "`````\n```\n# injected\n````\n`````" in as_text.markdown(made)
+    assert "`````\n```\n# injected\n````\n`````" in as_text.markdown(page(made))
 
 
 def test_tables_and_listings_are_never_wrapped() -> None:
@@ -207,10 +207,10 @@ def test_tables_and_listings_are_never_wrapped() -> None:
 
 
 def test_how_sure_it_is_and_how_it_was_confirmed() -> None:
-    said = " ".join(as_text.plain(documents.believed()).split())
+    said = " ".join(as_text.plain(page(documents.believed())).split())
     assert "with a probability of 99.4 %. It was confirmed: the new end without 3a5b3c7d9e1f measured broken." in said
     assert "1 reading contradicts it (0.6 would be usual)." in said
-    assert "with a probability" not in " ".join(as_text.plain(documents.found()).split())
+    assert "with a probability" not in " ".join(as_text.plain(page(documents.found())).split())
 
 
 def test_ends_without_a_commit_are_no_part_of_history_and_no_side() -> None:
@@ -235,10 +235,10 @@ def test_the_run_that_counts_is_named_as_it_is_called() -> None:
 
 def test_words_for_the_sides_are_told_the_right_way_round() -> None:
     sentence = "means that read.iops of the worst job in the full run was above"
-    assert f'"fixed" {sentence}' in " ".join(as_text.plain(documents.found()).split())
+    assert f'"fixed" {sentence}' in " ".join(as_text.plain(page(documents.found())).split())
     slower = documents.regression()
     assert slower.bisection.direction is Direction.REGRESSION
-    assert f'"fast" {sentence}' in " ".join(as_text.plain(slower).split())
+    assert f'"fast" {sentence}' in " ".join(as_text.plain(page(slower)).split())
     latency = replace(slower, bisection=replace(slower.bisection, objective=Objective("read.clat.mean"), threshold=2e6))
     assert '"fast" means that read.clat.mean of the worst job in the full run was below 2.00 ms' in terms_sentence(
         latency
@@ -248,7 +248,7 @@ def test_words_for_the_sides_are_told_the_right_way_round() -> None:
 def test_no_word_means_a_side_before_it_is_known_what_changed() -> None:
     """One end is measured, and nobody said what to expect."""
     one_end = documents.document(replace(examples.found(), direction=None, threshold=None))
-    assert "means that" not in as_text.plain(one_end)
+    assert "means that" not in as_text.plain(page(one_end))
 
 
 @pytest.mark.parametrize("digits", [40, 64])

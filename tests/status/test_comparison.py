@@ -145,8 +145,12 @@ def test_every_other_value_is_exploratory_and_gets_no_verdict() -> None:
 
 
 def test_figure_that_is_always_zero_is_not_explored() -> None:
-    found = result((OLD, NEW), (measured(FASTER),))
-    assert all(any(side.values) for row in found.exploratory for side in row.sides)
+    counted = replace(run("full", 100.0), counters=(("cache.dirty_blocks", 0.0), ("cache.promotions", 7.0)))
+    block = SoundBlock(1, {"v6.10": (1, trial(commit(1), counted)), "v6.11": (2, trial(commit(2), counted))})
+    found = result((OLD, NEW), (Measured(LVMCACHE, Objective(), (block,), {}),))
+    names = {row.objective.metric for row in found.exploratory}
+    assert "cache.promotions" in names
+    assert "cache.dirty_blocks" not in names
 
 
 def test_no_block_yet_is_no_error() -> None:
