@@ -57,7 +57,12 @@ OWNERS = {
     "msgspec": {"bisector.core.json_document"},
     "jinja2": {"bisector.nightly.timer", "bisector.report.as_html"},
     # The door, what all pictures have in common, and the pictures that the door has no room for.
-    "matplotlib": {"bisector.report.drawing", "bisector.report.nights", "bisector.report.strokes"},
+    "matplotlib": {
+        "bisector.report.comparison_plots",
+        "bisector.report.drawing",
+        "bisector.report.nights",
+        "bisector.report.strokes",
+    },
     "smtplib": {"bisector.mail.smtp"},
     "email": {
         "bisector.mail.addresses",

@@ -110,9 +110,10 @@ def _markdown_block(block: Block) -> list[str]:
 
 
 def _markdown_table(table: Table) -> list[str]:
-    titles = [*(column.title for column in table.columns), table.remark_title]
-    rules = [*("---:" if column.figures else "---" for column in table.columns), "---"]
-    rows = [[*row, remark] for row, remark in zip(table.rows, table.remarks, strict=True)]
+    remarks = any(table.remarks)
+    titles = [*(column.title for column in table.columns), *([table.remark_title] * remarks)]
+    rules = [*("---:" if column.figures else "---" for column in table.columns), *(["---"] * remarks)]
+    rows = [[*row, *([remark] * remarks)] for row, remark in zip(table.rows, table.remarks, strict=True)]
     written = [[_escaped(cell) for cell in row] for row in (titles, *rows)]
     return [_markdown_row(row) for row in (written[0], rules, *written[1:])]
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from bisector.core.verdict import Verdict
+from bisector.report.comparison_plots import Forest, RunOrder, forest_figure, runs_figure
 from bisector.report.curves import TOGETHER, Curves, Line, Panel
 from bisector.report.nights import Nights, nights_figure
 from bisector.report.search_plots import After, Commits, How, Mark, Narrowing
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-Plot: TypeAlias = Curves | Commits | Narrowing | Nights
+Plot: TypeAlias = Curves | Commits | Narrowing | Nights | Forest | RunOrder
 
 
 class Picture(StrEnum):
@@ -122,6 +123,10 @@ def _figure(plot: Plot) -> "Figure":
             return _narrowing(plot)
         case Nights():
             return nights_figure(plot)
+        case Forest():
+            return forest_figure(plot)
+        case RunOrder():
+            return runs_figure(plot)
 
 
 def _curves(plot: Curves) -> "Figure":

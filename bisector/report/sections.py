@@ -269,8 +269,12 @@ def _storage(report: Report) -> Iterator[Block]:
 
 
 def _hosts(report: Report) -> Iterator[Block]:
-    for host in report.hosts:
-        yield _facts([("host", f"{host.name}, {units.plural(host.trials, 'trial')}"), *host.facts, *_contention(host)])
+    yield from map(host_facts, report.hosts)
+
+
+def host_facts(host: Host) -> Facts:
+    """What is known of a host, and what else it did."""
+    return _facts([("host", f"{host.name}, {units.plural(host.trials, 'trial')}"), *host.facts, *_contention(host)])
 
 
 def _contention(host: Host) -> list[tuple[str, str]]:

@@ -1,0 +1,204 @@
+"""The report of a comparison as one document of facts, and what it says in which order, as sections for every renderer.
+
+Made from the record by :mod:`bisector.report.comparison_record`; what the figures say is
+:mod:`bisector.report.comparison_table`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bisector.analysis.comparison import Outcome
+from bisector.core import units
+from bisector.core.printable import clean
+from bisector.core.subject import Setup
+from bisector.report.comparison_table import deciding_tables, exploratory, mean_sentence
+from bisector.report.document import (
+    Block,
+    Column,
+    Envelope,
+    Facts,
+    Host,
+    Listing,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+    Workload,
+)
+from bisector.report.sections import host_facts
+from bisector.status.comparison import Result
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedKernel:
+    """What was compared under a name; what no trial has shown yet is empty. ``config`` is the digest of the .config."""
+
+    name: str
+    commit: str
+    release: str
+    config: str
+    compiler: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredBlock:
+    """A block as it was measured: the arms with the numbers of their trials, in order; ``counts`` is empty or why not.
+
+    ``round`` counts the blocks of a setup, ``seed`` is the workload's.
+    """
+
+    n: int
+    label: str
+    round: int
+    seed: int
+    order: tuple[tuple[str, int | None], ...]
+    why_void: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonReport:
+    """All that is told of a comparison, whether it goes on or not.
+
+    ``storage`` has the commands that made the stack of each setup, ``workloads`` the job files, ``versions`` names and
+    versions of what ran in the guest. ``seed`` is that of the order. ``standing`` is a sentence.
+    """
+
+    result: Result
+    kernels: tuple[ComparedKernel, ...]
+    blocks: tuple[MeasuredBlock, ...]
+    storage: tuple[tuple[str, tuple[str, ...]], ...]
+    workloads: tuple[Workload, ...]
+    hosts: tuple[Host, ...]
+    seed: int
+    standing: str
+    command: str
+    tool_version: str
+    versions: tuple[tuple[str, str], ...] = ()
+    envelope: Envelope | None = None
+
+
+def page(report: ComparisonReport) -> Page:
+    """The report of a comparison for a renderer."""
+    return Page(title(report), sections(report), report.tool_version)
+
+
+def title(report: ComparisonReport) -> str:
+    """One line: the kernels, and what became of them against the first one."""
+    first, *others = (arm.name for arm in report.result.arms if not arm.placebo)
+    return clean(f"Comparison of {' and '.join(others) or first} with {first}: {_counted(report.result)}")
+
+
+def _counted(result: Result) -> str:
+    """How often each of the words is said."""
+    found = [change for row in result.rows for change in row.changes if not change.placebo]
+    words = Counter(change.decision.outcome for change in found if change.decision is not None)
+    if len(found) == 1:
+        return _WORDS[next(iter(words))] if words else "no result yet"
+    return (
+        ", ".join(f"{_WORDS[one]} in {words[one]} of {len(found)}" for one in Outcome if words[one]) or "no result yet"
+    )
+
+
+_WORDS = {one: "the same" if one is Outcome.SAME else str(one) for one in Outcome}
+
+
+def sections(report: ComparisonReport) -> tuple[Section, ...]:
+    """All there is to say; a section without content is left out."""
+    made = ((name, heading, tuple(say(report))) for name, heading, say in _SECTIONS)
+    return tuple(Section(name, heading, blocks) for name, heading, blocks in made if blocks)
+
+
+# What it says
+
+
+def _result(report: ComparisonReport) -> Iterator[Block]:
+    yield from deciding_tables(report.result)
+    if report.standing:
+        yield Paragraph(report.standing)
+
+
+def _means(report: ComparisonReport) -> Iterator[Block]:
+    if report.result.means:
+        yield Facts(tuple((clean(one.arm), mean_sentence(one)) for one in report.result.means))
+
+
+def _exploratory(report: ComparisonReport) -> Iterator[Block]:
+    yield from exploratory(report.result)
+
+
+# What was compared, and how
+
+
+def _kernels(report: ComparisonReport) -> Iterator[Block]:
+    yield Facts(tuple((clean(one.name), clean(_kernel_text(one))) for one in report.kernels))
+
+
+def _kernel_text(one: ComparedKernel) -> str:
+    built = (one.release, f".config {one.config[:12]}" if one.config else "", one.compiler)
+    return "; ".join(filter(None, (one.commit, *built)))
+
+
+def _blocks(report: ComparisonReport) -> Iterator[Block]:
+    """The order in which everything was measured, with every value that decides."""
+    values = {one.n: row.objective.cell(one.value) for row in report.result.rows for one in row.in_run_order}
+    rows = tuple(tuple(map(clean, _block_cells(block, values))) for block in report.blocks)
+    if rows:
+        yield Table(_BLOCKS, rows, tuple(clean(block.why_void) for block in report.blocks))
+        yield Paragraph(f"The order was drawn from the seed {report.seed}; n is the number of the trial.")
+
+
+_BLOCKS = (
+    Column("block", figures=True), Column("on"), Column("round", figures=True), Column("seed", figures=True),
+    Column("n, kernel and value in the order of measuring"),
+)  # fmt: skip
+
+
+def _block_cells(block: MeasuredBlock, values: Mapping[int, str]) -> Iterator[str]:
+    yield from (str(block.n), block.label, units.UNKNOWN if block.why_void else str(block.round), str(block.seed))
+    yield "; ".join(f"{n or units.UNKNOWN} {arm} {values.get(n or 0, units.UNKNOWN)}" for arm, n in block.order)
+
+
+def _workload(report: ComparisonReport) -> Iterator[Block]:
+    for one in report.workloads:
+        given = " ".join(f"{name}={value}" for name, value in one.variables)
+        yield Paragraph(clean(f"{one.name}, with {given}:" if given else f"{one.name}:"))
+        if one.text:
+            yield Listing(tuple(one.text.splitlines()))
+
+
+def _storage(report: ComparisonReport) -> Iterator[Block]:
+    for label, lines in report.storage:
+        yield Paragraph(clean(f"{label}:"))
+        yield Listing(lines)
+
+
+def _hosts(report: ComparisonReport) -> Iterator[Block]:
+    for host in report.hosts:
+        yield host_facts(host)
+    if report.versions:
+        yield Facts(tuple((clean(name), clean(text)) for name, text in report.versions))
+
+
+def _reproduce(report: ComparisonReport) -> Iterator[Block]:
+    if report.command:
+        yield Listing((report.command,))
+        yield Paragraph(f"bisector {report.tool_version}, in a clone of the same tree.")
+
+
+_SECTIONS: tuple[tuple[str, str, Callable[[ComparisonReport], Iterator[Block]]], ...] = (
+    ("result", "Result", _result),
+    ("means", "All setups together", _means),
+    ("exploratory", "Exploratory figures", _exploratory),
+    ("kernels", "Kernels", _kernels),
+    ("blocks", "Blocks", _blocks),
+    ("job", "Workload", _workload),
+    ("storage", "Storage", _storage),
+    ("host", "Host", _hosts),
+    ("reproduce", "To reproduce", _reproduce),
+)
+
+
+def setup_label(setup: Setup, setups: Sequence[Setup]) -> str:
+    """The shortest text that tells a setup from the others: the stack where all have one workload."""
+    return setup.stack if len({one.workload for one in setups}) == 1 else str(setup)

@@ -1,0 +1,111 @@
+"""Invented comparisons; ``python -m tests.report.comparison_examples`` writes the golden files anew."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bisector.core.figures import Contention
+from bisector.core.objective import Objective
+from bisector.core.subject import Setup
+from bisector.core.trial import Trial
+from bisector.report.as_text import markdown, plain
+from bisector.report.comparison import ComparedKernel, ComparisonReport, MeasuredBlock, page
+from bisector.report.document import Host, Workload
+from bisector.status.comparison import Arm, Measured, SoundBlock, result
+from tests.examples import commit, run, trial
+
+GOLDEN = Path(__file__).parent.parent / "data" / "report"
+OLD, NEW, AGAIN = Arm("v6.10"), Arm("v6.11"), Arm("v6.10 (again)", placebo=True)
+LVMCACHE, WRITECACHE = (Setup(f"{name}(ssd,hdd)+ext4", "fio(partial.fio)") for name in ("lvmcache", "lvmwritecache"))
+BCACHE = Setup("bcache(ssd,hdd)+ext4", "fio(partial.fio)")
+
+
+def measured(
+    figures: Mapping[str, Sequence[float]],
+    setup: Setup = LVMCACHE,
+    objective: Objective | None = None,
+    start: int = 1,
+    absent: Mapping[str, str] | None = None,
+) -> Measured:
+    """A setup of one job whose IOPS are given for each arm and block; its mean latency is what a depth of 1 has."""
+    blocks, n = [], start
+    for round_, row in enumerate(zip(*figures.values(), strict=True), 1):
+        numbered = {}
+        for arm, iops in zip(figures, row, strict=True):
+            full = run("full", iops)
+            full = replace(full, jobs=(replace(full.jobs[0], clat_mean_ns=1e9 / iops),))
+            numbered[arm] = (n, trial(commit(n), full))
+            n += 1
+        blocks.append(SoundBlock(round_, numbered, seed=1000 + round_))
+    return Measured(setup, objective or Objective(), tuple(blocks), absent or {}, setup.stack)
+
+
+def with_counter(one: Trial, name: str, value: float) -> Trial:
+    """A trial whose layers counted something."""
+    return replace(one, runs=tuple(replace(run_, counters=((name, value),)) for run_ in one.runs))
+
+
+FASTER = {"v6.10": (412.0, 398, 431, 405, 420, 409), "v6.11": (491.0, 488, 515, 480, 502, 499)}
+SAME = {"v6.10": (2004.0, 1990, 2011, 2003, 1998, 2010), "v6.11": (2010.0, 1994, 2003, 2005, 2001, 2002)}
+ALONE = {"v6.11": (800.0, 790, 811, 805, 800, 802)}
+UNCLEAR = {"v6.10": (412.0, 398, 431, 405, 420, 409), "v6.11": (391.0, 448, 415, 480, 402, 399)}
+
+
+def report(*setups: Measured, arms: Sequence[Arm] = (OLD, NEW)) -> ComparisonReport:
+    blocks = [(one, block) for one in setups for block in one.blocks]
+    return ComparisonReport(
+        result=result(arms, setups),
+        kernels=(
+            ComparedKernel("v6.10", 'aaaaaaaaaaaa ("Linux 6.10")', "6.10.0", "0123456789abcdef" * 4, "gcc 12.2.0"),
+            ComparedKernel("v6.11", 'bbbbbbbbbbbb ("Linux 6.11")', "6.11.0", "fedcba9876543210" * 4, "gcc 12.2.0"),
+        ),
+        blocks=tuple(
+            MeasuredBlock(
+                n, one.label, block.round, block.seed or 0, tuple((a, t) for a, (t, _) in block.trials.items())
+            )
+            for n, (one, block) in enumerate(blocks, 1)
+        ),
+        storage=tuple((one.label, (f"mkfs.ext4 /dev/test/{place}",)) for place, one in enumerate(setups)),
+        workloads=(Workload("partial.fio", "[partial]\nrw=randread\n", (("RUNTIME", "40"),)),),
+        hosts=(Host("box", 12, (("CPU", "Example CPU, 4 cores"),), (Contention(0.02, 0.0, 0.015),)),),
+        seed=7,
+        standing="6 blocks on each setup.",
+        command="bisector compare v6.10 v6.11 --stack lvmcache --stack bcache",
+        tool_version="0.1.0",
+        versions=(("fio", "fio-3.33"),),
+    )
+
+
+def usual() -> ComparisonReport:
+    lacks = {"v6.10": "needs CONFIG_DM_WRITECACHE"}
+    return report(
+        measured(FASTER), measured(SAME, BCACHE, start=20), measured(ALONE, WRITECACHE, start=40, absent=lacks)
+    )
+
+
+def with_placebo() -> ComparisonReport:
+    lvmcache = {**FASTER, AGAIN.name: (409.0, 401, 428, 409, 421, 406)}
+    return report(measured(lvmcache), arms=(OLD, NEW, AGAIN))
+
+
+def of_few_blocks() -> ComparisonReport:
+    few = {arm: values[:3] for arm, values in FASTER.items()}
+    return report(measured(few), measured(SAME, BCACHE, Objective("read.clat.mean"), start=20))
+
+
+def unclear() -> ComparisonReport:
+    return report(measured(UNCLEAR))
+
+
+DOCUMENTS = {"comparison": usual, "comparison-placebo": with_placebo, "comparison-few": of_few_blocks}
+RENDERERS = {"txt": plain, "md": markdown}
+
+
+def golden(name: str, suffix: str) -> Path:
+    return GOLDEN / f"{name}.{suffix}"
+
+
+if __name__ == "__main__":
+    for name, made in DOCUMENTS.items():
+        for suffix, render in RENDERERS.items():
+            golden(name, suffix).write_text(render(page(made())), encoding="utf-8")

@@ -1,0 +1,198 @@
+"""The report of a comparison in each of its forms, and its pictures by value."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from bisector.core import units
+from bisector.core.objective import Objective
+from bisector.report import as_html
+from bisector.report.comparison import ComparisonReport, page, title
+from bisector.report.comparison_document import document, render
+from bisector.report.comparison_plots import Dot, forest, ratio_text, ratio_ticks, run_order
+from bisector.report.comparison_table import deciding_tables, few_blocks, p_text, verdict
+from bisector.report.document import Table
+from bisector.report.drawing import Picture, draw
+from bisector.status.comparison import Arm
+from tests.report import comparison_examples as examples
+from tests.report.test_as_html import HOSTILE, Page
+
+
+@pytest.mark.parametrize("name", examples.DOCUMENTS)
+@pytest.mark.parametrize("suffix", examples.RENDERERS)
+def test_golden(name: str, suffix: str) -> None:
+    """``python -m tests.report.comparison_examples`` writes them anew; read the difference before it is committed."""
+    made = examples.RENDERERS[suffix](page(examples.DOCUMENTS[name]()))
+    assert made == examples.golden(name, suffix).read_text(encoding="utf-8")
+
+
+def table(report: ComparisonReport) -> Table:
+    return next(block for block in deciding_tables(report.result) if isinstance(block, Table))
+
+
+def test_head_of_a_table_has_the_direction_and_marks_what_decides() -> None:
+    few = [block for block in deciding_tables(examples.of_few_blocks().result) if isinstance(block, Table)]
+    assert [one.columns[0].title for one in few] == [
+        "read.iops of the worst job * (higher is better)",
+        "read.clat.mean of the worst job * (lower is better)",
+    ]
+
+
+def test_each_of_two_kernels_has_a_column_and_each_of_more_a_row() -> None:
+    assert [column.title for column in table(examples.usual()).columns[1:3]] == ["v6.10", "v6.11"]
+    three = table(examples.with_placebo())
+    assert [column.title for column in three.columns[1:4]] == ["v6.10", "kernel", "figure"]
+    assert [row[2] for row in three.rows] == ["v6.11", "v6.10 (again)"]
+
+
+def test_cell_that_a_tree_cannot_have_is_na_with_the_reason() -> None:
+    row = table(examples.usual()).rows[2]
+    assert (row[1], row[2], row[-1]) == ("n/a", "801", "n/a (needs CONFIG_DM_WRITECACHE)")
+
+
+def test_words() -> None:
+    words = [row[-1] for row in table(examples.usual()).rows]
+    assert words == ["faster", "the same within ±5 %", "n/a (needs CONFIG_DM_WRITECACHE)"]
+    (row,) = table(examples.unclear()).rows
+    assert row[-1].startswith("unclear (about ")
+    assert row[-1].endswith(" blocks would tell)")
+    (fragile, *_) = table(examples.of_few_blocks()).rows
+    assert fragile[-1] == "faster, fragile"
+
+
+def test_word_of_one_block() -> None:
+    one = {arm: values[:1] for arm, values in examples.FASTER.items()}
+    (row,) = table(examples.report(examples.measured(one))).rows
+    assert row[3:] == ("+19.2 %", units.UNKNOWN, "+19.2 %", "1", "1", "1", "unclear (one block has no interval)")
+
+
+def test_title_counts_the_words() -> None:
+    assert title(examples.usual()) == "Comparison of v6.11 with v6.10: faster in 1 of 3, the same in 1 of 3"
+    assert title(examples.with_placebo()) == "Comparison of v6.11 with v6.10: faster"
+    nothing = dict.fromkeys(examples.FASTER, ())
+    assert title(examples.report(examples.measured(nothing))).endswith("no result yet")
+
+
+def test_placebo_that_differs_is_said_first() -> None:
+    drifted = {**examples.FASTER, examples.AGAIN.name: [one * 1.1 for one in examples.FASTER["v6.10"]]}
+    made = examples.report(examples.measured(drifted), arms=(examples.OLD, examples.NEW, examples.AGAIN))
+    said = examples.RENDERERS["txt"](page(made))
+    assert "v6.10 (again) is the kernel v6.10, and faster on" in " ".join(said.split())
+
+
+def test_what_few_blocks_cannot_do() -> None:
+    assert (
+        few_blocks(5) == "With 5 blocks the exact test cannot reach 5 %: its least p-value is 6.2 %. It takes 6 blocks."
+    )
+    assert "cannot reach" not in examples.RENDERERS["txt"](page(examples.usual()))
+
+
+def test_p_values() -> None:
+    assert [p_text(p) for p in (0.0, 0.00012, 0.031, 0.5612, 1.0)] == ["<0.0001", "0.00012", "0.031", "0.56", "1"]
+
+
+def test_html_has_the_tables_and_no_trials() -> None:
+    made = page(examples.usual())
+    found = Page(as_html.render_page(made, [as_html.Shown(b"<svg/>", "ratios")]))
+    assert len(found.all("table")) == 3
+    assert found.all("details") == []
+    assert [image["alt"] for image in found.all("img")] == ["ratios"]
+    assert "the same within ±5 %" in found.text
+
+
+def test_hostile_words_are_text() -> None:
+    made = examples.usual()
+    arms = (Arm(HOSTILE), examples.NEW)
+    result = replace(made.result, arms=arms)
+    kernels = tuple(replace(one, commit=HOSTILE, compiler=HOSTILE) for one in made.kernels)
+    html = as_html.render_page(page(replace(made, result=result, kernels=kernels, storage=((HOSTILE, (HOSTILE,)),))))
+    assert len(Page(html).all("script")) == 1
+    for render_ in examples.RENDERERS.values():
+        assert "\x1b" not in render_(page(replace(made, result=result, kernels=kernels)))
+
+
+def test_json_has_every_value_and_what_was_said() -> None:
+    made = document(examples.usual())
+    printed = json.loads(render(examples.usual()))
+    assert printed["schema"] == 1
+    assert [one["value"] for one in printed["rows"][0]["values"][:2]] == [412.0, 491.0]
+    (change,) = printed["rows"][0]["changes"]
+    assert (change["outcome"], change["blocks"], change["scale"]) == ("faster", 6, "ratio")
+    assert change["low"] < change["estimate"] < change["high"]
+    assert printed["rows"][2]["absent"] == {"v6.10": "needs CONFIG_DM_WRITECACHE"}
+    assert printed["rows"][2]["changes"][0]["outcome"] is None
+    assert {row["deciding"] for row in printed["exploratory"]} == {False}
+    assert all(change.outcome is None for row in made.exploratory for change in row.changes)
+    assert printed["arms"][0]["config_sha256"] == "0123456789abcdef" * 4
+    assert len(printed["blocks"]) == 18
+
+
+def test_json_of_one_block_has_no_interval() -> None:
+    one = {arm: values[:1] for arm, values in examples.FASTER.items()}
+    (change,) = json.loads(render(examples.report(examples.measured(one))))["rows"][0]["changes"]
+    assert (change["low"], change["high"], change["p"], change["adjusted_p"]) == (None, None, None, None)
+    assert change["estimate"] == pytest.approx(491 / 412)
+
+
+def test_forest_has_a_panel_for_each_metric_and_ratios_alone() -> None:
+    plot = forest(examples.of_few_blocks().result)
+    assert plot is not None
+    assert [panel.title for panel in plot.panels] == [
+        "read.iops of the worst job (higher is better)",
+        "read.clat.mean of the worst job (lower is better)",
+    ]
+    (one,) = plot.panels[0].ratios
+    assert one.low is not None
+    assert one.high is not None
+    assert one.low < one.estimate < one.high
+    assert one.label == "lvmcache(ssd,hdd)+ext4: faster, fragile"
+
+
+def test_differences_have_no_place_among_ratios() -> None:
+    counted = replace(examples.measured(examples.FASTER), objective=Objective("cache.dirty_blocks"))
+    zero = [{arm: (n, examples.with_counter(one, "cache.dirty_blocks", 0.0)) for arm, (n, one) in block.trials.items()}
+            for block in counted.blocks]  # fmt: skip
+    blocks = tuple(replace(block, trials=trials) for block, trials in zip(counted.blocks, zero, strict=True))
+    made = examples.report(replace(counted, blocks=blocks))
+    assert forest(made.result) is None
+    assert run_order(made.result) is not None
+    said = " ".join(examples.RENDERERS["txt"](page(made)).split())
+    assert "differences are given and not ratios: cache.dirty_blocks on lvmcache(ssd,hdd)+ext4." in said
+
+
+def test_runs_are_in_the_order_of_measuring() -> None:
+    plot = run_order(examples.usual().result)
+    assert plot is not None
+    assert [len(panel.dots) for panel in plot.panels] == [12, 12, 6]
+    assert plot.panels[0].dots[:2] == (Dot(1, 0, 1, 412.0), Dot(2, 1, 1, 491.0))
+
+
+@pytest.mark.parametrize("name", ["usual", "with_placebo", "of_few_blocks", "unclear"])
+def test_pictures_are_drawn_and_equal_ones_are_equal_files(name: str) -> None:
+    result = getattr(examples, name)().result
+    for plot in (forest(result), run_order(result)):
+        assert plot is not None
+        svg = draw(plot, Picture.SVG)
+        assert svg == draw(plot, Picture.SVG)
+        assert b"v6.11" in svg
+
+
+def test_picture_of_one_block_and_of_a_huge_ratio() -> None:
+    huge = {"v6.10": (1.0,), "v6.11": (5000.0,)}
+    plot = forest(examples.report(examples.measured(huge)).result)
+    assert plot is not None
+    assert plot.panels[0].ratios[0].low is None
+    assert draw(plot, Picture.PNG)
+
+
+def test_ticks_of_ratios_are_round_and_apart() -> None:
+    assert ratio_ticks(0.06) == pytest.approx([0.95, 0.98, 1.0, 1.02, 1.05])
+    assert ratio_ticks(3.0) == pytest.approx([0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20])
+    assert list(map(ratio_text, (0.5, 0.95, 1.0, 1.2, 20.0))) == ["1/2", "-5 %", "1", "+20 %", "x20"]
+    assert ratio_ticks(0.0001) == [1.0]
+
+
+def test_verdict_of_what_is_absent() -> None:
+    row = examples.usual().result.rows[2]
+    assert verdict(row.changes[0], 0.05) == "n/a (needs CONFIG_DM_WRITECACHE)"
