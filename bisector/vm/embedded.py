@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError, UserError
 from bisector.host import process
 
@@ -26,6 +27,7 @@ from bisector.host import process
 # reboots (file-hierarchy(7)), and not $XDG_RUNTIME_DIR: that is removed with the last logout of its user
 # (pam_systemd(8)), after which a run goes on.
 PARENT = Path("/var/tmp")  # noqa: S108 - made private, and checked
+_SHARE_DEADLINE_S = 10.0
 _MARKER = "bisector-libvirt"
 _MARKER_TEXT = "bisector keeps libvirt's embedded driver here; it may be removed when no bisector runs\n"
 
@@ -153,12 +155,21 @@ def make_private(directory: Path) -> None:
 def hold(directory: Path) -> Callable[[], None]:
     """Share the directory with others who hold it, and keep it from being removed, until what is returned is called.
 
-    systemd-tmpfiles, which removes old files, leaves alone what somebody has locked (tmpfiles.d(5), "AGE").
+    Who looks for guests that were left, or removes an idle directory, has it for itself for a moment: that is waited
+    for. systemd-tmpfiles, which removes old files, leaves alone what somebody has locked (tmpfiles.d(5), "AGE").
     """
-    with ExitStack() as stack, suppress(OSError):
+
+    def shared(lock: int) -> bool | None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return None
+        return True
+
+    with ExitStack() as stack, suppress(OSError, DeadlineExpired):
         lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         stack.callback(os.close, lock)
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        Deadline(f"a share of {directory}", _SHARE_DEADLINE_S).poll(lambda: shared(lock))
         return stack.pop_all().close
     return lambda: None
 

@@ -3,6 +3,7 @@
 The kernel is a stand-in of a few bytes (tiny_kernel.py), so a guest costs a second.
 """
 
+import fcntl
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -115,6 +117,23 @@ def test_a_directory_that_another_process_holds_is_not_removed(tmp_path: Path) -
         remove_if_idle(directory)
         assert directory.exists()
         other.kill()
+    remove_if_idle(directory)
+    assert not directory.exists()
+
+
+@pytest.mark.usefixtures("places")
+def test_a_directory_is_held_though_somebody_looks_at_it_in_that_moment(tmp_path: Path) -> None:
+    """Who looks for guests that were left has it for itself meanwhile."""
+    directory = embedded_root(tmp_path / "one")
+    looking = os.open(directory, os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_EX)
+    done = threading.Timer(0.2, os.close, (looking,))
+    done.start()
+    let_go = driver.hold(directory)
+    done.join()
+    remove_if_idle(directory)
+    assert directory.exists()
+    let_go()
     remove_if_idle(directory)
     assert not directory.exists()
 
