@@ -14,6 +14,7 @@ from typing import Any
 from bisector.core.figures import Run
 from bisector.core.subject import Compiler, Mattering, NotChanged
 from bisector.core.trial import Control, Trial
+from bisector.store.comparison import Block, Place
 from bisector.store.database import Database
 from bisector.store.rows import InfraFaultRow, StateRow, columns
 
@@ -38,13 +39,16 @@ class Ending(StrEnum):
 class Submitted:
     """Work on a commit that an executor is about to be given; ``n`` is the number of the trial that it makes, if any.
 
-    ``host`` is where it is to be done, empty where the executor may choose.
+    ``host`` is where it is to be done, empty where the executor may choose. In a comparison ``block`` and ``arm`` say
+    where a trial belongs (:class:`bisector.store.comparison.Place`).
     """
 
     work: Work
     sha: str
     n: int | None = None
     host: str = ""
+    block: int | None = None
+    arm: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +71,14 @@ class Ended:
 class NumberedTrial:
     """The facts of a trial, under its number.
 
-    ``vouched_by`` is the number of the control by which its fault is known to be the kernel's own, counted from 1.
+    ``vouched_by`` is the number of the control by which its fault is known to be the kernel's own, counted from 1;
+    ``place`` is where it belongs in a comparison.
     """
 
     n: int
     trial: Trial
     vouched_by: int | None = None
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,7 @@ Fact = (
     | Ended
     | NumberedTrial
     | Control
+    | Block
     | BuildTry
     | Compilers
     | InfraFaultRow
@@ -145,6 +152,8 @@ def _add_trial(database: Database, one: NumberedTrial) -> int:
         _add_run(database, n, run)
     if one.vouched_by is not None:
         database.insert("vouched", {"trial": n, "control": one.vouched_by})
+    if one.place is not None:
+        database.insert("placed", {"trial": n, **columns(one.place)})
     return n
 
 
@@ -193,6 +202,7 @@ _WRITERS: dict[type[Fact], Callable[[Database, Any], int]] = {
     Ended: _row_now("ended"),
     NumberedTrial: _add_trial,
     Control: _row("controls"),
+    Block: _row_now("blocks"),
     BuildTry: lambda database, one: database.insert("build_tries", {**columns(one.compiler), **columns(one)}),
     Compilers: _add_compilers,
     InfraFaultRow: _row("infra_faults"),

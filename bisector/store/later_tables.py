@@ -109,6 +109,51 @@ VOUCHED = """CREATE TABLE vouched (
     trial INTEGER PRIMARY KEY REFERENCES trials (n),
     control INTEGER NOT NULL REFERENCES controls (id)
 ) STRICT"""
+# A comparison: how much is measured, what is compared (one row for each arm, and for each setup), the cells that
+# nothing is measured for, and the blocks in which the arms are measured. Arms and setups are numbered from 0.
+COMPARISON = """CREATE TABLE comparison (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    seed INTEGER NOT NULL,
+    runs INTEGER NOT NULL,
+    until REAL,
+    budget_s REAL,
+    delta REAL NOT NULL
+) STRICT;
+CREATE TABLE arms (
+    n INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    commit_sha TEXT NOT NULL,
+    commit_tree TEXT NOT NULL,
+    commit_subject TEXT NOT NULL,
+    commit_committed_at TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    changed_by TEXT
+) STRICT;
+CREATE TABLE setups (
+    n INTEGER PRIMARY KEY,
+    settings TEXT NOT NULL
+) STRICT;
+CREATE TABLE absent (
+    setup INTEGER NOT NULL REFERENCES setups (n),
+    arm INTEGER NOT NULL REFERENCES arms (n),
+    reason TEXT NOT NULL,
+    PRIMARY KEY (setup, arm)
+) STRICT;
+CREATE TABLE blocks (
+    n INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    setup INTEGER NOT NULL REFERENCES setups (n),
+    round INTEGER NOT NULL,
+    seed INTEGER NOT NULL,
+    arms TEXT NOT NULL
+) STRICT;
+CREATE TABLE placed (
+    trial INTEGER PRIMARY KEY REFERENCES trials (n),
+    block INTEGER NOT NULL REFERENCES blocks (n),
+    arm INTEGER NOT NULL REFERENCES arms (n)
+) STRICT"""
+# To which block and arm a submission belongs.
+PLACE = {"block": "INTEGER", "arm": "INTEGER"}
 # What a trial was measured on. One of an older version has neither: its setup is that of the settings; with ``alone``,
 # the name of a disk, it is that disk under the file system of the settings. Of what others measured it is not told.
 SETUP = {"stack": "TEXT", "workload": "TEXT"}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from bisector.store.later_tables import (
     BUILD_TRIES,
+    COMPARISON,
     COMPILERS,
     CONTROLS,
     COUNTERS,
@@ -22,6 +23,7 @@ from bisector.store.later_tables import (
     MATTERING,
     NOT_CHANGED,
     ORIGINS,
+    PLACE,
     RELEVANCE,
     SETUP,
     SKIPS,
@@ -49,7 +51,7 @@ class Schema:
 
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 17
+VERSION = 18
 
 # From a version to the next one. Columns and tables are only ever added: what has no value reads as the record's
 # default, and a table that is not there as one without rows.
@@ -80,11 +82,12 @@ UPGRADES = {
     14: added("early_stops", STOPPED_BY),
     15: f"{SUBMITTED}; {ENDED}; {VOUCHED}",
     16: added("trials", SETUP),
+    17: f"{COMPARISON}; {added('submitted', PLACE)}",
 }
 
 _LATER = (
     *(RELEVANCE, COMPILERS, BUILD_TRIES, LATENCIES, DISKS, ORIGINS, MAILS, MAIL_EVENTS, TAKEN, MATTERING),
-    *(NOT_CHANGED, SKIPS, CONTROLS, SUBMITTED, ENDED, VOUCHED),
+    *(NOT_CHANGED, SKIPS, CONTROLS, SUBMITTED, ENDED, VOUCHED, COMPARISON, added("submitted", PLACE)),
 )
 
 TABLES = f"""

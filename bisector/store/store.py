@@ -1,10 +1,13 @@
 """The facts of one bisection as records; there is one way to add them, a transaction of the database."""
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,10 +19,13 @@ from bisector.core.trial import Artifact, Control, Fault, Origin, Taken, Timings
 from bisector.core.verdict import State
 from bisector.storage.dmcache import counted
 from bisector.storage.parse import stack_of
+from bisector.store import comparison
+from bisector.store.comparison import Block, Placed, Plan
 from bisector.store.database import Database, Moment, Row
 from bisector.store.facts import (
     STOP_FIELDS,
     BuildTry,
+    Ending,
     Fact,
     InFlight,
     NumberedTrial,
@@ -46,15 +52,23 @@ class Store:
 
     @classmethod
     def create(
-        cls, path: Path, bisection: BisectionRow, trials: Iterable[Trial] = (), taken: Iterable[Taken] = ()
+        cls,
+        path: Path,
+        bisection: BisectionRow,
+        trials: Iterable[Trial] = (),
+        taken: Iterable[Taken] = (),
+        plan: Plan | None = None,
     ) -> Self:
         """Make a database that holds ``bisection``, and no trials yet but those that are known before.
 
-        ``taken`` tells of the first of them where they were taken over from. It appears under its name when it is
-        complete. Raises :class:`UserError` when there is one already, :class:`InfraError` when it cannot be written.
+        ``taken`` tells of the first of them where they were taken over from, ``plan`` what is compared in it. It
+        appears under its name when it is complete. Raises :class:`UserError` when there is one already,
+        :class:`InfraError` when it cannot be written.
         """
         with Database.create(path) as new:
             new.insert("bisection", {"id": 1, **columns(bisection)})
+            if plan is not None:
+                comparison.insert(new, plan)
             for number, trial in enumerate(trials, 1):
                 write(new, NumberedTrial(number, trial))
             for n, origin in enumerate(taken, 1):
@@ -153,6 +167,34 @@ class Store:
         """Whether it can come to an answer by measuring: it has a repository, both ends, and no trials of others."""
         asked = self.bisection()
         return asked.repository is not None and asked.has_ends and not self.by_others
+
+    @cached_property
+    def plan(self) -> Plan | None:
+        """What is compared; None where nothing is."""
+        with self.database.snapshot():
+            return comparison.plan_in(self.database)
+
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks of a comparison, in the order in which they were begun."""
+        return comparison.blocks_in(self.database)
+
+    def placed(self) -> tuple[Placed, ...]:
+        """The trials of a comparison, in order of measuring."""
+        places = comparison.places_in(self.database)
+        known = sorted((*self.trials(), *self.baselines()), key=itemgetter(0))
+        return tuple(Placed(n, places[n], trial) for n, trial in known if n in places)
+
+    def spent_s(self) -> float:
+        """Seconds between the submissions and the ends of all that was done, or failed; what was lost has none."""
+        if not self.database.has("submitted"):
+            return 0.0
+        with self.database.snapshot():
+            ended = {row["submission"]: row for row in self.database.select("ended")}
+            begun = {row["id"]: datetime.fromisoformat(row["at"]) for row in self.database.select("submitted")}
+        spans = (
+            datetime.fromisoformat(row["at"]) - begun[id_] for id_, row in ended.items() if row["ending"] != Ending.LOST
+        )
+        return math.fsum(span.total_seconds() for span in spans)
 
     def trials(self) -> tuple[Numbered, ...]:
         """Every trial on the setup that is searched with its number, equal to what was added, as of one moment.

@@ -1,7 +1,7 @@
 """A record that an older version wrote means what it meant, and goes on; one real file of each version says so.
 
-Each file but those of the versions 11, 13 and 15 was written by the store of the commit that brought its version, from
-the examples of that commit's own tests, under its default settings: to version 10 on the stack ``hdd``, then on
+Each file but those of the versions 11, 13, 15 and 17 was written by the store of the commit that brought its version,
+from the examples of that commit's own tests, under its default settings: to version 10 on the stack ``hdd``, then on
 ``lvmcache`` with the SSD alone as a baseline, and the HDD alone as others measured it. Columns that are taken away from
 a file of today would say nothing of the quirks of theirs.
 """
@@ -18,7 +18,7 @@ from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
 from bisector.core.verdict import State
 from bisector.store import schema
 from bisector.store.database import DATABASE
-from bisector.store.facts import NumberedTrial
+from bisector.store.facts import Ended, Ending, NumberedTrial, Submitted, Work
 from bisector.store.store import Store
 from tests.examples import EARLY, SETUP, alone, baseline, cell
 from tests.store import examples
@@ -159,3 +159,18 @@ def test_a_record_that_version_15_wrote_means_what_it_meant(tmp_path: Path, read
         if not readonly:
             store.add(NumberedTrial(5, examples.faulty(5), vouched_by=store.add(replace(answered, trials=()))))
             assert store.controls()[2].trials == (5,)
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_a_record_that_version_17_wrote_means_what_it_meant(tmp_path: Path, readonly: bool) -> None:
+    """It knew of no comparisons; what it had in flight belongs to no block."""
+    with Store.open(written_by(17, tmp_path), readonly=readonly) as store:
+        assert [n for n, _ in store.trials()] == [1, 2, 3, 4, 5, 8]
+        assert [n for n, _ in store.baselines()] == [6, 7]
+        (one,) = store.in_flight()
+        assert one.submitted == Submitted(Work.TRIAL, "e" * 40, 9, "box")
+        assert (store.plan, store.blocks(), store.placed(), store.next_n) == (None, (), (), 10)
+        assert [trial.doubted for _, trial in store.trials()] == [False, True, False, False, False, False]
+        if not readonly:
+            id_ = store.add(Submitted(Work.TRIAL, "f" * 40, 10, block=1, arm=0), Ended(one.id, Ending.LOST))
+            assert [one.id for one in store.in_flight()] == [id_]

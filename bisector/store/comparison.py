@@ -1,0 +1,158 @@
+"""What the record of a comparison has beside trials: what is compared on what, and the blocks in which it is measured.
+
+An arm is a subject under a name, a setup a storage stack and a workload. A block measures the arms on one setup, each
+once, in a random order and with one seed of the workload. :mod:`bisector.status.blocks` says what comes of them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bisector.config import Settings, options
+from bisector.core.objective import Objective
+from bisector.core.subject import Commit, Setup, Subject
+from bisector.core.trial import Trial
+from bisector.store.database import Database
+from bisector.store.rows import build, columns
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """What is compared, under the name that a person typed; two arms may have one subject."""
+
+    name: str
+    subject: Subject
+
+    @property
+    def commit(self) -> Commit:
+        """What is built."""
+        return self.subject.commit
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSetup:
+    """What the arms are measured on: the whole settings of its trials, whose metric decides there."""
+
+    settings: Settings
+
+    @property
+    def setup(self) -> Setup:
+        """The stack and the workload."""
+        return self.settings.setup
+
+    @property
+    def objective(self) -> Objective:
+        """Which value of a run decides."""
+        return self.settings.bisect.objective
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A cell that nothing is measured for, by the places of its setup and its arm in the plan, and the reason."""
+
+    setup: int
+    arm: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much is measured.
+
+    ``runs`` blocks of each setup; with ``until`` as many as make every interval so narrow, a share of the first arm's
+    value. No block is begun that would end later than ``budget_s`` seconds of measuring allow. Values that differ by
+    less than the share ``delta`` count as the same. Everything random follows from ``seed``.
+    """
+
+    seed: int
+    runs: int
+    until: float | None = None
+    budget_s: float | None = None
+    delta: float = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is compared; the first arm is the one that the others are compared with."""
+
+    arms: tuple[Arm, ...]
+    setups: tuple[PlannedSetup, ...]
+    extent: Extent
+    absent: tuple[Absent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Arms to be measured on a setup, by their places in the plan, in the order of measuring.
+
+    Blocks are numbered from 1 as they begin; ``round`` counts the blocks of the setup that come to something, from 1.
+    """
+
+    n: int
+    setup: int
+    round: int
+    seed: int
+    arms: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a trial belongs: the number of its block, and its arm."""
+
+    block: int
+    arm: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A trial of a comparison, under its number."""
+
+    n: int
+    place: Place
+    trial: Trial
+
+
+def insert(database: Database, plan: Plan) -> None:
+    """Add a plan, inside a transaction."""
+    database.insert("comparison", {"id": 1, **columns(plan.extent)})
+    for n, arm in enumerate(plan.arms):
+        database.insert("arms", {"n": n, **columns(arm), **_columns_of(arm.subject)})
+    for n, one in enumerate(plan.setups):
+        database.insert("setups", {"n": n, "settings": options.to_json(one.settings)})
+    for absent in plan.absent:
+        database.insert("absent", columns(absent))
+
+
+def _columns_of(subject: Subject) -> dict[str, str | int | float | None]:
+    # A commit has a subject, too: its first line.
+    return {f"commit_{name}": value for name, value in columns(subject.commit).items()} | columns(subject)
+
+
+def plan_in(database: Database) -> Plan | None:
+    """The plan of a comparison; None in the record of anything else."""
+    rows = database.select("comparison") if database.has("comparison") else []
+    if not rows:
+        return None
+    return Plan(
+        tuple(_arms(database)),
+        tuple(PlannedSetup(options.from_json(row["settings"])) for row in database.select("setups", "n")),
+        build(Extent, rows[0]),
+        tuple(build(Absent, row) for row in database.select("absent")),
+    )
+
+
+def _arms(database: Database) -> Iterator[Arm]:
+    for row in database.select("arms", "n"):
+        of_commit = {name.removeprefix("commit_"): row[name] for name in row if name.startswith("commit_")}
+        yield build(Arm, row, subject=build(Subject, row, commit=build(Commit, of_commit)))
+
+
+def blocks_in(database: Database) -> tuple[Block, ...]:
+    """Every block that was begun, oldest first."""
+    rows = database.select("blocks", "n") if database.has("blocks") else []
+    return tuple(build(Block, row) for row in rows)
+
+
+def places_in(database: Database) -> dict[int, Place]:
+    """Where trials belong, by their numbers."""
+    rows = database.select("placed", "trial") if database.has("placed") else []
+    return {row["trial"]: build(Place, row) for row in rows}

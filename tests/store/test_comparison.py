@@ -1,0 +1,86 @@
+"""What is compared, and the blocks of it, come back as they were added."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from bisector.config import Settings, options
+from bisector.core.subject import Cell, Kind, Setup, Subject
+from bisector.store.comparison import Absent, Arm, Block, Extent, Place, Placed, Plan, PlannedSetup
+from bisector.store.database import DATABASE
+from bisector.store.facts import Ended, Ending, InFlight, NumberedTrial, Submitted, Work
+from bisector.store.rows import BisectionRow
+from bisector.store.store import Store
+from tests.examples import commit, run, trial
+from tests.store import examples
+
+
+def settings(stack: str) -> Settings:
+    return options.load({"storage.stack": stack}, directory=Path("/")).settings
+
+
+ARMS = (
+    Arm("v6.1", Subject(commit(1))),
+    Arm("without it", Subject(commit(2), Kind.REVERTED, "d" * 40)),
+    Arm("v6.1 (again)", Subject(commit(1))),
+)
+PLAN = Plan(
+    ARMS,
+    (PlannedSetup(settings("lvmcache")), PlannedSetup(settings("hdd"))),
+    Extent(7, 6, until=0.05, budget_s=3600.0, delta=0.1),
+    (Absent(0, 1, "needs CONFIG_DM_CACHE"),),
+)
+
+
+def row() -> BisectionRow:
+    return BisectionRow.of(PLAN.setups[0].settings, Path("/src/linux"))
+
+
+def test_a_plan_comes_back(tmp_path: Path) -> None:
+    with Store.create(tmp_path / DATABASE, row(), plan=PLAN) as store:
+        assert store.plan == PLAN
+        assert [str(one.setup) for one in PLAN.setups] == [
+            "fio(partial.fio) on lvmcache(ssd,hdd)+ext4",
+            "fio(partial.fio) on hdd+ext4",
+        ]
+    with Store.open(tmp_path / DATABASE, readonly=True) as store:
+        assert store.plan == PLAN
+        assert (store.is_search, store.blocks(), store.placed()) == (False, (), ())
+
+
+def test_other_records_have_none(tmp_path: Path) -> None:
+    with Store.create(tmp_path / DATABASE, examples.bisection()) as store:
+        assert store.plan is None
+
+
+def test_blocks_and_the_trials_in_them_come_back(tmp_path: Path) -> None:
+    blocks = Block(1, 1, 1, 99, (2, 0)), Block(2, 0, 1, 2**31, (0, 2, 1))
+    on_hdd = Setup("hdd+ext4", "fio(partial.fio)")
+    first = replace(trial(commit(1), run("once", 500.0)), cell=Cell(ARMS[0].subject, on_hdd))
+    second = trial(commit(1), run("empty", 500.0), run("full", 600.0))
+    with Store.create(tmp_path / DATABASE, row(), plan=PLAN) as store:
+        store.add(*blocks)
+        submitted = Submitted(Work.TRIAL, commit(1).sha, 1, block=1, arm=2)
+        id_ = store.add(submitted)
+        assert store.in_flight() == (InFlight(id_, submitted),)
+        store.add(NumberedTrial(1, first, place=Place(1, 2)), Ended(id_, Ending.DONE))
+        store.add(NumberedTrial(2, second, place=Place(2, 0)))
+        assert store.blocks() == blocks
+        assert store.placed() == (Placed(1, Place(1, 2), first), Placed(2, Place(2, 0), second))
+        assert (store.next_n, store.in_flight()) == (3, ())
+
+
+@pytest.mark.parametrize(("ending", "spent_s"), [(Ending.DONE, 90.0), (Ending.FAILED, 90.0), (Ending.LOST, 0.0)])
+def test_time_is_spent_between_a_submission_and_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: Ending, spent_s: float
+) -> None:
+    now = datetime.fromisoformat("2026-03-01T10:00:00+00:00")
+    with Store.create(tmp_path / DATABASE, row(), plan=PLAN) as store:
+        monkeypatch.setattr("bisector.store.facts.now", now.isoformat)
+        id_ = store.add(Submitted(Work.TRIAL, commit(1).sha, 1))
+        assert store.spent_s() == 0.0
+        monkeypatch.setattr("bisector.store.facts.now", (now + timedelta(seconds=90)).isoformat)
+        store.add(Ended(id_, ending))
+        assert store.spent_s() == spent_s
