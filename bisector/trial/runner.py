@@ -42,7 +42,8 @@ class TrialRequest:
     The first of ``compilers`` that builds it does; none means those of the settings, or the host's default.
     ``stop`` says when the run that counts may end early; None is for whole runs. ``again`` tells that the commit was
     tried before: then the host is to be quiet first. With ``anew`` the kernel is built whatever is known of its build.
-    It goes no further than ``through``.
+    It goes no further than ``through``. ``settings`` are what it is measured with, where those are not the bench's.
+    The workload draws from ``seed``; with None as it does by itself.
     """
 
     n: int
@@ -53,6 +54,8 @@ class TrialRequest:
     again: bool = False
     anew: bool = False
     through: Stage = Stage.DONE
+    settings: Settings | None = None
+    seed: int | None = None
 
     @property
     def commit(self) -> Commit:
@@ -160,7 +163,7 @@ class _Course:
             return builder.build(commit.tree, BuildPlaces(source, bench.build_dir, self.logs, bench.run_dir))
 
     def _measure(self, kernel: Kernel) -> None:
-        seconds = self.bench.settings.machine.trial_deadline_s
+        seconds = self._settings.machine.trial_deadline_s
         self._enter(Stage.BOOT)
         with self._prepared(kernel) as machine:
             deadline = machine.deadline(f"the end of trial {self.request.n}", seconds)
@@ -190,19 +193,24 @@ class _Course:
             yield machine
 
     def _lay_out(self, machine: Machine) -> MountedStack:
-        storage, files = self._storage, self.bench.settings.workload.files
+        storage, files = self._storage, self._settings.workload.files
         stack = layout.lay_out(machine.guest, storage.stack, storage.layers, files, _STORAGE_DEADLINE_S)
         (self.logs / "storage.txt").write_text("".join(f"{line}\n" for line in stack.description), encoding="utf-8")
         return stack
 
     @property
+    def _settings(self) -> Settings:
+        """What this trial is measured with."""
+        return self.request.settings or self.bench.settings
+
+    @property
     def _storage(self) -> StorageSettings:
         """The settings with the stack of the cell."""
-        return replace(self.bench.settings.storage, stack=stack_of(self.request.cell.setup.stack))
+        return replace(self._settings.storage, stack=stack_of(self.request.cell.setup.stack))
 
     def _run(self, machine: Machine, stack: MountedStack, phase: Phase, earlier: int, deadline: Deadline) -> Run:
         self._enter(Stage.WORKLOAD, f"{phase.name} run")
-        workload = self.bench.settings.workload
+        workload = self._settings.workload
         site = RunSite(
             machine.guest,
             stack,
@@ -218,6 +226,7 @@ class _Course:
             # 3,200: below the threshold.
             stop=self.request.stop if phase.judged else None,
             offset_bytes=earlier * workload.files.total_bytes,
+            seed=self.request.seed,
         )
         return workload.workload.run(workload.values, site)
 

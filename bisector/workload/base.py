@@ -133,6 +133,7 @@ class RunSite:
     deadline_s: float
     stop: StopCondition | None = None
     offset_bytes: int = 0
+    seed: int | None = None
 
 
 @dataclass(slots=True)

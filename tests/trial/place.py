@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from bisector.config import options
 from bisector.core.events import Event, StageStarted
-from bisector.core.subject import Kernel
+from bisector.core.subject import Kernel, Setup
 from bisector.core.trial import Stage, Trial
 from bisector.executor.local import LocalExecutor
 from bisector.trial.runner import Bench, TrialRequest
@@ -80,9 +80,11 @@ class Place:
         if event == self.interrupted_at:
             raise KeyboardInterrupt
 
-    def measure(self, request: TrialRequest = REQUEST, given: Mapping[str, str] = NOTHING) -> Trial:
+    def measure(
+        self, request: TrialRequest = REQUEST, given: Mapping[str, str] = NOTHING, on: Setup | None = None
+    ) -> Trial:
         settings = options.load({"machine.accelerator": "tcg", **given}, directory=Path("/")).settings
-        request = replace(request, cell=replace(request.cell, setup=settings.setup))
+        request = replace(request, cell=replace(request.cell, setup=on or settings.setup))
         image = GuestImage(self.path / "root.img", self.path / "key", "ssh-ed25519 AAAA", "test")
         kernel = replace(examples.kernel(), config=self.path / "kernel.config")
         builder, source = cast("Any", Keeper(kernel)), cast("Any", None)

@@ -12,13 +12,17 @@ from typing import TypeAlias
 import pytest
 
 from bisector.analysis.early_stop import StopRule
+from bisector.config import options
 from bisector.core.errors import AttemptFailed, TrialRefused
 from bisector.core.events import StageStarted
+from bisector.core.figures import Run
 from bisector.core.shell import Step
 from bisector.core.trial import FaultKind, Stage, Trial
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
 from bisector.storage.layer import Layer, Made, Phase, Site
+from bisector.workload.base import Own, RunSite
+from bisector.workload.fio.fio import Fio
 from tests import examples
 from tests.guest_answers import FIO_FILES, FIO_RUNS, STORAGE
 from tests.guestshell import Answer
@@ -103,6 +107,32 @@ def test_files_of_the_first_run_are_kept_and_only_the_judged_run_may_stop_early(
     assert ("DIRECTORY=/mnt/empty" in empty, "DIRECTORY=/mnt/full" in full) == (True, True)
     assert ("/.kept" in empty, "/.kept" in full) == (True, False)
     assert ("--status-interval" in empty, "--status-interval" in full) == (False, True)
+
+
+def test_a_request_can_have_settings_of_its_own(place: Place) -> None:
+    """As the trials of a comparison, of which each setup has its own: those of the bench are not looked at."""
+    other = options.load({"storage.stack": "hdd", "workload.runtime": "20s", "storage.hdd.size": "512MiB"},
+                         directory=Path("/")).settings  # fmt: skip
+    place.play(sound_but({"stat -L": Answer("fe:10\n")}))
+    trial = place.measure(replace(REQUEST, settings=other), on=other.setup)
+    assert [run.name for run in trial.runs] == ["hdd"]
+    assert trial.setup == other.setup
+    (computer,) = place.hypervisor.computers
+    assert computer.sizes == {"hdd": 512 << 20}
+    (ran,) = (command for command in place.commands if FIO_RUNS in command)
+    assert "RUNTIME=20" in ran
+
+
+def test_every_run_of_a_trial_has_the_seed_of_its_request(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds, usual = [], Fio.run
+
+    def run(workload: Fio, own: Own, site: RunSite) -> Run:
+        seeds.append(site.seed)
+        return usual(workload, own, site)
+
+    monkeypatch.setattr(Fio, "run", run)
+    place.measure(replace(REQUEST, seed=99))
+    assert seeds == [99, 99]
 
 
 def test_no_guest_is_started_for_a_kernel_that_was_measured(place: Place) -> None:
