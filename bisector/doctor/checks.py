@@ -66,13 +66,15 @@ class Asked:
 class Probe:
     """One check of the machine, which gives one row or several; a :class:`UserError` becomes a row that is missing.
 
-    One that ``warns`` may find what weakens a run's evidence, and does not connect to libvirt.
+    One that ``warns`` may find what weakens a run's evidence, and does not connect to libvirt. One ``of_setup`` is of
+    the stack and the workload: of what they need on this machine.
     """
 
     name: str
     need: Need
     look: Callable[[Asked], Finding | Iterable[Finding]]
     warns: bool = False
+    of_setup: bool = False
 
 
 def _configuration(asked: Asked) -> Finding:
@@ -176,9 +178,9 @@ PROBES: tuple[Probe, ...] = (
         "cache directory", resources.cache_home()), warns=True),
     Probe("libvirt's reach", Need.RUN, lambda asked: machine.reach(
         asked.settings.machine, asked.scratch, asked.run_dir)),
-    Probe("disk room", Need.RUN, _room),
-    Probe("disks", Need.RUN, _disks),
-    Probe("fio job", Need.RUN, _job),
+    Probe("disk room", Need.RUN, _room, of_setup=True),
+    Probe("disks", Need.RUN, _disks, of_setup=True),
+    Probe("fio job", Need.RUN, _job, of_setup=True),
     Probe("host load", Need.NOTHING, lambda asked: load.contention(asked.settings.contention)),
     Probe("mail", Need.NOTHING, lambda asked: server_finding(asked.settings.mail)),
     Probe("git send-email", Need.NOTHING, lambda asked: history.mail(Path.home())),
@@ -188,7 +190,12 @@ PROBES: tuple[Probe, ...] = (
 
 def check(settings: Settings, run_dir: Path, warn: Callable[[Finding], None]) -> None:
     """Raise :class:`UserError` with everything that would stop the run; ``warn`` gets what weakens its evidence."""
-    _refuse(settings, run_dir, (Need.BUILD, Need.RUN), warn)
+    _refuse(settings, run_dir, [probe for probe in PROBES if probe.need in (Need.BUILD, Need.RUN)], warn)
+
+
+def check_setup(settings: Settings, run_dir: Path, warn: Callable[[Finding], None]) -> None:
+    """The same of one more stack and workload of a run whose other settings :func:`check` has seen."""
+    _refuse(settings, run_dir, [probe for probe in PROBES if probe.of_setup], warn)
 
 
 def warn_again(settings: Settings, run_dir: Path, warn: Callable[[Finding], None]) -> None:
@@ -207,13 +214,13 @@ def warn_again(settings: Settings, run_dir: Path, warn: Callable[[Finding], None
 
 def check_build(settings: Settings, run_dir: Path) -> None:
     """Raise :class:`UserError` with everything that would stop a build, which needs no guest."""
-    _refuse(settings, run_dir, (Need.BUILD,), lambda _: None)
+    _refuse(settings, run_dir, [probe for probe in PROBES if probe.need is Need.BUILD], lambda _: None)
     _check_build_room(settings.kernel, run_dir)
 
 
-def _refuse(settings: Settings, run_dir: Path, needs: Sequence[Need], warn: Callable[[Finding], None]) -> None:
+def _refuse(settings: Settings, run_dir: Path, probes: Iterable[Probe], warn: Callable[[Finding], None]) -> None:
     with _asked(settings, run_dir, lambda _: None) as asked:
-        looks = (_findings(probe, asked) for probe in PROBES if probe.need in needs)
+        looks = (_findings(probe, asked) for probe in probes)
         found = [finding for rows in looks for finding in rows]
     missing = [finding for finding in found if finding.state is Grade.MISSING]
     if not missing:

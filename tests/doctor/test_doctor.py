@@ -279,6 +279,18 @@ def test_a_build_alone_is_refused_for_what_it_needs(machine: Machine, take_away:
         checks.check_build(machine.settings, machine.run_dir)
 
 
+@pytest.mark.parametrize("take_away", [job_without_section, disk_gone("hdd"), no_room])
+def test_one_more_stack_and_workload_of_a_run_is_refused_for_what_it_needs(
+    machine: Machine, take_away: Callable[[Machine], None]
+) -> None:
+    """As in a comparison, which has several; what all of them have in common was looked at with the first one."""
+    machine.without("flex", "git")
+    checks.check_setup(machine.settings, machine.run_dir, lambda _: None)
+    take_away(machine)
+    with pytest.raises(UserError):
+        checks.check_setup(machine.settings, machine.run_dir, lambda _: None)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user than root has no other user")
 def test_a_compilers_script_that_only_root_may_read_refuses_the_sandbox(machine: Machine) -> None:
     script = machine.programs / "behind-ccache.sh"
