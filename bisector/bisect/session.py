@@ -99,7 +99,7 @@ def begun(asked: Asked, run_dir: Path | None, warn: Callable[[Finding], None]) -
         wanted = _wanted(repository, asked)
         skips = tuple(sha for expression in asked.skips for sha in repository.expand(expression))
     run = RunDirectory.create(run_dir, run_name(asked.old, asked.new))
-    with run.lock(), _gone_if_nothing_began(run):
+    with run.lock(), gone_if_nothing_began(run):
         remove_abandoned(run.path)
         preflight.check(asked.settings, run.path, warn)
         settings = keep_inputs(asked.settings, run.path)
@@ -134,7 +134,7 @@ def _wanted(repository: Repository, asked: Asked) -> Range:
 
 
 @contextmanager
-def _gone_if_nothing_began(run: RunDirectory) -> Iterator[None]:
+def gone_if_nothing_began(run: RunDirectory) -> Iterator[None]:
     """A start that is refused leaves no empty run directory behind."""
     try:
         yield
@@ -161,6 +161,8 @@ def searched(run: RunDirectory, store: Store) -> tuple[BisectionRow, Path]:
     asked = store.bisection()
     if store.by_others or asked.repository is None:
         raise UserError(f"{run.path} was imported; nothing can be measured in it", "bisector table")
+    if store.plan is not None:
+        raise UserError(f"{run.path} holds a comparison, and no range to search", "bisector table; bisector resume")
     if not asked.has_ends:
         raise UserError(
             f"{run.path} holds the trials of single commits, and no range to search",
@@ -245,8 +247,8 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here, 
     with Repository.open(place, run_marker=run.path) as repository:
         wanted = _range(repository, asked)  # before the state is touched: an answer stays where its history is gone
         store.set_state(State.RUNNING)
-        with _ends_recorded(run, store):
-            hold(repository, run.path, wanted)
+        with ends_recorded(run, store):
+            hold(repository, run.path, {"old": wanted.old.sha, "new": wanted.new.sha})
             with _process(settings, store, repository, tell, equip=equip, aim=aim) as bisection:
                 outcome = bisection.run()
         store.set_state(outcome.state, outcome.message)
@@ -254,7 +256,7 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here, 
     if outcome.state is not State.STOPPED:
         outbox.leave_draft(run, store, tell)
         if not goes_on(store):
-            _let_go(run, place, tell)
+            let_go(run, place, tell)
     return outcome
 
 
@@ -277,10 +279,10 @@ def after_the_answer(run: RunDirectory, store: Store, tell: Listener) -> None:
     if not (run.path / outbox.DRAFT).exists():
         outbox.leave_draft(run, store, tell)
     if repository is not None:
-        _let_go(run, repository, tell)
+        let_go(run, repository, tell)
 
 
-def _let_go(run: RunDirectory, path: Path, tell: Listener) -> None:
+def let_go(run: RunDirectory, path: Path, tell: Listener) -> None:
     """Hold no commits for a run any more; where that fails, the answer is not lost by it."""
     try:
         with suppress(UserError), Repository.open(path) as repository:  # there may be no repository any more
@@ -292,7 +294,7 @@ def _let_go(run: RunDirectory, path: Path, tell: Listener) -> None:
 
 
 @contextmanager
-def _ends_recorded(run: RunDirectory, store: Store) -> Iterator[None]:
+def ends_recorded(run: RunDirectory, store: Store) -> Iterator[None]:
     """Whatever stops a bisection is written down, and the person is told how to go on."""
     resume = from_record.resume_command(run.path)
     try:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from bisector.analysis.judgement import Again, Numbered, Settlement
 from bisector.analysis.verdicts import Judging
@@ -26,6 +26,7 @@ from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 
+T = TypeVar("T")
 _ELSEWHERE = "choose another --run-dir, or none"
 
 
@@ -98,9 +99,9 @@ def settings_for(run: RunDirectory, repository: Repository, settings: Settings, 
     if not run.database.exists():
         return settings
     with Store.open(run.database, readonly=True) as store:
-        asked, by_others = store.bisection(), store.by_others
-    if asked.has_ends or by_others or asked.repository is None:
-        what = "an import" if by_others else "a bisection"
+        asked, by_others, compared_there = store.bisection(), store.by_others, store.plan is not None
+    if asked.has_ends or by_others or compared_there or asked.repository is None:
+        what = "an import" if by_others else "a comparison" if compared_there else "a bisection"
         raise UserError(f"{run.path} holds {what}, and this trial is none of its trials", _ELSEWHERE)
     if asked.repository != repository.top:
         raise UserError(f"{run.path} holds trials of commits of {asked.repository}", _ELSEWHERE)
@@ -130,18 +131,32 @@ class Attempts:
 
     def at(self, request: TrialRequest) -> Trial:
         """The trial; raises the :class:`AttemptFailed` of the last attempt when all fail, anything else at once."""
-        failed = 0
-        while True:
-            try:
-                return result_of(self.executor, request, self.tell)
-            except AttemptFailed as error:
-                failed += 1
-                now = datetime.now(UTC).isoformat(timespec="seconds")
-                self.record(fault_row(now, request.commit.sha, error))
-                if (wait_s := self.policy.wait_s(failed)) is None:
-                    raise
-                self.tell(again_in(wait_s, error))
-                self.pause(wait_s)
+        return patiently(lambda: self._once(request), self.tell, self.pause, self.policy)
+
+    def _once(self, request: TrialRequest) -> Trial:
+        try:
+            return result_of(self.executor, request, self.tell)
+        except AttemptFailed as error:
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            self.record(fault_row(now, request.commit.sha, error))
+            raise
+
+
+def patiently(attempt: Callable[[], T], tell: Listener, pause: Callable[[float], None], policy: RetryPolicy) -> T:
+    """What an attempt comes to; it is made again after each that failed by no fault of its commit.
+
+    Raises the :class:`AttemptFailed` of the last attempt when all fail, anything else at once.
+    """
+    failed = 0
+    while True:
+        try:
+            return attempt()
+        except AttemptFailed as error:
+            failed += 1
+            if (wait_s := policy.wait_s(failed)) is None:
+                raise
+            tell(again_in(wait_s, error))
+            pause(wait_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,12 +123,14 @@ def ended(job: Job, host: str, work: Callable[[Request], Result]) -> Finished | 
 
 
 @overload
-def result_of(executor: Executor, request: TrialRequest, tell: Listener) -> Trial: ...
+def result_of(executor: Executor, request: TrialRequest, tell: Listener, id_: int = 1) -> Trial: ...
 @overload
-def result_of(executor: Executor, request: ControlRequest | BuildRequest, tell: Listener) -> Fault | None: ...
-def result_of(executor: Executor, request: Request, tell: Listener) -> Result:
-    """The result of a job for whoever has no other; raises what it failed with."""
-    executor.submit(Job(1, request))
+def result_of(
+    executor: Executor, request: ControlRequest | BuildRequest, tell: Listener, id_: int = 1
+) -> Fault | None: ...
+def result_of(executor: Executor, request: Request, tell: Listener, id_: int = 1) -> Result:
+    """The result of a job, under this number, for whoever has no other; raises what it failed with."""
+    executor.submit(Job(id_, request))
     while isinstance(news := executor.next(), Progress):
         tell(news.event)
     if isinstance(news, Failed):

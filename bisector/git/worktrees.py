@@ -15,7 +15,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,7 +24,6 @@ from typing import Self
 
 from bisector.core.errors import InfraError
 from bisector.git.command import DEADLINE_S, Answer
-from bisector.git.ranges import Range
 from bisector.git.repository import REFERENCES, Repository
 from bisector.host import build_user
 from bisector.host.files import discard, remove_whole
@@ -115,13 +114,12 @@ def remove_leftovers(repository: Repository, run_dir: Path, *purposes: Purpose) 
     return tuple(removed)
 
 
-def hold(repository: Repository, run_dir: Path, wanted: Range) -> None:
-    """Keep both ends from garbage collection until :func:`release`; the run directory's lock is the caller's.
+def hold(repository: Repository, run_dir: Path, shas: Mapping[str, str]) -> None:
+    """Keep commits, by short names, from garbage collection until :func:`release`; the run's lock is the caller's.
 
     Raises :class:`bisector.core.errors.InfraError` where git cannot write references.
     """
-    ends = {"old": wanted.old, "new": wanted.new}
-    _change(repository, run_dir, [f"update {_references(run_dir)}/{name} {end.sha}" for name, end in ends.items()])
+    _change(repository, run_dir, [f"update {_references(run_dir)}/{name} {sha}" for name, sha in shas.items()])
 
 
 def release(repository: Repository, run_dir: Path) -> None:

@@ -29,6 +29,7 @@ from bisector.store.rows import BisectionRow, InfraFaultRow
 from bisector.store.store import Store
 from tests import fakes
 from tests.git import histories
+from tests.mortal import Mortal
 
 DEFAULTS = options.load(directory=Path("/")).settings
 NODES = [
@@ -85,24 +86,6 @@ class Remembered:
 
     def log(self) -> str:
         return self.shown
-
-
-class Mortal(Store):
-    """A store whose process is killed at the facts that are added as the ``dies_at``th, before or after it."""
-
-    dies_at: int | None = None
-    before: bool = True
-    added: list[tuple[type[Fact], ...]]
-
-    def add(self, *facts: Fact) -> int:
-        self.added.append(tuple(type(fact) for fact in facts))
-        dies = len(self.added) == self.dies_at
-        if dies and self.before:
-            raise fakes.Killed
-        first = super().add(*facts)
-        if dies:
-            raise fakes.Killed
-        return first
 
 
 @dataclass(frozen=True)

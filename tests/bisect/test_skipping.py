@@ -92,7 +92,7 @@ def test_how_to_go_on_without_the_commit_is_told(stopped: RecordedRun) -> None:
     error = InfraError("no luck", "look there")
     error.skippable = stopped.shas["c4"]
     with Store.open(stopped.run.database) as store:
-        with pytest.raises(InfraError) as caught, session._ends_recorded(stopped.run, store):
+        with pytest.raises(InfraError) as caught, session.ends_recorded(stopped.run, store):
             raise error
         state = store.state()
     resume = f"bisector resume --run-dir {stopped.run.path}"
