@@ -31,6 +31,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "mail plan",
         "doctor",
         "bisect",
+        "compare",
         "nightly",
         "commands",
         "cli",

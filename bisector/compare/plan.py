@@ -1,0 +1,97 @@
+"""From what a person asks for to the plan of a comparison, checked in every way that needs nothing built."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+
+from bisector.analysis.comparison import LOOKS, blocks_for_exact
+from bisector.config import Settings
+from bisector.core.errors import UserError
+from bisector.core.subject import Subject
+from bisector.core.units import plural
+from bisector.git.repository import Repository
+from bisector.git.source_tree import check_attributes
+from bisector.store.comparison import Arm, Extent, Plan, PlannedSetup
+
+_AGAIN = "(again)"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a person wants compared: subjects as typed, the settings of each setup, how much, and a placebo or none.
+
+    A placebo is the first arm, measured a second time under another name.
+    """
+
+    repository: Path
+    subjects: tuple[str, ...]
+    settings: tuple[Settings, ...]
+    extent: Extent
+    placebo: bool = False
+
+
+def planned(repository: Repository, asked: Asked) -> Plan:
+    """The plan; raises :class:`UserError` for what cannot be compared."""
+    check_attributes(repository)
+    arms = tuple(_arms(repository, asked))
+    if len(arms) == 1:
+        raise UserError(
+            f"{arms[0].name} alone cannot be compared", "name another commit, or measure it twice: --placebo"
+        )
+    setups = tuple(PlannedSetup(one) for one in _settings(asked.settings))
+    twice = next((one.setup for one, other in combinations(setups, 2) if one.setup == other.setup), None)
+    if twice is not None:
+        raise UserError(f"{twice} is asked for twice", "leave one of them out")
+    return Plan(arms, setups, asked.extent)
+
+
+def _arms(repository: Repository, asked: Asked) -> Iterator[Arm]:
+    commits = [repository.resolve(name) for name in asked.subjects]
+    for commit in commits:
+        repository.check_kernel_tree(commit)
+    named = tuple(zip(asked.subjects, commits, strict=True))
+    for (name, commit), (other, same) in combinations(named, 2):
+        if commit.tree == same.tree:
+            what = f"the same commit, {commit.short}" if commit.sha == same.sha else "of the same sources"
+            raise UserError(f"{name} and {other} are {what}", "to measure one commit twice: --placebo")
+    yield from (Arm(name, Subject(commit)) for name, commit in named)
+    if asked.placebo:
+        name, commit = named[0]
+        yield Arm(f"{name} {_AGAIN}", Subject(commit))
+
+
+def _settings(given: Sequence[Settings]) -> Iterator[Settings]:
+    """The settings of each setup, without what only a search has; a kernel is built once for all stacks."""
+    fragments = united([one.kernel.fragments for one in given])
+    for one in given:
+        bisect = replace(one.bisect, threshold=None, expect=None, terms=None, baselines=False)
+        yield replace(one, bisect=bisect, kernel=replace(one.kernel, fragments=fragments))
+
+
+def united(rows: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """Every name once, after those that come before it in its row: of fragments the last one wins."""
+    found: list[str] = []
+    for row in rows:
+        place = 0
+        for name in row:
+            if name in found:
+                place = found.index(name) + 1
+            else:
+                found.insert(place, name)
+                place += 1
+    return tuple(found)
+
+
+def warnings(plan: Plan) -> Iterator[str]:
+    """What a person is to know before hours are spent."""
+    extent, tests = plan.extent, len(plan.setups) * (len(plan.arms) - 1)
+    needed = blocks_for_exact(tests)
+    if extent.until is None and extent.runs < needed:
+        family = f" for {plural(tests, 'comparison')} together" if tests > 1 else ""
+        yield (
+            f"with {plural(extent.runs, 'block')} the exact test cannot reach 5 %{family}, whatever is measured: "
+            f"it needs {needed} (--runs {needed})"
+        )
+    if extent.until is not None and LOOKS[-1] < needed:
+        yield f"{tests} comparisons need {needed} blocks for the exact test, and --until ends after {LOOKS[-1]}"

@@ -1,0 +1,225 @@
+"""What a comparison measures next: one pure function of its record, asked after each fact.
+
+Blocks are begun in rounds: the setup with the fewest blocks that count comes next. A comparison ends after a number of
+blocks that was set before, or by the width of the intervals, looked at after some numbers of blocks. It never ends by
+what the intervals say: that would find a difference where there is none more often than the interval promises, while
+the width of an interval is nearly independent of where it lies (the mean and the variance of normal data are
+independent).
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from bisector.analysis.comparison import LOOKS, Effect, effect
+from bisector.core import units
+from bisector.core.errors import UserError
+from bisector.core.subject import Compiler
+from bisector.status.blocks import Blocks, BlockState
+from bisector.store.comparison import Block, Place, PlannedSetup
+
+_LEAST_ARMS = 2
+BOOT_AND_LAYOUT_S = 30.0  # of a trial in emulation: a boot takes 6 s, a stack up to 15 s
+_MOST_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is on record: the blocks, and the seconds that were spent; ``forgiven`` is the last block of before.
+
+    A weak block of an earlier process does not count among those after which a setup is given up. ``installed`` are the
+    compilers of the settings, or those of this host, the preferred one first.
+    """
+
+    blocks: Blocks
+    spent_s: float = 0.0
+    forgiven: int = 0
+    installed: tuple[Compiler, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """Put on record what every kernel is built with."""
+
+    compilers: tuple[Compiler, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """Build the kernel of an arm with a compiler; it is kept for all its trials."""
+
+    arm: int
+    compiler: Compiler
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Put a new block on record."""
+
+    block: Block
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Measure an arm of a block that was begun."""
+
+    block: Block
+    arm: int
+
+    @property
+    def place(self) -> Place:
+        """Where the trial belongs."""
+        return Place(self.block.n, self.arm)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing is left to measure, and why; ``given_up`` says for which setups no block could be had, and why."""
+
+    why: str
+    given_up: tuple[str, ...] = ()
+
+
+Step = Choose | Build | Begin | Measure | Done
+
+
+def step(facts: Facts) -> Step:
+    """What to do next: build every kernel, go on with a block that is open, begin another one, or end.
+
+    Raises :class:`UserError` when no compiler builds every kernel.
+    """
+    blocks, setups = facts.blocks, range(len(facts.blocks.plan.setups))
+    if not blocks.compilers:
+        return _compiler(blocks, facts.installed)
+    for arm in _wanted(blocks):
+        if (compiler := blocks.builder(arm)) is not None:
+            return Build(arm, compiler)
+    for block in blocks.blocks:
+        if blocks.state(block) is BlockState.OPEN:
+            return Measure(block, blocks.left(block)[0])
+    due = [setup for setup in setups if _goes_on(facts, setup)]
+    if not due:
+        return Done(_reached(blocks), tuple(why for setup in setups if (why := given_up(facts, setup))))
+    setup = min(due, key=lambda one: len(blocks.counted(one)))
+    budget_s = blocks.plan.extent.budget_s
+    if budget_s is not None and facts.spent_s + block_s(blocks, setup) > budget_s:
+        return Done(f"another block would end after the budget of {units.duration(budget_s)}")
+    return Begin(_next_block(blocks, setup))
+
+
+def _wanted(blocks: Blocks) -> tuple[int, ...]:
+    """The arms that are measured on any setup."""
+    setups = range(len(blocks.plan.setups))
+    return tuple(arm for arm in range(len(blocks.plan.arms)) if any(not blocks.absent(setup, arm) for setup in setups))
+
+
+def _compiler(blocks: Blocks, installed: Sequence[Compiler]) -> Build | Choose:
+    """The compilers that the settings name, or the first that builds every arm; a single one needs no trying.
+
+    One makes all kernels of a comparison: another one makes other code of the same source.
+    """
+    if blocks.plan.setups[0].settings.kernel.compilers or len(installed) == 1:
+        return Choose(tuple(installed))
+    failures = []
+    for compiler in installed:
+        tried = [(arm, blocks.tried(arm).get(compiler)) for arm in _wanted(blocks)]
+        failed = [f"{compiler.command} fails at {blocks.plan.arms[arm].name}: {why}" for arm, why in tried if why]
+        untried = [arm for arm, why in tried if why is None]
+        if not failed and untried:
+            return Build(untried[0], compiler)
+        if not failed:
+            return Choose((compiler,))
+        failures += failed
+    raise UserError(
+        f"no compiler of this host builds every kernel: {'; '.join(failures)}",
+        "install another compiler (apt-cache search '^gcc-[0-9]'), or name one: --compiler gcc;"
+        " then what it does not build is left out",
+    )
+
+
+def _goes_on(facts: Facts, setup: int) -> bool:
+    """Whether a setup is to have another block."""
+    blocks, extent = facts.blocks, facts.blocks.plan.extent
+    if not comparable(blocks, setup) or given_up(facts, setup):
+        return False
+    count = len(blocks.counted(setup))
+    if extent.until is None:
+        return count < extent.runs
+    narrow = count in LOOKS and all(one.is_narrow(extent.until) for one in effects(blocks, setup))
+    return count < LOOKS[-1] and not narrow
+
+
+def comparable(blocks: Blocks, setup: int) -> bool:
+    """Whether there is anything to compare the first arm with on a setup, and the first arm itself."""
+    present = blocks.present(setup)
+    return 0 in present and len(present) >= _LEAST_ARMS
+
+
+def effects(blocks: Blocks, setup: int) -> tuple[Effect, ...]:
+    """How each arm differs from the first one on a setup, as far as there are blocks with both."""
+    pairs = (blocks.pairs(setup, arm) for arm in blocks.present(setup) if arm != 0)
+    return tuple(effect(*zip(*one, strict=True)) for one in pairs if one)
+
+
+def given_up(facts: Facts, setup: int) -> str:
+    """Why no block of a setup could be had, as often as it was tried; empty while that is not so."""
+    blocks, policy = facts.blocks, facts.blocks.plan.setups[setup].settings.retries
+    ended = [block for block in blocks.of_setup(setup) if blocks.state(block) is not BlockState.OPEN]
+    void = [block for block in _last_in_vain(blocks, ended) if block.n > facts.forgiven]
+    weak = [block for block in void if blocks.state(block) is BlockState.WEAK]
+    most = policy.weak_repeats + policy.faults_believed * len(blocks.plan.arms)
+    if len(weak) <= policy.weak_repeats and len(void) <= most:
+        return ""
+    setup_text = blocks.plan.setups[setup].setup
+    return f"{setup_text}: no sound block in {len(void)}: {blocks.why(void[-1])}"
+
+
+def _last_in_vain(blocks: Blocks, ended: Sequence[Block]) -> Iterator[Block]:
+    """The last blocks that do not count, oldest first."""
+    done = [place for place, block in enumerate(ended, 1) if blocks.state(block) is BlockState.DONE]
+    yield from ended[done[-1] if done else 0 :]
+
+
+def block_s(blocks: Blocks, setup: int) -> float:
+    """How long a block of a setup takes without builds: by its trials so far, else by what a run is asked to last."""
+    trials = [one.trial for one in blocks.placed if blocks.is_of(one, setup) and one.trial.fault is None]
+    took = [trial.timings.total_s - trial.timings.build_s for trial in trials]
+    return len(blocks.present(setup)) * (fmean(took) if took else asked_s(blocks.plan.setups[setup]))
+
+
+def asked_s(planned: PlannedSetup) -> float:
+    """How long a trial takes without its build, as long as none is known."""
+    settings = planned.settings
+    return BOOT_AND_LAYOUT_S + len(settings.storage.stack.phases) * settings.workload.runtime_s
+
+
+def tries_again(blocks: Blocks, block: Block) -> bool:
+    """Whether a block takes the place of a weak one: then the host is to be quiet first."""
+    before = [one for one in blocks.of_setup(block.setup) if one.n < block.n]
+    return bool(before) and blocks.state(before[-1]) is BlockState.WEAK
+
+
+def _next_block(blocks: Blocks, setup: int) -> Block:
+    n = len(blocks.blocks) + 1
+    drawn = random.Random(f"{blocks.plan.extent.seed}/{n}")  # noqa: S311 - an order, and no secret
+    arms = list(blocks.present(setup))
+    drawn.shuffle(arms)
+    return Block(n, setup, len(blocks.counted(setup)) + 1, drawn.randint(1, _MOST_SEED), tuple(arms))
+
+
+def _reached(blocks: Blocks) -> str:
+    """Why a comparison is over."""
+    extent = blocks.plan.extent
+    measured = [setup for setup in range(len(blocks.plan.setups)) if comparable(blocks, setup)]
+    if not measured:
+        return "nothing can be compared"
+    if extent.until is None:
+        return f"{units.plural(extent.runs, 'block')} on each setup"
+    narrow = all(one.is_narrow(extent.until) for setup in measured for one in effects(blocks, setup))
+    width = f"{extent.until * 100:g} %"
+    return (
+        f"every interval is within ±{width}"
+        if narrow
+        else f"{LOOKS[-1]} blocks, and not every interval is within ±{width}"
+    )

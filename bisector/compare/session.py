@@ -1,0 +1,202 @@
+"""A comparison from what was asked to its end: what ``compare`` and ``resume`` carry out.
+
+One thread owns the state, and the state is the store's facts. Killed at any moment, the next process does the same with
+the same facts: what was in flight is lost, and measured again.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from bisector.analysis.verdicts import Judging
+from bisector.bisect.failures import fault_row
+from bisector.bisect.session import Equip, Equipment, clean_up, ends_recorded, gone_if_nothing_began, here, let_go
+from bisector.bisect.single import patiently
+from bisector.compare import schedule
+from bisector.compare.plan import Asked, planned
+from bisector.compare.schedule import Begin, Build, Choose, Done, Facts, Measure
+from bisector.core.errors import AttemptFailed, BisectorError, Finding, InfraError
+from bisector.core.events import Listener, Note, Planned, TrialJudged
+from bisector.core.subject import Cell, Commit, Compiler
+from bisector.core.trial import Fault
+from bisector.core.verdict import State, Terms, Verdict
+from bisector.doctor import checks as preflight
+from bisector.executor.base import BuildRequest, result_of
+from bisector.git.repository import Repository
+from bisector.git.worktrees import hold
+from bisector.host.files import discard, remove_abandoned
+from bisector.kernel.toolchain import check_unchanged
+from bisector.status.blocks import Blocks, judged
+from bisector.store.comparison import Placed, Plan, PlannedSetup
+from bisector.store.facts import BuildTry, Compilers, Ended, Ending, NumberedTrial, Submitted, Work, now
+from bisector.store.rows import BisectionRow
+from bisector.store.run_files import keep_inputs
+from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
+from bisector.store.store import Store
+from bisector.trial.runner import TrialRequest
+
+T = TypeVar("T")
+_BUILD = "build"
+_TERMS = Terms.usual(None)
+
+
+@contextmanager
+def begun(asked: Asked, run_dir: Path | None, warn: Callable[[Finding], None]) -> Iterator[tuple[RunDirectory, Store]]:
+    """A new comparison, checked in every way that needs nothing built, recorded, and ours while the block lasts.
+
+    ``warn`` is told what of this machine spoils figures, or a record, without being in the way.
+    Raises :class:`UserError` for what cannot work; nothing is left of such a run.
+    """
+    with Repository.open(asked.repository) as repository:
+        plan = planned(repository, asked)
+    first, last = asked.subjects[0], asked.subjects[-1]
+    run = RunDirectory.create(run_dir, run_name(first, last))
+    with run.lock(), gone_if_nothing_began(run):
+        remove_abandoned(run.path)
+        preflight.check(plan.setups[0].settings, run.path, warn)
+        for one in plan.setups[1:]:
+            preflight.check_setup(one.settings, run.path, warn)
+        kept = tuple(PlannedSetup(keep_inputs(one.settings, run.path)) for one in plan.setups)
+        row = BisectionRow.of(kept[0].settings, repository.top)
+        with Store.create(run.database, row, plan=Plan(plan.arms, kept, plan.extent, plan.absent)) as store:
+            Index().add(IndexEntry(str(run.path), str(repository.top), first, last, row.created_at))
+            yield run, store
+
+
+def plan_of(store: Store) -> tuple[Plan, Path]:
+    """What is compared in a run, and the repository."""
+    plan, repository = store.plan, store.bisection().repository
+    if plan is None or repository is None:
+        raise RuntimeError(f"{store.path} holds no comparison")
+    return plan, repository
+
+
+def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here) -> Done:
+    """Clean up after a killed process of this run, then measure what is left, and record how it ended.
+
+    Raises what ended it otherwise, and :class:`InfraError` when a setup had no sound block however often it was tried.
+    """
+    plan, place = plan_of(store)
+    clean_up(run, store)
+    with Repository.open(place, run_marker=run.path) as repository:
+        store.set_state(State.RUNNING)
+        with ends_recorded(run, store):
+            hold(repository, run.path, {f"arm{n}": arm.commit.sha for n, arm in enumerate(plan.arms)})
+            with equip(plan.setups[0].settings, run.path, repository, tell) as equipment:
+                done = Comparison(plan, store, equipment, tell).run()
+            if done.given_up:
+                raise InfraError("; ".join(done.given_up), "bisector doctor")
+        store.set_state(State.MEASURED, done.why)
+    discard(run.path / _BUILD)
+    let_go(run, place, tell)
+    return done
+
+
+def after_the_end(run: RunDirectory, store: Store, tell: Listener) -> None:
+    """What a process that was killed once the end was on record has not come to."""
+    _, place = plan_of(store)
+    discard(run.path / _BUILD)
+    let_go(run, place, tell)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A comparison in progress."""
+
+    plan: Plan
+    store: Store
+    equipment: Equipment
+    tell: Listener
+
+    def run(self) -> Done:
+        """Go on until there is nothing left to measure.
+
+        Raises :class:`InfraError` when the tool or the host keeps failing, :class:`UserError` for what no arm can be
+        measured with, and for a compiler that has changed. Everything measured is in the store either way.
+        """
+        self._end_lost()
+        installed = self.equipment.executor.compilers()
+        check_unchanged(self.store.compilers(), installed)
+        forgiven = len(self.store.blocks())
+        while True:
+            facts = Facts(Blocks.of(self.plan, self.store), self.store.spent_s(), forgiven, installed)
+            match schedule.step(facts):
+                case Choose(compilers=compilers):
+                    self.store.add(Compilers(compilers))
+                case Build(arm=arm, compiler=compiler):
+                    self._build(self.plan.arms[arm].commit, compiler)
+                case Begin(block=block):
+                    self.store.add(block)
+                case Measure() as measure:
+                    self._measure(measure, schedule.tries_again(facts.blocks, measure.block))
+                case Done() as done:
+                    return done
+
+    def _end_lost(self) -> None:
+        """Submissions of a process that is gone end here: nothing of them is left, and nothing will come of them."""
+        lost = self.store.in_flight()
+        if lost:
+            self.store.add(*(Ended(one.id, Ending.LOST) for one in lost))
+        for one in lost:
+            what = f"trial {one.submitted.n}" if one.submitted.n is not None else "the build"
+            self.tell(
+                Note(f"{what}, of {one.submitted.sha[:12]}, was under way when this run was stopped, and is lost")
+            )
+
+    def _build(self, commit: Commit, compiler: Compiler) -> None:
+        self.tell(Note(f"the kernel of {commit.short}, by {compiler.command} ({compiler.identity})"))
+        fault = self._patiently(lambda: self._build_once(commit, compiler))
+        if fault is not None:
+            self.tell(Note(f"{compiler.command} does not build {commit.short}: {fault.reason}"))
+
+    def _build_once(self, commit: Commit, compiler: Compiler) -> Fault | None:
+        with self._submitted(Submitted(Work.BUILD, commit.sha)) as id_:
+            fault = result_of(self.equipment.executor, BuildRequest(commit, compiler), self.tell, id_)
+        reason = "" if fault is None else fault.reason
+        self.store.add(BuildTry(compiler, commit.sha, reason), Ended(id_, Ending.DONE))
+        return fault
+
+    def _measure(self, measure: Measure, again: bool) -> None:
+        """An arm's trial in a block, told and on record; raises :class:`MetricAbsent` where nothing can decide."""
+        one = self._patiently(lambda: self._measure_once(measure, again))
+        planned, block = self.plan.setups[measure.block.setup], measure.block
+        verdict, why = judged(self.plan, block, one)
+        self.tell(TrialJudged(one.n, one.trial, verdict, why, _TERMS, planned.objective))
+        Judging(planned.settings, ((one.n, one.trial),)).check_metric(one.trial.commit.sha)
+        if verdict is not Verdict.MEASURED:
+            self.tell(Note(f"block {block.n} does not count, and another one is measured instead"))
+
+    def _measure_once(self, measure: Measure, again: bool) -> Placed:
+        block, n = measure.block, self.store.next_n
+        arm, planned = self.plan.arms[measure.arm], self.plan.setups[block.setup]
+        of = "" if self.plan.extent.until is not None else f" of {self.plan.extent.runs}"
+        self.tell(Planned(n, arm.commit, f"{arm.name}, {planned.setup}, block {block.round}{of}", 0, 0))
+        request = TrialRequest(
+            n,
+            Cell(arm.subject, planned.setup),
+            {},
+            self.store.compilers(),
+            again=again,
+            settings=planned.settings,
+            seed=block.seed,
+        )
+        with self._submitted(Submitted(Work.TRIAL, arm.commit.sha, n, block=block.n, arm=measure.arm)) as id_:
+            trial = result_of(self.equipment.executor, request, self.tell, id_)
+        self.store.add(NumberedTrial(n, trial, place=measure.place), Ended(id_, Ending.DONE))
+        return Placed(n, measure.place, trial)
+
+    @contextmanager
+    def _submitted(self, submitted: Submitted) -> Iterator[int]:
+        """Work that is on record under this number while it is done; what it fails with is recorded, too."""
+        id_ = self.store.add(submitted)
+        try:
+            yield id_
+        except BisectorError as error:
+            row = (fault_row(now(), submitted.sha, error),) if isinstance(error, AttemptFailed) else ()
+            self.store.add(*row, Ended(id_, Ending.FAILED))
+            raise
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        return patiently(attempt, self.tell, self.equipment.pause, self.plan.setups[0].settings.retries)

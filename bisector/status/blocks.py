@@ -1,0 +1,200 @@
+"""What the blocks of a comparison amount to; derived from its record, like verdicts.
+
+A block counts when each of its arms has a sound trial. After one that is weak, or that ended in a fault of its kernel,
+nothing more is measured in a block: it stays on record and does not count, and another one takes its place. So the
+figures that are compared were always measured close together, by the rule that was set before.
+
+A block that was interrupted is gone on with. The pause may change figures; since the arms are in a random order, it
+does so for each of them as often, which is noise and no bias.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from bisector.analysis.judgement import judged_run
+from bisector.analysis.verdicts import Judging
+from bisector.core.subject import Compiler
+from bisector.core.trial import Stage, Trial
+from bisector.core.verdict import Verdict
+from bisector.status.comparison import Arm as Shown
+from bisector.status.comparison import Measured, Result, SoundBlock, result
+from bisector.store.comparison import Block, Place, Placed, Plan
+from bisector.store.facts import BuildTry
+from bisector.store.store import Store
+
+_OF_ANY_SETUP = (Stage.CHECKOUT, Stage.CONFIG, Stage.BUILD, Stage.BOOT)  # no stack and no workload has a part in these
+
+
+class BlockState(StrEnum):
+    """How a block stands: OPEN lacks trials, DONE counts, and instead of WEAK and FAILED ones another is begun."""
+
+    OPEN = "open"
+    DONE = "done"
+    WEAK = "weak"
+    FAILED = "failed"
+
+
+_ENDED_BY = {Verdict.WEAK: BlockState.WEAK, Verdict.SKIP: BlockState.FAILED}
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The blocks of a plan as they stand, with their trials, and what was tried of building its kernels."""
+
+    plan: Plan
+    blocks: tuple[Block, ...] = ()
+    placed: tuple[Placed, ...] = ()
+    compilers: tuple[Compiler, ...] = ()
+    build_tries: tuple[BuildTry, ...] = ()
+
+    @classmethod
+    def of(cls, plan: Plan, store: Store) -> "Blocks":
+        """As they are on record."""
+        return cls(plan, store.blocks(), store.placed(), store.compilers(), store.build_tries())
+
+    def state(self, block: Block) -> BlockState:
+        """How a block stands."""
+        return self._outcomes[block.n][0]
+
+    def why(self, block: Block) -> str:
+        """Why a block is weak or has failed, in a sentence; else empty."""
+        return self._outcomes[block.n][1]
+
+    def of_setup(self, setup: int) -> tuple[Block, ...]:
+        """The blocks of a setup, in the order in which they were begun."""
+        return tuple(block for block in self.blocks if block.setup == setup)
+
+    def counted(self, setup: int) -> tuple[Block, ...]:
+        """The blocks of a setup that count."""
+        return tuple(block for block in self.of_setup(setup) if self.state(block) is BlockState.DONE)
+
+    def count(self, state: BlockState) -> int:
+        """How many blocks of all setups stand so."""
+        return sum(self.state(block) is state for block in self.blocks)
+
+    def trial(self, place: Place) -> Trial | None:
+        """The trial of an arm in a block."""
+        found = self._trials.get(place)
+        return found.trial if found is not None else None
+
+    def trials(self, block: Block) -> Mapping[str, tuple[int, Trial]]:
+        """The numbers and the trials of a block, by the names of the arms."""
+        found = ((arm, self._trials.get(Place(block.n, arm))) for arm in block.arms)
+        return {self.plan.arms[arm].name: (one.n, one.trial) for arm, one in found if one is not None}
+
+    def left(self, block: Block) -> tuple[int, ...]:
+        """The arms of a block that are still to be measured, in order."""
+        return tuple(arm for arm in block.arms if Place(block.n, arm) not in self._trials)
+
+    def values(self, setup: int) -> tuple[Mapping[int, float], ...]:
+        """What decides of each arm, for each block of a setup that counts."""
+        objective = self.plan.setups[setup].objective
+        trials = ({arm: self._trials[Place(block.n, arm)].trial for arm in block.arms} for block in self.counted(setup))
+        return tuple({arm: objective.value(judged_run(trial)) for arm, trial in row.items()} for row in trials)
+
+    def pairs(self, setup: int, arm: int) -> tuple[tuple[float, float], ...]:
+        """The values of the first arm and of another one, in each block that counts and has both."""
+        return tuple((row[0], row[arm]) for row in self.values(setup) if 0 in row and arm in row)
+
+    def absent(self, setup: int, arm: int) -> str:
+        """Why nothing (more) is measured of an arm on a setup; empty where it is.
+
+        A fault of the kernel's own is believed as in a bisection: at once where the source does not compile, else when
+        the last trials ended so, as often as the policy says.
+        """
+        planned = (one.reason for one in self.plan.absent if (one.setup, one.arm) == (setup, arm))
+        return next(planned, "") or self._unbuilt(arm) or self._believed_fault(setup, arm)
+
+    def present(self, setup: int) -> tuple[int, ...]:
+        """The arms that are measured on a setup."""
+        return tuple(arm for arm in range(len(self.plan.arms)) if not self.absent(setup, arm))
+
+    def builder(self, arm: int) -> Compiler | None:
+        """The compiler that is to be tried next for an arm; None when one has built it, or none does."""
+        tried = self.tried(arm)
+        if any(not reason for reason in tried.values()):
+            return None
+        return next((one for one in self.compilers if one not in tried), None)
+
+    def _unbuilt(self, arm: int) -> str:
+        """Why no compiler builds an arm: what the first one says."""
+        tried = self.tried(arm)
+        built = not self.compilers or any(not tried.get(one) for one in self.compilers)
+        return "" if built else f"does not build: {tried[self.compilers[0]]}"
+
+    def tried(self, arm: int) -> Mapping[Compiler, str]:
+        """Which compilers were tried for an arm, and why one does not build it; empty where it does."""
+        sha = self.plan.arms[arm].commit.sha
+        return {one.compiler: one.reason for one in self.build_tries if one.sha == sha}
+
+    def _believed_fault(self, setup: int, arm: int) -> str:
+        believed = self.plan.setups[setup].settings.retries.faults_believed
+        tried = [one.trial for one in self.placed if one.place.arm == arm and self._speaks_for(one, setup)]
+        if not tried or tried[-1].fault is None:
+            return ""
+        last = tried[-1].fault
+        in_a_row = all(trial.fault is not None for trial in tried[-believed:]) and len(tried) >= believed
+        return last.sentence if last.kind.of_compiling or in_a_row else ""
+
+    def _speaks_for(self, one: Placed, setup: int) -> bool:
+        """Whether a trial says something of a setup: each of its own does, and a fault before there is a stack."""
+        fault = one.trial.fault
+        return self.is_of(one, setup) or (fault is not None and fault.stage in _OF_ANY_SETUP)
+
+    def is_of(self, one: Placed, setup: int) -> bool:
+        """Whether a trial was measured on a setup."""
+        return self._by_number[one.place.block].setup == setup
+
+    @cached_property
+    def _by_number(self) -> dict[int, Block]:
+        return {block.n: block for block in self.blocks}
+
+    @cached_property
+    def _trials(self) -> dict[Place, Placed]:
+        return {one.place: one for one in self.placed}
+
+    @cached_property
+    def _outcomes(self) -> dict[int, tuple[BlockState, str]]:
+        return {block.n: self._outcome(block) for block in self.blocks}
+
+    def _outcome(self, block: Block) -> tuple[BlockState, str]:
+        measured = [one for arm in block.arms if (one := self._trials.get(Place(block.n, arm))) is not None]
+        for one in measured:
+            verdict, why = judged(self.plan, block, one)
+            if verdict in _ENDED_BY:
+                return _ENDED_BY[verdict], f"{self.plan.arms[one.place.arm].name}: {why}"
+        return (BlockState.DONE if len(measured) == len(block.arms) else BlockState.OPEN), ""
+
+
+def judged(plan: Plan, block: Block, one: Placed) -> tuple[Verdict, str]:
+    """Whether a trial is MEASURED, WEAK or none (SKIP), and the sentence for it; the settings have no threshold."""
+    judging = Judging(plan.setups[block.setup].settings, ((one.n, one.trial),))
+    ((_, _, judgement),) = judging.judged_trials()
+    return judgement.verdict, judgement.why
+
+
+def result_of(blocks: Blocks) -> Result:
+    """What the blocks that count show so far."""
+    plan = blocks.plan
+    placebos = [n > 0 and arm.subject == plan.arms[0].subject for n, arm in enumerate(plan.arms)]
+    arms = [Shown(arm.name, placebo) for arm, placebo in zip(plan.arms, placebos, strict=True)]
+    measured = [_measured(blocks, setup, name) for setup, name in enumerate(names(plan))]
+    return result(arms, measured, plan.extent.delta)
+
+
+def names(plan: Plan) -> tuple[str, ...]:
+    """By what people know each setup: its stack, with the workload where there are several."""
+    setups = [one.setup for one in plan.setups]
+    alike = len({one.workload for one in setups}) == 1
+    return tuple(one.stack if alike else str(one) for one in setups)
+
+
+def _measured(blocks: Blocks, setup: int, name: str) -> Measured:
+    plan = blocks.plan
+    planned, counted = plan.setups[setup], blocks.counted(setup)
+    absent = {arm.name: why for n, arm in enumerate(plan.arms) if (why := blocks.absent(setup, n))}
+    void = [one for one in blocks.of_setup(setup) if blocks.state(one) in _ENDED_BY.values()]
+    sound = tuple(SoundBlock(one.round, blocks.trials(one), one.seed) for one in counted)
+    return Measured(planned.setup, planned.objective, sound, absent, name, len(void))

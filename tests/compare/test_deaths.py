@@ -1,0 +1,115 @@
+"""A process may die before and after each fact of a comparison: the next one comes to the same, and repeats nothing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bisector.bisect.session import Equipment
+from bisector.compare.plan import Asked, planned
+from bisector.compare.schedule import Done
+from bisector.compare.session import Comparison
+from bisector.git.repository import Repository
+from bisector.status.blocks import Blocks, BlockState
+from bisector.store.comparison import Block, Extent, Placed, Plan
+from bisector.store.facts import BuildTry, Compilers, Ended, Fact, NumberedTrial, Submitted
+from bisector.store.rows import BisectionRow, InfraFaultRow
+from tests import fakes
+from tests.compare import planted
+from tests.compare.test_session import settings
+from tests.git import histories
+from tests.mortal import Mortal
+
+TIMES = 49
+
+
+@dataclass(frozen=True)
+class World:
+    """What is compared, and what a run that nobody killed came to."""
+
+    plan: Plan
+    shas: dict[str, str]
+    row: BisectionRow
+    done: Done
+    requests: int
+    added: list[tuple[type[Fact], ...]]
+    blocks: tuple[Block, ...]
+    placed: tuple[Placed, ...]
+
+
+def bench(shas: dict[str, str]) -> planted.Bench:
+    """The first compiler does not build an arm, hosts are busy, a network goes away, and a kernel panics once."""
+    return planted.Bench(
+        value=planted.by_name(shas, {"c0": 1_000.0, "c2": 1_200.0}),
+        installed=(fakes.GCC, fakes.OLD_GCC),
+        does_not_build={("gcc", shas["c2"]): fakes.BUILD_ERROR},
+        infra_n={3: 1},
+        busy_n=frozenset((4,)),
+        panics_n=frozenset((7,)),
+    )
+
+
+def life(
+    plan: Plan,
+    row: BisectionRow,
+    path: Path,
+    executor: planted.Bench,
+    dies_at: int | None = None,
+    *,
+    before: bool = True,
+) -> tuple[Done, list[tuple[type[Fact], ...]]]:
+    """One process's life to the end, with the facts that it added; or to its death."""
+    with Mortal.open(path) if path.exists() else Mortal.create(path, row, plan=plan) as store:
+        store.database.connection.execute("PRAGMA synchronous = OFF")  # nobody pulls the plug
+        store.added, store.dies_at, store.before = [], dies_at, before
+        equipment = Equipment(executor, None, fakes.at_once)  # type: ignore[arg-type] # no comparison asks for kin
+        return Comparison(plan, store, equipment, lambda event: None).run(), store.added
+
+
+@contextmanager
+def _unbroken(place: Path) -> Iterator[World]:
+    shas = histories.build(place / "linux", histories.linear(3))
+    asked = Asked(
+        place / "linux", (shas["c0"], shas["c2"]), (settings("lvmcache"), settings("hdd")), Extent(7, 2), True
+    )
+    with Repository.open(place / "linux") as repository:
+        plan = planned(repository, asked)
+    row = BisectionRow.of(plan.setups[0].settings, place / "linux")
+    executor = bench(shas)
+    done, added = life(plan, row, place / "unbroken.sqlite", executor)
+    with Mortal.open(place / "unbroken.sqlite") as store:
+        yield World(plan, shas, row, done, len(executor.requests), added, store.blocks(), store.placed())
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with _unbroken(tmp_path_factory.mktemp("world")) as made:
+        yield made
+
+
+def test_the_unbroken_run_has_every_kind_of_fact(world: World) -> None:
+    kinds = {kind for facts in world.added for kind in facts}
+    assert kinds == {Submitted, Ended, NumberedTrial, Block, BuildTry, Compilers, InfraFaultRow}
+    assert len(world.added) == TIMES
+    blocks = Blocks(world.plan, world.blocks, world.placed)
+    assert [blocks.count(state) for state in BlockState] == [0, 4, 1, 1]
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("dies_at", range(1, TIMES + 1))
+def test_killed_at_any_fact_it_comes_to_the_same(world: World, tmp_path: Path, dies_at: int, before: bool) -> None:
+    path, executor = tmp_path / "record.sqlite", bench(world.shas)
+    with pytest.raises(fakes.Killed):
+        life(world.plan, world.row, path, executor, dies_at, before=before)
+    executor.jobs.clear()  # what it had in flight is gone with it
+    done, _ = life(world.plan, world.row, path, executor)
+    assert done == world.done
+    with Mortal.open(path) as store:
+        assert store.blocks() == world.blocks
+        assert store.placed() == world.placed
+        assert store.in_flight() == ()
+    # What was measured and not on record yet is measured again, and nothing else.
+    lost = before and NumberedTrial in world.added[dies_at - 1]
+    assert len(executor.requests) - world.requests <= (1 if lost else 0)

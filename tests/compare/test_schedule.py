@@ -1,0 +1,266 @@
+"""What a comparison measures next follows from its record alone."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector.compare.schedule import Begin, Build, Choose, Done, Facts, Measure, Step, block_s, step, tries_again
+from bisector.config import options
+from bisector.core.errors import UserError
+from bisector.core.subject import Cell, Compiler, Subject
+from bisector.core.trial import Stage, Trial
+from bisector.status.blocks import Blocks, BlockState
+from bisector.store.comparison import Absent, Arm, Block, Extent, Place, Placed, Plan, PlannedSetup
+from bisector.store.facts import BuildTry
+from tests import fakes
+from tests.compare import planted
+from tests.examples import commit
+
+SETUPS = tuple(
+    PlannedSetup(options.load({"storage.stack": stack}, directory=Path("/")).settings) for stack in ("lvmcache", "hdd")
+)
+ARMS = tuple(Arm(name, Subject(commit(n))) for n, name in enumerate(("v6.1", "v6.2", "v6.3")))
+PLAN = Plan(ARMS, SETUPS, Extent(7, 2))
+BUILT = tuple(BuildTry(fakes.GCC, arm.commit.sha, "") for arm in ARMS)
+
+Outcome = Callable[[Measure, int], Trial]
+
+
+def nothing(plan: Plan = PLAN) -> Blocks:
+    return Blocks(plan, compilers=(fakes.GCC,), build_tries=BUILT)
+
+
+def cell(plan: Plan, block: Block, arm: int) -> Cell:
+    return Cell(plan.arms[arm].subject, plan.setups[block.setup].setup)
+
+
+def sound(plan: Plan, value: Callable[[int], float] = lambda arm: 1_000.0) -> Outcome:
+    return lambda measure, _: planted.trial(cell(plan, measure.block, measure.arm), value(measure.arm))
+
+
+def after(blocks: Blocks, measure: Measure, trial: Trial) -> Blocks:
+    n = len(blocks.placed) + 1
+    return replace(blocks, placed=(*blocks.placed, Placed(n, measure.place, trial)))
+
+
+def played(blocks: Blocks, outcome: Outcome, *, spent_s: float = 0.0, forgiven: int = 0) -> tuple[Blocks, Done]:
+    """Everything that is measured until there is nothing left."""
+    while True:
+        spent = spent_s + sum(one.trial.timings.total_s for one in blocks.placed)
+        match step(Facts(blocks, spent, forgiven)):
+            case Begin(block=block):
+                blocks = replace(blocks, blocks=(*blocks.blocks, block))
+            case Measure() as measure:
+                blocks = after(blocks, measure, outcome(measure, len(blocks.placed) + 1))
+            case Build() | Choose() as early:
+                raise AssertionError(early)
+            case Done() as done:
+                return blocks, done
+
+
+def test_each_block_measures_every_arm_once_in_rounds() -> None:
+    blocks, done = played(nothing(), sound(PLAN))
+    assert done == Done("2 blocks on each setup")
+    assert [(one.n, one.setup, one.round) for one in blocks.blocks] == [(1, 0, 1), (2, 1, 1), (3, 0, 2), (4, 1, 2)]
+    assert all(sorted(one.arms) == [0, 1, 2] for one in blocks.blocks)
+    order = [(one.place.block, one.place.arm) for one in blocks.placed]
+    assert order == [(block.n, arm) for block in blocks.blocks for arm in block.arms]
+
+
+def test_orders_and_seeds_follow_from_the_seed_and_differ_between_blocks() -> None:
+    plan = replace(PLAN, setups=SETUPS[1:], extent=Extent(7, 24))
+    (first, _), (second, _) = (played(nothing(plan), sound(plan)) for _ in range(2))
+    assert first.blocks == second.blocks
+    assert len({block.seed for block in first.blocks}) == 24
+    orders = Counter(block.arms for block in first.blocks)
+    assert len(orders) == 6
+    assert max(orders.values()) <= 8
+    other, _ = played(nothing(replace(plan, extent=Extent(8, 24))), sound(plan))
+    assert [block.arms for block in other.blocks] != [block.arms for block in first.blocks]
+
+
+def test_every_kernel_is_built_before_anything_is_measured() -> None:
+    blocks = replace(nothing(), build_tries=BUILT[:1])
+    assert step(Facts(blocks)) == Build(1, fakes.GCC)
+
+
+def test_one_commit_under_two_names_is_built_once() -> None:
+    plan = replace(PLAN, arms=(ARMS[0], replace(ARMS[0], name="v6.1 (again)")))
+    assert isinstance(step(Facts(replace(nothing(plan), build_tries=BUILT[:1]))), Begin)
+
+
+def test_a_second_compiler_is_tried_where_the_first_does_not_build() -> None:
+    compilers = (fakes.GCC, fakes.OLD_GCC)
+    failed = BuildTry(fakes.GCC, ARMS[1].commit.sha, "error: no")
+    blocks = replace(nothing(), compilers=compilers, build_tries=(BUILT[0], failed))
+    assert step(Facts(blocks)) == Build(1, fakes.OLD_GCC)
+
+
+def test_the_first_compiler_that_builds_every_arm_is_taken() -> None:
+    installed, shas = (fakes.GCC, fakes.OLD_GCC), [arm.commit.sha for arm in ARMS]
+    nothing_tried = Blocks(PLAN)
+
+    def after_tries(*tries: tuple[Compiler, int, str]) -> Step:
+        made = tuple(BuildTry(compiler, shas[arm], reason) for compiler, arm, reason in tries)
+        return step(Facts(replace(nothing_tried, build_tries=made), installed=installed))
+
+    gcc, old = installed
+    assert after_tries() == Build(0, gcc)
+    assert after_tries((gcc, 0, "")) == Build(1, gcc)
+    assert after_tries((gcc, 0, ""), (gcc, 1, "no")) == Build(0, old)
+    assert after_tries((gcc, 0, ""), (gcc, 1, ""), (gcc, 2, "")) == Choose((gcc,))
+    assert after_tries((gcc, 0, "no"), *((old, arm, "") for arm in range(3))) == Choose((old,))
+    with pytest.raises(UserError, match=r"gcc fails at v6\.1: no; gcc-11 fails at v6\.3: never"):
+        after_tries((gcc, 0, "no"), (old, 0, ""), (old, 1, ""), (old, 2, "never"))
+    assert step(Facts(nothing_tried, installed=(gcc,))) == Choose((gcc,))
+
+
+def test_compilers_that_a_person_names_are_taken_as_they_are() -> None:
+    asked = options.load({"kernel.compiler": ["gcc", "gcc-11"]}, directory=Path("/")).settings
+    plan = replace(PLAN, setups=(PlannedSetup(asked),))
+    installed = (fakes.GCC, fakes.OLD_GCC)
+    assert step(Facts(Blocks(plan), installed=installed)) == Choose(installed)
+
+
+def test_an_arm_that_no_compiler_builds_is_not_measured() -> None:
+    failed = BuildTry(fakes.GCC, ARMS[1].commit.sha, "drivers/md/dm.c:1: error: no")
+    blocks, done = played(replace(nothing(), build_tries=(BUILT[0], failed, BUILT[2])), sound(PLAN))
+    assert done == Done("2 blocks on each setup")
+    assert blocks.absent(0, 1) == blocks.absent(1, 1) == "does not build: drivers/md/dm.c:1: error: no"
+    assert {one.place.arm for one in blocks.placed} == {0, 2}
+
+
+def test_a_cell_that_a_tree_cannot_have_is_not_measured() -> None:
+    plan = replace(PLAN, absent=(Absent(0, 2, "needs CONFIG_DM_CACHE"),))
+    blocks, _ = played(nothing(plan), sound(plan))
+    measured = {(block.setup, arm) for block in blocks.blocks for arm in block.arms}
+    assert measured == {(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)}
+
+
+def test_a_kernel_that_is_measured_nowhere_is_not_built() -> None:
+    plan = replace(PLAN, absent=(Absent(0, 1, "no"), Absent(1, 1, "no")))
+    assert step(Facts(replace(nothing(plan), build_tries=BUILT[:1]))) == Build(2, fakes.GCC)
+    untried = Facts(Blocks(plan, build_tries=BUILT[:1]), installed=(fakes.GCC, fakes.OLD_GCC))
+    assert step(untried) == Build(2, fakes.GCC)
+
+
+def test_a_setup_without_its_first_arm_is_left_out() -> None:
+    plan = replace(PLAN, absent=(Absent(0, 0, "needs CONFIG_DM_CACHE"),))
+    blocks, done = played(nothing(plan), sound(plan))
+    assert {block.setup for block in blocks.blocks} == {1}
+    assert done == Done("2 blocks on each setup")
+
+
+def test_where_nothing_is_left_to_compare_it_is_said() -> None:
+    plan = replace(PLAN, arms=ARMS[:2], absent=(Absent(0, 0, "no"), Absent(1, 1, "no")))
+    _, done = played(nothing(plan), sound(plan))
+    assert done == Done("nothing can be compared")
+
+
+def test_a_weak_trial_voids_its_block_and_another_one_takes_its_place() -> None:
+    def outcome(measure: Measure, n: int) -> Trial:
+        return planted.trial(cell(PLAN, measure.block, measure.arm), 1_000.0, busy=n == 2)
+
+    blocks, _ = played(nothing(), outcome)
+    void, instead = blocks.blocks[:2]
+    assert (blocks.state(void), blocks.count(BlockState.WEAK)) == (BlockState.WEAK, 1)
+    assert blocks.why(void).startswith(f"{ARMS[void.arms[1]].name}: ")
+    assert blocks.left(void) == void.arms[2:]  # nothing more was measured in it
+    assert (instead.setup, instead.round) == (void.setup, void.round)
+    assert instead.seed != void.seed
+    assert tries_again(blocks, instead)
+    assert not tries_again(blocks, blocks.blocks[2])
+    assert [len(blocks.counted(setup)) for setup in (0, 1)] == [2, 2]
+    assert void.n not in {block.n for block in blocks.counted(0)}
+    assert len(blocks.values(0)) == 2
+
+
+def test_a_panic_is_believed_when_it_is_seen_again() -> None:
+    def outcome(measure: Measure, n: int) -> Trial:
+        found = planted.trial(cell(PLAN, measure.block, measure.arm), 1_000.0)
+        panics = measure.arm == 1 and measure.block.setup == 0
+        fault = replace(fakes.PANIC, stage=Stage.STORAGE)
+        return replace(found, fault=fault, runs=()) if panics else found
+
+    blocks, done = played(nothing(), outcome)
+    assert done == Done("2 blocks on each setup")
+    assert [blocks.state(one) for one in blocks.of_setup(0)] == [BlockState.FAILED] * 2 + [BlockState.DONE] * 2
+    assert (blocks.absent(0, 1), blocks.absent(1, 1)) == ("panic: Kernel panic - not syncing: test", "")
+    assert all(1 not in block.arms for block in blocks.counted(0))
+
+
+def test_a_kernel_that_does_not_boot_is_tried_on_no_other_stack() -> None:
+    def outcome(measure: Measure, n: int) -> Trial:
+        found = planted.trial(cell(PLAN, measure.block, measure.arm), 1_000.0)
+        return replace(found, fault=fakes.PANIC, runs=()) if measure.arm == 1 else found
+
+    blocks, _ = played(nothing(), outcome)
+    assert sum(one.place.arm == 1 for one in blocks.placed) == 2
+    assert blocks.absent(0, 1) == blocks.absent(1, 1) != ""
+
+
+def test_one_panic_says_nothing() -> None:
+    def outcome(measure: Measure, n: int) -> Trial:
+        found = planted.trial(cell(PLAN, measure.block, measure.arm), 1_000.0)
+        return replace(found, fault=fakes.PANIC, runs=()) if n in (2, 9) else found
+
+    blocks, _ = played(nothing(), outcome)
+    assert [blocks.absent(setup, arm) for setup in (0, 1) for arm in range(3)] == [""] * 6
+    assert blocks.count(BlockState.FAILED) == 2
+
+
+@pytest.mark.parametrize("forgiven", [0, 2])
+def test_a_setup_is_given_up_when_no_block_is_sound(forgiven: int) -> None:
+    def outcome(measure: Measure, n: int) -> Trial:
+        busy = measure.block.setup == 0
+        return planted.trial(cell(PLAN, measure.block, measure.arm), 1_000.0, busy=busy)
+
+    blocks, done = played(nothing(), outcome, forgiven=forgiven)
+    (why,) = done.given_up
+    assert why.startswith("fio(partial.fio) on lvmcache(ssd,hdd)+ext4: no sound block in 4: ")
+    of_before = sum(block.n <= forgiven for block in blocks.of_setup(0))
+    assert len(blocks.of_setup(0)) == 4 + of_before
+    assert len(blocks.counted(1)) == 2
+
+
+def test_the_budget_has_room_for_whole_blocks_only() -> None:
+    plan = replace(PLAN, extent=Extent(7, 6, budget_s=600.0))
+    blocks, done = played(nothing(plan), sound(plan))  # 60 s a trial
+    assert done == Done("another block would end after the budget of 10 min")
+    assert len(blocks.blocks) == 3
+    assert all(blocks.state(block) is BlockState.DONE for block in blocks.blocks)
+
+
+def test_a_block_that_is_too_long_for_the_budget_is_not_begun_at_all() -> None:
+    plan = replace(PLAN, extent=Extent(7, 6, budget_s=200.0))
+    assert block_s(nothing(plan), 0) == 3 * (30.0 + 2 * 40.0)
+    blocks, done = played(nothing(plan), sound(plan))
+    assert (blocks.blocks, done.why) == ((), "another block would end after the budget of 3 min 20 s")
+
+
+NOISE = (0.0, 0.02, -0.02, 0.01, -0.01, 0.03, -0.03)
+
+
+@pytest.mark.parametrize(("noise", "looked_after"), [(0.5, 6), (1.4, 9), (1.8, 12), (10.0, 20)])
+def test_until_goes_on_as_long_as_an_interval_is_wide(noise: float, looked_after: int) -> None:
+    plan = replace(PLAN, arms=ARMS[:2], setups=SETUPS[1:], extent=Extent(7, 6, until=0.05))
+
+    def outcome(measure: Measure, n: int) -> Trial:
+        value = 1_000.0 * (1 + noise * NOISE[n % len(NOISE)]) * (2 if measure.arm == 1 else 1)
+        return planted.trial(cell(plan, measure.block, measure.arm), value)
+
+    blocks, done = played(nothing(plan), outcome)
+    assert len(blocks.counted(0)) == looked_after
+    narrow = "every interval is within ±5 %"
+    assert done.why == (narrow if looked_after < 20 else "20 blocks, and not every interval is within ±5 %")
+
+
+def test_values_and_pairs_are_those_of_blocks_that_count() -> None:
+    blocks, _ = played(nothing(), sound(PLAN, lambda arm: 1_000.0 + arm))
+    assert blocks.values(0) == ({0: 1_000.0, 1: 1_001.0, 2: 1_002.0},) * 2
+    assert blocks.pairs(1, 2) == ((1_000.0, 1_002.0),) * 2
+    assert blocks.trial(Place(1, 0)) is not None
+    assert blocks.trial(Place(99, 0)) is None

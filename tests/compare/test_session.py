@@ -1,0 +1,316 @@
+"""A comparison in a real repository and store: what is measured, what goes wrong, and what is on record then."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from bisector.bisect.session import Equipment
+from bisector.compare import session
+from bisector.compare.plan import Asked, planned, united, warnings
+from bisector.compare.schedule import Done
+from bisector.config import Settings, options
+from bisector.core.errors import InfraError, Interrupted, UserError
+from bisector.core.events import Event, Listener, Note, TrialJudged
+from bisector.core.objective import MetricAbsent
+from bisector.core.trial import Trial
+from bisector.core.verdict import State
+from bisector.git.repository import Repository
+from bisector.status.blocks import Blocks, BlockState
+from bisector.store.comparison import Extent, Plan
+from bisector.store.facts import BuildTry, Ending, Submitted, Work
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
+from bisector.trial.runner import TrialRequest
+from tests import fakes
+from tests.compare import planted
+from tests.git import histories
+
+
+def settings(stack: str = "lvmcache", **more: str) -> Settings:
+    flags = {"storage.stack": stack, **{name.replace("__", "."): value for name, value in more.items()}}
+    return options.load(flags, directory=Path("/")).settings
+
+
+@dataclass
+class Desk:
+    """A repository, a run directory, and a bench that answers as planted."""
+
+    place: Path
+    shas: dict[str, str]
+    bench: planted.Bench = field(default_factory=planted.Bench)
+    told: list[Event] = field(default_factory=list)
+    waited_s: list[float] = field(default_factory=list)
+
+    @contextmanager
+    def equip(self, _settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
+        yield Equipment(self.bench, fakes.FakeKin(repository), self.waited_s.append)
+
+    def asked(self, *names: str, stacks: tuple[str, ...] = ("lvmcache", "hdd"), runs: int = 2, placebo: bool = False,
+              **more: str) -> Asked:  # fmt: skip
+        revs = tuple(self.shas.get(name, name) for name in names)
+        each = tuple(settings(stack, **more) for stack in stacks)
+        return Asked(self.place / "linux", revs, each, Extent(7, runs), placebo)
+
+    def begin(self, *names: str, **how: object) -> RunDirectory:
+        with session.begun(self.asked(*names, **how), self.place / "run", lambda _: None) as (run, _):  # type: ignore[arg-type] # as asked() takes them
+            return run
+
+    def go_on(self) -> Done:
+        self.bench.jobs.clear()
+        run = RunDirectory.open(self.place / "run")
+        with run.lock(), Store.open(run.database) as store:
+            return session.go_on(run, store, self.told.append, self.equip)
+
+    def blocks(self) -> Blocks:
+        with Store.open(self.place / "run" / "record.sqlite", readonly=True) as store:
+            assert store.plan is not None
+            return Blocks.of(store.plan, store)
+
+    def held(self) -> set[str]:
+        """The commits that references of runs keep from garbage collection."""
+        return set(
+            histories.git(self.place / "linux", "for-each-ref", "--format=%(objectname)", "refs/by-bisector").split()
+        )
+
+    def plan(self, *names: str, **how: object) -> Plan:
+        with Repository.open(self.place / "linux") as repository:
+            return planned(repository, self.asked(*names, **how))  # type: ignore[arg-type] # as asked() takes them
+
+    def refused(self, *names: str, **how: object) -> str:
+        with pytest.raises(UserError) as caught:
+            self.begin(*names, **how)
+        assert not (self.place / "run").exists()
+        return caught.value.message
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    monkeypatch.setattr("bisector.compare.session.preflight.check", lambda *_: None)
+    monkeypatch.setattr("bisector.compare.session.preflight.check_setup", lambda *_: None)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return Desk(tmp_path, histories.build(tmp_path / "linux", histories.linear(4)))
+
+
+def test_every_arm_is_measured_in_every_block(desk: Desk) -> None:
+    run = desk.begin("c0", "c3")
+    assert desk.go_on() == Done("2 blocks on each setup")
+    blocks = desk.blocks()
+    assert [(block.setup, block.round) for block in blocks.blocks] == [(0, 1), (1, 1), (0, 2), (1, 2)]
+    assert [one.n for one in blocks.placed] == list(range(1, 9))
+    of_requests = [(one.commit.sha, str(one.cell.setup), one.seed) for one in desk.bench.requests]
+    setups = ("fio(partial.fio) on lvmcache(ssd,hdd)+ext4", "fio(partial.fio) on hdd+ext4")
+    arms = (desk.shas["c0"], desk.shas["c3"])
+    assert of_requests == [
+        (arms[arm], setups[block.setup], block.seed) for block in blocks.blocks for arm in block.arms
+    ]
+    with Store.open(run.database) as store:
+        last = store.state()
+        assert last is not None
+        assert (last.state, last.message, store.in_flight()) == (State.MEASURED, "2 blocks on each setup", ())
+
+
+def test_a_trial_is_measured_with_the_settings_of_its_setup(desk: Desk) -> None:
+    desk.begin("c0", "c3")
+    desk.go_on()
+    for request in desk.bench.requests:
+        assert request.settings is not None
+        assert request.settings.setup == request.cell.setup
+        assert {Path(one).name for one in request.settings.kernel.fragments} == {
+            "1-tiny.config", "2-vm.config", "3-storage-lvmcache.config",
+        }  # fmt: skip
+    assert len({one.settings.kernel for one in desk.bench.requests if one.settings}) == 1
+
+
+def test_each_kernel_is_built_once_and_first(desk: Desk) -> None:
+    desk.begin("c0", "c3", placebo=True)
+    desk.go_on()
+    assert desk.bench.tried == [("gcc", desk.shas["c0"]), ("gcc", desk.shas["c3"])]
+    with Store.open(desk.place / "run" / "record.sqlite") as store:
+        assert store.build_tries() == tuple(BuildTry(fakes.GCC, desk.shas[name], "") for name in ("c0", "c3"))
+        kinds = [row["work"] for row in store.database.select("submitted", "id")]
+        assert kinds == [Work.BUILD, Work.BUILD, *[Work.TRIAL] * 12]
+    assert all(request.compilers == (fakes.GCC,) for request in desk.bench.requests)
+
+
+def test_a_placebo_is_the_first_arm_once_more(desk: Desk) -> None:
+    desk.begin("c1", stacks=("hdd",), placebo=True)
+    desk.go_on()
+    blocks = desk.blocks()
+    assert [arm.name for arm in blocks.plan.arms] == [desk.shas["c1"], f"{desk.shas['c1']} (again)"]
+    assert {sorted(block.arms)[1] for block in blocks.blocks} == {1}
+    assert len(blocks.placed) == 4
+
+
+def test_a_compiler_that_does_not_build_every_arm_is_passed_over(desk: Desk) -> None:
+    desk.bench.installed = (fakes.GCC, fakes.OLD_GCC)
+    desk.bench.does_not_build = {("gcc", desk.shas["c3"]): fakes.BUILD_ERROR}
+    desk.begin("c0", "c3")
+    desk.go_on()
+    assert all(request.compilers == (fakes.OLD_GCC,) for request in desk.bench.requests)
+
+
+def test_an_arm_that_the_one_compiler_does_not_build_is_left_out(desk: Desk) -> None:
+    desk.bench.does_not_build = {("gcc", desk.shas["c2"]): fakes.BUILD_ERROR}
+    desk.begin("c0", "c2", "c3")
+    assert desk.go_on() == Done("2 blocks on each setup")
+    blocks = desk.blocks()
+    assert blocks.absent(0, 1) == f"does not build: {fakes.BUILD_ERROR.reason}"
+    assert {request.commit.sha for request in desk.bench.requests} == {desk.shas["c0"], desk.shas["c3"]}
+
+
+def test_where_no_compiler_builds_all_arms_it_is_said(desk: Desk) -> None:
+    desk.bench.installed = (fakes.GCC, fakes.OLD_GCC)
+    desk.bench.does_not_build = {(one.command, desk.shas["c3"]): fakes.BUILD_ERROR for one in desk.bench.installed}
+    desk.begin("c0", "c3")
+    with pytest.raises(
+        UserError, match=r"no compiler of this host builds every kernel: gcc fails at .*; gcc-11 fails at"
+    ):
+        desk.go_on()
+
+
+def test_a_weak_block_is_repeated_and_the_host_is_waited_for(desk: Desk) -> None:
+    desk.bench.busy_n = frozenset((2,))
+    desk.begin("c0", "c3", stacks=("hdd",))
+    desk.go_on()
+    blocks = desk.blocks()
+    assert [blocks.state(block) for block in blocks.blocks] == [BlockState.WEAK, BlockState.DONE, BlockState.DONE]
+    assert [request.again for request in desk.bench.requests] == [False, False, True, True, False, False]
+    assert Note("block 1 does not count, and another one is measured instead") in desk.told
+    words = [event.word for event in desk.told if isinstance(event, TrialJudged)]
+    assert words == ["measured", "weak", *["measured"] * 4]
+
+
+def test_trouble_of_the_host_is_tried_again_and_is_no_trial(desk: Desk) -> None:
+    desk.bench.infra_n = {3: 2}
+    desk.begin("c0", "c3", stacks=("hdd",))
+    desk.go_on()
+    assert desk.waited_s == [5.0, 60.0]
+    blocks = desk.blocks()
+    assert [one.n for one in blocks.placed] == [1, 2, 3, 4]
+    assert blocks.count(BlockState.DONE) == len(blocks.blocks) == 2
+    with Store.open(desk.place / "run" / "record.sqlite") as store:
+        assert [one.message for one in store.infra_faults()] == ["the network went away"] * 2
+        endings = [row["ending"] for row in store.database.select("ended")]
+        assert endings.count(Ending.FAILED) == 2
+
+
+def test_trouble_that_stays_stops_the_run_which_goes_on_later(desk: Desk) -> None:
+    desk.bench.infra_n = {3: 4}
+    run = desk.begin("c0", "c3", stacks=("hdd",))
+    with pytest.raises(InfraError, match="the network went away") as caught:
+        desk.go_on()
+    assert f"bisector resume --run-dir {run.path}" in caught.value.hint
+    with Store.open(run.database) as store:
+        last = store.state()
+        assert last is not None
+        assert last.state is State.STOPPED
+    assert desk.held() == {desk.shas["c0"], desk.shas["c3"]}
+    assert desk.go_on() == Done("2 blocks on each setup")
+    assert desk.held() == set()
+    assert [one.n for one in desk.blocks().placed] == [1, 2, 3, 4]
+
+
+def test_a_host_that_is_always_busy_stops_the_run_at_the_end(desk: Desk) -> None:
+    desk.bench.busy_n = frozenset(range(1, 99))
+    desk.begin("c0", "c3", stacks=("hdd",))
+    with pytest.raises(InfraError, match=r"fio\(partial.fio\) on hdd\+ext4: no sound block in 4"):
+        desk.go_on()
+    assert desk.blocks().count(BlockState.WEAK) == 4
+    desk.bench.busy_n = frozenset()
+    assert desk.go_on() == Done("2 blocks on each setup")
+    assert len(desk.blocks().blocks) == 6
+
+
+def test_what_cannot_be_decided_by_ends_the_run(desk: Desk) -> None:
+    run = desk.begin("c0", "c3", stacks=("hdd",), bisect__metric="cache.hit_ratio")
+    with pytest.raises(MetricAbsent, match=r"has no cache\.hit_ratio"):
+        desk.go_on()
+    assert len(desk.bench.requests) == 1
+    with Store.open(run.database) as store:
+        last = store.state()
+        assert last is not None
+        assert last.state is State.FAILED
+
+
+def test_ctrl_c_leaves_what_was_measured(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = desk.begin("c0", "c3", stacks=("hdd",))
+    usual, stops = desk.bench.measure, [2]
+
+    def interrupted(request: TrialRequest) -> Trial:
+        if request.n in stops:
+            stops.remove(request.n)
+            raise KeyboardInterrupt
+        return usual(request)
+
+    monkeypatch.setattr(desk.bench, "measure", interrupted)
+    with pytest.raises(Interrupted):
+        desk.go_on()
+    with Store.open(run.database) as store:
+        last = store.state()
+        assert last is not None
+        assert (last.state, last.message) == (State.STOPPED, "interrupted")
+        (left,) = store.in_flight()
+        assert left.submitted == Submitted(Work.TRIAL, left.submitted.sha, 2, block=1, arm=left.submitted.arm)
+    desk.go_on()
+    assert any(
+        isinstance(event, Note) and "trial 2, of " in event.text and "is lost" in event.text for event in desk.told
+    )
+    assert [one.n for one in desk.blocks().placed] == [1, 2, 3, 4]
+
+
+# What cannot be compared
+
+
+def test_one_commit_alone_cannot_be_compared(desk: Desk) -> None:
+    assert desk.refused("main") == "main alone cannot be compared"
+
+
+def test_an_unknown_subject_is_named(desk: Desk) -> None:
+    assert "unknown revision 'v9'" in desk.refused("main", "v9")
+
+
+def test_equal_arms_are_refused(desk: Desk) -> None:
+    assert desk.refused("main", "c3").endswith(f"are the same commit, {desk.shas['c3'][:12]}")
+
+
+def test_commits_of_equal_sources_are_refused(desk: Desk) -> None:
+    same = histories.git(desk.place / "linux", "-c", "user.name=a", "-c", "user.email=a@example.com", "commit-tree",
+                         "main^{tree}", "-p", "main", "-m", "nothing")  # fmt: skip
+    assert desk.refused("main", same) == f"main and {same} are of the same sources"
+
+
+def test_a_setup_that_is_asked_for_twice_is_refused(desk: Desk) -> None:
+    said = desk.refused("c0", "c3", stacks=("hdd", "hdd+ext4"))
+    assert said == "fio(partial.fio) on hdd+ext4 is asked for twice"
+
+
+# The plan
+
+
+def test_fragments_of_all_stacks_make_one_kernel_and_those_of_a_person_win() -> None:
+    rows = ("tiny", "vm", "storage-lvmcache", "mine"), ("tiny", "vm", "mine"), ("tiny", "vm", "storage-bcache", "mine")
+    assert united(rows) == ("tiny", "vm", "storage-bcache", "storage-lvmcache", "mine")
+    assert united(()) == ()
+
+
+def test_what_only_a_search_has_is_no_part_of_it(desk: Desk) -> None:
+    plan = desk.plan("c0", "c3", bisect__threshold="2000", bisect__expect="regression")
+    assert {(one.settings.bisect.threshold, one.settings.bisect.expect) for one in plan.setups} == {(None, None)}
+
+
+@pytest.mark.parametrize(
+    ("runs", "stacks", "said"),
+    [
+        (6, 1, ""),
+        (5, 1, "with 5 blocks the exact test cannot reach 5 %, whatever is measured: it needs 6 (--runs 6)"),
+        (6, 2, "with 6 blocks the exact test cannot reach 5 % for 2 comparisons together"),
+        (7, 2, ""),
+    ],
+)
+def test_too_few_blocks_are_told_beforehand(desk: Desk, runs: int, stacks: int, said: str) -> None:
+    plan = desk.plan("c0", "c3", runs=runs, stacks=("hdd", "ssd")[:stacks])
+    assert "".join(warnings(plan)).startswith(said)
+    assert bool(list(warnings(plan))) is bool(said)
