@@ -125,7 +125,8 @@ class Layer(ABC):
     """One kind of layer. Derived classes say what differs; a layer has no state.
 
     ``needs`` are the roles of what it lies on, in order: none for a layer that is a disk of its own, such as a RAM
-    disk. A layer that device-mapper makes says ``is_mapped``: its tables show what lies below. ``alias`` is the whole
+    disk. One that is ``many`` can lie on more devices than these, such as a RAID; each further one has the last role. A
+    layer that device-mapper makes says ``is_mapped``: its tables show what lies below. ``alias`` is the whole
     stack that the layer's bare name stands for. ``fragments`` are kernel configuration fragments by name or path,
     ``suspects`` paths of its drivers in the kernel's tree, ``tools`` the programs that the guest needs for it.
     ``options`` are the rows of its own settings: their keys are below ``storage.``, and the last word of a key is what
@@ -137,6 +138,7 @@ class Layer(ABC):
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ("device",)
+    many: ClassVar[bool] = False
     is_file_system: ClassVar[bool] = False
     has_files: ClassVar[bool] = True
     at_most: ClassVar[int | None] = None
@@ -155,6 +157,10 @@ class Layer(ABC):
     def rows(self) -> Mapping[str, Option]:
         """The rows of its settings by what a stack calls them."""
         return {row.key.rpartition(".")[2]: row for row in self.options}
+
+    def lies_on(self, count: int) -> bool:
+        """Whether it can be made on so many devices."""
+        return count == len(self.needs) or (self.many and count > len(self.needs))
 
     def extent(self, below: Sequence[Extent], own: Own) -> Extent:
         """What the layer makes; as large as the first device below it unless it says otherwise."""

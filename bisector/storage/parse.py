@@ -3,7 +3,9 @@
 ``hdd+ext4``                              a file system on a disk
 ``lvmcache(ssd,hdd)+ext4``                on a layer that lies on two disks, in the order of its roles
 ``crypt(hdd)+xfs``, ``hdd+crypt+xfs``     the same stack, written in two ways: ``A+B`` is ``B(A)``
+``raid5(hdd,hdd2,hdd3)+ext4``             on a layer that takes as many devices as it is given
 ``lvmcache(ssd,hdd,cache_mode=writethrough)+ext4``  with a setting of this one layer
+``hdd+xfs(mount_options="noatime,largeio")``  with one whose value has commas: in double quotes
 ``lvmcache``, ``ssd``                     short names of whole stacks
 
 A name that is no layer's, with nothing below it, is a disk's. Which disks there are is known once all settings are
@@ -23,8 +25,8 @@ from bisector.storage.layer import Layer
 from bisector.storage.layers import LAYERS, aliases, spelled_out
 from bisector.storage.stack import Node, Stack
 
-_MARKS = frozenset("(),+=")
-_TOKEN = re.compile(r"[(),+=]|[^\s(),+=]+")
+_MARKS = frozenset('(),+="')
+_TOKEN = re.compile(r'[(),+=]|"[^"]*"|[^\s(),+="]+|"')
 _LONGEST = 400
 _EXAMPLE = "lvmcache(ssd,hdd)+ext4"
 
@@ -86,7 +88,8 @@ def _near(name: str, names: Iterable[str]) -> str:
 
 def _shape(layer: Layer) -> str:
     """``lvmcache(CACHE DEVICE,ORIGIN DEVICE)``; ``ext4`` for what lies on one device."""
-    return layer.name if len(layer.needs) <= 1 else f"{layer.name}({', '.join(layer.needs)})"
+    roles = (*layer.needs, "…") if layer.many else layer.needs
+    return layer.name if len(roles) <= 1 else f"{layer.name}({', '.join(roles)})"
 
 
 @dataclass(slots=True)
@@ -133,7 +136,7 @@ class _Reader:
             if self.words[1:2] == ["="]:
                 name = self._word()
                 self.words.pop(0)
-                yield name, self._word()
+                yield name, self._value()
             else:
                 yield self._chain()
             if self._take(")"):
@@ -142,10 +145,11 @@ class _Reader:
                 raise self._unexpected()
 
     def _checked(self, layer: Layer, below: tuple[Node, ...], options: list[tuple[str, str]]) -> Node:
-        if len(below) != len(layer.needs):
+        if not layer.lies_on(len(below)):
             roles = f" ({', '.join(layer.needs)})" if layer.needs else ""
             needed = plural(len(layer.needs), "device")
-            raise _refused(f"{self.text}: {layer.name} needs {needed} below it{roles}, not {len(below)}")
+            least = "at least " if layer.many else ""
+            raise _refused(f"{self.text}: {layer.name} needs {least}{needed} below it{roles}, not {len(below)}")
         for one in below:
             if not one.is_disk and LAYERS[one.name].is_file_system:
                 what = "a file system" if LAYERS[one.name].has_files else "the end of a stack"
@@ -159,6 +163,10 @@ class _Reader:
         if not self.words or self.words[0] in _MARKS:
             raise self._unexpected()
         return self.words.pop(0)
+
+    def _value(self) -> str:
+        word = self._word()
+        return word[1:-1] if word.startswith('"') else word
 
     def _take(self, mark: str) -> bool:
         if self.words[:1] != [mark]:

@@ -1,5 +1,6 @@
 """A storage stack: layers on disks, and what follows from what it is composed of."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
@@ -8,6 +9,8 @@ from bisector.core.figures import Run
 from bisector.core.kinds import Problem
 from bisector.storage.layer import Extent, Files, Layer, Own, Phase
 from bisector.storage.layers import LAYERS, aliases, spelled_out
+
+_BARE = re.compile(r"[^\s(),+=]+")
 
 T = TypeVar("T")
 # The values of each layer's settings, by the layer's name.
@@ -29,7 +32,7 @@ class Node:
     @property
     def written_options(self) -> tuple[str, ...]:
         """``NAME=VALUE`` of each option."""
-        return tuple(f"{name}={value}" for name, value in self.options)
+        return tuple(f"{name}={_quoted(value)}" for name, value in self.options)
 
     @property
     def is_disk(self) -> bool:
@@ -213,3 +216,8 @@ class Stack:
 
 def _extent(node: Node, disks: Mapping[str, Extent], values: Values) -> Extent:
     return node.fold(disks.__getitem__, lambda one, below: LAYERS[one.name].extent(below, one.own(values)))
+
+
+def _quoted(value: str) -> str:
+    """In double quotes where it would be read as several words."""
+    return value if _BARE.fullmatch(value) else f'"{value}"'

@@ -27,34 +27,34 @@ def requests(shell: Shell, name: str) -> float:
     return float(shell.run(f"cryptsetup status {name}").stdout.split()[0])
 
 
-class Crypt(Layer):
+class Veil(Layer):
     """dm-crypt without a header (cryptsetup(8))."""
 
-    name = "crypt"
+    name = "veil"
     is_mapped = True
     suspects = ("drivers/md/dm-crypt.c", "crypto")
     tools = ("cryptsetup",)
     options = (
-        Option("storage.crypt.cipher", "cipher", kinds.text("a cipher"), "aes-xts-plain64", "cipher of dm-crypt"),
-        Option("storage.crypt.spare", "spare_bytes", kinds.size(0), "1MiB", "room left free, bytes", "2MiB"),
+        Option("storage.veil.cipher", "cipher", kinds.text("a cipher"), "aes-xts-plain64", "cipher of dm-crypt"),
+        Option("storage.veil.spare", "spare_bytes", kinds.size(0), "1MiB", "room left free, bytes", "2MiB"),
     )
-    metrics = (Metric("crypt.requests", Unit.COUNT, None, "requests that dm-crypt was given"),)
+    metrics = (Metric("veil.requests", Unit.COUNT, None, "requests that dm-crypt was given"),)
     phases = (Phase("cold", judged=False), Phase("warm", judged=False), Phase("hot"))
 
     def extent(self, below: Sequence[Extent], own: Own) -> Extent:
         (device,) = below
         size = None if device.size_bytes is None else device.size_bytes - own["spare_bytes"]
-        return Extent("the crypt device", size, (*device.keys, "storage.crypt.spare"))
+        return Extent("the veil device", size, (*device.keys, "storage.veil.spare"))
 
     def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
         if own["spare_bytes"] > 8 * MIB:
-            yield Problem(("storage.crypt.spare",), "that is too much")
+            yield Problem(("storage.veil.spare",), "that is too much")
 
     def parameters(self, own: Own) -> tuple[str, ...]:
-        return (f"crypt.cipher={own['cipher']}",)
+        return (f"veil.cipher={own['cipher']}",)
 
     def make(self, site: Site) -> Made:
-        name = f"crypt{site.suffix}"
+        name = f"veil{site.suffix}"
 
         def verify(answers: Sequence[str], numbers: object) -> None:
             if site.own["cipher"] not in answers[0]:
@@ -66,17 +66,17 @@ class Crypt(Layer):
             (Step(f"dmsetup table {name}", kernel_fault),),
             verify,
             counters=Counters(
-                lambda shell: requests(shell, name), lambda before, after: [("crypt.requests", after - before)]
+                lambda shell: requests(shell, name), lambda before, after: [("veil.requests", after - before)]
             ),
         )
 
 
 @pytest.fixture
-def crypt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Layer]:
-    fragment = tmp_path / "crypt.config"
+def veil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Layer]:
+    fragment = tmp_path / "veil.config"
     fragment.write_text("CONFIG_DM_CRYPT=y\n", encoding="utf-8")
-    monkeypatch.setattr(Crypt, "fragments", (str(fragment),))
-    layer = Crypt()
+    monkeypatch.setattr(Veil, "fragments", (str(fragment),))
+    layer = Veil()
     layers.register(layer)
     yield layer
     layers.forget(layer.name)
@@ -114,9 +114,9 @@ def loaded(text: str, **more: str) -> options.Effective:
     return options.load({"storage.stack": text, **more}, directory=Path("/"))
 
 
-@pytest.mark.usefixtures("crypt")
+@pytest.mark.usefixtures("veil")
 def test_it_is_laid_out_between_disk_and_file_system() -> None:
-    settings = loaded("crypt(hdd)+ext4").settings
+    settings = loaded("veil(hdd)+ext4").settings
     storage = settings.storage
     answers = {
         "stat -L": Answer("fe:20\n"),
@@ -126,59 +126,59 @@ def test_it_is_laid_out_between_disk_and_file_system() -> None:
     shell = FakeShell(answers)
     mounted = lay_out(shell, storage.stack, storage.layers, NO_FILES, 60)
     assert [command.split()[0] for command in mounted.description] == ["cryptsetup", "mkfs.ext4", "mount", "stat"]
-    assert mounted.description[0] == "cryptsetup open --cipher aes-xts-plain64 /dev/disk/by-id/virtio-hdd crypt"
-    assert mounted.description[1].endswith(" /dev/mapper/crypt")
+    assert mounted.description[0] == "cryptsetup open --cipher aes-xts-plain64 /dev/disk/by-id/virtio-hdd veil"
+    assert mounted.description[1].endswith(" /dev/mapper/veil")
     assert "cryptsetup mkfs.ext4 mount" in shell.commands[0]
-    assert mounted.room == "storage.hdd.size or storage.crypt.spare"
+    assert mounted.room == "storage.hdd.size or storage.veil.spare"
     other = {**answers, "dmsetup table": Answer("0 100 crypt des 0 254:32 0\n")}
     with pytest.raises(KernelFault, match="des"):
         lay_out(FakeShell(other), storage.stack, storage.layers, NO_FILES, 60)
 
 
-def test_everything_else_asks_it(crypt: Layer) -> None:
-    settings = loaded("crypt(hdd)+ext4").settings
-    assert settings.kernel.fragments == ("tiny", "vm", *crypt.fragments)
+def test_everything_else_asks_it(veil: Layer) -> None:
+    settings = loaded("veil(hdd)+ext4").settings
+    assert settings.kernel.fragments == ("tiny", "vm", *veil.fragments)
     assert settings.bisect.suspects == ("drivers/md/dm-crypt.c", "crypto")
     assert [phase.name for phase in settings.storage.stack.phases] == ["cold", "warm", "hot"]
     assert settings.machine.trial_deadline_s == 3 * 40 + 900
     assert settings.storage.stack.baselines == ("hdd",)
     assert list(settings.storage.used_disks) == ["hdd"]
-    assert settings.storage.stack.parameters(settings.storage.layers) == ("crypt.cipher=aes-xts-plain64",)
+    assert settings.storage.stack.parameters(settings.storage.layers) == ("veil.cipher=aes-xts-plain64",)
 
 
-@pytest.mark.usefixtures("crypt")
+@pytest.mark.usefixtures("veil")
 def test_its_settings_are_read_checked_recorded_and_shown() -> None:
-    settings = loaded("crypt(hdd)+ext4", **{"storage.crypt.cipher": "serpent-xts"}).settings
-    assert settings.storage.layers["crypt"] == {"cipher": "serpent-xts", "spare_bytes": MIB}
-    assert loaded("hdd", profile="article").settings.storage.layers["crypt"]["spare_bytes"] == 2 * MIB
+    settings = loaded("veil(hdd)+ext4", **{"storage.veil.cipher": "serpent-xts"}).settings
+    assert settings.storage.layers["veil"] == {"cipher": "serpent-xts", "spare_bytes": MIB}
+    assert loaded("hdd", profile="article").settings.storage.layers["veil"]["spare_bytes"] == 2 * MIB
     recorded = options.to_json(settings)
     assert options.from_json(recorded) == settings
-    assert {row.key: row.value for row in options.describe(loaded("hdd"))}["storage.crypt.spare"] == "1MiB"
-    with pytest.raises(UserError, match=r"storage\.crypt\.spare = 9MiB .*: that is too much"):
-        loaded("crypt(hdd)+ext4", **{"storage.crypt.spare": "9MiB"})
-    assert loaded("hdd", **{"storage.crypt.spare": "9MiB"}).settings.storage.stack.disks == ("hdd",)
-    stack = stack_of("hdd+crypt(cipher=twofish)+ext4")
+    assert {row.key: row.value for row in options.describe(loaded("hdd"))}["storage.veil.spare"] == "1MiB"
+    with pytest.raises(UserError, match=r"storage\.veil\.spare = 9MiB .*: that is too much"):
+        loaded("veil(hdd)+ext4", **{"storage.veil.spare": "9MiB"})
+    assert loaded("hdd", **{"storage.veil.spare": "9MiB"}).settings.storage.stack.disks == ("hdd",)
+    stack = stack_of("hdd+veil(cipher=twofish)+ext4")
     assert stack.device.own(settings.storage.layers) == {"cipher": "twofish", "spare_bytes": MIB}
-    assert str(stack) == "crypt(hdd,cipher=twofish)+ext4"
+    assert str(stack) == "veil(hdd,cipher=twofish)+ext4"
 
 
-@pytest.mark.usefixtures("crypt")
+@pytest.mark.usefixtures("veil")
 def test_layers_lie_on_layers_and_two_of_a_kind_have_names_of_their_own() -> None:
-    stack = stack_of("lvmcache(crypt(ssd),crypt(hdd))+ext4")
+    stack = stack_of("lvmcache(veil(ssd),veil(hdd))+ext4")
     storage = loaded(str(stack)).settings.storage
     assert stack.disks == ("ssd", "hdd")
     assert stack.suspects == ("drivers/md/dm-crypt.c", "crypto", "drivers/md")
     assert [phase.name for phase in stack.phases] == ["empty", "full"]
     assert stack.extent(checks.extents(storage), storage.layers).size_bytes == (1 << 30) - MIB
     # The cache's parts are looked for on the disks that each device lies on.
-    deps = "crypt: 1 dependencies\t: (254, 16)\ncrypt2: 1 dependencies\t: (254, 32)\n" + "".join(
+    deps = "veil: 1 dependencies\t: (254, 16)\nveil2: 1 dependencies\t: (254, 32)\n" + "".join(
         f"{name}: 1 dependencies\t: (253, {below})\n" for name, below in (("data", 8), ("meta", 8), ("corig", 9))
     )
-    names = "crypt 253 8\ncrypt2 253 9\ndata 253 0\nmeta 253 1\ncorig 253 3\n"
+    names = "veil 253 8\nveil2 253 9\ndata 253 0\nmeta 253 1\ncorig 253 3\n"
     answers = {
         "stat -L": Answer("fe:10\nfe:20\n"),
         "stat -f": Answer("1000 4096\n"),
-        "dmsetup table crypt": Answer("0 100 crypt aes-xts-plain64\n"),
+        "dmsetup table veil": Answer("0 100 crypt aes-xts-plain64\n"),
         "dmsetup table bisector": Answer("0 2088960 cache 253:1 253:0 253:3 128 1 writeback smq 0\n"),
         "dmsetup status": Answer("0 1 cache 8 1/2 128 0/1024 0 0 0 0 0 0 0 1 writeback 0 smq 0 rw -\n"),
         "dmsetup deps": Answer(deps),
@@ -188,8 +188,8 @@ def test_layers_lie_on_layers_and_two_of_a_kind_have_names_of_their_own() -> Non
     shell = FakeShell(answers)
     mounted = lay_out(shell, stack, storage.layers, NO_FILES, 60)
     assert [one.path for one in mounted.made] == [
-        "/dev/mapper/crypt",
-        "/dev/mapper/crypt2",
+        "/dev/mapper/veil",
+        "/dev/mapper/veil2",
         "/dev/bisector/origin",
         "/mnt",
     ]
@@ -197,17 +197,17 @@ def test_layers_lie_on_layers_and_two_of_a_kind_have_names_of_their_own() -> Non
     assert before.cache is not None
     assert before.cache.total_blocks == 1024
     after = mounted.read(FakeShell({**answers, "cryptsetup status": Answer("12 requests\n")}))
-    assert dict(mounted.counted(before, after))["crypt.requests"] == 12
+    assert dict(mounted.counted(before, after))["veil.requests"] == 12
 
 
-@pytest.mark.usefixtures("crypt")
+@pytest.mark.usefixtures("veil")
 def test_its_metrics_are_known_as_long_as_it_is() -> None:
-    assert named("crypt.requests").unit is Unit.COUNT
-    assert named("crypt.requests") in table()
-    layers.forget("crypt")
-    with pytest.raises(UserError, match=r"there is no metric 'crypt\.requests'"):
-        named("crypt.requests")
-    layers.register(Crypt())
+    assert named("veil.requests").unit is Unit.COUNT
+    assert named("veil.requests") in table()
+    layers.forget("veil")
+    with pytest.raises(UserError, match=r"there is no metric 'veil\.requests'"):
+        named("veil.requests")
+    layers.register(Veil())
 
 
 @pytest.mark.usefixtures("zram")
@@ -250,9 +250,56 @@ def test_a_cache_on_what_device_mapper_takes_for_a_disk(data: str, instead: str)
         lay_out(shell, storage.stack, storage.layers, NO_FILES, 60)
 
 
+class Span(Layer):
+    """One device after the other, of as many as there are."""
+
+    name = "span"
+    needs = ("first device", "further device")
+    many = True
+
+    def make(self, site: Site) -> Made:
+        return Made("/dev/span", (Step(" ".join(("span", *(one.path for one in site.below))), kernel_fault),))
+
+
+@pytest.fixture
+def span() -> Iterator[Layer]:
+    layer = Span()
+    layers.register(layer)
+    yield layer
+    layers.forget(layer.name)
+
+
+@pytest.mark.usefixtures("zram", "span")
+def test_a_layer_lies_on_as_many_devices_as_it_is_given() -> None:
+    for text, devices in (("span(ssd,hdd)", 2), ("span(ssd,hdd,zram)", 3)):
+        stack = stack_of(f"{text}+ext4")
+        assert str(stack) == f"{text}+ext4"
+        values = loaded(str(stack)).settings.storage.layers
+        answers = {"stat -L": Answer("fe:10\nfe:20\n"), "stat -f": Answer("1000 4096\n")}
+        made, *_ = lay_out(FakeShell(answers), stack, values, NO_FILES, 60).description
+        assert len(made.split()) == 1 + devices
+        assert stack.written(checks.extents(loaded(str(stack)).settings.storage), values, MIB).keys() == {"ssd", "hdd"}
+    with pytest.raises(UserError) as caught:
+        stack_of("span(ssd)+ext4")
+    assert "span needs at least 2 devices below it (first device, further device), not 1" in caught.value.message
+    assert "span(first device, further device, …)" in caught.value.hint
+
+
+@pytest.mark.usefixtures("veil")
+def test_a_value_with_commas_is_in_quotes() -> None:
+    stack = stack_of('veil(hdd,cipher="aes, (x)=1+2")+ext4')
+    assert stack.device.options == (("cipher", "aes, (x)=1+2"),)
+    assert str(stack) == 'veil(hdd,cipher="aes, (x)=1+2")+ext4'
+    assert stack_of(str(stack)) == stack
+    assert str(stack_of('veil(hdd,cipher="aes")+ext4')) == "veil(hdd,cipher=aes)+ext4"
+    for text in ('veil(hdd,cipher="aes)+ext4', 'veil(hdd,"cipher"=aes)+ext4', '"veil"(hdd)+ext4'):
+        with pytest.raises(UserError):
+            stack_of(text)
+
+
 def test_what_is_not_registered_is_unknown() -> None:
-    with pytest.raises(UserError, match="there is no layer or disk crypt"):
-        loaded("crypt(hdd)+ext4")
+    with pytest.raises(UserError, match="there is no layer or disk veil"):
+        loaded("veil(hdd)+ext4")
 
 
 def made_up(name: str, *phases: Phase, rows: tuple[Option, ...] = ()) -> Layer:
