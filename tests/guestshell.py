@@ -72,9 +72,26 @@ class FakeShell:
         local.write_text(self.files[Path(remote).name], encoding="utf-8")
 
 
+# What a sound guest says of the ext4 file system that it was told to make.
+_MADE = {
+    "mountinfo": Answer("36 24 254:32 / /mnt rw,relatime - ext4 /dev/vdc rw\n"),
+    "/proc/fs/ext4/": Answer(
+        "rw\nbsddf\nuser_xattr\nerrors=continue\ncommit=5\nmin_batch_time=0\nmax_batch_time=15000\nstripe=0\n"
+        "data=ordered\ninode_readahead_blks=32\nbarrier\nauto_da_alloc\ndioread_nolock\nmax_dir_size_kb=0\n"
+        "nodiscard\ndelalloc\nnojournal_checksum\nnoinit_itable\n"
+    ),
+    "dumpe2fs": Answer(
+        "Filesystem features:      has_journal ext_attr resize_inode dir_index filetype needs_recovery extent 64bit "
+        "flex_bg sparse_super large_file huge_file dir_nlink extra_isize metadata_csum\n"
+        "Inode count:              65536\nBlock count:              262144\nReserved block count:     13107\n"
+        "Block size:               4096\nInode size:\t          256\n"
+    ),
+}
+
+
 def answer_of(answers: Mapping[str, Answer], command: str) -> Answer:
-    """The first whose key is in the command; what no row is about is done without a word."""
-    return next((answer for key, answer in answers.items() if key in command), Answer())
+    """The first whose key is in the command; what no row is about is done as it should be."""
+    return next((answer for key, answer in (*answers.items(), *_MADE.items()) if key in command), Answer())
 
 
 def steps_of(command: str) -> list[str]:

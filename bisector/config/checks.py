@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -206,7 +207,10 @@ def _baselines_fit(settings: Settings, files: Files) -> Iterator[Problem]:
         )
     disks = extents(storage)
     for name in storage.stack.baselines:
-        if not _has_room(disks[name], storage.stack.alone(name), files.total_bytes):
+        alone = storage.stack.alone(name)
+        for problem in alone.problems(disks, storage.layers, files):
+            yield replace(problem, keys=("bisect.baselines", *problem.keys))
+        if not _has_room(disks[name], alone, files.total_bytes):
             yield Problem(
                 ("bisect.baselines", *files.keys, *disks[name].keys),
                 f"{files.sentence}; a file system on {disks[name].what} alone, of {_size_of(disks[name])}, has no room "

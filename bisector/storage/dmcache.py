@@ -72,11 +72,7 @@ def parse_dependencies(deps: str, names: str) -> dict[str, tuple[str, ...]]:
     ``deps`` is ``dmsetup deps``, ``names`` is ``dmsetup info -c --noheadings --separator ' '
     -o name,major,minor``, both of all devices. Raises :class:`CacheUnusable`.
     """
-    numbers = {}
-    for line in names.splitlines():
-        if (named := _NAMED.fullmatch(line.strip())) is None:
-            raise CacheUnusable(f"not a line of dmsetup info: {_quoted(line)}")
-        numbers[named[1]] = f"{named[2]}:{named[3]}"
+    numbers = numbers_of(names)
     below = {}
     for line in deps.splitlines():
         name, _, devices = line.partition(":")
@@ -84,6 +80,16 @@ def parse_dependencies(deps: str, names: str) -> dict[str, tuple[str, ...]]:
             raise CacheUnusable(f"dmsetup deps names a device that dmsetup info does not: {_quoted(line)}")
         below[numbers[name.strip()]] = tuple(f"{major}:{minor}" for major, minor in _DEVICE_NUMBER.findall(devices))
     return below
+
+
+def numbers_of(names: str) -> dict[str, str]:
+    """``major:minor`` of each dm device by its name, from ``dmsetup info``; raises :class:`CacheUnusable`."""
+    numbers = {}
+    for line in names.splitlines():
+        if (named := _NAMED.fullmatch(line.strip())) is None:
+            raise CacheUnusable(f"not a line of dmsetup info: {_quoted(line)}")
+        numbers[named[1]] = f"{named[2]}:{named[3]}"
+    return numbers
 
 
 def disks_below(device: str, below: Mapping[str, tuple[str, ...]]) -> set[str]:

@@ -1,10 +1,10 @@
 """An ext4 file system that is the same on every commit, whatever the image's mke2fs prefers."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
-from bisector.core.shell import Step
-from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import MOUNTPOINT, Extent, Layer, Made, Own, Site
+from bisector.storage.file_system import FileSystem, differing, mkfs_options, mount_options
+from bisector.storage.layer import MOUNTPOINT, Extent, Own
 
 # The defaults of e2fsprogs 1.43 to 1.46, written out: 1.47 adds features that kernels before
 # v5.15 refuse to mount, and a file system that depends on the image would make runs incomparable.
@@ -12,44 +12,82 @@ _FEATURES = (
     "none,has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,"
     "sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum"
 )
-# mke2fs gives a small file system blocks of 1 KiB (mke2fs.conf(5), "small"). Where the host takes O_DIRECT in units of
-# 4 KiB only, QEMU pads such requests, and before 8.1 one of 1,024 segments then exceeds IOV_MAX: the guest is paused
-# with EINVAL (fixed by QEMU's "block: Collapse padded I/O vecs exceeding IOV_MAX"). No layer goes below 4 KiB.
-_BLOCK_BYTES = 4096
-# Without lazy initialisation it writes an inode of 256 bytes for 16 KiB (mke2fs.conf(5)), and its journal.
+# mke2fs gives a small file system blocks of 1 KiB and an inode for 4 KiB (mke2fs.conf(5), "small"). Where the host
+# takes O_DIRECT in units of 4 KiB only, QEMU pads such requests, and before 8.1 one of 1,024 segments then exceeds
+# IOV_MAX: the guest is paused with EINVAL (fixed by QEMU's "block: Collapse padded I/O vecs exceeding IOV_MAX"). No
+# layer goes below 4 KiB.
+_LAZY = "-E nodiscard,lazy_itable_init=1,lazy_journal_init=0"
+_MKFS = f"-b 4096 -I 256 -i 16384 -m 5 {_LAZY} -O {_FEATURES}"
+# Without lazy initialisation it writes an inode of 256 bytes for 16 KiB, and its journal.
 _INODES_SHARE = 1 / 64
 _JOURNAL_BYTES = 1 << 30
+# What the kernel adds and removes while it is mounted (fs/ext4/ext4.h).
+_OF_A_MOUNT = frozenset({"needs_recovery", "orphan_present"})
+_NEEDED = {
+    "Filesystem features",
+    "Block size",
+    "Inode size",
+    "Block count",
+    "Inode count",
+    "Reserved block count",
+}
+_LINE = re.compile(r"([^:]{1,40}):\s*(.*)")
 
 
-class Ext4(Layer):
+class Ext4(FileSystem):
     """Made without discards and without background work.
 
-    No discard: dm-cache moves discarded blocks into the cache without reading them, so whether the disk below can
-    discard would show in the figures. No background initialisation of inode tables either (ext4(5),
-    ``noinit_itable``): it would run beside the first measurement.
+    No background initialisation of inode tables (ext4(5), ``noinit_itable``): it would run beside the first
+    measurement. The tables are left as they are, since the disk is empty.
     """
 
     name = "ext4"
-    is_file_system = True
+    mkfs = "mkfs.ext4 -q -F"
+    defaults = "rw,relatime,data=ordered,barrier,delalloc,nodiscard,noinit_itable,commit=5,errors=continue"
     # The root file system's driver is ext4, too, so every guest's configuration has it.
     suspects = ("block", "drivers/block", "fs/ext4")
-    tools = ("mkfs.ext4", "mount")
+    tools = ("mkfs.ext4", "mount", "dumpe2fs")
+    options = (
+        mkfs_options("ext4", _MKFS, before=f"-b 4096 -E nodiscard -O {_FEATURES}"),
+        mount_options("ext4", defaults),
+    )
     data_share = 0.9  # beside journal, inode tables and bitmaps
+
+    # All options that are in force, the default ones among them (Documentation/admin-guide/ext4.rst, since v3.4).
+    shown_command = (
+        f'cat "/proc/fs/ext4/$(basename "$(realpath "/sys/dev/block/$(mountpoint -d {MOUNTPOINT})")")/options"'
+    )
+    format_command = "dumpe2fs -h {device}"
 
     def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
         """The data, the journal and all inode tables."""
         return (data_bytes + _JOURNAL_BYTES + int((below[0].size_bytes or 0) * _INODES_SHARE),)
 
-    def make(self, site: Site) -> Made:
-        """Make the file system, mount it."""
-        (device,) = site.below
-        return Made(
-            MOUNTPOINT,
-            (
-                Step(f"mkfs.ext4 -q -F -b {_BLOCK_BYTES} -E nodiscard -O {_FEATURES} {device.path}", kernel_fault),
-                Step(f"mount -t ext4 -o noinit_itable {device.path} {MOUNTPOINT}", kernel_fault),
-            ),
-        )
+    def other_format(self, asked: Mapping[str, str], printed: str) -> Iterator[str]:
+        """By the superblock (dumpe2fs(8))."""
+        lines = (_LINE.fullmatch(line.strip()) for line in printed.splitlines())
+        found = {line[1]: line[2] for line in lines if line is not None}
+        if not found.keys() >= _NEEDED:
+            raise ValueError(printed)
+        yield from _other_features(asked.get("O", ""), set(found["Filesystem features"].split()) - _OF_A_MOUNT)
+        sizes = {"b": found["Block size"], "I": found["Inode size"]}
+        yield from differing({letter: asked[letter] for letter in sizes if letter in asked}, sizes)
+        blocks, inodes = int(found["Block count"]), int(found["Inode count"])
+        each, reserved = blocks * int(found["Block size"]) / inodes, 100 * int(found["Reserved block count"]) / blocks
+        # Inodes are rounded up to whole groups, reserved blocks down to whole ones.
+        if "i" in asked and not int(asked["i"]) / 2 <= each <= int(asked["i"]):
+            yield f"an inode for {each:.0f} bytes instead of {asked['i']}"
+        if "m" in asked and not float(asked["m"]) - 1 <= reserved <= float(asked["m"]):
+            yield f"{reserved:.1f} % of reserved blocks instead of {asked['m']}"
 
 
 EXT4 = Ext4()
+
+
+def _other_features(asked: str, found: set[str]) -> Iterator[str]:
+    """With "none" at their head the features are all that there may be; else those that are named are looked at."""
+    named = [word for word in asked.split(",") if word]
+    wanted = {word for word in named if not word.startswith("^")} - {"none"}
+    unwanted = found - wanted if named[:1] == ["none"] else found & {word[1:] for word in named if word.startswith("^")}
+    yield from (f"no {word}" for word in sorted(wanted - found))
+    yield from sorted(unwanted)

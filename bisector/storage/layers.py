@@ -5,12 +5,14 @@ from types import MappingProxyType
 
 from bisector.core import metric
 from bisector.core.kinds import Option
+from bisector.storage.btrfs import BTRFS
 from bisector.storage.disks import DISKS, objection_to
 from bisector.storage.ext4 import EXT4
 from bisector.storage.layer import Layer
 from bisector.storage.lvmcache import LVMCACHE
 from bisector.storage.ram import RAM
 from bisector.storage.raw import RAW
+from bisector.storage.xfs import XFS
 
 _layers: dict[str, Layer] = {}
 LAYERS: Mapping[str, Layer] = MappingProxyType(_layers)
@@ -67,5 +69,7 @@ for _layer in (
     LVMCACHE,
     EXT4,
     RAW,
+    XFS,
+    BTRFS,
 ):
     register(_layer)

@@ -449,6 +449,12 @@ BAD_FLAGS = {
                       r" 1GiB .*: 2 jobs of 500MiB are 1000MiB, 2 times over; a file system on 1GiB has no room"),
     "files and ssd": (["--stack", "ssd", "--file-size", "256MiB"], r"storage\.ssd\.size = 512MiB .* no room for that"),
     "files in cache": (["--file-size", "16MiB"], r"storage\.cache_size = 64MiB .* 32MiB, which never fills the cache"),
+    "small for xfs": (["--stack", "hdd+xfs", "--set", "storage.hdd.size=128MiB"],
+                      r"^storage\.stack = hdd\+xfs .*, storage\.hdd\.size = 128MiB .*: xfs needs 300MiB, and the HDD"),
+    "a baseline that is small for xfs": (
+        ["--stack", "lvmcache(ssd,hdd)+xfs", "--set", "storage.ssd.size=256MiB", "--baselines"],
+        r"^bisect\.baselines = true .*storage\.ssd\.size = 256MiB .*: xfs needs 300MiB, and the SSD has 256MiB",
+    ),
     "deadline": (["--set", "machine.trial_deadline=80s"], r"^machine\.trial_deadline = 80s .* the 2 runs .* take 80s"),
     "deadline of one run": (
         ["--stack", "hdd", "--set", "machine.trial_deadline=40s"],

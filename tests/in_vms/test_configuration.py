@@ -13,6 +13,7 @@ from bisector.kernel import kconfig
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import KernelCache
+from bisector.storage.layers import LAYERS
 from bisector.storage.lvmcache import LVMCACHE
 from tests.demo.history import History
 
@@ -94,3 +95,11 @@ def test_what_is_added_on_purpose(tree: Tree) -> None:
     options, unmet = tree.configured(None, BARE_FRAGMENT, *STACK, "storage-bcache", "debug")
     assert unmet == ()
     assert {options[f"CONFIG_{name}"] for name in ("BCACHE", "LOCKDEP", "KASAN")} == {"y"}
+
+
+def test_all_layers_in_one_kernel(tree: Tree) -> None:
+    names = [name for layer in LAYERS.values() for name in layer.fragments]
+    options, unmet = tree.configured(None, BARE_FRAGMENT, GUEST_FRAGMENT, *names)
+    assert unmet == ()
+    wanted = ("XFS_FS", "BTRFS_FS")
+    assert {options[f"CONFIG_{name}"] for name in wanted} == {"y"}

@@ -121,6 +121,7 @@ def test_what_guest_and_stack_stand_on_is_missed_whatever_a_tree_knows() -> None
         "CONFIG_BLK_MQ_VIRTIO",
         "CONFIG_IO_URING",
         "CONFIG_PSI",
+        "CONFIG_RAID6_PQ_BENCHMARK",
         "CONFIG_RANDOM_TRUST_CPU",
         "CONFIG_RSEQ",
         "CONFIG_SOFTLOCKUP_DETECTOR",
@@ -149,9 +150,12 @@ def test_own_fragments_say_each_option_once(path: Path) -> None:
     assert len(kconfig.parse(path.read_text())) == len(lines)
 
 
+OF_LAYERS = ("storage-xfs", "storage-btrfs")
+
+
 def test_no_two_of_the_fragments_that_go_together_contradict_each_other() -> None:
     """A later one would win without a word; below them only what fixes a distribution's configuration may be undone."""
-    names = ("tiny", "vm", "storage-lvmcache", "storage-bcache", "debug")
+    names = ("tiny", "vm", "storage-lvmcache", "storage-bcache", *OF_LAYERS, "debug")
     values: dict[str, set[str]] = {}
     for name in names:
         for option, value in kconfig.parse(resources.fragment(name).read_text()).items():

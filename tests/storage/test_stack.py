@@ -40,6 +40,8 @@ FILES = Files(64 * MIB, "two files", 32 * MIB, (FILE_SIZE,))
         ("nvme0", "nvme0"),
         ("nvme0+ext4", "nvme0"),
         ("lvmcache(nvme0,hdd-2)+ext4", "lvmcache(nvme0,hdd-2)+ext4"),
+        ('hdd+xfs(mount_options="noatime,logbufs=4")', 'hdd+xfs(mount_options="noatime,logbufs=4")'),
+        ('hdd+xfs(mount_options="noatime")', "hdd+xfs(mount_options=noatime)"),
         ("lvmcache(ssd,hdd,cache_size=67108864)+ext4", "lvmcache(ssd,hdd,cache_size=64MiB)+ext4"),
     ],
 )
@@ -73,6 +75,12 @@ REFUSED = {
     "lvmcache(ssd,hdd,cache_mode=x)+ext4": "lvmcache: cache_mode=x: expected one of writeback, writethrough",
     "lvmcache(ssd,hdd,cache_mode=)+ext4": "')' is not expected there",
     "lvmcache(ssd,hdd,cache_policy=mq,cache_policy=smq)+ext4": "cache_policy is given twice",
+    "lvmcache(ssd,hdd+btrfs)+ext4": "btrfs is a file system, and lvmcache needs a device",
+    'hdd+ext4(mount_options="noatime': "'\"' is not expected there",
+    'hdd+"ext4"': 'there is no layer or disk "ext4"',
+    "hdd+ext4(mount_options=ro)": "expected options of mount",
+    'hdd+ext4(mount_options="noatime;reboot")': "expected options of mount",
+    'hdd+xfs(mkfs_options="-m crc=1 /dev/sda")': "expected options of mkfs",
     "hdd+ext4" * 100: "a stack of 800 characters",
 }
 
@@ -86,7 +94,7 @@ def test_what_is_no_stack_is_refused_and_says_why(text: str, why: str) -> None:
 
 def test_a_refusal_lists_what_there_is() -> None:
     with pytest.raises(UserError) as caught:
-        stack_of("hdd+zfs")
+        stack_of("hdd+nilfs2")
     hint = caught.value.hint or ""
     assert hint.startswith("for example lvmcache(ssd,hdd)+ext4; disks: ssd, hdd; layers: ")
     assert "lvmcache(cache device, origin device)" in hint
@@ -125,7 +133,12 @@ def test_names_that_no_disk_can_have(name: str) -> None:
     assert objection_to("a" * 20) is None
 
 
-@given(st.lists(st.sampled_from([*"(),+= x", "ssd", "hdd", "ext4", "lvmcache"]), max_size=12).map("".join))
+@given(
+    st.lists(
+        st.sampled_from([*'(),+= x"', "ssd", "hdd", "ext4", "lvmcache", 'mount_options="noatime,rw"']),
+        max_size=12,
+    ).map("".join)
+)
 def test_any_text_is_a_stack_or_refused(text: str) -> None:
     try:
         stack = stack_of(text)

@@ -1,0 +1,82 @@
+"""Btrfs whose format every kernel since v4.9 mounts, whatever the image's mkfs.btrfs prefers."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from bisector.storage.file_system import FileSystem, differing, mkfs_options, mount_options
+from bisector.storage.layer import MOUNTPOINT, Extent, Own
+
+# The defaults of btrfs-progs 5.14 and earlier: 5.15 turned on no-holes and the free space tree, and copies metadata on
+# every disk rather than on those that turn (btrfs-progs CHANGES, mkfs.btrfs(8)).
+_MKFS = (
+    "-d single -m dup -n 16384 -s 4096 --csum crc32c -O extref,skinny-metadata,^no-holes,^mixed-bg -R ^free-space-tree"
+)
+_LEAST_BYTES = 109 << 20  # of a file system with metadata kept twice, by mkfs.btrfs's own words
+# The flags of the superblock (btrfs(5)) by mkfs.btrfs's names of them.
+_FLAGS: Mapping[str, str] = {
+    "extref": "EXTENDED_IREF",
+    "skinny-metadata": "SKINNY_METADATA",
+    "no-holes": "NO_HOLES",
+    "mixed-bg": "MIXED_GROUPS",
+    "free-space-tree": "FREE_SPACE_TREE",
+    "block-group-tree": "BLOCK_GROUP_TREE",
+    "raid-stripe-tree": "RAID_STRIPE_TREE",
+    "squota": "SIMPLE_QUOTA",
+    "raid1c34": "RAID1C34",
+    "raid56": "RAID56",
+    "zoned": "ZONED",
+}
+# In every format, or set by the kernel: of metadata blocks larger than a page, and of algorithms that were used.
+_OF_THE_KERNEL = frozenset(
+    {"MIXED_BACKREF", "BIG_METADATA", "DEFAULT_SUBVOL", "COMPRESS_LZO", "COMPRESS_ZSTD", "METADATA_UUID"}
+    | {"FREE_SPACE_TREE_VALID", "VERITY"}
+)
+_FLAG = re.compile(r"^\s*\(?\s*([A-Z][A-Z0-9_]+)\s*[|)]", re.MULTILINE)
+_FIELD = re.compile(r"^(csum_type|sectorsize|nodesize)\s+(?:\d+ \()?([\w-]+)\)?$", re.MULTILINE)
+_PROFILE = re.compile(r"^(Data|Metadata)(?:\+Metadata)?, (\w+):", re.MULTILINE)
+
+
+class Btrfs(FileSystem):
+    """Made without discards, with the features that kernels since v4.9 know."""
+
+    name = "btrfs"
+    mkfs = "mkfs.btrfs -q -f -K"
+    # Whether the disk says that it turns decides between ssd and nossd; kernels since v6.2 discard by default.
+    defaults = "rw,relatime,nossd,nodiscard,space_cache"
+    fragments = ("storage-btrfs",)
+    suspects = ("block", "drivers/block", "fs/btrfs")
+    tools = ("mkfs.btrfs", "mount", "btrfs")
+    options = (mkfs_options("btrfs", _MKFS), mount_options("btrfs", defaults))
+    least_bytes = _LEAST_BYTES
+    # Metadata are kept twice, and what is overwritten stays until nothing of its extent is used any more.
+    data_share = 0.4
+
+    format_command = f"btrfs inspect-internal dump-super {{device}} && btrfs filesystem df {MOUNTPOINT}"
+
+    def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
+        """It never overwrites in place, so the whole device in time."""
+        whole = below[0].size_bytes
+        return (max(data_bytes, whole) if whole is not None else 3 * data_bytes,)
+
+    def other_format(self, asked: Mapping[str, str], printed: str) -> Iterator[str]:
+        """By the superblock, and by the kernel's word on how data and metadata are kept."""
+        fields = dict(_FIELD.findall(printed))
+        profiles = {kind: profile.lower() for kind, profile in _PROFILE.findall(printed)}
+        if len(fields) < len(("csum_type", "sectorsize", "nodesize")) or not profiles:
+            raise ValueError(printed)
+        got = {
+            "csum": fields["csum_type"],
+            "s": fields["sectorsize"],
+            "n": fields["nodesize"],
+            "d": profiles.get("Data", "nothing"),
+            "m": profiles.get("Metadata", "nothing"),
+        }
+        yield from differing({letter: asked[letter] for letter in got if letter in asked}, got)
+        features = [word for letter in "OR" for word in asked.get(letter, "").split(",") if word]
+        wanted = {_FLAGS.get(word, word) for word in features if not word.startswith("^")}
+        flags = set(_FLAG.findall(printed.partition("compat_ro_flags")[2])) - _OF_THE_KERNEL
+        yield from (f"no {flag}" for flag in sorted(wanted - flags))
+        yield from (f"{flag}, which was not asked for" for flag in sorted(flags - wanted))
+
+
+BTRFS = Btrfs()

@@ -1,0 +1,109 @@
+"""XFS whose format every kernel since v4.9 mounts, whatever the image's mkfs.xfs prefers."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from bisector.core.kinds import Problem
+from bisector.core.units import size_text
+from bisector.storage.file_system import FileSystem, differing, mkfs_options, mount_options
+from bisector.storage.layer import MOUNTPOINT, Extent, Files, Own
+
+# Those of xfsprogs' own mkfs/lts_4.19.conf; a kernel refuses to mount features that it does not know: reflink and
+# rmapbt are experimental in v4.9, bigtime and inobtcount are of v5.10, nrext64 of v5.19. Sectors are of 4 KiB, since
+# what is asked of the device would differ between a disk and the layers on it. The size and the version of the log
+# follow the size of the device and the version of mkfs.
+_MKFS = (
+    "-m crc=1,finobt=1,rmapbt=0,reflink=0,bigtime=0,inobtcount=0 -i size=512,sparse=1,nrext64=0 "
+    "-b size=4096 -s size=4096 -n size=4096,ftype=1 -l size=64m,version=2,lazy-count=1"
+)
+_LEAST_BYTES = 300 << 20  # xfsprogs since 5.19 refuse less, and a log of less than 64 MiB (mkfs.xfs(8))
+_LEAST_LOG_BYTES = 64 << 20
+_SUFFIXES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SIZE = re.compile(r"([0-9]{1,15})([kmg]?)")
+_SECTION = re.compile(r"([a-z-]+) *=")
+_WORD = re.compile(r"([a-z0-9-]+)=([0-9]+)\b")
+# Where xfs_spaceman prints what is asked by the letters of mkfs.xfs's options, and under which names if they differ.
+_PRINTED: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "m": ("meta-data", {}),
+    "i": ("meta-data", {"size": "isize"}),
+    "s": ("meta-data", {"size": "sectsz"}),
+    "b": ("data", {"size": "bsize"}),
+    "n": ("naming", {"size": "bsize"}),
+    "l": ("log", {}),
+}
+_IN_EVERY_FORMAT = frozenset({"projid32bit", "crc", "finobt", "sparse", "ftype"})
+
+
+class Xfs(FileSystem):
+    """Made without discards, with the features that kernels since v4.9 know."""
+
+    name = "xfs"
+    mkfs = "mkfs.xfs -q -f -K"
+    # nolargeio and nodiscard are not shown by the kernel: what they switch off would be.
+    defaults = "rw,relatime,inode64,logbufs=8,logbsize=32k,noquota,nodiscard,nolargeio"
+    fragments = ("storage-xfs",)
+    suspects = ("block", "drivers/block", "fs/xfs", "fs/iomap", "fs/iomap.c")
+    tools = ("mkfs.xfs", "mount", "xfs_spaceman")
+    options = (mkfs_options("xfs", _MKFS), mount_options("xfs", defaults))
+    least_bytes = _LEAST_BYTES
+    data_share = 0.7  # beside a log of 64 MiB on 300 MiB
+
+    format_command = f"xfs_spaceman -c info {MOUNTPOINT}"
+
+    def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
+        """The device and the log are large enough for mkfs."""
+        yield from super().problems(below, own, files)
+        log_bytes = _log_bytes(own["mkfs_options"])
+        if log_bytes is not None and log_bytes < _LEAST_LOG_BYTES:
+            sentence = f"mkfs.xfs refuses a log of less than {size_text(_LEAST_LOG_BYTES)}"
+            yield Problem(("storage.xfs.mkfs_options",), sentence)
+
+    def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
+        """The data, the log, and inodes and extents, which are below a tenth of the data where files are not tiny."""
+        return (data_bytes + data_bytes // 10 + (_log_bytes(own["mkfs_options"]) or 2 << 30) + (32 << 20),)
+
+    def other_format(self, asked: Mapping[str, str], printed: str) -> Iterator[str]:
+        """By what the kernel says of the mounted file system (xfs_spaceman(8), "info")."""
+        found = _sections(printed)
+        if not {"meta-data", "data", "naming", "log"} <= found.keys():
+            raise ValueError(printed)
+        named: set[str] = set()
+        for letter, (section, names) in _PRINTED.items():
+            wanted = dict(word.split("=") for word in asked.get(letter, "").split(",") if "=" in word)
+            if letter == "l" and "size" in wanted:
+                blocks = _bytes(wanted.pop("size")) // int(found["data"]["bsize"])
+                wanted["blocks"] = str(blocks)
+            wanted = {names.get(name, name): value for name, value in wanted.items()}
+            named |= wanted.keys()
+            # A feature that xfs_spaceman does not know is not there.
+            yield from differing(wanted, {name: "0" for name, value in wanted.items() if value == "0"} | found[section])
+        features = {name for name, value in found["meta-data"].items() if value == "1"}
+        yield from (f"{name}=1, which was not asked for" for name in sorted(features - named - _IN_EVERY_FORMAT))
+
+
+XFS = Xfs()
+
+
+def _sections(printed: str) -> dict[str, dict[str, str]]:
+    """The figures of each section; the first one counts where a name comes twice."""
+    found: dict[str, dict[str, str]] = {}
+    section = ""
+    for line in printed.splitlines():
+        if begins := _SECTION.match(line):
+            section = begins[1]
+        for name, value in _WORD.findall(line.partition("=")[2]):
+            found.setdefault(section, {}).setdefault(name, value)
+    return found
+
+
+def _bytes(text: str) -> int:
+    """Bytes of a size as mkfs.xfs takes it; raises ``ValueError`` for one in blocks or sectors."""
+    if (found := _SIZE.fullmatch(text)) is None:
+        raise ValueError(text)
+    return int(found[1]) * _SUFFIXES[found[2]]
+
+
+def _log_bytes(options: str) -> int | None:
+    """The size of the log that is asked for; None where mkfs.xfs chooses it, or in units that follow the device."""
+    found = re.search(r"-l +(?:\S*,)?size=([0-9]{1,15}[kmg]?)(?![0-9a-z])", options)
+    return _bytes(found[1]) if found else None

@@ -1,0 +1,295 @@
+"""File systems: what mkfs and mount are given, and what is read back afterwards."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from bisector.config import options
+from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
+from bisector.core.shell import FailedStep
+from bisector.storage.file_system import FileSystem, merged, mounted_with, not_mounted, words_of
+from bisector.storage.layer import Device, Extent, Files, Made, Site
+from bisector.storage.layers import LAYERS
+from bisector.storage.layout import lay_out
+from bisector.storage.parse import stack_of
+from tests.guestshell import Answer, FakeShell
+from tests.loopdevice import command
+
+MIB = 1 << 20
+DATA = Path(__file__).parents[1] / "data" / "storage"
+OLDEST = (4, 9)
+NAMES = ("ext4", "xfs", "btrfs")
+
+
+def recorded(name: str) -> str:
+    return (DATA / name).read_text(encoding="utf-8")
+
+
+def mountinfo(kind: str, shown: str) -> str:
+    """As the kernel writes it: the root file system comes first, and has options of its own."""
+    return (
+        "21 1 254:0 / / rw,relatime - ext4 /dev/root rw\n"
+        f"40 21 254:16 / /mnt rw,relatime shared:1 - {kind} /dev/vdb {shown}\n"
+    )
+
+
+# What kernels show of the mounts that are asked for: by the show_options of v4.9 and of v6.18, which has no attr2.
+SHOWN = {
+    "xfs": ("rw,attr2,inode64,logbufs=8,logbsize=32k,noquota", "rw,inode64,logbufs=8,logbsize=32k,noquota"),
+    "btrfs": ("rw,nossd,space_cache,subvolid=5,subvol=/", "rw,nossd,space_cache,subvolid=5,subvol=/"),
+}
+FORMATS = {"xfs": recorded("xfs_info-6.1.txt"), "btrfs": recorded("btrfs-6.2.txt")}
+COMMANDS = {"xfs": "xfs_spaceman", "btrfs": "dump-super", "ext4": "dumpe2fs"}
+
+
+def file_system(name: str) -> FileSystem:
+    layer = LAYERS[name]
+    assert isinstance(layer, FileSystem)
+    return layer
+
+
+def own(name: str, **changed: str) -> Mapping[str, str]:
+    found = options.load({"storage.stack": f"hdd+{name}"}, directory=Path("/")).settings.storage
+    return {**found.layers[name], **changed}
+
+
+def made(name: str, **changed: str) -> Made:
+    return file_system(name).make(Site((Device("/dev/vdb", ("/dev/vdb",)),), own(name, **changed)))
+
+
+def laid_out(name: str, answers: Mapping[str, Answer]) -> Sequence[str]:
+    """The commands that made it, in a guest that answers so."""
+    stack = stack_of(f"hdd+{name}")
+    shell = FakeShell({**answers, "stat -L": Answer("fe:10\n"), "stat -f": Answer("1000 4096\n")})
+    values = options.load({"storage.stack": str(stack)}, directory=Path("/")).settings.storage.layers
+    return lay_out(shell, stack, values, Files(0, ""), 60).description
+
+
+def sound(name: str, **changed: str) -> dict[str, Answer]:
+    """The answers of a guest that did as it was told, but for what is changed."""
+    if name == "ext4":
+        return {}
+    rows = {"mountinfo": mountinfo(name, SHOWN[name][1]), COMMANDS[name]: FORMATS[name]} | changed
+    return {key: Answer(text) for key, text in rows.items()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sound_guest_makes_and_mounts_it(name: str) -> None:
+    mkfs, mount, room = laid_out(name, sound(name))
+    assert mkfs.startswith(f"mkfs.{name} -q ")
+    assert mkfs.endswith(" /dev/disk/by-id/virtio-hdd")
+    assert mount.startswith(f"mount -t {name} -o rw,relatime,")
+    assert room.startswith("stat -f")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_discarded(name: str) -> None:
+    """dm-cache takes discarded blocks into the cache without reading them."""
+    mkfs, mount = (step.command for step in made(name).steps)
+    assert " -K " in mkfs or "-E nodiscard," in mkfs
+    assert "nodiscard" in mount.split()[4].split(",")
+
+
+@pytest.mark.parametrize("name", ["xfs", "btrfs"])
+@pytest.mark.parametrize("shown", [0, 1])
+def test_what_kernels_show_of_a_mount_is_what_was_asked(name: str, shown: int) -> None:
+    laid_out(name, sound(name, mountinfo=mountinfo(name, SHOWN[name][shown])))
+
+
+@pytest.mark.parametrize(
+    ("name", "instead", "lost"),
+    [
+        ("xfs", "rw,inode32,logbufs=8,logbsize=32k,noquota", "inode64"),
+        ("xfs", "rw,inode64,logbufs=4,logbsize=32k,noquota", "logbufs=8"),
+        ("xfs", "rw,inode64,logbufs=8,logbsize=32k,noquota,discard", "nodiscard"),
+        ("btrfs", "rw,ssd,space_cache", "nossd"),
+        ("btrfs", "rw,discard=async,space_cache=v2", "nodiscard,space_cache"),
+        ("xfs", "ro,inode64,logbufs=8,logbsize=32k,noquota", "rw"),
+    ],
+)
+def test_an_option_that_the_kernel_did_not_take_is_its_fault(name: str, instead: str, lost: str) -> None:
+    mounted = mountinfo(name, instead)
+    if lost == "rw":
+        mounted = mounted.replace("/mnt rw", "/mnt ro")
+    with pytest.raises(KernelFault, match=f"^mount: {name} is mounted without {lost}$"):
+        laid_out(name, sound(name, mountinfo=mounted))
+
+
+def test_ext4_shows_all_options_in_a_file_of_its_own() -> None:
+    shown = FakeShell().run("cat /proc/fs/ext4/vdb/options").stdout
+    for option in ("data=ordered", "barrier", "delalloc", "commit=5"):
+        assert f"\n{option}\n" in shown
+        with pytest.raises(KernelFault, match=rf"without {option}$"):
+            laid_out("ext4", {"/proc/fs/ext4/": Answer(shown.replace(f"\n{option}\n", "\n"))})
+    with pytest.raises(KernelFault, match=r"without noinit_itable$"):
+        laid_out("ext4", {"/proc/fs/ext4/": Answer(shown.replace("noinit_itable", "init_itable=10"))})
+
+
+def test_another_file_system_is_the_kernels_fault() -> None:
+    with pytest.raises(KernelFault, match="'ext4' is mounted instead of xfs"):
+        laid_out("xfs", sound("xfs", mountinfo=mountinfo("ext4", "rw")))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "why"),
+    [
+        ("xfs", "reflink=0", "reflink=1", "reflink=1 instead of reflink=0"),
+        ("xfs", "isize=512", "isize=256", "isize=256 instead of isize=512"),
+        ("xfs", "blocks=16384", "blocks=2560", "blocks=2560 instead of blocks=16384"),
+        ("xfs", "lazy-count=1", "lazy-count=0", "lazy-count=0 instead of lazy-count=1"),
+        ("xfs", "nrext64=0", "nrext64=0 exchange=1", "exchange=1, which was not asked for"),
+        ("btrfs", "nodesize\t\t16384", "nodesize\t\t4096", "n=4096 instead of n=16384"),
+        ("btrfs", "0 (crc32c)", "1 (xxhash64)", "csum=xxhash64 instead of csum=crc32c"),
+        ("btrfs", "Metadata, DUP", "Metadata, single", "m=single instead of m=dup"),
+        ("btrfs", "SKINNY_METADATA )", "SKINNY_METADATA |\n\t\t\t  NO_HOLES )", "NO_HOLES, which was not asked for"),
+        ("btrfs", "EXTENDED_IREF |", "", "no EXTENDED_IREF"),
+        ("ext4", "metadata_csum", "metadata_csum orphan_file", "orphan_file"),
+        ("ext4", "flex_bg ", "", "no flex_bg"),
+        ("ext4", "Block size:               4096", "Block size:               1024", "b=1024 instead of b=4096"),
+        ("ext4", "Inode count:              65536", "Inode count:              262144", "an inode for 4096 bytes"),
+        ("ext4", "count:     13107", "count:     0", "0.0 % of reserved blocks instead of 5"),
+    ],
+)
+def test_a_format_that_was_not_asked_for_is_the_images(name: str, old: str, new: str, why: str) -> None:
+    printed = recorded("dumpe2fs-1.47.txt") if name == "ext4" else FORMATS[name]
+    laid_out(name, sound(name) | {COMMANDS[name]: Answer(printed)})
+    assert old in printed
+    with pytest.raises(InfraError, match=rf"^mkfs\.{name} made (.*, )?{why}"):
+        laid_out(name, sound(name) | {COMMANDS[name]: Answer(printed.replace(old, new))})
+
+
+def test_the_defaults_of_the_tools_of_debian_12_are_told_from_what_was_asked() -> None:
+    """Kernels before v5.10 refuse to mount what mkfs.xfs makes by default (bigtime, inobtcount)."""
+    with pytest.raises(InfraError, match=r"reflink=1 .*bigtime=1 .*inobtcount=1 "):
+        laid_out("xfs", sound("xfs") | {"xfs_spaceman": Answer(recorded("xfs_info-6.1-default.txt"))})
+    with pytest.raises(InfraError, match=r"FREE_SPACE_TREE, .*NO_HOLES, "):
+        laid_out("btrfs", sound("btrfs") | {"dump-super": Answer(recorded("btrfs-6.2-default.txt"))})
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("said", ["", "nonsense", "\x1b[2J", "1 2 3 4 5", "x=y\nz=w", "9" * 10_000, "@step 0\n@step 9"])
+def test_answers_that_are_none_are_the_kernels_fault(name: str, said: str) -> None:
+    for key in ("mountinfo", COMMANDS[name]):
+        with pytest.raises(KernelFault) as caught:
+            laid_out(name, sound(name) | {key: Answer(said)})
+        assert caught.value.reason.isprintable()
+        assert len(caught.value.reason) < 400
+
+
+def since() -> Mapping[tuple[str, str], tuple[int, ...]]:
+    """The kernel of each feature, from the tools' own documents."""
+    rows = (line.split() for line in recorded("features.txt").splitlines() if line and not line.startswith("#"))
+    return {(name, feature): tuple(map(int, version.split("."))) for name, feature, version in rows}
+
+
+def features(name: str) -> dict[str, bool]:
+    """Each feature that mkfs is told to make, or told to leave out."""
+    words = words_of(own(name)["mkfs_options"])
+    if name != "xfs":
+        named = ",".join(filter(None, (words.get("O"), words.get("R")))).split(",")
+        return {word.removeprefix("^"): not word.startswith("^") for word in named if word != "none"}
+    flags = (word.split("=") for letter in "minl" for word in words[letter].split(","))
+    return {feature: value == "1" for feature, value in flags if value in ("0", "1")}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_feature_is_in_the_oldest_kernels(name: str) -> None:
+    came, named = since(), features(name)
+    on = {feature for feature, is_on in named.items() if is_on}
+    assert on
+    assert {feature: came[name, feature] for feature in on if came[name, feature] > OLDEST} == {}
+    if name != "ext4":  # of ext4 nothing is made that is not named
+        assert {feature for kind, feature in came if kind == name and came[kind, feature] > OLDEST} - {
+            *("raid1c34", "zoned"),  # of several devices, and of zoned ones
+            *(feature for feature, is_on in named.items() if not is_on),
+        } == set()
+
+
+def test_given_options_of_mount_replace_what_they_contradict() -> None:
+    default = "rw,relatime,data=ordered,barrier,noinit_itable,commit=5"
+    assert merged(default, default) == tuple(default.split(","))
+    assert merged(default, "noatime,nobarrier,commit=30,lazytime") == (
+        *("rw", "noatime", "data=ordered", "nobarrier", "noinit_itable", "commit=30", "lazytime"),
+    )
+    assert merged("nossd,inode64", "ssd_spread,inode32") == ("ssd_spread", "inode32")
+    _, mount = (step.command for step in made("ext4", mount_options="data=writeback").steps)
+    assert mount.split()[4].split(",")[2:4] == ["data=writeback", "barrier"]
+
+
+@pytest.mark.parametrize(
+    "typed", ["", ",", "noatime,", "noatime, commit=30", "ro", "a=b=c", "a" * 5000 + "!", "x=/dev/sda"]
+)
+def test_options_of_mount_that_are_none_are_refused(typed: str) -> None:
+    with pytest.raises(UserError, match="expected options of mount"):
+        options.load({"storage.ext4.mount_options": typed}, directory=Path("/"))
+
+
+def test_what_is_shown_of_options() -> None:
+    assert list(not_mounted(("rw", "compress=zstd", "nodiscard"), ("rw", "compress=zstd:3"))) == []
+    assert list(not_mounted(("compress=zstd", "nodiscard"), ("compress=lzo", "discard=async"))) == [
+        "compress=zstd",
+        "nodiscard",
+    ]
+    assert mounted_with(mountinfo("xfs", "rw,noquota")) == ("xfs", ("rw", "relatime", "noquota"))
+
+
+def problems(name: str, size_bytes: int | None, **changed: str) -> list[tuple[str, ...]]:
+    device = Extent("the HDD", size_bytes, ("storage.hdd.size",))
+    return [found.keys for found in file_system(name).problems((device,), own(name, **changed), Files(0, ""))]
+
+
+def test_what_mkfs_refuses_is_refused_before() -> None:
+    too_small = [("storage.stack", "storage.hdd.size")]
+    assert problems("xfs", 299 * MIB) == too_small
+    assert problems("xfs", 300 * MIB) == problems("xfs", None) == []
+    assert problems("btrfs", 108 * MIB) == too_small
+    assert problems("btrfs", 109 * MIB) == problems("ext4", 1 * MIB) == []
+    assert problems("xfs", 512 * MIB, mkfs_options="-m crc=1 -l version=2,size=32m") == [("storage.xfs.mkfs_options",)]
+    assert problems("xfs", 512 * MIB, mkfs_options="-l size=64m") == []
+    with pytest.raises(UserError, match=r"xfs needs 300MiB, and the HDD has 128MiB"):
+        options.load({"storage.stack": "hdd+xfs", "storage.hdd.size": "128MiB"}, directory=Path("/"))
+
+
+def blamed(name: str, said: str) -> BisectorError:
+    mkfs, _ = made(name).steps
+    return mkfs.blame(FailedStep(mkfs.command, 1, "", said))
+
+
+def test_options_that_mkfs_does_not_take_are_the_persons() -> None:
+    for name, said in (
+        ("xfs", "unknown option -m hat=1\nUsage: mkfs.xfs\n"),
+        ("btrfs", "ERROR: unrecognized filesystem feature 'hat'\n"),
+        ("ext4", "Invalid filesystem option set: hat\n"),
+    ):
+        error = blamed(name, said)
+        assert isinstance(error, UserError)
+        assert error.hint == f"storage.{name}.mkfs_options has them"
+    assert isinstance(blamed("xfs", "mkfs.xfs: pwrite failed: Input/output error\n"), KernelFault)
+
+
+def test_all_that_is_written_comes_to_the_disk() -> None:
+    device = Extent("the HDD", 1024 * MIB, ())
+    for name, at_least in (("ext4", 100), ("xfs", 100 + 64), ("btrfs", 1024)):
+        (written,) = file_system(name).written((device,), own(name), 100 * MIB)
+        assert written >= at_least * MIB
+
+
+def test_settings_that_are_not_on_record_are_what_was_done_then() -> None:
+    """Before mke2fs was told how many inodes to make, it chose by the size of the disk."""
+    old = '{"profile": "quick", "storage.stack": "hdd"}'
+    then = options.setup_from_json(old)
+    assert "-i 16384" not in options.from_json(old).storage.layers["ext4"]["mkfs_options"]
+    assert then.stack == "hdd+ext4"
+
+
+@pytest.mark.parametrize("size_mib", [64, 600])
+def test_the_real_mke2fs_makes_what_is_asked(size_mib: int, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    with disk.open("wb") as file:
+        file.truncate(size_mib * MIB)
+    program, *arguments, _device = shlex.split(made("ext4").steps[0].command)
+    command(program, *arguments, disk)
+    asked = words_of(own("ext4")["mkfs_options"])
+    assert list(file_system("ext4").other_format(asked, command("dumpe2fs", "-h", disk))) == []
