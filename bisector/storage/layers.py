@@ -6,6 +6,7 @@ from types import MappingProxyType
 from bisector.core import metric
 from bisector.core.kinds import Option
 from bisector.storage.btrfs import BTRFS
+from bisector.storage.crypt import CRYPT
 from bisector.storage.disks import DISKS, objection_to
 from bisector.storage.ext4 import EXT4
 from bisector.storage.layer import Layer
@@ -67,6 +68,7 @@ def _options(layers: Iterable[Layer]) -> list[Option]:
 for _layer in (
     RAM,
     LVMCACHE,
+    CRYPT,
     EXT4,
     RAW,
     XFS,

@@ -40,8 +40,11 @@ FILES = Files(64 * MIB, "two files", 32 * MIB, (FILE_SIZE,))
         ("nvme0", "nvme0"),
         ("nvme0+ext4", "nvme0"),
         ("lvmcache(nvme0,hdd-2)+ext4", "lvmcache(nvme0,hdd-2)+ext4"),
+        ("lvmcache(crypt(ssd),hdd+crypt)+btrfs", "lvmcache(crypt(ssd),crypt(hdd))+btrfs"),
+        ("lvmcache(ssd,hdd)+crypt+ext4", "crypt(lvmcache(ssd,hdd))+ext4"),
         ('hdd+xfs(mount_options="noatime,logbufs=4")', 'hdd+xfs(mount_options="noatime,logbufs=4")'),
         ('hdd+xfs(mount_options="noatime")', "hdd+xfs(mount_options=noatime)"),
+        ("crypt(hdd,key_size=256)+ext4", "crypt(hdd,key_size=256)+ext4"),
         ("lvmcache(ssd,hdd,cache_size=67108864)+ext4", "lvmcache(ssd,hdd,cache_size=64MiB)+ext4"),
     ],
 )
@@ -75,12 +78,16 @@ REFUSED = {
     "lvmcache(ssd,hdd,cache_mode=x)+ext4": "lvmcache: cache_mode=x: expected one of writeback, writethrough",
     "lvmcache(ssd,hdd,cache_mode=)+ext4": "')' is not expected there",
     "lvmcache(ssd,hdd,cache_policy=mq,cache_policy=smq)+ext4": "cache_policy is given twice",
+    "hdd+ext4+crypt+ext4": "ext4 is a file system, and crypt needs a device",
     "lvmcache(ssd,hdd+btrfs)+ext4": "btrfs is a file system, and lvmcache needs a device",
+    "hdd+crypt": "crypt(hdd) has no file system on it",
     'hdd+ext4(mount_options="noatime': "'\"' is not expected there",
     'hdd+"ext4"': 'there is no layer or disk "ext4"',
     "hdd+ext4(mount_options=ro)": "expected options of mount",
     'hdd+ext4(mount_options="noatime;reboot")': "expected options of mount",
     'hdd+xfs(mkfs_options="-m crc=1 /dev/sda")': "expected options of mkfs",
+    "crypt(hdd,cipher=rot13)+ext4": "expected a cipher",
+    "crypt(hdd,key_size=1)+ext4": "expected one of 128, 192, 256, 384, 512",
     "hdd+ext4" * 100: "a stack of 800 characters",
 }
 

@@ -1,0 +1,143 @@
+"""dm-crypt with a plain key: no header, so no passphrase, no key derivation and no random numbers (cryptsetup(8))."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from bisector.core.errors import InfraError, KernelFault
+from bisector.core.kinds import Kind, Option, Problem, Unfit, choice
+from bisector.core.shell import Step
+from bisector.core.trial import FaultKind, Stage
+from bisector.storage import dmcache
+from bisector.storage.disks import kernel_fault, not_an_answer
+from bisector.storage.layer import Extent, Files, Layer, Made, Own, Site
+
+_CIPHER = re.compile(r"[a-z0-9_]+-[a-z0-9_]+(?:-[a-z0-9_]+(?::[a-z0-9_-]+)?)?")
+# START LENGTH crypt CIPHER KEY IV-OFFSET DEVICE OFFSET [N OPTION…] (Documentation/admin-guide/device-mapper/
+# dm-crypt.rst). The kernel gives the key with all digits as zero unless it is asked to show it.
+_TABLE = re.compile(
+    r"0 \d+ crypt (?P<cipher>\S+) (?P<key>[0-9a-f]+|-) (?P<iv>\d+) \S+ (?P<offset>\d+)(?: \d+ (?P<options>\S.*))?"
+)
+_SECTOR_BYTES = 512
+_BITS_OF_A_DIGIT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CryptSettings:
+    """The cipher as dm-crypt writes it, the length of its key, and the unit that is encrypted at a time."""
+
+    cipher: str
+    key_bits: int
+    sector_bytes: int
+
+
+def _ciphers() -> Kind:
+    def read(raw: object, _base: Path | None) -> str:
+        if not isinstance(raw, str) or not _CIPHER.fullmatch(raw.strip()):
+            raise Unfit
+        return raw.strip()
+
+    return Kind("a cipher as CIPHER-MODE-IV such as aes-xts-plain64 or aes-cbc-essiv:sha256", read, str)
+
+
+def _numbers(numbers: tuple[int, ...]) -> Kind:
+    words = choice(tuple(map(str, numbers)))
+    return Kind(words.expected, lambda raw, base: int(words.read(str(raw), base)), int)
+
+
+class Crypt(Layer):
+    """The key is the same in each trial, and so is what is on the disk."""
+
+    name = "crypt"
+    is_mapped = True
+    fragments = ("storage-crypt",)
+    suspects = ("drivers/md/dm-crypt.c", "drivers/md/dm.c", "drivers/md/dm-table.c", "crypto", "arch/x86/crypto")
+    tools = ("cryptsetup", "dmsetup")
+    # Read as a table, so laid out as one.
+    # fmt: off
+    options = (
+        Option("storage.crypt.cipher", "cipher", _ciphers(), "aes-xts-plain64", "cipher of dm-crypt"),
+        Option("storage.crypt.key_size", "key_bits", _numbers((128, 192, 256, 384, 512)), 512,
+               "key of dm-crypt, bits; xts needs two keys, so twice as many"),
+        Option("storage.crypt.sector_size", "sector_bytes", _numbers((512, 1024, 2048, 4096)), 512,
+               "unit that dm-crypt encrypts at a time, bytes; kernels before v4.12 have 512 only"),
+    )
+    # fmt: on
+
+    def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
+        """The device has whole sectors."""
+        (device,), settings = below, CryptSettings(**own)
+        if device.size_bytes is not None and device.size_bytes % settings.sector_bytes:
+            sentence = f"{device.what} has {device.size_bytes:,} bytes, which are no whole sectors"
+            yield Problem(("storage.crypt.sector_size", *device.keys), sentence)
+
+    def make(self, site: Site) -> Made:
+        """A device of device-mapper's, whose table is checked."""
+        name, settings = f"crypt{site.suffix}", CryptSettings(**site.own)
+        (device,) = site.below
+        key_file, key_bytes = f"/run/{name}.key", settings.key_bits // 8
+        steps = (
+            # libdevmapper makes the device node itself instead of waiting for udev's rules (dmsetup(8)).
+            Step("export DM_DISABLE_UDEV=1", kernel_fault),
+            Step(f"seq 1000 | head -c {key_bytes} > {key_file}", kernel_fault),
+            Step(
+                # Of a key from a file nothing is hashed (cryptsetup(8), plain mode).
+                f"cryptsetup open --type plain --cipher {settings.cipher} --key-size {settings.key_bits} "
+                f"--sector-size {settings.sector_bytes} --key-file {key_file} {device.path} {name}",
+                kernel_fault,
+            ),
+        )
+        checks = (
+            Step(f"dmsetup table {name}", kernel_fault),
+            Step("dmsetup deps", kernel_fault),
+            Step("dmsetup info -c --noheadings --separator ' ' -o name,major,minor", kernel_fault),
+        )
+        verify = partial(_check, name, settings, device.leaves)
+        return Made(f"/dev/mapper/{name}", steps, checks, verify, device.leaves)
+
+
+CRYPT = Crypt()
+
+
+def _check(
+    name: str, settings: CryptSettings, leaves: Sequence[str], answers: Sequence[str], numbers: Mapping[str, str]
+) -> None:
+    """Cipher, key and sectors were asked for by name; what lies below was decided by cryptsetup."""
+    table, deps, names = answers
+    _check_table(table.strip(), settings)
+    try:
+        below, own = dmcache.parse_dependencies(deps, names), dmcache.numbers_of(names).get(name)
+    except dmcache.CacheUnusable as error:
+        raise KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, str(error)) from error
+    if own is None or own not in below:
+        raise not_an_answer("dmsetup deps", deps)
+    wanted = {numbers[leaf] for leaf in leaves}
+    if (found := dmcache.disks_below(own, below)) != wanted:
+        where, instead = (", ".join(sorted(one)) for one in (found, wanted))
+        raise InfraError(f"{name} is on {where or 'no disk'} instead of {instead}")
+
+
+def _check_table(table: str, settings: CryptSettings) -> None:
+    if (found := _TABLE.fullmatch(table)) is None:
+        raise not_an_answer("dmsetup table", table)
+    options = (found["options"] or "").split()
+    sizes = [int(word.partition(":")[2]) for word in options if word.startswith("sector_size:")]
+    got = (
+        found["cipher"],
+        len(found["key"]) * _BITS_OF_A_DIGIT,
+        sizes[0] if sizes else _SECTOR_BYTES,
+        int(found["iv"]),
+        int(found["offset"]),
+    )
+    asked = (settings.cipher, settings.key_bits, settings.sector_bytes, 0, 0)
+    if got != asked:
+        cipher, bits, sector, iv, offset = got
+        raise KernelFault(
+            Stage.STORAGE,
+            FaultKind.COMMAND_FAILED,
+            f"dmsetup: {cipher[:80]}, a key of {bits} bits, sectors of {sector} bytes, offsets {iv} and {offset}; "
+            f"asked for {settings.cipher}, {settings.key_bits} bits, {settings.sector_bytes} bytes, 0 and 0",
+            (table[:200],),
+        )

@@ -1,0 +1,111 @@
+"""dm-crypt: what cryptsetup is given, and what device-mapper has to say afterwards."""
+
+from pathlib import Path
+
+import pytest
+
+from bisector.config import options
+from bisector.core.errors import InfraError, KernelFault, UserError
+from bisector.storage.layer import Extent, Files
+from bisector.storage.layers import LAYERS
+from bisector.storage.layout import MountedStack, lay_out
+from bisector.storage.parse import stack_of
+from tests.guest_answers import STORAGE
+from tests.guestshell import Answer, FakeShell
+
+TABLE = f"0 2097152 crypt aes-xts-plain64 {'0' * 128} 0 254:16 0"
+GUEST = {
+    "stat -L": Answer("fe:10\n"),
+    "stat -f": Answer("1000 4096\n"),
+    "dmsetup table": Answer(f"{TABLE}\n"),
+    "dmsetup deps": Answer("crypt: 1 dependencies\t: (254, 16)\n"),
+    "dmsetup info": Answer("crypt 253 0\n"),
+}
+
+
+def laid_out(text: str = "crypt(hdd)+ext4", **changed: str) -> MountedStack:
+    rows = {key.replace("_", " "): Answer(answer) for key, answer in changed.items()}
+    values = options.load({"storage.stack": text}, directory=Path("/")).settings.storage.layers
+    return lay_out(FakeShell(GUEST | rows), stack_of(text), values, Files(0, ""), 60)
+
+
+def test_a_plain_key_on_a_disk() -> None:
+    mounted = laid_out()
+    assert mounted.description[:3] == (
+        "export DM_DISABLE_UDEV=1",
+        "seq 1000 | head -c 64 > /run/crypt.key",
+        "cryptsetup open --type plain --cipher aes-xts-plain64 --key-size 512 --sector-size 512 --key-file "
+        "/run/crypt.key /dev/disk/by-id/virtio-hdd crypt",
+    )
+    assert mounted.description[3].endswith(" /dev/mapper/crypt")
+
+
+def test_another_cipher_and_larger_sectors() -> None:
+    text = "crypt(hdd,cipher=aes-cbc-essiv:sha256,key_size=256,sector_size=4096)+ext4"
+    table = f"0 2097152 crypt aes-cbc-essiv:sha256 {'0' * 64} 0 254:16 0 1 sector_size:4096"
+    mounted = laid_out(text, dmsetup_table=table)
+    assert "head -c 32 " in mounted.description[1]
+    assert "--cipher aes-cbc-essiv:sha256 --key-size 256 --sector-size 4096" in mounted.description[2]
+    with pytest.raises(KernelFault, match=r"sectors of 512 bytes, offsets 0 and 0; asked for .*, 4096 bytes"):
+        laid_out(text, dmsetup_table=table.removesuffix(" 1 sector_size:4096"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("aes-xts-plain64", "aes-xts-plain"),
+        ("0" * 128, "0" * 64),
+        (" 0 254:16 0", " 8 254:16 0"),
+        (" 0 254:16 0", " 0 254:16 4096"),
+    ],
+)
+def test_another_device_than_was_asked_for_is_the_kernels_fault(old: str, new: str) -> None:
+    assert old in TABLE
+    with pytest.raises(KernelFault, match=r"; asked for aes-xts-plain64, 512 bits, 512 bytes, 0 and 0$"):
+        laid_out(dmsetup_table=TABLE.replace(old, new))
+
+
+def test_another_disk_is_ours() -> None:
+    with pytest.raises(InfraError, match="crypt is on 254:32 instead of 254:16"):
+        laid_out(dmsetup_deps="crypt: 1 dependencies\t: (254, 32)\n")
+
+
+@pytest.mark.parametrize("key", ["dmsetup table", "dmsetup deps", "dmsetup info"])
+@pytest.mark.parametrize("said", ["", "nonsense", "\x1b[2J", "1 2 3 4 5", "x:y z:w", "9" * 10_000, "@step 0\n@step 9"])
+def test_answers_that_are_none_are_the_kernels_fault(key: str, said: str) -> None:
+    with pytest.raises(KernelFault) as caught:
+        laid_out(**{key: said})
+    assert caught.value.reason.isprintable()
+    assert len(caught.value.reason) < 400
+
+
+def test_above_a_cache_it_lies_on_all_of_its_disks() -> None:
+    deps = STORAGE["dmsetup deps"].stdout.replace("b-", "bisector-") + "crypt: 1 dependencies\t: (253, 2)\n"
+    info = STORAGE["dmsetup info"].stdout.replace("b-", "bisector-") + "crypt 253 9\n"
+    of_crypt = {"dmsetup table crypt": Answer(TABLE.replace("254:16", "253:2"))}
+    rows = {**of_crypt, **STORAGE, "dmsetup deps": Answer(deps), "dmsetup info": Answer(info)}
+    text = "crypt(lvmcache(ssd,hdd))+ext4"
+    values = options.load({"storage.stack": text}, directory=Path("/")).settings.storage.layers
+    mounted = lay_out(FakeShell(rows), stack_of(text), values, Files(0, ""), 60)
+    assert [one.path for one in mounted.made] == ["/dev/bisector/origin", "/dev/mapper/crypt", "/mnt"]
+    assert mounted.read(FakeShell(rows)).cache is not None
+    rows["dmsetup deps"] = Answer(deps.replace("(253, 2)", "(254, 16)"))
+    with pytest.raises(InfraError, match="crypt is on 254:16 instead of 254:16, 254:32"):
+        lay_out(FakeShell(rows), stack_of(text), values, Files(0, ""), 60)
+
+
+def test_settings_that_cannot_be_are_refused_before() -> None:
+    device = Extent("the HDD", (64 << 20) + 512, ("storage.hdd.size",))
+    own = {"cipher": "aes-xts-plain64", "key_bits": 512, "sector_bytes": 4096}
+    found = [problem.keys for problem in LAYERS["crypt"].problems((device,), own, Files(0, ""))]
+    assert found == [("storage.crypt.sector_size", "storage.hdd.size")]
+    assert not [*LAYERS["crypt"].problems((device,), {**own, "sector_bytes": 512}, Files(0, ""))]
+    for key, value in (("cipher", "aes xts"), ("cipher", "$(reboot)-x-y"), ("key_size", "0"), ("sector_size", "3")):
+        with pytest.raises(UserError, match="expected "):
+            options.load({f"storage.crypt.{key}": value}, directory=Path("/"))
+
+
+def test_its_settings_are_recorded_as_numbers() -> None:
+    settings = options.load({"storage.crypt.key_size": "256"}, directory=Path("/")).settings
+    assert settings.storage.layers["crypt"]["key_bits"] == 256
+    assert options.from_json(options.to_json(settings)) == settings
