@@ -11,6 +11,7 @@ from bisector.storage.disks import DISKS, objection_to
 from bisector.storage.ext4 import EXT4
 from bisector.storage.layer import Layer
 from bisector.storage.lvmcache import LVMCACHE
+from bisector.storage.raid import RAID1, RAID5
 from bisector.storage.ram import RAM
 from bisector.storage.raw import RAW
 from bisector.storage.xfs import XFS
@@ -68,6 +69,8 @@ def _options(layers: Iterable[Layer]) -> list[Option]:
 for _layer in (
     RAM,
     LVMCACHE,
+    RAID1,
+    RAID5,
     CRYPT,
     EXT4,
     RAW,

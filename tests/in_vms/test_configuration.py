@@ -101,5 +101,5 @@ def test_all_layers_in_one_kernel(tree: Tree) -> None:
     names = [name for layer in LAYERS.values() for name in layer.fragments]
     options, unmet = tree.configured(None, BARE_FRAGMENT, GUEST_FRAGMENT, *names)
     assert unmet == ()
-    wanted = ("DM_CRYPT", "CRYPTO_XTS", "CRYPTO_ESSIV", "XFS_FS", "BTRFS_FS")
+    wanted = ("MD_RAID1", "MD_RAID456", "DM_CRYPT", "CRYPTO_XTS", "CRYPTO_ESSIV", "XFS_FS", "BTRFS_FS")
     assert {options[f"CONFIG_{name}"] for name in wanted} == {"y"}

@@ -119,6 +119,7 @@ def test_what_guest_and_stack_stand_on_is_missed_whatever_a_tree_knows() -> None
     assert {"CONFIG_DM_CACHE_SMQ", "CONFIG_BCACHE", "CONFIG_VIRTIO_BLK", "CONFIG_EXT4_FS"} <= asked
     assert asked & kconfig.optional(fragments.values()) == {
         "CONFIG_BLK_MQ_VIRTIO",
+        "CONFIG_BLOCK_LEGACY_AUTOLOAD",
         "CONFIG_CRYPTO_AES_NI_INTEL",
         "CONFIG_CRYPTO_ESSIV",
         "CONFIG_IO_URING",
@@ -152,7 +153,7 @@ def test_own_fragments_say_each_option_once(path: Path) -> None:
     assert len(kconfig.parse(path.read_text())) == len(lines)
 
 
-OF_LAYERS = ("storage-crypt", "storage-xfs", "storage-btrfs")
+OF_LAYERS = ("storage-raid1", "storage-raid5", "storage-crypt", "storage-xfs", "storage-btrfs")
 
 
 def test_no_two_of_the_fragments_that_go_together_contradict_each_other() -> None:

@@ -40,6 +40,8 @@ FILES = Files(64 * MIB, "two files", 32 * MIB, (FILE_SIZE,))
         ("nvme0", "nvme0"),
         ("nvme0+ext4", "nvme0"),
         ("lvmcache(nvme0,hdd-2)+ext4", "lvmcache(nvme0,hdd-2)+ext4"),
+        ("raid1( hdd,ssd )+xfs", "raid1(hdd,ssd)+xfs"),
+        ("raid5(hdd,hdd2,hdd3)+xfs", "raid5(hdd,hdd2,hdd3)+xfs"),
         ("lvmcache(crypt(ssd),hdd+crypt)+btrfs", "lvmcache(crypt(ssd),crypt(hdd))+btrfs"),
         ("lvmcache(ssd,hdd)+crypt+ext4", "crypt(lvmcache(ssd,hdd))+ext4"),
         ('hdd+xfs(mount_options="noatime,logbufs=4")', 'hdd+xfs(mount_options="noatime,logbufs=4")'),
@@ -78,6 +80,10 @@ REFUSED = {
     "lvmcache(ssd,hdd,cache_mode=x)+ext4": "lvmcache: cache_mode=x: expected one of writeback, writethrough",
     "lvmcache(ssd,hdd,cache_mode=)+ext4": "')' is not expected there",
     "lvmcache(ssd,hdd,cache_policy=mq,cache_policy=smq)+ext4": "cache_policy is given twice",
+    "raid1(ssd)+ext4": "raid1 needs at least 2 devices below it (device, device), not 1",
+    "raid5(ssd,hdd)+ext4": "raid5 needs at least 3 devices below it (device, device, device), not 2",
+    "raid1(ssd,hdd,ssd)+ext4": "ssd is used twice",
+    "raid1(ssd,hdd+xfs)+ext4": "xfs is a file system, and raid1 needs a device",
     "hdd+ext4+crypt+ext4": "ext4 is a file system, and crypt needs a device",
     "lvmcache(ssd,hdd+btrfs)+ext4": "btrfs is a file system, and lvmcache needs a device",
     "hdd+crypt": "crypt(hdd) has no file system on it",
@@ -142,7 +148,7 @@ def test_names_that_no_disk_can_have(name: str) -> None:
 
 @given(
     st.lists(
-        st.sampled_from([*'(),+= x"', "ssd", "hdd", "ext4", "lvmcache", 'mount_options="noatime,rw"']),
+        st.sampled_from([*'(),+= x"', "ssd", "hdd", "ext4", "lvmcache", "raid1", 'mount_options="noatime,rw"']),
         max_size=12,
     ).map("".join)
 )

@@ -1,0 +1,240 @@
+"""RAID by the kernel's md driver (md(4), mdadm(8)): mirrors, and stripes with parity.
+
+The arrays are made as if they were in step already, since what is on empty disks is: mirrors of zeros are equal, and
+the parity of zeros is zero. A resynchronisation would run beside the measurement otherwise, and its speed would be in
+the figures. Above a layer that shows something else than zeros, such as crypt, the parity of what was never written is
+wrong; nothing reads it, as no disk fails.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+from bisector.core import kinds
+from bisector.core.errors import InfraError, KernelFault
+from bisector.core.kinds import Option, Problem
+from bisector.core.shell import FailedStep, Shell, Step, run_steps
+from bisector.core.trial import FaultKind, Stage
+from bisector.core.units import size_text
+from bisector.storage.disks import kernel_fault
+from bisector.storage.layer import Counters, Extent, Files, Layer, Made, Own, Site
+
+# Where data begin on each device: the default follows the size of the device and the version of mdadm (md(4)).
+_DATA_OFFSET_BYTES = 1 << 20
+_SECTOR_BYTES = 512
+_LEFT_SYMMETRIC = 2  # the kernel's number of the layout (drivers/md/raid5.h)
+_STATUS_DEADLINE_S = 60.0
+# What is read of an array, and what it has to be (Documentation/admin-guide/md.rst). An array without writes is clean,
+# or still active for a moment.
+_STATES = ("clean", "active", "active-idle", "write-pending")
+_LEAST_CHUNK_BYTES = 4096
+# A kernel that is built without bitmaps has no file of them (CONFIG_MD_BITMAP, since v6.18).
+_WITHOUT_A_FILE = {"bitmap/location": "none"}
+_MOST = {"stripes": 32768, "threads": 8192}  # that RAID 5 takes (drivers/md/raid5.c)
+
+
+class Raid(Layer):
+    """An array of the md driver without a bitmap, whose devices are all in step."""
+
+    many = True
+    tools = ("mdadm",)
+    level: ClassVar[str]
+
+    @abstractmethod
+    def data_devices(self, count: int) -> int:
+        """How many of the devices hold data that no other one holds."""
+
+    def chunk_bytes(self, own: Own) -> int:
+        """The unit that is laid on one device after the other; a mirror has none, and 0 is the kernel's word of it."""
+        return 0
+
+    def tuned(self, own: Own) -> Mapping[str, str]:
+        """Files of the array in sysfs that are written before it is used."""
+        return {}
+
+    def extent(self, below: Sequence[Extent], own: Own) -> Extent:
+        """As much of each device as the smallest one has."""
+        keys = tuple(dict.fromkeys(key for one in below for key in one.keys))
+        what = f"the {self.name} of {', '.join(one.what for one in below)}"
+        sizes = [one.size_bytes for one in below if one.size_bytes is not None]
+        if len(sizes) < len(below):
+            return Extent(what, None, keys)
+        each = max(min(sizes) - _DATA_OFFSET_BYTES, 0)
+        unit = self.chunk_bytes(own) or _SECTOR_BYTES
+        return Extent(what, each // unit * unit * self.data_devices(len(below)), keys)
+
+    def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
+        """Each device has room for the superblock and one chunk."""
+        for one in below:
+            needed = _DATA_OFFSET_BYTES + (self.chunk_bytes(own) or _LEAST_CHUNK_BYTES)
+            if one.size_bytes is not None and one.size_bytes < needed:
+                sentence = (
+                    f"a device of a {self.name} needs {size_text(needed)}, and {one.what} has "
+                    f"{size_text(one.size_bytes)}"
+                )
+                yield Problem(("storage.stack", *one.keys), sentence)
+
+    def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
+        """A page that is written is a page of data or of parity on a device, wherever the pages lie."""
+        return (data_bytes + _DATA_OFFSET_BYTES,) * len(below)
+
+    def make(self, site: Site) -> Made:
+        """An array by mdadm, whose state is read from sysfs, also before and after each run."""
+        array = f"md{self.level}{site.suffix}"
+        place = f"/sys/block/{array}/md"
+        asked = self._asked(site)
+        steps = (
+            # mdadm makes the device node itself instead of waiting for udev (mdadm(8), MDADM_NO_UDEV).
+            Step("export MDADM_NO_UDEV=1", kernel_fault),
+            Step(self._create(f"/dev/{array}", site), kernel_fault),
+            *(Step(f"echo {value} > {place}/{file}", kernel_fault) for file, value in self.tuned(site.own).items()),
+        )
+        files = " ".join((*asked, "array_state", "rd*/block/dev"))
+        state = f"cd {place} && grep -s -H . {files}; cd /"
+        paths = tuple(device.path for device in site.below)
+
+        def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
+            (answer,) = answers
+            found = _files(answer)
+            _check(array, asked, found)
+            members = [found.get(f"rd{n}/block/dev", "nothing") for n in range(len(paths))]
+            if members != (wanted := [numbers[path] for path in paths]):
+                raise InfraError(f"{array} is on {', '.join(members)[:200]} instead of {', '.join(wanted)}")
+
+        return Made(
+            f"/dev/{array}",
+            steps,
+            (Step(state, kernel_fault),),
+            verify,
+            paths,
+            Counters(partial(_still_in_step, array, asked), _nothing_counted),
+        )
+
+    def _create(self, path: str, site: Site) -> str:
+        own, devices = site.own, [device.path for device in site.below]
+        words = [
+            f"mdadm --create {path} --run --level={self.level} --raid-devices={len(devices)}",
+            f"--metadata=1.2 --data-offset={_DATA_OFFSET_BYTES >> 10}K --assume-clean --bitmap=none",
+        ]
+        if chunk := self.chunk_bytes(own):
+            words.append(f"--chunk={chunk >> 10}K --layout=left-symmetric")
+        return " ".join((*words, *devices))
+
+    def _asked(self, site: Site) -> Mapping[str, str]:
+        """The files of the array in sysfs, and what they have to be."""
+        count = len(site.below)
+        chunk = self.chunk_bytes(site.own)
+        return {
+            "level": f"raid{self.level}",
+            "raid_disks": str(count),
+            "metadata_version": "1.2",
+            "chunk_size": str(chunk),
+            "layout": str(_LEFT_SYMMETRIC if chunk else 0),
+            "degraded": "0",
+            "sync_action": "idle",
+            "bitmap/location": "none",
+            **{f"rd{n}/offset": str(_DATA_OFFSET_BYTES // _SECTOR_BYTES) for n in range(count)},
+            **self.tuned(site.own),
+        }
+
+
+class Raid1(Raid):
+    """Each device has all data; a read is answered by one of them (drivers/md/raid1.c, read_balance)."""
+
+    name = "raid1"
+    level = "1"
+    needs = ("device", "device")
+    fragments = ("storage-raid1",)
+    suspects = ("drivers/md/md.c", "drivers/md/md.h", "drivers/md/raid1.c", "drivers/md/raid1-10.c")
+
+    def data_devices(self, count: int) -> int:
+        """One, and its mirrors."""
+        return 1
+
+
+class Raid5(Raid):
+    """Chunks of data on one device after the other, and in each stripe one of parity."""
+
+    name = "raid5"
+    level = "5"
+    needs = ("device", "device", "device")
+    fragments = ("storage-raid5",)
+    suspects = (
+        *("drivers/md/md.c", "drivers/md/md.h", "drivers/md/raid5.c", "drivers/md/raid5.h"),
+        *("drivers/md/raid5-cache.c", "drivers/md/raid5-ppl.c", "crypto/async_tx", "crypto/xor.c", "lib/raid"),
+    )
+    # Read as a table, so laid out as one.
+    # fmt: off
+    options = (
+        Option("storage.raid5.chunk", "chunk_bytes", kinds.size(_LEAST_CHUNK_BYTES), "512KiB",
+               "chunk of the array, bytes: a power of two"),
+        Option("storage.raid5.stripe_cache_size", "stripes", kinds.integer(17), 256,
+               "stripe cache of the array, pages of each device"),
+        Option("storage.raid5.group_thread_count", "threads", kinds.integer(0), 0,
+               "threads that handle stripes, for each group of CPUs; 0 is the array's one thread"),
+    )
+    # fmt: on
+
+    def data_devices(self, count: int) -> int:
+        """All but one, which has the parity of each stripe in turn."""
+        return count - 1
+
+    def chunk_bytes(self, own: Own) -> int:
+        """Of the settings."""
+        return int(own["chunk_bytes"])
+
+    def tuned(self, own: Own) -> Mapping[str, str]:
+        """The kernel's defaults, unless the settings differ (Documentation/admin-guide/md.rst)."""
+        return {"stripe_cache_size": str(own["stripes"]), "group_thread_cnt": str(own["threads"])}
+
+    def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
+        """The driver takes the values (drivers/md/raid5.c, setup_conf, raid5_set_cache_size)."""
+        chunk = self.chunk_bytes(own)
+        if chunk & (chunk - 1):
+            yield Problem(("storage.raid5.chunk",), f"{size_text(chunk)} is no power of two")
+        for row in self.options:
+            if (most := _MOST.get(row.field)) is not None and own[row.field] > most:
+                yield Problem((row.key,), f"the kernel takes {most:,} at most")
+        yield from super().problems(below, own, files)
+
+
+RAID1, RAID5 = Raid1(), Raid5()
+
+
+def _files(printed: str) -> Mapping[str, str]:
+    """What ``grep -H .`` printed of files of one line."""
+    return dict(line.partition(":")[::2] for line in printed.splitlines())
+
+
+def _check(array: str, asked: Mapping[str, str], found: Mapping[str, str], stage: Stage = Stage.STORAGE) -> None:
+    """What the kernel says of the array; raises :class:`KernelFault` where that is not what was asked for."""
+    if "level" not in found or "array_state" not in found:
+        raise KernelFault(stage, FaultKind.COMMAND_FAILED, f"{array}: the kernel says nothing of the array")
+    found = {**_WITHOUT_A_FILE, **found}
+    other = [f"{name} {found.get(name, 'missing')[:40]}" for name, value in asked.items() if found.get(name) != value]
+    if found["array_state"] not in _STATES:
+        other.append(f"array_state {found['array_state'][:40]}")
+    if other:
+        wanted = ", ".join(
+            f"{name} {asked[name]}" for name in (one.partition(" ")[0] for one in other) if name in asked
+        )
+        raise KernelFault(
+            stage, FaultKind.COMMAND_FAILED, f"{array}: {', '.join(other)}; asked for {wanted or 'one that works'}"
+        )
+
+
+def _workload_fault(failed: FailedStep) -> KernelFault:
+    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
+
+
+def _still_in_step(array: str, asked: Mapping[str, str], shell: Shell) -> None:
+    """An array that lost a device, or resynchronises, would be another one: raises :class:`KernelFault`."""
+    files = " ".join((*asked, "array_state"))
+    step = Step(f"cd /sys/block/{array}/md && grep -s -H . {files}; cd /", _workload_fault)
+    (answer,) = run_steps(shell, (step,), _STATUS_DEADLINE_S)
+    _check(array, asked, _files(answer), Stage.WORKLOAD)
+
+
+def _nothing_counted(before: Any, after: Any) -> Iterator[tuple[str, float]]:
+    yield from ()

@@ -1,0 +1,209 @@
+"""Arrays of the md driver: what mdadm is given, and what sysfs has to say afterwards."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from bisector.config import options
+from bisector.core.errors import InfraError, KernelFault, UserError
+from bisector.core.trial import Stage
+from bisector.storage.layer import Device, Extent, Files, Layer, Made, Site
+from bisector.storage.layers import LAYERS
+from bisector.storage.layout import MountedStack, lay_out
+from bisector.storage.parse import stack_of
+from tests.guestshell import Answer, FakeShell
+
+MIB = 1 << 20
+NO_FILES = Files(0, "")
+RAID1, RAID5 = LAYERS["raid1"], LAYERS["raid5"]
+CHUNKS = {"chunk_bytes": 512 << 10, "stripes": 256, "threads": 0}
+# As `grep -H .` prints the files of an array in sysfs.
+OF_RAID1 = """\
+level:raid1
+raid_disks:2
+metadata_version:1.2
+chunk_size:0
+layout:0
+degraded:0
+sync_action:idle
+bitmap/location:none
+rd0/offset:2048
+rd1/offset:2048
+array_state:clean
+rd0/block/dev:254:16
+rd1/block/dev:254:32
+"""
+OF_RAID5 = """\
+level:raid5
+raid_disks:3
+metadata_version:1.2
+chunk_size:524288
+layout:2
+degraded:0
+sync_action:idle
+bitmap/location:none
+rd0/offset:2048
+rd1/offset:2048
+rd2/offset:2048
+stripe_cache_size:256
+group_thread_cnt:0
+array_state:active
+rd0/block/dev:254:16
+rd1/block/dev:254:32
+rd2/block/dev:254:48
+"""
+
+
+def guest(state: str = OF_RAID1, **changed: Answer) -> FakeShell:
+    rows = {"stat -L": Answer("fe:10\nfe:20\n"), "stat -f": Answer("1000 4096\n"), "/md && grep": Answer(state)}
+    return FakeShell({**{key.replace("_", " "): answer for key, answer in changed.items()}, **rows})
+
+
+def laid_out(shell: FakeShell, text: str = "raid1(ssd,hdd)+ext4") -> MountedStack:
+    values = options.load({"storage.stack": text}, directory=Path("/")).settings.storage.layers
+    return lay_out(shell, stack_of(text), values, NO_FILES, 60)
+
+
+def made(layer: Layer, count: int, own: Mapping[str, int], suffix: str = "") -> Made:
+    paths = ("/dev/a", "/dev/b", "/dev/c", "/dev/d")[:count]
+    return layer.make(Site(tuple(Device(path, (path,)) for path in paths), own, suffix))
+
+
+def test_a_mirror_of_the_two_disks() -> None:
+    mounted = laid_out(guest())
+    assert mounted.description[:2] == (
+        "export MDADM_NO_UDEV=1",
+        "mdadm --create /dev/md1 --run --level=1 --raid-devices=2 --metadata=1.2 --data-offset=1024K --assume-clean "
+        "--bitmap=none /dev/disk/by-id/virtio-ssd /dev/disk/by-id/virtio-hdd",
+    )
+    assert mounted.description[2].endswith(" /dev/md1")
+    assert mounted.room == "storage.ssd.size or storage.hdd.size"
+
+
+def test_stripes_over_three_devices() -> None:
+    of_three = made(RAID5, 3, CHUNKS)
+    create, *tuned = (step.command for step in of_three.steps[1:])
+    assert create == (
+        "mdadm --create /dev/md5 --run --level=5 --raid-devices=3 --metadata=1.2 --data-offset=1024K --assume-clean "
+        "--bitmap=none --chunk=512K --layout=left-symmetric /dev/a /dev/b /dev/c"
+    )
+    assert tuned == [
+        "echo 256 > /sys/block/md5/md/stripe_cache_size",
+        "echo 0 > /sys/block/md5/md/group_thread_cnt",
+    ]
+    assert of_three.verify is not None
+    of_three.verify((OF_RAID5,), {"/dev/a": "254:16", "/dev/b": "254:32", "/dev/c": "254:48"})
+    other = {**CHUNKS, "chunk_bytes": 65536, "stripes": 4096}
+    changed = made(RAID5, 4, other, "2")
+    assert "--raid-devices=4" in changed.steps[1].command
+    assert "--chunk=64K" in changed.steps[1].command
+    assert changed.path == "/dev/md52"
+    with pytest.raises(
+        KernelFault, match=r"stripe_cache_size 256; asked for .*chunk_size 65536.*stripe_cache_size 4096"
+    ):
+        made(RAID5, 3, other).verify((OF_RAID5,), {})  # type: ignore[misc] # it has one
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("level:raid1", "level:raid0"),
+        ("degraded:0", "degraded:1"),
+        ("sync_action:idle", "sync_action:resync"),
+        ("sync_action:idle\n", ""),
+        ("bitmap/location:none", "bitmap/location:+8"),
+        ("rd1/offset:2048", "rd1/offset:264192"),
+        ("metadata_version:1.2", "metadata_version:1.0"),
+        ("array_state:clean", "array_state:read-auto"),
+        ("array_state:clean", "array_state:inactive"),
+    ],
+)
+def test_an_array_that_was_not_asked_for_is_the_kernels_fault(old: str, new: str) -> None:
+    assert old in OF_RAID1
+    with pytest.raises(KernelFault, match=f"^md1: {old.partition(':')[0]} .*; asked for ") as caught:
+        laid_out(guest(OF_RAID1.replace(old, new)))
+    assert caught.value.stage is Stage.STORAGE
+
+
+def test_a_kernel_without_bitmaps_has_none() -> None:
+    laid_out(guest(OF_RAID1.replace("bitmap/location:none\n", "")))
+
+
+def test_an_array_on_other_disks_is_ours() -> None:
+    swapped = OF_RAID1.replace("254:16", "x").replace("254:32", "254:16").replace("x", "254:32")
+    with pytest.raises(InfraError, match="md1 is on 254:32, 254:16 instead of 254:16, 254:32"):
+        laid_out(guest(swapped))
+    with pytest.raises(InfraError, match="md1 is on 254:16, nothing instead of"):
+        laid_out(guest(OF_RAID1.replace("rd1/block/dev:254:32\n", "")))
+
+
+@pytest.mark.parametrize("said", ["", "nonsense", "\x1b[2J", "level:raid1", "9" * 10_000, "@step 0\n@step 9"])
+def test_answers_that_are_none_are_the_kernels_fault(said: str) -> None:
+    with pytest.raises(KernelFault) as caught:
+        laid_out(guest(said))
+    assert caught.value.reason.isprintable()
+    assert len(caught.value.reason) < 1000
+
+
+def test_an_array_that_loses_a_device_stops_the_workload() -> None:
+    mounted = laid_out(guest())
+    before = mounted.read(guest())
+    assert mounted.counted(before, mounted.read(guest())) == ()
+    with pytest.raises(KernelFault, match="degraded 1; asked for degraded 0") as caught:
+        mounted.read(guest(OF_RAID1.replace("degraded:0", "degraded:1")))
+    assert caught.value.stage is Stage.WORKLOAD
+
+
+def test_a_mirror_of_encrypted_disks_is_checked_against_device_mappers_devices() -> None:
+    answers = {
+        "stat -L -c '%t:%T' /dev/mapper/crypt": Answer("fd:0\nfd:1\n"),
+        "dmsetup table crypt2": Answer(f"0 2097152 crypt aes-xts-plain64 {'0' * 128} 0 254:32 0\n"),
+        "dmsetup table crypt": Answer(f"0 1048576 crypt aes-xts-plain64 {'0' * 128} 0 254:16 0\n"),
+        "dmsetup deps": Answer("crypt: 1 dependencies : (254, 16)\ncrypt2: 1 dependencies : (254, 32)\n"),
+        "dmsetup info": Answer("crypt 253 0\ncrypt2 253 1\n"),
+    }
+    state = OF_RAID1.replace("254:16", "253:0").replace("254:32", "253:1")
+    rows = {"stat -L": Answer("fe:10\nfe:20\n"), "stat -f": Answer("1 4096\n"), "/md && grep": Answer(state)}
+    mounted = laid_out(FakeShell({**answers, **rows}), "raid1(crypt(ssd),crypt(hdd))+ext4")
+    create = next(one for one in mounted.description if one.startswith("mdadm"))
+    assert create.endswith(" /dev/mapper/crypt /dev/mapper/crypt2")
+    with pytest.raises(InfraError, match="md1 is on 254:16, 254:32 instead of 253:0, 253:1"):
+        laid_out(FakeShell({**answers, **rows, "/md && grep": Answer(OF_RAID1)}), "raid1(crypt(ssd),crypt(hdd))+ext4")
+
+
+def extents(*sizes_mib: float | None) -> tuple[Extent, ...]:
+    return tuple(
+        Extent(f"disk {n}", None if size is None else int(size * MIB), (f"storage.d{n}.size",))
+        for n, size in enumerate(sizes_mib)
+    )
+
+
+def test_what_fits_on_an_array() -> None:
+    both = RAID1.extent(extents(512, 1024), {})
+    assert both.size_bytes == 511 * MIB
+    assert both.keys == ("storage.d0.size", "storage.d1.size")
+    assert both.what == "the raid1 of disk 0, disk 1"
+    assert RAID1.extent(extents(512, None), {}).size_bytes is None
+    assert RAID5.extent(extents(512, 512, 512), CHUNKS).size_bytes == 2 * 511 * MIB
+    # A chunk that is not whole is left out.
+    assert RAID5.extent(extents(512, 512, 512.3, 600), CHUNKS).size_bytes == 3 * 511 * MIB
+    assert RAID5.extent(extents(512.6, 512.6, 512.6), CHUNKS).size_bytes == int(2 * 511.5 * MIB)
+
+
+def test_what_is_written_to_each_device() -> None:
+    assert RAID1.written(extents(512, 1024), {}, 100 * MIB) == (101 * MIB, 101 * MIB)
+    assert RAID5.written(extents(512, 512, 512), CHUNKS, 100 * MIB) == (101 * MIB,) * 3
+
+
+def test_sizes_that_cannot_be_are_refused_before() -> None:
+    def keys(layer: Layer, own: Mapping[str, int], *sizes_mib: float | None) -> list[tuple[str, ...]]:
+        return [found.keys for found in layer.problems(extents(*sizes_mib), own, NO_FILES)]
+
+    assert keys(RAID1, {}, 512, 1) == [("storage.stack", "storage.d1.size")]
+    assert keys(RAID5, CHUNKS, 1.4, 512, None) == [("storage.stack", "storage.d0.size")]
+    assert keys(RAID5, CHUNKS, 1.5, 512, None) == []
+    assert keys(RAID5, {**CHUNKS, "chunk_bytes": 96 << 10}, 512, 512, 512) == [("storage.raid5.chunk",)]
+    assert keys(RAID5, {**CHUNKS, "stripes": 32769}, 512, 512, 512) == [("storage.raid5.stripe_cache_size",)]
+    with pytest.raises(UserError, match=r"storage\.ssd\.size = 128MiB .*: xfs needs 300MiB, and the raid1 of the SSD"):
+        options.load({"storage.stack": "raid1(ssd,hdd)+xfs", "storage.ssd.size": "128MiB"}, directory=Path("/"))
