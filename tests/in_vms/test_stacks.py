@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from bisector.storage.layers import LAYERS
 from tests.demo.history import History
 from tests.docs.json_schema import valid
 from tests.in_vms.conftest import SHORT, Tool
@@ -13,6 +14,15 @@ pytestmark = pytest.mark.vm
 
 # The kernel that other tests have; a stack without a cache would do with less.
 KERNEL = ("--fragment", "tiny", "--fragment", "vm", "--fragment", "storage-lvmcache")
+
+# One kernel for all layers, so that there is one build; a stack alone would do with less.
+FRAGMENTS = ("tiny", "vm", *(name for layer in LAYERS.values() for name in layer.fragments))
+ALL = tuple(word for name in FRAGMENTS for word in ("--fragment", name))
+# mkfs.xfs wants 300 MiB; most of it stays a hole.
+LARGER = (
+    *("--set", "storage.ssd.size=512MiB", "--set", "storage.hdd.size=512MiB"),
+    *("--disk", "hdd2=512MiB", "--disk", "hdd3=512MiB"),
+)
 
 
 def made(trial: dict[str, Any]) -> str:
@@ -40,3 +50,34 @@ def test_a_disk_that_the_stack_does_not_name_is_not_attached(tool: Tool, demo: H
     assert (run["name"], run["cache"]) == ("hdd", {"before": None, "after": None})
     assert "virtio-hdd" in made(trial)
     assert "virtio-ssd" not in made(trial)
+
+
+@pytest.mark.parametrize(
+    ("stack", "commands"),
+    [
+        ("hdd+xfs", ["mkfs.xfs", "mount"]),
+        ("hdd+btrfs", ["mkfs.btrfs", "mount"]),
+        ('hdd+ext4(mount_options="noatime,data=writeback")', ["mkfs.ext4", "mount"]),
+        ("raid1(ssd,hdd)+ext4", ["export", "mdadm", "mkfs.ext4", "mount"]),
+        ("raid5(hdd,hdd2,hdd3)+xfs", ["export", "mdadm", "echo", "echo", "mkfs.xfs", "mount"]),
+        ("crypt(hdd)+ext4", ["export", "seq", "cryptsetup", "mkfs.ext4", "mount"]),
+        ("crypt(raid1(ssd,hdd))+xfs", ["export", "mdadm", "export", "seq", "cryptsetup", "mkfs.xfs", "mount"]),
+    ],
+)
+def test_a_layer_is_made_and_read_back(tool: Tool, demo: History, stack: str, commands: list[str]) -> None:
+    tested = tool(
+        *("test", demo.new, "--repo", tool.repo, "--json", "--quiet", "--stack", stack),
+        *(*SHORT, *LARGER, *ALL),
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    trial = valid("test", tested.stdout)
+    assert trial["verdict"] in ("measured", "weak"), trial["reason"]
+    assert len(trial["runs"]) == 1
+    assert [line.split()[0] for line in made(trial).splitlines() if not line.startswith("stat ")] == commands
+
+
+@pytest.mark.parametrize("stack", ["lvmcache(crypt(ssd),crypt(hdd))+xfs", "crypt(lvmcache(ssd,hdd))+btrfs"])
+def test_a_cache_below_and_above_encryption(tool: Tool, demo: History, stack: str) -> None:
+    trial = tool.trial(demo.new, *SHORT, *LARGER, *ALL, "--stack", stack)
+    assert trial["runs"][1]["cache"]["before"]["used_blocks"] > 0
+    assert "cryptsetup open" in made(trial)
