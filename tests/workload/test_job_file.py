@@ -33,7 +33,11 @@ def said(text: str) -> str:
         "per_job_logs",
         "rw=rw:4",
         "readwrite=randrw",
-        "directory=/elsewhere\nfilename=${DIRECTORY}/file",
+        "directory=${DIRECTORY}/one:${DIRECTORY}/other",
+        "filename=/file",
+        "filename=one:other",
+        "filename_format=$jobname.$filenum",
+        "opendir=${DIRECTORY}/below",
         "description=include nothing, group_reporting of no kind",
     ],
 )
@@ -68,6 +72,15 @@ def test_merged_jobs(line: str) -> None:
         ("directory=/mnt", "[one] has its files elsewhere"),
         ("directory=", "[one] has its files elsewhere"),
         ("include more.fio", "'include more.fio': the guest gets this one file"),
+        ("directory=/elsewhere\nfilename=${DIRECTORY}/file", "(/elsewhere)"),
+        ("directory=${DIRECTORY}/../..", "(${DIRECTORY}/../..)"),
+        ("directory=${DIRECTORY}:/tmp", "(/tmp)"),
+        ("directory=${DIRECTORY}-not", "(${DIRECTORY}-not)"),
+        ("directory=/dev/${DIRECTORY}", "(/dev/${DIRECTORY})"),
+        ("filename=../file", "(../file)"),
+        ("filename=one:../../dev/vda", "(../../dev/vda)"),
+        ("filename_format=../$jobnum", "(../$jobnum)"),
+        ("opendir=/etc", "(/etc)"),
         ("include=more.fio", "the guest gets this one file"),
     ],
 )
@@ -76,6 +89,23 @@ def test_other_figures_than_they_are_read_for(line: str, words: str) -> None:
 
 
 def test_logs_that_nobody_writes_are_not_shared() -> None:
+@pytest.mark.parametrize(
+    ("place", "is_on_the_stack"),
+    [
+        ("filename=${DIRECTORY}/file", True),
+        ("filename=${DIRECTORY}/one:${DIRECTORY}/other", True),
+        ("opendir=${DIRECTORY}", True),
+        ("filename=${DIRECTORY}/one:/dev/vda", False),
+        ("filename=/dev/vda", False),
+        ("filename=file", False),
+        ("filename_format=file", False),
+        ("", False),
+    ],
+)
+def test_files_of_a_job_without_a_directory(place: str, is_on_the_stack: bool) -> None:
+    assert (objection(f"[one]\nrw=read\n{place}\n") is None) is is_on_the_stack
+
+
     assert objection(GOOD.replace("write_iops_log=x\n", "per_job_logs=0\n")) is None
 
 

@@ -46,7 +46,9 @@ _LOGS = {
 _DIRECTORY = "${DIRECTORY}"
 _DEVICE = "${DEVICE}"
 _OFFSET = "${OFFSET}"
-_PLACES = ("directory", "filename", "opendir")
+_NAMES = ("filename", "filename_format")
+# Several directories or files stand between colons; one that belongs to a name has a backslash before it (fio(1)).
+_COLON = re.compile(r"(?<!\\):")
 
 T = TypeVar("T")
 
@@ -256,10 +258,21 @@ def _logs_shared(job: Job) -> str | None:
 
 
 def _elsewhere(job: Job) -> str | None:
+    """Before every name of a file fio puts the directory, also before one that begins with a slash (seen with 3.33)."""
     if _is_for_device_alone(job):
         return None
-    on_the_stack = any(_DIRECTORY in job.options.get(place, "") for place in _PLACES)
-    return None if on_the_stack else f"has its files elsewhere than in {_DIRECTORY}, where the stack under test is"
+    directories, names = _paths(job, "directory"), [path for option in _NAMES for path in _paths(job, option)]
+    starts = [*(directories or names), *_paths(job, "opendir")]
+    outside = next((path for path in (*starts, *names) if ".." in path.split("/")), None)
+    outside = outside or next((path for path in starts if path.split("/")[0] != _DIRECTORY), None)
+    if starts and outside is None:
+        return None
+    what = f" ({outside})" if outside else ""
+    return f"has its files elsewhere than in {_DIRECTORY}, where the stack under test is{what}"
+
+
+def _paths(job: Job, option: str) -> list[str]:
+    return _COLON.split(job.options[option]) if option in job.options else []
 
 
 _RULES: tuple[tuple[Callable[[Job], str | None], str], ...] = (
