@@ -41,6 +41,7 @@ _UPTIME = "@uptime "
 READ_CLOCK = f'read -r up rest < /proc/uptime; printf "\\n{_UPTIME}%s\\n" "$up" >&2'
 _SECONDS = re.compile(r"\d{1,12}(\.\d{1,9})?")
 _READINGS = 2
+MOST_SEED = 2**31 - 1  # what an int of C holds: every program that takes a seed takes this one
 
 
 class MountedStack(Protocol):
@@ -120,7 +121,8 @@ class RunSite:
     On a stack without a file system the run has the place from ``offset_bytes`` on, as large as all its files.
 
     ``keep_files`` keeps the blocks of its files taken when it is over, so that a later run gets others. A workload
-    with a live counter ends the run as soon as ``stop`` is met; others leave that alone.
+    with a live counter ends the run as soon as ``stop`` is met; others leave that alone. ``seed`` is the seed of
+    whatever the workload draws at random, a number from 1 to :data:`MOST_SEED`; with None the workload has its own.
     """
 
     shell: Shell
@@ -244,6 +246,10 @@ class Workload(ABC):
     def runtime_s(self, own: Own) -> float:
         """How long one run is asked to last; 0 where nobody knows beforehand."""
         return 0.0
+
+    def unseeded(self, own: Own) -> tuple[str, ...]:
+        """What of it does not follow :attr:`RunSite.seed`, in sentences; raises :class:`UserError` as :meth:`files`."""
+        return ()
 
     def files(self, own: Own) -> Files:
         """What one run writes; raises :class:`UserError` where its input cannot be read."""

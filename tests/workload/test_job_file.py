@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 
 from bisector.core.objective import Objective
-from bisector.workload.fio.job_file import fio_names, jobs, lacks, objection, unfit_for_device, unfit_for_files
+from bisector.workload.fio.job_file import (
+    fio_names,
+    jobs,
+    lacks,
+    objection,
+    own_seeds,
+    seeded,
+    unfit_for_device,
+    unfit_for_files,
+)
 
 GOOD = "[global]\nrw=randread\ndirectory=${DIRECTORY}\nsize=${FILE_SIZE}\nwrite_iops_log=x\n[one]\nnumjobs=2\n"
 
@@ -71,7 +80,6 @@ def test_merged_jobs(line: str) -> None:
         ("per_job_logs=0", "[one] per_job_logs=0 writes"),
         ("directory=/mnt", "[one] has its files elsewhere"),
         ("directory=", "[one] has its files elsewhere"),
-        ("include more.fio", "'include more.fio': the guest gets this one file"),
         ("directory=/elsewhere\nfilename=${DIRECTORY}/file", "(/elsewhere)"),
         ("directory=${DIRECTORY}/../..", "(${DIRECTORY}/../..)"),
         ("directory=${DIRECTORY}:/tmp", "(/tmp)"),
@@ -81,6 +89,7 @@ def test_merged_jobs(line: str) -> None:
         ("filename=one:../../dev/vda", "(../../dev/vda)"),
         ("filename_format=../$jobnum", "(../$jobnum)"),
         ("opendir=/etc", "(/etc)"),
+        ("include more.fio", "'include more.fio': the guest gets this one file"),
         ("include=more.fio", "the guest gets this one file"),
     ],
 )
@@ -88,7 +97,6 @@ def test_other_figures_than_they_are_read_for(line: str, words: str) -> None:
     assert words in said(f"{GOOD}{line}\n")
 
 
-def test_logs_that_nobody_writes_are_not_shared() -> None:
 @pytest.mark.parametrize(
     ("place", "is_on_the_stack"),
     [
@@ -106,6 +114,7 @@ def test_files_of_a_job_without_a_directory(place: str, is_on_the_stack: bool) -
     assert (objection(f"[one]\nrw=read\n{place}\n") is None) is is_on_the_stack
 
 
+def test_logs_that_nobody_writes_are_not_shared() -> None:
     assert objection(GOOD.replace("write_iops_log=x\n", "per_job_logs=0\n")) is None
 
 
@@ -203,3 +212,11 @@ def test_what_a_job_file_does_on_a_device(text: str, runs: int, why: str | None)
 def test_what_a_job_file_does_on_files(text: str, is_fit: bool) -> None:
     assert (unfit_for_files(text) is None) is is_fit
     assert objection(text) is None
+
+
+def test_seed_is_for_every_job_that_has_none_of_its_own() -> None:
+    text = "[global]\nrw=randread\n[a]\n[b]\nrandseed=9\n[c]\nrandrepeat=1\n[d]\nallrandrepeat=1\n[e]\nrandrepeat=0\n"
+    found = jobs(seeded(text, 7))
+    assert [job.options["randseed"] for job in found] == ["7", "9", "7", "7", "7"]
+    assert {job.options["rw"] for job in found} == {"randread"}
+    assert own_seeds(text) == ("b", "c", "d")

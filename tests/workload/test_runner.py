@@ -73,6 +73,7 @@ class Bench:
         keep_files: bool = False,
         stop: StopRule | None = None,
         offset_bytes: int = 0,
+        seed: int | None = None,
     ) -> Run:
         site = RunSite(
             shell,
@@ -85,6 +86,7 @@ class Bench:
             deadline_s=100,
             stop=stop,
             offset_bytes=offset_bytes,
+            seed=seed,
         )
         return run_once(self.settings, site)
 
@@ -109,6 +111,14 @@ def test_a_good_run(bench: Bench) -> None:
     assert sorted(path.name for path in bench.logs.iterdir()) == ["fio.json", "partial_iops.1.log"]
     assert shell.written["/tmp/bisector/job.fio"] == SETTINGS.job.read_text(encoding="utf-8")
     assert bench.meter.stopped == 1
+
+
+def test_seed_is_in_the_job_that_runs_and_on_record(bench: Bench) -> None:
+    shell = FakeShell({FIO_RUNS: GOOD}, FILES)
+    bench.run(shell, seed=7)
+    written = shell.written["/tmp/bisector/job.fio"]
+    assert written == "[global]\nrandrepeat=0\nrandseed=7\n" + SETTINGS.job.read_text(encoding="utf-8")
+    assert (bench.logs / "job.fio").read_text(encoding="utf-8") == written
 
 
 def test_caches_are_dropped_before_fio_starts(bench: Bench) -> None:

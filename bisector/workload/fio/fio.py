@@ -41,6 +41,13 @@ class Fio(Workload):
         """As the job file is told."""
         return float(own["runtime_s"])
 
+    def unseeded(self, own: Own) -> tuple[str, ...]:
+        """Jobs that say themselves where their random numbers come from; raises :class:`UserError`."""
+        return tuple(
+            f"job {name} does not follow the seed of a run: it has a randseed, randrepeat or allrandrepeat of its own"
+            for name in job_file.own_seeds(_text(own["job"]))
+        )
+
     def files(self, own: Own) -> Files:
         """One file for each job; raises :class:`UserError` for a job file that cannot be read, or has no job."""
         settings, jobs = FioSettings(**own), _job_count(own["job"])
@@ -101,16 +108,19 @@ class Fio(Workload):
 def _job_count(job: Path) -> int:
     """How many jobs an fio job file starts; raises :class:`UserError`. fio itself checks the rest."""
     try:
-        text = job.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the fio job file {job}: {error}") from error
-    try:
-        count = job_file.processes(text)
+        count = job_file.processes(_text(job))
     except job_file.NumberUnread as error:
         raise UserError(f"{job}: {error}") from error
     if not count:
         raise UserError(f"the fio job file {job} has no job: no [section] beside [global]")
     return count
+
+
+def _text(job: Path) -> str:
+    try:
+        return job.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the fio job file {job}: {error}") from error
 
 
 def _check_logs(job: Path, text: str) -> None:

@@ -135,6 +135,25 @@ def jobs(text: str) -> tuple[Job, ...]:
     return tuple(Job(name, options) for name, options in found)
 
 
+def seeded(text: str, seed: int) -> str:
+    """The job file with a seed for all random numbers of its jobs, but for :func:`those with their own <own_seeds>`.
+
+    It comes first, in a global section: what stands below holds for a job instead (fio(1), "Job file format"). From
+    one seed each job gets numbers of its own, by its place in the file. With randrepeat, which is on by default, the
+    offsets come from a constant whatever the seed (fio's init.c, td_fill_rand_seeds(); seen with fio 3.33).
+    """
+    return f"[global]\nrandrepeat=0\nrandseed={seed}\n{text}"
+
+
+def own_seeds(text: str) -> tuple[str, ...]:
+    """The jobs that do not follow the seed of :func:`seeded`; with randrepeat it is the first process alone."""
+    return tuple(
+        job.name
+        for job in jobs(text)
+        if "randseed" in job.options or job.is_on("randrepeat") or job.is_on("allrandrepeat")
+    )
+
+
 def has_ramp(text: str) -> bool:
     """Whether a job does I/O before it counts: fio's status has that, too, and its figures in the end have not."""
     return any("ramp_time" in job.options for job in jobs(text))

@@ -146,6 +146,8 @@ def run_once(settings: FioSettings, site: RunSite) -> Run:
     A run ends as soon as ``site.stop`` is met, and says so; that of a job with a ramp_time, or of more processes than
     :data:`MOST_STEERED_JOBS`, is always whole.
 
+    A seed is in the job file that is kept of the run, and among the global options in fio's JSON.
+
     With ``site.keep_files`` the blocks of its files stay taken after the job has unlinked them. Without that ext4 gives
     the next run the very same blocks, which the cache has: it would measure a warm cache, not a full one.
     Raises :class:`UserError` for a job file with an error, a guest without fio and files that do
@@ -154,6 +156,9 @@ def run_once(settings: FioSettings, site: RunSite) -> Run:
     shell, deadline = site.shell, Deadline(f"the end of the {site.name} run", site.deadline_s)
     site.logs.mkdir(parents=True, exist_ok=True)
     job = settings.job.read_text(encoding="utf-8")
+    if site.seed is not None:
+        job = job_file.seeded(job, site.seed)
+        (site.logs / _JOB).write_text(job, encoding="utf-8")
     told = job_file.counted(settings.job, job_file.processes, job)
     stop = None if job_file.has_ramp(job) or told > MOST_STEERED_JOBS else site.stop
     _prepare(shell, job, deadline)
