@@ -120,12 +120,13 @@ def _workload(workload: Workload) -> tuple[Option, ...]:
 _FIRST: tuple[Option, ...] = (
     Option("profile", "profile", kinds.choice(PROFILES), "quick",
            "the set of values that everything else starts from", "article", flag="--profile", metavar="NAME"),
-    Option("bisect.metric", "bisect.metric", _metric(), "read.iops",
-           "metric that decides, such as read.iops, write.bw or read.clat.p99; docs/metrics.md lists them",
-           flag="--metric", metavar="NAME"),
-    Option("bisect.over", "bisect.over", kinds.text("worst, sum, mean or the name of a job"), "worst",
+    Option("bisect.metric", "bisect.metric", kinds.optional(_metric(), AUTO, "what the workload names, or read.iops"),
+           AUTO, "metric that decides, such as read.iops, write.bw or read.clat.p99; docs/metrics.md lists them",
+           flag="--metric", metavar="NAME", before="read.iops"),
+    Option("bisect.over", "bisect.over", kinds.optional(kinds.text("worst, sum, mean or the name of a job"), AUTO,
+           "what the workload names, or worst"), AUTO,
            "what several jobs amount to: the worst of them, their sum or mean, or one job by its name",
-           flag="--over", metavar="worst|sum|mean|JOB"),
+           flag="--over", metavar="worst|sum|mean|JOB", before="worst"),
     Option("bisect.threshold", "bisect.threshold", _threshold(AUTO, "ends"), AUTO,
            'value between the two sides, in the unit of the metric; "ends" finds it from the two ends, '
            f'and so does "{AUTO}" but for read.iops in the profile article, where it is 20000',

@@ -4,13 +4,12 @@ What settings there are is in :mod:`bisector.config.option_table`, what cannot b
 :mod:`bisector.config.checks`.
 """
 
-import dataclasses
 import difflib
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -19,10 +18,11 @@ from bisector.config.option_table import PROFILES, by_key, rows
 from bisector.core import kinds
 from bisector.core.errors import UserError
 from bisector.core.kinds import AUTO, Option, Problem
-from bisector.core.objective import Objective
+from bisector.core.objective import WORST, Objective
 from bisector.core.subject import Setup
 from bisector.storage.disks import DISKS
 from bisector.storage.stack import Stack
+from bisector.workload.base import Deciding
 from bisector.workload.workloads import WORKLOADS
 
 CONFIG_FILE = "bisector.toml"
@@ -108,7 +108,10 @@ def from_given(given: Mapping[str, Given]) -> Effective:
         given.setdefault(option.key, Given(option.in_profile(name), f"profile {name}"))
     values = {option.field: _parse(option, given[key]) for key, option in known.items()}
     settings = _assemble(Settings, _resolved(values))
-    effective = Effective(settings, {key: given[key].origin for key in known})
+    origins = {key: given[key].origin for key in known}
+    if values["bisect.metric"] is None and (named_by := _deciding(values).named_by):
+        origins |= {key: named_by for key in ("bisect.metric", "bisect.over") if values[key] is None}
+    effective = Effective(settings, origins)
     _refuse(effective, checks.first_problem(settings))
     return effective
 
@@ -137,7 +140,7 @@ def _from_flags(flags: Flags, directory: Path) -> dict[str, Given]:
             _refuse_key(key, f"--set {key}")
         option = known[key]
         one = value if isinstance(value, Given) else Given(value, option.flag or f"--set {key}")
-        given[key] = dataclasses.replace(one, base=directory, typed=isinstance(one.raw, str))
+        given[key] = replace(one, base=directory, typed=isinstance(one.raw, str))
     return given
 
 
@@ -180,13 +183,31 @@ def _other_cores(chosen: float | None) -> float:
     return max(_LEAST_OTHER_CORES, (os.cpu_count() or 1) / 8) if chosen is None else chosen
 
 
-def _threshold(values: Mapping[str, Any]) -> str | None:
+def _own(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the settings of the workload under test alone."""
+    of_kind = f"{_OF_WORKLOADS}{values['workload.kind']}."
+    return {key.removeprefix(of_kind): value for key, value in values.items() if key.startswith(of_kind)}
+
+
+def _deciding(values: Mapping[str, Any]) -> Deciding:
+    return WORKLOADS[values["workload.kind"]].deciding(_own(values))
+
+
+def _objective(values: Mapping[str, Any]) -> Objective:
+    """What decides: as it is given, else as the workload has it; what it says of several jobs is of its metric."""
+    metric, over = values["bisect.metric"], values["bisect.over"]
+    if metric is not None:
+        return Objective(metric, over or WORST)
+    deciding = _deciding(values).objective
+    return replace(deciding, over=over or deciding.over)
+
+
+def _threshold(values: Mapping[str, Any], objective: Objective) -> str | None:
     """The article's threshold holds for what the article measured."""
     typed: str | None = values["bisect.threshold"]
     if typed != AUTO:
         return typed
-    of_the_article = Objective(values["bisect.metric"], values["bisect.over"]) == Objective()
-    return _ARTICLE_THRESHOLD if values["profile"] == "article" and of_the_article else None
+    return _ARTICLE_THRESHOLD if values["profile"] == "article" and objective == Objective() else None
 
 
 def _resolved(values: dict[str, Any]) -> dict[str, Any]:
@@ -195,13 +216,13 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     stack: Stack = values["storage.stack"]
     auto = (ground, GUEST_FRAGMENT, *stack.fragments)
     names = values["kernel.fragments"]
-    kind = values["workload.kind"]
-    of_kind = f"{_OF_WORKLOADS}{kind}."
-    own = {key.removeprefix(of_kind): value for key, value in values.items() if key.startswith(of_kind)}
-    runs_s = len(stack.phases) * WORKLOADS[kind].runtime_s(own)
+    runs_s = len(stack.phases) * WORKLOADS[values["workload.kind"]].runtime_s(_own(values))
+    objective = _objective(values)
     return {
         **values,
-        "bisect.threshold": _threshold(values),
+        "bisect.metric": objective.metric,
+        "bisect.over": objective.over,
+        "bisect.threshold": _threshold(values, objective),
         "bisect.suspects": stack.suspects if values["bisect.suspects"] is None else values["bisect.suspects"],
         "contention.max_other_cores": _other_cores(values["contention.max_other_cores"]),
         "kernel.fragments": tuple(one for name in names for one in (auto if name == AUTO else (name,))),
@@ -289,7 +310,12 @@ def usual(settings: Settings) -> dict[str, object]:
     leading = {name: _value(settings, name) for name in names}
     followed = _assemble(Settings, _resolved({**defaults, **leading}))
     own = {option.key: option.kind.write(defaults[option.field]) for option in known if option.field in leading}
-    return written_values(followed) | own
+    try:
+        by_workload = _objective({**leading, "bisect.metric": None, "bisect.over": None})
+    except UserError:  # of a job file that names no metric: one was given, and nobody asked the file
+        by_workload = Objective()
+    objective = {"bisect.metric": by_workload.metric, "bisect.over": by_workload.over}
+    return written_values(followed) | own | objective
 
 
 def describe(effective: Effective) -> list[Row]:

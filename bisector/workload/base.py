@@ -223,6 +223,14 @@ def timed(command: str) -> str:
     return f"{READ_CLOCK}; {{ {command}; }}; status=$?; {READ_CLOCK}; exit $status"
 
 
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """What decides where nobody says it, and what named it, for a person; empty where nothing did."""
+
+    objective: Objective = field(default_factory=Objective)
+    named_by: str = ""
+
+
 class Workload(ABC):
     """One kind of workload. Derived classes say what differs; a workload has no state.
 
@@ -246,6 +254,10 @@ class Workload(ABC):
     def runtime_s(self, own: Own) -> float:
         """How long one run is asked to last; 0 where nobody knows beforehand."""
         return 0.0
+
+    def deciding(self, own: Own) -> Deciding:
+        """What decides where nobody says it; raises :class:`UserError` where its input names what is no metric."""
+        return Deciding()
 
     def unseeded(self, own: Own) -> tuple[str, ...]:
         """What of it does not follow :attr:`RunSite.seed`, in sentences; raises :class:`UserError` as :meth:`files`."""

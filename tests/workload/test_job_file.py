@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from bisector.core.errors import UserError
 from bisector.core.objective import Objective
 from bisector.workload.fio.job_file import (
+    deciding,
     fio_names,
     jobs,
     lacks,
@@ -212,6 +214,38 @@ def test_what_a_job_file_does_on_a_device(text: str, runs: int, why: str | None)
 def test_what_a_job_file_does_on_files(text: str, is_fit: bool) -> None:
     assert (unfit_for_files(text) is None) is is_fit
     assert objection(text) is None
+
+
+@pytest.mark.parametrize(
+    ("comment", "named"),
+    [
+        ("# deciding metric: write.bw", Objective("write.bw")),
+        (";deciding metric :  read.clat.p99.90 ", Objective("read.clat.p99.9")),
+        ("# deciding metric: write.bw, over sum", Objective("write.bw", "sum")),
+        ("  # deciding metric: read.iops over a job", Objective("read.iops", "a job")),
+        ("# the deciding metric: write.bw", None),
+        ("description=# deciding metric: write.bw", None),
+        ("", None),
+    ],
+)
+def test_deciding_metric_of_a_comment(comment: str, named: Objective | None) -> None:
+    assert deciding(f"{GOOD}{comment}\n") == named
+
+
+@pytest.mark.parametrize(
+    ("comment", "message"),
+    [
+        ("# deciding metric:", "'' is no deciding metric"),
+        ("# deciding metric: write.bw and more", "'write.bw and more' is no deciding metric"),
+        ("# deciding metric: write.bandwidth", "there is no metric 'write.bandwidth'"),
+        ("# deciding metric: cache.promotions", r"neither more nor less of cache\.promotions is better"),
+        ("# deciding metric: read.clat.p99, over sum", r"the sum of read\.clat\.p99 over jobs"),
+        ("# deciding metric: write.bw\n; deciding metric: write.bw", "two comments name the deciding metric"),
+    ],
+)
+def test_comment_that_names_no_metric(comment: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        deciding(f"{GOOD}{comment}\n")
 
 
 def test_seed_is_for_every_job_that_has_none_of_its_own() -> None:

@@ -10,9 +10,9 @@ from bisector.core.errors import UserError
 from bisector.core.figures import Run
 from bisector.core.kinds import Option, Problem
 from bisector.core.objective import Objective
-from bisector.core.units import size_text
+from bisector.core.units import plural, size_text
 from bisector.storage.layer import Files
-from bisector.workload.base import Locally, Own, RunSite, Workload
+from bisector.workload.base import Deciding, Locally, Own, RunSite, Workload
 from bisector.workload.fio import job_file, output
 from bisector.workload.fio.logs import FILE_NAMES, MOST_FILES, may_be_called
 from bisector.workload.fio.run import FioSettings, run_once
@@ -41,6 +41,17 @@ class Fio(Workload):
         """As the job file is told."""
         return float(own["runtime_s"])
 
+    def deciding(self, own: Own) -> Deciding:
+        """What a comment of the job file names; without one, and without a file, the usual metric."""
+        job: Path = own["job"]
+        try:
+            named = job_file.deciding(job.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError):
+            return Deciding()  # whoever reads the file next tells
+        except UserError as error:
+            raise UserError(f"workload.job: {job}: {error}", error.hint) from error
+        return Deciding() if named is None else Deciding(named, f"job {job.name}")
+
     def unseeded(self, own: Own) -> tuple[str, ...]:
         """Jobs that say themselves where their random numbers come from; raises :class:`UserError`."""
         return tuple(
@@ -52,7 +63,8 @@ class Fio(Workload):
         """One file for each job; raises :class:`UserError` for a job file that cannot be read, or has no job."""
         settings, jobs = FioSettings(**own), _job_count(own["job"])
         total = settings.file_bytes * jobs
-        sentence = f"{jobs} jobs of {size_text(settings.file_bytes)} are {size_text(total)}"
+        are = "is" if jobs == 1 else "are"
+        sentence = f"{plural(jobs, 'job')} of {size_text(settings.file_bytes)} {are} {size_text(total)}"
         return Files(total, sentence, settings.file_bytes, ("workload.file_size",))
 
     def inputs(self, own: Own) -> Mapping[str, Path]:

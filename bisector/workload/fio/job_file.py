@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from bisector.core.errors import UserError
 from bisector.core.metric import DIRECTIONS, names_of
-from bisector.core.objective import OVER, Objective
+from bisector.core.objective import OVER, WORST, Objective
 
 # What each value of ``rw`` does, before the colon.
 CONFIGURED = {
@@ -43,6 +43,9 @@ _LOGS = {
     "write_lat_log": ("lat", "slat", "clat"),
     "write_hist_log": ("clat_hist",),
 }
+# A comment for bisector; fio passes over it.
+_NAMED = re.compile(r"\s*[;#]\s*deciding metric\s*:(.*)")
+_DECIDING = re.compile(r"(?P<metric>[^\s,]+)(?:,?\s+over\s+(?P<over>\S(?:.*\S)?))?")
 _DIRECTORY = "${DIRECTORY}"
 _DEVICE = "${DEVICE}"
 _OFFSET = "${OFFSET}"
@@ -133,6 +136,24 @@ def jobs(text: str) -> tuple[Job, ...]:
             name, _, value = (word.strip() for word in line.partition("="))
             current[_ALIASES.get(name, name)] = value
     return tuple(Job(name, options) for name, options in found)
+
+
+def deciding(text: str) -> Objective | None:
+    """What a comment names as the metric that decides, ``# deciding metric: write.bw, over sum``; None without one.
+
+    Raises :class:`UserError` for a second such comment, and for the name of no metric.
+    """
+    named_by = [found[1].strip() for line in text.splitlines() if (found := _NAMED.fullmatch(line))]
+    if not named_by:
+        return None
+    if len(named_by) > 1:
+        raise UserError("two comments name the deciding metric", "leave one of them")
+    found = _DECIDING.fullmatch(named_by[0])
+    if found is None:
+        raise UserError(f"{named_by[0]!r} is no deciding metric", "write: # deciding metric: write.bw, over sum")
+    objective = Objective(Objective(found["metric"]).definition.name, found["over"] or WORST)
+    objective.check()
+    return objective
 
 
 def seeded(text: str, seed: int) -> str:

@@ -1,0 +1,79 @@
+"""What decides where nobody says it: the workload's input names it, and the listing of settings tells which did."""
+
+from pathlib import Path
+
+import pytest
+
+from bisector.config import options
+from bisector.core.errors import UserError
+from bisector.core.objective import Objective
+from tests.workload.test_job_file import GOOD
+
+HERE = Path("/")
+
+
+def load(**flags: str) -> options.Effective:
+    return options.load({key.replace("__", "."): value for key, value in flags.items()}, directory=HERE)
+
+
+def origin(effective: options.Effective, key: str = "bisect.metric") -> tuple[str, str]:
+    row = next(row for row in options.describe(effective) if row.key == key)
+    return row.value, row.origin
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.fio"
+    path.write_text(f"# deciding metric: read.bw, over sum\n{GOOD}", encoding="utf-8")
+    return path
+
+
+def test_job_without_a_word_is_judged_by_read_iops() -> None:
+    effective = load()
+    assert effective.settings.bisect.objective == Objective("read.iops", "worst")
+    assert origin(effective) == ("read.iops", "profile quick")
+
+
+def test_metric_that_the_job_names(job: Path) -> None:
+    effective = load(workload__job=str(job))
+    assert effective.settings.bisect.objective == Objective("read.bw", "sum")
+    assert origin(effective) == ("read.bw", "job mine.fio")
+    assert origin(effective, "bisect.over") == ("sum", "job mine.fio")
+    shipped = load(workload__job="write-bandwidth", workload__file_size="128MiB")
+    assert origin(shipped) == ("write.bw", "job write-bandwidth.fio")
+
+
+def test_what_a_person_gives_goes_first(job: Path) -> None:
+    given = load(workload__job=str(job), bisect__metric="read.iops")
+    assert given.settings.bisect.objective == Objective("read.iops", "worst")
+    assert origin(given) == ("read.iops", "--metric")
+    over = load(workload__job=str(job), bisect__over="mean")
+    assert over.settings.bisect.objective == Objective("read.bw", "mean")
+    assert (origin(over), origin(over, "bisect.over")) == (("read.bw", "job mine.fio"), ("mean", "--over"))
+
+
+def test_the_article_has_its_threshold_for_its_own_metric_alone(job: Path) -> None:
+    assert load(profile="article").settings.bisect.threshold == "20000"
+    assert load(profile="article", workload__job=str(job)).settings.bisect.threshold is None
+
+
+def test_comment_that_names_no_metric_is_refused_unless_one_is_given(job: Path) -> None:
+    job.write_text(f"# deciding metric: read.bandwidth\n{GOOD}", encoding="utf-8")
+    with pytest.raises(UserError, match=r"workload\.job: .*mine\.fio: there is no metric 'read\.bandwidth'") as caught:
+        load(workload__job=str(job))
+    assert caught.value.exit_code == 2
+    given = load(workload__job=str(job), bisect__metric="read.bw").settings
+    assert options.usual(given)["bisect.metric"] == "read.iops"
+
+
+def test_the_record_keeps_it_whatever_becomes_of_the_job(job: Path) -> None:
+    settings = load(workload__job=str(job)).settings
+    written = options.to_json(settings)
+    assert options.usual(settings)["bisect.metric"] == "read.bw"
+    job.unlink()
+    assert options.from_json(written).bisect.objective == Objective("read.bw", "sum")
+
+
+def test_records_from_before_have_what_was_the_default(job: Path) -> None:
+    written = f'{{"profile": "quick", "workload.job": "{job}"}}'
+    assert options.from_json(written).bisect.objective == Objective("read.iops", "worst")
