@@ -11,6 +11,7 @@ from bisector.core.errors import InfraError, UserError
 
 PACKAGE = Path(__file__).parent.parent
 ROOT = PACKAGE.parent
+_JOB = ".fio"
 
 
 def kconfigs() -> Path:
@@ -41,15 +42,19 @@ def fragment(name: str) -> Path:
 
 
 def job(name: str) -> Path:
-    """One of our fio job files by its file name; raises :class:`UserError` with those there are."""
-    return _one_of(jobs(), name, f"there is no fio job file {name}, here or among the tool's own")
+    """One of our fio job files by its name, with its ending or without; raises :class:`UserError` with those there are.
+
+    A person's own file of the same name in the current directory goes first, with its ending.
+    """
+    complaint = f"there is no fio job file {name}, here or among the tool's own"
+    return _one_of(jobs(), name if name.endswith(_JOB) else f"{name}{_JOB}", complaint)
 
 
 def _one_of(directory: Path, name: str, complaint: str) -> Path:
     files = {entry.name: entry for entry in directory.iterdir() if entry.is_file()}
     if name in files:  # what a person typed may be too long to look for
         return files[name]
-    known = sorted(one.removesuffix(".config") for one in files)
+    known = sorted(one.removesuffix(".config").removesuffix(_JOB) for one in files)
     raise UserError(complaint, f"known: {', '.join(known)}; a file of your own is written with a slash: ./{name}")
 
 
