@@ -47,6 +47,7 @@ class FakeShell:
     files: Mapping[str, str] = field(default_factory=dict)
     written: dict[str, str] = field(default_factory=dict)
     commands: list[str] = field(default_factory=list)
+    sent: dict[str, bytes] = field(default_factory=dict)
 
     def run(self, command: str, deadline_s: float = 60.0) -> CommandResult:
         return self._perform(command, lambda line: None)
@@ -67,6 +68,9 @@ class FakeShell:
 
     def put(self, text: str, remote: str) -> None:
         self.written[remote] = text
+
+    def send(self, local: Path, remote: str) -> None:
+        self.sent[remote] = local.read_bytes()
 
     def get(self, remote: str, local: Path) -> None:
         local.write_text(self.files[Path(remote).name], encoding="utf-8")

@@ -44,6 +44,10 @@ class Shell(Protocol):
         """Write a small text file in the guest."""
         ...
 
+    def send(self, local: Path, remote: str) -> None:
+        """Copy a file of this host into the guest, with its mode; it may be large."""
+        ...
+
     def get(self, remote: str, local: Path) -> None:
         """Copy a file out of the guest."""
         ...

@@ -42,6 +42,7 @@ Watch = Callable[[], None]
 _WATCH_EVERY_S = 0.2
 _QUESTION_S = 30.0
 _COPY_S = 120.0
+_LEAST_BYTES_S = 256 << 10  # of a large file; an emulated guest takes a few MiB/s
 _HANG_UP_S = 2.0
 _CHUNK_BYTES = 65536
 _ANSWER_BYTES = 65536
@@ -142,6 +143,22 @@ class Guest:
         """Write a small text file in the guest; raises :class:`GuestCopyFailed`."""
         deadline = self._deadline(f"the copy to {remote} in the guest", _COPY_S)
         self._ask(lambda: self._live().put(BytesIO(text.encode()), remote), deadline, GuestCopyFailed)
+
+    def send(self, local: Path, remote: str) -> None:
+        """Copy a file of this host into the guest, with its mode.
+
+        Raises :class:`GuestCopyFailed`, and :class:`InfraError` when ``local`` cannot be read.
+        """
+        with our_files(local.parent), local.open("rb") as file:
+            status = os.fstat(file.fileno())
+            seconds = _COPY_S + status.st_size / _LEAST_BYTES_S
+            deadline = self._deadline(f"the copy of {local.name} to {remote} in the guest", seconds)
+            self._ask(partial(self._send, file, remote, status.st_mode), deadline, GuestCopyFailed)
+
+    def _send(self, file: BinaryIO, remote: str, mode: int) -> None:
+        sftp = self._live().sftp()
+        sftp.putfo(file, remote)
+        sftp.chmod(remote, stat.S_IMODE(mode))
 
     def get(self, remote: str, local: Path) -> None:
         """Copy a regular file out of the guest, into one that is not there yet; a link's end has no say in where.

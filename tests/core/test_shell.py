@@ -21,6 +21,9 @@ class LocalShell:
     def put(self, text: str, remote: str) -> None:
         raise NotImplementedError
 
+    def send(self, local: Path, remote: str) -> None:
+        raise NotImplementedError
+
     def get(self, remote: str, local: Path) -> None:
         raise NotImplementedError
 

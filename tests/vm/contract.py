@@ -72,6 +72,9 @@ class LinkCase(Protocol):
     def make_directory(self, name: str) -> None:
         """Make one in the directory."""
 
+    def is_executable(self, name: str) -> bool:
+        """Whether a file in the directory is a program."""
+
     def break_connection(self) -> None:
         """The other end is gone."""
 
@@ -140,6 +143,17 @@ class LinkContract:
         case.link.get(f"{case.directory}/note", tmp_path / "copy")
         assert (tmp_path / "copy").read_text(encoding="utf-8") == "größer\n"
 
+    def test_a_file_of_any_kind_goes_in_with_its_mode(self, case: LinkCase, tmp_path: Path) -> None:
+        tool = tmp_path / "tool"
+        tool.write_bytes(bytes(range(256)) * 5000)
+        tool.chmod(0o755)
+        case.link.send(tool, f"{case.directory}/tool")
+        case.link.get(f"{case.directory}/tool", tmp_path / "copy")
+        assert (tmp_path / "copy").read_bytes() == tool.read_bytes()
+        assert case.is_executable("tool")
+        with pytest.raises(GuestCopyFailed, match="tool to .*/missing/tool"):
+            case.link.send(tool, f"{case.directory}/missing/tool")
+
     def test_what_is_not_there(self, case: LinkCase, tmp_path: Path) -> None:
         missing = f"{case.directory}/missing"
         with pytest.raises(GuestCopyFailed, match=missing):
@@ -177,6 +191,7 @@ class LinkContract:
         uses: tuple[Callable[[], object], ...] = (
             lambda: case.link.run("echo next"),
             lambda: case.link.put("x", f"{case.directory}/note"),
+            lambda: case.link.send(Path(__file__), f"{case.directory}/note"),
             lambda: case.link.get(f"{case.directory}/note", tmp_path / "copy"),
             case.link.uname_release,
         )

@@ -8,6 +8,7 @@ in contract.py.
 import errno
 import math
 import os
+import shutil
 import stat
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -285,6 +286,14 @@ class FakeLink:
             self._path(remote).write_text(text, encoding="utf-8")
         except OSError as error:
             raise GuestCopyFailed(f"the copy to {remote} in the guest failed: {error.strerror}") from error
+
+    def send(self, local: Path, remote: str) -> None:
+        self._reach(self._deadline(f"the copy of {local.name} to {remote} in the guest", _COPY_S))
+        try:
+            shutil.copy(local, self._path(remote))
+        except OSError as error:
+            what = f"the copy of {local.name} to {remote} in the guest failed: {error.strerror}"
+            raise GuestCopyFailed(what) from error
 
     def get(self, remote: str, local: Path) -> None:
         if local.is_symlink() or local.exists():

@@ -166,6 +166,13 @@ class _Files(paramiko.SFTPServerInterface):
         except OSError as error:
             return paramiko.SFTPServer.convert_errno(error.errno or 0)
 
+    def chattr(self, path: str, attr: paramiko.SFTPAttributes) -> int:
+        try:
+            self._local(path).chmod(attr.st_mode or 0)
+        except OSError as error:
+            return paramiko.SFTPServer.convert_errno(error.errno or 0)
+        return paramiko.SFTP_OK
+
     def open(self, path: str, flags: int, attr: paramiko.SFTPAttributes) -> paramiko.SFTPHandle | int:
         try:
             file = os.fdopen(os.open(self._local(path), flags, 0o600), "wb" if flags & os.O_WRONLY else "rb")

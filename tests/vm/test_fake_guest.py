@@ -1,5 +1,6 @@
 """The guest that stands for a real one in tests of a trial does what a real one does."""
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,9 @@ class FakeLinkCase:
 
     def make_directory(self, name: str) -> None:
         self.link.computer.files.joinpath("tmp", name).mkdir(exist_ok=True)
+
+    def is_executable(self, name: str) -> bool:
+        return os.access(self.link.computer.files / "tmp" / name, os.X_OK)
 
     def break_connection(self) -> None:
         self.link.computer.befall(Trouble.CONNECTION_BROKEN)

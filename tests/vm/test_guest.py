@@ -81,6 +81,9 @@ class SshCase:
     def make_directory(self, name: str) -> None:
         (self.server.files / name).mkdir()
 
+    def is_executable(self, name: str) -> bool:
+        return os.access(self.server.files / name, os.X_OK)
+
     def break_connection(self) -> None:
         self.server.vanish()
 
