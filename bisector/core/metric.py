@@ -2,11 +2,15 @@
 
 The names are fio's (fio(1), "Interpreting the output"): ``read.iops``, ``write.bw``, ``read.clat.p99``. Rates and
 latencies exist for each direction of a job, latencies in three kinds and with the percentiles that fio computed.
+
+What a person's own command prints has a name that says all of it, ``custom:tps:1/s:higher``, so that a record is read
+without the settings that it was made with. People type ``custom:tps``.
 """
 
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
@@ -44,6 +48,20 @@ class Unit(StrEnum):
     SECONDS = "s"
     PERCENT = "%"
     COUNT = "count"
+    RATE = "1/s"
+    BYTES = "B"
+
+    @classmethod
+    def of(cls, text: str) -> "tuple[Unit, float]":
+        """The unit that values typed in ``text`` are kept in, and how much of it one is: ``MiB/s``, ``ms``, ``1/s``.
+
+        Raises :class:`UserError` for what is no unit.
+        """
+        for unit in sorted(cls, key=lambda one: one != text):  # of units with a common scale its own one
+            factor = _SCALES[unit].get(text) if text else None
+            if unit == text or factor is not None:
+                return unit, factor or 1.0
+        raise UserError(f"there is no unit {text!r}", f"units are: {', '.join(_units())}")
 
     @property
     def example(self) -> str:
@@ -53,7 +71,7 @@ class Unit(StrEnum):
     @property
     def additive(self) -> bool:
         """Whether the sum over jobs is a figure of the whole workload."""
-        return self in (Unit.IOPS, Unit.BYTES_S, Unit.COUNT)
+        return self in (Unit.IOPS, Unit.BYTES_S, Unit.COUNT, Unit.RATE, Unit.BYTES)
 
     def read(self, text: str) -> float:
         """A value as a person types it, in this unit: ``20000``, ``1.5ms``, ``80MiB/s``.
@@ -104,8 +122,16 @@ _EXAMPLES: Mapping[Unit, str] = {
     Unit.SECONDS: "90s",
     Unit.PERCENT: "95%",
     Unit.COUNT: "1200",
+    Unit.RATE: "350",
+    Unit.BYTES: "80MiB",
 }
-_TYPED: Mapping[Unit, str] = {Unit.BYTES_S: "B/s", Unit.NANOSECONDS: "ns", Unit.SECONDS: "s", Unit.PERCENT: "%"}
+_TYPED: Mapping[Unit, str] = {
+    Unit.BYTES_S: "B/s",
+    Unit.NANOSECONDS: "ns",
+    Unit.SECONDS: "s",
+    Unit.PERCENT: "%",
+    Unit.BYTES: "B",
+}
 _THOUSANDS = {"": 1.0, "k": 1e3, "M": 1e6}
 _BINARY = {f"{letter}iB/s": 1024.0**power for power, letter in enumerate("KMGT", 1)}
 _DECIMAL = {f"{letter}B/s": 1000.0**power for power, letter in enumerate("kMGT", 1)}
@@ -116,14 +142,24 @@ _SCALES: Mapping[Unit, Mapping[str, float]] = {
     Unit.SECONDS: {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0},
     Unit.PERCENT: {"": 1.0, "%": 1.0},
     Unit.COUNT: _THOUSANDS,
+    Unit.RATE: {**_THOUSANDS, "1/s": 1.0, "/s": 1.0},
+    Unit.BYTES: {name.removesuffix("/s"): factor for name, factor in {"B/s": 1.0, **_BINARY, **_DECIMAL}.items()},
 }
+
+
+def _units() -> list[str]:
+    return list(dict.fromkeys(name for unit in Unit for name in (str(unit), *_SCALES[unit]) if name))
+
+
 _TEXTS: Mapping[Unit, Callable[[float], str]] = {
     Unit.IOPS: lambda value: f"{value:,.0f} IOPS",
     Unit.BYTES_S: lambda value: f"{units.size(round(value))}/s",
     Unit.NANOSECONDS: _time,
     Unit.SECONDS: _seconds,
     Unit.PERCENT: lambda value: f"{value:.1f} %",
-    Unit.COUNT: lambda value: f"{value:,.0f}",
+    Unit.COUNT: lambda value: f"{value:,.0f}" if value == int(value) else _digits(value),
+    Unit.RATE: lambda value: f"{_digits(value)} /s",
+    Unit.BYTES: lambda value: units.size(round(value)),
 }
 
 
@@ -172,7 +208,10 @@ def _latencies(direction: str) -> Iterator[Metric]:
 
 
 _WHOLE: tuple[Metric, ...] = (
-    Metric("elapsed", Unit.SECONDS, Better.LOWER, "run time of the job"),
+    Metric("elapsed", Unit.SECONDS, Better.LOWER, "run time of the job, or of the command"),
+    Metric("user", Unit.SECONDS, Better.LOWER, "user CPU time of the command"),
+    Metric("system", Unit.SECONDS, Better.LOWER, "system CPU time of the command"),
+    Metric("cpu", Unit.PERCENT, None, "CPU time of the command, of its run time; above 100 % on several CPUs"),
     Metric("cpu.user", Unit.PERCENT, Better.LOWER, "user CPU time of the job, of its run time"),
     Metric("cpu.system", Unit.PERCENT, Better.LOWER, "system CPU time of the job, of its run time"),
     Metric("cpu.context_switches", Unit.COUNT, Better.LOWER, "context switches of the job"),
@@ -184,6 +223,9 @@ _WHOLE: tuple[Metric, ...] = (
     Metric("cache.dirty_blocks", Unit.COUNT, Better.LOWER, "blocks that were still to be written back at the end"),
 )
 
+
+_CUSTOM = "custom"
+_CUSTOM_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 
 _registered: dict[str, Metric] = {}
 
@@ -215,6 +257,8 @@ def named(name: str) -> Metric:
     """
     if (found := _known().get(name)) is not None:
         return found
+    if name.startswith(f"{_CUSTOM}:"):
+        return _custom(name)
     latency, _, last = name.rpartition(".p")
     percent = _PERCENTILE.fullmatch(f"p{last}")
     mean = _known().get(f"{latency}.mean")
@@ -225,6 +269,34 @@ def named(name: str) -> Metric:
     number = _without_zeros(float(percent["percent"]))
     sentence = mean.sentence.replace("mean", f"{number}th percentile of the", 1)
     return Metric(f"{latency}.p{number}", mean.unit, mean.better, sentence)
+
+
+def custom(name: str, unit: Unit, better: Better) -> str:
+    """The name of the metric that a person's command prints as ``name``; raises :class:`UserError` for none."""
+    if not _CUSTOM_NAME.fullmatch(name):
+        raise UserError(f"{name!r} is no name of a figure", "it has small letters, digits and ._- such as latency.p99")
+    return f"{_CUSTOM}:{name}:{unit}:{better}"
+
+
+def short(name: str) -> str:
+    """A metric's name as people type it: ``custom:tps`` for ``custom:tps:1/s:higher``; of others the name itself."""
+    return ":".join(name.split(":")[:2])
+
+
+def is_short(name: str) -> bool:
+    """Whether it is the name of a person's own metric, without what is known of it."""
+    return name.startswith(f"{_CUSTOM}:") and name.count(":") == 1
+
+
+def _custom(name: str) -> Metric:
+    with suppress(ValueError):  # too many parts or too few, or no unit, or neither side
+        _, figure, unit, better = name.split(":")
+        if _CUSTOM_NAME.fullmatch(figure):
+            return Metric(name, Unit(unit), Better(better), "what the command prints by this name")
+    raise UserError(
+        f"there is no metric {name!r}",
+        "the metric of a command's figure is written custom:NAME:UNIT:higher or :lower here, as `bisector settings` has it",
+    )
 
 
 def names_of(direction: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import JobFigures, Latency, Run
-from bisector.core.metric import DIRECTIONS, Better, Metric, Unit, Value, named, percentile_name
+from bisector.core.metric import DIRECTIONS, Better, Metric, Unit, Value, named, percentile_name, short
 
 WORST, SUM, MEAN = OVER = ("worst", "sum", "mean")
 
@@ -59,17 +59,20 @@ class Objective:
     @property
     def is_of_jobs(self) -> bool:
         """Whether each job has a value of its own; what a layer counts is of the run as a whole."""
-        return self.metric.partition(".")[0] in _OF_JOBS
+        first, dot, _ = self.metric.partition(".")
+        return first in DIRECTIONS or self.metric == _ELAPSED or (first == _CPU and bool(dot))
 
     @property
     def label(self) -> str:
         """What is decided by, for a person: ``read.clat.p99 of the worst job``."""
-        return f"{self.metric} {_LABELS.get(self.over, f'of job {self.over}')}" if self.is_of_jobs else self.metric
+        if not self.is_of_jobs or (self.metric == _ELAPSED and self.over == WORST):
+            return short(self.metric)
+        return f"{self.metric} {_LABELS.get(self.over, f'of job {self.over}')}"
 
     @property
     def heading(self) -> str:
         """What stands above a column of :meth:`cell`: ``IOPS``, ``write IOPS``, ``read.clat.p99``."""
-        return _HEADINGS.get(self.metric, self.metric)
+        return _HEADINGS.get(self.metric, short(self.metric))
 
     def cell(self, value: float) -> str:
         """A value below :attr:`heading`: without the unit where that is in the heading already."""
@@ -154,7 +157,8 @@ class Objective:
 
 
 _HEADINGS = {f"{direction}.iops": f"{direction} IOPS".removeprefix("read ") for direction in DIRECTIONS}
-_OF_JOBS = (*DIRECTIONS, "elapsed", "cpu")  # the first words of their names
+# Of a job, too; a command has the first as a whole, and nothing else of the kind.
+_ELAPSED, _CPU = "elapsed", "cpu"
 _WHOSE = {SUM: "sum over jobs: ", MEAN: "mean over jobs: "}
 _LABELS = {WORST: "of the worst job", SUM: "summed over jobs", MEAN: "as the mean over jobs"}
 

@@ -14,7 +14,7 @@ from statistics import fmean, stdev
 from bisector.core import units
 from bisector.core.errors import UserError
 from bisector.core.figures import Run
-from bisector.core.metric import Unit, named
+from bisector.core.metric import Unit, named, short
 from bisector.core.objective import Objective, values_of
 from bisector.core.printable import clean
 from bisector.core.verdict import Direction
@@ -66,7 +66,12 @@ def name_of(objective: Objective) -> str:
 
 def _name(metric: str) -> str:
     """``write_bw_MiB_s``, ``read_clat_99%_us``."""
-    return _DOT.sub("_", _PERCENTILE.sub(r"_\1%", metric)) + _scale(metric)[0]
+    return _DOT.sub("_", _PERCENTILE.sub(r"_\1%", _plain(metric))) + _scale(metric)[0]
+
+
+def _plain(metric: str) -> str:
+    """Robots take no colons: a figure of a command's own is called by its name."""
+    return short(metric).rpartition(":")[2]
 
 
 def _scale(metric: str) -> tuple[str, float]:
@@ -83,6 +88,8 @@ _SCALES: Mapping[Unit, tuple[str, float]] = {
     Unit.NANOSECONDS: ("_us", 1e3),
     Unit.SECONDS: ("_s", 1.0),
     Unit.PERCENT: ("_percent", 1.0),
+    Unit.RATE: ("_per_s", 1.0),
+    Unit.BYTES: ("_MiB", 2.0**20),
 }
 _PERCENTILE = re.compile(r"\.p([0-9.]+)$")
 _DOT = re.compile(r"\.(?![0-9])")

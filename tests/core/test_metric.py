@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bisector.core.errors import UserError
 from bisector.core.figures import LatencyKind
-from bisector.core.metric import DIRECTIONS, Better, Unit, named, percentile_name, table
+from bisector.core.metric import DIRECTIONS, Better, Unit, custom, is_short, named, percentile_name, short, table
 
 
 @pytest.mark.parametrize(
@@ -117,3 +117,55 @@ def test_a_time_is_told_with_three_digits(value_ns: float) -> None:
 @given(st.floats(1e-6, 1e15), st.sampled_from(list(Unit)))
 def test_what_is_typed_is_read_as_the_very_value(value: float, unit: Unit) -> None:
     assert unit.read(unit.typed(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "factor"),
+    [
+        ("s", Unit.SECONDS, 1.0),
+        ("ms", Unit.NANOSECONDS, 1e6),
+        ("min", Unit.SECONDS, 60.0),
+        ("MiB/s", Unit.BYTES_S, 2.0**20),
+        ("MiB", Unit.BYTES, 2.0**20),
+        ("kIOPS", Unit.IOPS, 1e3),
+        ("%", Unit.PERCENT, 1.0),
+        ("1/s", Unit.RATE, 1.0),
+        ("/s", Unit.RATE, 1.0),
+        ("count", Unit.COUNT, 1.0),
+    ],
+)
+def test_units_that_figures_are_typed_in(text: str, unit: Unit, factor: float) -> None:
+    assert Unit.of(text) == (unit, factor)
+
+
+@pytest.mark.parametrize("text", ["", "furlong", "m/s", "S"])
+def test_what_is_no_unit(text: str) -> None:
+    with pytest.raises(UserError, match="there is no unit") as caught:
+        Unit.of(text)
+    assert "MiB/s" in caught.value.hint
+
+
+@pytest.mark.parametrize("unit", Unit)
+@pytest.mark.parametrize("better", Better)
+def test_name_of_a_commands_figure_says_all_of_it(unit: Unit, better: Better) -> None:
+    found = named(custom("latency.p99", unit, better))
+    assert (found.unit, found.better, found.live) == (unit, better, False)
+    assert short(found.name) == "custom:latency.p99"
+    assert is_short(short(found.name))
+    assert not is_short(found.name)
+    assert short("read.clat.p99") == "read.clat.p99"
+
+
+@pytest.mark.parametrize("name", ["", "TPS", "a b", "a:b", "ä", "-x", "x" * 65])
+def test_what_is_no_name_of_a_figure(name: str) -> None:
+    with pytest.raises(UserError, match="no name of a figure"):
+        custom(name, Unit.RATE, Better.HIGHER)
+
+
+@pytest.mark.parametrize(
+    "name", ["custom:", "custom:tps", "custom:tps:1/s", "custom:tps:m:higher", "custom:a b:s:lower"]
+)
+def test_names_of_no_figure(name: str) -> None:
+    with pytest.raises(UserError, match="there is no metric") as caught:
+        named(name)
+    assert "custom:NAME:UNIT:higher" in caught.value.hint
