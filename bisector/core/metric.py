@@ -295,7 +295,7 @@ def _custom(name: str) -> Metric:
             return Metric(name, Unit(unit), Better(better), "what the command prints by this name")
     raise UserError(
         f"there is no metric {name!r}",
-        "the metric of a command's figure is written custom:NAME:UNIT:higher or :lower here, as `bisector settings` has it",
+        "a figure of a command is written custom:NAME:UNIT:higher here, or :lower, as `bisector settings` shows it",
     )
 
 

@@ -151,7 +151,7 @@ class LinkContract:
         case.link.get(f"{case.directory}/tool", tmp_path / "copy")
         assert (tmp_path / "copy").read_bytes() == tool.read_bytes()
         assert case.is_executable("tool")
-        with pytest.raises(GuestCopyFailed, match="tool to .*/missing/tool"):
+        with pytest.raises(GuestCopyFailed, match=r"tool to .*/missing/tool"):
             case.link.send(tool, f"{case.directory}/missing/tool")
 
     def test_what_is_not_there(self, case: LinkCase, tmp_path: Path) -> None:

@@ -1,0 +1,306 @@
+"""A command that runs several times in the guest, each time from the same state, and is timed.
+
+bash times it (bash(1), "TIMEFORMAT": milliseconds, of the command and all that it waits for). What it prints goes into
+files off the stack, up to a bound: a command that writes more is ended by SIGPIPE (pipe(7)). The guest is not trusted:
+its answers are read within bounds, and each repetition has to be there.
+
+Who is to blame for what a command that ended well leaves wanting: what its first repetition shows already is the
+command's own doing, which no commit can be measured with; what a later one alone shows, the kernel did.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from statistics import median
+
+from bisector.core.deadline import Deadline
+from bisector.core.errors import BisectorError, KernelFault, UserError
+from bisector.core.shell import CommandResult, FailedStep, Step, run_steps
+from bisector.core.trial import FaultKind, Stage
+from bisector.workload.base import READ_CLOCK, RunSite, Watched, watched
+
+# The guest's, where nobody else is. The first is in memory, the second on its own disk, which is not under test.
+OUTPUTS = "/tmp/bisector"  # noqa: S108 -- see above
+CARRIED = "/var/tmp/bisector"  # noqa: S108 -- see above
+MOST_REPETITIONS = 1000
+MOST_BYTES = 1 << 20  # of what one repetition prints on either stream
+_KEPT = "repetitions.json"
+_STREAMS = {"out": "output", "err": "errors"}
+_TAIL_LINES = 20
+_LONGEST_LINE = 1000
+_TIMED = re.compile(r"@time (\d{1,9}\.\d{3}) (\d{1,9}\.\d{3}) (\d{1,9}\.\d{3})", re.ASCII)
+_ENDED = re.compile(r"@exit (\d{1,4}) (\d{1,3}) (\d{1,9}) (\d{1,9})", re.ASCII)
+_STATE_FAILED = 70
+_NOT_FOUND = (126, 127)  # of what sh was told to run (POSIX, "Exit Status for Commands")
+
+_DIRECTORIES = f"{OUTPUTS} {CARRIED}"
+DROP_CACHES = "sync && echo 3 > /proc/sys/vm/drop_caches"
+
+
+class State(StrEnum):
+    """What the page cache is before each repetition; the caches of the stack are the phase's."""
+
+    DROPPED = "dropped"
+    FILLED = "filled"
+    KEPT = "kept"
+
+    @property
+    def uncounted(self) -> int:
+        """How many repetitions come first and do not count."""
+        return 1 if self is State.FILLED else 0
+
+    @property
+    def command(self) -> str:
+        """Shell text before each repetition."""
+        return DROP_CACHES if self is State.DROPPED else "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """What is repeated: shell text for sh(1), in ``directory`` of the guest, with ``variables`` in its environment.
+
+    ``what`` is its name in a sentence.
+    """
+
+    what: str
+    command: str
+    directory: str
+    runs: int
+    state: State = State.DROPPED
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """One repetition that ended well, what it took, and what it printed on standard output."""
+
+    elapsed_s: float
+    user_s: float
+    system_s: float
+    output: str
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The metrics that time(1) has, too."""
+        busy_s = self.user_s + self.system_s
+        share = {"cpu": 100 * busy_s / self.elapsed_s} if self.elapsed_s else {}
+        return {"elapsed": self.elapsed_s, "user": self.user_s, "system": self.system_s, **share}
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A file of this host, and where it goes in the guest."""
+
+    local: Path
+    remote: str
+
+
+class Unusable(Exception):
+    """What a repetition that ended well lacks, and what a person can do about it."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.message = message
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The end of a repetition: its number, the exit status, and how much it printed on either stream."""
+
+    n: int
+    status: int
+    out_bytes: int
+    err_bytes: int
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What the guest says of each repetition while they run."""
+
+    times: list[tuple[float, float, float]] = field(default_factory=list)
+    ends: list[_End] = field(default_factory=list)
+    tail: list[str] = field(default_factory=list)
+
+    def hear(self, line: str) -> None:
+        if len(self.ends) > MOST_REPETITIONS:
+            return
+        if timed := _TIMED.fullmatch(line):
+            self.times.append((float(timed[1]), float(timed[2]), float(timed[3])))
+        elif ended := _ENDED.fullmatch(line):
+            self.ends.append(_End(*map(int, ended.groups())))
+        elif line.strip():
+            self.tail = [*self.tail, line.strip()[:_LONGEST_LINE]][-_TAIL_LINES:]
+
+
+def prepare(site: RunSite, deadline: Deadline, missing: Sequence[tuple[str, str]] = ()) -> None:
+    """An empty directory for outputs, and the programs that are needed: pairs of one and what to do about it."""
+    wanted = (("bash", "install bash in the image that machine.image names, or leave it unset for the built image"),)
+    programs = (Step(f"command -v {name}", _lacking(name, hint)) for name, hint in (*wanted, *missing))
+    run_steps(
+        site.shell,
+        (*programs, Step(f"rm -rf {_DIRECTORIES} && mkdir {_DIRECTORIES}", guest_disk)),
+        deadline.remaining_s,
+    )
+
+
+def repeat(site: RunSite, repeated: Repeated, deadline: Deadline) -> tuple[Watched, tuple[Repetition, ...]]:
+    """Run it as often as told; what it printed is in ``site.logs``. Call :func:`prepare` before.
+
+    Raises :class:`UserError` for a command that is not found, or prints too much, :class:`KernelFault` for one that
+    fails and for a guest that does not say how each repetition went.
+    """
+    site.logs.mkdir(parents=True, exist_ok=True)
+    site.shell.put(f"{repeated.command}\n", f"{OUTPUTS}/command")
+    site.shell.put(_script(repeated), f"{OUTPUTS}/script")
+    heard = _Heard()
+    command = f"{READ_CLOCK}; bash {OUTPUTS}/script; status=$?; {READ_CLOCK}; exit $status"
+    ran = watched(site, command, heard.hear, deadline)
+    outputs = [_fetched(site, repeated, n, end) for n, end in enumerate(heard.ends, 1)]
+    if ran.finished.exit_status or len(heard.ends) != repeated.runs:
+        raise _failed(repeated, ran.finished, heard)
+    times = heard.times[repeated.state.uncounted :]
+    if len(times) != repeated.runs:
+        reason = f"{repeated.what}: the guest told {len(times)} times of {repeated.runs} repetitions"
+        raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tuple(heard.tail))
+    return ran, tuple(Repetition(*time, output) for time, output in zip(times, outputs, strict=True))
+
+
+def figures(
+    site: RunSite, done: Sequence[Repetition], read: Callable[[Repetition], Mapping[str, float]], what: str
+) -> tuple[tuple[str, float], ...]:
+    """Each metric of the run: the median over its repetitions; those of each are kept in ``site.logs``.
+
+    ``read`` gives the metrics of one, and raises :class:`Unusable`, which becomes an error as the module has it.
+    """
+    found: list[dict[str, float]] = []
+    for n, one in enumerate(done, 1):
+        try:
+            found.append({**one.values, **read(one)})
+        except Unusable as error:
+            raise blamed(n, what, error) from error
+    text = json.dumps([{"n": n, **values} for n, values in enumerate(found, 1)], indent=1)
+    (site.logs / _KEPT).write_text(f"{text}\n", encoding="utf-8")
+    names = [name for name in found[0] if all(name in one for one in found)]
+    return tuple((name, median(one[name] for one in found)) for name in names)
+
+
+def blamed(n: int, what: str, error: Unusable) -> BisectorError:
+    """Of the first repetition the command's own doing, of a later one the kernel's."""
+    if n == 1:
+        return UserError(f"{what}: {error.message}", error.hint)
+    reason = f"{what}: repetition {n}, unlike those before: {error.message}"
+    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason)
+
+
+def _script(repeated: Repeated) -> str:
+    """Text for bash: the repetitions, and on standard error a line of time and one of the end for each.
+
+    Descriptors 3 and 4 are the command's output and its errors, on their way to a bound; the command has neither those
+    nor 6, where the lines go.
+    """
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in repeated.variables.items())
+    first = 1 - repeated.state.uncounted
+    bounded = f"head -c {MOST_BYTES + 1}"
+    return f"""exec 6>&2 </dev/null
+TIMEFORMAT='@time %3R %3U %3S'
+{exports}cd {shlex.quote(repeated.directory)} || exit {_STATE_FAILED}
+size() {{ stat -c %s "$1"; }}
+for ((n = {first}; n <= {repeated.runs}; n++)); do
+	{{ {repeated.state.command}; }} >&2 || exit {_STATE_FAILED}
+	out={OUTPUTS}/out.$n err={OUTPUTS}/err.$n
+	{{
+		{{
+			time sh {OUTPUTS}/command >&3 2>&4 3>&- 4>&- 5>&- 6>&-
+			echo $? >{OUTPUTS}/status
+		}} 2>&6 3>&1 4>&5 | {bounded} >"$out"
+	}} 5>&1 | {bounded} >"$err"
+	read -r status <{OUTPUTS}/status
+	if [ $n != 0 ] || [ "$status" != 0 ]; then
+		printf '@exit %d %d %d %d\\n' $n "$status" "$(size "$out")" "$(size "$err")" >&6
+	fi
+	[ "$status" = 0 ] || exit 1
+done
+"""
+
+
+def _fetched(site: RunSite, repeated: Repeated, n: int, end: _End) -> str:
+    """What repetition ``n`` printed; raises what came of it. One that does not count is told of when it failed."""
+    if end.n not in (n, 0) or n > repeated.runs:
+        raise KernelFault(
+            Stage.WORKLOAD, FaultKind.COMMAND_FAILED, f"{repeated.what}: repetition {end.n} was told of after {n - 1}"
+        )
+    out = _text(site, end, "out", end.out_bytes)
+    err = _text(site, end, "err", end.err_bytes)
+    if max(end.out_bytes, end.err_bytes) > MOST_BYTES:
+        stream = "standard output" if end.out_bytes > MOST_BYTES else "standard error"
+        message = f"it wrote more than {MOST_BYTES >> 20} MiB on {stream}"
+        raise blamed(n, repeated.what, Unusable(message, "let it write into a file, or to /dev/null"))
+    if end.status:
+        raise _ended(repeated, n, end.status, err or out)
+    return out
+
+
+def _text(site: RunSite, end: _End, stream: str, size_bytes: int) -> str:
+    if not size_bytes:
+        return ""
+    kept = site.logs / f"{_STREAMS[stream]}.{end.n}.txt"
+    site.shell.get(f"{OUTPUTS}/{stream}.{end.n}", kept)
+    return kept.read_text(encoding="utf-8", errors="replace")
+
+
+def _ended(repeated: Repeated, n: int, status: int, said: str) -> BisectorError:
+    tail = tuple(line.strip()[:_LONGEST_LINE] for line in said.splitlines() if line.strip())[-_TAIL_LINES:]
+    reason = ": ".join((repeated.what, f"exit {status}", *tail[-1:]))
+    if n == 1 and status in _NOT_FOUND:
+        hint = "is it in the guest? --carry FILE brings a file along; one that is run has to be executable"
+        return UserError(f"the guest cannot run it: {reason}", hint)
+    which = f" in repetition {n}" if n > 1 else ""
+    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, f"{reason}{which}", tail)
+
+
+def _failed(repeated: Repeated, finished: CommandResult, heard: _Heard) -> KernelFault:
+    """The state before a repetition was not reached, or bash itself did not end well."""
+    tail = tuple(heard.tail)
+    last = ": ".join((f"exit {finished.exit_status}", *tail[-1:]))
+    reason = f"{repeated.what}: only {len(heard.ends)} of {repeated.runs} repetitions ended: {last}"
+    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tail)
+
+
+def kernel_fault(failed: FailedStep) -> BisectorError:
+    """A step that does the same whatever the commit: this kernel is to blame."""
+    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
+
+
+def guest_disk(failed: FailedStep) -> BisectorError:
+    """A step that needs room on the guest's own disk."""
+    if "No space left" not in failed.stderr:
+        return kernel_fault(failed)
+    return UserError("the guest's root disk is full", "the image that machine.image names needs some free space")
+
+
+def carry(site: RunSite, files: Iterable[Carried], deadline: Deadline) -> None:
+    """Copy files to :data:`CARRIED` in the guest; raises :class:`UserError` where there is no room for them."""
+    carried = tuple(files)
+    needed = sum(one.local.stat().st_size for one in carried)
+    (free,) = run_steps(site.shell, (Step(f"stat -f -c '%a %S' {CARRIED}", kernel_fault),), deadline.remaining_s)
+    blocks = re.fullmatch(r"(\d{1,15}) (\d{1,9})", free.strip())
+    if blocks is None:
+        raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, f"stat -f printed {free[:_LONGEST_LINE]!r}")
+    room = int(blocks[1]) * int(blocks[2])
+    if needed > room:
+        raise UserError(
+            f"the files that are carried into the guest have {needed / 2**20:,.0f} MiB, and its own disk has room for "
+            f"{room / 2**20:,.0f} MiB",
+            "carry less, or compress it, and unpack it onto the stack",
+        )
+    for one in carried:
+        site.shell.send(one.local, one.remote)
+
+
+def _lacking(program: str, hint: str) -> Callable[[FailedStep], BisectorError]:
+    return lambda failed: UserError(f"the guest image lacks {program}", hint)

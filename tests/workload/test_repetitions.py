@@ -1,0 +1,218 @@
+"""Commands that are repeated and timed: the script runs here for real, but for the caches that it drops."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from bisector.core.deadline import Deadline
+from bisector.core.errors import KernelFault, UserError
+from bisector.core.figures import Contention
+from bisector.core.shell import CommandResult, Shell
+from bisector.storage.layout import Readings
+from bisector.workload import repetitions
+from bisector.workload.base import RunSite
+from bisector.workload.repetitions import CARRIED, MOST_BYTES, OUTPUTS, Carried, Repeated, Repetition, State, Unusable
+from tests.localshell import LocalShell
+
+MNT = "/mnt"
+
+
+class Meter:
+    def stop(self) -> Contention:
+        return Contention(0.1, 0.0, 0.0)
+
+
+class Stack:
+    mountpoint = MNT
+    room = "storage.hdd.size"
+
+    def read(self, shell: Shell) -> Readings:
+        return Readings()
+
+    def counted(self, before: Readings, after: Readings) -> tuple[tuple[str, float], ...]:
+        return (("cache.promotions", 2.0),)
+
+
+def site_of(shell: Shell, logs: Path, seed: int | None = None) -> RunSite:
+    return RunSite(shell, Stack(), "full", logs, False, Meter, lambda sample: None, 60.0, seed=seed)
+
+
+@dataclass
+class Place:
+    """A stack and a guest's own disk in directories of the test."""
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        (self.path / "mnt").mkdir()
+        moved = {CARRIED: "carried", OUTPUTS: "own", "/proc/sys/vm/drop_caches": "dropped"}
+        here = {guest: f"{self.path}/{name}" for guest, name in moved.items()}
+        self.shell = LocalShell({**here, "sync && ": ""})  # the other disks of this host are no concern of a test's
+        self.site = site_of(self.shell, self.path / "logs")
+
+    def repeat(self, command: str, runs: int = 2, state: State = State.KEPT) -> tuple[Repetition, ...]:
+        deadline = Deadline("the end of the test", 60.0)
+        repetitions.prepare(self.site, deadline)
+        what = Repeated("the command", command, f"{self.path}/mnt", runs, state, {"DIRECTORY": f"{self.path}/mnt"})
+        self.run, done = repetitions.repeat(self.site, what, deadline)
+        return done
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_each_repetition_has_its_times_and_its_output(place: Place) -> None:
+    done = place.repeat('echo "in $PWD"; echo x >>file; wc -l <file; sleep 0.2; echo aside >&2', runs=3)
+    assert [one.output for one in done] == [f"in {place.path}/mnt\n{n}\n" for n in (1, 2, 3)]
+    assert all(0.2 <= one.elapsed_s < 2.0 for one in done)
+    assert all(one.user_s + one.system_s < one.elapsed_s for one in done)
+    assert (place.path / "logs" / "output.2.txt").read_text() == done[1].output
+    assert (place.path / "logs" / "errors.2.txt").read_text() == "aside\n"
+    run = place.run.run(values=[("elapsed", 1.0)])
+    assert dict(run.counters) == {"cache.promotions": 2.0, "elapsed": 1.0}
+    assert (run.jobs, run.name) == ((), "full")
+
+
+def test_cpu_time_is_that_of_the_command_and_its_children(place: Place) -> None:
+    (one,) = place.repeat("sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'", runs=1)
+    assert one.user_s > 0.05
+    assert 100 * (one.user_s + one.system_s) / one.elapsed_s == pytest.approx(one.values["cpu"])
+
+
+def test_caches_are_dropped_before_each(place: Place) -> None:
+    done = place.repeat(f"cat {place.path}/dropped; echo taken >{place.path}/dropped", runs=3, state=State.DROPPED)
+    assert [one.output for one in done] == ["3\n"] * 3
+
+
+def test_filled_cache_is_one_repetition_more_that_does_not_count(place: Place) -> None:
+    done = place.repeat("echo x >>file; wc -l <file", runs=2, state=State.FILLED)
+    assert [one.output for one in done] == ["2\n", "3\n"]
+
+
+def test_the_command_has_no_input_and_no_descriptors_of_ours(place: Place) -> None:
+    (one,) = place.repeat("cat; ls /proc/self/fd", runs=1)
+    assert one.output.split() == ["0", "1", "2", "3"]  # the last is that of ls
+
+
+def test_run_has_the_medians_and_each_repetition_is_kept(place: Place) -> None:
+    done = tuple(Repetition(seconds, 1.0, 0.5, f"{n}") for n, seconds in enumerate((2.0, 9.0, 4.0), 1))
+    place.site.logs.mkdir()
+    found = repetitions.figures(place.site, done, lambda one: {"custom:n:1/s:higher": float(one.output)}, "it")
+    assert dict(found) == {"elapsed": 4.0, "user": 1.0, "system": 0.5, "cpu": 37.5, "custom:n:1/s:higher": 2.0}
+    kept = json.loads((place.site.logs / "repetitions.json").read_text())
+    assert [one["elapsed"] for one in kept] == [2.0, 9.0, 4.0]
+    assert kept[1] == {
+        "n": 2,
+        "elapsed": 9.0,
+        "user": 1.0,
+        "system": 0.5,
+        "cpu": 1.5 / 9 * 100,
+        "custom:n:1/s:higher": 2,
+    }
+
+
+@pytest.mark.parametrize(("runs", "expected"), [("12", UserError), ("2", KernelFault)])
+def test_what_the_first_repetition_lacks_is_the_commands_what_a_later_one_lacks_the_kernels(
+    place: Place, runs: str, expected: type[Exception]
+) -> None:
+    def read(one: Repetition) -> dict[str, float]:
+        if one.output in runs:
+            raise Unusable("no figure", "print one")
+        return {}
+
+    place.site.logs.mkdir()
+    done = tuple(Repetition(1.0, 0.0, 0.0, n) for n in "12")
+    with pytest.raises(expected, match="no figure"):
+        repetitions.figures(place.site, done, read, "it")
+
+
+@pytest.mark.parametrize(
+    ("command", "expected", "message"),
+    [
+        ("echo well; echo 'I/O error' >&2; exit 3", KernelFault, r"^the command: exit 3: I/O error$"),
+        ("echo only this; exit 4", KernelFault, r"^the command: exit 4: only this$"),
+        ("no-such-program", UserError, r"the guest cannot run it: the command: exit 127: .*no-such-program"),
+        ("/etc/passwd", UserError, r"cannot run it: the command: exit 126: .*Permission denied"),
+        ("[ -e once ] && exit 127; touch once", KernelFault, r"^the command: exit 127 in repetition 2$"),
+        ("kill -9 $$", KernelFault, r"^the command: exit 137$"),
+        ("yes", UserError, r"it wrote more than 1 MiB on standard output"),
+        ("yes >&2; exit 0", UserError, r"it wrote more than 1 MiB on standard error"),
+        ("[ -e once ] && yes; touch once", KernelFault, r"repetition 2, unlike those before: it wrote more than 1 MiB"),
+    ],
+)
+def test_commands_that_end_badly(place: Place, command: str, expected: type[Exception], message: str) -> None:
+    with pytest.raises(expected, match=message):
+        place.repeat(command)
+
+
+def test_endless_output_is_not_fetched_beyond_its_bound(place: Place) -> None:
+    with pytest.raises(UserError):
+        place.repeat("yes")
+    assert (place.path / "logs" / "output.1.txt").stat().st_size == MOST_BYTES + 1
+
+
+def test_state_that_is_not_reached_is_the_kernels_fault(place: Place) -> None:
+    (place.path / "dropped").mkdir()
+    with pytest.raises(KernelFault, match="only 0 of 2 repetitions ended: exit 70"):
+        place.repeat("true", state=State.DROPPED)
+
+
+@dataclass
+class Telling:
+    """A guest whose script tells something of its own."""
+
+    inner: LocalShell
+    told: Callable[[str], str]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+    def stream(self, command: str, on_line: Callable[[str], None], deadline_s: float) -> CommandResult:
+        lines: list[str] = []
+        done = self.inner.stream(command, lines.append, deadline_s)
+        for line in self.told("\n".join(lines)).splitlines():
+            on_line(line)
+        return done
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (lambda text: text.replace("@exit 2", "@gone 2"), "only 1 of 2 repetitions ended"),
+        (lambda text: text.replace("@exit 2", "@exit 1"), "repetition 1 was told of after 1"),
+        (lambda text: text.replace("@exit 2", "@exit 1 0 0 0\n@exit 2"), "repetition 1 was told of after 1"),
+        (lambda text: text.replace("@time", "@lime"), "the guest told 0 times of 2 repetitions"),
+        (lambda text: text + "\n@time 1.000 1.000 1.000" * 5, "the guest told 7 times of 2 repetitions"),
+        (lambda text: text + "\n@exit 3 0 0 0" * 5000, "repetition 3 was told of after 2"),
+    ],
+)
+def test_guest_that_tells_nonsense(place: Place, told: Callable[[str], str], message: str) -> None:
+    place.site = replace(place.site, shell=Telling(place.shell, told))  # type: ignore[arg-type] # by its __getattr__
+    with pytest.raises(KernelFault, match=message):
+        place.repeat("true")
+
+
+def test_guest_without_bash(place: Place) -> None:
+    place.shell.moved["command -v bash"] = "false"
+    with pytest.raises(UserError, match="the guest image lacks bash"):
+        place.repeat("true")
+
+
+def test_files_are_carried_where_there_is_room(place: Place, tmp_path: Path) -> None:
+    deadline = Deadline("the end of the test", 60.0)
+    repetitions.prepare(place.site, deadline)
+    tool = tmp_path / "tool"
+    tool.write_text("echo brought", encoding="utf-8")
+    repetitions.carry(place.site, [Carried(tool, f"{CARRIED}/tool")], deadline)
+    assert (tmp_path / "carried" / "tool").read_text() == "echo brought"
+    place.shell.moved["stat -f -c '%a %S'"] = "echo 0 4096; :"
+    with pytest.raises(UserError, match="have 0 MiB, and its own disk has room for 0 MiB"):
+        repetitions.carry(place.site, [Carried(tool, f"{CARRIED}/tool")], deadline)
+    place.shell.moved["stat -f -c '%a %S'"] = "echo nonsense; :"
+    with pytest.raises(KernelFault, match="stat -f printed 'nonsense'"):
+        repetitions.carry(place.site, [Carried(tool, f"{CARRIED}/tool")], deadline)
