@@ -180,9 +180,9 @@ class WorkloadSettings:
 
     @property
     def text(self) -> str:
-        """Its name, and the names of its input files, in the form ``fio(partial.fio)``."""
-        files = ",".join(path.name for path in self.inputs.values())
-        return f"{self.kind}({files})" if files else self.kind
+        """Its name, and what tells it from others of its kind, in the form ``fio(partial.fio)``."""
+        label = self.workload.label(self.values)
+        return f"{self.kind}({label})" if label else self.kind
 
     @property
     def runtime_s(self) -> float:
@@ -196,12 +196,17 @@ class WorkloadSettings:
 
     @property
     def inputs(self) -> Mapping[str, Path]:
-        """The files that a person gives it, by the fields of the rows that name them."""
+        """The files that a person gives it, by the fields of the rows that name them; see the workload's."""
         return self.workload.inputs(self.values)
+
+    @property
+    def input_fields(self) -> frozenset[str]:
+        """The fields of the rows that name them."""
+        return frozenset(name.partition(".")[0] for name in self.inputs)
 
     def with_inputs(self, files: Mapping[str, Path]) -> "WorkloadSettings":
         """The same with other files."""
-        return replace(self, own={**self.own, self.kind: {**self.values, **files}})
+        return replace(self, own={**self.own, self.kind: self.workload.with_files(self.values, files)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Combinations of settings that cannot work, all in one place, before anything expensive."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -54,7 +54,7 @@ def _own_image_has_keys(settings: Settings) -> Iterator[Problem]:
 def _can_be_looked_at(settings: Settings) -> Iterator[Problem]:
     """Paths that this user cannot even look at, or that are too long, are no bug of whoever looks at them later."""
     disks = {f"storage.{name}.path": one for name, one in settings.storage.used_disks.items() if not one.is_volume}
-    paths = [*_files(settings).items(), *((key, disk.path) for key, disk in disks.items())]
+    paths = [*_files(settings), *((key, disk.path) for key, disk in disks.items())]
     for key, path in [*paths, *(("kernel.fragments", one) for one in settings.kernel.fragments if "/" in one)]:
         try:
             if path is not None:
@@ -65,25 +65,20 @@ def _can_be_looked_at(settings: Settings) -> Iterator[Problem]:
             yield Problem((key,), f"it cannot be looked at: {error.strerror}")
 
 
-def _files(settings: Settings) -> Mapping[str, Path | None]:
-    """The files that settings name, by their keys."""
-    files: dict[str, Path | None] = {
-        "kernel.base_config": settings.kernel.base_config,
-        "machine.image": settings.machine.image,
-        "machine.image_key": settings.machine.image_key,
-        "machine.image_host_key": settings.machine.image_host_key,
-    }
-    workload = settings.workload
-    of_workload = {
-        row.key: workload.inputs[row.field] for row in workload.workload.options if row.field in workload.inputs
-    }
-    return of_workload | files
+def _files(settings: Settings) -> Iterator[tuple[str, Path | None]]:
+    """The files that settings name, with their keys."""
+    keys = {row.field: row.key for row in settings.workload.workload.options}
+    yield from ((keys[name.partition(".")[0]], path) for name, path in settings.workload.inputs.items())
+    yield "kernel.base_config", settings.kernel.base_config
+    yield "machine.image", settings.machine.image
+    yield "machine.image_key", settings.machine.image_key
+    yield "machine.image_host_key", settings.machine.image_host_key
 
 
 def _files_exist(settings: Settings) -> Iterator[Problem]:
-    for key, path in _files(settings).items():
+    for key, path in _files(settings):
         if path is not None and not path.is_file():
-            yield Problem((key,), "there is no such file")
+            yield Problem((key,), "there is no such file" if not path.exists() else f"{path} is no regular file")
     for fragment in settings.kernel.fragments:
         if "/" not in fragment:
             try:

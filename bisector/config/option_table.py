@@ -13,7 +13,7 @@ from pathlib import Path
 from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, Accelerator, Security, disk_table
 from bisector.core import kinds
 from bisector.core.kinds import AUTO, Kind, Option, Unfit
-from bisector.core.metric import named, plain_number
+from bisector.core.metric import is_short, named, plain_number
 from bisector.core.verdict import Direction, Strategy, Terms
 from bisector.storage.disks import DISKS
 from bisector.storage.layer import Layer
@@ -51,7 +51,8 @@ def _metric() -> Kind:
     def read(raw: object, _base: Path | None) -> str:
         if not isinstance(raw, str) or not raw.strip():
             raise Unfit
-        return named(raw.strip()).name
+        name = raw.strip()
+        return name if is_short(name) else named(name).name  # the workload knows the rest of a figure's
 
     return Kind("the name of a metric such as read.iops", read, str)
 

@@ -18,6 +18,7 @@ from bisector.config.option_table import PROFILES, by_key, rows
 from bisector.core import kinds
 from bisector.core.errors import UserError
 from bisector.core.kinds import AUTO, Option, Problem
+from bisector.core.metric import is_short
 from bisector.core.objective import WORST, Objective
 from bisector.core.subject import Setup
 from bisector.storage.disks import DISKS
@@ -101,6 +102,7 @@ def from_given(given: Mapping[str, Given]) -> Effective:
     for key, one in given.items():
         if key not in known:
             _refuse_key(key, one.origin)
+    _choose_workload(given)
     profile = given.get("profile", Given("quick", "profile quick"))
     given["profile"] = profile
     name = _parse(known["profile"], profile)
@@ -114,6 +116,25 @@ def from_given(given: Mapping[str, Given]) -> Effective:
     effective = Effective(settings, origins)
     _refuse(effective, checks.first_problem(settings))
     return effective
+
+
+def _choose_workload(given: dict[str, Given]) -> None:
+    """Whoever gives a command means the workload of that name; a job in a file means less than a command that is typed.
+
+    Raises :class:`UserError` where both are typed.
+    """
+    chosen = {one.name: given[one.chosen_by] for one in WORKLOADS.values() if one.chosen_by in given}
+    typed = {name: one for name, one in chosen.items() if one.typed} or chosen
+    if "workload.kind" in given or not chosen:
+        return
+    if len(typed) > 1:
+        (first, one), (other, another), *_ = typed.items()
+        raise UserError(
+            f"{one.origin} is of the workload {first}, and {another.origin} of the workload {other}",
+            "leave one of them out, or name the --workload",
+        )
+    ((name, one),) = typed.items()
+    given["workload.kind"] = Given(name, one.origin)
 
 
 def _from_file(config: Path | None, directory: Path) -> dict[str, Given]:
@@ -197,7 +218,8 @@ def _objective(values: Mapping[str, Any]) -> Objective:
     """What decides: as it is given, else as the workload has it; what it says of several jobs is of its metric."""
     metric, over = values["bisect.metric"], values["bisect.over"]
     if metric is not None:
-        return Objective(metric, over or WORST)
+        workload, own = WORKLOADS[values["workload.kind"]], _own(values)
+        return Objective(workload.full_name(own, metric) if is_short(metric) else metric, over or WORST)
     deciding = _deciding(values).objective
     return replace(deciding, over=over or deciding.over)
 

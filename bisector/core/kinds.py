@@ -207,6 +207,24 @@ def file(own: Callable[[str], Path] | None = None) -> Kind:
     return Kind("a path", read, str)
 
 
+def files() -> Kind:
+    """A list of paths, none at all included."""
+
+    def read(raw: object, base: Path | None) -> tuple[Path, ...]:
+        paths = (raw,) if isinstance(raw, str) else raw
+        if not isinstance(paths, (list, tuple)):
+            raise Unfit
+        if not all(isinstance(path, str) and path.strip() and "\0" not in path for path in paths):
+            raise Unfit
+        return tuple(absolute(path, base) for path in paths)
+
+    return Kind('a list of paths such as ["./bench.sh"]', read, lambda paths: [str(path) for path in paths], _no_words)
+
+
+def _no_words(typed: str) -> object:
+    return [typed] if typed else []
+
+
 def _is_there(path: Path) -> bool:
     try:
         return path.exists()

@@ -52,16 +52,20 @@ class Unit(StrEnum):
     BYTES = "B"
 
     @classmethod
-    def of(cls, text: str) -> "tuple[Unit, float]":
-        """The unit that values typed in ``text`` are kept in, and how much of it one is: ``MiB/s``, ``ms``, ``1/s``.
+    def of(cls, text: str) -> "Unit":
+        """The unit that values typed in ``text`` are kept in: ``MiB/s``, ``ms``, ``1/s``.
 
         Raises :class:`UserError` for what is no unit.
         """
-        for unit in sorted(cls, key=lambda one: one != text):  # of units with a common scale its own one
-            factor = _SCALES[unit].get(text) if text else None
-            if unit == text or factor is not None:
-                return unit, factor or 1.0
-        raise UserError(f"there is no unit {text!r}", f"units are: {', '.join(_units())}")
+        of_its_own = sorted(cls, key=lambda one: one != text)  # seconds are read in nanoseconds, too
+        found = next((unit for unit in of_its_own if text and unit.factor(text) is not None), None)
+        if found is None:
+            raise UserError(f"there is no unit {text!r}", f"units are: {', '.join(_units())}")
+        return found
+
+    def factor(self, text: str) -> float | None:
+        """How much of this unit one of the unit ``text`` is; None where that is of another kind."""
+        return _SCALES[self].get(text)
 
     @property
     def example(self) -> str:
@@ -139,10 +143,10 @@ _SCALES: Mapping[Unit, Mapping[str, float]] = {
     Unit.IOPS: {**_THOUSANDS, **{f"{k}IOPS": factor for k, factor in _THOUSANDS.items()}},
     Unit.BYTES_S: {"B/s": 1.0, **_BINARY, **_DECIMAL},
     Unit.NANOSECONDS: {"ns": 1.0, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9},
-    Unit.SECONDS: {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0},
+    Unit.SECONDS: {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0},
     Unit.PERCENT: {"": 1.0, "%": 1.0},
-    Unit.COUNT: _THOUSANDS,
-    Unit.RATE: {**_THOUSANDS, "1/s": 1.0, "/s": 1.0},
+    Unit.COUNT: {**_THOUSANDS, "count": 1.0},
+    Unit.RATE: {"1/s": 1.0, **_THOUSANDS, **{f"{k}/s": factor for k, factor in _THOUSANDS.items()}},
     Unit.BYTES: {name.removesuffix("/s"): factor for name, factor in {"B/s": 1.0, **_BINARY, **_DECIMAL}.items()},
 }
 

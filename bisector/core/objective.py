@@ -123,7 +123,7 @@ class Objective:
         if value.job:
             several = self.over == WORST and len(self.of_jobs(run)) > 1
             whose = f"{'worst ' if several else ''}job {value.job}: "
-        return f"{whose}{self.text(value.value)} ({self.metric})"
+        return f"{whose}{self.text(value.value)} ({short(self.metric)})"
 
     def score(self, value: float) -> float:
         """The score of a value above zero."""

@@ -131,6 +131,6 @@ def _measured_with(settings: Settings) -> tuple[object, ...]:
         (machine.accelerator, machine.vcpus, machine.memory_bytes, machine.image, machine.append),
         (storage.stack, storage.used_disks, storage.used_layers),
         workload.kind,
-        {field: value for field, value in workload.values.items() if field not in workload.inputs},
+        {field: value for field, value in workload.values.items() if field not in workload.input_fields},
         tuple(path.read_bytes() if path.is_file() else b"" for path in workload.inputs.values()),
     )

@@ -115,6 +115,8 @@ def _workload(settings: Settings, run_dir: Path) -> Workload:
     """With the text of the job file that is kept in the run directory, or is the tool's own."""
     workload = settings.workload
     variables = workload.workload.variables(workload.values)
+    if (recipe := workload.workload.recipe(workload.values)) is not None:
+        return Workload(workload.kind, recipe, variables)
     job = next(iter(workload.inputs.values()), None)
     if job is None:
         return Workload(workload.kind, "", variables)

@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +45,7 @@ def keep_inputs(settings: Settings, run_dir: Path) -> Settings:
             str(_copy(_fragment(name), directory / f"{number}-{Path(name).stem}.config"))
             for number, name in enumerate(kernel.fragments, 1)
         )
-        given = {field: _copy(path, directory / path.name) for field, path in workload.inputs.items()}
+        given = {name: _copy(path, _place(directory, name) / path.name) for name, path in workload.inputs.items()}
     except OSError as error:
         raise InfraError(f"cannot copy {error.filename}: {error.strerror}", f"df {run_dir}") from error
     return replace(
@@ -72,7 +73,8 @@ def fingerprint(settings: Settings) -> str:
 
 def compared(settings: Settings) -> Mapping[str, object]:
     """The settings that have to be equal for trials to be alike: not those of mail, nor the paths of input files."""
-    files = {*_KERNEL_FILES, *(f"workload.own.{settings.workload.kind}.{one}" for one in settings.workload.inputs)}
+    of_workload = (f"workload.own.{settings.workload.kind}.{one}" for one in settings.workload.input_fields)
+    files = {*_KERNEL_FILES, *of_workload}
     looked_at = (
         one.key for one in options.rows_for(settings) if one.field not in files and not one.key.startswith("mail.")
     )
@@ -85,8 +87,19 @@ def _fragment(name: str) -> Path:
     return Path(name) if "/" in name else resources.fragment(name)
 
 
+def _place(directory: Path, name: str) -> Path:
+    """Where an input of a workload is kept: each of several that one setting names has a directory of its own."""
+    if "." not in name:
+        return directory
+    place = directory / name
+    place.mkdir(exist_ok=True)
+    return place
+
+
 def _copy(source: Path, target: Path) -> Path:
+    """A program stays one; whoever keeps a file that nobody may write copies it again all the same."""
     shutil.copyfile(source, target)
+    target.chmod(0o755 if source.stat().st_mode & stat.S_IXUSR else 0o644)
     return target
 
 

@@ -22,11 +22,12 @@ from bisector.core.errors import KernelFault, UserError
 from bisector.core.events import LiveSample
 from bisector.core.figures import Contention, EarlyStop, JobFigures, Run
 from bisector.core.kinds import Option, Problem
-from bisector.core.metric import Metric
-from bisector.core.objective import Objective
+from bisector.core.metric import Metric, short
+from bisector.core.objective import OVER, Objective
 from bisector.core.shell import CommandResult, Shell
 from bisector.core.trial import FaultKind, Stage
 from bisector.storage.layer import Files
+from bisector.storage.layers import LAYERS
 from bisector.storage.layout import Readings
 
 # The values of a workload's own settings, by the fields of its rows.
@@ -41,6 +42,7 @@ _UPTIME = "@uptime "
 READ_CLOCK = f'read -r up rest < /proc/uptime; printf "\\n{_UPTIME}%s\\n" "$up" >&2'
 _SECONDS = re.compile(r"\d{1,12}(\.\d{1,9})?")
 _READINGS = 2
+_OF_CACHES = "cache."  # so begin the names of what any cache counts (bisector.core.metric)
 MOST_SEED = 2**31 - 1  # what an int of C holds: every program that takes a seed takes this one
 
 
@@ -234,14 +236,17 @@ class Deciding:
 class Workload(ABC):
     """One kind of workload. Derived classes say what differs; a workload has no state.
 
-    ``options`` are the rows of its own settings: their keys are below ``workload.``. ``metrics`` are those that only
-    this workload has; it gives their values with :meth:`Watched.run`. What a stack's phases are is the stack's to say:
-    a workload runs once in each.
+    ``options`` are the rows of its own settings: their keys are below ``workload.``. Whoever gives the setting
+    ``chosen_by`` need not name the workload. ``metrics`` are those that only this workload has, ``shared`` the names of
+    others that its runs have; it gives their values with :meth:`Watched.run`. What a stack's phases are is the stack's
+    to say: a workload runs once in each.
     """
 
     name: ClassVar[str]
     options: ClassVar[tuple[Option, ...]] = ()
     metrics: ClassVar[tuple[Metric, ...]] = ()
+    shared: ClassVar[tuple[str, ...]] = ()
+    chosen_by: ClassVar[str] = ""
 
     @abstractmethod
     def run(self, own: Own, site: RunSite) -> Run:
@@ -254,6 +259,25 @@ class Workload(ABC):
     def runtime_s(self, own: Own) -> float:
         """How long one run is asked to last; 0 where nobody knows beforehand."""
         return 0.0
+
+    def label(self, own: Own) -> str:
+        """What tells it from the same workload with other input: the names of its files."""
+        return ",".join(path.name for path in self.inputs(own).values())
+
+    def recipe(self, own: Own) -> str | None:
+        """What is run, for a letter that lets others run it again; None where that is the text of its input file."""
+        return None
+
+    def names(self, own: Own) -> tuple[str, ...]:
+        """The metrics that its runs have but for those of jobs that read, write or trim."""
+        return (*(one.name for one in self.metrics), *self.shared)
+
+    def full_name(self, own: Own, name: str) -> str:
+        """The name of a metric of its own that people type without its unit and its better side.
+
+        Raises :class:`UserError` where it has none of that name.
+        """
+        raise UserError(f"the workload {self.name} has no figure {name}", "--figure NAME=UNIT,higher describes one")
 
     def deciding(self, own: Own) -> Deciding:
         """What decides where nobody says it; raises :class:`UserError` where its input names what is no metric."""
@@ -268,8 +292,15 @@ class Workload(ABC):
         return Files(0, "no files")
 
     def inputs(self, own: Own) -> Mapping[str, Path]:
-        """The files that a person gives it, by the fields of the rows that name them."""
+        """The files that a person gives it, by the fields of the rows that name them.
+
+        Of a row that names several each one's name has a dot and a number behind the field.
+        """
         return {}
+
+    def with_files(self, own: Own, files: Mapping[str, Path]) -> Own:
+        """Its settings with other files, by the names of :meth:`inputs`."""
+        return {**own, **files}
 
     def variables(self, own: Own) -> tuple[tuple[str, str], ...]:
         """What its input is filled in with, for the letter that lets others run it again."""
@@ -293,6 +324,17 @@ class Workload(ABC):
 
         Raises :class:`UserError`. A workload whose jobs read, write or trim says for itself which of it they do.
         """
-        if objective.io_direction:
-            names = ", ".join(one.name for one in self.metrics) or "those of the stack's layers alone"
-            raise UserError(f"no run of {self.name} has {objective.metric}", f"its metrics are: {names}")
+        self.check_named(own, objective)
+        if objective.over not in OVER:
+            raise UserError(f"{self.name} has no job {objective.over!r}", "leave out --over")
+
+    def check_named(self, own: Own, objective: Objective) -> None:
+        """Raise :class:`UserError` for a metric that neither this workload nor a layer of a stack has."""
+        names = self.names(own)
+        if objective.metric not in (*names, *_of_layers()) and not objective.metric.startswith(_OF_CACHES):
+            listed = ", ".join(map(short, names)) or "those of the stack's layers alone"
+            raise UserError(f"no run of {self.name} has {short(objective.metric)}", f"its metrics are: {listed}")
+
+
+def _of_layers() -> Iterator[str]:
+    yield from (metric.name for layer in LAYERS.values() for metric in layer.metrics)

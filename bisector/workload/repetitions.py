@@ -27,9 +27,10 @@ from bisector.workload.base import READ_CLOCK, RunSite, Watched, watched
 OUTPUTS = "/tmp/bisector"  # noqa: S108 -- see above
 CARRIED = "/var/tmp/bisector"  # noqa: S108 -- see above
 MOST_REPETITIONS = 1000
+# The metrics of :attr:`Repetition.values`.
+TIMED = ("elapsed", "user", "system", "cpu")
 MOST_BYTES = 1 << 20  # of what one repetition prints on either stream
 _KEPT = "repetitions.json"
-_STREAMS = {"out": "output", "err": "errors"}
 _TAIL_LINES = 20
 _LONGEST_LINE = 1000
 _TIMED = re.compile(r"@time (\d{1,9}\.\d{3}) (\d{1,9}\.\d{3}) (\d{1,9}\.\d{3})", re.ASCII)
@@ -63,7 +64,7 @@ class State(StrEnum):
 class Repeated:
     """What is repeated: shell text for sh(1), in ``directory`` of the guest, with ``variables`` in its environment.
 
-    ``what`` is its name in a sentence.
+    ``what`` is its name in a sentence, and its outputs are kept as ``kept_as`` and the number.
     """
 
     what: str
@@ -72,6 +73,7 @@ class Repeated:
     runs: int
     state: State = State.DROPPED
     variables: Mapping[str, str] = field(default_factory=dict)
+    kept_as: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +210,8 @@ def _script(repeated: Repeated) -> str:
     bounded = f"head -c {MOST_BYTES + 1}"
     return f"""exec 6>&2 </dev/null
 TIMEFORMAT='@time %3R %3U %3S'
-{exports}cd {shlex.quote(repeated.directory)} || exit {_STATE_FAILED}
+{exports}export PATH="{CARRIED}:$PATH"
+cd {shlex.quote(repeated.directory)} || exit {_STATE_FAILED}
 size() {{ stat -c %s "$1"; }}
 for ((n = {first}; n <= {repeated.runs}; n++)); do
 	{{ {repeated.state.command}; }} >&2 || exit {_STATE_FAILED}
@@ -234,8 +237,8 @@ def _fetched(site: RunSite, repeated: Repeated, n: int, end: _End) -> str:
         raise KernelFault(
             Stage.WORKLOAD, FaultKind.COMMAND_FAILED, f"{repeated.what}: repetition {end.n} was told of after {n - 1}"
         )
-    out = _text(site, end, "out", end.out_bytes)
-    err = _text(site, end, "err", end.err_bytes)
+    out = _text(site, repeated.kept_as or "output", f"out.{end.n}", end.out_bytes)
+    err = _text(site, f"{repeated.kept_as}-errors".removeprefix("-"), f"err.{end.n}", end.err_bytes)
     if max(end.out_bytes, end.err_bytes) > MOST_BYTES:
         stream = "standard output" if end.out_bytes > MOST_BYTES else "standard error"
         message = f"it wrote more than {MOST_BYTES >> 20} MiB on {stream}"
@@ -245,11 +248,11 @@ def _fetched(site: RunSite, repeated: Repeated, n: int, end: _End) -> str:
     return out
 
 
-def _text(site: RunSite, end: _End, stream: str, size_bytes: int) -> str:
+def _text(site: RunSite, kept_as: str, file: str, size_bytes: int) -> str:
     if not size_bytes:
         return ""
-    kept = site.logs / f"{_STREAMS[stream]}.{end.n}.txt"
-    site.shell.get(f"{OUTPUTS}/{stream}.{end.n}", kept)
+    kept = site.logs / f"{kept_as}.{file.rpartition('.')[2]}.txt"
+    site.shell.get(f"{OUTPUTS}/{file}", kept)
     return kept.read_text(encoding="utf-8", errors="replace")
 
 

@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 from bisector.core import metric
 from bisector.workload.base import Workload
+from bisector.workload.command.command import COMMAND
 from bisector.workload.fio.fio import FIO
 
 _workloads: dict[str, Workload] = {}
@@ -33,5 +34,5 @@ def forget(name: str) -> None:
 
 
 # A workload of this room is known by its line here.
-for _workload in (FIO,):
+for _workload in (FIO, COMMAND):
     register(_workload)

@@ -135,7 +135,7 @@ def test_what_is_typed_is_read_as_the_very_value(value: float, unit: Unit) -> No
     ],
 )
 def test_units_that_figures_are_typed_in(text: str, unit: Unit, factor: float) -> None:
-    assert Unit.of(text) == (unit, factor)
+    assert (Unit.of(text), unit.factor(text)) == (unit, factor)
 
 
 @pytest.mark.parametrize("text", ["", "furlong", "m/s", "S"])

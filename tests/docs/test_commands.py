@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -63,7 +64,7 @@ def blocks(page: Path) -> list[tuple[Shown, ...]]:
 
 def _commands(language: str, body: str) -> Iterator[Shown]:
     if language == "sh":
-        lines = (re.sub(r"\s+#.*", "", line) for line in body.splitlines())
+        lines = (re.sub(r"\s+#.*", "", line) for line in body.replace("\\\n", " ").splitlines())
         yield from (Shown(line) for line in lines if line)
         return
     for piece in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
@@ -78,9 +79,14 @@ def reason(part: str) -> str | None:
     return next((why for begins, why in NOT_RUN.items() if part.startswith(begins)), None)
 
 
+def words_of(part: str) -> list[str]:
+    """What the tool is given, as a shell takes it apart."""
+    return shlex.split(part.partition("|")[0])[1:]
+
+
 def parsed(part: str) -> None:
     """The command line is one that the tool takes, settings included."""
-    arguments = cli.parsed(part.partition("|")[0].split()[1:])
+    arguments = cli.parsed(words_of(part))
     if hasattr(arguments, "set"):
         given_settings(arguments)
 
@@ -117,7 +123,7 @@ def test_commands(page: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsy
                 if part.startswith("bisector "):
                     parsed(part)
             elif part.startswith("bisector "):
-                code = _main(part.partition("|")[0].split()[1:])
+                code = _main(words_of(part))
                 seen = capsys.readouterr()
                 assert code in _codes(part), f"{page.name}: {part}: {code}\n{seen.err}"
                 lines = (seen.out + seen.err).splitlines()

@@ -22,6 +22,8 @@ class Fio(Workload):
     """Jobs of fio(1), as a job file describes them."""
 
     name = "fio"
+    chosen_by = "workload.job"
+    shared = ("elapsed", "cpu.user", "cpu.system", "cpu.context_switches", "cpu.major_faults")
     # fmt: off
     options = (
         Option("workload.job", "job", kinds.file(resources.job), "partial.fio", "fio job file",
@@ -99,6 +101,8 @@ class Fio(Workload):
         Raises :class:`UserError`, too, where the file alone shows that its jobs cannot have the value that decides.
         """
         settings = FioSettings(**own)
+        if not objective.io_direction:
+            self.check_named(own, objective)
         try:
             text = settings.job.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:

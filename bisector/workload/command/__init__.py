@@ -1,0 +1,1 @@
+"""Any command as a workload, and the figures that it prints."""

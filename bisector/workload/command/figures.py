@@ -1,0 +1,193 @@
+"""Figures of a person's own command: how one is described in a setting, and found in what the command printed.
+
+``tps=1/s,higher`` is a line ``tps=1500`` or ``tps = 1.5 k/s``, ``p99=ms,lower,json:latency.p99`` a value in a JSON
+document (RFC 8259), ``tps=1/s,higher,regex:tps = ([0-9.]+)`` what the group of a regular expression matches in a line.
+What is printed comes from the guest: it is bounded before, and whatever is not as described is refused.
+"""
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+
+from bisector.core.errors import UserError
+from bisector.core.kinds import Kind, Unfit
+from bisector.core.metric import Better, Unit, custom, short
+from bisector.workload.repetitions import Unusable
+
+EXAMPLE = "throughput=MiB/s,higher"
+_LONGEST_LINE = 4096
+_QUOTED = 60
+_NUMBER = r"[+-]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?"
+_VALUE = re.compile(rf"(?P<number>{_NUMBER})\s*(?P<unit>\S{{0,20}})", re.ASCII)
+_SPEC = re.compile(r"(?P<name>[^=]*)=(?P<unit>[^,]*),(?P<better>[^,]*)(?:,(?P<how>[^:,]*):(?P<where>.*))?")
+
+
+class Source(StrEnum):
+    """Where a figure stands in what a command printed."""
+
+    LINE = "line"
+    JSON = "json"
+    REGEX = "regex"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure: ``text`` describes it as a person wrote it, ``where`` is a path in JSON or a regular expression."""
+
+    text: str
+    name: str
+    typed_unit: str
+    better: Better
+    source: Source = Source.LINE
+    where: str = ""
+
+    @property
+    def metric(self) -> str:
+        """The name of its metric."""
+        return custom(self.name, Unit.of(self.typed_unit), self.better)
+
+    def value(self, output: str) -> float:
+        """The figure in the unit of its metric; raises :class:`Unusable` where there is none, or more than one."""
+        number, unit = _READERS[self.source](self, output)
+        factor = Unit.of(self.typed_unit).factor(unit or self.typed_unit)
+        if factor is None:
+            raise Unusable(f"the figure {self.name} is printed in {unit}, and not in {self.typed_unit}", self._form)
+        if not math.isfinite(number * factor):
+            raise Unusable(f"the figure {self.name} is {number:g}", self._form)
+        return number * factor
+
+    @property
+    def _form(self) -> str:
+        return f"expected {_FORMS[self.source].format(name=self.name, unit=self.typed_unit, where=self.where)}"
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """What its line matches."""
+        if self.source is Source.REGEX:
+            return re.compile(self.where)
+        return re.compile(rf"\s*{re.escape(self.name)}\s*=\s*(.*)")
+
+    def lacking(self) -> Unusable:
+        """It is not there."""
+        return Unusable(f"it ended well and printed no figure {self.name}", self._form)
+
+    def only(self, found: list[str]) -> str:
+        """The text of the one that there is."""
+        if not found:
+            raise self.lacking()
+        if len(found) > 1:
+            values = ", ".join(text.strip()[:_QUOTED] for text in found[:3])
+            raise Unusable(f"it printed the figure {self.name} {len(found)} times ({values})", self._form)
+        return found[0]
+
+    def number(self, text: str) -> re.Match[str]:
+        """A number, maybe with its unit."""
+        if (read := _VALUE.fullmatch(text.strip())) is None:
+            raise Unusable(f"the figure {self.name} is {text.strip()[:_QUOTED]!r}, which is no number", self._form)
+        return read
+
+
+def read_figure(text: str) -> Figure:
+    """A figure as a person describes it; raises :class:`UserError`."""
+    found = _SPEC.fullmatch(text.strip())
+    if found is None:
+        raise UserError(f"{text!r} describes no figure", f"expected NAME=UNIT,higher or lower, such as {EXAMPLE}")
+    better, how = found["better"].strip(), found["how"] or Source.LINE
+    if better not in tuple(Better):
+        raise UserError(f"{text!r}: which side is better, higher or lower?", f"such as {EXAMPLE}")
+    if how not in (Source.JSON, Source.REGEX) and found["how"] is not None:
+        raise UserError(f"{text!r}: a figure is found by json:PATH or regex:EXPRESSION, not by {how}")
+    figure = Figure(
+        text.strip(), found["name"].strip(), found["unit"].strip(), Better(better), Source(how), found["where"] or ""
+    )
+    _ = figure.metric
+    _check_where(figure)
+    return figure
+
+
+def _check_where(figure: Figure) -> None:
+    if figure.source is Source.JSON and not all(figure.where.split(".")):
+        raise UserError(
+            f"{figure.text!r}: {figure.where!r} is no path in JSON", "such as json:latency.p99 or json:0.tps"
+        )
+    if figure.source is not Source.REGEX:
+        return
+    try:
+        groups = figure.pattern.groups
+    except re.error as error:
+        raise UserError(f"{figure.text!r}: {error}", "Python's re has the syntax of regular expressions") from error
+    if groups != 1:
+        raise UserError(
+            f"{figure.text!r}: {groups} groups, and the figure is what one group matches", "such as ([0-9.]+)"
+        )
+
+
+def figures_kind() -> Kind:
+    """A list of figures; raises :class:`UserError` for what describes none, and for two of one name."""
+
+    def read(raw: object, _base: Path | None) -> tuple[Figure, ...]:
+        texts = (raw,) if isinstance(raw, str) else raw
+        if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+            raise Unfit
+        found = tuple(map(read_figure, texts))
+        names = [one.name for one in found]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise UserError(f"two figures are called {twice}", "give each a name of its own")
+        return found
+
+    def from_text(typed: str) -> object:
+        return [typed] if typed else []
+
+    return Kind(f'a list such as ["{EXAMPLE}"]', read, lambda found: [one.text for one in found], from_text)
+
+
+def metric_called(figures: tuple[Figure, ...], name: str) -> str | None:
+    """The whole name of the metric that people type as ``custom:NAME``; None where no figure is called so."""
+    return next((one.metric for one in figures if short(one.metric) == name), None)
+
+
+def _of_line(figure: Figure, output: str) -> tuple[float, str]:
+    lines = (figure.pattern.fullmatch(line[:_LONGEST_LINE]) for line in output.splitlines())
+    read = figure.number(figure.only([found[1] for found in lines if found]))
+    return float(read["number"]), read["unit"]
+
+
+def _of_regex(figure: Figure, output: str) -> tuple[float, str]:
+    found = [one[1] for line in output.splitlines() for one in figure.pattern.finditer(line[:_LONGEST_LINE])]
+    read = figure.number(figure.only([text or "" for text in found]))
+    return float(read["number"]), read["unit"]
+
+
+def _of_json(figure: Figure, output: str) -> tuple[float, str]:
+    try:
+        value = json.loads(output)
+    except (ValueError, RecursionError) as error:
+        if not output.strip():
+            raise figure.lacking() from error
+        raise Unusable(f"what it printed is no JSON: {str(error)[:_QUOTED]}", figure._form) from error
+    for key in figure.where.split("."):
+        if isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+            value = value[int(key)]
+        elif isinstance(value, dict) and key in value:
+            value = value[key]
+        else:
+            raise figure.lacking()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        shown = json.dumps(value)[:_QUOTED]
+        raise Unusable(f"the figure {figure.name} is {shown}, which is no number", figure._form)
+    try:
+        return float(value), ""
+    except OverflowError as error:
+        raise Unusable(f"the figure {figure.name} is a number of too many digits", figure._form) from error
+
+
+_READERS = {Source.LINE: _of_line, Source.JSON: _of_json, Source.REGEX: _of_regex}
+_FORMS = {
+    Source.LINE: "one line such as '{name}=12.5 {unit}' on standard output",
+    Source.JSON: "one JSON document on standard output, with a number at {where}",
+    Source.REGEX: "one line on standard output that {where} matches, with a number in its group",
+}
