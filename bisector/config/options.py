@@ -6,36 +6,30 @@ What settings there are is in :mod:`bisector.config.option_table`, what cannot b
 
 import difflib
 import json
-import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, GUEST_FRAGMENT, Settings, checks, disk_table, file
+from bisector.config import Settings, checks, disk_table, file
+from bisector.config.following import OF_WORKLOADS, deciding, objective_of, resolved
 from bisector.config.option_table import PROFILES, by_key, rows
 from bisector.core import kinds
 from bisector.core.errors import UserError
-from bisector.core.kinds import AUTO, Option, Problem
-from bisector.core.metric import is_short
-from bisector.core.objective import WORST, Objective
+from bisector.core.kinds import Option, Problem
+from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.storage.disks import DISKS
 from bisector.storage.stack import Stack
-from bisector.workload.base import Deciding
 from bisector.workload.workloads import WORKLOADS
 
 CONFIG_FILE = "bisector.toml"
-_LEAST_OTHER_CORES = 0.5  # a quiet host's own kernel threads take up to 0.3
-_TRIAL_SPARE_S = 900.0  # boot, storage and laying out the files twice, on a slow host
-_ARTICLE_THRESHOLD = "20000"
-# What :func:`_resolved` makes other settings follow from.
+# What :func:`bisector.config.following.resolved` makes other settings follow from.
 _LEADING = (
     *("bisect.metric", "bisect.over", "kernel.base_config"),
     *("mail.security", "storage.stack", "workload.kind"),
 )
-_OF_WORKLOADS = "workload.own."
 # What people write for a login that is not to be in a file of settings.
 _SECRETS = frozenset(f"mail.{name}" for name in ("password", "passwd", "pass", "username", "user", "login"))
 
@@ -109,9 +103,9 @@ def from_given(given: Mapping[str, Given]) -> Effective:
     for option in known.values():
         given.setdefault(option.key, Given(option.in_profile(name), f"profile {name}"))
     values = {option.field: _parse(option, given[key]) for key, option in known.items()}
-    settings = _assemble(Settings, _resolved(values))
+    settings = _assemble(Settings, resolved(values))
     origins = {key: given[key].origin for key in known}
-    if values["bisect.metric"] is None and (named_by := _deciding(values).named_by):
+    if values["bisect.metric"] is None and (named_by := deciding(values).named_by):
         origins |= {key: named_by for key in ("bisect.metric", "bisect.over") if values[key] is None}
     effective = Effective(settings, origins)
     _refuse(effective, checks.first_problem(settings))
@@ -195,65 +189,6 @@ def _parse(option: Option, given: Given) -> Any:
         raise UserError(f"{given.origin}: {option.key}: {error}", error.hint) from error
 
 
-def _other_cores(chosen: float | None) -> float:
-    """A large host always has other work somewhere, which takes no core from the guest; a small one must be quiet.
-
-    On 4 cores a guest of 2 had the IOPS of a quiet host beside up to 2.0 cores of compilers or busy loops, and 30 %
-    less beside 2.8 (the SSD alone, emulated, one run of 10 s each): an eighth is a quarter of what did no harm.
-    """
-    return max(_LEAST_OTHER_CORES, (os.cpu_count() or 1) / 8) if chosen is None else chosen
-
-
-def _own(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of the settings of the workload under test alone."""
-    of_kind = f"{_OF_WORKLOADS}{values['workload.kind']}."
-    return {key.removeprefix(of_kind): value for key, value in values.items() if key.startswith(of_kind)}
-
-
-def _deciding(values: Mapping[str, Any]) -> Deciding:
-    return WORKLOADS[values["workload.kind"]].deciding(_own(values))
-
-
-def _objective(values: Mapping[str, Any]) -> Objective:
-    """What decides: as it is given, else as the workload has it; what it says of several jobs is of its metric."""
-    metric, over = values["bisect.metric"], values["bisect.over"]
-    if metric is not None:
-        workload, own = WORKLOADS[values["workload.kind"]], _own(values)
-        return Objective(workload.full_name(own, metric) if is_short(metric) else metric, over or WORST)
-    deciding = _deciding(values).objective
-    return replace(deciding, over=over or deciding.over)
-
-
-def _threshold(values: Mapping[str, Any], objective: Objective) -> str | None:
-    """The article's threshold holds for what the article measured."""
-    typed: str | None = values["bisect.threshold"]
-    if typed != AUTO:
-        return typed
-    return _ARTICLE_THRESHOLD if values["profile"] == "article" and objective == Objective() else None
-
-
-def _resolved(values: dict[str, Any]) -> dict[str, Any]:
-    """The values with every "auto" that follows from other settings filled in."""
-    ground = BARE_FRAGMENT if values["kernel.base_config"] is None else BASE_FRAGMENT
-    stack: Stack = values["storage.stack"]
-    auto = (ground, GUEST_FRAGMENT, *stack.fragments)
-    names = values["kernel.fragments"]
-    runs_s = len(stack.phases) * WORKLOADS[values["workload.kind"]].runtime_s(_own(values))
-    objective = _objective(values)
-    return {
-        **values,
-        "bisect.metric": objective.metric,
-        "bisect.over": objective.over,
-        "bisect.threshold": _threshold(values, objective),
-        "bisect.suspects": stack.suspects if values["bisect.suspects"] is None else values["bisect.suspects"],
-        "contention.max_other_cores": _other_cores(values["contention.max_other_cores"]),
-        "kernel.fragments": tuple(one for name in names for one in (auto if name == AUTO else (name,))),
-        "kernel.jobs": values["kernel.jobs"] or len(os.sched_getaffinity(0)),
-        "mail.port": values["mail.port"] or values["mail.security"].usual_port,
-        "machine.trial_deadline_s": values["machine.trial_deadline_s"] or runs_s + _TRIAL_SPARE_S,
-    }
-
-
 def _assemble(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
     """A tree of dataclasses from values by dotted field; a value missing is a bug of the table."""
     return cls(**{name: _part(hint, values, prefix + name) for name, hint in get_type_hints(cls).items()})
@@ -305,7 +240,7 @@ def overlaid(
         if option.key.startswith(prefix) and option.key not in kept
     }
     given |= {key: one for key, one in today.items() if key.startswith(prefix)}
-    settings = _assemble(Settings, _resolved({option.field: _parse(option, given[option.key]) for option in known}))
+    settings = _assemble(Settings, resolved({option.field: _parse(option, given[option.key]) for option in known}))
     origins = {key: one.origin for key, one in given.items()}
     _refuse(Effective(settings, origins), next(checks.mail_is_private(settings), None))
     return settings
@@ -328,12 +263,12 @@ def usual(settings: Settings) -> dict[str, object]:
     """
     known = rows_for(settings)
     defaults = {option.field: _parse(option, Given(option.in_profile(settings.profile), "")) for option in known}
-    names = (*_LEADING, *(name for name in defaults if name.startswith(_OF_WORKLOADS)))
+    names = (*_LEADING, *(name for name in defaults if name.startswith(OF_WORKLOADS)))
     leading = {name: _value(settings, name) for name in names}
-    followed = _assemble(Settings, _resolved({**defaults, **leading}))
+    followed = _assemble(Settings, resolved({**defaults, **leading}))
     own = {option.key: option.kind.write(defaults[option.field]) for option in known if option.field in leading}
     try:
-        by_workload = _objective({**leading, "bisect.metric": None, "bisect.over": None})
+        by_workload = objective_of({**leading, "bisect.metric": None, "bisect.over": None})
     except UserError:  # of a job file that names no metric: one was given, and nobody asked the file
         by_workload = Objective()
     objective = {"bisect.metric": by_workload.metric, "bisect.over": by_workload.over}
@@ -378,7 +313,7 @@ def from_json(text: str) -> Settings:
     known = by_key(written).values()
     raw = {option.key: _recorded(option, written, profile) for option in known}
     values = {option.field: _parse(option, Given(raw[option.key], "recorded settings")) for option in known}
-    return _assemble(Settings, _resolved(values))
+    return _assemble(Settings, resolved(values))
 
 
 def setup_from_json(text: str) -> Setup:

@@ -1,0 +1,79 @@
+"""Settings that follow from others where nobody gives them: each "auto" and what takes its place."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, GUEST_FRAGMENT
+from bisector.core.kinds import AUTO
+from bisector.core.metric import is_short
+from bisector.core.objective import WORST, Objective
+from bisector.storage.stack import Stack
+from bisector.workload.base import Deciding
+from bisector.workload.workloads import WORKLOADS
+
+OF_WORKLOADS = "workload.own."
+_LEAST_OTHER_CORES = 0.5  # a quiet host's own kernel threads take up to 0.3
+_TRIAL_SPARE_S = 900.0  # boot, storage and laying out the files twice, on a slow host
+_ARTICLE_THRESHOLD = "20000"
+
+
+def _other_cores(chosen: float | None) -> float:
+    """A large host always has other work somewhere, which takes no core from the guest; a small one must be quiet.
+
+    On 4 cores a guest of 2 had the IOPS of a quiet host beside up to 2.0 cores of compilers or busy loops, and 30 %
+    less beside 2.8 (the SSD alone, emulated, one run of 10 s each): an eighth is a quarter of what did no harm.
+    """
+    return max(_LEAST_OTHER_CORES, (os.cpu_count() or 1) / 8) if chosen is None else chosen
+
+
+def _own(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the settings of the workload under test alone."""
+    of_kind = f"{OF_WORKLOADS}{values['workload.kind']}."
+    return {key.removeprefix(of_kind): value for key, value in values.items() if key.startswith(of_kind)}
+
+
+def deciding(values: Mapping[str, Any]) -> Deciding:
+    """What the workload has for what decides; raises :class:`bisector.core.errors.UserError` as that does."""
+    return WORKLOADS[values["workload.kind"]].deciding(_own(values))
+
+
+def objective_of(values: Mapping[str, Any]) -> Objective:
+    """What decides: as it is given, else as the workload has it; what it says of several jobs is of its metric."""
+    metric, over = values["bisect.metric"], values["bisect.over"]
+    if metric is not None:
+        workload, own = WORKLOADS[values["workload.kind"]], _own(values)
+        return Objective(workload.full_name(own, metric) if is_short(metric) else metric, over or WORST)
+    named = deciding(values).objective
+    return replace(named, over=over or named.over)
+
+
+def _threshold(values: Mapping[str, Any], objective: Objective) -> str | None:
+    """The article's threshold holds for what the article measured."""
+    typed: str | None = values["bisect.threshold"]
+    if typed != AUTO:
+        return typed
+    return _ARTICLE_THRESHOLD if values["profile"] == "article" and objective == Objective() else None
+
+
+def resolved(values: dict[str, Any]) -> dict[str, Any]:
+    """The values with every "auto" that follows from other settings filled in."""
+    ground = BARE_FRAGMENT if values["kernel.base_config"] is None else BASE_FRAGMENT
+    stack: Stack = values["storage.stack"]
+    auto = (ground, GUEST_FRAGMENT, *stack.fragments)
+    names = values["kernel.fragments"]
+    runs_s = len(stack.phases) * WORKLOADS[values["workload.kind"]].runtime_s(_own(values))
+    objective = objective_of(values)
+    return {
+        **values,
+        "bisect.metric": objective.metric,
+        "bisect.over": objective.over,
+        "bisect.threshold": _threshold(values, objective),
+        "bisect.suspects": stack.suspects if values["bisect.suspects"] is None else values["bisect.suspects"],
+        "contention.max_other_cores": _other_cores(values["contention.max_other_cores"]),
+        "kernel.fragments": tuple(one for name in names for one in (auto if name == AUTO else (name,))),
+        "kernel.jobs": values["kernel.jobs"] or len(os.sched_getaffinity(0)),
+        "mail.port": values["mail.port"] or values["mail.security"].usual_port,
+        "machine.trial_deadline_s": values["machine.trial_deadline_s"] or runs_s + _TRIAL_SPARE_S,
+    }
