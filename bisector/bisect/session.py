@@ -25,6 +25,7 @@ from bisector.doctor.tree import check_tree
 from bisector.executor.base import Executor
 from bisector.executor.local import local_executor
 from bisector.git.bisect import Bisect, check_terms
+from bisector.git.bundle import bundled
 from bisector.git.ranges import Range, check_range, check_suspects, to_skip
 from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes
@@ -98,11 +99,12 @@ def begun(asked: Asked, run_dir: Path | None, warn: Callable[[Finding], None]) -
     with Repository.open(asked.repository) as repository:
         wanted = _wanted(repository, asked)
         skips = tuple(sha for expression in asked.skips for sha in repository.expand(expression))
+        settings = bundled(asked.settings, repository)
     run = RunDirectory.create(run_dir, run_name(asked.old, asked.new))
     with run.lock(), gone_if_nothing_began(run):
         remove_abandoned(run.path)
-        preflight.check(asked.settings, run.path, warn)
-        settings = keep_inputs(asked.settings, run.path)
+        preflight.check(settings, run.path, warn)
+        settings = keep_inputs(settings, run.path)
         row = _row(asked, repository.top, wanted, skips, settings)
         with _recorded(run, row, asked.inherited) as store:
             Index().add(IndexEntry(str(run.path), str(repository.top), asked.old, asked.new, row.created_at))

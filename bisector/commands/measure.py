@@ -30,6 +30,7 @@ from bisector.core.errors import UserError
 from bisector.core.verdict import State, Verdict
 from bisector.doctor import checks
 from bisector.doctor.tree import check_tree
+from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host import process
 from bisector.host.files import discard
@@ -196,6 +197,7 @@ def test(arguments: argparse.Namespace) -> int:
     with Repository.open(arguments.repo) as repository:
         commit = repository.resolve(arguments.commit)
         repository.check_kernel_tree(commit)
+        settings = bundled(settings, repository)
         path = arguments.run_dir or single_commit_directory(repository.common_dir, fingerprint(settings))
         run = RunDirectory.open(path) if RunDirectory.is_at(path) else RunDirectory.create(path, "")
         face = display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet)

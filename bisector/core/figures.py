@@ -150,9 +150,9 @@ class Run:
     """One fio run: its jobs, the cache before and after it, the host meanwhile.
 
     ``clock_drift_s`` is guest elapsed time minus host elapsed time over the run. It and ``contention`` are None when
-    nobody looked, which only an imported run may be. ``counters`` are what the layers of the storage stack counted
-    during the run, by the names of metrics. The figures of a run that was ``stopped_early`` are not to be compared with
-    those of a whole one.
+    nobody looked, which only an imported run may be. ``counters`` are values of the run as a whole, by the names of
+    metrics: what the layers of the storage stack counted, and what a command took and printed. The figures of a run
+    that was ``stopped_early`` are not to be compared with those of a whole one.
     """
 
     name: str

@@ -120,7 +120,7 @@ def _leftovers(asked: Asked) -> Finding:
 def _job(asked: Asked) -> Finding:
     workload = asked.settings.workload
     workload.workload.check(workload.values, asked.settings.bisect.objective, run_here)
-    return Finding(f"{workload.kind} job", Grade.OK, ", ".join(map(str, workload.inputs.values())))
+    return Finding(f"{workload.kind} job", Grade.OK, ", ".join(map(str, workload.inputs.values())) or workload.text)
 
 
 def run_here(command: Sequence[str], variables: Mapping[str, str]) -> CommandResult | None:

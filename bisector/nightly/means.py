@@ -21,6 +21,7 @@ from bisector.core.errors import Finding, InfraError
 from bisector.core.events import Listener, Note
 from bisector.core.subject import Commit
 from bisector.doctor import checks
+from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host.files import discard, our_files
 from bisector.mail import compose, outbox, smtp
@@ -124,11 +125,12 @@ class TipBench:
         Raises :class:`bisector.core.errors.UserError` for a machine that lacks something, :class:`InfraError` for
         an infrastructure error that stays.
         """
-        checks.check(self.job.measuring, self.directory, self._warn)
+        measuring = bundled(self.job.measuring, repository)
+        checks.check(measuring, self.directory, self._warn)
         run = RunDirectory(self.directory / self.job.conditions[:_DIGITS])
         with our_files(self.directory):
             run.path.mkdir(exist_ok=True)
-        settings = keep_inputs(self.job.measuring, run.path)
+        settings = keep_inputs(measuring, run.path)
         with run.lock(), Single.open(run, repository, settings) as single:
             with self.equip(settings, run.path, repository, self.tell) as equipment:
                 attempts = Attempts(equipment.executor, record, self.tell, equipment.pause, settings.retries)

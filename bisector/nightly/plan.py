@@ -262,7 +262,18 @@ def _job(raw: Mapping[str, object], common: Mapping[str, Given], notify: tuple[s
         conditions=conditions(next(iter(settings.values()))),
     )
     _check_post(job, part)
+    _check_clone(job.measuring, part)
     return job
+
+
+def _check_clone(settings: Settings, part: _Part) -> None:
+    """Figures of nights are of the same files: what is searched through may not move with the branch."""
+    clone = settings.workload.workload.clone(settings.workload.values)
+    if clone is not None and clone.revision == "HEAD":
+        raise UserError(
+            f"{part.origin('name')}: every night has to search the same files, and HEAD moves",
+            'in [job.settings]: workload.gitgrep.commit = "v6.1", say',
+        )
 
 
 def _check_post(job: Job, part: _Part) -> None:

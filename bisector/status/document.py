@@ -55,7 +55,9 @@ class PhaseRun(Record, frozen=True, kw_only=True):
     jobs: Annotated[tuple[JobFigures, ...], "what fio reported for each job and direction"]
     cache: Annotated[CacheStates, "the cache before and after the run"]
     counters: Annotated[
-        dict[str, float], "what the layers of the stack counted during the run: a value for each metric"
+        dict[str, float],
+        "what the layers of the stack counted during the run, and of a command what it took and printed: a value for "
+        "each metric",
     ]
     contention: Annotated[Contention | None, "what else the host was doing; `null` if nobody measured it"]
     clock_drift_s: Annotated[

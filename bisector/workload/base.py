@@ -233,6 +233,21 @@ class Deciding:
     named_by: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """The tree of files that a workload takes from a git repository, as one git bundle (git-bundle(1)).
+
+    ``field`` is that of the setting which names the bundle. ``repository`` is None for the one under test, ``path`` a
+    directory of the commit, or empty for all of it.
+    """
+
+    field: str
+    repository: Path | None
+    revision: str
+    path: str
+    most_bytes: int
+
+
 class Workload(ABC):
     """One kind of workload. Derived classes say what differs; a workload has no state.
 
@@ -301,6 +316,10 @@ class Workload(ABC):
     def with_files(self, own: Own, files: Mapping[str, Path]) -> Own:
         """Its settings with other files, by the names of :meth:`inputs`."""
         return {**own, **files}
+
+    def clone(self, own: Own) -> Clone | None:
+        """What of a repository is to be brought along, made before the first trial; None where nothing is."""
+        return None
 
     def variables(self, own: Own) -> tuple[tuple[str, str], ...]:
         """What its input is filled in with, for the letter that lets others run it again."""

@@ -7,6 +7,7 @@ from bisector.core import metric
 from bisector.workload.base import Workload
 from bisector.workload.command.command import COMMAND
 from bisector.workload.fio.fio import FIO
+from bisector.workload.gitgrep import GITGREP
 
 _workloads: dict[str, Workload] = {}
 WORKLOADS: Mapping[str, Workload] = MappingProxyType(_workloads)
@@ -34,5 +35,5 @@ def forget(name: str) -> None:
 
 
 # A workload of this room is known by its line here.
-for _workload in (FIO, COMMAND):
+for _workload in (FIO, COMMAND, GITGREP):
     register(_workload)

@@ -98,6 +98,15 @@ def test_what_is_refused(tmp_path: Path, old: str, new: str, words: tuple[str, .
     assert all(word in said for word in words), said
 
 
+def test_clone_that_moves_is_refused(tmp_path: Path) -> None:
+    search = TWO_JOBS.replace("bisect.threshold = 2000", 'workload.kind = "gitgrep"')
+    with pytest.raises(UserError, match="every night has to search the same files, and HEAD moves") as caught:
+        load(tmp_path, search)
+    assert "nightly.toml:" in caught.value.message
+    found = load(tmp_path, search.replace('"gitgrep"', '"gitgrep"\nworkload.gitgrep.commit = "v6.1"'))
+    assert found.jobs[0].measuring.bisect.metric == "elapsed"
+
+
 def test_no_job_at_all(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no job in it"):
         load(tmp_path, "budget_hours = 1\n")

@@ -27,6 +27,7 @@ class Meter:
 
 class Stack:
     mountpoint = MNT
+    device = ""
     room = "storage.hdd.size"
 
     def read(self, shell: Shell) -> Readings:

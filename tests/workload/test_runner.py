@@ -72,6 +72,7 @@ class Bench:
         name: str = "full",
         keep_files: bool = False,
         stop: StopRule | None = None,
+        *,
         offset_bytes: int = 0,
         seed: int | None = None,
     ) -> Run:

@@ -1,0 +1,122 @@
+"""The files of a tree as a git bundle of one commit, for a guest that has no network; made once, and kept.
+
+A bundle of a commit of a real history would bring the history along, and one of a shallow clone is not whole without
+it. So a commit without parents is made of the tree, in a repository of its own that borrows the person's objects
+(gitrepository-layout(5), "objects/info/alternates"): the person's repository is only read.
+"""
+
+import os
+import tempfile
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from bisector.config import Settings
+from bisector.core import resources
+from bisector.core.errors import UserError
+from bisector.core.units import size
+from bisector.git.repository import Repository
+from bisector.host.files import our_files
+from bisector.workload.base import Clone
+
+_KEPT = 4
+_BLOCK_BYTES = 4096
+_REFERENCE = "refs/heads/tree"
+# Always the same commit of the same tree (git-hash-object(1)).
+_COMMIT = "tree {}\nauthor bisector <bisector@localhost> 0 +0000\ncommitter bisector <bisector@localhost> 0 +0000\n\n"
+_KEY = "workload.gitgrep"
+
+
+def bundled(settings: Settings, repository: Repository) -> Settings:
+    """The settings with the clone that the workload is to have, made now if need be.
+
+    ``repository`` is the one under test. Raises :class:`UserError` where there is no such tree, or where it is larger
+    than the settings have it.
+    """
+    workload = settings.workload
+    clone = workload.workload.clone(workload.values)
+    if clone is None:
+        return settings
+    source = nullcontext(repository) if clone.repository is None else Repository.open(clone.repository)
+    with source as opened:
+        made = _made(opened, clone, resources.cache_home() / "clones")
+    return replace(settings, workload=workload.with_inputs({clone.field: made}))
+
+
+def _made(repository: Repository, clone: Clone, cache: Path) -> Path:
+    tree = _tree(repository, clone)
+    _check_all_there(repository, tree)
+    files_bytes = _files_bytes(repository, tree)
+    bundle = cache / f"{tree}.bundle"
+    with our_files(cache):
+        cache.mkdir(parents=True, exist_ok=True)
+        if bundle.exists():
+            os.utime(bundle)
+        else:
+            with tempfile.TemporaryDirectory(dir=cache, prefix="making-") as place:
+                _make(repository, tree, Path(place)).rename(bundle)
+            _forget_old(cache)
+        needed = files_bytes + 2 * bundle.stat().st_size  # beside the files the pack, and once more while it arrives
+    if needed > clone.most_bytes:
+        raise UserError(
+            f"a clone of {_name(clone)} has {size(needed)}, and {_KEY}.size is {size(clone.most_bytes)}",
+            f"choose a smaller {_KEY}.path, or a larger {_KEY}.size and disks with room for it",
+        )
+    return bundle
+
+
+def _name(clone: Clone) -> str:
+    return f"{clone.revision}:{clone.path}"
+
+
+def _tree(repository: Repository, clone: Clone) -> str:
+    commit = repository.resolve(clone.revision)
+    if not clone.path:
+        return commit.tree
+    answer = repository.ask("rev-parse", "--verify", "--quiet", f"{commit.sha}:{clone.path}", ok=None)
+    tree = answer.stdout.strip()
+    if answer.status != 0 or repository.ask("cat-file", "-t", tree).stdout.strip() != "tree":
+        raise UserError(
+            f"{commit.short} has no directory {clone.path!r} to clone",
+            f"{_KEY}.path is one of it, or empty for all of it",
+        )
+    return tree
+
+
+def _check_all_there(repository: Repository, tree: str) -> None:
+    """Of a partial clone git would fetch the missing files one after the other (git-rev-list(1), ``--missing``)."""
+    if not repository.partial:
+        return
+    words = ("rev-list", "--objects", "--no-object-names", "--missing=print", tree)
+    if any(line.startswith("?") for line in repository.ask(*words).lines):
+        message = f"{repository.top} is a partial clone, and lacks files of the tree that is to be cloned"
+        raise UserError(message, f"name a full clone with {_KEY}.repository")
+
+
+def _files_bytes(repository: Repository, tree: str) -> int:
+    """What its files take on a disk, checked out."""
+    words = (line.split("\t")[0].split() for line in repository.ask("ls-tree", "-r", "-l", tree).lines)
+    sizes = (int(found[3]) for found in words if found[3].isdecimal())  # a submodule has none
+    return sum(-(-one // _BLOCK_BYTES) * _BLOCK_BYTES for one in sizes)
+
+
+def _make(repository: Repository, tree: str, place: Path) -> Path:
+    git, made = repository.git, place / "repository"
+    git("init", "--quiet", "--bare", "--template=", os.fspath(made), at=place)
+    borrowed = made / "objects" / "info" / "alternates"
+    borrowed.parent.mkdir(exist_ok=True)
+    borrowed.write_text(f"{repository.common_dir / 'objects'}\n", encoding="utf-8")
+    text = f"{_COMMIT.format(tree)}the files of one tree\n"
+    commit = git("hash-object", "-t", "commit", "-w", "--stdin", at=made, stdin=text).stdout.strip()
+    git("update-ref", _REFERENCE, commit, at=made)
+    git("symbolic-ref", "HEAD", _REFERENCE, at=made)
+    bundle = place / "bundle"
+    git("bundle", "create", "--quiet", os.fspath(bundle), "HEAD", _REFERENCE, at=made)
+    return bundle
+
+
+def _forget_old(cache: Path) -> None:
+    """A bundle that a run was started with is kept with the run."""
+    found = sorted(cache.glob("*.bundle"), key=lambda path: path.stat().st_mtime)
+    for path in found[:-_KEPT]:
+        path.unlink(missing_ok=True)

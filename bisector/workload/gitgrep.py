@@ -1,0 +1,155 @@
+"""``git grep`` through a clone on the stack, with cold caches: many small files are read, most of them for once.
+
+The guest has no network: the clone is a git bundle (git-bundle(1)) that is made on the host before the first trial and
+carried in. It has one commit, with the files of one tree; so whatever the history is like, every trial reads the same.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from bisector.core import kinds
+from bisector.core.deadline import Deadline
+from bisector.core.errors import BisectorError, UserError
+from bisector.core.figures import Run
+from bisector.core.kinds import Option, Problem
+from bisector.core.objective import Objective
+from bisector.core.shell import FailedStep, Step, run_steps
+from bisector.core.units import size_text
+from bisector.storage.layer import Files
+from bisector.workload.base import Clone, Deciding, Own, RunSite, Workload
+from bisector.workload.repetitions import (
+    CARRIED,
+    MOST_REPETITIONS,
+    OUTPUTS,
+    TIMED,
+    Carried,
+    Repeated,
+    Repetition,
+    Unusable,
+    carry,
+    figures,
+    kernel_fault,
+    prepare,
+    repeat,
+)
+
+_GIT = ("git", "install git in the image that machine.image names, or leave it unset for the built image")
+_BUNDLE = f"{CARRIED}/clone.bundle"
+_SUM = re.compile(r"\d{1,10} (?P<bytes>\d{1,19})\n", re.ASCII)  # cksum(1): of what git printed, and its length
+_QUOTED = 60
+
+
+class GitGrep(Workload):
+    """A search through the files of a clone."""
+
+    name = "gitgrep"
+    chosen_by = "workload.gitgrep.pattern"
+    shared = TIMED
+    # fmt: off
+    options = (
+        Option("workload.gitgrep.pattern", "pattern", kinds.text("a basic regular expression"), "EXPORT_SYMBOL_GPL",
+               "pattern that git grep looks for", flag="--grep", metavar="PATTERN"),
+        Option("workload.gitgrep.repository", "repository", kinds.optional(kinds.file(), "", "that under test"), "",
+               "git repository that the clone is made of"),
+        Option("workload.gitgrep.commit", "commit", kinds.text("a revision"), "HEAD",
+               "commit whose files are in the clone, whatever commits are measured"),
+        Option("workload.gitgrep.path", "path", kinds.text("a directory of the tree", empty=True), "fs",
+               "directory of that commit which the clone is of; empty for all of it", ""),
+        Option("workload.gitgrep.size", "size_bytes", kinds.size(1 << 20), "128MiB",
+               "most that the clone may have, with its files checked out, bytes", "4GiB"),
+        Option("workload.gitgrep.runs", "runs", kinds.integer(1), 5,
+               "how often a run repeats the search; the median counts"),
+        Option("workload.gitgrep.bundle", "bundle", kinds.optional(kinds.file(), "", "one is made"), "",
+               "the clone, as a git bundle with a HEAD, for a host without the repository"),
+    )
+    # fmt: on
+
+    def label(self, own: Own) -> str:
+        """The pattern, and where it is looked for, as git writes a tree."""
+        return f"{own['pattern']} in {own['commit']}:{own['path']}"
+
+    def recipe(self, own: Own) -> str:
+        """What a person would type."""
+        tree = f"{own['commit']}:{own['path']}"
+        grep = f"git grep -e {shlex.quote(own['pattern'])}"
+        return f"# {own['runs']} times, in a clone of {tree}\nsync; echo 3 >/proc/sys/vm/drop_caches\ntime {grep}\n"
+
+    def deciding(self, own: Own) -> Deciding:
+        """How long it takes."""
+        return Deciding(Objective("elapsed"), "workload gitgrep")
+
+    def files(self, own: Own) -> Files:
+        """As much as the clone may have; many small files."""
+        size = own["size_bytes"]
+        return Files(size, f"a clone may have {size_text(size)}", 0, ("workload.gitgrep.size",))
+
+    def inputs(self, own: Own) -> Mapping[str, Path]:
+        """The clone, once it is made."""
+        return {} if own["bundle"] is None else {"bundle": own["bundle"]}
+
+    def clone(self, own: Own) -> Clone | None:
+        """What is to be made before the first trial; None where it is there."""
+        if own["bundle"] is not None:
+            return None
+        return Clone("bundle", own["repository"], own["commit"], own["path"].strip("/"), own["size_bytes"])
+
+    def problems(self, own: Own) -> Iterator[Problem]:
+        """Too many repetitions."""
+        if own["runs"] > MOST_REPETITIONS:
+            yield Problem(("workload.gitgrep.runs",), f"at most {MOST_REPETITIONS:,} repetitions are measured")
+
+    def run(self, own: Own, site: RunSite) -> Run:
+        """Unpack the clone onto the stack, then search; see :mod:`bisector.workload.repetitions` for what is raised."""
+        if own["bundle"] is None:
+            raise UserError("no clone was made for gitgrep", "name one with workload.gitgrep.bundle")
+        deadline = Deadline(f"the end of the {site.name} run", site.deadline_s)
+        directory = f"{site.stack.mountpoint}/{site.name}"
+        prepare(site, deadline, (_GIT,))
+        carry(site, (Carried(own["bundle"], _BUNDLE),), deadline)
+        clone = f"git clone -q {_BUNDLE} {directory}/clone"
+        steps = (
+            Step(f"mkdir -p {directory}", kernel_fault),
+            Step(clone, lambda failed: _no_clone(failed, site.stack.room)),
+            Step(f"rm {_BUNDLE} && sync", kernel_fault),
+        )
+        run_steps(site.shell, steps, deadline.remaining_s)
+        # No pager and no configuration of a person's. git ends with 1 where no line matches.
+        grep = f"git --no-pager grep -e {shlex.quote(own['pattern'])}"
+        status = f"{OUTPUTS}/grep"
+        command = f'{{ {grep}; echo $? >{status}; }} | cksum; read -r s <{status}; [ "$s" -le 1 ]'
+        repeated = Repeated("git grep", command, f"{directory}/clone", own["runs"])
+        ran, done = repeat(site, repeated, deadline)
+        return ran.run(values=figures(site, done, _Same(own["pattern"]).check, "git grep"))
+
+
+class _Same:
+    """Each repetition finds the same lines, and some."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._first = ""
+
+    def check(self, one: Repetition) -> dict[str, float]:
+        """No figure of its own; raises :class:`Unusable`."""
+        found = _SUM.fullmatch(one.output)
+        if found is None:
+            raise Unusable(f"cksum printed {one.output[:_QUOTED]!r}")
+        if not int(found["bytes"]):
+            raise Unusable(f"it found no line with {self._pattern!r}", "workload.gitgrep.pattern = another one")
+        self._first = self._first or one.output
+        if one.output != self._first:
+            raise Unusable(f"it found other lines: {one.output.strip()} and not {self._first.strip()} (cksum)")
+        return {}
+
+
+def _no_clone(failed: FailedStep, larger: str) -> BisectorError:
+    if "No space left" in failed.stderr:
+        return UserError(
+            "the clone does not fit on the stack", f"make the disk larger ({larger}), or the clone smaller"
+        )
+    return kernel_fault(failed)
+
+
+GITGREP = GitGrep()

@@ -1,0 +1,91 @@
+"""The search through a clone: unpacked and repeated here for real, but for the caches that are dropped."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bisector.config import options
+from bisector.core.errors import KernelFault, UserError
+from bisector.core.figures import Run
+from bisector.core.objective import Objective
+from bisector.doctor.checks import run_here
+from bisector.workload.gitgrep import GITGREP
+from tests.git.histories import Node, build, git, root
+from tests.workload.test_repetitions import MNT, Place, place
+
+__all__ = ["place"]  # a fixture
+
+HERE = Path("/")
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    nodes = (root("r"), Node("a", ("r",), files={f"file{n}": f"line {n}\n" for n in range(20)}))
+    build(tmp_path / "linux", nodes)
+    git(tmp_path / "linux", "bundle", "create", "-q", str(tmp_path / "x.bundle"), "HEAD", "main")
+    return tmp_path / "x.bundle"
+
+
+def run(place: Place, **own: Any) -> Run:
+    place.shell.moved = {MNT + "/": f"{place.path}/mnt/", **place.shell.moved}
+    usual = options.load({"workload.kind": "gitgrep"}, directory=HERE).settings.workload.values
+    return GITGREP.run({**usual, "runs": 2, **own}, place.site)
+
+
+def test_it_searches_a_clone_on_the_stack(place: Place, bundle: Path) -> None:
+    values = dict(run(place, bundle=bundle, pattern="line 1").counters)
+    assert set(values) == {"cache.promotions", "elapsed", "user", "system", "cpu"}
+    assert values["elapsed"] > 0
+    assert (place.path / "mnt/full/clone/file7").read_text() == "line 7\n"
+    assert (place.path / "dropped").read_text() == "3\n"
+    assert not list((place.path / "carried").iterdir())
+    assert (place.path / "logs/output.1.txt").read_text() == (place.path / "logs/output.2.txt").read_text()
+
+
+def test_pattern_of_the_shells_and_of_gits_options_is_a_pattern(place: Place, bundle: Path) -> None:
+    with pytest.raises(UserError, match=r"git grep: it found no line with '--help; \$\(exit 9\)'"):
+        run(place, bundle=bundle, pattern="--help; $(exit 9)")
+
+
+@pytest.mark.parametrize(
+    ("instead", "expected", "message"),
+    [
+        ({"git clone -q": "echo 'fatal: No space left on device' >&2; false"}, UserError, "does not fit on the stack"),
+        ({"git clone -q": "echo 'fatal: Input/output error' >&2; false"}, KernelFault, "Input/output error"),
+        ({"command -v git": "false"}, UserError, "the guest image lacks git"),
+        ({"git --no-pager grep": "sh -c 'exit 128'"}, KernelFault, "git grep: exit 1"),
+        ({"| cksum": "| cat"}, UserError, "cksum printed"),
+        ({"| cksum": "| cksum; echo x >>file1"}, KernelFault, "repetition 2, unlike .* it found other lines"),
+    ],
+)
+def test_what_goes_wrong(
+    place: Place, bundle: Path, instead: dict[str, str], expected: type[Exception], message: str
+) -> None:
+    place.shell.moved |= instead
+    with pytest.raises(expected, match=message):
+        run(place, bundle=bundle, pattern="line 1\\|x")
+
+
+def test_no_clone_is_told(place: Place) -> None:
+    values = options.load({"workload.kind": "gitgrep"}, directory=HERE).settings.workload.values
+    with pytest.raises(UserError, match="no clone was made"):
+        GITGREP.run(values, place.site)
+
+
+def test_settings() -> None:
+    effective = options.load(
+        {"workload.gitgrep.pattern": "mutex_lock", "workload.gitgrep.commit": "v6.1"}, directory=HERE
+    )
+    settings = effective.settings
+    assert settings.workload.text == "gitgrep(mutex_lock in v6.1:fs)"
+    assert settings.bisect.objective == Objective("elapsed")
+    assert settings.bisect.objective.label == "elapsed"
+    assert options.from_json(options.to_json(settings)) == settings
+    GITGREP.check(settings.workload.values, settings.bisect.objective, run_here)
+    with pytest.raises(UserError, match=r"no run of gitgrep has read\.iops"):
+        GITGREP.check(settings.workload.values, Objective(), run_here)
+    with pytest.raises(UserError, match="at most 1,000 repetitions"):
+        options.load({"workload.kind": "gitgrep", "workload.gitgrep.runs": "1001"}, directory=HERE)
+    with pytest.raises(UserError, match=r"workload\.gitgrep\.size = 32MiB .*never fills the cache"):
+        options.load({"workload.kind": "gitgrep", "workload.gitgrep.size": "32MiB"}, directory=HERE)
