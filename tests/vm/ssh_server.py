@@ -171,7 +171,7 @@ class _Files(paramiko.SFTPServerInterface):
             self._local(path).chmod(attr.st_mode or 0)
         except OSError as error:
             return paramiko.SFTPServer.convert_errno(error.errno or 0)
-        return paramiko.SFTP_OK
+        return paramiko.sftp.SFTP_OK
 
     def open(self, path: str, flags: int, attr: paramiko.SFTPAttributes) -> paramiko.SFTPHandle | int:
         try:

@@ -155,13 +155,20 @@ def test_carried_files_are_kept_with_the_run_as_they_are(tmp_path: Path) -> None
     tool, other = tmp_path / "tool", tmp_path / "base.config"
     for path in (tool, other):
         path.write_text(path.name, encoding="utf-8")
+    (tmp_path / "kernel").write_text("CONFIG_X=y\n", encoding="utf-8")
     tool.chmod(0o500)
-    before = load(line="tool", size="128MiB", given={"workload.command.carry": [str(tool), str(other)]}).settings
+    before = load(
+        line="tool",
+        size="128MiB",
+        given={"workload.command.carry": [str(tool), str(other)], "kernel.base_config": str(tmp_path / "kernel")},
+    ).settings
     (run_dir := tmp_path / "run").mkdir()
     kept = keep_inputs(before, run_dir)
     assert keep_inputs(before, run_dir) == kept
     copies = kept.workload.values["carry"]
-    assert [path.name for path in copies] == ["tool", "base.config"]
+    assert [path.read_text() for path in copies] == ["tool", "base.config"]
+    assert kept.kernel.base_config is not None
+    assert kept.kernel.base_config.read_text() == "CONFIG_X=y\n"
     assert all(path.is_relative_to(run_dir / "inputs") for path in copies)
     assert [path.stat().st_mode & 0o777 for path in copies] == [0o755, 0o644]
     assert fingerprint(kept) == fingerprint(before)
