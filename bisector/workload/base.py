@@ -5,8 +5,6 @@ and one line in :mod:`bisector.workload.workloads`. One of another package is gi
 :func:`bisector.workload.workloads.register`.
 """
 
-import re
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,17 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from bisector.core.deadline import Deadline
-from bisector.core.errors import KernelFault, UserError
+from bisector.core.errors import UserError
 from bisector.core.events import LiveSample
 from bisector.core.figures import Contention, EarlyStop, JobFigures, Run
 from bisector.core.kinds import Option, Problem
 from bisector.core.metric import Metric, short
 from bisector.core.objective import OVER, Objective
 from bisector.core.shell import CommandResult, Shell
-from bisector.core.trial import FaultKind, Stage
 from bisector.storage.layer import Files
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import Readings
+from bisector.workload.clocks import READ_CLOCK, Clocks
 
 # The values of a workload's own settings, by the fields of its rows.
 Own: TypeAlias = Mapping[str, Any]
@@ -36,12 +34,6 @@ Own: TypeAlias = Mapping[str, Any]
 Locally: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], CommandResult | None]
 OnSample: TypeAlias = Callable[[LiveSample], None]
 
-_UPTIME = "@uptime "
-# Shell text that prints the guest's clock (/proc/uptime, proc_uptime(5)) on a line of its own of standard error. fio,
-# for one, leaves its last line without an end.
-READ_CLOCK = f'read -r up rest < /proc/uptime; printf "\\n{_UPTIME}%s\\n" "$up" >&2'
-_SECONDS = re.compile(r"\d{1,12}(\.\d{1,9})?")
-_READINGS = 2
 _OF_CACHES = "cache."  # so begin the names of what any cache counts (bisector.core.metric)
 MOST_SEED = 2**31 - 1  # what an int of C holds: every program that takes a seed takes this one
 
@@ -138,30 +130,6 @@ class RunSite:
     stop: StopCondition | None = None
     offset_bytes: int = 0
     seed: int | None = None
-
-
-@dataclass(slots=True)
-class Clocks:
-    """The guest's clock and the host's, read before and after what is measured; see :data:`READ_CLOCK`."""
-
-    read: list[tuple[float, float]] = field(default_factory=list)
-
-    def hear(self, line: str) -> bool:
-        """Whether a line of standard error is a reading."""
-        if not line.startswith(_UPTIME):
-            return False
-        seconds = line.removeprefix(_UPTIME)
-        if _SECONDS.fullmatch(seconds) and len(self.read) <= _READINGS:
-            self.read.append((time.monotonic(), float(seconds)))
-        return True
-
-    def host_and_guest_s(self, tail: tuple[str, ...]) -> tuple[float, float]:
-        """Elapsed time by either clock; raises :class:`KernelFault`, with the last lines of the workload."""
-        if len(self.read) != _READINGS:
-            reason = f"the guest's clock was read {len(self.read)} times around the workload, and not {_READINGS}"
-            raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tail)
-        (host_start, guest_start), (host_end, guest_end) = self.read
-        return host_end - host_start, guest_end - guest_start
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ from bisector.core.figures import EarlyStop, JobFigures, Run
 from bisector.core.metric import Unit
 from bisector.core.shell import CommandResult, FailedStep, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
-from bisector.workload.base import READ_CLOCK, OnSample, Progress, RunSite, StopCondition, watched
+from bisector.workload.base import OnSample, Progress, RunSite, StopCondition, watched
+from bisector.workload.clocks import READ_CLOCK
 from bisector.workload.fio import job_file, output
 from bisector.workload.fio.logs import LISTING, fetch_files, listed_files
 
