@@ -66,7 +66,7 @@ def definitions(records: Iterable[type]) -> dict[str, Schema]:
     _, found = msgspec.json.schema_components(tuple(records), ref_template=_REFERENCE + "{name}", schema_hook=_other)
     for one in within(records):
         if issubclass(one, Enum):
-            found[one.__name__]["enum"] = [member.value for member in one]
+            found[one.__name__] |= {"description": _first_paragraph(one), "enum": [member.value for member in one]}
         else:
             _describe(found[one.__name__], one)
     return dict(sorted(found.items()))
