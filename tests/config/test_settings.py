@@ -307,10 +307,12 @@ written = st.fixed_dictionaries(
         "contention.max_steal_share": st.floats(0, 1e300),
     },
 )  # fmt: skip
+# Files of 2 GiB twice over do not fit on a cached volume of the size of the SSD.
+too_large = {"profile": "article", "storage.stack": "lvmcache(hdd,ssd)+ext4"}
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(written)
+@given(written.filter(lambda values: not too_large.items() <= values.items()))
 def test_toml_and_json_round_trip(directory: Path, values: Mapping[str, object]) -> None:
     path = directory / "in.toml"
     path.write_text(file.write(values), encoding="utf-8")
