@@ -1,25 +1,32 @@
-"""Whether a commit's tree has what a storage stack needs, before anything is built from it."""
+"""Whether a commit's tree has what a storage stack needs, before anything is built from it.
 
-from collections.abc import Iterable
+The layers name kernel fragments, whose options are looked for in the tree's Kconfig files, without a checkout.
+"""
 
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.subject import Commit
-from bisector.git.options import undefined
 from bisector.git.repository import Repository
-from bisector.kernel.needs import Need, needs
+from bisector.kernel.kconfig import NOT_SET, Fragment, read_fragments
 from bisector.storage.stack import Stack
 
 _MOST_NAMED = 6
+_PREFIX = "CONFIG_"
+# An option is defined by `config NAME` or `menuconfig NAME` on a line of its own
+# (Documentation/kbuild/kconfig-language.rst, "Menu entries"); whether a longer name begins so is seen in the line.
+_DEFINED = r"^[[:space:]]*(menu)?config[[:space:]]+({names})"
+_FILES = "*Kconfig*"
 
 
-def lacking(repository: Repository, commit: Commit, stack: Stack) -> tuple[Need, ...]:
-    """The options that the stack's layers need and that the commit's tree does not have at all.
+@dataclass(frozen=True, slots=True)
+class Need:
+    """An option, as ``CONFIG_X``, and the name of the layer that does not work without it."""
 
-    Nothing of a partial clone, whose files are not there to be read.
-    """
-    needed = needs(stack)
-    missing = undefined(repository, commit.sha, [one.option for one in needed])
-    return tuple(one for one in needed if one.option in missing)
+    option: str
+    layer: str
 
 
 def check_tree(repository: Repository, commits: Iterable[Commit], stack: Stack) -> None:
@@ -34,3 +41,46 @@ def check_tree(repository: Repository, commits: Iterable[Commit], stack: Stack) 
                 "choose another --stack, or commits that have it: git log --reverse -S'config "
                 f"{lacks[0].option.removeprefix('CONFIG_')}' -- '*Kconfig*'",
             )
+
+
+def lacking(repository: Repository, commit: Commit, stack: Stack) -> tuple[Need, ...]:
+    """The options that the stack's layers need and that the commit's tree does not have at all.
+
+    Nothing of a partial clone, whose files are not there to be read.
+    """
+    needed = needs(stack)
+    missing = undefined(repository, commit.sha, [one.option for one in needed])
+    return tuple(one for one in needed if one.option in missing)
+
+
+def needs(stack: Stack) -> tuple[Need, ...]:
+    """What the layers need, from the disks upwards, each option once.
+
+    What a fragment marks as optional, or switches off, is not needed.
+    """
+    found: dict[str, Need] = {}
+    for layer in stack.layers:
+        for fragment in read_fragments(resources.kconfigs(), layer.fragments):
+            for option in _required(fragment):
+                found.setdefault(option, Need(option, layer.name))
+    return tuple(found.values())
+
+
+def _required(fragment: Fragment) -> tuple[str, ...]:
+    switched_on = (name for name, value in fragment.options.items() if value != NOT_SET)
+    return tuple(name for name in switched_on if name not in fragment.optional)
+
+
+def undefined(repository: Repository, sha: str, names: Collection[str]) -> frozenset[str]:
+    """Those of the options, written ``CONFIG_X``, that no Kconfig file of a commit's tree defines.
+
+    None of them where git would fetch the files from a remote one by one: then it is not known.
+    """
+    if not names or repository.partial:
+        return frozenset()
+    bare = sorted(name.removeprefix(_PREFIX) for name in names)
+    pattern = _DEFINED.format(names="|".join(bare))
+    words = ("grep", "-h", "--text", "--no-line-number", "--no-column", "--extended-regexp", "-e", pattern)
+    answer = repository.ask(*words, sha, "--", _FILES, ok=(0, 1))
+    found = {f"{_PREFIX}{line.split()[1]}" for line in answer.lines if line.strip()}
+    return frozenset(names) - found

@@ -6,9 +6,7 @@ import pytest
 
 from bisector.core import resources
 from bisector.core.errors import UserError
-from bisector.doctor.tree import check_tree, lacking
-from bisector.git.options import undefined
-from bisector.kernel.needs import Need, needs
+from bisector.doctor.tree import Need, check_tree, lacking, needs, undefined
 from bisector.storage.layers import LAYERS
 from bisector.storage.parse import stack_of
 from tests.git.conftest import Make
