@@ -29,9 +29,8 @@ from bisector.mail.smtp import server_finding
 from bisector.storage.disks import DISKS
 from bisector.vm import probes as machine
 from bisector.vm.block_device import BlockDevice
-from bisector.vm.disks import existing
+from bisector.vm.disks import check_nbdkit, existing
 from bisector.vm.hypervisor import open_hypervisor
-from bisector.vm.latency import check_program
 from bisector.vm.test_disk import ExistingDisk
 
 _WORKLOAD_DEADLINE_S = 30.0
@@ -324,7 +323,7 @@ def _check_disk(settings: Settings, name: str, scratch: Path) -> str:
     disks = dict(storage.used_disks)
     chosen = disks.pop(name)
     if chosen.latency_s:
-        check_program()
+        check_nbdkit()
     with ExitStack() as stack:
 
         def volume(pool: str, volume_name: str) -> AbstractContextManager[ExistingDisk]:

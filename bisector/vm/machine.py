@@ -22,12 +22,11 @@ from bisector.host.load import host_facts
 from bisector.vm.base import Domain, GuestError, GuestLost, GuestNonsense, GuestTimeout, Hypervisor, Link, Login
 from bisector.vm.console import Watch
 from bisector.vm.definition import DiskSpec, DomainSpec, command_line, domain_prefix, free_port
-from bisector.vm.disks import DiskUnavailable, attached
+from bisector.vm.disks import DiskUnavailable, attached, delayed
 from bisector.vm.guest import Guest
 from bisector.vm.hypervisor import open_hypervisor
 from bisector.vm.image import GuestImage, own_image
 from bisector.vm.image_build import build_image, overlay
-from bisector.vm.latency import delayed
 from bisector.vm.probes import ACCELERATOR_MEMORY, choose_accelerator
 
 CONSOLE = "console.log"

@@ -10,7 +10,7 @@ from bisector.core.errors import InfraError, UserError
 from bisector.host import process
 from bisector.host.files import abandoned
 from bisector.vm.definition import DiskSource, DiskSpec, SourceKind
-from bisector.vm.latency import check_program, delayed
+from bisector.vm.disks import check_nbdkit, delayed
 
 MIB = 1 << 20
 pytestmark = pytest.mark.skipif(shutil.which("nbdkit") is None, reason="nbdkit is not installed")
@@ -70,8 +70,8 @@ def test_a_file_that_cannot_be_served(tmp_path: Path) -> None:
 
 
 def test_without_the_program_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_program()
+    check_nbdkit()
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(UserError, match="nbdkit is not installed") as caught:
-        check_program()
+        check_nbdkit()
     assert (caught.value.hint or "").endswith("install nbdkit")
