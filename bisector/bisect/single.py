@@ -114,9 +114,10 @@ def settings_for(run: RunDirectory, repository: Repository, settings: Settings, 
 
 def _otherwise(recorded: Settings, settings: Settings) -> Iterator[str]:
     before, now = compared(recorded), compared(settings)
-    for key, value in before.items():
-        if value != now.get(key):
-            yield f"{key} was {options.shown(value)}, and is {options.shown(now.get(key, ''))}"
+    for key in {**before, **now}:  # of two stacks, either may have disks that the other has not
+        was, is_now = before.get(key, ""), now.get(key, "")
+        if was != is_now:
+            yield f"{key} was {options.shown(was)}, and is {options.shown(is_now)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ any other one is there as soon as one of its settings is.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from bisector.core import kinds
 from bisector.core.errors import UserError
@@ -56,6 +56,11 @@ def further(keys: Iterable[str]) -> tuple[str, ...]:
     """
     names = dict.fromkeys(filter(None, map(_disk_of, keys)))
     return tuple(name for name in names if name not in DISKS and _objection_to(name) is None)
+
+
+def unused(keys: Iterable[str], used: Collection[str]) -> tuple[str, ...]:
+    """What the keys of further disks begin with that are not among those ``used``."""
+    return tuple(f"{_TABLE}.{name}." for name in further(keys) if name not in used)
 
 
 def objection(key: str) -> str | None:

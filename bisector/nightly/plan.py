@@ -301,7 +301,8 @@ def _direction(direction: Direction, part: _Part) -> dict[str, Given]:
 def conditions(settings: Settings) -> str:
     """A digest of the settings that a figure depends on, and of the files they name."""
     written = options.written_values(settings)
-    usual = options.written_values(options.from_given({"profile": Given(settings.profile, "")}).settings)
+    profile = options.from_given({"profile": Given(settings.profile, "")}).settings
+    usual = options.usual(settings) | options.written_values(profile)  # of further disks only the first has the rows
     # Only what differs from the profile: a setting that a later version of the tool has more ends no history.
     own = {key: value for key, value in written.items() if value != usual[key] and _matters(key)}
     digest = hashlib.sha256(json.dumps([settings.profile, own], sort_keys=True).encode())

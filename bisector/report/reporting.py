@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bisector.config import Settings, options
-from bisector.config.disk_table import further
+from bisector.config.disk_table import further, unused
 from bisector.config.option_table import PROFILES, by_key
 from bisector.core import resources
 from bisector.core.errors import BisectorError, UserError
@@ -237,11 +237,11 @@ def _flags(settings: Settings) -> Iterator[tuple[str, ...]]:
     """For each setting that has not its default (of this profile, on this machine), the words that set it."""
     usual, written = {**options.usual(settings), "profile": PROFILES[0]}, options.written_values(settings)
     known, storage = by_key(written), settings.storage
-    unused = tuple(f"storage.{name}." for name in further(written) if name not in storage.used_disks)
+    left_out = (*_NO_MATTER, *unused(written, storage.used_disks))
     for key, value in written.items():
         # A further disk is there because one of its settings is.
         names_disk = key.endswith(".size") and bool(further([key]))
-        if (value != usual[key] or names_disk) and not key.startswith((*_NO_MATTER, *unused)):
+        if (value != usual[key] or names_disk) and not key.startswith(left_out):
             yield from _words(known[key], value)
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bisector.config import KernelSettings, Settings, options
+from bisector.config.disk_table import unused
 from bisector.core import resources
 from bisector.core.errors import InfraError, UserError
 from bisector.core.subject import Commit
@@ -72,14 +73,16 @@ def fingerprint(settings: Settings) -> str:
 
 
 def compared(settings: Settings) -> Mapping[str, object]:
-    """The settings that have to be equal for trials to be alike: not those of mail, nor the paths of input files."""
+    """The settings that have to be equal for trials to be alike.
+
+    Not those of mail, nor the paths of input files, nor further disks that the stack does not use.
+    """
     of_workload = (f"workload.own.{settings.workload.kind}.{one}" for one in settings.workload.input_fields)
     files = {*_KERNEL_FILES, *of_workload}
-    looked_at = (
-        one.key for one in options.rows_for(settings) if one.field not in files and not one.key.startswith("mail.")
-    )
     written = options.written_values(settings)
-    return {key: written[key] for key in looked_at}
+    left_out = ("mail.", *unused(written, settings.storage.used_disks))
+    looked_at = (one.key for one in options.rows_for(settings) if one.field not in files)
+    return {key: written[key] for key in looked_at if not key.startswith(left_out)}
 
 
 def _fragment(name: str) -> Path:

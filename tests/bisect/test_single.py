@@ -78,6 +78,16 @@ def test_a_commit_that_lacks_an_option_of_the_stack_is_refused(desk: Desk) -> No
     assert desk.test("bare") == 0
 
 
+def test_a_further_disk_matters_where_the_stack_uses_it(desk: Desk) -> None:
+    settings = desk.place / "mine.toml"
+    settings.write_text('[storage.nvme]\nsize = "2GiB"\n')
+    assert desk.test("c1", "--stack", "hdd") == 0
+    assert desk.test("c2", "--stack", "hdd", "--config", str(settings)) == 0
+    said = desk.refused("c3", "--stack", "nvme", "--config", str(settings))
+    assert "storage.stack was hdd, and is nvme" in said
+    assert 'storage.nvme.size was "", and is 2GiB' in said
+
+
 def test_each_trial_is_on_record_beside_the_others(desk: Desk) -> None:
     assert desk.test("c1", "--json") == 0
     told = json.loads(desk.output.readouterr().out)

@@ -69,6 +69,17 @@ def test_what_comes_out(tmp_path: Path) -> None:
     assert hdd.measuring.bisect.threshold_value is None
 
 
+def test_a_job_has_disks_of_its_own(tmp_path: Path) -> None:
+    found = load(tmp_path, TWO_JOBS.replace('stack = "hdd"\n', 'stack = "hdd2"\nhdd2 = { size = "2GiB" }\n'))
+    assert {name: disk.size_bytes for name, disk in found.jobs[1].measuring.storage.used_disks.items()} == {
+        "hdd2": 2 << 30
+    }
+    other = load(tmp_path, TWO_JOBS.replace('stack = "hdd"\n', 'stack = "hdd2"\nhdd2 = { size = "3GiB" }\n'))
+    assert len({plan.conditions(one.jobs[1].measuring) for one in (found, other)}) == 2
+    with pytest.raises(UserError, match=r"storage\.stack = hdd2 .*: there is no layer or disk hdd2"):
+        load(tmp_path, TWO_JOBS.replace('stack = "hdd"\n', 'stack = "hdd2"\n'))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
