@@ -221,7 +221,7 @@ def test_ends_that_do_not_differ_in_a_metric_are_said_to(
     assert run(record, "table", "--json", "--metric", "elapsed") == 0
     whole = valid("table", capsys.readouterr().out)
     assert whole["objective"] == {"metric": "elapsed", "over": "worst", "unit": "s", "better": "lower"}
-    assert whole["seen_again"].startswith("the ends do not differ by elapsed of the worst job: the old end")
+    assert whole["seen_again"].startswith("the ends do not differ by elapsed: the old end")
     assert whole["threshold"] is None
     assert {trial["verdict"] for trial in whole["trials"]} == {"measured", "skip"}
     assert run(record, "report", "--metric", "elapsed") == 0

@@ -1,85 +1,167 @@
-"""Workloads in real guests: each job that comes with the tool, a command with what it needs, a search in a clone."""
+"""Workloads in a real guest: each job that comes with the tool, a command with what it needs, a search in a clone.
+
+One guest with one stack runs them all. What of a trial is around them, one whole trial shows.
+"""
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bisector.config import Settings, options
 from bisector.core import resources
+from bisector.core.errors import KernelFault, UserError
+from bisector.core.figures import Contention, Run
+from bisector.core.shell import Shell
+from bisector.executor.local import kernel_builder
+from bisector.git.bundle import bundled
+from bisector.git.repository import Repository
+from bisector.storage.layout import MountedStack, lay_out
+from bisector.vm.machine import VirtualMachines, guest_image
+from bisector.workload.base import RunSite
 from tests.demo.history import History
-from tests.docs.json_schema import valid
 from tests.in_vms.conftest import SHORT, Tool
-from tests.in_vms.test_stacks import KERNEL
 
 pytestmark = pytest.mark.vm
 
-ON_DISK = (*KERNEL, "--stack", "hdd+ext4", "--set", "storage.hdd.iops_limit=0", "--set", "storage.hdd.size=128MiB")
+DISK = {"storage.stack": "hdd+ext4", "storage.hdd.size": "512MiB", "storage.hdd.iops_limit": "0"}
+HERE = Path("/")
 
 
-def tested(tool: Tool, *words: str | Path) -> dict[str, Any]:
-    done = tool("test", *words, "--repo", tool.repo, "--json", "--quiet")
-    assert done.returncode == 0, done.stdout + done.stderr
-    trial: dict[str, Any] = valid("test", done.stdout)
-    assert trial["fault"] is None, trial["fault"]
-    return trial
+class Meter:
+    def stop(self) -> Contention:
+        return Contention(0.0, 0.0, 0.0)
 
 
-def files_of(trial: dict[str, Any], run: str) -> dict[str, str]:
-    """The texts that a run left, by their names."""
-    found = {one["name"]: Path(trial["run_dir"], one["path"]) for one in trial["artifacts"]}
-    return {
-        name.removeprefix(f"{run}/"): path.read_text(errors="replace")
-        for name, path in found.items()
-        if name.startswith(f"{run}/")
-    }
+@dataclass
+class Mounted:
+    """A guest that runs, with a file system; each run has a directory of its own."""
+
+    guest: Shell
+    stack: MountedStack
+    path: Path
+    runs: Iterator[int] = field(default_factory=count)
+
+    def run(self, settings: Settings, seed: int | None = None) -> Run:
+        name = f"run{next(self.runs)}"
+        self.logs = self.path / name
+        site = RunSite(self.guest, self.stack, name, self.logs, False, Meter, lambda sample: None, 300.0, seed=seed)
+        run = settings.workload.workload.run(settings.workload.values, site)
+        assert settings.bisect.objective.value(run) > 0
+        return run
 
 
-@pytest.mark.usefixtures("built")
+@pytest.fixture(scope="module")
+def mounted(demo: History, built: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
+    run_dir = tmp_path_factory.mktemp("run")
+    usual, settings = options.load().settings, load()
+    with Repository.open(Path(demo.repo)) as repository:
+        kernel = kernel_builder(usual.kernel).find(repository.resolve(demo.new).tree)
+    assert kernel is not None
+    storage, image = settings.storage, guest_image(settings.machine, run_dir, print)
+    with (
+        VirtualMachines.open(settings, image, run_dir, print) as machines,
+        machines.prepared("workloads", kernel, run_dir, storage) as machine,
+    ):
+        machine.boot()
+        stack = lay_out(machine.guest, storage.stack, storage.layers, settings.workload.files, 300.0)
+        yield Mounted(machine.guest, stack, run_dir)
+
+
+def load(given: dict[str, Any] | None = None) -> Settings:
+    return options.load({**DISK, **(given or {})}, directory=HERE).settings
+
+
 @pytest.mark.parametrize("job", sorted(path.stem for path in resources.jobs().iterdir()))
-def test_each_job_has_what_decides(tool: Tool, demo: History, job: str) -> None:
-    trial = tested(tool, demo.new, *ON_DISK, "--job", job, "--runtime", "2s", "--file-size", "16MiB")
-    assert trial["verdict"] in ("measured", "weak")
-    (run,) = trial["runs"]
-    assert trial["value"] > 0
-    assert job in {one["name"].partition("/")[0] for one in run["jobs"]}
+def test_each_job_has_what_decides(mounted: Mounted, job: str) -> None:
+    short = {"workload.job": job, "workload.runtime": "2s", "workload.file_size": "16MiB"}
+    run = mounted.run(load(short), seed=7)
+    assert {one.name.partition("/")[0] for one in run.jobs} == {job}
+    told = json.loads((mounted.logs / "fio.json").read_text())
+    assert "randseed=7" in (mounted.logs / "job.fio").read_text()
+    assert told["jobs"][0]["job options"].get("randseed", told["global options"].get("randseed")) == "7"
 
 
-@pytest.mark.usefixtures("built")
-def test_a_command_with_what_it_needs(tool: Tool, demo: History, tmp_path: Path) -> None:
+def test_a_command_with_what_it_needs(mounted: Mounted, tmp_path: Path) -> None:
     bench, data = tmp_path / "bench", tmp_path / "data"
-    bench.write_text('#!/bin/sh\ncat here | wc -c >&2\necho "read = $(($(stat -c %s here) / 1024)) KiB"\n')
+    bench.write_text('#!/bin/sh\ncat here | wc -c >&2\necho "read = $(($(stat -c %s here) / 1024)) KiB; seed $SEED"\n')
     bench.chmod(0o755)
     data.write_bytes(bytes(range(256)) * 4096)
-    trial = tool.trial(
-        *(demo.new, *SHORT, "--command", "bench", "--carry", bench, "--carry", data, "--figure", "read=MiB,higher"),
-        *("--setup", "cat $CARRIED/data $CARRIED/data >here", "--set", "workload.command.size=16MiB"),
+    settings = load(
+        {
+            "workload.command.line": "bench",
+            "workload.command.carry": [str(bench), str(data)],
+            "workload.command.setup": "cat $CARRIED/data $CARRIED/data >here",
+            "workload.command.figures": ["read=MiB,higher,regex:read = ([0-9]+ KiB)"],
+        }
     )
-    assert trial["value"] == 2 * 2**20
-    for run in trial["runs"]:
-        values = run["counters"]
-        assert values["custom:read:B:higher"] == 2 * 2**20
-        assert 0 < values["user"] + values["system"] < values["elapsed"] < 60
-        left = files_of(trial, run["name"])
-        assert left["output.1.txt"] == left["output.3.txt"] == "read = 2048 KiB\n"
-        assert left["errors.2.txt"] == f"{2 * 2**20}\n"
-        assert len(json.loads(left["repetitions.json"])) == 3
+    values = dict(mounted.run(settings, seed=5).counters)
+    assert values["custom:read:B:higher"] == 2 * 2**20
+    assert 0 < values["user"] + values["system"] < values["elapsed"] < 60
+    outputs = [(mounted.logs / f"output.{n}.txt").read_text() for n in (1, 2, 3)]
+    assert outputs == ["read = 2048 KiB; seed 5\n"] * 3
+    assert (mounted.logs / "errors.2.txt").read_text() == f"{2 * 2**20}\n"
+    assert len(json.loads((mounted.logs / "repetitions.json").read_text())) == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "expected", "message"),
+    [
+        ("echo done", UserError, "the command: it ended well and printed no figure tps"),
+        ("yes tps=1", UserError, "it wrote more than 1 MiB on standard output"),
+        ("no-such-program", UserError, "the guest cannot run it: the command: exit 127"),
+        ("echo cannot read >&2; exit 5", KernelFault, "the command: exit 5: cannot read"),
+    ],
+)
+def test_commands_that_cannot_be_measured(mounted: Mounted, line: str, expected: type[Exception], message: str) -> None:
+    settings = load({"workload.command.line": line, "workload.command.figures": ["tps=1/s,higher"]})
+    with pytest.raises(expected, match=message):
+        mounted.run(settings)
+
+
+def test_page_cache_is_dropped_or_filled_as_told(mounted: Mounted) -> None:
+    """What is in memory is read with less of the system's time; a dropped cache has to be read from the disk again."""
+    given = {
+        "workload.command.line": 'cat data | wc -c; awk \'$3 == "vdc" || $3 == "vdb" {print $6}\' /proc/diskstats',
+        "workload.command.setup": "dd if=/dev/zero of=data bs=1M count=8 2>/dev/null; sync",
+    }
+    sectors = {}
+    for state in ("dropped", "filled"):
+        mounted.run(load({**given, "workload.command.page_cache": state}))
+        first, last = (sum(map(int, (mounted.logs / f"output.{n}.txt").read_text().splitlines()[1:])) for n in (1, 3))
+        sectors[state] = last - first
+    assert sectors["dropped"] >= 2 * 8 * 2048 > sectors["filled"] + 2048
+
+
+def test_a_search_in_a_clone(mounted: Mounted, demo: History) -> None:
+    wanted = load(
+        {
+            "workload.gitgrep.pattern": "ext4_inode",
+            "workload.gitgrep.path": "fs/ext4",
+            "workload.gitgrep.size": "32MiB",
+            "workload.gitgrep.runs": "2",
+        }
+    )
+    with Repository.open(Path(demo.repo)) as repository:
+        settings = bundled(wanted, repository)
+    values = dict(mounted.run(settings).counters)
+    assert {"elapsed", "user", "system", "cpu"} <= set(values)
+    assert values["user"] > 0
+    first, second = ((mounted.logs / f"output.{n}.txt").read_text() for n in (1, 2))
+    assert first == second
+    assert int(first.split()[1]) > 1000
+    other = {**settings.workload.own, "gitgrep": {**settings.workload.values, "pattern": "no such line is there"}}
+    with pytest.raises(UserError, match="it found no line with"):
+        mounted.run(replace(settings, workload=replace(settings.workload, own=other)))
 
 
 @pytest.mark.usefixtures("built")
-def test_a_command_that_prints_no_figure_is_refused_by_the_first_trial(tool: Tool, demo: History) -> None:
-    words = ("--command", "echo done", "--figure", "tps=1/s,higher", "--set", "workload.command.size=16MiB")
-    said = tool.refused(demo.new, *ON_DISK, *words)
-    assert "the command: it ended well and printed no figure tps" in said
-
-
-@pytest.mark.usefixtures("built")
-def test_a_search_in_a_clone(tool: Tool, demo: History) -> None:
-    size = ("--set", "workload.gitgrep.size=32MiB", "--set", "workload.gitgrep.runs=2")
-    trial = tool.trial(demo.new, *SHORT, "--grep", "ext4_inode", "--set", "workload.gitgrep.path=fs/ext4", *size)
-    assert trial["value"] == trial["runs"][-1]["counters"]["elapsed"]
-    for run in trial["runs"]:
-        assert set(run["counters"]) >= {"elapsed", "user", "system", "cpu"}
-        left = files_of(trial, run["name"])
-        assert left["output.1.txt"] == left["output.2.txt"]
-        assert int(left["output.1.txt"].split()[1]) > 1000
+def test_a_trial_of_a_command_has_its_figure_in_both_phases(tool: Tool, demo: History) -> None:
+    words = ("--command", "echo tps=$((1 + 1))", "--figure", "tps=1/s,higher", "--set", "workload.command.size=16MiB")
+    trial = tool.trial(demo.new, *SHORT, *words)
+    assert trial["value"] == 2
+    assert [run["counters"]["custom:tps:1/s:higher"] for run in trial["runs"]] == [2, 2]
