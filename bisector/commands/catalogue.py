@@ -29,6 +29,11 @@ GROUPS: Mapping[str, tuple[Entry, ...]] = {
         Entry("import", "importing", "import fio results that others measured, by an index or one by one"),
         Entry("reset", "upkeep", "end a run, and remove its worktrees, references, guests, disks and build"),
     ),
+    "a comparison": (
+        Entry(
+            "compare", "compare", "measure kernels on storage stacks and workloads in turns, and tell how they differ"
+        ),
+    ),
     "every night": (
         Entry("nightly", "nightly", "measure the tips of branches, and bisect what changed"),
         Entry("history", "nightly", "show what the nights measured"),

@@ -12,6 +12,7 @@ from bisector.bisect import session
 from bisector.bisect.next_step import next_step
 from bisector.bisect.session import here
 from bisector.bisect.single import Single, settings_for
+from bisector.commands import comparison
 from bisector.commands.arguments import (
     Verbs,
     add_json,
@@ -150,6 +151,8 @@ def resume(arguments: argparse.Namespace) -> int:
     """Go on with a run where its facts end."""
     run = run_directory(arguments)
     with run.lock(), Store.open(run.database) as store:
+        if (plan := store.plan) is not None and not arguments.skip:
+            return comparison.conclude(run, store, plan, quiet=arguments.quiet)
         session.searched(run, store)
         last = store.state()
         ended = last is not None and last.state in _EXIT_CODES and not session.goes_on(store)

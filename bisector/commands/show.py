@@ -24,12 +24,14 @@ from bisector.commands.arguments import (
 from bisector.commands.output import write, write_document
 from bisector.config import options
 from bisector.core.errors import UserError
+from bisector.report import comparison_lines
 from bisector.report.display import print_report
 from bisector.report.summary import footer_lines
 from bisector.report.table import report_lines
 from bisector.report.terminal import as_text
 from bisector.status import document_of, from_record
-from bisector.store.rundir import GIT_LOG
+from bisector.store.comparison import Plan
+from bisector.store.rundir import GIT_LOG, RunDirectory
 from bisector.store.store import Store
 
 _SETTINGS_EXAMPLES = """\
@@ -59,6 +61,8 @@ def status(arguments: argparse.Namespace) -> int:
     """How a run stands, also while it runs."""
     run = run_directory(arguments)
     with Store.open(run.database, readonly=True) as store:
+        if (plan := store.plan) is not None:
+            return _show_comparison(run, store, plan)
         view = from_record.view(run, store)
     if arguments.json:
         write_json(document_of.status(view))
@@ -71,6 +75,8 @@ def table(arguments: argparse.Namespace) -> int:
     """The verdict table of a run, also while it runs."""
     run = run_directory(arguments)
     with Store.open(run.database, readonly=True) as store:
+        if (plan := store.plan) is not None:
+            return _show_comparison(run, store, plan)
         view = from_record.view(run, store, objective_of(arguments))
     if arguments.json:
         write_json(document_of.table(view))
@@ -85,6 +91,9 @@ def log(arguments: argparse.Namespace) -> int:
     """Git's own log of the bisection, as of the last verdict."""
     run = run_directory(arguments)
     path = run.path / GIT_LOG
+    with Store.open(run.database, readonly=True) as store:
+        if store.plan is not None:
+            raise UserError(f"{run.path} holds a comparison, in which git bisects nothing", "bisector table")
     if not path.is_file():
         raise UserError("git has no log of this run yet: both ends are measured first", "bisector status")
     write(path.read_text(encoding="utf-8"))
@@ -104,6 +113,11 @@ def settings(arguments: argparse.Namespace) -> int:
     for row in rows:
         cells = (row.key, row.value, row.origin)
         write("  ".join([*(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)), row.help]) + "\n")
+    return 0
+
+
+def _show_comparison(run: RunDirectory, store: Store, plan: Plan) -> int:
+    write("".join(f"{line}\n" for line in comparison_lines.whole(run, store, plan)))
     return 0
 
 

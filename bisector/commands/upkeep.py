@@ -178,7 +178,7 @@ def reset(arguments: argparse.Namespace) -> int:
             asked = store.bisection()
             state = store.state()
             by_others = store.by_others
-            if store.is_search and (state is None or state.state is State.RUNNING):
+            if (store.is_search or store.plan is not None) and (state is None or state.state is State.RUNNING):
                 store.set_state(State.STOPPED, "reset")
         if asked.repository is not None and not by_others:  # an import has nothing outside its record
             _remove_all(run, asked.repository, options.from_json(asked.settings))

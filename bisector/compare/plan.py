@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
-from bisector.analysis.comparison import LOOKS, blocks_for_exact
+from bisector.analysis.comparison import ALPHA, LOOKS, blocks_for_exact, least_exact_p
 from bisector.config import Settings
 from bisector.core.errors import UserError
 from bisector.core.subject import Subject
-from bisector.core.units import plural
 from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes
+from bisector.report.comparison_table import few_blocks
 from bisector.store.comparison import Arm, Extent, Plan, PlannedSetup
 
 _AGAIN = "(again)"
@@ -85,13 +85,13 @@ def united(rows: Iterable[Sequence[str]]) -> tuple[str, ...]:
 
 def warnings(plan: Plan) -> Iterator[str]:
     """What a person is to know before hours are spent."""
-    extent, tests = plan.extent, len(plan.setups) * (len(plan.arms) - 1)
+    blocks = plan.extent.runs if plan.extent.until is None else LOOKS[-1]
+    tests = len(plan.setups) * sum(arm.subject != plan.arms[0].subject for arm in plan.arms) - len(plan.absent)
     needed = blocks_for_exact(tests)
-    if extent.until is None and extent.runs < needed:
-        family = f" for {plural(tests, 'comparison')} together" if tests > 1 else ""
+    if least_exact_p(blocks) > ALPHA:
+        yield few_blocks(blocks)
+    elif blocks < needed:
         yield (
-            f"with {plural(extent.runs, 'block')} the exact test cannot reach 5 %{family}, whatever is measured: "
-            f"it needs {needed} (--runs {needed})"
+            f"In a family of {tests} tests the exact test by itself could reach 5 % from {needed} blocks on;"
+            " the interval decides."
         )
-    if extent.until is not None and LOOKS[-1] < needed:
-        yield f"{tests} comparisons need {needed} blocks for the exact test, and --until ends after {LOOKS[-1]}"

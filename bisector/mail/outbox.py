@@ -146,9 +146,8 @@ class Post:
         """
         made = self.report()
         if made.bisection.state is State.MEASURED:
-            raise UserError(
-                f"{self.run.path} holds the trials of single commits, and no answer to tell", "bisector report"
-            )
+            what = "the trials of single commits" if self.store.plan is None else "a comparison"
+            raise UserError(f"{self.run.path} holds {what}, and no answer to tell", "bisector report")
         if made.bisection.state not in _TELLING:
             raise UserError(f"there is nothing to tell yet: the bisection is {made.bisection.state}", "bisector status")
         self._recheck()

@@ -61,11 +61,21 @@ def experience(settings: Settings, host: str, run_dirs: Iterable[Path]) -> Exper
     for run_dir in run_dirs:
         try:
             with Store.open(RunDirectory.open(run_dir).database, readonly=True) as store:
-                asked = store.bisection()
-                found.add(settings, options.from_json(asked.settings), store.trials(), host)
+                for theirs, trials in _measured_in(store):
+                    found.add(settings, theirs, trials, host)
         except BisectorError as error:
             found.unreadable.append(f"{run_dir}: {error}")
     return found.whole()
+
+
+def _measured_in(store: Store) -> Iterator[tuple[Settings, tuple[tuple[int, Trial], ...]]]:
+    """The trials of a run, with what they were measured with: those of a comparison by their setups."""
+    if store.plan is None:
+        yield options.from_json(store.bisection().settings), store.trials()
+        return
+    placed = store.placed()
+    for one in store.plan.setups:
+        yield one.settings, tuple((each.n, each.trial) for each in placed if each.trial.setup == one.setup)
 
 
 @dataclass(slots=True)

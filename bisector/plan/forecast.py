@@ -23,7 +23,7 @@ from bisector.search.step import Rules
 _LABEL_WIDTH = 15
 _MIN_S = 60.0
 # Of the smallest configuration, measured on two cores: a file that changed, and everything.
-_SMALL_BUILD_S = (17.0, 280.0)
+SMALL_BUILD_S = (17.0, 280.0)
 _SPREAD = 0.10  # what a reading is believed to repeat within, as long as nothing was repeated
 # Of the 40 s of the run that counts a fast kernel's took 22, and a slow one's 33 with one fast known; those before it
 # are always whole.
@@ -232,7 +232,7 @@ def _baselines_s(asked: Asked, inputs: _Inputs) -> float:
 
 def _inputs(asked: Asked, known: Experience) -> _Inputs:
     settings = asked.settings
-    least_s, most_s = _SMALL_BUILD_S
+    least_s, most_s = SMALL_BUILD_S
     if settings.kernel.base_config is not None:
         least_s, most_s = BUILD_LEAST_MIN * _MIN_S, BUILD_MOST_MIN * _MIN_S
     runs = len(settings.storage.stack.phases)

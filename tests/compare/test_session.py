@@ -305,8 +305,12 @@ def test_what_only_a_search_has_is_no_part_of_it(desk: Desk) -> None:
     ("runs", "stacks", "said"),
     [
         (6, 1, ""),
-        (5, 1, "with 5 blocks the exact test cannot reach 5 %, whatever is measured: it needs 6 (--runs 6)"),
-        (6, 2, "with 6 blocks the exact test cannot reach 5 % for 2 comparisons together"),
+        (5, 1, "With 5 blocks the exact test cannot reach 5 %: its least p-value is 6.2 %. It takes 6 blocks."),
+        (
+            6,
+            2,
+            "In a family of 2 tests the exact test by itself could reach 5 % from 7 blocks on; the interval decides.",
+        ),
         (7, 2, ""),
     ],
 )

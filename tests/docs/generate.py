@@ -35,6 +35,7 @@ _PAGES = {
     "import": "import",
     "nightly": "nightly",
     "history": "nightly",
+    "compare": "compare",
     "plan": "plan",
     "simulate": "plan",
     "kernel": "kernels",

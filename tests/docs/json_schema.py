@@ -19,6 +19,7 @@ from bisector.commands.doctor import Examination
 from bisector.commands.kernel import KernelBuild
 from bisector.commands.simulate import Simulation
 from bisector.commands.upkeep import Caches
+from bisector.compare.forecast import ComparisonForecast
 from bisector.core.json_document import Absent, Record
 from bisector.nightly.documents import DryRun, History, OneNight
 from bisector.plan.forecast import Forecast
@@ -33,6 +34,7 @@ DOCUMENTS: Mapping[str, type[Record]] = {
     "baselines": Baselines,
     "test": TestedCommit,
     "plan": Forecast,
+    "compare --plan": ComparisonForecast,
     "simulate": Simulation,
     "doctor": Examination,
     "cache": Caches,

@@ -25,6 +25,7 @@ NOT_RUN = {
     "bisector start": "boots guests",
     "bisector resume": "boots guests",
     "bisector baselines": "boots guests",
+    "bisector compare": "boots guests",
     "bisector plan v6.1 v6.2 --calibrate": "boots guests",
     "bisector nightly --config nightly.toml --install-timer": "changes systemd's units",
     "bisector nightly": "boots guests",
@@ -35,7 +36,11 @@ NOT_RUN = {
     "wipefs": "overwrites a disk",
     "make": "each is a run of its own; the Makefile has it",
 }
-RUN = ("bisector nightly --config nightly.toml --check", "bisector nightly --config nightly.toml --dry-run")
+RUN = (
+    "bisector compare v6.1 v6.2 --plan",
+    "bisector nightly --config nightly.toml --check",
+    "bisector nightly --config nightly.toml --dry-run",
+)
 # What a line of output says that is different on every machine and at every time.
 _VARIES = re.compile(r"/home/anna|^a step|…")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

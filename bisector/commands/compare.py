@@ -1,0 +1,148 @@
+"""``compare``: kernels on storage stacks and workloads, in blocks, with honest statistics."""
+
+import argparse
+import secrets
+from itertools import product
+from pathlib import Path
+
+from bisector.commands import comparison
+from bisector.commands.arguments import (
+    Verbs,
+    add_json,
+    add_quiet,
+    add_repo,
+    add_run_dir,
+    add_settings,
+    add_verb,
+    count,
+    given_settings,
+    seed,
+    write_json,
+)
+from bisector.commands.output import note, warn, write
+from bisector.compare import session
+from bisector.compare.forecast import forecast, forecast_rows
+from bisector.compare.plan import Asked, planned, warnings
+from bisector.config import Settings, options
+from bisector.config.option_table import rows
+from bisector.config.options import Given
+from bisector.core import units
+from bisector.doctor.checks import run_here
+from bisector.executor.local import kernel_builder
+from bisector.git.repository import Repository
+from bisector.host.load import host_id
+from bisector.store.comparison import Extent
+from bisector.store.rundir import Index
+from bisector.workload.fio.fio import FIO
+
+_EXAMPLES = """\
+examples:
+  bisector compare v6.1 v6.2                 two kernels on the default stack, six blocks
+  bisector compare v6.1 v6.2 v6.3 --stack lvmcache --stack hdd --runs 8
+  bisector compare v6.1 v6.2 --until 5% --budget 8h     until every interval is that narrow, or the night is over
+  bisector compare v6.1 --placebo            how far two measurements of one kernel are apart
+  bisector compare v6.1 v6.2 --plan          how many trials and hours it takes; nothing is measured
+Each block measures every kernel once, in a random order, each in a fresh guest on empty disks.
+exit codes: 0 measured; others as in `bisector --help`
+"""
+_BLOCKS = 6  # the least of which the exact test can reach 5 %
+_MANY = frozenset(("storage.stack", "workload.kind", "workload.job"))  # what makes one setup after the other
+_OF_A_SEARCH = frozenset(
+    f"bisect.{name}"
+    for name in ("threshold", "expect", "terms", "first_parent", "strategy", "suspect", "calibrate", "baselines")
+) | {"workload.full_runs"}
+
+
+def add(verbs: Verbs) -> None:
+    """Register ``compare``."""
+    verb = add_verb(verbs, "compare", compare, examples=_EXAMPLES, disturbs=True)
+    verb.add_argument(
+        "subjects", metavar="SUBJECT", nargs="+", help="a commit or a tag; the first one is the reference"
+    )
+    verb.add_argument(
+        "--stack",
+        action="append",
+        default=[],
+        metavar="STACK",
+        help="storage stack; repeatable (default: the setting's)",
+    )
+    verb.add_argument("--job", action="append", default=[], metavar="FILE", help="fio job file; repeatable")
+    verb.add_argument("--workload", action="append", default=[], metavar="NAME", help="workload; repeatable")
+    amount = verb.add_mutually_exclusive_group()
+    amount.add_argument("--runs", type=count, metavar="N", help=f"blocks on each setup (default: {_BLOCKS})")
+    amount.add_argument(
+        "--until", type=share, metavar="5%%", help="measure until every interval is so narrow, at most 20 blocks"
+    )
+    verb.add_argument("--budget", type=duration, metavar="DURATION", help="begin no block that ends after so long: 4h")
+    verb.add_argument(
+        "--delta", type=share, default=0.05, metavar="5%%", help="kernels within so much are the same (default: 5%%)"
+    )
+    verb.add_argument(
+        "--placebo", action="store_true", help="measure the first one a second time, as if it were another"
+    )
+    verb.add_argument(
+        "--seed", type=seed, metavar="N", help="what orders and workloads are drawn from (default: random)"
+    )
+    verb.add_argument("--plan", action="store_true", help="estimate trials and hours, and measure nothing")
+    add_repo(verb)
+    add_run_dir(verb, "where to keep the run (default: below $XDG_STATE_HOME)")
+    add_json(verb)
+    add_quiet(verb)
+    add_settings(verb, {row.key for row in rows()} - _MANY - _OF_A_SEARCH)
+
+
+def share(text: str) -> float:
+    """A share such as ``5%``; raises what argparse takes for a wrong value."""
+    number, percent, rest = text.partition("%")
+    value = float(number) / 100
+    if not percent or rest.strip() or not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a share such as 5%")
+    return value
+
+
+def duration(text: str) -> float:
+    """Seconds of a duration such as ``4h``; raises what argparse takes for a wrong value."""
+    value = units.duration_s(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text}: expected a duration such as 4h")
+    return value
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    """Check everything, record what is asked, measure, and show what came of it."""
+    drawn = secrets.randbits(32) if arguments.seed is None else arguments.seed
+    extent = Extent(drawn, arguments.runs or _BLOCKS, arguments.until, arguments.budget, arguments.delta)
+    asked = Asked(arguments.repo, tuple(arguments.subjects), settings_of(arguments), extent, arguments.placebo)
+    if arguments.plan:
+        return _tell_hours(asked, as_json=arguments.json)
+    with session.begun(asked, arguments.run_dir, warn) as (run, store):
+        plan, _ = session.plan_of(store)
+        for text in warnings(plan):
+            note(f"bisector: {text}")
+        return comparison.conclude(run, store, plan, quiet=arguments.quiet, as_json=arguments.json)
+
+
+def _tell_hours(asked: Asked, *, as_json: bool) -> int:
+    """What it takes; nothing is measured."""
+    with Repository.open(asked.repository) as repository:
+        plan = planned(repository, asked)
+    for one in plan.setups:
+        workload = one.settings.workload
+        workload.workload.check(workload.values, one.objective, run_here)
+    run_dirs = [Path(entry.run_dir) for entry in Index().entries()]
+    expected = forecast(plan, kernel_builder(plan.setups[0].settings.kernel), host_id(), run_dirs)
+    if as_json:
+        write_json(expected)
+    else:
+        write("".join(f"{name:10}{text}\n" for name, text in forecast_rows(expected)))
+    return 0
+
+
+def settings_of(arguments: argparse.Namespace) -> tuple[Settings, ...]:
+    """The settings of each setup: every stack with every workload; raises :class:`UserError`."""
+    given = given_settings(arguments)
+    stacks = [{"storage.stack": Given(stack, "--stack")} for stack in arguments.stack] or [{}]
+    jobs = [{"workload.kind": Given(FIO.name, "--job"), "workload.job": Given(job, "--job")} for job in arguments.job]
+    workloads = [*jobs, *({"workload.kind": Given(name, "--workload")} for name in arguments.workload)] or [{}]
+    each = ({**given, **stack, **workload} for workload, stack in product(workloads, stacks))
+    return tuple(options.load(flags, arguments.config).settings for flags in each)

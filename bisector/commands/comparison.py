@@ -1,0 +1,24 @@
+"""What ``compare`` and ``resume`` have in common: a comparison is gone on with to its end, and shown."""
+
+import sys
+
+from bisector.commands.output import write
+from bisector.compare import session
+from bisector.core.verdict import State
+from bisector.report import comparison_lines
+from bisector.report.display import display_for
+from bisector.store.comparison import Plan
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
+
+
+def conclude(run: RunDirectory, store: Store, plan: Plan, *, quiet: bool, as_json: bool = False) -> int:
+    """Go on with a locked run that compares to its end, and show it; the exit code."""
+    last = store.state()
+    with display_for(sys.stderr if as_json else sys.stdout, quiet=quiet) as display:
+        if last is not None and last.state is State.MEASURED:
+            session.after_the_end(run, store, display)
+        else:
+            session.go_on(run, store, display)
+    write("".join(f"{line}\n" for line in comparison_lines.whole(run, store, plan)))
+    return 0

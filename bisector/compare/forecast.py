@@ -1,0 +1,116 @@
+"""How many trials and hours a comparison takes, from what earlier runs on this host took."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import Annotated, Literal
+
+from bisector.analysis.comparison import LOOKS
+from bisector.compare.plan import warnings
+from bisector.compare.schedule import asked_s
+from bisector.core import units
+from bisector.core.json_document import SCHEMA, Record
+from bisector.kernel.build import KernelBuilder
+from bisector.plan.experience import Experience, experience
+from bisector.plan.forecast import SMALL_BUILD_S, Quantity
+from bisector.store.comparison import Plan, PlannedSetup
+
+
+class SetupForecast(Record, frozen=True, kw_only=True):
+    """What a trial on one setup takes."""
+
+    stack: Annotated[str, "storage stack"]
+    workload: Annotated[str, "workload"]
+    metric: Annotated[str, "the [metric](metrics.md) that decides"]
+    trial_s: Annotated[Quantity, "seconds of a trial without its build"]
+
+
+class ComparisonForecast(Record, frozen=True, kw_only=True):
+    """What ``bisector compare --plan --json`` prints."""
+
+    schema: Annotated[Literal[1], SCHEMA] = 1
+    arms: Annotated[tuple[str, ...], "what is compared, the reference first"]
+    setups: Annotated[tuple[SetupForecast, ...], "what it is measured on"]
+    blocks: Annotated[int, "least number of blocks on each setup"]
+    blocks_most: Annotated[int, "greatest number"]
+    trials: Annotated[int, "least number of trials, if none is weak"]
+    trials_most: Annotated[int, "greatest number, if none is weak"]
+    builds: Annotated[int, "number of kernels that are not kept from earlier builds"]
+    build_s: Annotated[Quantity, "seconds of a build"]
+    hours: Annotated[float, "hours of the least number of blocks, builds included; not more than the budget"]
+    hours_most: Annotated[float, "hours of the greatest number; not more than the budget"]
+    warnings: Annotated[tuple[str, ...], "sentences"]
+
+
+def forecast(plan: Plan, builder: KernelBuilder, host: str, run_dirs: Sequence[Path]) -> ComparisonForecast:
+    """The forecast; what is not known of this machine is assumed, and says so."""
+    known = [experience(one.settings, host, run_dirs) for one in plan.setups]
+    setups = tuple(map(_setup, plan.setups, (_trial_s(one, it) for one, it in zip(plan.setups, known, strict=True))))
+    builds_s = known[0].builds_s
+    build_s = (
+        _quantity(max(builds_s), len(builds_s), "build")
+        if builds_s
+        else Quantity(SMALL_BUILD_S[1], "assumed", measured=False)
+    )
+    trees = dict.fromkeys(arm.commit.tree for arm in plan.arms)
+    builds = sum(not _is_kept(builder, tree) for tree in trees)
+    absent = {(one.setup, one.arm) for one in plan.absent}
+    arms = [sum((setup, arm) not in absent for arm in range(len(plan.arms))) for setup in range(len(setups))]
+    round_s = sum(count * one.trial_s.value for count, one in zip(arms, setups, strict=True))
+    least, most = (plan.extent.runs,) * 2 if plan.extent.until is None else (LOOKS[0], LOOKS[-1])
+    hours = [builds * build_s.value / 3600 + blocks * round_s / 3600 for blocks in (least, most)]
+    budget = plan.extent.budget_s
+    hours = hours if budget is None else [min(one, budget / 3600) for one in hours]
+    return ComparisonForecast(
+        arms=tuple(arm.name for arm in plan.arms),
+        setups=setups,
+        blocks=least,
+        blocks_most=most,
+        trials=least * sum(arms),
+        trials_most=most * sum(arms),
+        builds=builds,
+        build_s=build_s,
+        hours=hours[0],
+        hours_most=hours[1],
+        warnings=tuple(warnings(plan)),
+    )
+
+
+def _setup(planned: PlannedSetup, trial_s: Quantity) -> SetupForecast:
+    return SetupForecast(
+        stack=planned.setup.stack, workload=planned.setup.workload, metric=planned.objective.label, trial_s=trial_s
+    )
+
+
+def _trial_s(planned: PlannedSetup, known: Experience) -> Quantity:
+    if not known.workloads_s:
+        return Quantity(asked_s(planned), "assumed", measured=False)
+    return _quantity(median(known.setups_s) + fmean(known.workloads_s), len(known.workloads_s), "trial")
+
+
+def _quantity(value: float, count: int, what: str) -> Quantity:
+    return Quantity(value, f"of {units.plural(count, what)} here", measured=True)
+
+
+def _is_kept(builder: KernelBuilder, tree: str) -> bool:
+    return any(builder.using(compiler).find(tree) is not None for compiler in builder.default_compilers())
+
+
+def forecast_rows(expected: ComparisonForecast) -> Iterator[tuple[str, str]]:
+    """The paragraph for a person, a name and a text for each line."""
+    first, *others = expected.arms
+    yield "compared", f"{', '.join(others)} against {first}"
+    blocks = _range(str(expected.blocks), str(expected.blocks_most))
+    yield "blocks", f"{blocks} on each of {units.plural(len(expected.setups), 'setup')}"
+    yield "trials", _range(f"{expected.trials:,}", f"{expected.trials_most:,}")
+    yield "builds", f"{expected.builds} of {units.duration(expected.build_s.value)} ({expected.build_s.source})"
+    for one in expected.setups:
+        trial = f"{units.duration(one.trial_s.value)} ({one.trial_s.source})"
+        yield "a trial", f"{trial} of {one.workload} on {one.stack}, by {one.metric}"
+    yield "time", _range(*(units.duration(hours * 3600) for hours in (expected.hours, expected.hours_most)))
+    for warning in expected.warnings:
+        yield "warning", warning
+
+
+def _range(least: str, most: str) -> str:
+    return least if least == most else f"{least} to {most}"

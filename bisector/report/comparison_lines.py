@@ -1,0 +1,35 @@
+"""A comparison in a few lines: what decides on each setup, and how the run stands."""
+
+from collections.abc import Iterator
+
+from bisector.core import units
+from bisector.core.verdict import State
+from bisector.report.as_text import block_lines
+from bisector.report.comparison_table import deciding_tables
+from bisector.status.blocks import Blocks, BlockState, result_of
+from bisector.status.from_record import resume_command
+from bisector.store.comparison import Plan
+from bisector.store.rundir import RunDirectory, state_of
+from bisector.store.store import Store
+
+
+def whole(run: RunDirectory, store: Store, plan: Plan) -> Iterator[str]:
+    """The tables of the figures that decide, what is to be known beside them, and how the run stands."""
+    for block in deciding_tables(result_of(Blocks.of(plan, store))):
+        yield from block_lines(block)
+        yield ""
+    yield from standing(run, store, plan)
+
+
+def standing(run: RunDirectory, store: Store, plan: Plan) -> Iterator[str]:
+    """How a run that compares stands, and what to type to go on with it."""
+    blocks = Blocks.of(plan, store)
+    state, message = state_of(run, store)
+    first, *others = (arm.name for arm in plan.arms)
+    void = blocks.count(BlockState.WEAK) + blocks.count(BlockState.FAILED)
+    what = f"{', '.join(others)} against {first} on {units.plural(len(plan.setups), 'setup')}"
+    done = f"{units.plural(blocks.count(BlockState.DONE), 'block')} measured"
+    yield f"{what}: {done}" + (f", {void} weak or failed" if void else "")
+    yield f"{state}{f': {message}' if message else ''}"
+    if state is not State.MEASURED:
+        yield resume_command(run.path)

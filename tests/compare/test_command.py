@@ -1,0 +1,198 @@
+"""`bisector compare`, and the other commands on a run that compares."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bisector.cli import main
+from bisector.compare import session
+from bisector.store.rundir import Index, RunDirectory, state_home
+from bisector.store.store import Store
+from tests import fakes
+from tests.compare import planted
+from tests.compare.test_session import Desk
+from tests.git import histories
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    monkeypatch.setattr("bisector.compare.session.preflight.check", lambda *_: None)
+    monkeypatch.setattr("bisector.compare.session.preflight.check_setup", lambda *_: None)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    made = Desk(tmp_path, histories.build(tmp_path / "linux", histories.linear(4)))
+    monkeypatch.setattr("bisector.compare.session.here", made.equip)
+    # go_on() was given the real one when it was defined.
+    monkeypatch.setattr(session.go_on, "__defaults__", (made.equip,))
+    made.bench.value = planted.by_name(made.shas, {"c0": 1_000.0, "c1": 1_000.0, "c3": 1_300.0})
+    return made
+
+
+def compare(desk: Desk, *words: str, code: int = 0) -> None:
+    assert main(["compare", *words, "--repo", str(desk.place / "linux")]) == code
+
+
+def refused(desk: Desk, output: pytest.CaptureFixture[str], *words: str) -> str:
+    compare(desk, *words, code=2)
+    runs = state_home() / "runs"
+    assert not runs.is_dir() or not list(runs.iterdir())
+    said = output.readouterr().err
+    assert said.startswith("bisector: ")
+    return said
+
+
+def shown(output: pytest.CaptureFixture[str], *words: str) -> str:
+    output.readouterr()
+    assert main(list(words)) == 0
+    return output.readouterr().out
+
+
+def test_kernels_are_compared_and_the_ratios_printed(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    compare(desk, "main~3", "main", "--stack", "lvmcache", "--stack", "hdd", "--quiet")
+    said = capsys.readouterr()
+    assert "In a family of 2 tests the exact test by itself could reach 5 % from 7 blocks on" in said.err
+    assert "read.iops of the worst job * (higher is better)  main~3   main" in said.out
+    for stack in ("lvmcache(ssd,hdd)+ext4", "hdd+ext4"):
+        (line,) = (line.split() for line in said.out.splitlines() if line.startswith(f"{stack} "))
+        assert line[1:5] == ["1,000", "1,300", "+30.0", "%"]
+        assert line[-2:] == ["6", "faster"]
+    assert "measured: 6 blocks on each setup" in said.out
+    assert len(desk.bench.requests) == 24
+
+
+def test_what_is_asked_for_is_on_record(desk: Desk) -> None:
+    words = ("--runs", "3", "--placebo", "--seed", "99", "--delta", "2.5%", "--budget", "90min")
+    compare(desk, "main", *words, "--run-dir", "run", "--file-size", "16MiB", "--quiet", "--stack", "hdd")
+    with Store.open(RunDirectory(desk.place / "run").database) as store:
+        plan = store.plan
+    assert plan is not None
+    extent = plan.extent
+    assert (extent.seed, extent.runs, extent.until, extent.budget_s, extent.delta) == (99, 3, None, 5400.0, 0.025)
+    assert [arm.name for arm in plan.arms] == ["main", "main (again)"]
+    assert [one.settings.workload.files.total_bytes for one in plan.setups] == [2 * (16 << 20)]
+    (entry,) = Index().entries()
+    assert (entry.old, entry.new) == ("main", "main")
+
+
+def test_setups_are_every_stack_with_every_workload(desk: Desk) -> None:
+    for name in ("one.fio", "other.fio"):
+        (desk.place / name).write_text(
+            "[j]\nrw=randread\nsize=${FILE_SIZE}\ndirectory=${DIRECTORY}\nruntime=${RUNTIME}\n"
+        )
+    jobs = ("--job", "one.fio", "--job", "other.fio")
+    compare(
+        desk, "main~3", "main", "--stack", "hdd", "--stack", "ssd", *jobs, "--runs", "1", "--run-dir", "run", "--quiet"
+    )
+    with Store.open(RunDirectory(desk.place / "run").database) as store:
+        assert store.plan is not None
+        assert [str(one.setup) for one in store.plan.setups] == [
+            "fio(one.fio) on hdd+ext4",
+            "fio(one.fio) on ssd+ext4",
+            "fio(other.fio) on hdd+ext4",
+            "fio(other.fio) on ssd+ext4",
+        ]
+
+
+def test_an_interrupted_run_is_resumed(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    desk.bench.kill_at = 3
+    with pytest.raises(fakes.Killed):
+        compare(desk, "main~3", "main", "--stack", "hdd", "--runs", "2", "--run-dir", "run")
+    assert "stopped: process " in shown(capsys, "status", "--run-dir", "run")
+    assert f"bisector resume --run-dir {desk.place / 'run'}" in shown(capsys, "status", "--run-dir", "run")
+    desk.bench.kill_at = None
+    desk.bench.jobs.clear()
+    assert "measured: 2 blocks on each setup" in shown(capsys, "resume", "--run-dir", "run", "--quiet")
+    requests = len(desk.bench.requests)
+    assert "measured: 2 blocks on each setup" in shown(capsys, "resume", "--run-dir", "run", "--quiet")
+    assert len(desk.bench.requests) == requests == 5
+
+
+@pytest.mark.parametrize("command", ["status", "table"])
+def test_a_run_that_compares_is_shown(desk: Desk, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    compare(desk, "main~3", "main", "--stack", "hdd", "--runs", "2", "--run-dir", "run", "--quiet")
+    said = shown(capsys, command, "--run-dir", "run")
+    assert "main against main~3 on 1 setup: 2 blocks measured" in said
+    assert "1,300  +30.0 %" in said
+
+
+def test_what_a_run_that_compares_cannot_do_is_said(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    compare(desk, "main~3", "main", "--stack", "hdd", "--runs", "1", "--run-dir", "run", "--quiet")
+    for words in (["log"], ["baselines"], ["next-step"], ["mail"], ["resume", "--skip", "main"], ["test", "main"]):
+        capsys.readouterr()
+        repo = ["--repo", str(desk.place / "linux")] if words[0] == "test" else []
+        assert main([*words, *repo, "--run-dir", "run"]) == 2, words
+        said = capsys.readouterr().err
+        assert "comparison" in said or "no ends" in said, (words, said)
+
+
+def test_a_reset_leaves_the_record(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    desk.bench.kill_at = 2
+    with pytest.raises(fakes.Killed):
+        compare(desk, "main~3", "main", "--stack", "hdd", "--runs", "1", "--run-dir", "run")
+    assert "reset; its record stays" in shown(capsys, "reset", "--run-dir", "run")
+    assert "stopped: reset" in shown(capsys, "status", "--run-dir", "run")
+    assert "removed" in shown(capsys, "reset", "--run-dir", "run", "--delete")
+    assert not (desk.place / "run").exists()
+
+
+def test_the_hours_are_told_beforehand(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    said = shown(
+        capsys, "compare", "main~3", "main", "--plan", "--stack", "hdd", "--stack", "lvmcache", "--repo", "linux"
+    )
+    assert "blocks    6 on each of 2 setups" in said
+    assert "trials    24\n" in said
+    assert "builds    2 of 4 min 40 s (assumed)" in said
+    assert "a trial   1 min 10 s (assumed) of fio(partial.fio) on hdd+ext4, by read.iops of the worst job" in said
+    hours = (2 * 280 + 12 * (30 + 40) + 12 * (30 + 80)) / 3600
+    expected = json.loads(shown(capsys, "compare", "main~3", "main", "--plan", "--json", "--stack", "hdd", "--stack",
+                                "lvmcache", "--repo", "linux"))  # fmt: skip
+    assert expected["hours"] == expected["hours_most"] == pytest.approx(hours)
+    assert desk.bench.requests == []
+
+
+def test_hours_come_from_what_earlier_comparisons_took(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bisector.commands.compare.host_id", lambda: "box")
+    compare(desk, "main~3", "main", "--stack", "lvmcache", "--stack", "hdd", "--runs", "1", "--quiet")
+    words = ("--plan", "--until", "5%", "--json", "--stack", "lvmcache", "--stack", "hdd", "--budget", "30min")
+    expected: dict[str, Any] = json.loads(shown(capsys, "compare", "main~3", "main", *words, "--repo", "linux"))
+    assert [one["stack"] for one in expected["setups"]] == ["lvmcache(ssd,hdd)+ext4", "hdd+ext4"]
+    assert expected["setups"][1]["trial_s"] == {
+        "value": pytest.approx(5.7 + 4.2 + 84.0),
+        "source": "of 2 trials here",
+        "measured": True,
+    }
+    assert (expected["blocks"], expected["blocks_most"], expected["trials_most"]) == (6, 20, 80)
+    assert expected["hours_most"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("main",), "main alone cannot be compared"),
+        (("main", "v9"), "unknown revision 'v9'"),
+        (("main", "HEAD"), "main and HEAD are the same commit"),
+        (("main~1", "main", "--stack", "nvme"), "there is no layer or disk nvme"),
+        (("main~1", "main", "--stack", "hdd", "--stack", "hdd+ext4"), "is asked for twice"),
+        (("main~1", "main", "--job", "none.fio"), "none.fio"),
+        (("main~1", "main", "--workload", "dd"), "workload.kind = dd"),
+        (("main~1", "main", "--metric", "read.iopps"), "read.iopps"),
+        (("main~1", "main", "--plan", "--metric", "write.iops"), "write.iops"),
+    ],
+)
+def test_bad_input(desk: Desk, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str) -> None:
+    assert said in refused(desk, capsys, *words)
+
+
+@pytest.mark.parametrize(
+    "words", [("--until", "5"), ("--until", "0%"), ("--until", "x%"), ("--until", "5%", "--runs", "6"), ("--runs", "0"),
+              ("--budget", "soon"), ("--budget", "0h"), ("--delta", "100%"), ("--seed", "-1")],
+)  # fmt: skip
+def test_bad_numbers(desk: Desk, words: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "main~1", "main", *words])
+    assert ended.value.code == 2
