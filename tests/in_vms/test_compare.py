@@ -1,0 +1,60 @@
+"""A comparison for real: two kernels on two stacks, killed in its second trial."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from bisector.status.blocks import Blocks, BlockState
+from bisector.store.store import Store
+from bisector.vm.definition import domain_prefix
+from tests.demo.history import History
+from tests.in_vms.conftest import SHORT, Tool, guests_of
+
+pytestmark = pytest.mark.vm
+
+
+def blocks_of(run_dir: Path) -> Blocks:
+    with Store.open(run_dir / "record.sqlite", readonly=True) as store:
+        assert store.plan is not None
+        return Blocks.of(store.plan, store)
+
+
+def test_killed_comparison_goes_on_where_its_facts_end(tool: Tool, demo: History, tmp_path: Path) -> None:
+    """The fixing commit against its parent; the kernels are those of the killed bisection."""
+    run_dir, culprit = tmp_path / "run", demo.culprit.sha
+    words = ("--stack", "lvmcache", "--stack", "hdd", "--runs", "1", *SHORT)
+    child = tool.spawn("compare", f"{culprit}^", culprit, "--repo", tool.repo, "--run-dir", run_dir, *words)
+    prefix = domain_prefix(run_dir)
+
+    def second_trial_has_its_guest() -> bool:
+        begun = (run_dir / "record.sqlite").exists() and len(blocks_of(run_dir).placed) == 1
+        return bool(begun and guests_of(prefix))
+
+    tool.wait_for("the guest of the second trial", run_dir, second_trial_has_its_guest)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    killed = blocks_of(run_dir)
+    assert "stopped: process " in tool("status", "--run-dir", run_dir).stdout
+    resumed = tool("resume", "--run-dir", run_dir)
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+
+    blocks = blocks_of(run_dir)
+    assert [len(blocks.counted(setup)) for setup in (0, 1)] == [1, 1]
+    assert blocks.count(BlockState.OPEN) == 0
+    assert blocks.placed[0] == killed.placed[0]
+    assert [one.n for one in blocks.placed] == list(range(1, len(blocks.placed) + 1))
+    for setup, stack in enumerate(("lvmcache(ssd,hdd)+ext4", "hdd+ext4")):
+        (block,) = blocks.counted(setup)
+        trials = [trial for _, trial in blocks.trials(block).values()]
+        assert {trial.setup.stack for trial in trials} == {stack}
+        assert {trial.commit.sha for trial in trials} == {demo.culprit.sha, blocks.plan.arms[0].commit.sha}
+        assert all(value > 0 for value in blocks.values(setup)[0].values())
+    # One kernel of each arm, for both stacks.
+    kernels = {(one.trial.commit.sha, one.trial.kernel.content_sha256) for one in blocks.placed if one.trial.kernel}
+    assert len(kernels) == 2
+    assert not guests_of(prefix)
+    assert not list(run_dir.glob("*.img")) + list(run_dir.glob("*.qcow2"))
+    table = tool("table", "--run-dir", run_dir).stdout
+    assert "lvmcache(ssd,hdd)+ext4" in table
+    assert "hdd+ext4" in table
