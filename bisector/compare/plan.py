@@ -2,17 +2,22 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 
 from bisector.analysis.comparison import ALPHA, LOOKS, blocks_for_exact, least_exact_p
+from bisector.compare.schedule import comparable
 from bisector.config import Settings
 from bisector.core.errors import UserError
-from bisector.core.subject import Subject
+from bisector.core.subject import Commit, Subject
+from bisector.doctor.tree import lacking
 from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes
 from bisector.report.comparison_table import few_blocks
-from bisector.store.comparison import Arm, Extent, Plan, PlannedSetup
+from bisector.status.blocks import Blocks
+from bisector.storage.stack import Stack
+from bisector.store.comparison import Absent, Arm, Extent, Plan, PlannedSetup
 
 _AGAIN = "(again)"
 
@@ -43,7 +48,12 @@ def planned(repository: Repository, asked: Asked) -> Plan:
     twice = next((one.setup for one, other in combinations(setups, 2) if one.setup == other.setup), None)
     if twice is not None:
         raise UserError(f"{twice} is asked for twice", "leave one of them out")
-    return Plan(arms, setups, asked.extent)
+    absent = tuple(_absent(repository, arms, setups))
+    plan = Plan(arms, setups, asked.extent, absent)
+    if not any(comparable(Blocks(plan), setup) for setup in range(len(setups))):
+        cells = "; ".join(f"{arms[one.arm].name} on {setups[one.setup].setup.stack} {one.reason}" for one in absent)
+        raise UserError(f"there is nothing to compare: {cells}", "choose another --stack, or newer commits")
+    return plan
 
 
 def _arms(repository: Repository, asked: Asked) -> Iterator[Arm]:
@@ -59,6 +69,19 @@ def _arms(repository: Repository, asked: Asked) -> Iterator[Arm]:
     if asked.placebo:
         name, commit = named[0]
         yield Arm(f"{name} {_AGAIN}", Subject(commit))
+
+
+def _absent(repository: Repository, arms: Sequence[Arm], setups: Sequence[PlannedSetup]) -> Iterator[Absent]:
+    """The cells of trees without an option that the stack needs, found before anything is built."""
+
+    @cache
+    def needed(commit: Commit, stack: Stack) -> str:
+        return ", ".join(one.option for one in lacking(repository, commit, stack))
+
+    for setup, one in enumerate(setups):
+        for place, arm in enumerate(arms):
+            if options := needed(arm.commit, one.settings.storage.stack):
+                yield Absent(setup, place, f"needs {options}")
 
 
 def _settings(given: Sequence[Settings]) -> Iterator[Settings]:

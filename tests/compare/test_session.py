@@ -282,6 +282,34 @@ def test_commits_of_equal_sources_are_refused(desk: Desk) -> None:
     assert desk.refused("main", same) == f"main and {same} are of the same sources"
 
 
+def without_md(desk: Desk) -> str:
+    """A commit whose tree has no dm-cache."""
+    place = desk.place / "linux"
+    histories.git(place, "checkout", "-q", "-f", "main")
+    (place / "drivers/Kconfig").write_text("config BLK_DEV_LOOP\n\tbool\n")
+    histories.git(place, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-q", "-a", "-m", "no md")
+    return histories.git(place, "rev-parse", "HEAD")
+
+
+def test_a_cell_whose_tree_lacks_an_option_is_not_measured_and_says_so(desk: Desk) -> None:
+    lacks = without_md(desk)
+    desk.begin("c0", lacks, "c3")
+    assert desk.go_on() == Done("2 blocks on each setup")
+    blocks = desk.blocks()
+    assert blocks.absent(0, 1).startswith("needs CONFIG_MD, CONFIG_BLK_DEV_DM")
+    assert blocks.absent(1, 1) == ""
+    measured = {(request.cell.setup.stack, request.commit.sha) for request in desk.bench.requests}
+    assert ("lvmcache(ssd,hdd)+ext4", lacks) not in measured
+    assert ("hdd+ext4", lacks) in measured
+    assert len(measured) == 5
+
+
+def test_where_nothing_is_left_to_compare_nothing_is_begun(desk: Desk) -> None:
+    said = desk.refused("c0", without_md(desk), stacks=("lvmcache",))
+    assert said.startswith("there is nothing to compare: ")
+    assert " on lvmcache(ssd,hdd)+ext4 needs CONFIG_MD, CONFIG_BLK_DEV_DM" in said
+
+
 def test_a_setup_that_is_asked_for_twice_is_refused(desk: Desk) -> None:
     said = desk.refused("c0", "c3", stacks=("hdd", "hdd+ext4"))
     assert said == "fio(partial.fio) on hdd+ext4 is asked for twice"
