@@ -118,3 +118,5 @@ def warnings(plan: Plan) -> Iterator[str]:
             f"In a family of {tests} tests the exact test by itself could reach 5 % from {needed} blocks on;"
             " the interval decides."
         )
+    for workload in {one.settings.workload.text: one.settings.workload for one in plan.setups}.values():
+        yield from (f"{workload.text}: {sentence}" for sentence in workload.workload.unseeded(workload.values))

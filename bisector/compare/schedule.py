@@ -18,10 +18,10 @@ from bisector.core.errors import UserError
 from bisector.core.subject import Compiler
 from bisector.status.blocks import Blocks, BlockState
 from bisector.store.comparison import Block, Place, PlannedSetup
+from bisector.workload.base import MOST_SEED
 
 _LEAST_ARMS = 2
 BOOT_AND_LAYOUT_S = 30.0  # of a trial in emulation: a boot takes 6 s, a stack up to 15 s
-_MOST_SEED = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ def _next_block(blocks: Blocks, setup: int) -> Block:
     drawn = random.Random(f"{blocks.plan.extent.seed}/{n}")  # noqa: S311 - an order, and no secret
     arms = list(blocks.present(setup))
     drawn.shuffle(arms)
-    return Block(n, setup, len(blocks.counted(setup)) + 1, drawn.randint(1, _MOST_SEED), tuple(arms))
+    return Block(n, setup, len(blocks.counted(setup)) + 1, drawn.randint(1, MOST_SEED), tuple(arms))
 
 
 def _reached(blocks: Blocks) -> str:

@@ -96,6 +96,17 @@ def test_setups_are_every_stack_with_every_workload(desk: Desk) -> None:
         ]
 
 
+def test_a_job_with_random_numbers_of_its_own_is_told_of(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    (desk.place / "own.fio").write_text(
+        "[j]\nrw=randread\nrandseed=5\nsize=${FILE_SIZE}\ndirectory=${DIRECTORY}\nruntime=${RUNTIME}\n"
+    )
+    words = ("--stack", "hdd", "--stack", "ssd", "--runs", "6", "--quiet")
+    compare(desk, "main~3", "main", "--job", "own.fio", *words)
+    assert capsys.readouterr().err.count("fio(own.fio): job j does not follow the seed of a run") == 1
+    compare(desk, "main~3", "main", *words)
+    assert "does not follow the seed" not in capsys.readouterr().err
+
+
 def test_an_interrupted_run_is_resumed(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     desk.bench.kill_at = 3
     with pytest.raises(fakes.Killed):
