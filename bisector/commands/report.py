@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 
+from bisector.commands import comparison_report
 from bisector.commands.arguments import (
     Verbs,
     add_metric,
@@ -25,10 +26,12 @@ from bisector.mail import compose, outbox, smtp
 from bisector.mail.addresses import Proposal, parse, propose
 from bisector.report import as_html, as_json, illustrations, reporting
 from bisector.report.as_text import markdown, plain
+from bisector.report.comparison_illustrations import KINDS as OF_COMPARISONS
 from bisector.report.document import Report
 from bisector.report.drawing import Picture, draw
 from bisector.report.illustrations import Kind
 from bisector.report.sections import page
+from bisector.status.blocks import Blocks
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 
@@ -51,6 +54,10 @@ kinds:
   curves     IOPS over time: each job and their sum, a panel for each run, before and after the change
   commits    the value that decides of each commit in the order of history, with levels and the step
   posterior  where in the range the change was believed to be after each trial
+of a comparison:
+  ratios     each kernel against the first one, with its interval; a panel for each metric
+  runs       every run in the order of measuring, blocks joined
+  curves     IOPS over time of every kernel in the last block of each setup
 """
 _MAIL_EXAMPLES = """\
 examples:
@@ -106,8 +113,7 @@ def _add_plot(verbs: Verbs) -> None:
     verb = add_verb(verbs, "plot", plot, examples=_PLOT_EXAMPLES, disturbs=True)
     verb.add_argument(
         "--kind",
-        type=Kind,
-        choices=tuple(Kind),
+        choices=tuple(dict.fromkeys((*map(str, Kind), *OF_COMPARISONS))),
         action="append",
         default=[],
         help="which plot; repeatable (default: all)",
@@ -174,11 +180,16 @@ def report(arguments: argparse.Namespace) -> int:
 def plot(arguments: argparse.Namespace) -> int:
     """Draw and say where the files are."""
     run = run_directory(arguments)
-    kinds = tuple(dict.fromkeys(arguments.kind)) or ((Kind.CURVES,) if arguments.trial else tuple(Kind))
-    paths = _paths(kinds, arguments.output or run.path / _PLOTS, arguments.format)
+    output = arguments.output or run.path / _PLOTS
     with Store.open(run.database, readonly=True) as store:
+        if (plan := store.plan) is not None:
+            blocks, kinds = Blocks.of(plan, store), tuple(arguments.kind)
+            comparison_report.plot(run, store, blocks, kinds, output=output, wanted=arguments.format)
+            return 0
+        wanted = _kinds(arguments)
+        paths = _paths(wanted, output, arguments.format)
         source = illustrations.source(run, store, tuple(dict.fromkeys(arguments.trial)))
-    made = {kind: illustrations.plotted(kind, source) for kind in kinds}
+    made = {kind: illustrations.plotted(kind, source) for kind in wanted}
     for complaint in (text for one in made.values() for text in one.complaints):
         note(f"bisector: not drawn: {complaint}")
     missing = [kind for kind, one in made.items() if one.plot is None]
@@ -192,6 +203,15 @@ def plot(arguments: argparse.Namespace) -> int:
         save(path, draw(one.plot, picture))
         write(f"{path}\n")
     return 0
+
+
+def _kinds(arguments: argparse.Namespace) -> tuple[Kind, ...]:
+    """What is to be drawn of a bisection; raises :class:`UserError` for a plot of a comparison."""
+    foreign = next((kind for kind in arguments.kind if kind not in tuple(Kind)), None)
+    if foreign is not None:
+        raise UserError(f"{foreign} is a plot of a comparison, and this run is none", f"choose of {', '.join(Kind)}")
+    asked = tuple(dict.fromkeys(map(Kind, arguments.kind)))
+    return asked or ((Kind.CURVES,) if arguments.trial else tuple(Kind))
 
 
 def mail(arguments: argparse.Namespace) -> int:
@@ -213,6 +233,10 @@ def mail(arguments: argparse.Namespace) -> int:
 
 def _text(run: RunDirectory, store: Store, form: Format, by: Objective | None) -> str:
     """A page alone has more of the run than the document."""
+    if (plan := store.plan) is not None:
+        if by is not None:
+            raise UserError("a comparison has each metric in its report", "leave out --metric and --over")
+        return comparison_report.text(run, store, Blocks.of(plan, store), form)
     if form is Format.HTML:
         return illustrations.page(illustrations.source(run, store, by=by))
     return RENDERERS[form](_document(run, store, form, by))

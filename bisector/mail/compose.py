@@ -18,8 +18,8 @@ from bisector.core.printable import clean
 from bisector.core.verdict import Direction, State
 from bisector.mail.addresses import header, parse
 from bisector.report import compare
-from bisector.report.as_text import block_lines, fill, section_lines
-from bisector.report.document import Comparison, Envelope, Listing, Report
+from bisector.report.as_text import block_lines, fill, plain, section_lines
+from bisector.report.document import Comparison, Envelope, Listing, Page, Report
 from bisector.report.sections import (
     answer_sentence,
     candidate_lines,
@@ -114,6 +114,12 @@ def notice(envelope: Envelope, title: str, text: str) -> EmailMessage:
     return letter
 
 
+def letter(page: Page, envelope: Envelope) -> EmailMessage:
+    """Any document as a letter: the same text as in a terminal, with what every report says of its figures."""
+    text = "\n".join((plain(page), *fill(_DISCLAIMER), "", *_signature(page.tool_version)))
+    return notice(envelope, page.title, text)
+
+
 def claim_of(report: Report) -> str:
     """What a letter says happened, as a word and the commits: two letters with one claim say the same."""
     view = report.bisection
@@ -164,8 +170,11 @@ def body(report: Report, envelope: Envelope) -> str:
     """The whole text, without a line that is too long for a mail server."""
     parts = [part for write in _PARTS if (part := list(write(report, envelope)))]
     lines = [line for part in parts for line in (*part, "")]
-    signature = ("-- ", f"bisector {clean(report.tool_version)}")  # RFC 3676, 4.3: with the space
-    return _as_lines((*lines, *signature))
+    return _as_lines((*lines, *_signature(report.tool_version)))
+
+
+def _signature(version: str) -> tuple[str, str]:
+    return "-- ", f"bisector {clean(version)}"  # RFC 3676, 4.3: with the space
 
 
 def _as_lines(lines: Iterable[str]) -> str:
@@ -289,10 +298,13 @@ def _details(report: Report, envelope: Envelope) -> Iterator[str]:
 
 
 def _disclaimer(report: Report, envelope: Envelope) -> Iterator[str]:
-    yield from fill(
-        "Figures are of one machine, one configuration and one workload, and are given for information; on other"
-        " hardware or software they will differ."
-    )
+    yield from fill(_DISCLAIMER)
+
+
+_DISCLAIMER = (
+    "Figures are of one machine, one configuration and one workload, and are given for information; on other hardware"
+    " or software they will differ."
+)
 
 
 _PARTS: tuple[Callable[[Report, Envelope], Iterator[str]], ...] = (

@@ -286,6 +286,15 @@ class Post:
         return drafted or f"<{local}@{_domain(parse([sender])[0].domain)}>"
 
 
+def envelope_of(run: RunDirectory, store: Store, mail: MailSettings, claim: str) -> Envelope:
+    """Of a letter that a person sends: without recipients, and with the same Message-ID for the same claim."""
+    asked = store.bisection()
+    sender = sender_of(mail, asked.repository or Path())
+    local = hashlib.sha256("\0".join((str(run.path), asked.created_at, claim)).encode()).hexdigest()[:24]
+    message_id = f"<{local}@{_domain(parse([sender])[0].domain)}>"
+    return Envelope(sender, message_id, format_datetime(datetime.now().astimezone()))
+
+
 def leave_draft(run: RunDirectory, store: Store, tell: Listener) -> None:
     """Leave a letter without recipients beside an answer; a failure is told, and changes nothing.
 

@@ -33,7 +33,7 @@ from bisector.store.rundir import GIT_LOG, RunDirectory
 from bisector.store.store import Store
 
 _HOST_FACTS = "host.json"
-_STORAGE = "storage.txt"
+STORAGE = "storage.txt"
 _RELEASE = re.compile(r"v\d+\.\d+[\w.-]*")
 # What says nothing of the measurement; --overwrite is one person's word for the content of a disk with that serial.
 _NO_MATTER = ("mail.", "kernel.sandbox", "storage.overwrite", "contention.patience")
@@ -54,10 +54,10 @@ def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Repo
         rows=_rows(view.trials, places),
         asked=_asked_here(asked, settings) if store.is_search else _without_command(view),
         origin=where,
-        workload=_workload(settings, run.path) if measured_here else Workload("", "", ()),
-        storage=_first_text(run.path, trials, _STORAGE),
+        workload=workload_of(settings, run.path) if measured_here else Workload("", "", ()),
+        storage=first_text(run.path, trials, STORAGE),
         kernel=_kernel(settings) if measured_here else (),
-        hosts=_hosts(run.path, trials) if measured_here else (),
+        hosts=hosts_of(run.path, trials) if measured_here else (),
         bisect_log=_text(run.path, GIT_LOG),
         tool_version=asked.tool_version,
         parents=parents,
@@ -111,7 +111,7 @@ def _date(row: Row) -> str:
     return row.shown.trial.commit.committed_at
 
 
-def _workload(settings: Settings, run_dir: Path) -> Workload:
+def workload_of(settings: Settings, run_dir: Path) -> Workload:
     """With the text of the job file that is kept in the run directory, or is the tool's own."""
     workload = settings.workload
     variables = workload.workload.variables(workload.values)
@@ -144,7 +144,7 @@ def _read(directory: Path, name: str | Path) -> str:
     return inside(directory, name).read_text(encoding="utf-8", errors="replace")
 
 
-def _first_text(run_dir: Path, trials: Iterable[Trial], name: str) -> tuple[str, ...]:
+def first_text(run_dir: Path, trials: Iterable[Trial], name: str) -> tuple[str, ...]:
     """The lines of the first such file of a trial that is still there."""
     for trial in trials:
         for artifact in trial.artifacts:
@@ -154,7 +154,8 @@ def _first_text(run_dir: Path, trials: Iterable[Trial], name: str) -> tuple[str,
     return ()
 
 
-def _hosts(run_dir: Path, trials: Iterable[Trial]) -> tuple[Host, ...]:
+def hosts_of(run_dir: Path, trials: Iterable[Trial]) -> tuple[Host, ...]:
+    """Each host that measured, with what else it did."""
     by_host: defaultdict[str, list[Trial]] = defaultdict(list)
     for trial in trials:
         by_host[trial.host].append(trial)
@@ -162,7 +163,7 @@ def _hosts(run_dir: Path, trials: Iterable[Trial]) -> tuple[Host, ...]:
         Host(
             name,
             len(mine),
-            _host_facts(_first_text(run_dir, mine, _HOST_FACTS)),
+            _host_facts(first_text(run_dir, mine, _HOST_FACTS)),
             tuple(run.contention for trial in mine for run in trial.runs if run.contention is not None),
         )
         for name, mine in by_host.items()
@@ -183,14 +184,19 @@ def _asked_here(row: BisectionRow, settings: Settings) -> Asked:
 
 def command(row: BisectionRow, settings: Settings) -> str:
     """``bisector start OLD NEW`` with its flags; the names of files are without their directories."""
-    words = ["bisector", "start", _end(row.old_rev, row.old_sha), _end(row.new_rev, row.new_sha)]
-    words += [word for one in _flags(_with_own_files(settings)) for word in one]
+    words = ["bisector", "start", end_word(row.old_rev, row.old_sha), end_word(row.new_rev, row.new_sha)]
+    words += [word for one in flags(settings) for word in one]
     words += [word for sha in row.skips for word in ("--skip", sha[:12])]
     words += ["--", *row.paths] if row.paths else []
     return shlex.join(words)
 
 
-def _end(rev: str, sha: str) -> str:
+def flags(settings: Settings, without: tuple[str, ...] = ()) -> tuple[tuple[str, ...], ...]:
+    """For each setting that has not its default, the words that set it; none of keys that begin like ``without``."""
+    return tuple(_flags(_with_own_files(settings), without))
+
+
+def end_word(rev: str, sha: str) -> str:
     """A release's tag means the same everywhere; a branch, tomorrow, does not even here."""
     return rev if _RELEASE.fullmatch(rev) else sha[:12]
 
@@ -233,11 +239,11 @@ def _same(one: Path, other: Path) -> bool:
     return not other.is_file() or one.read_bytes() == other.read_bytes()
 
 
-def _flags(settings: Settings) -> Iterator[tuple[str, ...]]:
+def _flags(settings: Settings, without: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """For each setting that has not its default (of this profile, on this machine), the words that set it."""
     usual, written = {**options.usual(settings), "profile": PROFILES[0]}, options.written_values(settings)
     known, storage = by_key(written), settings.storage
-    left_out = (*_NO_MATTER, *unused(written, storage.used_disks))
+    left_out = (*_NO_MATTER, *without, *unused(written, storage.used_disks))
     for key, value in written.items():
         # A further disk is there because one of its settings is.
         names_disk = key.endswith(".size") and bool(further([key]))

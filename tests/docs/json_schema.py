@@ -24,6 +24,7 @@ from bisector.core.json_document import Absent, Record
 from bisector.nightly.documents import DryRun, History, OneNight
 from bisector.plan.forecast import Forecast
 from bisector.report.as_json import ReportDocument
+from bisector.report.comparison_document import ComparisonDocument
 from bisector.status.document import Baselines, Status, TestedCommit, VerdictTable
 
 # What prints each, as a name of a file.
@@ -34,6 +35,7 @@ DOCUMENTS: Mapping[str, type[Record]] = {
     "baselines": Baselines,
     "test": TestedCommit,
     "plan": Forecast,
+    "compare": ComparisonDocument,
     "compare --plan": ComparisonForecast,
     "simulate": Simulation,
     "doctor": Examination,

@@ -1,0 +1,61 @@
+"""``report`` and ``plot`` of a run that compares."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from bisector.commands.output import note, save, write
+from bisector.config import options
+from bisector.core.errors import UserError
+from bisector.mail import compose, outbox
+from bisector.report import comparison_document, comparison_illustrations, comparison_record
+from bisector.report.as_text import markdown, plain
+from bisector.report.comparison import ComparisonReport, page
+from bisector.report.comparison_illustrations import Drawn
+from bisector.report.drawing import Picture, draw
+from bisector.status.blocks import Blocks
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
+
+_RENDERERS: Mapping[str, Callable[[ComparisonReport], str]] = {
+    "text": lambda report: plain(page(report)),
+    "markdown": lambda report: markdown(page(report)),
+    "json": comparison_document.render,
+}
+
+
+def text(run: RunDirectory, store: Store, blocks: Blocks, form: str) -> str:
+    """The report in one of the formats of ``bisector report``."""
+    report = comparison_record.report(run, store, blocks)
+    if form == "html":
+        return comparison_illustrations.html(report, _drawn(run, blocks, report))
+    if form == "mail":
+        mail = options.from_json(store.bisection().settings).mail
+        shown = page(report)
+        return compose.letter(shown, outbox.envelope_of(run, store, mail, shown.title)).as_bytes().decode()
+    return _RENDERERS[form](report)
+
+
+def plot(
+    run: RunDirectory, store: Store, blocks: Blocks, kinds: tuple[str, ...], *, output: Path, wanted: Picture | None
+) -> None:
+    """Draw into a directory, or one plot into a file, and print where; raises :class:`UserError`."""
+    drawn = _drawn(run, blocks, comparison_record.report(run, store, blocks))
+    drawn = tuple(one for one in drawn if not kinds or one.name.partition("-")[0] in kinds)
+    if not drawn:
+        raise UserError("there is nothing of that to plot", "bisector status")
+    ending = output.suffix.removeprefix(".").lower()
+    single = ending in tuple(Picture) and not output.is_dir()
+    if single and len(drawn) > 1:
+        raise UserError(f"{output} is one file, and there are {len(drawn)} plots", "name a directory")
+    picture = Picture(ending) if single else wanted or Picture.PNG
+    for one in drawn:
+        path = output if single else output / f"{one.name}.{picture}"
+        save(path, draw(one.plot, picture))
+        write(f"{path}\n")
+
+
+def _drawn(run: RunDirectory, blocks: Blocks, report: ComparisonReport) -> tuple[Drawn, ...]:
+    drawn, complaints = comparison_illustrations.plots(report, blocks, run.path)
+    for complaint in complaints:
+        note(f"bisector: not drawn: {complaint}")
+    return drawn

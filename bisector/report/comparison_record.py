@@ -1,0 +1,150 @@
+"""From the record of a comparison to its report.
+
+Everything is read, nothing is decided; what a removed file would tell is left out.
+"""
+
+import json
+import shlex
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from bisector.config import Settings
+from bisector.core import units
+from bisector.core.printable import clean
+from bisector.core.subject import Kind
+from bisector.core.trial import Artifact, Trial
+from bisector.core.verdict import State
+from bisector.report import reporting
+from bisector.report.comparison import ComparedKernel, ComparisonReport, MeasuredBlock
+from bisector.report.document import Workload
+from bisector.report.sections import quoted
+from bisector.status.blocks import Blocks, names, result_of
+from bisector.status.conclusion import CONFIG_ARTIFACT
+from bisector.store.comparison import Block, Plan
+from bisector.store.rundir import RunDirectory, state_of
+from bisector.store.store import Store
+
+_FIO_OUTPUT = "fio.json"
+_FIO_VERSION = "fio version"
+# What the stacks and workloads of a comparison have each for itself, or all of them together.
+_OF_SETUPS = ("storage.stack", "workload.kind", "workload.job", "kernel.fragments")
+
+
+def report(run: RunDirectory, store: Store, blocks: Blocks) -> ComparisonReport:
+    """The document of a run that compares, whether it goes on or not."""
+    plan = blocks.plan
+    trials = [one.trial for one in blocks.placed]
+    return ComparisonReport(
+        result=result_of(blocks),
+        kernels=tuple(_kernels(plan, blocks)),
+        blocks=tuple(_measured(block, blocks) for block in blocks.blocks),
+        storage=tuple(_storage(plan, blocks, run.path)),
+        workloads=tuple(_workloads(plan, run.path)),
+        hosts=reporting.hosts_of(run.path, trials),
+        seed=plan.extent.seed,
+        standing=_standing(run, store),
+        command=_command(plan),
+        tool_version=store.bisection().tool_version,
+        versions=tuple(_versions(run.path, trials)),
+    )
+
+
+def _standing(run: RunDirectory, store: Store) -> str:
+    state, message = state_of(run, store)
+    how = {State.MEASURED: "It is finished", State.RUNNING: "It goes on"}.get(state, f"It is {state}")
+    return clean(f"{how}{f': {message}' if message else ''}.")
+
+
+def _kernels(plan: Plan, blocks: Blocks) -> Iterator[ComparedKernel]:
+    """As the first trial that has a kernel shows them."""
+    for n, arm in enumerate(plan.arms):
+        trial = next((one.trial for one in blocks.placed if one.place.arm == n and one.trial.kernel is not None), None)
+        kernel = trial.kernel if trial is not None else None
+        yield ComparedKernel(
+            name=arm.name,
+            commit=quoted(arm.commit),
+            release=kernel.release if kernel is not None else "",
+            config=_config(trial.artifacts) if trial is not None else "",
+            compiler=kernel.toolchain if kernel is not None else "",
+        )
+
+
+def _config(artifacts: Iterable[Artifact]) -> str:
+    return next((one.sha256 for one in artifacts if one.name == CONFIG_ARTIFACT), "")
+
+
+def _measured(block: Block, blocks: Blocks) -> MeasuredBlock:
+    arms, trials = [blocks.plan.arms[arm].name for arm in block.arms], blocks.trials(block)
+    order = tuple((arm, trials[arm][0] if arm in trials else None) for arm in arms)
+    return MeasuredBlock(block.n, names(blocks.plan)[block.setup], block.round, block.seed, order, blocks.why(block))
+
+
+def _of_setup(blocks: Blocks, setup: int) -> list[Trial]:
+    return [trial for block in blocks.of_setup(setup) for _, trial in blocks.trials(block).values()]
+
+
+def _storage(plan: Plan, blocks: Blocks, run_dir: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What made each stack once: setups of one stack have it in common."""
+    stacks = {one.setup.stack: n for n, one in reversed(tuple(enumerate(plan.setups)))}
+    for stack, setup in reversed(stacks.items()):
+        lines = reporting.first_text(run_dir, _of_setup(blocks, setup), reporting.STORAGE)
+        if lines:
+            yield stack, lines
+
+
+def _workloads(plan: Plan, run_dir: Path) -> Iterator[Workload]:
+    yield from dict.fromkeys(reporting.workload_of(one.settings, run_dir) for one in plan.setups)
+
+
+def _versions(run_dir: Path, trials: Iterable[Trial]) -> Iterator[tuple[str, str]]:
+    """That of fio, as the first output says that is still there."""
+    outputs = ({one.name for one in trial.artifacts if Path(one.name).name == _FIO_OUTPUT} for trial in trials)
+    listed = list(trials)
+    for name in dict.fromkeys(name for found in outputs for name in sorted(found)):
+        with suppress(ValueError, AttributeError):
+            version = json.loads("\n".join(reporting.first_text(run_dir, listed, name))).get(_FIO_VERSION)
+            if version:
+                yield "fio", clean(str(version))
+                return
+
+
+def _command(plan: Plan) -> str:
+    """What compares the same again; empty where an arm is no commit of the tree."""
+    if any(arm.subject.kind is not Kind.COMMIT for arm in plan.arms):
+        return ""
+    extent, (first, *others) = plan.extent, plan.arms
+    typed = [first, *(arm for arm in others if arm.subject != first.subject)]
+    words = ["bisector", "compare", *(reporting.end_word(arm.name, arm.commit.sha) for arm in typed)]
+    words += _each("--stack", (one.setup.stack for one in plan.setups))
+    workloads = dict.fromkeys(_workload_words(one.settings) for one in plan.setups)
+    words += [word for one in workloads for word in one]
+    words += ["--placebo"] if len(typed) < len(plan.arms) else []
+    words += ["--until", _percent(extent.until)] if extent.until is not None else ["--runs", str(extent.runs)]
+    words += ["--budget", str(units.duration_text(extent.budget_s))] if extent.budget_s is not None else []
+    words += ["--delta", _percent(extent.delta), "--seed", str(extent.seed)]
+    words += _own_fragments(plan.setups[0].settings)
+    # Each setup has settings of disks that another one does not use.
+    flags = dict.fromkeys(flag for one in plan.setups for flag in reporting.flags(one.settings, _OF_SETUPS))
+    return shlex.join((*words, *(word for flag in flags for word in flag)))
+
+
+def _own_fragments(settings: Settings) -> list[str]:
+    """All of them where one is a person's own; else those that follow from the stacks."""
+    fragments = [reporting.fragment_name(Path(name)) for name in settings.kernel.fragments]
+    return _each("--fragment", fragments) if any("/" in name for name in fragments) else []
+
+
+def _workload_words(settings: Settings) -> tuple[str, str]:
+    """A job file by its name, another workload by its own."""
+    workload = settings.workload
+    job = next(iter(workload.inputs.values()), None)
+    return ("--workload", workload.kind) if job is None else ("--job", job.name)
+
+
+def _each(flag: str, values: Iterable[str]) -> list[str]:
+    return [word for value in dict.fromkeys(values) for word in (flag, value)]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g}%"
