@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from bisector.analysis.judgement import judged_run
+from bisector.analysis.judgement import judged_run, why_unscored
 from bisector.analysis.verdicts import Judging
 from bisector.core.subject import Compiler
 from bisector.core.trial import Stage, Trial
 from bisector.core.verdict import Verdict
 from bisector.status.comparison import Arm as Shown
-from bisector.status.comparison import Measured, Result, SoundBlock, result
+from bisector.status.comparison import Measured, Result, SoundBlock, figure, result
 from bisector.store.comparison import Block, Place, Placed, Plan
 from bisector.store.facts import BuildTry
 from bisector.store.store import Store
@@ -92,7 +92,8 @@ class Blocks:
         """What decides of each arm, for each block of a setup that counts."""
         objective = self.plan.setups[setup].objective
         trials = ({arm: self._trials[Place(block.n, arm)].trial for arm in block.arms} for block in self.counted(setup))
-        return tuple({arm: objective.value(judged_run(trial)) for arm, trial in row.items()} for row in trials)
+        found = ({arm: figure(judged_run(trial), objective) for arm, trial in row.items()} for row in trials)
+        return tuple({arm: value for arm, value in row.items() if value is not None} for row in found)
 
     def pairs(self, setup: int, arm: int) -> tuple[tuple[float, float], ...]:
         """The values of the first arm and of another one, in each block that counts and has both."""
@@ -169,9 +170,19 @@ class Blocks:
 
 
 def judged(plan: Plan, block: Block, one: Placed) -> tuple[Verdict, str]:
-    """Whether a trial is MEASURED, WEAK or none (SKIP), and the sentence for it; the settings have no threshold."""
-    judging = Judging(plan.setups[block.setup].settings, ((one.n, one.trial),))
+    """Whether a trial is MEASURED, WEAK or none (SKIP), and the sentence for it; the settings have no threshold.
+
+    A value of zero or below is measured, too: it has a difference from others, though no ratio.
+    """
+    planned = plan.setups[block.setup]
+    judging = Judging(planned.settings, ((one.n, one.trial),))
     ((_, _, judgement),) = judging.judged_trials()
+    objective = planned.objective
+    # A rate of zero is a job that stood still or was not measured.
+    if judgement.verdict is Verdict.WEAK and not objective.definition.live:
+        value = figure(judged_run(one.trial), objective)
+        if value is not None and value <= 0 and judgement.why == why_unscored(one.trial, objective):
+            return Verdict.MEASURED, f"{objective.label} is {value:g}"
     return judgement.verdict, judgement.why
 
 

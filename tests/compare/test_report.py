@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from bisector.cli import main
+from bisector.core.trial import Trial
+from bisector.trial.runner import TrialRequest
 from tests.compare import planted
 from tests.compare.test_session import Desk, desk
 from tests.docs.json_schema import valid
+from tests.report.comparison_examples import with_counter
 
 __all__ = ["desk"]  # the fixture
 
@@ -118,3 +121,21 @@ def test_fio_version_and_commands_are_as_the_first_trial_left_them(
     said = shown(capsys, "report")
     assert "mkfs.ext4 /dev/vdb" in said
     assert done.bench.requests
+
+
+def test_a_metric_that_is_zero_is_compared_by_differences(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, ratios = desk.bench.measure, {desk.shas["c0"]: 0.0, desk.shas["c3"]: 40.0}
+
+    def counted(request: TrialRequest) -> Trial:
+        return with_counter(usual(request), "cache.hit_ratio", ratios[request.commit.sha])
+
+    monkeypatch.setattr(desk.bench, "measure", counted)
+    monkeypatch.chdir(desk.place)
+    desk.begin("main~3", "main", stacks=("hdd",), bisect__metric="cache.hit_ratio")
+    desk.go_on()
+    said = " ".join(shown(capsys, "report").split())
+    assert "cache.hit_ratio * (higher is better)" in said
+    assert "hdd+ext4 0.0 % 40.0 % +40.0 % [+40.0 %, +40.0 %]" in said
+    assert "differences are given and not ratios: cache.hit_ratio on hdd+ext4." in said
