@@ -2,10 +2,9 @@
 
 import sys
 
-from bisector.commands.output import write
+from bisector.commands.comparison_show import show
 from bisector.compare import session
 from bisector.core.verdict import State
-from bisector.report import comparison_lines
 from bisector.report.display import display_for
 from bisector.store.comparison import Plan
 from bisector.store.rundir import RunDirectory
@@ -20,5 +19,4 @@ def conclude(run: RunDirectory, store: Store, plan: Plan, *, quiet: bool, as_jso
             session.after_the_end(run, store, display)
         else:
             session.go_on(run, store, display)
-    write("".join(f"{line}\n" for line in comparison_lines.whole(run, store, plan)))
-    return 0
+    return show(run, store, plan, as_json=as_json)

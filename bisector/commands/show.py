@@ -21,17 +21,16 @@ from bisector.commands.arguments import (
     run_directory,
     write_json,
 )
+from bisector.commands.comparison_show import show
 from bisector.commands.output import write, write_document
 from bisector.config import options
 from bisector.core.errors import UserError
-from bisector.report import comparison_lines
 from bisector.report.display import print_report
 from bisector.report.summary import footer_lines
 from bisector.report.table import report_lines
 from bisector.report.terminal import as_text
 from bisector.status import document_of, from_record
-from bisector.store.comparison import Plan
-from bisector.store.rundir import GIT_LOG, RunDirectory
+from bisector.store.rundir import GIT_LOG
 from bisector.store.store import Store
 
 _SETTINGS_EXAMPLES = """\
@@ -62,7 +61,7 @@ def status(arguments: argparse.Namespace) -> int:
     run = run_directory(arguments)
     with Store.open(run.database, readonly=True) as store:
         if (plan := store.plan) is not None:
-            return _show_comparison(run, store, plan)
+            return show(run, store, plan, as_json=arguments.json)
         view = from_record.view(run, store)
     if arguments.json:
         write_json(document_of.status(view))
@@ -76,7 +75,7 @@ def table(arguments: argparse.Namespace) -> int:
     run = run_directory(arguments)
     with Store.open(run.database, readonly=True) as store:
         if (plan := store.plan) is not None:
-            return _show_comparison(run, store, plan)
+            return show(run, store, plan, as_json=arguments.json)
         view = from_record.view(run, store, objective_of(arguments))
     if arguments.json:
         write_json(document_of.table(view))
@@ -113,11 +112,6 @@ def settings(arguments: argparse.Namespace) -> int:
     for row in rows:
         cells = (row.key, row.value, row.origin)
         write("  ".join([*(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)), row.help]) + "\n")
-    return 0
-
-
-def _show_comparison(run: RunDirectory, store: Store, plan: Plan) -> int:
-    write("".join(f"{line}\n" for line in comparison_lines.whole(run, store, plan)))
     return 0
 
 

@@ -1,6 +1,7 @@
 """`bisector compare`, and the other commands on a run that compares."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from bisector.store.store import Store
 from tests import fakes
 from tests.compare import planted
 from tests.compare.test_session import Desk
+from tests.docs.json_schema import valid
 from tests.git import histories
 
 
@@ -207,3 +209,13 @@ def test_bad_numbers(desk: Desk, words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["compare", "main~1", "main", *words])
     assert ended.value.code == 2
+
+
+def test_the_document_is_the_same_wherever_it_is_printed(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    compare(desk, "main~3", "main", "--stack", "hdd", "--runs", "1", "--run-dir", "run", "--quiet", "--json")
+    printed = valid("compare", capsys.readouterr().out)
+    for words in (("status", "--json"), ("table", "--json"), ("report", "--format", "json")):
+        assert json.loads(shown(capsys, *words, "--run-dir", "run")) == printed
+    again = shlex.split(printed["command"])[2:]
+    compare(desk, *again, "--run-dir", "again", "--quiet", "--json")
+    assert valid("compare", capsys.readouterr().out)["command"] == printed["command"]
