@@ -15,14 +15,14 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from bisector.core.objective import Objective
-from bisector.report import as_html, search_plots
+from bisector.report import as_html, comparison, comparison_plots, search_plots
 from bisector.report.as_html import Detail, Shown
 from bisector.report.curves import curves
 from bisector.report.document import Report
 from bisector.report.drawing import Picture, draw
 from bisector.status.view import OptionChange
 from tests.examples import cell
-from tests.report import documents, examples
+from tests.report import comparison_examples, documents, examples
 from tests.report.curve_examples import both_sides
 
 pytestmark = pytest.mark.browser
@@ -170,11 +170,31 @@ def test_page_never_scrolls_sideways(browser: webdriver.Chrome, file: Path, size
 def test_axe_finds_nothing(browser: webdriver.Chrome, file: Path, size: tuple[int, int], scheme: str) -> None:
     look(browser, file, size, scheme)
     open_all(browser)
+    assert {"color-contrast", "scrollable-region-focusable"} <= passed(browser)
+
+
+def passed(browser: webdriver.Chrome) -> set[str]:
+    """The rules of axe that the page keeps; it breaks none."""
     browser.execute_script((importlib.resources.files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8"))
     found = browser.execute_async_script("axe.run().then(arguments[0])")
     assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found["violations"]] == []
     assert len(found["passes"]) > 20
-    assert {"color-contrast", "scrollable-region-focusable"} <= {one["id"] for one in found["passes"]}
+    return {one["id"] for one in found["passes"]}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [PHONE, DESK])
+def test_page_of_a_comparison_is_as_accessible(
+    browser: webdriver.Chrome, tmp_path: Path, size: tuple[int, int], scheme: str
+) -> None:
+    made = comparison_examples.with_placebo()
+    plots = (comparison_plots.forest(made.result), comparison_plots.run_order(made.result))
+    shown = [Shown(draw(plot, Picture.SVG), f"Plot: {plot.title}") for plot in plots if plot is not None]
+    path = tmp_path / "comparison.html"
+    path.write_text(as_html.render_page(comparison.page(made), shown), encoding="utf-8")
+    look(browser, path, size, scheme)
+    assert passed(browser)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
 
 
 def test_schemes_differ(browser: webdriver.Chrome, file: Path) -> None:
