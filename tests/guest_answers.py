@@ -10,9 +10,9 @@ FIO_RUNS = "--output-format=json"
 STORAGE = {
     "stat -L": Answer("fe:10\nfe:20\n"),
     "stat -f": Answer("235000 4096\n"),
-    "dmsetup table": Answer("0 2088960 cache 253:1 253:0 253:3 128 2 metadata2 writeback smq 0\n"),
+    "dmsetup table": Answer("0 2088960 cache 253:1 253:0 253:3 128 1 writeback smq 2 migration_threshold 2048\n"),
     "dmsetup status": Answer(
-        "0 2088960 cache 8 11/2048 128 280/1024 103 75 146 8 0 280 269 2 metadata2 writeback "
+        "0 2088960 cache 8 11/2048 128 1024/1024 103 75 146 8 0 1024 269 1 writeback "
         "2 migration_threshold 2048 smq 0 rw - \n"
     ),
     "dmsetup deps": Answer(

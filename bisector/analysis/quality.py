@@ -78,6 +78,7 @@ def weaknesses(trial: Trial, limits: Limits, stack: Stack, direction: str = "rea
         limits = replace(limits, asked_runtime_s=0.0)
     return (
         *_of_run(judged, limits, stack, ours, direction),
+        *stack.unsteady(trial.runs),
         *chain.from_iterable(_of_earlier(run, limits, stack, ours, direction) for run in earlier),
         *(_apart(trial, limits) if ours else ()),
     )
@@ -154,7 +155,7 @@ def _apart(trial: Trial, limits: Limits) -> Iterator[str]:
         return
     between_s = trial.timings.workload_s - sum(run.duration_s for run in trial.runs)
     writes = any(job.direction != "read" and job.total_ios for run in earlier for job in run.jobs)
-    limit_s = limits.max_between_s(writes)
+    limit_s = limits.max_between_s(writes) * len(earlier)
     if not between_s <= limit_s:
         yield f"{between_s:.1f} s went by between the runs, limit {limit_s:.1f} s"
     limit_s = limits.max_longer_s(last.aside_s)

@@ -141,13 +141,17 @@ class DiskSettings:
 class StorageSettings:
     """The storage stack under test, every disk by name, and the values of each layer's own settings.
 
-    ``overwrite`` are the disks, by their own names, whose content may go.
+    ``overwrite`` are the disks, by their own names, whose content may go. A run that fills a cache is repeated
+    ``fill_rounds`` times or more, until the cache is full and steady, but begins no later than would end by
+    ``fill_deadline_s`` after the first one began.
     """
 
     stack: Stack
     disks: Mapping[str, DiskSettings]
     layers: Mapping[str, Mapping[str, Any]]
     overwrite: tuple[str, ...] = ()
+    fill_deadline_s: float = 0.0
+    fill_rounds: int = 1
 
     @property
     def used_disks(self) -> Mapping[str, DiskSettings]:

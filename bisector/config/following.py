@@ -64,6 +64,7 @@ def resolved(values: dict[str, Any]) -> dict[str, Any]:
     auto = (ground, GUEST_FRAGMENT, *stack.fragments)
     names = values["kernel.fragments"]
     runs_s = len(stack.phases) * WORKLOADS[values["workload.kind"]].runtime_s(_own(values))
+    fill_s = values["storage.fill_deadline_s"] if any(phase.fills for phase in stack.phases) else 0.0
     objective = objective_of(values)
     return {
         **values,
@@ -75,5 +76,5 @@ def resolved(values: dict[str, Any]) -> dict[str, Any]:
         "kernel.fragments": tuple(one for name in names for one in (auto if name == AUTO else (name,))),
         "kernel.jobs": values["kernel.jobs"] or len(os.sched_getaffinity(0)),
         "mail.port": values["mail.port"] or values["mail.security"].usual_port,
-        "machine.trial_deadline_s": values["machine.trial_deadline_s"] or runs_s + _TRIAL_SPARE_S,
+        "machine.trial_deadline_s": values["machine.trial_deadline_s"] or runs_s + fill_s + _TRIAL_SPARE_S,
     }

@@ -145,6 +145,19 @@ class EarlyStop:
     over: Annotated[str, "what several jobs amounted to"] = "worst"
 
 
+_ROUND_MARK = "@"
+
+
+def round_name(phase: str, number: int) -> str:
+    """The name of a run that is one of several of a phase: ``empty``, ``empty@2``, ``empty@3``."""
+    return phase if number == 1 else f"{phase}{_ROUND_MARK}{number}"
+
+
+def phase_name(run: str) -> str:
+    """The name of the phase that a run is a round of."""
+    return run.partition(_ROUND_MARK)[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """One fio run: its jobs, the cache before and after it, the host meanwhile.
@@ -166,6 +179,11 @@ class Run:
     disks: tuple[DiskFigures, ...] = ()
     stopped_early: EarlyStop | None = None
     counters: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it is a further round of its phase, which filled a cache and had not done so at once."""
+        return self.name != phase_name(self.name)
 
     @property
     def aside_s(self) -> float:

@@ -225,6 +225,8 @@ _WHOLE: tuple[Metric, ...] = (
     Metric("cache.promotions", Unit.COUNT, None, "blocks that went into the cache"),
     Metric("cache.demotions", Unit.COUNT, None, "blocks that left the cache"),
     Metric("cache.dirty_blocks", Unit.COUNT, Better.LOWER, "blocks that were still to be written back at the end"),
+    Metric("cache.filled", Unit.PERCENT, None, "how full the cache was at the end, of what it fills up to"),
+    Metric("cache.filled_before", Unit.PERCENT, None, "how full it was at the start"),
 )
 
 

@@ -131,7 +131,9 @@ def _built(trial: Trial) -> bool:
 
 def _ran(trials: Iterable[tuple[int, Trial]], runs: tuple[str, ...]) -> Iterator[tuple[int, Trial]]:
     """The trials that took what one takes today; on a disk without a cache there were two runs once."""
-    return ((n, one) for n, one in trials if one.fault is None and tuple(run.name for run in one.runs) == runs)
+    for n, one in trials:
+        if one.fault is None and tuple(run.name for run in one.runs if not run.repeats) == runs:
+            yield n, one
 
 
 def _measured_with(settings: Settings) -> tuple[object, ...]:

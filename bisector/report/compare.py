@@ -85,6 +85,7 @@ def _scale(metric: str) -> tuple[str, float]:
 
 _SCALES: Mapping[Unit, tuple[str, float]] = {
     Unit.BYTES_S: ("_MiB_s", 2.0**20),
+    Unit.BYTES: ("_MiB", 2.0**20),
     Unit.NANOSECONDS: ("_us", 1e3),
     Unit.SECONDS: ("_s", 1.0),
     Unit.PERCENT: ("_percent", 1.0),
@@ -125,7 +126,7 @@ def metrics(comparison: Comparison) -> tuple[Metric, ...]:
     found = [
         Metric(name_of(objective), *(_scaled(values(side, objective), objective.metric) for side in (before, after)))
     ]
-    names = [run.name for run in after.trials[0].runs]
+    names = [run.name for run in after.trials[0].runs if not run.repeats]
     for name in reversed(names):  # the run that decides first
         found += _job_metrics(name, objective, _runs(before, name), _runs(after, name))
     found += _counter_metrics(before, after)

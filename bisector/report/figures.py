@@ -60,8 +60,8 @@ class Figures:
 
 
 def run_names(trials: Sequence[TrialView]) -> tuple[str, ...]:
-    """The names of the fio runs, in the order in which they were first seen."""
-    return tuple(dict.fromkeys(run.name for view in trials for run in view.trial.runs))
+    """The names of the runs, in the order in which they were first seen; not of further rounds of one."""
+    return tuple(dict.fromkeys(run.name for view in trials for run in view.trial.runs if not run.repeats))
 
 
 @dataclass(frozen=True, slots=True)

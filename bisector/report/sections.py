@@ -14,7 +14,7 @@ from bisector.report import compare
 from bisector.report.document import Block, Facts, Host, Listing, Page, Paragraph, Report, Section
 from bisector.report.figures import EARLY, baseline_facts, words
 from bisector.report.table import trial_table
-from bisector.status.view import BisectionView
+from bisector.status.view import BisectionView, TrialView
 
 _LISTED = 20
 
@@ -186,6 +186,20 @@ def _evaluations(report: Report) -> str:
             if early
             else ""
         )
+        + _filling(view.trials)
+    )
+
+
+def _filling(trials: Sequence[TrialView]) -> str:
+    """What it took to fill caches, where that was more than one run."""
+    rounds = [[run for run in one.trial.runs if run.repeats] for one in trials]
+    if not any(rounds):
+        return ""
+    took = units.duration(sum(run.duration_s for more in rounds for run in more))
+    several = sum(map(bool, rounds))
+    return (
+        f" In {units.plural(several, 'trial')} the cache was not full and steady after one run, which was repeated "
+        f"{units.plural(max(map(len, rounds)), 'time')} at most, for {took} in all."
     )
 
 

@@ -49,7 +49,7 @@ class CacheStates(Record, frozen=True, kw_only=True):
 class PhaseRun(Record, frozen=True, kw_only=True):
     """A run of the workload; where others measured it, `contention` and `clock_drift_s` are `null`."""
 
-    name: Annotated[str, "name of its phase, such as `empty` or `full`"]
+    name: Annotated[str, "name of its phase, such as `empty` or `full`; `empty@2` is its second round"]
     started_at: Annotated[str, "time"]
     duration_s: Annotated[float, "seconds"]
     jobs: Annotated[tuple[JobFigures, ...], "what fio reported for each job and direction"]

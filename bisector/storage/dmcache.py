@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from bisector.core.figures import CacheStatus
+from bisector.storage.filling import FILLED
 
 _MODES = ("writeback", "writethrough", "passthrough")
 _NAMED = re.compile(r"(\S+) (\d+) (\d+)")
 _DEVICE_NUMBER = re.compile(r"\((\d+),\s*(\d+)\)")
-_TABLE_DEVICES = 3
+PASSTHROUGH, CLEANER = "passthrough", "cleaner"
 _GREATEST = 2**63  # of an integer that the record holds; the kernel's counters have 32 bits, or are block numbers
 _QUOTED = 200
 _LONGEST_LINE = 4096  # what the kernel has room for is about as long (drivers/md/dm-ioctl.c), what it writes is shorter
@@ -21,20 +22,26 @@ class CacheUnusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CacheTarget:
-    """What a status line says of the cache and of its metadata; kernels before v4.3 have no ``needs_check``."""
+    """What a status line says of the cache and of its metadata; kernels before v4.3 have no ``needs_check``.
+
+    ``migration_threshold`` is in sectors, and None where the kernel does not tell it.
+    """
 
     status: CacheStatus
     read_only: bool
     needs_check: bool
+    migration_threshold: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class CacheDevices:
-    """The ``major:minor`` of the devices in a table line, in the kernel's order."""
+class CacheTable:
+    """A table line: the ``major:minor`` of the devices, the size of a block, the format of the metadata."""
 
     metadata: str
     cache: str
     origin: str
+    block_sectors: int
+    metadata_format: int
 
 
 def parse_status(line: str) -> CacheTarget:
@@ -56,14 +63,25 @@ def counted(before: CacheStatus | None, after: CacheStatus | None) -> Iterator[t
     yield "cache.promotions", float(after.promotions - before.promotions)
     yield "cache.demotions", float(after.demotions - before.demotions)
     yield "cache.dirty_blocks", float(after.dirty_blocks)
+    if fills(after.mode, after.policy) and after.total_blocks > 0:
+        yield FILLED, 100 * after.used_blocks / after.total_blocks
 
 
-def parse_table(line: str) -> CacheDevices:
+def fills(mode: str, policy: str) -> bool:
+    """Whether blocks ever go into the cache: in passthrough mode none do, and the cleaner only writes back."""
+    return mode != PASSTHROUGH and policy != CLEANER
+
+
+def parse_table(line: str) -> CacheTable:
     """Read ``dmsetup table DEVICE``; raises :class:`CacheUnusable`."""
-    words = _arguments(line)
-    if len(words) < _TABLE_DEVICES:
-        raise CacheUnusable(f"not a dm-cache table line: {_quoted(line)}")
-    return CacheDevices(*words[:_TABLE_DEVICES])
+    words = iter(_arguments(line))
+    try:
+        metadata, cache, origin = [next(words) for _ in range(3)]
+        block_sectors = _whole(next(words))
+        features = _counted(words)
+    except (ValueError, StopIteration) as error:
+        raise CacheUnusable(f"not a dm-cache table line: {_quoted(line)}") from error
+    return CacheTable(metadata, cache, origin, block_sectors, 2 if "metadata2" in features else 1)
 
 
 def parse_dependencies(deps: str, names: str) -> dict[str, tuple[str, ...]]:
@@ -132,7 +150,7 @@ def _read_status(words: Iterator[str]) -> CacheTarget:
     read_hits, read_misses, write_hits, write_misses = [_whole(next(words)) for _ in range(4)]
     demotions, promotions, dirty = [_whole(next(words)) for _ in range(3)]
     features = _counted(words)
-    _counted(words)  # arguments of the core
+    core = _counted(words)
     policy = next(words)
     _counted(words)
     rest = tuple(words)
@@ -153,7 +171,13 @@ def _read_status(words: Iterator[str]) -> CacheTarget:
         ),
         read_only="ro" in rest,
         needs_check="needs_check" in rest,
+        migration_threshold=_named(core, "migration_threshold"),
     )
+
+
+def _named(pairs: tuple[str, ...], name: str) -> int | None:
+    """The number after a name."""
+    return _whole(pairs[pairs.index(name) + 1]) if name in pairs[:-1] else None
 
 
 def _fraction(word: str) -> tuple[int, int]:

@@ -32,11 +32,13 @@ class Phase:
 
     The judged phase is the last one and decides; those before it bring the stack into the state that is asked about,
     so their files keep their room and they are never stopped early. ``unready`` gives the reasons why a run of this
-    phase did not begin in that state.
+    phase did not begin in that state. A phase that ``fills`` a cache is run again, on the same files, until the cache
+    is full and steady (:mod:`bisector.storage.filling`): each run of it is a round, with a name of its own on record.
     """
 
     name: str
     judged: bool = True
+    fills: bool = False
     unready: Callable[[Run], Iterator[str]] = _always_ready
 
 

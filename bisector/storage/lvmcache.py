@@ -1,4 +1,9 @@
-"""dm-cache by LVM's own commands (lvmcache(7)): a slow device with a cache on a fast one."""
+"""dm-cache by LVM's own commands (lvmcache(7)): a slow device with a cache on a fast one.
+
+Every property that has a default, in LVM or in the kernel, is named in the commands and read back, since those defaults
+differ between versions. The default policy was mq before v4.2 and is smq since; LVM makes metadata of format 2 where
+the kernel has it, which kernels before v4.12 cannot read (629d0a8a1a10, "dm cache metadata: add "metadata2" feature").
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,22 +11,28 @@ from enum import StrEnum
 from functools import partial
 
 from bisector.core import kinds
-from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
+from bisector.core.errors import KernelFault
 from bisector.core.figures import CacheStatus, Run
-from bisector.core.kinds import Option, Problem
+from bisector.core.kinds import AUTO, Option, Problem
 from bisector.core.shell import FailedStep, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
-from bisector.storage import dmcache
+from bisector.storage import dmcache, filling
 from bisector.storage.disks import kernel_fault
 from bisector.storage.layer import Counters, Extent, Files, Layer, Made, Own, Phase, Site
+from bisector.storage.lvm import EXTENT_BYTES, TREE, Part, check_parts, group_steps, volume_fault, whole_extents
 
 _GROUP = "bisector"
 _STATUS_DEADLINE_S = 60.0
-_EXTENT_BYTES = 4 << 20  # vgcreate(8): the default physical extent size, to which LVs are rounded up
+_SECTOR = 512
 _METADATA_LEAST_BYTES = 8 << 20  # lvmcache(7): cache metadata "with a minimum size of 8MiB"
-# The smq policy of a working kernel demotes a little ahead of need, so the last blocks may be free.
-_LEAST_USED_SHARE = 0.95
+# For each chunk: the mapping, its hint and the hint's key, and room for a transaction (_cache_min_metadata_size() in
+# LVM's lib/metadata/cache_manip.c).
+_METADATA_OF_CHUNK_BYTES, _TRANSACTION_BYTES = 44, 4 << 20
+_CHUNK_STEP_BYTES, _CHUNK_MOST_BYTES = 32 << 10, 1 << 30  # lvmcache(7), "dm-cache chunk size"
+_MOST_CHUNKS = 1_000_000  # lvm.conf(5), allocation/cache_pool_max_chunks
+# lvmcache(7): the threshold "is at least 8 chunks in size"; the kernel's own default is 2048 sectors (cache.rst).
+_THRESHOLD_LEAST_CHUNKS, _THRESHOLD_USUAL_BYTES = 8, 2048 * _SECTOR
 
 
 class CacheMode(StrEnum):
@@ -29,22 +40,59 @@ class CacheMode(StrEnum):
 
     WRITEBACK = "writeback"
     WRITETHROUGH = "writethrough"
+    PASSTHROUGH = "passthrough"
+
+
+class CacheVolume(StrEnum):
+    """Whether blocks and metadata are two logical volumes or parts of one (lvmcache(7))."""
+
+    POOL = "cachepool"
+    VOLUME = "cachevol"
 
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """The cache and its metadata in bytes, as LVM makes them; the policy is one of the kernel's."""
+    """The cache and its metadata in bytes, as LVM makes them; the policy is one of the kernel's.
+
+    None of chunk size, metadata format and threshold is what LVM chooses by itself.
+    """
 
     cache_bytes: int
     metadata_bytes: int
     mode: CacheMode
     policy: str
+    chunk_bytes: int | None = None
+    metadata_format: int | None = None
+    threshold_bytes: int | None = None
+    volume: CacheVolume = CacheVolume.POOL
+
+    @property
+    def threshold_sectors(self) -> int | None:
+        """The migration threshold to name; None where that is left to LVM."""
+        if self.threshold_bytes is not None:
+            return self.threshold_bytes // _SECTOR
+        if self.chunk_bytes is None:
+            return None
+        return max(_THRESHOLD_USUAL_BYTES, _THRESHOLD_LEAST_CHUNKS * self.chunk_bytes) // _SECTOR
+
+    @property
+    def fills(self) -> bool:
+        """Whether blocks ever go into the cache."""
+        return dmcache.fills(self.mode, self.policy)
+
+    @property
+    def least_metadata_bytes(self) -> int:
+        """The least that LVM takes for this many chunks."""
+        chunks = self.cache_bytes // (self.chunk_bytes or 2 * _CHUNK_STEP_BYTES)
+        return max(_METADATA_LEAST_BYTES, _TRANSACTION_BYTES + chunks * _METADATA_OF_CHUNK_BYTES)
 
 
 def _full(run: Run) -> Iterator[str]:
     """A cache with free blocks takes what it is given; only a full one has to choose."""
     before = run.cache_before
-    if before is not None and before.used_blocks < _LEAST_USED_SHARE * before.total_blocks:
+    if before is None or not dmcache.fills(before.mode, before.policy):
+        return
+    if before.used_blocks * 100 < filling.FULL_PERCENT * before.total_blocks:
         yield f"the cache was not full before the {run.name} run: {before.used_blocks} of {before.total_blocks} blocks"
 
 
@@ -67,10 +115,21 @@ class LvmCache(Layer):
         Option("storage.metadata_size", "metadata_bytes", kinds.size(1 << 20), "8MiB",
                "metadata of the cache, bytes", "50MiB"),
         Option("storage.cache_mode", "mode", kinds.choice(CacheMode), "writeback", "dm-cache mode"),
-        Option("storage.cache_policy", "policy", kinds.choice(("smq", "mq")), "smq", "dm-cache policy"),
+        Option("storage.cache_policy", "policy", kinds.choice(("smq", "mq", "cleaner")), "smq", "dm-cache policy"),
+        Option("storage.cache_chunk_size", "chunk_bytes",
+               kinds.optional(kinds.size(_CHUNK_STEP_BYTES), AUTO, "as LVM chooses"), "64KiB",
+               "block of dm-cache, bytes", before=AUTO),
+        Option("storage.cache_metadata_format", "metadata_format",
+               kinds.optional(kinds.integer(1), AUTO, "as LVM chooses"), 1,
+               "format of dm-cache's metadata, 1 or 2; kernels before v4.12 read 1 alone", before=AUTO),
+        Option("storage.cache_migration_threshold", "threshold_bytes",
+               kinds.optional(kinds.size(_SECTOR), AUTO, "1MiB, or 8 blocks where that is more"), AUTO,
+               "most that dm-cache moves at a time, bytes"),
+        Option("storage.cache_volume", "volume", kinds.choice(CacheVolume), "cachepool",
+               "whether blocks and metadata of the cache are two volumes (cachepool) or one (cachevol)"),
     )
     # fmt: on
-    phases = (Phase("empty", judged=False), Phase("full", unready=_full))
+    phases = (Phase("empty", judged=False, fills=True), Phase("full", unready=_full))
 
     def extent(self, below: Sequence[Extent], own: Own) -> Extent:
         """As large as the origin."""
@@ -80,17 +139,20 @@ class LvmCache(Layer):
     def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
         """The cache has room on its device, and the files of a run fill it."""
         settings, fast = CacheSettings(**own), below[0]
-        if settings.metadata_bytes < _METADATA_LEAST_BYTES:
-            yield Problem(("storage.metadata_size",), f"LVM needs {size_text(_METADATA_LEAST_BYTES)} or more for it")
+        yield from _chunk_problems(settings)
+        yield from _format_problems(settings)
+        if settings.metadata_bytes < settings.least_metadata_bytes:
+            least = size_text(whole_extents(settings.least_metadata_bytes))
+            yield Problem(("storage.metadata_size",), f"LVM needs {least} or more for it")
         # One extent more: the volume group's own header comes first on the disk.
-        needed = _extents(settings.cache_bytes) + _extents(settings.metadata_bytes) + _EXTENT_BYTES
+        needed = whole_extents(settings.cache_bytes) + whole_extents(settings.metadata_bytes) + EXTENT_BYTES
         if fast.size_bytes is not None and needed > fast.size_bytes:
             yield Problem(
                 ("storage.cache_size", "storage.metadata_size", *fast.keys),
                 f"the cache and its metadata need {size_text(needed)} on {fast.what}, which has "
                 f"{size_text(fast.size_bytes)}",
             )
-        if files.total_bytes < settings.cache_bytes:
+        if settings.fills and files.total_bytes < settings.cache_bytes:
             yield Problem(
                 (*files.keys, "storage.cache_size"),
                 f"{files.sentence}, which never fills the cache; the run that tells is the one with a full cache",
@@ -99,80 +161,108 @@ class LvmCache(Layer):
     def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
         """The whole cache, and all data on the origin."""
         settings = CacheSettings(**own)
-        return settings.cache_bytes + settings.metadata_bytes + _EXTENT_BYTES, data_bytes + _EXTENT_BYTES
+        return settings.cache_bytes + settings.metadata_bytes + EXTENT_BYTES, data_bytes + EXTENT_BYTES
 
     def make(self, site: Site) -> Made:
         """A cached logical volume; its device is checked against what device-mapper shows."""
         group, settings = f"{_GROUP}{site.suffix}", CacheSettings(**site.own)
         device = f"{group}-origin"  # device-mapper's name of the logical volume
         fast, slow = site.below
-        checks = (
-            Step(f"dmsetup table {device}", kernel_fault),
-            Step(f"dmsetup status {device}", kernel_fault),
-            Step("dmsetup deps", kernel_fault),
-            Step("dmsetup info -c --noheadings --separator ' ' -o name,major,minor", kernel_fault),
-        )
+        checks = (Step(f"dmsetup table {device}", kernel_fault), Step(f"dmsetup status {device}", kernel_fault), *TREE)
 
         def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
-            table, status, deps, names = answers
-            _check_target(status, settings)
-            cache, origin = ({numbers[leaf] for leaf in one.leaves} for one in site.below)
+            table_line, status_line, *tree = answers
+            target = _target(status_line, Stage.STORAGE)
+            cache, origin = (frozenset(numbers[leaf] for leaf in one.leaves) for one in site.below)
             try:
-                _check_devices(dmcache.parse_table(table), dmcache.parse_dependencies(deps, names), cache, origin)
+                table = dmcache.parse_table(table_line)
+                _check_made(settings, table, target, (table_line, status_line))
+                check_parts(
+                    (
+                        Part("metadata", table.metadata, cache),
+                        Part("data", table.cache, cache),
+                        Part("origin", table.origin, origin),
+                    ),
+                    tree,
+                )
             except dmcache.CacheUnusable as error:
                 raise KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, str(error)) from error
 
-        steps = _steps(group, fast.path, slow.path, settings)
-        leaves = (*fast.leaves, *slow.leaves)
         return Made(
-            f"/dev/{group}/origin", steps, checks, verify, leaves, Counters(partial(_status, device), dmcache.counted)
+            f"/dev/{group}/origin",
+            (*group_steps(group, fast.path, slow.path), *_steps(group, fast.path, slow.path, settings)),
+            checks,
+            verify,
+            (*fast.leaves, *slow.leaves),
+            Counters(partial(_status, device), dmcache.counted),
         )
 
 
 LVMCACHE = LvmCache()
 
 
-def _extents(size_bytes: int) -> int:
-    return -(-size_bytes // _EXTENT_BYTES) * _EXTENT_BYTES
+def _chunk_problems(settings: CacheSettings) -> Iterator[Problem]:
+    chunk, key = settings.chunk_bytes, "storage.cache_chunk_size"
+    if chunk is None:
+        return
+    if chunk % _CHUNK_STEP_BYTES or chunk > _CHUNK_MOST_BYTES:
+        yield Problem((key,), "dm-cache takes multiples of 32KiB, up to 1GiB")
+    elif settings.cache_bytes // chunk > _MOST_CHUNKS:
+        yield Problem((key, "storage.cache_size"), f"LVM makes no cache of more than {_MOST_CHUNKS:,} blocks")
+    elif (least := _THRESHOLD_LEAST_CHUNKS * chunk) > (settings.threshold_sectors or 0) * _SECTOR:
+        yield Problem(("storage.cache_migration_threshold", key), f"LVM makes it {size_text(least)}, 8 blocks, or more")
+
+
+def _format_problems(settings: CacheSettings) -> Iterator[Problem]:
+    """What LVM refuses, or makes in another way than it was told to."""
+    key, chosen = "storage.cache_metadata_format", settings.metadata_format
+    if chosen not in (None, 1, 2):
+        yield Problem((key,), "dm-cache has formats 1 and 2")
+    if settings.volume is CacheVolume.VOLUME and chosen == 1:
+        yield Problem((key, "storage.cache_volume"), "LVM makes a cachevol with metadata of format 2 alone")
+    if settings.policy == dmcache.CLEANER:
+        if chosen == 1:
+            yield Problem((key, "storage.cache_policy"), "LVM gives the cleaner metadata of format 2 where it can")
+        if settings.mode is not CacheMode.WRITETHROUGH:
+            yield Problem(("storage.cache_mode", "storage.cache_policy"), "LVM makes a cleaner's cache writethrough")
 
 
 def _steps(group: str, fast: str, slow: str, settings: CacheSettings) -> tuple[Step, ...]:
     """The order is the pool's: what lies on the fast device first, then the origin over the whole slow one."""
+    fault = volume_fault("storage.cache_size", "storage.metadata_size")
+    chunk = "" if settings.chunk_bytes is None else f"--chunksize {settings.chunk_bytes}b "
+    rest = f"--cachepolicy {settings.policy} "
+    if settings.metadata_format is not None:
+        rest += f"--cachemetadataformat {settings.metadata_format} "
+    if settings.threshold_sectors is not None:
+        rest += f"--cachesettings migration_threshold={settings.threshold_sectors} "
+    origin = Step(f"lvcreate -y -n origin -l 100%PVS {group} {slow}", fault)
+    if settings.volume is CacheVolume.VOLUME:
+        both = whole_extents(settings.cache_bytes) + whole_extents(settings.metadata_bytes)
+        return (
+            Step(f"lvcreate -y -n data -L {both}b {group} {fast}", fault),
+            origin,
+            Step(
+                f"lvconvert -y --type cache --cachevol {group}/data --cachemode {settings.mode} {chunk}"
+                f"--poolmetadatasize {settings.metadata_bytes}b {rest}{group}/origin",
+                kernel_fault,
+            ),
+        )
     return (
-        # libdevmapper makes the device nodes itself instead of waiting for udev's rules at each step:
-        # under emulation that is 4.5 s instead of 6 (dmsetup(8), DM_DISABLE_UDEV).
-        Step("export DM_DISABLE_UDEV=1", kernel_fault),
-        Step(f"pvcreate -y {fast} {slow}", kernel_fault),
-        # The host's two disks may differ in logical block size, and the guest's then do, too; vgcreate alone minds
-        # (lvm.conf(5), since LVM 2.03.06). ext4's blocks of 4 KiB are no smaller than either.
-        Step(f"vgcreate -y --config devices/allow_mixed_block_sizes=1 {group} {fast} {slow}", kernel_fault),
-        Step(f"lvcreate -y -n meta -L {settings.metadata_bytes}b {group} {fast}", _volume_fault),
-        Step(f"lvcreate -y -n data -L {settings.cache_bytes}b {group} {fast}", _volume_fault),
-        Step(f"lvcreate -y -n origin -l 100%PVS {group} {slow}", _volume_fault),
+        Step(f"lvcreate -y -n meta -L {settings.metadata_bytes}b {group} {fast}", fault),
+        Step(f"lvcreate -y -n data -L {settings.cache_bytes}b {group} {fast}", fault),
+        origin,
         Step(
             # No spare metadata volume: it takes room on the fast device, and nothing here outlives the trial.
-            f"lvconvert -y --type cache-pool --cachemode {settings.mode} --poolmetadataspare n "
+            f"lvconvert -y --type cache-pool --cachemode {settings.mode} {chunk}--poolmetadataspare n "
             f"--poolmetadata {group}/meta {group}/data",
             kernel_fault,
         ),
-        Step(
-            f"lvconvert -y --type cache --cachepool {group}/data --cachepolicy {settings.policy} {group}/origin",
-            kernel_fault,
-        ),
+        Step(f"lvconvert -y --type cache --cachepool {group}/data {rest}{group}/origin", kernel_fault),
     )
 
 
-def _volume_fault(failed: FailedStep) -> BisectorError:
-    """No room is a matter of sizes (lvcreate says so itself), everything else the kernel's."""
-    if any("insufficient" in line.lower() for line in failed.tail):
-        return UserError(
-            f"the cache does not fit on its disk: {failed.reason}",
-            "storage.cache_size and storage.metadata_size need room on the disk of the cache, with a few MiB for LVM",
-        )
-    return kernel_fault(failed)
-
-
-def _workload_fault(failed: FailedStep) -> BisectorError:
+def _workload_fault(failed: FailedStep) -> KernelFault:
     return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
 
 
@@ -192,31 +282,27 @@ def _target(line: str, stage: Stage) -> dmcache.CacheTarget:
     return target
 
 
-def _check_target(line: str, settings: CacheSettings) -> None:
-    """Another policy or mode than asked for is the kernel's doing: LVM asked for these by name."""
-    status = _target(line, Stage.STORAGE).status
-    asked = (settings.policy, settings.mode.value)
-    if (status.policy, status.mode) != asked:
+def _check_made(
+    settings: CacheSettings, table: dmcache.CacheTable, target: dmcache.CacheTarget, lines: Sequence[str]
+) -> None:
+    """Another policy, mode or size than asked for is the kernel's doing: LVM asked for these by name."""
+    status = target.status
+    found = [status.policy, status.mode]
+    asked = [settings.policy, settings.mode.value]
+    # A pair for each that was named; a kernel that does not tell its threshold leaves it out.
+    sectors, threshold = settings.threshold_sectors, target.migration_threshold
+    for name, wanted, has in (
+        ("blocks of {} sectors", settings.chunk_bytes and settings.chunk_bytes // _SECTOR, table.block_sectors),
+        ("metadata {}", settings.metadata_format, table.metadata_format),
+        ("migration_threshold {}", sectors if threshold is not None else None, threshold),
+    ):
+        if wanted is not None and wanted != has:
+            asked.append(name.format(wanted))
+            found.append(name.format(has))
+    if found != asked:
         raise KernelFault(
             Stage.STORAGE,
             FaultKind.COMMAND_FAILED,
-            f"dmsetup: the cache is {status.policy}, {status.mode}; asked for {', '.join(asked)}",
-            (line.strip(),),
+            f"dmsetup: the cache is {', '.join(found)}; asked for {', '.join(asked)}",
+            tuple(line.strip() for line in lines),
         )
-
-
-def _check_devices(
-    devices: dmcache.CacheDevices, below: Mapping[str, tuple[str, ...]], cache: set[str], origin: set[str]
-) -> None:
-    """Where a volume lies is decided by LVM and by our disks, never by the kernel under test.
-
-    ``cache`` and ``origin`` are what is at the bottom of each device, by ``major:minor``. Raises :class:`InfraError`,
-    and :class:`dmcache.CacheUnusable` when the kernel does not say where.
-    """
-    wanted = (("metadata", devices.metadata, cache), ("data", devices.cache, cache), ("origin", devices.origin, origin))
-    for part, device, disks in wanted:
-        if device not in below:  # a logical volume is device-mapper's
-            raise dmcache.CacheUnusable(f"dmsetup deps has nothing about the cache's {part}, {device[:40]!r}")
-        if (found := dmcache.disks_below(device, below)) != disks:
-            where, instead = (", ".join(sorted(one)) for one in (found, disks))
-            raise InfraError(f"the cache's {part} is on {where or 'no disk'} instead of {instead}")

@@ -1,12 +1,13 @@
 """A storage stack: layers on disks, and what follows from what it is composed of."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
-from bisector.core.figures import Run
+from bisector.core.figures import Run, phase_name
 from bisector.core.kinds import Problem
+from bisector.storage import filling
 from bisector.storage.layer import Extent, Files, Layer, Own, Phase
 from bisector.storage.layers import LAYERS, aliases, spelled_out
 
@@ -130,6 +131,12 @@ class Stack:
         for phase in self.phases:
             if phase.name == run.name:
                 yield from phase.unready(run)
+
+    def unsteady(self, runs: Sequence[Run]) -> Iterator[str]:
+        """Why a cache was not steady after the rounds that filled it."""
+        for phase in self.phases:
+            if phase.fills:
+                yield from filling.unsteady([run for run in runs if phase_name(run.name) == phase.name])
 
     @property
     def fragments(self) -> tuple[str, ...]:

@@ -116,7 +116,9 @@ class RunSite:
 
     ``keep_files`` keeps the blocks of its files taken when it is over, so that a later run gets others. A workload
     with a live counter ends the run as soon as ``stop`` is met; others leave that alone. ``seed`` is the seed of
-    whatever the workload draws at random, a number from 1 to :data:`MOST_SEED`; with None the workload has its own.
+    whatever the workload draws at random, a number from 1 to :data:`MOST_SEED`; with None the workload has its own. A
+    run that ``goes_on`` is a further round of the phase of its name: it uses the files of the round before, where the
+    workload can.
     """
 
     shell: Shell
@@ -130,6 +132,7 @@ class RunSite:
     stop: StopCondition | None = None
     offset_bytes: int = 0
     seed: int | None = None
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)

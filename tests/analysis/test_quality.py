@@ -6,7 +6,7 @@ import pytest
 
 from bisector.analysis import quality
 from bisector.analysis.quality import Limits
-from bisector.core.figures import EarlyStop, Latency, LatencyKind, Run, StopReason
+from bisector.core.figures import EarlyStop, Latency, LatencyKind, Run, StopReason, round_name
 from bisector.core.trial import Fault, FaultKind, Origin, Stage, Timings, Trial
 from bisector.storage.parse import stack_of
 from tests.analysis.recorded import FULL, QUIET, job, run, trial
@@ -75,6 +75,27 @@ def test_which_state_a_run_begins_in_is_the_stacks_own() -> None:
     assert len(weaknesses(half, LIMITS)) == 1
     assert weaknesses(half, LIMITS, "lvmcache(ssd,hdd,cache_mode=writethrough)+ext4") == weaknesses(half, LIMITS)
     assert weaknesses(half, LIMITS, "hdd") == ()
+
+
+def filled(percent: float, number: int) -> Run:
+    """A round that filled the cache so far."""
+    return replace(EMPTY, name=round_name("empty", number), counters=(("cache.filled", percent),))
+
+
+def test_a_cache_that_was_not_steady_makes_weak_evidence() -> None:
+    assert weaknesses(trial(filled(90, 1), filled(97, 2), filled(98, 3), GOOD), LIMITS) == ()
+    assert weaknesses(trial(filled(90, 1), filled(97, 2), GOOD), LIMITS) == (
+        "the cache was not steady after 2 rounds: cache.filled went from 90.0 to 97.0 %",
+    )
+    assert weaknesses(trial(filled(90, 1), filled(97, 2), GOOD), LIMITS, "hdd") == ()
+
+
+def test_between_each_round_and_the_next_there_is_some_time() -> None:
+    runs = (filled(60, 1), filled(97, 2), filled(98, 3), replace(GOOD, duration_s=40.0))
+    assert weaknesses(timed(*runs, workload_s=160.0 + 29.0), LIMITS) == ()
+    assert weaknesses(timed(*runs, workload_s=160.0 + 31.0), LIMITS) == (
+        "31.0 s went by between the runs, limit 30.0 s",
+    )
 
 
 def test_every_run_is_asked() -> None:

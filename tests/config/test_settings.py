@@ -26,7 +26,7 @@ from bisector.core.units import duration_s, duration_text, size_bytes, size_text
 from bisector.core.verdict import Direction, Strategy, Terms
 from bisector.storage.disks import DISKS
 from bisector.storage.layers import LAYERS
-from bisector.storage.lvmcache import CacheMode
+from bisector.storage.lvmcache import CacheMode, CacheVolume
 from bisector.storage.parse import stack_of
 from bisector.storage.stack import Stack
 from bisector.workload.fio.fio import FIO
@@ -75,7 +75,7 @@ def test_quick_is_the_default() -> None:
     assert (found.bisect.threshold, found.bisect.expect, found.bisect.terms) == (None, None, None)
     assert found.kernel.fragments == ("tiny", "vm", "storage-lvmcache")
     assert found.kernel.jobs == len(os.sched_getaffinity(0))
-    assert found.machine.trial_deadline_s == 2 * 40 + 900
+    assert found.machine.trial_deadline_s == 2 * 40 + 300 + 900
     assert from_argv("--stack", "ssd").settings.machine.trial_deadline_s == 40 + 900
     assert set(effective.origins.values()) == {"profile quick"}
 
@@ -649,5 +649,11 @@ def test_storage_of_a_record_before_stacks_were_composed() -> None:
         "metadata_bytes": 8 * MIB,
         "mode": CacheMode.WRITETHROUGH,
         "policy": "mq",
+        # What was left to LVM then is left to it when such a bisection goes on.
+        "chunk_bytes": None,
+        "metadata_format": None,
+        "threshold_bytes": None,
+        "volume": CacheVolume.POOL,
     }
+    assert (storage.fill_deadline_s, storage.fill_rounds) == (0, 1)
     assert str(options.from_json(json.dumps(recorded | {"storage.stack": "hdd"})).storage.stack) == "hdd"

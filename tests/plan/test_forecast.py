@@ -105,6 +105,13 @@ def test_earlier_runs_tell_times_noise_and_factor(place: Place) -> None:
     assert found["first_answer_right"] == 1.0
 
 
+def test_a_cache_that_was_filled_in_several_rounds_took_what_it_took(place: Place) -> None:
+    one = place.trial("c0", 1000)
+    empty, full = one.runs
+    place.run("one", replace(one, runs=(empty, replace(empty, name="empty@2"), full)))
+    assert place.json("--seed", "5")["runs_s"] == {"value": 90, "source": "of 1 trial here", "measured": True}
+
+
 def test_runs_that_were_stopped_early_are_no_figures_and_have_times_of_their_own(place: Place) -> None:
     whole = [place.trial("c0", 1000), place.trial("c16", 4000)]
     stopped = [

@@ -6,7 +6,7 @@ import pytest
 
 from bisector.commands.report import RENDERERS, Format
 from bisector.core import resources
-from bisector.core.figures import EarlyStop, StopReason
+from bisector.core.figures import EarlyStop, StopReason, round_name
 from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, State, Verdict
 from bisector.report import as_text, compare
@@ -154,6 +154,18 @@ def test_run_that_was_ended_early_is_marked_and_never_compared() -> None:
     alone = documents.document(replace(whole, trials=(*whole.trials[:3], early(whole.trials[3], stop))))
     assert alone.comparison is None
     assert "was stopped early" not in " ".join(as_text.plain(page(documents.found())).split())
+
+
+def test_what_it_took_to_fill_caches_is_told() -> None:
+    found = examples.found()
+    (first, *rest) = found.trials
+    empty, full = first.trial.runs
+    rounds = tuple(replace(empty, name=round_name("empty", number), duration_s=50.0) for number in (2, 3))
+    filled = replace(first, trial=replace(first.trial, runs=(empty, *rounds, full)))
+    text = as_text.plain(page(documents.document(replace(found, trials=(filled, *rest)))))
+    told = "In 1 trial the cache was not full and steady after one run, which was repeated 2 times at most, for"
+    assert f"{told} 1 min 40 s in all." in " ".join(text.split())
+    assert "steady" not in as_text.plain(page(documents.document(found)))
 
 
 def early(shown: TrialView, stop: EarlyStop) -> TrialView:

@@ -258,6 +258,16 @@ def test_what_was_stopped_early_is_marked_and_said() -> None:
     assert document_of.judged(view, Terms()).runs[1].stopped_early is records.EARLY
 
 
+def test_a_further_round_of_a_run_has_no_column_of_its_own() -> None:
+    runs = [records.run(name, figure) for name, figure in (("empty", 7.0), ("empty@2", 9.0), ("full", 3818.0))]
+    view = TrialView(1, records.trial(examples.COMMITS[0], *runs), Verdict.NEW, "")
+    title, line, *_ = (line_text(one) for one in verdict_lines([view], Terms(), 120))
+    assert "empty@2" not in title
+    assert "  7 " in line
+    assert " 9 " not in line
+    assert [run.name for run in document_of.judged(view, Terms()).runs] == ["empty", "empty@2", "full"]
+
+
 def test_rows_are_data() -> None:
     trials = examples.narrowed().trials
     assert run_names(trials) == ("empty", "full")

@@ -5,7 +5,7 @@ import pytest
 from bisector.core.figures import CacheStatus
 from bisector.core.metric import named
 from bisector.storage.dmcache import (
-    CacheDevices,
+    CacheTable,
     CacheUnusable,
     counted,
     disks_below,
@@ -55,6 +55,7 @@ def test_counters_are_of_the_run_and_not_of_the_caches_life() -> None:
     before = CacheStatus("smq", "writeback", 1024, 1024, 0, 100, 100, 0, 0, 5, 6)
     after = CacheStatus("smq", "writeback", 1024, 1024, 3, 190, 110, 0, 0, 9, 8)
     of_run = {"cache.hit_ratio": 90, "cache.promotions": 2, "cache.demotions": 4, "cache.dirty_blocks": 3}
+    of_run["cache.filled"] = 100
     assert dict(counted(before, after)) == of_run
     assert all(named(name).unit for name in of_run)
     assert "cache.hit_ratio" not in dict(counted(after, after))
@@ -98,11 +99,32 @@ def test_a_cache_that_was_given_up_is_told_from_a_strange_line() -> None:
 
 
 def test_table_names_metadata_cache_origin_in_this_order() -> None:
-    assert parse_table("0 2088960 cache 253:1 253:0 253:3 128 2 metadata2 writeback smq 0") == CacheDevices(
-        "253:1", "253:0", "253:3"
-    )
+    new = parse_table("0 2088960 cache 253:1 253:0 253:3 128 2 metadata2 writeback smq 0")
+    assert new == CacheTable("253:1", "253:0", "253:3", block_sectors=128, metadata_format=2)
+    old = parse_table("0 2088960 cache 253:1 253:0 253:3 64 1 writethrough smq 2 migration_threshold 4096")
+    assert (old.block_sectors, old.metadata_format) == (64, 1)
+
+
+@pytest.mark.parametrize("rest", ["253:1", "253:1 253:0 253:3", "253:1 253:0 253:3 128 2 writeback", "a b c x 0"])
+def test_what_is_no_table_is_refused(rest: str) -> None:
     with pytest.raises(CacheUnusable):
-        parse_table("0 1 cache 253:1")
+        parse_table(f"0 1 cache {rest}")
+
+
+@pytest.mark.parametrize("line", [V4_11, V6_1, V3_14_MQ])
+def test_the_migration_threshold_is_among_the_arguments_of_the_core(line: str) -> None:
+    assert parse_status(line).migration_threshold == 2048
+
+
+def test_a_status_without_arguments_of_the_core_tells_no_threshold() -> None:
+    line = V4_11.replace("2 migration_threshold 2048", "0")
+    assert parse_status(line).migration_threshold is None
+
+
+@pytest.mark.parametrize(("mode", "policy"), [("passthrough", "smq"), ("writeback", "cleaner")])
+def test_a_cache_that_takes_nothing_in_does_not_fill(mode: str, policy: str) -> None:
+    status = CacheStatus(policy, mode, 0, 1024, 0, 1, 1, 1, 1, 0, 0)
+    assert "cache.filled" not in dict(counted(status, status))
 
 
 def test_disks_are_found_below_stacked_devices() -> None:

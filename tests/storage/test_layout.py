@@ -64,8 +64,8 @@ def test_lvmcache_takes_one_round_trip_in_the_classic_order() -> None:
     assert "--cachepolicy smq" in text
     before = stack.read(shell)
     assert before.cache is not None
-    assert before.cache.used_blocks == 280
-    after = stack.read(guest(dmsetup_status=Answer(STATUS.replace(" 280 269 ", " 290 269 "))))
+    assert before.cache.used_blocks == 1024
+    after = stack.read(guest(dmsetup_status=Answer(STATUS.replace(" 1024 269 ", " 1034 269 "))))
     assert dict(stack.counted(before, after))["cache.promotions"] == 10
 
 
@@ -137,6 +137,99 @@ def test_files_that_do_not_fit_name_the_settings() -> None:
 def test_another_policy_or_mode_is_this_kernels_fault(changed: str) -> None:
     with pytest.raises(KernelFault, match="asked for smq, writeback"):
         layout(guest(dmsetup_status=Answer(changed)), "lvmcache", 1)
+
+
+TABLE = GUEST["dmsetup table"].stdout
+
+
+@pytest.mark.parametrize(
+    ("table", "status", "why"),
+    [
+        (TABLE.replace(" 128 ", " 256 "), STATUS, "blocks of 256 sectors; asked for smq, writeback, blocks of 128"),
+        (TABLE.replace("1 writeback", "2 metadata2 writeback"), STATUS, "metadata 2; asked for smq, writeback, .* 1"),
+        (TABLE, STATUS.replace("threshold 2048", "threshold 4096"), "migration_threshold 4096; asked for"),
+    ],
+)
+def test_another_size_or_format_is_this_kernels_fault(table: str, status: str, why: str) -> None:
+    with pytest.raises(KernelFault, match=why):
+        layout(guest(dmsetup_table=Answer(table), dmsetup_status=Answer(status)), "lvmcache", 1)
+
+
+def lvconverted(stack: str, **changed: Answer) -> list[list[str]]:
+    """The words of each lvconvert, after its first ones."""
+    made = layout(guest(**changed), stack, 1)
+    return [shlex.split(one)[2:] for one in made.description if one.startswith("lvconvert")]
+
+
+def test_every_default_of_lvmcache_is_named() -> None:
+    pool, cache = lvconverted("lvmcache")
+    assert pool[:6] == ["--type", "cache-pool", "--cachemode", "writeback", "--chunksize", "65536b"]
+    assert cache == [
+        *("--type", "cache", "--cachepool", "bisector/data", "--cachepolicy", "smq"),
+        *("--cachemetadataformat", "1", "--cachesettings", "migration_threshold=2048", "bisector/origin"),
+    ]
+
+
+def test_what_an_older_record_left_to_lvm_is_left_to_it() -> None:
+    """A bisection that was begun before these were settings goes on with the same commands."""
+    old = "lvmcache(ssd,hdd,cache_chunk_size=auto,cache_metadata_format=auto)+ext4"
+    pool, cache = lvconverted(old, dmsetup_table=Answer(TABLE.replace("1 writeback", "2 metadata2 writeback")))
+    assert pool[:5] == ["--type", "cache-pool", "--cachemode", "writeback", "--poolmetadataspare"]
+    assert cache == ["--type", "cache", "--cachepool", "bisector/data", "--cachepolicy", "smq", "bisector/origin"]
+
+
+def test_a_large_block_has_a_larger_threshold() -> None:
+    table = Answer(TABLE.replace(" 128 ", " 1024 "))
+    status = Answer(STATUS.replace("threshold 2048", "threshold 8192"))
+    stack = "lvmcache(ssd,hdd,cache_chunk_size=512KiB)+ext4"
+    *_, cache = lvconverted(stack, dmsetup_table=table, dmsetup_status=status)
+    assert "migration_threshold=8192" in cache
+
+
+def test_a_cachevol_has_blocks_and_metadata_in_one_volume() -> None:
+    stack = "lvmcache(ssd,hdd,cache_volume=cachevol,cache_mode=writethrough,cache_metadata_format=2)+ext4"
+    status = Answer(STATUS.replace("writeback", "writethrough"))
+    table = Answer(TABLE.replace("1 writeback", "2 metadata2 writethrough"))
+    (cache,) = lvconverted(stack, dmsetup_status=status, dmsetup_table=table)
+    assert cache == [
+        *("--type", "cache", "--cachevol", "bisector/data", "--cachemode", "writethrough", "--chunksize", "65536b"),
+        *("--poolmetadatasize", "8388608b", "--cachepolicy", "smq", "--cachemetadataformat", "2"),
+        *("--cachesettings", "migration_threshold=2048", "bisector/origin"),
+    ]
+    shell = guest(dmsetup_status=status, dmsetup_table=table)
+    made = [one for one in layout(shell, stack, 1).description if one.startswith("lvcreate")]
+    assert f"-L {72 * MIB}b" in made[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"storage.cache_chunk_size": "48KiB"}, "multiples of 32KiB"),
+        ({"storage.cache_chunk_size": "2GiB"}, "up to 1GiB"),
+        ({"storage.cache_metadata_format": "3"}, "formats 1 and 2"),
+        ({"storage.cache_volume": "cachevol"}, "cachevol with metadata of format 2 alone"),
+        ({"storage.cache_policy": "cleaner"}, "gives the cleaner metadata of format 2"),
+        (
+            {"storage.cache_policy": "cleaner", "storage.cache_metadata_format": "2"},
+            "LVM makes a cleaner's cache writethrough",
+        ),
+        ({"storage.cache_migration_threshold": "256KiB"}, "LVM makes it 512KiB, 8 blocks, or more"),
+        ({"storage.cache_size": "40GiB", "storage.cache_chunk_size": "32KiB"}, "no cache of more than 1,000,000"),
+        ({"storage.cache_size": "16GiB"}, "LVM needs 16MiB or more for it"),
+    ],
+)
+def test_what_lvm_does_not_make_is_refused_beforehand(given: dict[str, str], why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        options.load(given, directory=Path("/"))
+
+
+@pytest.mark.parametrize(
+    "options_of_it",
+    ["cache_mode=passthrough", "cache_policy=cleaner,cache_mode=writethrough,cache_metadata_format=2"],
+)
+def test_a_cache_that_takes_nothing_in_need_not_be_filled(options_of_it: str) -> None:
+    stack = f"lvmcache(ssd,hdd,{options_of_it})+ext4"
+    options.load({"storage.stack": stack, "workload.file_size": "1MiB"}, directory=Path("/"))
 
 
 @pytest.mark.parametrize("changed", ["0 2088960 cache Fail\n", STATUS.replace("rw -", "ro -")])

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from bisector.core.figures import Run
 from bisector.core.subject import Cell, Kind, Setup
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
 from bisector.core.verdict import State
+from bisector.storage.filling import FILLED
 from bisector.store import schema
 from bisector.store.database import DATABASE
 from bisector.store.facts import Ended, Ending, NumberedTrial, Submitted, Work
@@ -56,7 +58,13 @@ def expected(version: int) -> list[Trial]:
           if version >= 10 else ()),
     ]  # fmt: skip
     ours = {SETUP: HDD} if version < 11 else {}
-    return [replace(one, cell=Cell(one.subject, ours.get(one.setup, one.setup))) for one in trials]
+    trials = [replace(one, cell=Cell(one.subject, ours.get(one.setup, one.setup))) for one in trials]
+    # Before version 14 what was counted is derived from what dm-cache showed; since then it is what was derived then.
+    return trials if version < 14 else [replace(one, runs=tuple(map(_before_filling, one.runs))) for one in trials]
+
+
+def _before_filling(run: Run) -> Run:
+    return replace(run, counters=tuple((name, value) for name, value in run.counters if name != FILLED))
 
 
 @pytest.mark.parametrize("readonly", [True, False])

@@ -119,7 +119,7 @@ def test_figures_of_nights_are_comparable_as_long_as_its_input_is_the_same(archi
 def test_its_settings_are_read_checked_recorded_and_shown(archive: Path) -> None:
     settings = loaded(archive).settings
     assert settings.workload.values == {"archive": archive, "size_bytes": 64 * MIB}
-    assert (settings.workload.runtime_s, settings.machine.trial_deadline_s) == (0.0, 900.0)
+    assert (settings.workload.runtime_s, settings.machine.trial_deadline_s) == (0.0, 1200.0)
     assert options.from_json(options.to_json(settings)) == settings
     assert {row.key: row.value for row in options.describe(loaded(archive))}["workload.untar.size"] == "64MiB"
     with pytest.raises(UserError, match=r"workload\.untar\.archive = .*: it is no archive of tar"):

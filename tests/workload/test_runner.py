@@ -75,6 +75,7 @@ class Bench:
         *,
         offset_bytes: int = 0,
         seed: int | None = None,
+        goes_on: bool = False,
     ) -> Run:
         site = RunSite(
             shell,
@@ -88,6 +89,7 @@ class Bench:
             stop=stop,
             offset_bytes=offset_bytes,
             seed=seed,
+            goes_on=goes_on,
         )
         return run_once(self.settings, site)
 
@@ -145,17 +147,36 @@ def test_files_of_the_first_run_keep_their_blocks(bench: Bench, tmp_path: Path) 
     """The command itself, run here, with a fio that lays out a file and unlinks it as fio does."""
     shell = FakeShell({FIO_RUNS: GOOD}, FILES)
     bench.run(shell, "empty", keep_files=True)
-    (command,) = (one for one in shell.commands if FIO_RUNS in one)
-    output = tmp_path / "bin" / "fio"
-    output.parent.mkdir()
-    output.write_text('#!/bin/sh\necho laid out > "$DIRECTORY/partial.0.0"; sleep 2; rm "$DIRECTORY/partial.0.0"\n')
-    output.chmod(0o755)
-    outputs, mountpoint = tmp_path / "outputs", tmp_path / "mnt"
-    outputs.mkdir()
-    here = command.replace("/tmp/bisector", str(outputs)).replace("/mnt", str(mountpoint))
-    process.run(["sh", "-c", f"PATH={output.parent}:$PATH; {here}"], deadline_s=60)
-    assert (mountpoint / ".kept" / "partial.0.0").read_text() == "laid out\n"
+    bench.run(shell, "empty@2", keep_files=True, goes_on=True)
+    first, second = (one for one in shell.commands if FIO_RUNS in one)
+    mountpoint = tmp_path / "mnt"
+    kept = mountpoint / ".kept" / "empty" / "partial.0.0"
+    played(first, tmp_path, 'echo laid out > "$DIRECTORY/partial.0.0"; sleep 2; rm "$DIRECTORY/partial.0.0"')
+    assert kept.read_text() == "laid out\n"
     assert not (mountpoint / "empty" / "partial.0.0").exists()
+    # A round that goes on finds them, and is not to lay them out again.
+    played(second, tmp_path, 'echo again >> "$DIRECTORY/partial.0.0"; rm "$DIRECTORY/partial.0.0"')
+    assert kept.read_text() == "laid out\nagain\n"
+    assert not (mountpoint / "empty@2" / "partial.0.0").exists()
+
+
+def test_a_run_that_goes_on_without_files_lays_them_out(bench: Bench, tmp_path: Path) -> None:
+    shell = FakeShell({FIO_RUNS: GOOD}, FILES)
+    bench.run(shell, "empty@2", keep_files=True, goes_on=True)
+    (command,) = (one for one in shell.commands if FIO_RUNS in one)
+    played(command, tmp_path, 'ls -A "$DIRECTORY" > "$DIRECTORY/../listed"')
+    assert (tmp_path / "mnt" / "listed").read_text() == ""
+
+
+def played(command: str, tmp_path: Path, fio: str) -> None:
+    """Run the command of a run on this host, with this shell text as fio."""
+    program, outputs = tmp_path / "bin" / "fio", tmp_path / "outputs"
+    for directory in (program.parent, outputs):
+        directory.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\n{fio}\n")
+    program.chmod(0o755)
+    here = command.replace("/tmp/bisector", str(outputs)).replace("/mnt", str(tmp_path / "mnt"))
+    process.run(["sh", "-c", f"PATH={program.parent}:$PATH; {here}"], deadline_s=60)
 
 
 def test_a_job_file_that_the_guests_fio_refuses(bench: Bench) -> None:

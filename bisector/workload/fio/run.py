@@ -16,7 +16,7 @@ import numpy as np
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.core.events import LiveSample
-from bisector.core.figures import EarlyStop, JobFigures, Run
+from bisector.core.figures import EarlyStop, JobFigures, Run, phase_name
 from bisector.core.metric import Unit
 from bisector.core.shell import CommandResult, FailedStep, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
@@ -150,7 +150,8 @@ def run_once(settings: FioSettings, site: RunSite) -> Run:
     A seed is in the job file that is kept of the run, and among the global options in fio's JSON.
 
     With ``site.keep_files`` the blocks of its files stay taken after the job has unlinked them. Without that ext4 gives
-    the next run the very same blocks, which the cache has: it would measure a warm cache, not a full one.
+    the next run the very same blocks, which the cache has: it would measure a warm cache, not a full one. A run that
+    goes on is given those files again, so that it fills the cache further with what is in it, and needs no more room.
     Raises :class:`UserError` for a job file with an error, a guest without fio and files that do
     not fit, :class:`KernelFault` when I/O fails, :class:`InfraError` for output that cannot be read.
     """
@@ -189,15 +190,18 @@ def _command(settings: FioSettings, site: RunSite, stop: StopCondition | None = 
     """Fio between two readings of the guest's clock; standard output lists the files it left."""
     mountpoint, device = site.stack.mountpoint, site.stack.device
     directory, keeps = f"{mountpoint}/{site.name}", site.keep_files and not device
+    kept = f"{mountpoint}/.kept/{phase_name(site.name)}"
     # Before the device fio puts a directory, if the job has one.
     on_device = "/", device, site.offset_bytes
     variables = _variables(settings, *on_device) if device else _variables(settings, directory)
     run = f"{variables} {shlex.join(output.argv(_JOB, _JSON))} </dev/null >&2; status=$?"
     if stop is not None:
         run = steered_command(variables, output.steered_argv(_JOB, stop.batch_s), _JSON)
-    keeper, end = (_keeper(directory, f"{mountpoint}/.kept"), "kill $keeper; ") if keeps else ("", "")
+    keeper, end = (_keeper(directory, kept), "kill $keeper; ") if keeps else ("", "")
+    linked = f'for file in {kept}/*; do [ ! -e "$file" ] || ln "$file" {directory}/; done; '
+    again = linked if keeps and site.goes_on else ""
     made = f"mkdir -p {directory} && cd {_OUTPUTS} || exit"
-    return f"{made}; {keeper}{READ_CLOCK}; {run}; {READ_CLOCK}; {end}{LISTING}; exit $status"
+    return f"{made}; {again}{keeper}{READ_CLOCK}; {run}; {READ_CLOCK}; {end}{LISTING}; exit $status"
 
 
 def steered_command(variables: str, argv: Sequence[str], json_file: str) -> str:

@@ -1,0 +1,61 @@
+"""When a phase that fills a cache has done so: the cache is full, and its figures hold still.
+
+The rule, of the rounds of such a phase (a round is one run of the workload):
+
+- *full*: at the end of the last round at least :data:`FULL_PERCENT` of what the cache fills up to is in use. dm-cache's
+  smq of a working kernel demotes a little ahead of need, so the last blocks may be free.
+- *steady*: from the round before to the last one neither that share nor the hit ratio changed by more than
+  :data:`STEADY_POINTS` percentage points. (SNIA's Solid State Storage Performance Test Specification 2.0.2, 2.1.24,
+  allows an excursion of 20 % around the mean and a slope of 10 % over five rounds; here two rounds are compared.) A
+  cache that is full after its first round has no round before, and counts as steady: so a trial takes no longer than it
+  has to. ``storage.fill_rounds`` asks for more rounds than one.
+
+A phase ends without that, too: at its deadline, and when a round brought nothing into a cache that is not full. Each
+round is a run on record, so both can be seen there.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from bisector.core.figures import Run
+
+FULL_PERCENT = 95.0
+STEADY_POINTS = 5.0
+_LEAST_GAIN_POINTS = 1.0
+# Metrics of a run, in percent, which every layer with a phase that fills it has: how full the cache was at the end, and
+# where nothing else is on record that tells it, at the start.
+FILLED, FILLED_BEFORE = "cache.filled", "cache.filled_before"
+_HIT_RATIO = "cache.hit_ratio"
+
+
+def goes_on(rounds: Sequence[Run], least: int = 1) -> bool:
+    """Whether another round is needed, and can help."""
+    filled = [value for run in rounds if (value := _value(run, FILLED)) is not None]
+    if not filled:  # nothing of the kind is counted, or the cache takes in nothing
+        return False
+    if len(rounds) < least:
+        return True
+    if filled[-1] < FULL_PERCENT:
+        return all(later - earlier >= _LEAST_GAIN_POINTS for earlier, later in pairwise(filled[-2:]))
+    return any(unsteady(rounds))
+
+
+def unsteady(rounds: Sequence[Run]) -> Iterator[str]:
+    """What still changed from the last round but one to the last, in sentences."""
+    if len(rounds) < 2:  # noqa: PLR2004 - a change is between two
+        return
+    for name in (FILLED, _HIT_RATIO):
+        before, after = (_value(run, name) for run in rounds[-2:])
+        if before is not None and after is not None and abs(after - before) > STEADY_POINTS:
+            yield f"the cache was not steady after {len(rounds)} rounds: {name} went from {before:.1f} to {after:.1f} %"
+
+
+def not_full_before(run: Run) -> Iterator[str]:
+    """Why a run did not begin with a full cache, by the metric that tells how full it was."""
+    filled = _value(run, FILLED_BEFORE)
+    if filled is not None and filled < FULL_PERCENT:
+        yield f"the cache was not full before the {run.name} run: {filled:.1f} %"
+
+
+def _value(run: Run, name: str) -> float | None:
+    return dict(run.counters).get(name)

@@ -1,0 +1,108 @@
+"""A phase that fills a cache goes on until the cache is full and steady, or its deadline has come."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from bisector.analysis.early_stop import StopRule
+from bisector.core.shell import Shell
+from bisector.core.trial import Stage
+from bisector.storage import layers
+from bisector.storage.layer import Counters, Layer, Made, Phase, Site
+from tests.guest_answers import FIO_RUNS
+from tests.guestshell import Answer
+from tests.trial.place import REQUEST, Place, sound_but
+
+RULE = StopRule(1_363.0, 40.0, 20.5)
+
+
+@dataclass
+class Pool:
+    """A cache that fills as told: how full it is after each run, in percent."""
+
+    after_runs: list[float] = field(default_factory=list)
+    readings: int = 0
+
+    def read(self, shell: Shell) -> float:
+        """Read before and after each run; the first reading of a run is of what the one before left."""
+        self.readings += 1
+        return [0.0, *self.after_runs, self.after_runs[-1]][self.readings // 2]
+
+
+class Slow(Layer):
+    """Of another package: a cache that takes its time to fill."""
+
+    name = "slow"
+    phases = (Phase("empty", judged=False, fills=True), Phase("full"))
+    pool = Pool()
+
+    def make(self, site: Site) -> Made:
+        counters = Counters(self.pool.read, lambda before, after: [("cache.filled", after)])
+        return Made("/dev/slow", (), counters=counters)
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
+    made = Pool()
+    monkeypatch.setattr(Slow, "pool", made)
+    layers.register(Slow())
+    yield made
+    layers.forget("slow")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    made = Place(tmp_path)
+    made.play(sound_but({"stat -L": Answer("fe:10\n")}))
+    return made
+
+
+def runs(place: Place, **given: str) -> list[str]:
+    stack = {"storage.stack": "slow(hdd)+ext4"}
+    trial = place.measure(
+        replace(REQUEST, stop=RULE), given=stack | {f"storage.{key}": one for key, one in given.items()}
+    )
+    assert (trial.fault, trial.stage) == (None, Stage.DONE)
+    return [run.name for run in trial.runs]
+
+
+def test_a_cache_that_is_full_at_once_takes_one_run(place: Place, pool: Pool) -> None:
+    pool.after_runs = [100, 100]
+    assert runs(place) == ["empty", "full"]
+    assert [detail for stage, detail in place.stages if stage is Stage.WORKLOAD] == ["empty run", "full run"]
+
+
+def test_a_cache_that_fills_slowly_is_waited_for_on_the_same_files(place: Place, pool: Pool) -> None:
+    pool.after_runs = [40, 80, 97, 98, 98]
+    assert runs(place) == ["empty", "empty@2", "empty@3", "empty@4", "full"]
+    assert [detail for stage, detail in place.stages if stage is Stage.WORKLOAD] == [
+        *("empty run", "empty run, round 2", "empty run, round 3", "empty run, round 4", "full run"),
+    ]
+    commands = [command for command in place.commands if FIO_RUNS in command]
+    assert ['ln "$file" /mnt/empty@' in one for one in commands] == [False, True, True, True, False]
+    assert ["/.kept/empty/*" in one for one in commands] == [False, True, True, True, False]
+    assert ["--status-interval" in one for one in commands] == [False, False, False, False, True]
+    left = {path.parent.name for path in place.run_dir.rglob("fio.json")}
+    assert left == {"empty", "empty@2", "empty@3", "empty@4", "full"}
+
+
+def test_no_round_begins_that_would_end_after_the_deadline(place: Place, pool: Pool) -> None:
+    pool.after_runs = [20, 40, 60, 80, 100, 100]
+    assert runs(place, fill_deadline="100s") == ["empty", "empty@2", "full"]  # a run takes 43 s
+
+
+def test_without_time_there_is_one_run_as_there_was_before_there_was_a_deadline(place: Place, pool: Pool) -> None:
+    pool.after_runs = [20, 20]
+    assert runs(place, fill_deadline="0s", fill_rounds="5") == ["empty", "full"]
+
+
+def test_a_cache_that_never_fills_is_not_waited_for(place: Place, pool: Pool) -> None:
+    pool.after_runs = [30, 30, 30]
+    assert runs(place) == ["empty", "empty@2", "full"]
+
+
+def test_more_rounds_can_be_asked_for(place: Place, pool: Pool) -> None:
+    pool.after_runs = [100, 100, 100, 100]
+    assert runs(place, fill_rounds="3") == ["empty", "empty@2", "empty@3", "full"]
