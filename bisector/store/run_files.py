@@ -5,6 +5,7 @@ with copies of its own. Each trial has a directory, and each file in it is known
 """
 
 import errno
+import filecmp
 import hashlib
 import os
 import re
@@ -24,6 +25,7 @@ from bisector.host.files import inside
 
 INPUTS = "inputs"
 TRIALS = "trials"
+_DIGITS = 12  # of a hash, as the name of a directory
 _KERNEL_FILES = ("kernel.base_config", "kernel.fragments")
 # A hash, or of an imported trial what its kernel was called.
 _DIRECTORY_NAME = re.compile(r"(?P<n>\d{4,})-[\w.+-]{1,12}")
@@ -46,7 +48,7 @@ def keep_inputs(settings: Settings, run_dir: Path) -> Settings:
             str(_copy(_fragment(name), directory / f"{number}-{Path(name).stem}.config"))
             for number, name in enumerate(kernel.fragments, 1)
         )
-        given = {name: _copy(path, _place(directory, name) / path.name) for name, path in workload.inputs.items()}
+        given = {name: _copy(path, directory / path.name) for name, path in workload.inputs.items()}
     except OSError as error:
         raise InfraError(f"cannot copy {error.filename}: {error.strerror}", f"df {run_dir}") from error
     return replace(
@@ -90,17 +92,16 @@ def _fragment(name: str) -> Path:
     return Path(name) if "/" in name else resources.fragment(name)
 
 
-def _place(directory: Path, name: str) -> Path:
-    """Where an input of a workload is kept: each of several that one setting names has a directory of its own."""
-    if "." not in name:
-        return directory
-    place = directory / name
-    place.mkdir(exist_ok=True)
-    return place
-
-
 def _copy(source: Path, target: Path) -> Path:
-    """A program stays one; whoever keeps a file that nobody may write copies it again all the same."""
+    """Of files with one name and different contents the later ones have a directory of their own.
+
+    A program stays one; whoever keeps a file that nobody may write copies it again all the same.
+    """
+    if target.exists() and not filecmp.cmp(source, target, shallow=False):
+        with source.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        target = target.parent / digest[:_DIGITS] / target.name
+        target.parent.mkdir(exist_ok=True)
     shutil.copyfile(source, target)
     target.chmod(0o755 if source.stat().st_mode & stat.S_IXUSR else 0o644)
     return target

@@ -138,3 +138,19 @@ def test_a_later_edit_of_an_input_changes_nothing(tmp_path: Path) -> None:
     assert texts[0].startswith("# vm:")
     assert "MINE.CONFIG" in texts[1]
     assert options.from_json(options.to_json(kept)) == kept
+
+
+def test_inputs_of_several_settings_with_one_name_are_all_kept(tmp_path: Path) -> None:
+    """As of a comparison, whose setups are kept in one run directory."""
+    usual = options.load(directory=Path("/")).settings
+    jobs = [tmp_path / name / "mine.fio" for name in ("a", "b")]
+    for job in jobs:
+        job.parent.mkdir()
+        job.write_text(f"[{job.parent.name}]\n", encoding="utf-8")
+    (run := tmp_path / "run").mkdir()
+    for _ in range(2):  # a night keeps them again
+        each = [replace(usual, workload=usual.workload.with_inputs({"job": job})) for job in jobs]
+        kept = [keep_inputs(one, run).workload.inputs["job"] for one in each]
+        assert [path.read_text(encoding="utf-8") for path in kept] == ["[a]\n", "[b]\n"]
+        assert {path.name for path in kept} == {"mine.fio"}
+    assert len(list((run / "inputs").rglob("mine.fio"))) == 2
