@@ -25,6 +25,7 @@ from bisector.core.trial import Fault
 from bisector.core.verdict import State, Terms, Verdict
 from bisector.doctor import checks as preflight
 from bisector.executor.base import BuildRequest, result_of
+from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.git.worktrees import hold
 from bisector.host.files import discard, remove_abandoned
@@ -53,6 +54,7 @@ def begun(asked: Asked, run_dir: Path | None, warn: Callable[[Finding], None]) -
     """
     with Repository.open(asked.repository) as repository:
         plan = planned(repository, asked)
+        setups = tuple(bundled(one.settings, repository) for one in plan.setups)
     first, last = asked.subjects[0], asked.subjects[-1]
     run = RunDirectory.create(run_dir, run_name(first, last))
     with run.lock(), gone_if_nothing_began(run):
@@ -60,7 +62,7 @@ def begun(asked: Asked, run_dir: Path | None, warn: Callable[[Finding], None]) -
         preflight.check(plan.setups[0].settings, run.path, warn)
         for one in plan.setups[1:]:
             preflight.check_setup(one.settings, run.path, warn)
-        kept = tuple(PlannedSetup(keep_inputs(one.settings, run.path)) for one in plan.setups)
+        kept = tuple(PlannedSetup(keep_inputs(one, run.path)) for one in setups)
         row = BisectionRow.of(kept[0].settings, repository.top)
         with Store.create(run.database, row, plan=Plan(plan.arms, kept, plan.extent, plan.absent)) as store:
             Index().add(IndexEntry(str(run.path), str(repository.top), first, last, row.created_at))

@@ -352,3 +352,24 @@ def test_killed_at_a_state_it_goes_on_and_measures_nothing_twice(
     assert site.held() == []
     assert site.engine.measured[: len(measured)] == measured
     assert not measured or site.engine.measured == measured
+
+
+def test_clone_that_the_workload_searches_is_made_before_the_first_trial(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(site.home / "cache"))
+    given = {"workload.gitgrep.pattern": "dm", "workload.gitgrep.path": "drivers", "workload.gitgrep.commit": "main"}
+    asked = Asked(site.repository, "old", "main", options.load(given, directory=Path("/")).settings)
+    with session.begun(asked, site.home / "run", lambda _: None) as (run, store):
+        bundle = options.from_json(store.bisection().settings).workload.inputs["bundle"]
+    assert bundle.is_relative_to(run.path)
+    assert histories.git(site.home, "bundle", "list-heads", str(bundle)).endswith("refs/heads/tree")
+    missing = replace(
+        asked, settings=options.load({**given, "workload.gitgrep.path": "fs"}, directory=Path("/")).settings
+    )
+    with (
+        pytest.raises(UserError, match="has no directory 'fs' to clone"),
+        session.begun(missing, site.home / "other", lambda _: None),
+    ):
+        pass
+    assert not (site.home / "other").exists()

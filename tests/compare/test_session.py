@@ -346,3 +346,14 @@ def test_too_few_blocks_are_told_beforehand(desk: Desk, runs: int, stacks: int, 
     plan = desk.plan("c0", "c3", runs=runs, stacks=("hdd", "ssd")[:stacks])
     assert "".join(warnings(plan)).startswith(said)
     assert bool(list(warnings(plan))) is bool(said)
+
+
+def test_clone_that_a_workload_searches_is_made_before_the_first_trial(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(desk.place / "cache"))
+    search = {"workload__gitgrep__pattern": "dm", "workload__gitgrep__path": "drivers"}
+    run = desk.begin("c0", "c3", stacks=("hdd",), **search)
+    (setup,) = desk.blocks().plan.setups
+    assert setup.settings.workload.inputs["bundle"].is_relative_to(run.path)
+    assert setup.settings.workload.inputs["bundle"].is_file()
