@@ -129,7 +129,7 @@ def add_settings(parser: argparse.ArgumentParser, keys: Collection[str] | None =
         either = group.add_mutually_exclusive_group()
         either.add_argument(option.flag, **how)
         either.add_argument(option.short, dest=how["dest"], help=f"short for {option.flag} {option.const}", **const)
-    if keys is None:
+    if keys is None or "storage.hdd.size" in keys:
         group.add_argument("--disk", action="append", default=[], metavar="NAME=SIZE[,…]", help=DISK_HELP)
     group.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any setting, by its key")
 

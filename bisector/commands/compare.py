@@ -31,6 +31,7 @@ from bisector.doctor.checks import run_here
 from bisector.executor.local import kernel_builder
 from bisector.git.repository import Repository
 from bisector.host.load import host_id
+from bisector.storage.parse import stack_of
 from bisector.store.comparison import Extent
 from bisector.store.rundir import Index
 from bisector.workload.fio.fio import FIO
@@ -145,4 +146,5 @@ def settings_of(arguments: argparse.Namespace) -> tuple[Settings, ...]:
     jobs = [{"workload.kind": Given(FIO.name, "--job"), "workload.job": Given(job, "--job")} for job in arguments.job]
     workloads = [*jobs, *({"workload.kind": Given(name, "--workload")} for name in arguments.workload)] or [{}]
     each = ({**given, **stack, **workload} for workload, stack in product(workloads, stacks))
-    return tuple(options.load(flags, arguments.config).settings for flags in each)
+    disks_of = tuple(map(stack_of, arguments.stack))  # a disk of one of them need not be one of the others'
+    return tuple(options.load(flags, arguments.config, stacks=disks_of).settings for flags in each)

@@ -80,7 +80,7 @@ def refuse_unused(keys: Iterable[str], stacks: Sequence[Stack]) -> None:
         if name not in used:
             near = difflib.get_close_matches(name, used, n=1)
             meant = f"did you mean {near[0]}? " if near else ""
-            what = f"--disk {name}: the stack {' or '.join(map(str, stacks))} has no disk of that name"
+            what = f"--disk {name}: the stack {' or '.join(dict.fromkeys(map(str, stacks)))} has no disk of that name"
             raise UserError(what, f"{meant}--stack {name}, or another stack that names it; or leave the disk out")
 
 

@@ -98,6 +98,17 @@ def test_setups_are_every_stack_with_every_workload(desk: Desk) -> None:
         ]
 
 
+def test_a_further_disk_is_one_of_any_of_the_stacks(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("main~3", "main", "--stack", "hdd", "--stack", "lvmcache(nvme,hdd)+ext4", "--runs", "1", "--quiet")
+    compare(desk, *words, "--disk", "nvme=512MiB,iops=9000", "--run-dir", "run")
+    with Store.open(RunDirectory(desk.place / "run").database) as store:
+        assert store.plan is not None
+        assert [tuple(one.settings.storage.used_disks) for one in store.plan.setups] == [("hdd",), ("nvme", "hdd")]
+        assert store.plan.setups[1].settings.storage.used_disks["nvme"].iops_limit == 9000
+    said = refused(desk, capsys, *words, "--disk", "nvme=512MiB", "--disk", "spare=1GiB")
+    assert "--disk spare: the stack hdd or lvmcache(nvme,hdd)+ext4 has no disk of that name" in said
+
+
 def test_a_job_with_random_numbers_of_its_own_is_told_of(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     (desk.place / "own.fio").write_text(
         "[j]\nrw=randread\nrandseed=5\nsize=${FILE_SIZE}\ndirectory=${DIRECTORY}\nruntime=${RUNTIME}\n"
