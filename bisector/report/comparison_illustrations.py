@@ -45,10 +45,10 @@ def plots(report: ComparisonReport, blocks: Blocks, run_dir: Path) -> tuple[tupl
 
 def _curves(blocks: Blocks, setup: int, label: str, run_dir: Path, complaints: list[str]) -> Curves | None:
     """The last block of a setup that counts: every kernel over time, as fio logged it."""
-    counted = blocks.counted(setup)
-    if not counted:
+    if not (counted := blocks.counted(setup)):
         return None
-    trials = {name: trial for name, (_, trial) in blocks.trials(counted[-1]).items()}
+    block = counted[-1]
+    trials = {name: trial for name, (_, trial) in blocks.trials(block).items()}
     objective = blocks.plan.setups[setup].objective
     runs = (run for trial in trials.values() for run in trial.runs)
     io = objective.io_direction or next((run.direction for run in runs), Objective().io_direction)
@@ -56,7 +56,7 @@ def _curves(blocks: Blocks, setup: int, label: str, run_dir: Path, complaints: l
     complaints += [text for one in found.values() for text in one.complaints]
     kernels = [Measured(clean(name), one.runs) for name, one in found.items()]
     logged = Objective(logged_metric(io), objective.over)
-    title = f"{logged.definition.unit} over time on {clean(label)}, block {counted[-1].n}"
+    title = f"{logged.definition.unit} over time on {clean(label)}, block {block.n}"
     return curves.curves(title, kernels, logged)
 
 

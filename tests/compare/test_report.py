@@ -1,7 +1,9 @@
 """The report of a comparison from a real record: every format, the command that asks again, the plots."""
 
+import hashlib
 import json
 import shlex
+from dataclasses import replace
 from email import message_from_string
 from email.policy import default
 from pathlib import Path
@@ -10,11 +12,13 @@ import pytest
 
 from bisector.cli import main
 from bisector.core.trial import Trial
+from bisector.store.run_files import collect, trial_directory
 from bisector.trial.runner import TrialRequest
 from tests.compare import planted
 from tests.compare.test_session import Desk, desk
 from tests.docs.json_schema import valid
 from tests.report.comparison_examples import with_counter
+from tests.report.curve_examples import log_text
 
 __all__ = ["desk"]  # the fixture
 
@@ -110,17 +114,53 @@ def test_what_a_comparison_has_not(
     assert why in capsys.readouterr().err
 
 
-def test_fio_version_and_commands_are_as_the_first_trial_left_them(
-    done: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = {"storage.txt": "mkfs.ext4 /dev/vdb", "full/fio.json": '{"fio version": "fio-3.33"}'}
-    monkeypatch.setattr(
-        "bisector.report.reporting.first_text",
-        lambda run_dir, trials, name: (files[name],) if name in files else (),
-    )
+@pytest.fixture
+def with_files(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """Every trial leaves the files that a real one leaves."""
+    usual, run_dir = desk.bench.measure, desk.place / "run"
+
+    def left(request: TrialRequest) -> Trial:
+        made, directory = usual(request), trial_directory(run_dir, request.n, request.commit)
+        (directory / "kernel.config").write_text(f"CONFIG_LOCALVERSION={request.commit.sha}\n")
+        (directory / "storage.txt").write_text("mkfs.ext4 /dev/vdb\n")
+        (directory / "host.json").write_text('{"CPU": "Example CPU, 4 cores"}')
+        for run in made.runs:
+            (directory / run.name).mkdir()
+            (directory / run.name / "fio.json").write_text('{"fio version": "fio-3.33"}')
+            for job in (1, 2):
+                (directory / run.name / f"partial_iops.{job}.log").write_text(log_text("fixed", job))
+        return replace(made, artifacts=collect(directory, run_dir))
+
+    monkeypatch.setattr(desk.bench, "measure", left)
+    monkeypatch.chdir(desk.place)
+    desk.begin("main~3", "main")
+    desk.go_on()
+    return desk
+
+
+def test_what_was_compared_is_as_the_trials_left_it(with_files: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     said = shown(capsys, "report")
     assert "mkfs.ext4 /dev/vdb" in said
-    assert done.bench.requests
+    assert "fio  fio-3.33" in said
+    assert "Example CPU, 4 cores" in said
+    made = json.loads(shown(capsys, "report", "--format", "json"))
+    digests = [hashlib.sha256(f"CONFIG_LOCALVERSION={with_files.shas[one]}\n".encode()) for one in ("c0", "c3")]
+    assert [arm["config_sha256"] for arm in made["arms"]] == [one.hexdigest() for one in digests]
+    assert list(made["storage"]) == ["lvmcache(ssd,hdd)+ext4", "hdd+ext4"]
+    assert made["versions"] == {"fio": "fio-3.33"}
+
+
+def test_curves_are_of_the_last_block_of_each_setup(with_files: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = shown(capsys, "plot", "--kind", "curves", "--format", "svg").split()
+    assert [Path(path).name for path in paths] == ["curves-1.svg", "curves-2.svg"]
+    drawn = Path(paths[0]).read_text()
+    assert "IOPS over time on lvmcache(ssd,hdd)+ext4, block 3" in drawn
+    assert "main~3, job 1" in drawn
+    assert shown(capsys, "report", "--format", "html").count("<img ") == 4
+    for log in with_files.place.glob("run/trials/*/full/partial_iops.1.log"):
+        log.write_text("500, 1, 0\nbroken\n")
+    assert main(["plot", "--run-dir", "run", "--kind", "curves"]) == 0
+    assert "not drawn: trials/" in capsys.readouterr().err
 
 
 def test_a_metric_that_is_zero_is_compared_by_differences(
