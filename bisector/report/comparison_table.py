@@ -149,6 +149,9 @@ def _needed(change: Change, needed: int | None) -> str:
 
 def sentences(result: Result) -> Iterator[str]:
     """The gravest first."""
+    yield from (
+        f"{one} and {other} are the same kernel: only noise differs between them." for one, other in result.equal
+    )
     yield from _of_placebo(result)
     yield from _of_blocks(result)
     changes = [(row, change) for row in result.rows for change in row.changes]

@@ -9,9 +9,10 @@ does so for each of them as often, which is noise and no bias.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
+from itertools import combinations
 
 from bisector.analysis.judgement import judged_run, why_unscored
 from bisector.analysis.verdicts import Judging
@@ -192,7 +193,18 @@ def result_of(blocks: Blocks) -> Result:
     placebos = [n > 0 and arm.subject == plan.arms[0].subject for n, arm in enumerate(plan.arms)]
     arms = [Shown(arm.name, placebo) for arm, placebo in zip(plan.arms, placebos, strict=True)]
     measured = [_measured(blocks, setup, name) for setup, name in enumerate(names(plan))]
-    return result(arms, measured, plan.extent.delta)
+    return replace(result(arms, measured, plan.extent.delta), equal=_equal(blocks))
+
+
+def _equal(blocks: Blocks) -> tuple[tuple[str, str], ...]:
+    """Arms of two subjects whose kernels are the same: what differs between them is no part of the build."""
+    arms = blocks.plan.arms
+    contents = {one.place.arm: one.trial.kernel.content_sha256 for one in blocks.placed if one.trial.kernel is not None}
+    return tuple(
+        (arms[one].name, arms[other].name)
+        for one, other in combinations(sorted(contents), 2)
+        if contents[one] == contents[other] and arms[one].subject != arms[other].subject
+    )
 
 
 def names(plan: Plan) -> tuple[str, ...]:

@@ -152,7 +152,10 @@ class MeanChange:
 
 @dataclass(frozen=True)
 class Result:
-    """What a comparison has shown so far; ``delta`` is the band of the same, ``repeated`` blocks did not count."""
+    """What a comparison has shown so far; ``delta`` is the band of the same, ``repeated`` blocks did not count.
+
+    ``equal`` are pairs of arms, by name, that are one kernel although they are not one subject.
+    """
 
     arms: tuple[Arm, ...]
     rows: tuple[Row, ...]
@@ -161,6 +164,7 @@ class Result:
     delta: float
     blocks: Mapping[str, int]
     repeated: int
+    equal: tuple[tuple[str, str], ...] = ()
 
     @property
     def tested(self) -> int:

@@ -37,7 +37,9 @@ class Bench(fakes.FakeExecutor):
         fault = fakes.PANIC if n in self.panics_n else self.faults.get(request.commit.sha)
         if fault is not None:
             return replace(examples.trial(request.commit, fault=fault), cell=request.cell)
-        return trial(request.cell, self.value(request), busy=n in self.busy_n)
+        made = trial(request.cell, self.value(request), busy=n in self.busy_n)
+        content = self.content.get(request.commit.sha, request.commit.sha)
+        return replace(made, kernel=examples.kernel(content=content))
 
 
 def trial(cell: Cell, value: float, *, busy: bool = False, total_s: float = 60.0) -> Trial:

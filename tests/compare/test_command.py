@@ -120,6 +120,17 @@ def test_a_job_with_random_numbers_of_its_own_is_told_of(desk: Desk, capsys: pyt
     assert "does not follow the seed" not in capsys.readouterr().err
 
 
+def test_arms_that_are_one_kernel_are_told_of(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--stack", "hdd", "--runs", "1", "--placebo", "--quiet")
+    compare(desk, "main~3", "main~2", *words)
+    assert "same kernel" not in capsys.readouterr().out
+    desk.bench.content = {desk.shas["c0"]: "8" * 64, desk.shas["c1"]: "8" * 64}
+    compare(desk, "main~3", "main~2", *words)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "main~3 and main~2 are the same kernel: only noise differs between them." in said
+    assert "main~3 and main~3 (again)" not in said
+
+
 def test_an_interrupted_run_is_resumed(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     desk.bench.kill_at = 3
     with pytest.raises(fakes.Killed):
