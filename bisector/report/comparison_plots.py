@@ -215,6 +215,8 @@ def runs_figure(plot: RunOrder) -> "Figure":
 
 
 def _runs_panel(axes: "Axes", panel: RunsPanel, arms: Sequence[str]) -> None:
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - see drawing.py
+
     for round_ in dict.fromkeys(dot.round for dot in panel.dots):
         of_block = [dot for dot in panel.dots if dot.round == round_]
         axes.plot(
@@ -231,6 +233,7 @@ def _runs_panel(axes: "Axes", panel: RunsPanel, arms: Sequence[str]) -> None:
         # From zero a difference of a few percent cannot be seen, and these are dots, not bars.
         around = 0.1 * (most - least) or 0.05 * abs(most) or 1.0
         axes.set_ylim(least - around, most + around)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel(axis_label(panel.objective))
     axes.set_title(panel.title)
 
