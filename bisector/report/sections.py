@@ -273,7 +273,7 @@ def _workload(report: Report) -> Iterator[Block]:
     if not report.workload.name:
         return
     values = " ".join(f"{name}={value}" for name, value in report.workload.variables)
-    yield Paragraph(f"{report.workload.name}, with {values}:")
+    yield Paragraph(f"{report.workload.name}{', with ' if values else ''}{values}:")
     yield Listing(tuple(report.workload.text.splitlines()))
 
 
@@ -326,7 +326,7 @@ def _reproduce(report: Report) -> Iterator[Block]:
     if not report.asked.command:
         return
     yield Listing((report.asked.command,))
-    yield Paragraph(f"bisector {report.tool_version}, in a clone of the tree above; the job file is printed above.")
+    yield Paragraph(f"bisector {report.tool_version}, in a clone of the tree above; the workload is printed above.")
 
 
 def _facts(items: Iterable[tuple[str, str]]) -> Facts:
@@ -341,7 +341,7 @@ _SECTIONS: tuple[tuple[str, str, Callable[[Report], Iterator[Block]]], ...] = (
     ("range", "Range", _range),
     ("config", "Kernel configuration", _config),
     ("compiler", "Compiler", _compiler),
-    ("job", "fio job", _workload),
+    ("job", "Workload", _workload),
     ("storage", "Storage", _storage),
     ("host", "Host", _hosts),
     ("baselines", "Baselines", _baselines),

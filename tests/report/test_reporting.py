@@ -11,6 +11,7 @@ from bisector.commands.arguments import given_settings
 from bisector.config import Settings, options
 from bisector.report import reporting
 from bisector.store.run_files import keep_inputs
+from tests import recorded_run
 from tests.store import examples
 
 SHA_A, SHA_B = "a" * 12, "b" * 12
@@ -101,3 +102,26 @@ def test_command_means_the_same_settings(
     again = options.load(given_settings(parsed), directory=tmp_path).settings
     assert again == asked
     assert len(words) > 4
+
+
+def test_a_command_its_files_and_its_figures_are_asked_for_again(tmp_path: Path) -> None:
+    (tmp_path / "bench.sh").touch()
+    figures = ("tps=1/s,higher", "p99=ms,lower,regex:p99 = ([0-9]+)")
+    carried = {"workload.command.carry": ("bench.sh",), "workload.command.figures": figures}
+    settings = kept(tmp_path, {"workload.command.line": "sh bench.sh", "workload.command.size": "128MiB", **carried})
+    arguments = cli.parsed(shlex.split(command(settings))[1:])
+    again = options.load(given_settings(arguments), directory=tmp_path).settings
+    assert [path.name for path in again.workload.inputs.values()] == ["bench.sh"]
+    assert again.workload.with_inputs(settings.workload.inputs) == settings.workload
+    assert again.bisect == settings.bisect
+
+
+def test_a_command_is_told_as_it_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = {"workload.command.line": "tar -xf $CARRIED/x.tar", "workload.command.setup": "cat x"}
+    found = recorded_run.found(tmp_path, {**given, "workload.command.size": "128MiB"})
+    assert cli.main(["report", "--run-dir", str(found.run.path)]) == 0
+    text = capsys.readouterr().out
+    told = "    cat x   # once, not measured\n    tar -xf $CARRIED/x.tar   # 3 times, page cache dropped\n"
+    assert f"Workload\n========\n\ncommand:\n\n{told}" in text
+    assert "--command 'tar -xf $CARRIED/x.tar' --setup 'cat x'" in text
+    assert "the workload is printed above" in " ".join(text.split())
