@@ -133,7 +133,10 @@ class Blocks:
 
     def _believed_fault(self, setup: int, arm: int) -> str:
         believed = self.plan.setups[setup].settings.retries.faults_believed
-        tried = [one.trial for one in self.placed if one.place.arm == arm and self._speaks_for(one, setup)]
+        of_arm = [one for one in self.placed if one.place.arm == arm]
+        # One that booted on another setup is between two that did not; what comes after a boot, it says nothing of.
+        booted = max((one.n for one in of_arm if not self._speaks_for(one, setup)), default=0)
+        tried = [one.trial for one in of_arm if self._speaks_for(one, setup) and not self._is_refuted(one, booted)]
         if not tried or tried[-1].fault is None:
             return ""
         last = tried[-1].fault
@@ -144,6 +147,11 @@ class Blocks:
         """Whether a trial says something of a setup: each of its own does, and a fault before there is a stack."""
         fault = one.trial.fault
         return self.is_of(one, setup) or (fault is not None and fault.stage in _OF_ANY_SETUP)
+
+    def _is_refuted(self, one: Placed, booted: int) -> bool:
+        """Whether a fault of before trial ``booted`` is one that this trial of another setup did not have."""
+        fault = one.trial.fault
+        return one.n < booted and fault is not None and fault.stage in _OF_ANY_SETUP
 
     def is_of(self, one: Placed, setup: int) -> bool:
         """Whether a trial was measured on a setup."""

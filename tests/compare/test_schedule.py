@@ -212,6 +212,20 @@ def test_one_panic_says_nothing() -> None:
     assert blocks.count(BlockState.FAILED) == 2
 
 
+def test_a_boot_on_another_stack_is_between_two_panics() -> None:
+    """They are not in a row, though one stack has seen nothing else."""
+    cells = tuple(Cell(ARMS[1].subject, one.setup) for one in SETUPS)
+    panics = [replace(planted.trial(one, 1.0), fault=fakes.PANIC, runs=()) for one in cells]
+    begun = tuple(Block(n, setup, 1, 1, (1, 0, 2)) for n, setup in enumerate((0, 1, 1), 1))
+    trials = panics[0], planted.trial(cells[1], 1_000.0), panics[1]
+    placed = tuple(Placed(n, Place(n, 1), one) for n, one in enumerate(trials, 1))
+    blocks = replace(nothing(), blocks=begun, placed=placed)
+    assert [blocks.absent(setup, 1) for setup in (0, 1)] == ["", ""]
+    again = Block(4, 1, 1, 1, (1, 0, 2))
+    twice = replace(blocks, blocks=(*begun, again), placed=(*placed, Placed(4, Place(4, 1), panics[1])))
+    assert all(twice.absent(setup, 1) for setup in (0, 1))
+
+
 @pytest.mark.parametrize("forgiven", [0, 2])
 def test_a_setup_is_given_up_when_no_block_is_sound(forgiven: int) -> None:
     def outcome(measure: Measure, n: int) -> Trial:
