@@ -87,7 +87,7 @@ Step = Choose | Build | Begin | Measure | Done
 def step(facts: Facts) -> Step:
     """What to do next: build every kernel, go on with a block that is open, begin another one, or end.
 
-    Raises :class:`UserError` when no compiler builds every kernel.
+    Raises :class:`UserError` when no compiler builds every kernel, and when no two kernels are left to compare.
     """
     blocks, setups = facts.blocks, range(len(facts.blocks.plan.setups))
     if not blocks.compilers:
@@ -98,13 +98,16 @@ def step(facts: Facts) -> Step:
     for block in blocks.blocks:
         if blocks.state(block) is BlockState.OPEN:
             return Measure(block, blocks.left(block)[0])
+    if not any(comparable(blocks, setup) for setup in setups):
+        raise UserError(f"nothing can be compared: {_why_nothing(blocks)}", "bisector status")
     due = [setup for setup in setups if _goes_on(facts, setup)]
+    in_vain = tuple(why for setup in setups if (why := given_up(facts, setup)))
     if not due:
-        return Done(_reached(blocks), tuple(why for setup in setups if (why := given_up(facts, setup))))
+        return Done(_reached(blocks), in_vain)
     setup = min(due, key=lambda one: len(blocks.counted(one)))
     budget_s = blocks.plan.extent.budget_s
     if budget_s is not None and facts.spent_s + block_s(blocks, setup) > budget_s:
-        return Done(f"another block would end after the budget of {units.duration(budget_s)}")
+        return Done(f"another block would end after the budget of {units.duration(budget_s)}", in_vain)
     return Begin(_next_block(blocks, setup))
 
 
@@ -154,6 +157,18 @@ def comparable(blocks: Blocks, setup: int) -> bool:
     """Whether there is anything to compare the first arm with on a setup, and the first arm itself."""
     present = blocks.present(setup)
     return 0 in present and len(present) >= _LEAST_ARMS
+
+
+def _why_nothing(blocks: Blocks) -> str:
+    """Why each arm is absent: once where that is so on every setup, else with the setups."""
+    said = []
+    for arm, one in enumerate(blocks.plan.arms):
+        reasons = {planned.setup: blocks.absent(n, arm) for n, planned in enumerate(blocks.plan.setups)}
+        if len(set(reasons.values())) == 1:
+            said += [f"{one.name}: {why}" for why in set(reasons.values()) if why]
+        else:
+            said += [f"{one.name} on {setup}: {why}" for setup, why in reasons.items() if why]
+    return "; ".join(said)
 
 
 def effects(blocks: Blocks, setup: int) -> tuple[Effect, ...]:
@@ -212,8 +227,6 @@ def _reached(blocks: Blocks) -> str:
     """Why a comparison is over."""
     extent = blocks.plan.extent
     measured = [setup for setup in range(len(blocks.plan.setups)) if comparable(blocks, setup)]
-    if not measured:
-        return "nothing can be compared"
     if extent.until is None:
         return f"{units.plural(extent.runs, 'block')} on each setup"
     narrow = all(one.is_narrow(extent.until) for setup in measured for one in effects(blocks, setup))

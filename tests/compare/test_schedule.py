@@ -154,10 +154,20 @@ def test_a_setup_without_its_first_arm_is_left_out() -> None:
     assert done == Done("2 blocks on each setup")
 
 
-def test_where_nothing_is_left_to_compare_it_is_said() -> None:
-    plan = replace(PLAN, arms=ARMS[:2], absent=(Absent(0, 0, "no"), Absent(1, 1, "no")))
-    _, done = played(nothing(plan), sound(plan))
-    assert done == Done("nothing can be compared")
+def test_a_comparison_of_which_nothing_is_left_is_not_measured_and_says_why() -> None:
+    plan = replace(PLAN, arms=ARMS[:2], absent=(Absent(1, 1, "needs CONFIG_MD"),))
+
+    def outcome(measure: Measure, n: int) -> Trial:
+        found = planted.trial(cell(plan, measure.block, measure.arm), 1_000.0)
+        return replace(found, fault=fakes.PANIC, runs=()) if measure.arm == 0 else found
+
+    with pytest.raises(
+        UserError, match=r"^nothing can be compared: v6\.1: panic: .* test; v6\.2 on .*: needs CONFIG_MD"
+    ):
+        played(nothing(plan), outcome)
+    failed = BuildTry(fakes.GCC, ARMS[0].commit.sha, "no gelf.h")
+    with pytest.raises(UserError, match=r"v6\.1: does not build: no gelf\.h"):
+        step(Facts(replace(nothing(plan), build_tries=(failed, *BUILT[1:]))))
 
 
 def test_a_weak_trial_voids_its_block_and_another_one_takes_its_place() -> None:
@@ -246,6 +256,17 @@ def test_the_budget_has_room_for_whole_blocks_only() -> None:
     assert done == Done("another block would end after the budget of 10 min")
     assert len(blocks.blocks) == 3
     assert all(blocks.state(block) is BlockState.DONE for block in blocks.blocks)
+
+
+def test_a_budget_that_ends_hides_no_setup_that_was_given_up() -> None:
+    plan = replace(PLAN, extent=Extent(7, 9, budget_s=900.0))
+
+    def outcome(measure: Measure, n: int) -> Trial:
+        return planted.trial(cell(plan, measure.block, measure.arm), 1_000.0, busy=measure.block.setup == 0)
+
+    _, done = played(nothing(plan), outcome)
+    assert done.why.startswith("another block would end after the budget")
+    assert [why.partition(":")[0] for why in done.given_up] == ["fio(partial.fio) on lvmcache(ssd,hdd)+ext4"]
 
 
 def test_a_block_that_is_too_long_for_the_budget_is_not_begun_at_all() -> None:
