@@ -86,12 +86,14 @@ def page(report: ComparisonReport) -> Page:
 def title(report: ComparisonReport) -> str:
     """One line: the kernels, and what became of them against the first one."""
     first, *others = (arm.name for arm in report.result.arms if not arm.placebo)
-    return clean(f"Comparison of {' and '.join(others) or first} with {first}: {_counted(report.result)}")
+    compared = f"{' and '.join(others)} with {first}" if others else f"{first} with itself"
+    return clean(f"Comparison of {compared}: {_counted(report.result)}")
 
 
 def _counted(result: Result) -> str:
     """How often each of the words is said."""
-    found = [change for row in result.rows for change in row.changes if not change.placebo]
+    changes = [change for row in result.rows for change in row.changes]
+    found = [change for change in changes if not change.placebo] or changes
     words = Counter(change.decision.outcome for change in found if change.decision is not None)
     if len(found) == 1:
         return _WORDS[next(iter(words))] if words else "no result yet"

@@ -221,8 +221,9 @@ def few_blocks(blocks: int) -> str:
 def mean_sentence(one: MeanChange) -> str:
     """How much better or worse a kernel is over all matched rows."""
     low, high = one.effect.interval
+    interval = f", [{low:.3f}, {high:.3f}]" if one.effect.blocks >= _PAIR else " (one block has no interval)"
     return (
-        f"{one.effect.estimate:.3f} times as good as the first kernel, [{low:.3f}, {high:.3f}], geometric mean over"
+        f"{one.effect.estimate:.3f} times as good as the first kernel{interval}, geometric mean over"
         f" {units.plural(one.rows, 'row')} that every kernel has, of {units.plural(one.effect.blocks, 'block')}"
     )
 

@@ -224,7 +224,8 @@ def _row(arms: Sequence[Arm], measured: Measured, objective: Objective, *, decid
     sides = tuple(_side(arm.name, measured, objective) for arm in arms)
     first, others = sides[0], sides[1:]
     changes = tuple(
-        replace(_change(first, side), placebo=arm.placebo) for arm, side in zip(arms[1:], others, strict=True)
+        replace(_change(first, side, measured.absent), placebo=arm.placebo)
+        for arm, side in zip(arms[1:], others, strict=True)
     )
     return Row(measured.setup, measured.label, objective, deciding, sides, changes)
 
@@ -242,12 +243,14 @@ def _side(arm: str, measured: Measured, objective: Objective) -> Side:
     return Side(arm, tuple(figures), "" if figures else f"no {objective.metric}" if measured.blocks else "no block yet")
 
 
-def _change(first: Side, other: Side) -> Change:
-    """Of the blocks in which both have a figure."""
+def _change(first: Side, other: Side, absent: Mapping[str, str]) -> Change:
+    """Of the blocks in which both have a figure; where the first arm is ``absent``, it is named beside the reason."""
     before, after = ({one.round: one.value for one in side.figures} for side in (first, other))
     shared = [one for one in before if one in after]
     if not shared:
-        return Change(other.arm, None, other.absent or first.absent or "no block that both have")
+        of_first = f"{first.arm}: {absent[first.arm]}" if first.arm in absent else ""
+        reasons = (absent.get(other.arm), of_first, other.absent, first.absent, "no block that both have")
+        return Change(other.arm, None, next(filter(None, reasons)))
     return Change(other.arm, effect([before[one] for one in shared], [after[one] for one in shared]))
 
 

@@ -11,7 +11,7 @@ from bisector.report import as_html
 from bisector.report.comparison import ComparisonReport, page, title
 from bisector.report.comparison_document import document, render
 from bisector.report.comparison_plots import Dot, forest, ratio_text, ratio_ticks, run_order
-from bisector.report.comparison_table import deciding_tables, few_blocks, p_text, verdict
+from bisector.report.comparison_table import deciding_tables, few_blocks, mean_sentence, p_text, verdict
 from bisector.report.document import Table
 from bisector.report.drawing import Picture, draw
 from bisector.status.comparison import Arm
@@ -48,12 +48,12 @@ def test_each_of_two_kernels_has_a_column_and_each_of_more_a_row() -> None:
 
 def test_cell_that_a_tree_cannot_have_is_na_with_the_reason() -> None:
     row = table(examples.usual()).rows[2]
-    assert (row[1], row[2], row[-1]) == ("n/a", "801", "n/a (needs CONFIG_DM_WRITECACHE)")
+    assert (row[1], row[2], row[-1]) == ("n/a", "801", "n/a (v6.10: needs CONFIG_DM_WRITECACHE)")
 
 
 def test_words() -> None:
     words = [row[-1] for row in table(examples.usual()).rows]
-    assert words == ["faster", "the same within ±5 %", "n/a (needs CONFIG_DM_WRITECACHE)"]
+    assert words == ["faster", "the same within ±5 %", "n/a (v6.10: needs CONFIG_DM_WRITECACHE)"]
     (row,) = table(examples.unclear()).rows
     assert row[-1].startswith("unclear (about ")
     assert row[-1].endswith(" blocks would tell)")
@@ -72,6 +72,19 @@ def test_title_counts_the_words() -> None:
     assert title(examples.with_placebo()) == "Comparison of v6.11 with v6.10: faster"
     nothing = dict.fromkeys(examples.FASTER, ())
     assert title(examples.report(examples.measured(nothing))).endswith("no result yet")
+
+
+def test_title_of_a_kernel_that_is_measured_twice() -> None:
+    figures = {"v6.10": examples.FASTER["v6.10"], examples.AGAIN.name: (409.0, 401, 428, 409, 421, 406)}
+    made = examples.report(examples.measured(figures), arms=(examples.OLD, examples.AGAIN))
+    assert title(made) == "Comparison of v6.10 with itself: the same"
+
+
+def test_mean_of_one_block_has_no_interval() -> None:
+    one = {arm: values[:1] for arm, values in examples.FASTER.items()}
+    (mean, *_) = examples.report(examples.measured(one), examples.measured(one, examples.BCACHE)).result.means
+    said = mean_sentence(mean)
+    assert said.startswith("1.192 times as good as the first kernel (one block has no interval), geometric mean over 2")
 
 
 def test_placebo_that_differs_is_said_first() -> None:
@@ -195,4 +208,4 @@ def test_ticks_of_ratios_are_round_and_apart() -> None:
 
 def test_verdict_of_what_is_absent() -> None:
     row = examples.usual().result.rows[2]
-    assert verdict(row.changes[0], 0.05) == "n/a (needs CONFIG_DM_WRITECACHE)"
+    assert verdict(row.changes[0], 0.05) == "n/a (v6.10: needs CONFIG_DM_WRITECACHE)"

@@ -75,7 +75,13 @@ def test_arm_that_a_setup_cannot_have_is_absent_with_the_reason() -> None:
     assert len(row.sides[1].values) == 6
     assert row.changes[0].effect is None
     assert row.changes[0].decision is None
-    assert row.changes[0].absent == "needs CONFIG_DM_WRITECACHE"
+    assert row.changes[0].absent == "v6.10: needs CONFIG_DM_WRITECACHE"
+
+
+@pytest.mark.parametrize(("lacks", "said"), [("v6.10", "v6.10: "), ("v6.11", "")])
+def test_setup_without_blocks_says_what_is_in_the_way_of_one(lacks: str, said: str) -> None:
+    nothing = Measured(LVMCACHE, Objective(), (), {lacks: "needs CONFIG_MD"})
+    assert only(result((OLD, NEW), (nothing,))).changes[0].absent == f"{said}needs CONFIG_MD"
 
 
 def test_others_are_still_compared_where_one_arm_is_absent() -> None:
