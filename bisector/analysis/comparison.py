@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -175,12 +176,18 @@ def exact_p(d: Floats) -> float:
     """
     seen = abs(float(d.sum())) - _ROUNDING * float(np.abs(d).sum())
     if d.size > _ENUMERATED_BLOCKS:
-        signs = np.random.default_rng(_SEED).integers(0, 2, size=(_DRAWS, d.size)) * 2 - 1
-        return float((1 + np.count_nonzero(np.abs(signs @ d) >= seen)) / (_DRAWS + 1))
+        return float((1 + np.count_nonzero(np.abs(_drawn_signs(d.size) @ d) >= seen)) / (_DRAWS + 1))
     sums = d[:1]  # with the first sign turned, too, each sum would only be there twice
     for one in d[1:]:
         sums = np.concatenate((sums + one, sums - one))
     return float(np.count_nonzero(np.abs(sums) >= seen) / sums.size)
+
+
+@cache
+def _drawn_signs(blocks: int) -> Floats:
+    """The same for every figure: a comparison has hundreds of them, and to draw takes longer than to count."""
+    tosses = np.random.default_rng(_SEED).integers(0, 2, size=(_DRAWS, blocks))
+    return np.asarray(2 * tosses - 1, dtype=np.float64)
 
 
 def walsh_median(d: Floats) -> float:
