@@ -14,11 +14,12 @@ _HEADER_BYTES = 12
 
 
 class Kind(StrEnum):
-    """What was built: a commit itself, the new end without it, or the old end with it."""
+    """What was built: a commit itself, the new end without it, the old end with it, or a commit with a patch on top."""
 
     COMMIT = "commit"
     REVERTED = "reverted"
     PICKED = "picked"
+    PATCHED = "patched"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +84,11 @@ class NotChanged:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is measured: a commit; or an end of a range without a commit, or with it.
+    """What is measured: a commit; an end of a range without a commit, or with it; or a commit with a patch on top.
 
     ``commit`` is what is built. Of an end without a commit, or with it, ``kind`` says which, ``changed_by`` is that
-    commit's hash, and ``commit`` is one that bisector made and no branch has. Of a kernel that somebody else measured
+    commit's hash, and ``commit`` is one that bisector made and no branch has. So it is with a patch, of which
+    ``changed_by`` is the hash of its commit, or the SHA-256 of its file. Of a kernel that somebody else measured
     the ``sha`` of ``commit`` is as much of it as was written down, or the kernel's name.
     """
 

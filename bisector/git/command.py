@@ -130,16 +130,17 @@ class Door:
         at: Path,
         where: Sequence[str] = (),
         ok: tuple[int, ...] | None = (0,),
-        stdin: str = "",
+        stdin: str | bytes = "",
         deadline_s: float = DEADLINE_S,
         umask: int = -1,
+        index: Path | None = None,
     ) -> Answer:
         """Run ``git words`` in directory ``at``; ``where`` are options such as ``--git-dir``, -1 this process's umask.
 
-        Raises :class:`InfraError` for an exit status not in ``ok`` (None: any will do) and for a
-        command that does not end in time.
+        ``index`` is a file in place of the index (git(1), "GIT_INDEX_FILE"). Raises :class:`InfraError` for an exit
+        status not in ``ok`` (None: any will do) and for a command that does not end in time.
         """
-        command = [*_shield(), "git", "-C", os.fspath(at), *where]
+        command = [*_shield(index), "git", "-C", os.fspath(at), *where]
         command += [word for entry in _CONFIGURATION for word in ("-c", entry)]
         try:
             status, stdout, stderr = self._run([*command, *words], stdin, deadline_s, umask)
@@ -150,9 +151,9 @@ class Door:
             raise InfraError(f"git {words[0]} failed with status {status}: {answer.complaint}")
         return answer
 
-    def _run(self, command: list[str], stdin: str, deadline_s: float, umask: int) -> tuple[int, str, str]:
+    def _run(self, command: list[str], stdin: str | bytes, deadline_s: float, umask: int) -> tuple[int, str, str]:
         with tempfile.TemporaryFile() as file:
-            file.write(stdin.encode())
+            file.write(stdin.encode() if isinstance(stdin, str) else stdin)
             file.seek(0)
             # Not GitPython's kill_after_timeout: its timer outlives an exception raised meanwhile (Ctrl-C) and
             # holds the interpreter until it fires. Not its cwd either: it falls back to the directory the
@@ -186,13 +187,14 @@ def enclosing_repository(path: Path) -> tuple[Path, Path] | None:
         return None
 
 
-def _shield() -> tuple[str, ...]:
+def _shield(index: Path | None) -> tuple[str, ...]:
     """Before every git: what keeps from it the variables that it has no use for, and those of a git around us.
 
     By their names: GitPython hands over all of the environment, and values would be seen in the list of processes.
     """
     unset = tuple(f"--unset={name}" for name in os.environ if not _is_passed(name))
-    return ("env", *unset) if unset else ()
+    given = () if index is None else (f"GIT_INDEX_FILE={index}",)
+    return ("env", *unset, *given) if unset or given else ()
 
 
 def _is_passed(name: str) -> bool:

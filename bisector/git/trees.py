@@ -171,8 +171,12 @@ def _merged(repository: Repository, *, base: str, ours: str, theirs: str) -> str
 
 def _made(repository: Repository, kind: Kind, commit: Commit, end: Commit, tree: str) -> Commit:
     verb, how = ("Revert", "without") if kind is Kind.REVERTED else ("Pick", "with")
-    subject = f'{verb} "{commit.subject}"'
-    message = f"{subject}\n\nMade by bisector to measure it: {end.sha} {how} {commit.sha}"
+    return made_on(repository, end, tree, f'{verb} "{commit.subject}"', f"{how} {commit.sha}")
+
+
+def made_on(repository: Repository, end: Commit, tree: str, subject: str, how: str) -> Commit:
+    """A commit of a tree on top of ``end``, in no branch; the same hash for the same words, whenever it is made."""
+    message = f"{subject}\n\nMade by bisector to measure it: {end.sha} {how}"
     sha = _written(repository, tree, (end.sha,), _committed_s(repository, end), message)
     (made,) = repository.commits([sha])
     return made

@@ -1,0 +1,108 @@
+"""Patches on top of a commit, without a checkout: what git-cherry-pick(1), git-apply(1) or git-am(1) would make of it.
+
+A file is a diff, or a mailbox with one patch in each letter, as ``git format-patch --stdout`` and lore.kernel.org give
+it. It is applied in an index of its own, as exactly as git-am(1) does: no fuzz, no three-way merge. What comes of it is
+a commit that no branch has; it can be made again, with the same hash.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bisector.core.errors import UserError
+from bisector.core.subject import Commit, Kind, Subject
+from bisector.git.repository import Repository
+from bisector.git.trees import CannotBeHad, changed_end, made_on
+from bisector.host.files import scratch
+
+# How a letter begins, with mbox's own line or with a header; a diff may begin so, too, with "Index: drivers/md/dm.c".
+_LETTER = re.compile(rb"\s*(From |(?!Index:|diff:)[A-Za-z][A-Za-z-]*:[ \t])")
+_SUBJECT = re.compile(r"^Subject: (.*)$", re.MULTILINE)
+_ERROR = "error: "
+_QUOTED = 3  # errors of git: each tells of one file
+# In place of a person's settings (git-config(1), "apply").
+_AS_IT_IS = ("-c", "apply.whitespace=nowarn", "-c", "apply.ignoreWhitespace=no")
+
+
+@dataclass(frozen=True, slots=True)
+class _Patch:
+    """One patch of a file; ``name`` is for people."""
+
+    name: str
+    diff: bytes
+
+
+def with_commit(repository: Repository, base: Commit, commit: Commit) -> Subject:
+    """``base`` with the change of a commit on top; :class:`UserError` where that cannot be had."""
+    made = changed_end(repository, Kind.PICKED, commit, base)
+    if isinstance(made, CannotBeHad):
+        raise UserError(
+            f"{commit.short} cannot be put on top of {base.short}: {made.reason}",
+            f"make it fit, and give it as a file: git checkout {base.short}; git cherry-pick {commit.short}",
+        )
+    return Subject(made.commit, Kind.PATCHED, commit.sha)
+
+
+def with_file(repository: Repository, base: Commit, file: Path) -> Subject:
+    """``base`` with all patches of a file on top, one after another.
+
+    Raises :class:`UserError` for a file that cannot be read, has no patch, or does not apply: with what git says of the
+    place.
+    """
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}", f"ls -l {file}") from error
+    tree = _applied(repository, base, file, content)
+    if tree == base.tree:
+        raise UserError(f"{file} changes nothing of {base.short}", "a comparison needs two different kernels")
+    digest = hashlib.sha256(content).hexdigest()
+    made = made_on(repository, base, tree, f"Apply {file.name}", f"with the patch of SHA-256 {digest}")
+    return Subject(made, Kind.PATCHED, digest)
+
+
+def _applied(repository: Repository, base: Commit, file: Path, content: bytes) -> str:
+    """The tree of ``base`` with the patches of a file."""
+    common = repository.common_dir
+    # Away from the person's checkout, and what its attributes and directories would have a say in.
+    where = (f"--git-dir={common}", f"--work-tree={common}", *_AS_IT_IS)
+    with scratch("patch") as directory:
+        index = directory / "index"
+        patches = tuple(_patches(repository, directory, file, content))
+        repository.git("read-tree", base.tree, at=common, where=where, index=index)
+        for patch in patches:
+            answer = repository.git(
+                "apply", "--cached", "-", at=common, where=where, ok=None, stdin=patch.diff, index=index
+            )
+            if answer.status != 0:
+                said = [line.removeprefix(_ERROR) for line in answer.stderr.splitlines() if line.startswith(_ERROR)]
+                raise UserError(
+                    f"{patch.name} does not apply to {base.short}: {'; '.join(said[:_QUOTED]) or answer.complaint}",
+                    f"git checkout {base.short}; git apply --3way {file}",
+                )
+        return repository.git("write-tree", at=common, where=where, index=index).stdout.strip()
+
+
+def _patches(repository: Repository, directory: Path, file: Path, content: bytes) -> Iterator[_Patch]:
+    """The patches of a file, in its order; letters without any, as that before a series, are left out."""
+    if not _LETTER.match(content):
+        yield _Patch(str(file), content)
+        return
+    mailbox, letters = directory / "mailbox", directory / "letters"
+    mailbox.write_bytes(content.lstrip())
+    letters.mkdir()
+    repository.git("mailsplit", "-b", f"-o{letters}", "--", str(mailbox), at=repository.common_dir)
+    found = []
+    for letter in sorted(letters.iterdir()):
+        message, diff = directory / "message", directory / "diff"
+        words = ("mailinfo", str(message), str(diff))
+        told = repository.git(*words, at=repository.common_dir, stdin=letter.read_bytes())
+        subject = _SUBJECT.search(told.stdout)
+        if content := diff.read_bytes():
+            found.append((subject.group(1) if subject else letter.name, content))
+    if not found:
+        raise UserError(f"{file} has letters and no patch in them", "git format-patch --stdout makes such a file")
+    for number, (title, content) in enumerate(found, 1):
+        yield _Patch(f"{file}, patch {number} of {len(found)} ({title}),", content)
