@@ -41,6 +41,8 @@ examples:
   bisector compare v6.1 v6.2                 two kernels on the default stack, six blocks
   bisector compare v6.1 v6.2 v6.3 --stack lvmcache --stack hdd --runs 8
   bisector compare v6.1 v6.2 --until 5% --budget 8h     until every interval is that narrow, or the night is over
+  bisector compare v6.1 --patch fix.patch    before and after a patch, or a series: what b4 or
+                                             `git format-patch --stdout` writes; or a commit: --patch 1a2b3c4d
   bisector compare v6.1 --placebo            how far two measurements of one kernel are apart
   bisector compare v6.1 v6.2 --plan          how many trials and hours it takes; nothing is measured
 Each block measures every kernel once, in a random order, each in a fresh guest on empty disks.
@@ -82,6 +84,14 @@ def add(verbs: Verbs) -> None:
         "--placebo", action="store_true", help="measure the first one a second time, as if it were another"
     )
     verb.add_argument(
+        "--patch",
+        action="append",
+        default=[],
+        metavar="FILE|COMMIT",
+        help="compare the first one with itself and a patch on top: a diff, a series in one file, or a commit;"
+        " repeatable, each on top of the first one alone",
+    )
+    verb.add_argument(
         "--seed", type=seed, metavar="N", help="what orders and workloads are drawn from (default: random)"
     )
     verb.add_argument("--plan", action="store_true", help="estimate trials and hours, and measure nothing")
@@ -113,7 +123,14 @@ def compare(arguments: argparse.Namespace) -> int:
     """Check everything, record what is asked, measure, and show what came of it."""
     drawn = secrets.randbits(32) if arguments.seed is None else arguments.seed
     extent = Extent(drawn, arguments.runs or _BLOCKS, arguments.until, arguments.budget, arguments.delta)
-    asked = Asked(arguments.repo, tuple(arguments.subjects), settings_of(arguments), extent, arguments.placebo)
+    asked = Asked(
+        arguments.repo,
+        tuple(arguments.subjects),
+        settings_of(arguments),
+        extent,
+        arguments.placebo,
+        tuple(arguments.patch),
+    )
     if arguments.plan:
         return _tell_hours(asked, as_json=arguments.json)
     with session.begun(asked, arguments.run_dir, warn) as (run, store):

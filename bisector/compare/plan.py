@@ -12,21 +12,23 @@ from bisector.config import Settings
 from bisector.core.errors import UserError
 from bisector.core.subject import Commit, Subject
 from bisector.doctor.tree import lacking
+from bisector.git.patches import with_commit, with_file
 from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes
 from bisector.report.comparison_table import few_blocks
 from bisector.status.blocks import Blocks
 from bisector.storage.stack import Stack
-from bisector.store.comparison import Absent, Arm, Extent, Plan, PlannedSetup
+from bisector.store.comparison import Absent, Arm, Extent, Plan, PlannedSetup, on_top
 
 _AGAIN = "(again)"
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a person wants compared: subjects as typed, the settings of each setup, how much, and a placebo or none.
+    """What a person wants compared: subjects as typed, the settings of each setup, how much, and what besides.
 
-    A placebo is the first arm, measured a second time under another name.
+    Each of ``patches``, files or commits, is put on top of the first subject and is an arm of its own. A placebo is the
+    first arm, measured a second time under another name.
     """
 
     repository: Path
@@ -34,6 +36,12 @@ class Asked:
     settings: tuple[Settings, ...]
     extent: Extent
     placebo: bool = False
+    patches: tuple[str, ...] = ()
+
+    @property
+    def patch_files(self) -> tuple[Path, ...]:
+        """Those of the patches that are files."""
+        return tuple(Path(text) for text in self.patches if _is_file(text))
 
 
 def planned(repository: Repository, asked: Asked) -> Plan:
@@ -42,7 +50,8 @@ def planned(repository: Repository, asked: Asked) -> Plan:
     arms = tuple(_arms(repository, asked))
     if len(arms) == 1:
         raise UserError(
-            f"{arms[0].name} alone cannot be compared", "name another commit, or measure it twice: --placebo"
+            f"{arms[0].name} alone cannot be compared",
+            "name another commit or a --patch, or measure it twice: --placebo",
         )
     setups = tuple(PlannedSetup(one) for one in _settings(asked.settings))
     twice = next((one.setup for one, other in combinations(setups, 2) if one.setup == other.setup), None)
@@ -60,15 +69,35 @@ def _arms(repository: Repository, asked: Asked) -> Iterator[Arm]:
     commits = [repository.resolve(name) for name in asked.subjects]
     for commit in commits:
         repository.check_kernel_tree(commit)
-    named = tuple(zip(asked.subjects, commits, strict=True))
-    for (name, commit), (other, same) in combinations(named, 2):
-        if commit.tree == same.tree:
-            what = f"the same commit, {commit.short}" if commit.sha == same.sha else "of the same sources"
-            raise UserError(f"{name} and {other} are {what}", "to measure one commit twice: --placebo")
-    yield from (Arm(name, Subject(commit)) for name, commit in named)
+    named = [Arm(name, Subject(commit)) for name, commit in zip(asked.subjects, commits, strict=True)]
+    first, *_ = named
+    named += [_patched(repository, first, text) for text in asked.patches]
+    for one, other in combinations(named, 2):
+        if one.commit.tree == other.commit.tree:
+            same = one.commit.sha == other.commit.sha
+            what = f"the same commit, {one.commit.short}" if same else "of the same sources"
+            raise UserError(f"{one.name} and {other.name} are {what}", "to measure one commit twice: --placebo")
+        if one.name == other.name:
+            raise UserError(f"two arms are called {one.name}", "give one of the files another name")
+    yield from named
     if asked.placebo:
-        name, commit = named[0]
-        yield Arm(f"{name} {_AGAIN}", Subject(commit))
+        yield Arm(f"{first.name} {_AGAIN}", first.subject)
+
+
+def _patched(repository: Repository, base: Arm, text: str) -> Arm:
+    """An arm with a patch on top of another one's commit."""
+    if _is_file(text):
+        return Arm(on_top(base.name, Path(text).name), with_file(repository, base.commit, Path(text)))
+    try:
+        commit = repository.resolve(text)
+    except UserError as error:
+        raise UserError(f"--patch {text}: there is no such file, and {error.message}", error.hint) from error
+    return Arm(on_top(base.name, text), with_commit(repository, base.commit, commit))
+
+
+def _is_file(text: str) -> bool:
+    """Whether a patch is a file: one that is there goes before what git would make of the name."""
+    return Path(text).is_file() or text.startswith(("./", "/", "../"))
 
 
 def _absent(repository: Repository, arms: Sequence[Arm], setups: Sequence[PlannedSetup]) -> Iterator[Absent]:

@@ -35,7 +35,7 @@ from bisector.status.comparison import figure
 from bisector.store.comparison import Placed, Plan, PlannedSetup
 from bisector.store.facts import BuildTry, Compilers, Ended, Ending, NumberedTrial, Submitted, Work, now
 from bisector.store.rows import BisectionRow
-from bisector.store.run_files import keep_inputs
+from bisector.store.run_files import keep_inputs, keep_patches
 from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
@@ -63,6 +63,7 @@ def begun(asked: Asked, run_dir: Path | None, warn: Callable[[Finding], None]) -
         for one in plan.setups[1:]:
             preflight.check_setup(one.settings, run.path, warn)
         kept = tuple(PlannedSetup(keep_inputs(one, run.path)) for one in setups)
+        keep_patches(asked.patch_files, run.path)
         row = BisectionRow.of(kept[0].settings, repository.top)
         with Store.create(run.database, row, plan=Plan(plan.arms, kept, plan.extent, plan.absent)) as store:
             Index().add(IndexEntry(str(run.path), str(repository.top), first, last, row.created_at))

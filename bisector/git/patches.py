@@ -51,6 +51,8 @@ def with_file(repository: Repository, base: Commit, file: Path) -> Subject:
     Raises :class:`UserError` for a file that cannot be read, has no patch, or does not apply: with what git says of the
     place.
     """
+    if file.exists() and not file.is_file():  # it is read again to be kept with the run
+        raise UserError(f"{file} is not a regular file", "write the patch to a file")
     try:
         content = file.read_bytes()
     except OSError as error:

@@ -21,10 +21,11 @@ from bisector.report.document import Workload
 from bisector.report.sections import quoted
 from bisector.status.blocks import Blocks, names, result_of
 from bisector.status.conclusion import CONFIG_ARTIFACT
-from bisector.store.comparison import Block, Plan
+from bisector.store.comparison import Arm, Block, Plan, on_top
 from bisector.store.rundir import RunDirectory, state_of
 from bisector.store.store import Store
 
+_SHA256_DIGITS = 64
 _FIO_OUTPUT = "fio.json"
 _FIO_VERSION = "fio version"
 # What the stacks and workloads of a comparison have each for itself, or all of them together.
@@ -110,12 +111,14 @@ def _versions(run_dir: Path, trials: Iterable[Trial]) -> Iterator[tuple[str, str
 
 
 def _command(plan: Plan) -> str:
-    """What compares the same again; empty where an arm is no commit of the tree."""
-    if any(arm.subject.kind is not Kind.COMMIT for arm in plan.arms):
+    """What compares the same again; empty where an arm is neither a commit of the tree nor one with a patch on top."""
+    if any(arm.subject.kind not in (Kind.COMMIT, Kind.PATCHED) for arm in plan.arms):
         return ""
     extent, (first, *others) = plan.extent, plan.arms
     typed = [first, *(arm for arm in others if arm.subject != first.subject)]
-    words = ["bisector", "compare", *(reporting.end_word(arm.name, arm.commit.sha) for arm in typed)]
+    commits = [arm for arm in typed if arm.subject.is_commit]
+    words = ["bisector", "compare", *(reporting.end_word(arm.name, arm.commit.sha) for arm in commits)]
+    words += _each("--patch", (_patch(first, arm) for arm in typed if not arm.subject.is_commit))
     words += _each("--stack", (one.setup.stack for one in plan.setups))
     workloads = dict.fromkeys(_workload_words(one.settings) for one in plan.setups)
     words += [word for one in workloads for word in one]
@@ -127,6 +130,12 @@ def _command(plan: Plan) -> str:
     # Each setup has settings of disks that another one does not use.
     flags = dict.fromkeys(flag for one in plan.setups for flag in reporting.flags(one.settings, _OF_SETUPS))
     return shlex.join((*words, *(word for flag in flags for word in flag)))
+
+
+def _patch(first: Arm, arm: Arm) -> str:
+    """The hash of a commit; of a file its name, which the run's copy has, too."""
+    given, name = arm.subject.changed_by or "", arm.name.removeprefix(on_top(first.name, ""))
+    return f"./{name}" if len(given) == _SHA256_DIGITS else reporting.end_word(name, given)
 
 
 def _own_fragments(settings: Settings) -> list[str]:

@@ -94,9 +94,12 @@ class JudgedTrial(Record, frozen=True, kw_only=True):
     kernel: Annotated[Kernel | None, "the kernel; `null` if there is none, or others measured it"]
     kind: Annotated[
         Kind,
-        "`reverted` or `picked`: an end without the commit `changed_by`, or with it, whose `sha` is in no branch",
+        "`reverted` or `picked`: an end without the commit `changed_by`, or with it; `patched`: a commit with a patch "
+        "on top; then its `sha` is in no branch",
     ]
-    changed_by: Annotated[str | None, "commit that was reverted or picked"]
+    changed_by: Annotated[
+        str | None, "commit that was reverted or picked, or that is the patch; of a patch file its SHA-256"
+    ]
     probability: Annotated[float | None, "that this kernel is on the new side; `null` where readings are not weighed"]
     same_kernel_as: Annotated[str | None, "commit whose equal kernel was measured instead"]
     same_sources: Annotated[bool, "whether it was not even built, because it differs in no file that a build reads"]

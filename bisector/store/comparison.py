@@ -28,6 +28,11 @@ class Arm:
         return self.subject.commit
 
 
+def on_top(arm: str, text: str) -> str:
+    """What an arm is called that is another one, called ``arm``, with something on top."""
+    return f"{arm} + {text}"
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedSetup:
     """What the arms are measured on: the whole settings of its trials, whose metric decides there."""

@@ -58,6 +58,17 @@ def keep_inputs(settings: Settings, run_dir: Path) -> Settings:
     )
 
 
+def keep_patches(files: Iterable[Path], run_dir: Path) -> None:
+    """Copy patch files beside the other inputs. Raises :class:`InfraError` when they cannot be written."""
+    directory = run_dir / INPUTS
+    try:
+        directory.mkdir(exist_ok=True)
+        for file in files:
+            _copy(file, directory / file.name)
+    except OSError as error:
+        raise InfraError(f"cannot copy {error.filename}: {error.strerror}", f"df {run_dir}") from error
+
+
 def kernel_inputs(kernel: KernelSettings) -> tuple[object, ...]:
     """What kernels are made from, whatever the files are called: two runs with equal ones build equal kernels.
 

@@ -79,6 +79,12 @@ def test_what_is_asked_for_is_on_record(desk: Desk) -> None:
     assert (entry.old, entry.new) == ("main", "main")
 
 
+def test_a_patch_is_compared_before_and_after(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    desk.bench.value = lambda _: 1_000.0
+    compare(desk, "main~2", "--patch", "main", "--stack", "hdd", "--runs", "1", "--quiet")
+    assert "main~2 + main" in capsys.readouterr().out
+
+
 def test_setups_are_every_stack_with_every_workload(desk: Desk) -> None:
     for name in ("one.fio", "other.fio"):
         (desk.place / name).write_text(
@@ -211,6 +217,7 @@ def test_hours_come_from_what_earlier_comparisons_took(
         (("main",), "main alone cannot be compared"),
         (("main", "v9"), "unknown revision 'v9'"),
         (("main", "HEAD"), "main and HEAD are the same commit"),
+        (("main", "--patch", "none.patch"), "--patch none.patch: there is no such file"),
         (("main~1", "main", "--stack", "nvme"), "there is no layer or disk nvme"),
         (("main~1", "main", "--stack", "hdd", "--stack", "hdd+ext4"), "is asked for twice"),
         (("main~1", "main", "--job", "none.fio"), "none.fio"),

@@ -62,6 +62,19 @@ def test_command_compares_the_same_again(done: Desk, capsys: pytest.CaptureFixtu
     ]  # fmt: skip
 
 
+def test_command_has_the_patches(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(desk.place)
+    patch = "--- a/drivers/md/dm.c\n+++ b/drivers/md/dm.c\n@@ -1 +1 @@\n-c0\n+better\n"
+    (desk.place / "fix.patch").write_text(patch)
+    desk.begin("main~2", patches=("fix.patch", "main"), stacks=("hdd",), runs=1)
+    desk.go_on()
+    words = shlex.split(json.loads(shown(capsys, "report", "--format", "json"))["command"])
+    assert words[2:7] == [desk.shas["c1"][:12], "--patch", "./fix.patch", "--patch", desk.shas["c3"][:12]]
+    assert "main~2 + fix.patch" in shown(capsys, "report")
+
+
 def test_json_is_of_its_schema(done: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "report", "--format", "json")
     printed = valid("compare", text)

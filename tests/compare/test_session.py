@@ -1,5 +1,6 @@
 """A comparison in a real repository and store: what is measured, what goes wrong, and what is on record then."""
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from bisector.config import Settings, options
 from bisector.core.errors import InfraError, Interrupted, UserError
 from bisector.core.events import Event, Listener, Note, TrialJudged
 from bisector.core.objective import MetricAbsent
+from bisector.core.subject import Kind
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.git.repository import Repository
@@ -49,10 +51,10 @@ class Desk:
         yield Equipment(self.bench, fakes.FakeKin(repository), self.waited_s.append)
 
     def asked(self, *names: str, stacks: tuple[str, ...] = ("lvmcache", "hdd"), runs: int = 2, placebo: bool = False,
-              **more: str) -> Asked:  # fmt: skip
+              patches: tuple[str, ...] = (), **more: str) -> Asked:  # fmt: skip
         revs = tuple(self.shas.get(name, name) for name in names)
         each = tuple(settings(stack, **more) for stack in stacks)
-        return Asked(self.place / "linux", revs, each, Extent(7, runs), placebo)
+        return Asked(self.place / "linux", revs, each, Extent(7, runs), placebo, patches)
 
     def begin(self, *names: str, **how: object) -> RunDirectory:
         with session.begun(self.asked(*names, **how), self.place / "run", lambda _: None) as (run, _):  # type: ignore[arg-type] # as asked() takes them
@@ -259,6 +261,76 @@ def test_ctrl_c_leaves_what_was_measured(desk: Desk, monkeypatch: pytest.MonkeyP
         isinstance(event, Note) and "trial 2, of " in event.text and "is lost" in event.text for event in desk.told
     )
     assert [one.n for one in desk.blocks().placed] == [1, 2, 3, 4]
+
+
+# Patches
+
+
+def patch_file(desk: Desk, name: str = "fix.patch", text: str = "c0") -> Path:
+    """A patch of the driver, from what ``text`` says."""
+    (desk.place / name).write_text(f"--- a/drivers/md/dm.c\n+++ b/drivers/md/dm.c\n@@ -1 +1 @@\n-{text}\n+better\n")
+    return desk.place / name
+
+
+def test_one_commit_is_compared_before_and_after_a_patch(desk: Desk) -> None:
+    file = patch_file(desk)
+    desk.begin("main", stacks=("hdd",), patches=(str(file),))
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    file.unlink()
+    held: set[str] = set()
+    usual = desk.bench.measure
+
+    def looking(request: TrialRequest) -> Trial:
+        held.update(desk.held())
+        return usual(request)
+
+    desk.bench.measure = looking  # type: ignore[method-assign] # a look at what is there meanwhile
+    assert desk.go_on() == Done("2 blocks on each setup")
+    before, after = desk.blocks().plan.arms
+    assert (before.name, after.name) == ("main", "main + fix.patch")
+    assert (after.subject.kind, after.subject.changed_by) == (Kind.PATCHED, digest)
+    assert after.commit.sha != before.commit.sha
+    assert {before.commit.sha, after.commit.sha} <= held  # garbage collection would take what no branch has
+    assert desk.held() == set()
+    built = [one.commit.sha for one in desk.bench.requests if isinstance(one, TrialRequest)]
+    assert sorted(built) == sorted([before.commit.sha, after.commit.sha] * 2)
+    assert (desk.place / "run" / "inputs" / "fix.patch").read_text().endswith("+better\n")
+
+
+def test_each_patch_is_an_arm_on_top_of_the_first_alone(desk: Desk) -> None:
+    first, second = patch_file(desk, "one.patch"), desk.place / "two.patch"
+    second.write_text(first.read_text().replace("better", "best"))
+    plan = desk.plan("c1", "c3", patches=(str(first), str(second), desk.shas["c2"]), placebo=True)
+    c1, c2, c3 = (desk.shas[name] for name in ("c1", "c2", "c3"))
+    assert [arm.name for arm in plan.arms] == [
+        c1, c3, f"{c1} + one.patch", f"{c1} + two.patch", f"{c1} + {c2}", f"{c1} (again)",
+    ]  # fmt: skip
+
+
+def test_commit_on_top_is_known_by_its_hash(desk: Desk) -> None:
+    _, picked = desk.plan("c0", patches=("main",)).arms
+    assert picked.name.endswith(" + main")
+    assert (picked.subject.kind, picked.subject.changed_by) == (Kind.PATCHED, desk.shas["c3"])
+
+
+def test_patch_that_does_not_apply_ends_the_command(desk: Desk) -> None:
+    said = desk.refused("main", patches=(str(patch_file(desk, text="something else")),))
+    assert "does not apply to" in said
+    assert "patch failed: drivers/md/dm.c:1" in said
+
+
+def test_patches_that_cannot_be_arms_are_refused(desk: Desk) -> None:
+    file = patch_file(desk)
+    assert desk.refused("main", patches=("v9",)).startswith("--patch v9: there is no such file, and unknown revision")
+    assert "cannot be read" in desk.refused("main", patches=("./gone.patch",))
+    assert "is not a regular file" in desk.refused("main", patches=(str(desk.place),))
+    assert "of the same sources" in desk.refused("main", patches=(str(file), str(file))) or (
+        "the same commit" in desk.refused("main", patches=(str(file), str(file)))
+    )
+    (desk.place / "other").mkdir()
+    other = patch_file(desk, "other/fix.patch")
+    other.write_text(other.read_text().replace("better", "best"))
+    assert desk.refused("main", patches=(str(file), str(other))) == "two arms are called main + fix.patch"
 
 
 # What cannot be compared
