@@ -31,6 +31,7 @@ from bisector.vm import domain as domains
 from bisector.vm import embedded as driver
 from bisector.vm.base import Domain
 from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind, free_port
+from bisector.vm.disks import delayed
 from bisector.vm.domain import LibvirtDomain
 from bisector.vm.embedded import embedded_root, guest_pids, remove_if_idle, runs_guest
 from bisector.vm.hypervisor import LibvirtHypervisor, open_hypervisor
@@ -378,6 +379,23 @@ def test_disks_of_all_kinds_of_caching(hypervisor: LibvirtHypervisor, place: Pat
         wait_for_words(domain)
         assert domain.is_running()
     assert base.stat().st_uid == os.getuid()
+
+
+@pytest.mark.vm
+def test_a_disk_with_a_latency(hypervisor: LibvirtHypervisor, place: Path) -> None:
+    """QEMU opens the server's socket before the guest starts, and needs the server as long as it runs."""
+    file = place / "hdd.img"
+    file.touch()
+    os.truncate(file, 1 << 20)
+    disk = DiskSpec("hdd", DiskSource(SourceKind.FILE, str(file)), iops_limit=100)
+    with delayed(disk, 0.005, place) as late:
+        spec = replace(spec_of(place, End.SLEEP), disks=(late,), run_as=hypervisor.run_as)
+        with hypervisor.start(spec) as domain:
+            wait_for_words(domain)
+            assert domain.is_running()
+    gone = replace(spec_of(place, End.SLEEP, "late"), disks=(late,))
+    with pytest.raises(InfraError, match="did not start"), hypervisor.start(gone):
+        pytest.fail("it started without the server")
 
 
 @pytest.mark.vm
