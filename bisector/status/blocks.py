@@ -17,7 +17,7 @@ from itertools import combinations
 from bisector.analysis.judgement import judged_run, why_unscored
 from bisector.analysis.verdicts import Judging
 from bisector.core.subject import Compiler
-from bisector.core.trial import Stage, Trial
+from bisector.core.trial import Fault, Stage, Trial
 from bisector.core.verdict import Verdict
 from bisector.status.comparison import Arm as Shown
 from bisector.status.comparison import Measured, Result, SoundBlock, figure, result
@@ -26,6 +26,7 @@ from bisector.store.facts import BuildTry
 from bisector.store.store import Store
 
 _OF_ANY_SETUP = (Stage.CHECKOUT, Stage.CONFIG, Stage.BUILD, Stage.BOOT)  # no stack and no workload has a part in these
+_ORDER = tuple(Stage)
 
 
 class BlockState(StrEnum):
@@ -104,7 +105,8 @@ class Blocks:
         """Why nothing (more) is measured of an arm on a setup; empty where it is.
 
         A fault of the kernel's own is believed as in a bisection: at once where the source does not compile, else when
-        the last trials ended so, as often as the policy says.
+        the last trials ended so, as often as the policy says, and another arm has come further since: a host on which
+        nothing boots is no kernel's doing.
         """
         planned = (one.reason for one in self.plan.absent if (one.setup, one.arm) == (setup, arm))
         return next(planned, "") or self._unbuilt(arm) or self._believed_fault(setup, arm)
@@ -136,12 +138,20 @@ class Blocks:
         of_arm = [one for one in self.placed if one.place.arm == arm]
         # One that booted on another setup is between two that did not; what comes after a boot, it says nothing of.
         booted = max((one.n for one in of_arm if not self._speaks_for(one, setup)), default=0)
-        tried = [one.trial for one in of_arm if self._speaks_for(one, setup) and not self._is_refuted(one, booted)]
-        if not tried or tried[-1].fault is None:
+        tried = [one for one in of_arm if self._speaks_for(one, setup) and not self._is_refuted(one, booted)]
+        if not tried or (last := tried[-1].trial.fault) is None:
             return ""
-        last = tried[-1].fault
-        in_a_row = all(trial.fault is not None for trial in tried[-believed:]) and len(tried) >= believed
-        return last.sentence if last.kind.of_compiling or in_a_row else ""
+        if last.kind.of_compiling:
+            return last.sentence
+        sound = max((one.n for one in tried if one.trial.fault is None), default=0)
+        row = [one.n for one in tried if one.n > sound]
+        return last.sentence if len(row) >= believed and self._works_for_others(last, arm, setup, row[0]) else ""
+
+    def _works_for_others(self, fault: Fault, arm: int, setup: int, since: int) -> bool:
+        """Whether another arm came further than a fault, since a trial of this number."""
+        others = (one for one in self.placed if one.place.arm != arm and one.n > since)
+        alike = (one for one in others if self.is_of(one, setup) or fault.stage in _OF_ANY_SETUP)
+        return any(_reached(one.trial) > _ORDER.index(fault.stage) for one in alike)
 
     def _speaks_for(self, one: Placed, setup: int) -> bool:
         """Whether a trial says something of a setup: each of its own does, and a fault before there is a stack."""
@@ -176,6 +186,11 @@ class Blocks:
             if verdict in _ENDED_BY:
                 return _ENDED_BY[verdict], f"{self.plan.arms[one.place.arm].name}: {why}"
         return (BlockState.DONE if len(measured) == len(block.arms) else BlockState.OPEN), ""
+
+
+def _reached(trial: Trial) -> int:
+    """How far a trial came, as the place of its stage."""
+    return _ORDER.index(trial.fault.stage if trial.fault is not None else Stage.DONE)
 
 
 def judged(plan: Plan, block: Block, one: Placed) -> tuple[Verdict, str]:

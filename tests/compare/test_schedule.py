@@ -231,9 +231,22 @@ def test_a_boot_on_another_stack_is_between_two_panics() -> None:
     placed = tuple(Placed(n, Place(n, 1), one) for n, one in enumerate(trials, 1))
     blocks = replace(nothing(), blocks=begun, placed=placed)
     assert [blocks.absent(setup, 1) for setup in (0, 1)] == ["", ""]
-    again = Block(4, 1, 1, 1, (1, 0, 2))
-    twice = replace(blocks, blocks=(*begun, again), placed=(*placed, Placed(4, Place(4, 1), panics[1])))
+    other = planted.trial(Cell(ARMS[0].subject, SETUPS[1].setup), 1_000.0)
+    again = Placed(4, Place(4, 0), other), Placed(5, Place(4, 1), panics[1])
+    twice = replace(blocks, blocks=(*begun, Block(4, 1, 1, 1, (0, 1, 2))), placed=(*placed, *again))
     assert all(twice.absent(setup, 1) for setup in (0, 1))
+
+
+def test_faults_of_every_kernel_are_no_kernels_doing() -> None:
+    """A host on which no guest boots leaves no cell n/a: the setups are given up, and can be gone on with."""
+
+    def outcome(measure: Measure, n: int) -> Trial:
+        return replace(planted.trial(cell(PLAN, measure.block, measure.arm), 1.0), fault=fakes.PANIC, runs=())
+
+    blocks, done = played(nothing(), outcome)
+    assert [blocks.absent(setup, arm) for setup in (0, 1) for arm in range(3)] == [""] * 6
+    assert len(done.given_up) == 2
+    assert "no sound block in 10" in done.given_up[0]
 
 
 @pytest.mark.parametrize("forgiven", [0, 2])
