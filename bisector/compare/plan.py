@@ -138,7 +138,9 @@ def united(rows: Iterable[Sequence[str]]) -> tuple[str, ...]:
 def warnings(plan: Plan) -> Iterator[str]:
     """What a person is to know before hours are spent."""
     blocks = plan.extent.runs if plan.extent.until is None else LOOKS[-1]
-    tests = len(plan.setups) * sum(arm.subject != plan.arms[0].subject for arm in plan.arms) - len(plan.absent)
+    absent, first = {(one.setup, one.arm) for one in plan.absent}, plan.arms[0].subject
+    others = [arm for arm, one in enumerate(plan.arms) if one.subject != first]
+    tests = sum(absent.isdisjoint({(n, 0), (n, arm)}) for n in range(len(plan.setups)) for arm in others)
     needed = blocks_for_exact(tests)
     if least_exact_p(blocks) > ALPHA:
         yield few_blocks(blocks)

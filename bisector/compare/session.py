@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from bisector.analysis.judgement import judged_run
 from bisector.analysis.verdicts import Judging
 from bisector.bisect.failures import fault_row
 from bisector.bisect.session import Equip, Equipment, clean_up, ends_recorded, gone_if_nothing_began, here, let_go
@@ -31,7 +30,6 @@ from bisector.git.worktrees import hold
 from bisector.host.files import discard, remove_abandoned
 from bisector.kernel.toolchain import check_unchanged
 from bisector.status.blocks import Blocks, judged
-from bisector.status.comparison import figure
 from bisector.store.comparison import Placed, Plan, PlannedSetup
 from bisector.store.facts import BuildTry, Compilers, Ended, Ending, NumberedTrial, Submitted, Work, now
 from bisector.store.rows import BisectionRow
@@ -169,7 +167,7 @@ class Comparison:
         planned, block = self.plan.setups[measure.block.setup], measure.block
         verdict, why = judged(self.plan, block, one)
         self.tell(TrialJudged(one.n, one.trial, verdict, why, _TERMS, planned.objective))
-        if one.trial.runs and figure(judged_run(one.trial), planned.objective) is None:
+        if verdict is Verdict.WEAK:  # zero and below are measured here
             Judging(planned.settings, ((one.n, one.trial),)).check_metric(one.trial.commit.sha)
         if verdict is not Verdict.MEASURED:
             self.tell(Note(f"block {block.n} does not count, and another one is measured instead"))

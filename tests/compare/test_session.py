@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.status.blocks import Blocks, BlockState
-from bisector.store.comparison import Extent, Plan
+from bisector.store.comparison import Absent, Extent, Plan
 from bisector.store.facts import BuildTry, Ending, Submitted, Work
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
@@ -237,6 +237,23 @@ def test_what_cannot_be_decided_by_ends_the_run(desk: Desk) -> None:
         assert last.state is State.FAILED
 
 
+def test_a_job_without_the_metric_ends_the_run_at_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = desk.bench.measure
+
+    def lacking(request: TrialRequest) -> Trial:
+        trial = usual(request)
+        *before, run = trial.runs
+        has, lacks, *others = (replace(job, clat_mean_ns=5.0) for job in run.jobs)
+        jobs = (has, replace(lacks, clat_mean_ns=None), *others)
+        return replace(trial, runs=(*before, replace(run, jobs=jobs)))
+
+    monkeypatch.setattr(desk.bench, "measure", lacking)
+    desk.begin("c0", "c3", stacks=("hdd",), bisect__metric="read.clat.mean")
+    with pytest.raises(MetricAbsent, match=r"has no read\.clat\.mean, and other jobs of the"):
+        desk.go_on()
+    assert len(desk.bench.requests) == 1
+
+
 def test_ctrl_c_leaves_what_was_measured(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     run = desk.begin("c0", "c3", stacks=("hdd",))
     usual, stops = desk.bench.measure, [2]
@@ -418,6 +435,14 @@ def test_too_few_blocks_are_told_beforehand(desk: Desk, runs: int, stacks: int, 
     plan = desk.plan("c0", "c3", runs=runs, stacks=("hdd", "ssd")[:stacks])
     assert "".join(warnings(plan)).startswith(said)
     assert bool(list(warnings(plan))) is bool(said)
+
+
+def test_the_family_beforehand_is_that_of_the_cells_that_can_be_compared(desk: Desk) -> None:
+    """Without the first arm a setup has no test, however many arms it has."""
+    plan = desk.plan("c0", "c2", "c3", runs=6, stacks=("hdd", "ssd"))
+    assert "In a family of 4 tests" in "".join(warnings(plan))
+    (said,) = warnings(replace(plan, absent=(Absent(1, 0, "needs CONFIG_MD"),)))
+    assert said.startswith("In a family of 2 tests")
 
 
 def test_clone_that_a_workload_searches_is_made_before_the_first_trial(
