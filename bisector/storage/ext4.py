@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from bisector.storage.file_system import FileSystem, differing, mkfs_options, mount_options
+from bisector.storage.file_system import FileSystem, differing, in_bytes, mkfs_options, mount_options
 from bisector.storage.layer import MOUNTPOINT, Extent, Own
 
 # The defaults of e2fsprogs 1.43 to 1.46, written out: 1.47 adds features that kernels before
@@ -75,7 +75,7 @@ class Ext4(FileSystem):
         blocks, inodes = int(found["Block count"]), int(found["Inode count"])
         each, reserved = blocks * int(found["Block size"]) / inodes, 100 * int(found["Reserved block count"]) / blocks
         # Inodes are rounded up to whole groups, reserved blocks down to whole ones.
-        if "i" in asked and not int(asked["i"]) / 2 <= each <= int(asked["i"]):
+        if "i" in asked and not (per_inode := int(in_bytes(asked["i"]))) / 2 <= each <= per_inode:
             yield f"an inode for {each:.0f} bytes instead of {asked['i']}"
         if "m" in asked and not float(asked["m"]) - 1 <= reserved <= float(asked["m"]):
             yield f"{reserved:.1f} % of reserved blocks instead of {asked['m']}"

@@ -5,6 +5,8 @@ each that shows in figures, is in the layer's settings. What the kernel mounted 
 and held against them.
 """
 
+import errno
+import os
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +24,21 @@ from bisector.storage.layer import MOUNTPOINT, Extent, Files, Layer, Made, Own, 
 # Words of mkfs that name no file: a setting is text of a person, and is run by a shell in the guest.
 _MKFS = re.compile(r"-[-A-Za-z0-9_.,:=^ ]*")
 _MOUNT = re.compile(r"[a-z0-9_]+(?:=[A-Za-z0-9_.:-]+)?")
+# Nothing of a person's may mount another device, or nothing at all (mount(8)).
+_NOT_OF_A_DISK = frozenset({"ro", "remount", "bind", "rbind", "move", "loop", "offset", "sizelimit"})
+# What the kernel never shows, and what it shows where that does not hold (fs/proc_namespace.c, show_mnt_opts()).
+_UNSHOWN: Mapping[str, tuple[str, ...]] = {
+    "defaults": (),
+    "strictatime": ("relatime", "noatime"),
+    "atime": ("noatime",),
+    "diratime": ("nodiratime",),
+    "async": ("sync",),
+    "suid": ("nosuid",),
+    "dev": ("nodev",),
+    "exec": ("noexec",),
+}
+_BINARY_SIZE = re.compile(r"([0-9]{1,15})([kmg])", re.IGNORECASE)
+_SHIFTS = {"k": 10, "m": 20, "g": 30}
 # Only one option of each line holds at a time; their names tell the others by a "no" before them.
 _EXCLUSIVE = {
     "access time": ("relatime", "noatime", "strictatime"),
@@ -59,11 +76,14 @@ def mount_options(name: str, default: str) -> Option:
 
     def read(raw: object, _base: Path | None) -> str:
         words = raw.strip().split(",") if isinstance(raw, str) else []
-        if not words or "ro" in words or not all(map(_MOUNT.fullmatch, words)):
+        if not words or not all(map(_MOUNT.fullmatch, words)):
+            raise Unfit
+        if not _NOT_OF_A_DISK.isdisjoint(word.partition("=")[0] for word in words):
             raise Unfit
         return ",".join(words)
 
-    kind = Kind("options of mount with commas between them such as noatime,commit=30, without ro", read, str)
+    expected = "options of mount with commas between them such as noatime,commit=30, without ro, loop, bind and remount"
+    kind = Kind(expected, read, str)
     help_line = f"options that {name} is mounted with, over its defaults"
     return Option(f"storage.{name}.mount_options", "mount_options", kind, default, help_line)
 
@@ -94,14 +114,26 @@ def not_mounted(asked: Iterable[str], shown: Iterable[str]) -> Iterator[str]:
 
     A kernel leaves out most options that begin with "no"; the option that they switch off is missing then.
     """
-    shown = frozenset(shown)
+    shown = frozenset(map(in_bytes, shown))
     names = {option.partition("=")[0] for option in shown}
     for option in asked:
         off = option.startswith("no") and option.removeprefix("no") not in names
         # A level or a version that goes without saying: ``compress=zstd`` is shown as ``compress=zstd:3``.
         longer = any(one.startswith(f"{option}:") for one in shown)
-        if option not in shown and not off and not longer:
+        unshown = option in _UNSHOWN and shown.isdisjoint(_UNSHOWN[option])
+        if in_bytes(option) not in shown and not (off or longer or unshown):
             yield option
+
+
+def in_bytes(option: str) -> str:
+    """An option or its value with a size in bytes: ``4k`` is ``4096``, ``logbsize=32k`` is ``logbsize=32768``.
+
+    Kernels show, and tools print, one size in other units than it was written in.
+    """
+    name, equals, value = option.rpartition("=")
+    if (found := _BINARY_SIZE.fullmatch(value)) is None:
+        return option
+    return f"{name}{equals}{int(found[1]) << _SHIFTS[found[2].lower()]}"
 
 
 def mounted_with(mountinfo: str) -> tuple[str, tuple[str, ...]]:
@@ -167,8 +199,9 @@ class FileSystem(Layer):
         return Made(MOUNTPOINT, steps, tuple(Step(check, kernel_fault) for check in checks), verify)
 
     def _mkfs_fault(self, failed: FailedStep) -> BisectorError:
-        """Options are a person's; that the disk cannot be written is the kernel's doing."""
-        if any(word in line.lower() for line in failed.tail for word in _NOT_TAKEN):
+        """Options are a person's; that the disk cannot be written is the kernel's doing, EINVAL among it."""
+        said = [line.lower() for line in failed.tail if not line.strip().endswith(os.strerror(errno.EINVAL))]
+        if any(word in line for line in said for word in _NOT_TAKEN):
             return UserError(
                 f"the guest's mkfs.{self.name} does not take its options: {failed.reason}",
                 f"storage.{self.name}.mkfs_options has them",
@@ -197,7 +230,7 @@ class FileSystem(Layer):
 def differing(asked: Mapping[str, str], found: Mapping[str, str]) -> Iterator[str]:
     """What was found otherwise, or not at all."""
     for name, value in asked.items():
-        if (other := found.get(name, "nothing")) != value:
+        if (other := found.get(name, "nothing")) != in_bytes(value):
             yield f"{name}={other} instead of {name}={value}"
 
 

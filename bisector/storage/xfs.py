@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bisector.core.kinds import Problem
 from bisector.core.units import size_text
-from bisector.storage.file_system import FileSystem, differing, mkfs_options, mount_options
+from bisector.storage.file_system import FileSystem, differing, mkfs_options, mount_options, words_of
 from bisector.storage.layer import MOUNTPOINT, Extent, Files, Own
 
 # Those of xfsprogs' own mkfs/lts_4.19.conf; a kernel refuses to mount features that it does not know: reflink and
@@ -57,6 +57,9 @@ class Xfs(FileSystem):
         if log_bytes is not None and log_bytes < _LEAST_LOG_BYTES:
             sentence = f"mkfs.xfs refuses a log of less than {size_text(_LEAST_LOG_BYTES)}"
             yield Problem(("storage.xfs.mkfs_options",), sentence)
+        if log_bytes is None and "size=" in words_of(own["mkfs_options"]).get("l", ""):
+            sentence = "the size of the log is given in bytes, not in blocks or sectors: it is read back so"
+            yield Problem(("storage.xfs.mkfs_options",), sentence, "-l size=64m")
 
     def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
         """The data, the log, and inodes and extents, which are below a tenth of the data where files are not tiny."""
@@ -75,6 +78,8 @@ class Xfs(FileSystem):
                 wanted["blocks"] = str(blocks)
             wanted = {names.get(name, name): value for name, value in wanted.items()}
             named |= wanted.keys()
+            # A limit or an identifier, of which nothing is printed there, is no feature.
+            wanted = {name: value for name, value in wanted.items() if name in found[section] or value in ("0", "1")}
             # A feature that xfs_spaceman does not know is not there.
             yield from differing(wanted, {name: "0" for name, value in wanted.items() if value == "0"} | found[section])
         features = {name for name, value in found["meta-data"].items() if value == "1"}

@@ -219,7 +219,19 @@ def test_given_options_of_mount_replace_what_they_contradict() -> None:
 
 
 @pytest.mark.parametrize(
-    "typed", ["", ",", "noatime,", "noatime, commit=30", "ro", "a=b=c", "a" * 5000 + "!", "x=/dev/sda"]
+    "typed",
+    [
+        "",
+        ",",
+        "noatime,",
+        "noatime, commit=30",
+        "ro",
+        "a=b=c",
+        "a" * 5000 + "!",
+        "x=/dev/sda",
+        "loop",
+        "noatime,offset=4096",
+    ],
 )
 def test_options_of_mount_that_are_none_are_refused(typed: str) -> None:
     with pytest.raises(UserError, match="expected options of mount"):
@@ -232,7 +244,29 @@ def test_what_is_shown_of_options() -> None:
         "compress=zstd",
         "nodiscard",
     ]
+    assert list(not_mounted(("logbsize=32768", "allocsize=64m"), ("logbsize=32k", "allocsize=65536k"))) == []
     assert mounted_with(mountinfo("xfs", "rw,noquota")) == ("xfs", ("rw", "relatime", "noquota"))
+
+
+def test_options_that_kernels_never_show_are_held_against_their_opposites() -> None:
+    """A kernel shows no strictatime: it leaves out relatime."""
+    assert list(not_mounted(("rw", "strictatime", "defaults", "exec"), ("rw",))) == []
+    assert list(not_mounted(("strictatime", "exec"), ("rw", "relatime", "noexec"))) == ["strictatime", "exec"]
+
+
+def test_sizes_of_mkfs_may_have_units() -> None:
+    printed = {"ext4": recorded("dumpe2fs-1.47.txt"), **FORMATS}
+    for name, plain, short in (
+        ("ext4", "-b 4096 ", "-b 4k "),
+        ("ext4", "-i 16384", "-i 16k"),
+        ("btrfs", "-n 16384", "-n 16K"),
+        ("xfs", "-b size=4096", "-b size=4k"),
+        ("xfs", "-i size=512,", "-i size=512,maxpct=25,"),
+    ):
+        options_of_mkfs = own(name)["mkfs_options"]
+        assert plain in options_of_mkfs
+        asked = words_of(options_of_mkfs.replace(plain, short))
+        assert list(file_system(name).other_format(asked, printed[name])) == []
 
 
 def problems(name: str, size_bytes: int | None, **changed: str) -> list[tuple[str, ...]]:
@@ -248,6 +282,7 @@ def test_what_mkfs_refuses_is_refused_before() -> None:
     assert problems("btrfs", 109 * MIB) == problems("ext4", 1 * MIB) == []
     assert problems("xfs", 512 * MIB, mkfs_options="-m crc=1 -l version=2,size=32m") == [("storage.xfs.mkfs_options",)]
     assert problems("xfs", 512 * MIB, mkfs_options="-l size=64m") == []
+    assert problems("xfs", 512 * MIB, mkfs_options="-l size=16384b") == [("storage.xfs.mkfs_options",)]
     with pytest.raises(UserError, match=r"xfs needs 300MiB, and the HDD has 128MiB"):
         options.load({"storage.stack": "hdd+xfs", "storage.hdd.size": "128MiB"}, directory=Path("/"))
 
@@ -266,7 +301,8 @@ def test_options_that_mkfs_does_not_take_are_the_persons() -> None:
         error = blamed(name, said)
         assert isinstance(error, UserError)
         assert error.hint == f"storage.{name}.mkfs_options has them"
-    assert isinstance(blamed("xfs", "mkfs.xfs: pwrite failed: Input/output error\n"), KernelFault)
+    for error_of_disk in ("Input/output error", "Invalid argument"):
+        assert isinstance(blamed("xfs", f"mkfs.xfs: pwrite failed: {error_of_disk}\n"), KernelFault)
 
 
 def test_all_that_is_written_comes_to_the_disk() -> None:
