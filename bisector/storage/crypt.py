@@ -22,6 +22,7 @@ _TABLE = re.compile(
 )
 _SECTOR_BYTES = 512
 _BITS_OF_A_DIGIT = 4
+_AES_BITS = (128, 192, 256)  # of one key (FIPS 197)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,13 @@ class Crypt(Layer):
     # fmt: on
 
     def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
-        """The device has whole sectors."""
+        """The cipher takes the key, and the device has whole sectors."""
         (device,), settings = below, CryptSettings(**own)
+        name, mode, *_ = settings.cipher.split("-")
+        keys = 2 if mode == "xts" else 1  # IEEE 1619
+        if name == "aes" and settings.key_bits not in (able := [keys * bits for bits in _AES_BITS]):
+            sentence = f"a key of {settings.key_bits} bits is none of aes-{mode}: {', '.join(map(str, able))}"
+            yield Problem(("storage.crypt.key_size", "storage.crypt.cipher"), sentence)
         if device.size_bytes is not None and device.size_bytes % settings.sector_bytes:
             sentence = f"{device.what} has {device.size_bytes:,} bytes, which are no whole sectors"
             yield Problem(("storage.crypt.sector_size", *device.keys), sentence)

@@ -105,6 +105,14 @@ def test_settings_that_cannot_be_are_refused_before() -> None:
             options.load({f"storage.crypt.{key}": value}, directory=Path("/"))
 
 
+@pytest.mark.parametrize(
+    ("cipher", "bits", "able"), [("aes-xts-plain64", 128, "256, 384, 512"), ("aes-cbc-plain64", 512, "128, 192, 256")]
+)
+def test_key_that_the_cipher_does_not_take_is_refused_before(cipher: str, bits: int, able: str) -> None:
+    with pytest.raises(UserError, match=f"a key of {bits} bits is none of {cipher.rpartition('-')[0]}: {able}"):
+        options.load({"storage.stack": f"crypt(hdd,cipher={cipher},key_size={bits})+ext4"}, directory=Path("/"))
+
+
 def test_its_settings_are_recorded_as_numbers() -> None:
     settings = options.load({"storage.crypt.key_size": "256"}, directory=Path("/")).settings
     assert settings.storage.layers["crypt"]["key_bits"] == 256
