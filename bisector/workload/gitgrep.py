@@ -4,6 +4,7 @@ The guest has no network: the clone is a git bundle (git-bundle(1)) that is made
 carried in. It has one commit, with the files of one tree; so whatever the history is like, every trial reads the same.
 """
 
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ from bisector.core.objective import Objective
 from bisector.core.shell import FailedStep, Step, run_steps
 from bisector.core.units import size_text
 from bisector.storage.layer import Files
-from bisector.workload.base import Clone, Deciding, Own, RunSite, Workload
+from bisector.workload.base import Clone, Deciding, Locally, Own, RunSite, Workload
 from bisector.workload.repetitions import (
     CARRIED,
     MOST_REPETITIONS,
@@ -99,6 +100,22 @@ class GitGrep(Workload):
         """Too many repetitions."""
         if own["runs"] > MOST_REPETITIONS:
             yield Problem(("workload.gitgrep.runs",), f"at most {MOST_REPETITIONS:,} repetitions are measured")
+
+    def check(self, own: Own, objective: Objective, locally: Locally) -> None:
+        """A clone that a person names is one: git is asked, where it is there."""
+        super().check(own, objective, locally)
+        if own["bundle"] is None:
+            return
+        listed = locally(("git", "bundle", "list-heads", os.fspath(own["bundle"])), {})
+        if listed is None:
+            return
+        if listed.exit_status != 0:
+            said = listed.stderr.strip().partition("\n")[0]
+            what = f"workload.gitgrep.bundle: {own['bundle']} is no git bundle: {said}"
+            raise UserError(what, "git bundle create FILE HEAD makes one")
+        if not any(line.split()[1:] == ["HEAD"] for line in listed.stdout.splitlines()):
+            what = f"workload.gitgrep.bundle: {own['bundle']} has no HEAD, so a clone of it has no files"
+            raise UserError(what, "git bundle create FILE HEAD makes one that has")
 
     def run(self, own: Own, site: RunSite) -> Run:
         """Unpack the clone onto the stack, then search; see :mod:`bisector.workload.repetitions` for what is raised."""

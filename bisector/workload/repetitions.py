@@ -34,7 +34,8 @@ MOST_BYTES = 1 << 20  # of what one repetition prints on either stream
 _KEPT = "repetitions.json"
 _TAIL_LINES = 20
 _LONGEST_LINE = 1000
-_TIMED = re.compile(r"@time (\d{1,9}\.\d{3}) (\d{1,9}\.\d{3}) (\d{1,9}\.\d{3})", re.ASCII)
+# bash writes the decimal point of its locale (print_formatted_time() in its execute_cmd.c).
+_TIMED = re.compile(r"@time (\d{1,9})[.,](\d{3}) (\d{1,9})[.,](\d{3}) (\d{1,9})[.,](\d{3})", re.ASCII)
 _ENDED = re.compile(r"@exit (\d{1,4}) (\d{1,3}) (\d{1,9}) (\d{1,9})", re.ASCII)
 _STATE_FAILED = 70
 _NOT_FOUND = (126, 127)  # of what sh was told to run (POSIX, "Exit Status for Commands")
@@ -133,7 +134,8 @@ class _Heard:
         if len(self.ends) > MOST_REPETITIONS:
             return
         if timed := _TIMED.fullmatch(line):
-            self.times.append((float(timed[1]), float(timed[2]), float(timed[3])))
+            real, user, system = (float(f"{timed[n]}.{timed[n + 1]}") for n in (1, 3, 5))
+            self.times.append((real, user, system))
         elif ended := _ENDED.fullmatch(line):
             self.ends.append(_End(*map(int, ended.groups())))
         elif line.strip():

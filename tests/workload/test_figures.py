@@ -129,3 +129,8 @@ def test_setting_of_several_figures() -> None:
     assert metric_called(found, "custom:c") is None
     with pytest.raises(UserError, match="two figures are called a"):
         kind.read(["a=s,lower", "a=1/s,higher"], None)
+
+
+def test_an_index_of_too_many_digits_is_no_bug() -> None:
+    with pytest.raises(Unusable, match="printed no figure tps"):
+        read_figure(f"tps=1/s,higher,json:{'1' * 5000}").value("[1]")

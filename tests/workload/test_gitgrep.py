@@ -73,6 +73,17 @@ def test_no_clone_is_told(place: Place) -> None:
         GITGREP.run(values, place.site)
 
 
+def test_bundle_that_is_none_is_refused_before(bundle: Path, tmp_path: Path) -> None:
+    values = options.load({"workload.kind": "gitgrep"}, directory=HERE).settings.workload.values
+    GITGREP.check({**values, "bundle": bundle}, Objective("elapsed"), run_here)
+    (tmp_path / "text").write_text("x\n")
+    with pytest.raises(UserError, match="text is no git bundle"):
+        GITGREP.check({**values, "bundle": tmp_path / "text"}, Objective("elapsed"), run_here)
+    git(tmp_path / "linux", "bundle", "create", "-q", str(tmp_path / "headless"), "main")
+    with pytest.raises(UserError, match="headless has no HEAD"):
+        GITGREP.check({**values, "bundle": tmp_path / "headless"}, Objective("elapsed"), run_here)
+
+
 def test_settings() -> None:
     effective = options.load(
         {"workload.gitgrep.pattern": "mutex_lock", "workload.gitgrep.commit": "v6.1"}, directory=HERE

@@ -1,6 +1,7 @@
 """Commands that are repeated and timed: the script runs here for real, but for the caches that it drops."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -190,6 +191,14 @@ def test_guest_that_tells_nonsense(place: Place, told: Callable[[str], str], mes
     place.site = replace(place.site, shell=Telling(place.shell, told))  # type: ignore[arg-type] # by its __getattr__
     with pytest.raises(KernelFault, match=message):
         place.repeat("true")
+
+
+def test_locale_with_a_decimal_comma(place: Place) -> None:
+    def told(text: str) -> str:
+        return re.sub(r"^@time .*$", lambda line: line[0].replace(".", ","), text, flags=re.MULTILINE)
+
+    place.site = replace(place.site, shell=Telling(place.shell, told))  # type: ignore[arg-type] # by its __getattr__
+    assert all(0.02 <= one.elapsed_s < 20 for one in place.repeat("sleep 0.02"))
 
 
 def test_guest_without_bash(place: Place) -> None:

@@ -23,6 +23,7 @@ _LONGEST_LINE = 4096
 _QUOTED = 60
 _NUMBER = r"[+-]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?"
 _VALUE = re.compile(rf"(?P<number>{_NUMBER})\s*(?P<unit>\S{{0,20}})", re.ASCII)
+_INDEX = re.compile(r"[0-9]{1,9}")
 _SPEC = re.compile(r"(?P<name>[^=]*)=(?P<unit>[^,]*),(?P<better>[^,]*)(?:,(?P<how>[^:,]*):(?P<where>.*))?")
 
 
@@ -170,7 +171,7 @@ def _of_json(figure: Figure, output: str) -> tuple[float, str]:
             raise figure.lacking() from error
         raise Unusable(f"what it printed is no JSON: {str(error)[:_QUOTED]}", figure._form) from error
     for key in figure.where.split("."):
-        if isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+        if isinstance(value, list) and _INDEX.fullmatch(key) and int(key) < len(value):
             value = value[int(key)]
         elif isinstance(value, dict) and key in value:
             value = value[key]
