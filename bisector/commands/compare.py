@@ -43,6 +43,7 @@ examples:
   bisector compare v6.1 v6.2 --until 5% --budget 8h     until every interval is that narrow, or the night is over
   bisector compare v6.1 --patch fix.patch    before and after a patch, or a series: what b4 or
                                              `git format-patch --stdout` writes; or a commit: --patch 1a2b3c4d
+  bisector compare v6.1 --parameter mitigations=off     one kernel without and with a parameter
   bisector compare v6.1 --placebo            how far two measurements of one kernel are apart
   bisector compare v6.1 v6.2 --plan          how many trials and hours it takes; nothing is measured
 Each block measures every kernel once, in a random order, each in a fresh guest on empty disks.
@@ -92,6 +93,13 @@ def add(verbs: Verbs) -> None:
         " repeatable, each on top of the first one alone",
     )
     verb.add_argument(
+        "--parameter",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="compare the first one with itself and this on its kernel's command line; repeatable, each alone",
+    )
+    verb.add_argument(
         "--seed", type=seed, metavar="N", help="what orders and workloads are drawn from (default: random)"
     )
     verb.add_argument("--plan", action="store_true", help="estimate trials and hours, and measure nothing")
@@ -130,6 +138,7 @@ def compare(arguments: argparse.Namespace) -> int:
         extent,
         arguments.placebo,
         tuple(arguments.patch),
+        tuple(arguments.parameter),
     )
     if arguments.plan:
         return _tell_hours(asked, as_json=arguments.json)

@@ -27,8 +27,9 @@ _AGAIN = "(again)"
 class Asked:
     """What a person wants compared: subjects as typed, the settings of each setup, how much, and what besides.
 
-    Each of ``patches``, files or commits, is put on top of the first subject and is an arm of its own. A placebo is the
-    first arm, measured a second time under another name.
+    Each of ``patches``, files or commits, is put on top of the first subject and is an arm of its own; so is the first
+    subject with each of ``parameters`` on its kernel's command line. A placebo is the first arm, measured a second time
+    under another name.
     """
 
     repository: Path
@@ -37,6 +38,7 @@ class Asked:
     extent: Extent
     placebo: bool = False
     patches: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
 
     @property
     def patch_files(self) -> tuple[Path, ...]:
@@ -51,7 +53,7 @@ def planned(repository: Repository, asked: Asked) -> Plan:
     if len(arms) == 1:
         raise UserError(
             f"{arms[0].name} alone cannot be compared",
-            "name another commit or a --patch, or measure it twice: --placebo",
+            "name another commit, a --patch or a --parameter, or measure it twice: --placebo",
         )
     setups = tuple(PlannedSetup(one) for one in _settings(asked.settings))
     twice = next((one.setup for one, other in combinations(setups, 2) if one.setup == other.setup), None)
@@ -72,7 +74,12 @@ def _arms(repository: Repository, asked: Asked) -> Iterator[Arm]:
     named = [Arm(name, Subject(commit)) for name, commit in zip(asked.subjects, commits, strict=True)]
     first, *_ = named
     named += [_patched(repository, first, text) for text in asked.patches]
+    named += [_with_parameters(first, text) for text in asked.parameters]
     for one, other in combinations(named, 2):
+        if one.subject.parameters != other.subject.parameters:
+            continue
+        if one.subject.parameters:
+            raise UserError(f"{one.name} is asked for twice", "leave one of them out")
         if one.commit.tree == other.commit.tree:
             same = one.commit.sha == other.commit.sha
             what = f"the same commit, {one.commit.short}" if same else "of the same sources"
@@ -82,6 +89,14 @@ def _arms(repository: Repository, asked: Asked) -> Iterator[Arm]:
     yield from named
     if asked.placebo:
         yield Arm(f"{first.name} {_AGAIN}", first.subject)
+
+
+def _with_parameters(base: Arm, text: str) -> Arm:
+    """An arm that is another one's kernel with more parameters."""
+    words = " ".join(text.split())
+    if not words or not words.isprintable():
+        raise UserError(f"--parameter {text!r} is no kernel parameter", "for example: --parameter mitigations=off")
+    return Arm(on_top(base.name, words), replace(base.subject, parameters=words))
 
 
 def _patched(repository: Repository, base: Arm, text: str) -> Arm:

@@ -183,7 +183,7 @@ class Comparison:
             {},
             self.store.compilers(),
             again=again,
-            settings=planned.settings,
+            settings=self.plan.settings(block.setup, measure.arm),
             seed=block.seed,
         )
         with self._submitted(Submitted(Work.TRIAL, arm.commit.sha, n, block=block.n, arm=measure.arm)) as id_:

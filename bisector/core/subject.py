@@ -88,13 +88,15 @@ class Subject:
 
     ``commit`` is what is built. Of an end without a commit, or with it, ``kind`` says which, ``changed_by`` is that
     commit's hash, and ``commit`` is one that bisector made and no branch has. So it is with a patch, of which
-    ``changed_by`` is the hash of its commit, or the SHA-256 of its file. Of a kernel that somebody else measured
-    the ``sha`` of ``commit`` is as much of it as was written down, or the kernel's name.
+    ``changed_by`` is the hash of its commit, or the SHA-256 of its file. ``parameters`` of the
+    kernel's command line are those besides the settings' own. Of a kernel that somebody else measured the ``sha`` of
+    ``commit`` is as much of it as was written down, or the kernel's name.
     """
 
     commit: Commit
     kind: Kind = Kind.COMMIT
     changed_by: str | None = None
+    parameters: str = ""
 
     @property
     def is_commit(self) -> bool:

@@ -226,7 +226,9 @@ def _equal(blocks: Blocks) -> tuple[tuple[str, str], ...]:
     return tuple(
         (arms[one].name, arms[other].name)
         for one, other in combinations(sorted(contents), 2)
-        if contents[one] == contents[other] and arms[one].subject != arms[other].subject
+        if contents[one] == contents[other]
+        and arms[one].subject != arms[other].subject
+        and arms[one].subject.parameters == arms[other].subject.parameters
     )
 
 

@@ -5,7 +5,7 @@ once, in a random order and with one seed of the workload. :mod:`bisector.status
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bisector.config import Settings, options
 from bisector.core.objective import Objective
@@ -76,30 +76,6 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What is compared; the first arm is the one that the others are compared with."""
-
-    arms: tuple[Arm, ...]
-    setups: tuple[PlannedSetup, ...]
-    extent: Extent
-    absent: tuple[Absent, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Arms to be measured on a setup, by their places in the plan, in the order of measuring.
-
-    Blocks are numbered from 1 as they begin; ``round`` counts the blocks of the setup that come to something, from 1.
-    """
-
-    n: int
-    setup: int
-    round: int
-    seed: int
-    arms: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Place:
     """Where a trial belongs: the number of its block, and its arm."""
 
@@ -114,6 +90,40 @@ class Placed:
     n: int
     place: Place
     trial: Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is compared; the first arm is the one that the others are compared with."""
+
+    arms: tuple[Arm, ...]
+    setups: tuple[PlannedSetup, ...]
+    extent: Extent
+    absent: tuple[Absent, ...] = ()
+
+    def settings(self, setup: int, arm: int) -> Settings:
+        """What an arm is measured with on a setup; the arm's own kernel parameters come last."""
+        settings, own = self.setups[setup].settings, self.arms[arm].subject.parameters
+        append = f"{settings.machine.append} {own}".strip()
+        return replace(settings, machine=replace(settings.machine, append=append))
+
+    def placed(self, n: int, place: Place, trial: Trial) -> Placed:
+        """A trial as it is on record, with what its arm's subject is known to have besides the kernel."""
+        return Placed(n, place, replace(trial, cell=replace(trial.cell, subject=self.arms[place.arm].subject)))
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Arms to be measured on a setup, by their places in the plan, in the order of measuring.
+
+    Blocks are numbered from 1 as they begin; ``round`` counts the blocks of the setup that come to something, from 1.
+    """
+
+    n: int
+    setup: int
+    round: int
+    seed: int
+    arms: tuple[int, ...]
 
 
 def insert(database: Database, plan: Plan) -> None:

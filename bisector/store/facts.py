@@ -141,7 +141,9 @@ def now() -> str:
 
 def _add_trial(database: Database, one: NumberedTrial) -> int:
     n, trial = one.n, one.trial
-    cell = {**columns(trial.commit), **columns(trial.subject), **columns(trial.setup)}
+    # The parameters of a subject are on record with the arm that the trial is of.
+    built = {"kind": trial.subject.kind.value, "changed_by": trial.subject.changed_by}
+    cell = {**columns(trial.commit), **built, **columns(trial.setup)}
     database.insert("trials", {"n": n, **cell, **columns(trial), **columns(trial.timings)})
     for table, record in (("faults", trial.fault), ("kernels", trial.kernel), ("origins", trial.origin)):
         if record is not None:

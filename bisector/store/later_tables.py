@@ -127,7 +127,8 @@ CREATE TABLE arms (
     commit_subject TEXT NOT NULL,
     commit_committed_at TEXT NOT NULL,
     kind TEXT NOT NULL,
-    changed_by TEXT
+    changed_by TEXT,
+    parameters TEXT NOT NULL
 ) STRICT;
 CREATE TABLE setups (
     n INTEGER PRIMARY KEY,

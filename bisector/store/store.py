@@ -179,10 +179,12 @@ class Store:
         return comparison.blocks_in(self.database)
 
     def placed(self) -> tuple[Placed, ...]:
-        """The trials of a comparison, in order of measuring."""
-        places = comparison.places_in(self.database)
+        """The trials of a comparison, in order of measuring, each with the whole subject of its arm."""
+        plan, places = self.plan, comparison.places_in(self.database)
+        if plan is None:
+            return ()
         known = sorted((*self.trials(), *self.baselines()), key=itemgetter(0))
-        return tuple(Placed(n, places[n], trial) for n, trial in known if n in places)
+        return tuple(plan.placed(n, places[n], trial) for n, trial in known if n in places)
 
     def spent_s(self) -> float:
         """Seconds between the submissions and the ends of all that was done, or failed; what was lost has none."""

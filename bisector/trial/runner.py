@@ -187,7 +187,8 @@ class _Course:
         """A guest that is not started yet; what fails until then is no kernel's doing, whatever else works."""
         with ExitStack() as stack:
             self.on_host = True
-            prepared = self.bench.machines.prepared(f"{self.request.n}", kernel, self.logs, self._storage)
+            append = self._settings.machine.append
+            prepared = self.bench.machines.prepared(f"{self.request.n}", kernel, self.logs, self._storage, append)
             machine = stack.enter_context(prepared)
             self.on_host = False
             yield machine

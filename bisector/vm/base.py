@@ -178,10 +178,11 @@ class Machines(Protocol):
     """Makes the guests of one run."""
 
     def prepared(
-        self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings
+        self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings, append: str
     ) -> AbstractContextManager[Machine]:
         """A guest that is defined and not started, with what the stack asks for: its disks, empty, and parameters.
 
-        Nothing of it outlives the block.
+        ``append`` are kernel parameters of the trial, in place of those of the settings. Nothing of the guest outlives
+        the block.
         """
         ...

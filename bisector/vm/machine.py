@@ -235,8 +235,10 @@ class VirtualMachines:
         self._hypervisor.close()
 
     @contextmanager
-    def prepared(self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings) -> Iterator[VirtualMachine]:
-        """A guest that is defined and not started, with what the stack asks for; nothing of it outlives the block."""
+    def prepared(
+        self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings, append: str
+    ) -> Iterator[VirtualMachine]:
+        """A guest that is defined and not started, with what stack and trial ask for; it does not outlive the block."""
         self._stay_connected()
         with ExitStack() as stack:
             root = self._run_dir / "root.qcow2"
@@ -246,7 +248,7 @@ class VirtualMachines:
             chosen = storage.used_disks.items()
             disks = tuple(stack.enter_context(self._attached(serial, one, prefix)) for serial, one in chosen)
             spec = self._spec(f"{prefix}{name}", kernel, logs / CONSOLE, overlay(self.image, root))
-            spec = dataclasses.replace(spec, command_line=self._parameters(storage))
+            spec = dataclasses.replace(spec, command_line=self._parameters(storage, append))
             spec = dataclasses.replace(spec, disks=disks, accelerator=self._accelerator(spec))
             machine = VirtualMachine(self._hypervisor, spec, kernel, self)
             stack.callback(machine.close)
@@ -268,10 +270,9 @@ class VirtualMachines:
             run_as=self._hypervisor.run_as,
         )
 
-    def _parameters(self, storage: StorageSettings) -> tuple[str, ...]:
-        machine = self.settings.machine
+    def _parameters(self, storage: StorageSettings, append: str) -> tuple[str, ...]:
         of_layers = storage.stack.parameters(storage.layers)
-        return command_line(machine.append, own_init=machine.image is not None, of_layers=of_layers)
+        return command_line(append, own_init=self.settings.machine.image is not None, of_layers=of_layers)
 
     def _accelerator(self, spec: DomainSpec) -> Accelerator:
         memory = resources.cache_home() / ACCELERATOR_MEMORY

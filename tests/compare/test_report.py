@@ -68,10 +68,11 @@ def test_command_has_the_patches(
     monkeypatch.chdir(desk.place)
     patch = "--- a/drivers/md/dm.c\n+++ b/drivers/md/dm.c\n@@ -1 +1 @@\n-c0\n+better\n"
     (desk.place / "fix.patch").write_text(patch)
-    desk.begin("main~2", patches=("fix.patch", "main"), stacks=("hdd",), runs=1)
+    desk.begin("main~2", patches=("fix.patch", "main"), parameters=("a b",), stacks=("hdd",), runs=1)
     desk.go_on()
     words = shlex.split(json.loads(shown(capsys, "report", "--format", "json"))["command"])
     assert words[2:7] == [desk.shas["c1"][:12], "--patch", "./fix.patch", "--patch", desk.shas["c3"][:12]]
+    assert words[7:9] == ["--parameter", "a b"]
     assert "main~2 + fix.patch" in shown(capsys, "report")
 
 

@@ -20,7 +20,7 @@ from bisector.core.subject import Kind
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.git.repository import Repository
-from bisector.status.blocks import Blocks, BlockState
+from bisector.status.blocks import Blocks, BlockState, result_of
 from bisector.store.comparison import Absent, Extent, Plan
 from bisector.store.facts import BuildTry, Ending, Submitted, Work
 from bisector.store.rundir import RunDirectory
@@ -51,10 +51,10 @@ class Desk:
         yield Equipment(self.bench, fakes.FakeKin(repository), self.waited_s.append)
 
     def asked(self, *names: str, stacks: tuple[str, ...] = ("lvmcache", "hdd"), runs: int = 2, placebo: bool = False,
-              patches: tuple[str, ...] = (), **more: str) -> Asked:  # fmt: skip
+              patches: tuple[str, ...] = (), parameters: tuple[str, ...] = (), **more: str) -> Asked:  # fmt: skip
         revs = tuple(self.shas.get(name, name) for name in names)
         each = tuple(settings(stack, **more) for stack in stacks)
-        return Asked(self.place / "linux", revs, each, Extent(7, runs), placebo, patches)
+        return Asked(self.place / "linux", revs, each, Extent(7, runs), placebo, patches, parameters)
 
     def begin(self, *names: str, **how: object) -> RunDirectory:
         with session.begun(self.asked(*names, **how), self.place / "run", lambda _: None) as (run, _):  # type: ignore[arg-type] # as asked() takes them
@@ -348,6 +348,38 @@ def test_patches_that_cannot_be_arms_are_refused(desk: Desk) -> None:
     other = patch_file(desk, "other/fix.patch")
     other.write_text(other.read_text().replace("better", "best"))
     assert desk.refused("main", patches=(str(file), str(other))) == "two arms are called main + fix.patch"
+
+
+# Parameters
+
+
+def test_one_kernel_is_compared_without_and_with_a_parameter(desk: Desk) -> None:
+    desk.begin("main", stacks=("hdd",), parameters=("mitigations=off", " a=1  b "), machine__append="quiet")
+    assert desk.go_on() == Done("2 blocks on each setup")
+    blocks = desk.blocks()
+    assert [arm.name for arm in blocks.plan.arms] == ["main", "main + mitigations=off", "main + a=1 b"]
+    trials = [one for one in desk.bench.requests if isinstance(one, TrialRequest)]
+    appended = [one.settings.machine.append for one in trials if one.settings is not None]
+    assert sorted(appended) == sorted(["quiet", "quiet mitigations=off", "quiet a=1 b"] * 2)
+    for request, append in zip(trials, appended, strict=True):
+        assert append.removeprefix("quiet").strip() == request.cell.subject.parameters
+    assert [one.trial.cell for one in blocks.placed] == [one.cell for one in trials]  # as it is on record
+    assert desk.bench.tried == [("gcc", desk.shas["c3"])]
+    result = result_of(blocks)
+    assert not any(arm.placebo for arm in result.arms)
+    assert result.equal == ()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        (("a=1", " a=1"), "main + a=1 is asked for twice"),
+        (("",), "--parameter '' is no kernel parameter"),
+        (("a\x00",), "is no kernel parameter"),
+    ],
+)
+def test_parameters_that_cannot_be_arms_are_refused(desk: Desk, parameters: tuple[str, ...], said: str) -> None:
+    assert said in desk.refused("main", parameters=parameters)
 
 
 # What cannot be compared

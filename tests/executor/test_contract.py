@@ -92,8 +92,10 @@ class Machines:
     attached: list[tuple[str, ...]] = field(default_factory=list)
 
     @contextmanager
-    def prepared(self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings) -> Iterator["Machines"]:
-        self.attached.append(tuple(storage.used_disks))
+    def prepared(
+        self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings, append: str
+    ) -> Iterator["Machines"]:
+        self.attached.append((*tuple(storage.used_disks), *append.split()))
         yield self
 
     def facts(self) -> dict[str, str]:
@@ -383,6 +385,14 @@ def test_a_trial_runs_on_a_layer_of_another_package(tmp_path: Path, monkeypatch:
     assert made[0] == "mirrorctl /dev/disk/by-id/virtio-ssd /dev/disk/by-id/virtio-hdd"
     assert made[1].endswith(" /dev/mirror")
     assert workload.stacks[0].counted(Readings((3,)), Readings((4,))) == (("cache.promotions", 7),)
+
+
+def test_a_guest_has_the_parameters_of_the_trial(tmp_path: Path, workload: Workload) -> None:
+    settings, seen = settings_of("hdd"), list[tuple[str, ...]]()
+    own = replace(settings, machine=replace(settings.machine, append="mitigations=off"))
+    request = TrialRequest(1, Cell(Subject(COMMIT), settings.setup), {}, settings=own)
+    fakes.measured(local(tmp_path, settings, attached=seen), request)
+    assert seen == [("hdd", "mitigations=off")]
 
 
 @pytest.mark.parametrize("stack", PHASES)

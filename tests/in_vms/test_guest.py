@@ -47,7 +47,7 @@ def booted(demo: History, built: None, tmp_path_factory: pytest.TempPathFactory)
     image = guest_image(settings.machine, run_dir, print)
     with (
         VirtualMachines.open(settings, image, run_dir, print) as machines,
-        machines.prepared("contract", kernel, run_dir, settings.storage) as machine,
+        machines.prepared("contract", kernel, run_dir, settings.storage, settings.machine.append) as machine,
     ):
         machine.boot()
         yield Booted(machine._spec.ssh_port, image, kernel.release)

@@ -65,7 +65,7 @@ def mounted(demo: History, built: None, tmp_path_factory: pytest.TempPathFactory
     storage, image = settings.storage, guest_image(settings.machine, run_dir, print)
     with (
         VirtualMachines.open(settings, image, run_dir, print) as machines,
-        machines.prepared("workloads", kernel, run_dir, storage) as machine,
+        machines.prepared("workloads", kernel, run_dir, storage, "") as machine,
     ):
         machine.boot()
         stack = lay_out(machine.guest, storage.stack, storage.layers, settings.workload.files, 300.0)

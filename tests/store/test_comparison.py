@@ -25,6 +25,7 @@ ARMS = (
     Arm("v6.1", Subject(commit(1))),
     Arm("without it", Subject(commit(2), Kind.REVERTED, "d" * 40)),
     Arm("v6.1 (again)", Subject(commit(1))),
+    Arm("v6.1 + quiet", Subject(commit(1), parameters="quiet")),
 )
 PLAN = Plan(
     ARMS,

@@ -31,7 +31,7 @@ class Machines:
     boots: int = 0
 
     @contextmanager
-    def prepared(self, name: str, kernel: Kernel, logs: Path, storage: object) -> Iterator["Machines"]:
+    def prepared(self, name: str, kernel: Kernel, logs: Path, storage: object, append: str) -> Iterator["Machines"]:
         self.boots += 1
         (logs / "console.log").write_text("bisector-guest: ready\n", encoding="utf-8")
         yield self
@@ -154,7 +154,7 @@ def test_a_guest_that_cannot_even_be_prepared_is_no_kernels_doing(tmp_path: Path
     unprepared = LocalExecutor(replace(unprepared.bench, machines=cast("Any", machines)))
 
     @contextmanager
-    def full(name: str, kernel: Kernel, logs: Path, storage: object) -> Iterator[Machines]:
+    def full(name: str, kernel: Kernel, logs: Path, storage: object, append: str) -> Iterator[Machines]:
         raise OSError(errno.ENOSPC, "No space left on device", "ssd.img")
         yield machines
 

@@ -124,7 +124,8 @@ def test_a_guest_has_the_disks_of_its_stack(
     hypervisor = SimpleNamespace(is_alive=True, volume=None, run_as=None, offers=lambda _: True)
     image = SimpleNamespace(disk_format="qcow2")
     machines = VirtualMachines(settings, image, tmp_path, lambda: hypervisor, print)  # type: ignore[arg-type] # stand-ins
-    with machines.prepared("1", examples.kernel(), tmp_path, settings.storage) as machine:
+    with machines.prepared("1", examples.kernel(), tmp_path, settings.storage, "of.the=trial") as machine:
+        assert machine._spec.command_line[-1] == "of.the=trial"
         assert [disk.serial for disk in machine._spec.disks] == serials
         assert [path.name.rpartition("-")[2] for path in sorted(tmp_path.glob("*.img"))] == [
             f"{serial}.img" for serial in sorted(serials)
