@@ -103,7 +103,7 @@ def _versions(run_dir: Path, trials: Iterable[Trial]) -> Iterator[tuple[str, str
     outputs = ({one.name for one in trial.artifacts if Path(one.name).name == _FIO_OUTPUT} for trial in trials)
     listed = list(trials)
     for name in dict.fromkeys(name for found in outputs for name in sorted(found)):
-        with suppress(ValueError, AttributeError):
+        with suppress(ValueError, AttributeError, RecursionError):
             version = json.loads("\n".join(reporting.first_text(run_dir, listed, name))).get(_FIO_VERSION)
             if version:
                 yield "fio", clean(str(version))
