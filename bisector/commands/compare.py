@@ -75,11 +75,11 @@ def add(verbs: Verbs) -> None:
     amount = verb.add_mutually_exclusive_group()
     amount.add_argument("--runs", type=count, metavar="N", help=f"blocks on each setup (default: {_BLOCKS})")
     amount.add_argument(
-        "--until", type=share, metavar="5%%", help="measure until every interval is so narrow, at most 20 blocks"
+        "--until", type=share, metavar="5%", help="measure until every interval is so narrow, at most 20 blocks"
     )
     verb.add_argument("--budget", type=duration, metavar="DURATION", help="begin no block that ends after so long: 4h")
     verb.add_argument(
-        "--delta", type=share, default=0.05, metavar="5%%", help="kernels within so much are the same (default: 5%%)"
+        "--delta", type=share, default=0.05, metavar="5%", help="kernels within so much are the same (default: 5%%)"
     )
     verb.add_argument(
         "--placebo", action="store_true", help="measure the first one a second time, as if it were another"

@@ -230,6 +230,15 @@ def test_bad_input(desk: Desk, capsys: pytest.CaptureFixture[str], words: tuple[
     assert said in refused(desk, capsys, *words)
 
 
+def test_help_shows_shares_as_they_are_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "--help"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert "--until 5%]" in said
+    assert "%%" not in said
+
+
 @pytest.mark.parametrize(
     "words", [("--until", "5"), ("--until", "0%"), ("--until", "x%"), ("--until", "5%", "--runs", "6"), ("--runs", "0"),
               ("--budget", "soon"), ("--budget", "0h"), ("--delta", "100%"), ("--seed", "-1")],
