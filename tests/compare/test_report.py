@@ -180,7 +180,10 @@ def test_curves_are_of_the_last_block_of_each_setup(with_files: Desk, capsys: py
 def test_output_of_fio_that_is_nested_without_end_does_not_stop_a_report(
     done: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bisector.report.reporting.first_text", lambda *_: ("[" * 100_000,))
+    monkeypatch.setattr(
+        "bisector.report.reporting.first_text",
+        lambda *words: () if words[-1].startswith(("host", "storage")) else ("[" * 100_000,),
+    )
     monkeypatch.setattr(
         "bisector.report.comparison_record._FIO_OUTPUT", Path(done.blocks().placed[0].trial.artifacts[0].name).name
     )
