@@ -31,6 +31,7 @@ _METADATA_LEAST_BYTES = 8 << 20  # lvmcache(7): cache metadata "with a minimum s
 _METADATA_OF_CHUNK_BYTES, _TRANSACTION_BYTES = 44, 4 << 20
 _CHUNK_STEP_BYTES, _CHUNK_MOST_BYTES = 32 << 10, 1 << 30  # lvmcache(7), "dm-cache chunk size"
 _MOST_CHUNKS = 1_000_000  # lvm.conf(5), allocation/cache_pool_max_chunks
+_CACHEVOL_POLICY = "mq"  # seen with LVM 2.03.16, whatever --cachepolicy says
 # lvmcache(7): the threshold "is at least 8 chunks in size"; the kernel's own default is 2048 sectors (cache.rst).
 _THRESHOLD_LEAST_CHUNKS, _THRESHOLD_USUAL_BYTES = 8, 2048 * _SECTOR
 
@@ -218,6 +219,8 @@ def _format_problems(settings: CacheSettings) -> Iterator[Problem]:
     key, chosen = "storage.cache_metadata_format", settings.metadata_format
     if chosen not in (None, 1, 2):
         yield Problem((key,), "dm-cache has formats 1 and 2")
+    if settings.volume is CacheVolume.VOLUME and settings.policy != _CACHEVOL_POLICY:
+        yield Problem(("storage.cache_policy", "storage.cache_volume"), "LVM 2.03.16 gives a cachevol the policy mq")
     if settings.volume is CacheVolume.VOLUME and chosen == 1:
         yield Problem((key, "storage.cache_volume"), "LVM makes a cachevol with metadata of format 2 alone")
     if settings.policy == dmcache.CLEANER:

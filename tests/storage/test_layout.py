@@ -187,13 +187,15 @@ def test_a_large_block_has_a_larger_threshold() -> None:
 
 
 def test_a_cachevol_has_blocks_and_metadata_in_one_volume() -> None:
-    stack = "lvmcache(ssd,hdd,cache_volume=cachevol,cache_mode=writethrough,cache_metadata_format=2)+ext4"
-    status = Answer(STATUS.replace("writeback", "writethrough"))
+    stack = (
+        "lvmcache(ssd,hdd,cache_volume=cachevol,cache_mode=writethrough,cache_metadata_format=2,cache_policy=mq)+ext4"
+    )
+    status = Answer(STATUS.replace("writeback", "writethrough").replace("smq", "mq"))
     table = Answer(TABLE.replace("1 writeback", "2 metadata2 writethrough"))
     (cache,) = lvconverted(stack, dmsetup_status=status, dmsetup_table=table)
     assert cache == [
         *("--type", "cache", "--cachevol", "bisector/data", "--cachemode", "writethrough", "--chunksize", "65536b"),
-        *("--poolmetadatasize", "8388608b", "--cachepolicy", "smq", "--cachemetadataformat", "2"),
+        *("--poolmetadatasize", "8388608b", "--cachepolicy", "mq", "--cachemetadataformat", "2"),
         *("--cachesettings", "migration_threshold=2048", "bisector/origin"),
     ]
     shell = guest(dmsetup_status=status, dmsetup_table=table)
@@ -207,7 +209,11 @@ def test_a_cachevol_has_blocks_and_metadata_in_one_volume() -> None:
         ({"storage.cache_chunk_size": "48KiB"}, "multiples of 32KiB"),
         ({"storage.cache_chunk_size": "2GiB"}, "up to 1GiB"),
         ({"storage.cache_metadata_format": "3"}, "formats 1 and 2"),
-        ({"storage.cache_volume": "cachevol"}, "cachevol with metadata of format 2 alone"),
+        ({"storage.cache_volume": "cachevol"}, "gives a cachevol the policy mq"),
+        (
+            {"storage.cache_volume": "cachevol", "storage.cache_policy": "mq"},
+            "cachevol with metadata of format 2 alone",
+        ),
         ({"storage.cache_policy": "cleaner"}, "gives the cleaner metadata of format 2"),
         (
             {"storage.cache_policy": "cleaner", "storage.cache_metadata_format": "2"},
