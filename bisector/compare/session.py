@@ -166,7 +166,8 @@ class Comparison:
         one = self._patiently(lambda: self._measure_once(measure, again))
         planned, block = self.plan.setups[measure.block.setup], measure.block
         verdict, why = judged(self.plan, block, one)
-        self.tell(TrialJudged(one.n, one.trial, verdict, why, _TERMS, planned.objective))
+        told = "" if verdict is Verdict.MEASURED else why  # a sound trial of a comparison is on no side of a threshold
+        self.tell(TrialJudged(one.n, one.trial, verdict, told, _TERMS, planned.objective))
         if verdict is Verdict.WEAK:  # zero and below are measured here
             Judging(planned.settings, ((one.n, one.trial),)).check_metric(one.trial.commit.sha)
         if verdict is not Verdict.MEASURED:

@@ -181,8 +181,9 @@ def test_a_weak_block_is_repeated_and_the_host_is_waited_for(desk: Desk) -> None
     assert [blocks.state(block) for block in blocks.blocks] == [BlockState.WEAK, BlockState.DONE, BlockState.DONE]
     assert [request.again for request in desk.bench.requests] == [False, False, True, True, False, False]
     assert Note("block 1 does not count, and another one is measured instead") in desk.told
-    words = [event.word for event in desk.told if isinstance(event, TrialJudged)]
-    assert words == ["measured", "weak", *["measured"] * 4]
+    judged = [event for event in desk.told if isinstance(event, TrialJudged)]
+    assert [event.word for event in judged] == ["measured", "weak", *["measured"] * 4]
+    assert [bool(event.why) for event in judged] == [False, True, *[False] * 4]
 
 
 def test_trouble_of_the_host_is_tried_again_and_is_no_trial(desk: Desk) -> None:
