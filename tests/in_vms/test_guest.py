@@ -70,6 +70,9 @@ class GuestCase:
     def make_directory(self, name: str) -> None:
         assert self.link.run(f"mkdir -p {self.directory}/{name}").exit_status == 0
 
+    def is_executable(self, name: str) -> bool:
+        return self.link.run(f"test -x {self.directory}/{name}").exit_status == 0
+
     def break_connection(self) -> None:
         with suppress(GuestLost):
             self.link.run("kill -9 $PPID")  # the sshd of this connection

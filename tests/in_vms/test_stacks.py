@@ -8,7 +8,7 @@ import pytest
 from bisector.storage.layers import LAYERS
 from tests.demo.history import History
 from tests.docs.json_schema import valid
-from tests.in_vms.conftest import SHORT, Tool
+from tests.in_vms.conftest import SHORT, SHORT_RUNS, Tool
 
 pytestmark = pytest.mark.vm
 
@@ -65,7 +65,7 @@ def test_a_layer_is_made_and_read_back(tool: Tool, demo: History, stack: str, co
     further = [word for name in ("hdd2", "hdd3") if name in stack for word in ("--disk", f"{name}=512MiB")]
     tested = tool(
         *("test", demo.new, "--repo", tool.repo, "--json", "--quiet", "--stack", stack),
-        *(*SHORT, *LARGER, *further, *ALL),
+        *(*SHORT_RUNS, *LARGER, *further, *ALL),
     )
     assert tested.returncode == 0, tested.stdout + tested.stderr
     trial = valid("test", tested.stdout)
@@ -76,6 +76,6 @@ def test_a_layer_is_made_and_read_back(tool: Tool, demo: History, stack: str, co
 
 @pytest.mark.parametrize("stack", ["lvmcache(crypt(ssd),crypt(hdd))+xfs", "crypt(lvmcache(ssd,hdd))+btrfs"])
 def test_a_cache_below_and_above_encryption(tool: Tool, demo: History, stack: str) -> None:
-    trial = tool.trial(demo.new, *SHORT, *LARGER, *ALL, "--stack", stack)
+    trial = tool.trial(demo.new, *SHORT_RUNS, *LARGER, *ALL, "--stack", stack)
     assert trial["runs"][1]["cache"]["before"]["used_blocks"] > 0
     assert "cryptsetup open" in made(trial)

@@ -101,7 +101,8 @@ def test_a_command_with_what_it_needs(mounted: Mounted, tmp_path: Path) -> None:
     )
     values = dict(mounted.run(settings, seed=5).counters)
     assert values["custom:read:B:higher"] == 2 * 2**20
-    assert 0 < values["user"] + values["system"] < values["elapsed"] < 60
+    # The two ends of the pipe run side by side.
+    assert 0 < values["user"] + values["system"] < 2 * values["elapsed"] < 60
     outputs = [(mounted.logs / f"output.{n}.txt").read_text() for n in (1, 2, 3)]
     assert outputs == ["read = 2048 KiB; seed 5\n"] * 3
     assert (mounted.logs / "errors.2.txt").read_text() == f"{2 * 2**20}\n"
@@ -164,4 +165,6 @@ def test_a_trial_of_a_command_has_its_figure_in_both_phases(tool: Tool, demo: Hi
     words = ("--command", "echo tps=$((1 + 1))", "--figure", "tps=1/s,higher", "--set", "workload.command.size=16MiB")
     trial = tool.trial(demo.new, *SHORT, *words)
     assert trial["value"] == 2
-    assert [run["counters"]["custom:tps:1/s:higher"] for run in trial["runs"]] == [2, 2]
+    # What fills nothing is run once more before the cache is given up.
+    assert [run["name"] for run in trial["runs"]] == ["empty", "empty@2", "full"]
+    assert {run["counters"]["custom:tps:1/s:higher"] for run in trial["runs"]} == {2}
