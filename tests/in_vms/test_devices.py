@@ -80,7 +80,8 @@ def test_a_cache_in_memory_for_a_disk_that_is_named(tool: Tool, demo: History, j
         {str(16 * MIB)},
     ]
     empty, full = (run["cache"]["before"] for run in trial["runs"])
-    assert empty["used_blocks"] <= 1  # LVM has wiped the head of the volume
+    # LVM wipes the head of the volume, and udev reads its head and its tail.
+    assert empty["used_blocks"] <= 0.01 * empty["total_blocks"]
     assert full["used_blocks"] >= 0.9 * full["total_blocks"]
     made = artifact(trial, "storage.txt")
     assert "/dev/ram0 /dev/disk/by-id/virtio-slow" in made
