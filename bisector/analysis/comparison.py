@@ -142,14 +142,16 @@ def geometric_mean(rows: Iterable[Mapping[int, float]]) -> Effect | None:
 def _effect(d: Floats, scale: Scale, base: float) -> Effect:
     mean, spread = moments(d)
     count = int(d.size)
+    exact = exact_p(d) if count > 1 else 1.0
     return Effect(
         scale=scale,
         blocks=count,
         mean=float(mean),
         spread=float(spread),
         median=walsh_median(d),
-        p=_student_p(float(mean), float(spread), count),
-        exact_p=exact_p(d) if count > 1 else 1.0,
+        # Figures that a counter rounds may be alike in each block: t has no noise then, the permutations count.
+        p=_student_p(float(mean), float(spread), count) if spread != 0 else exact,
+        exact_p=exact,
         base=base,
     )
 
@@ -166,7 +168,7 @@ def moments(d: Floats) -> tuple[Floats, Floats]:
 def _student_p(mean: float, spread: float, count: int) -> float:
     if math.isnan(spread) or mean == 0:
         return 1.0
-    return 0.0 if spread == 0 else p_value(mean / (spread / math.sqrt(count)), count - 1)
+    return p_value(mean / (spread / math.sqrt(count)), count - 1)
 
 
 def exact_p(d: Floats) -> float:
@@ -239,6 +241,8 @@ def blocks_to_tell(one: Effect, delta: float = DELTA, family: int = 1) -> int | 
         return differs or one.half_width_after(blocks) <= one.band(delta) - abs(one.mean)
 
     few, many = one.blocks, MOST_BLOCKS
+    if one.spread == 0:  # only the permutations tell
+        return max(few + 1, blocks_for_exact(family))
     if few < 2 or not tells(many):  # noqa: PLR2004 - one block has no spread
         return None
     while many - few > 1:

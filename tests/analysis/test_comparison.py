@@ -174,8 +174,13 @@ def test_same_kernel_to_the_last_digit() -> None:
     assert alone(planted(0, 0, 0)).outcome is Outcome.SAME
     zeros = effect((0.0, 0.0), (0.0, 0.0))
     assert alone(zeros).outcome is Outcome.SAME
-    constant = alone(effect((3.0, 3.0), (4.0, 4.0)))
-    assert (constant.outcome, constant.fragile) == (Outcome.FASTER, True)
+
+
+def test_figures_without_noise_are_told_apart_by_permutations_alone() -> None:
+    """A counter that rounds gives the same figures twice by chance."""
+    constant = alone(effect((3.0,) * 2, (4.0,) * 2))
+    assert (constant.outcome, constant.adjusted_p, constant.needed) == (Outcome.UNCLEAR, 0.5, 6)
+    assert alone(effect((3.0,) * 6, (4.0,) * 6)) == Decision(Outcome.FASTER, 0.03125)
 
 
 def test_fragile_where_permutations_do_not_agree() -> None:

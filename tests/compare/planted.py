@@ -56,6 +56,6 @@ def trial(cell: Cell, value: float, *, busy: bool = False, total_s: float = 60.0
 
 
 def by_name(shas: Mapping[str, str], values: Mapping[str, float]) -> Callable[[TrialRequest], float]:
-    """The value of each commit, by its name."""
+    """The value of each commit, by its name, with a noise of 0.01 %: without any, the permutations alone would tell."""
     by_sha = {shas[name]: value for name, value in values.items()}
-    return lambda request: by_sha[request.commit.sha]
+    return lambda request: by_sha[request.commit.sha] * (1 + 1e-4 * (request.n % 3 - 1))
