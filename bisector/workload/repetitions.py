@@ -160,7 +160,8 @@ def repeat(site: RunSite, repeated: Repeated, deadline: Deadline) -> tuple[Watch
     fails and for a guest that does not say how each repetition went.
     """
     site.logs.mkdir(parents=True, exist_ok=True)
-    site.shell.put(f"{repeated.command}\n", f"{OUTPUTS}/command")
+    # For the command alone: a file that is carried in may be called as a program that times it, or counts its output.
+    site.shell.put(f'PATH="{CARRIED}:$PATH"; {repeated.command}\n', f"{OUTPUTS}/command")
     site.shell.put(_script(repeated), f"{OUTPUTS}/script")
     heard = _Heard()
     command = f"{READ_CLOCK}; bash {OUTPUTS}/script; status=$?; {READ_CLOCK}; exit $status"
@@ -213,8 +214,7 @@ def _script(repeated: Repeated) -> str:
     bounded = f"head -c {MOST_BYTES + 1}"
     return f"""exec 6>&2 </dev/null
 TIMEFORMAT='@time %3R %3U %3S'
-{exports}export PATH="{CARRIED}:$PATH"
-cd {shlex.quote(repeated.directory)} || exit {_STATE_FAILED}
+{exports}cd {shlex.quote(repeated.directory)} || exit {_STATE_FAILED}
 size() {{ stat -c %s "$1"; }}
 for ((n = {first}; n <= {repeated.runs}; n++)); do
 	{{ {repeated.state.command}; }} >&2 || exit {_STATE_FAILED}

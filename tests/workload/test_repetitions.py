@@ -101,6 +101,19 @@ def test_the_command_has_no_input_and_no_descriptors_of_ours(place: Place) -> No
     assert one.output.split() == ["0", "1", "2", "3"]  # the last is that of ls
 
 
+def test_a_carried_program_is_the_commands_alone(place: Place) -> None:
+    """Not that of the script, which counts what the command prints with programs of the same names."""
+    deadline = Deadline("the end of the test", 60.0)
+    repetitions.prepare(place.site, deadline)
+    for name in ("head", "stat", "sh"):
+        carried = place.path / "carried" / name
+        carried.write_text("#!/bin/bash\necho carried\n", encoding="utf-8")
+        carried.chmod(0o755)
+    what = Repeated("the command", "head -c 1 /dev/zero", f"{place.path}/mnt", 2, State.KEPT)
+    _, done = repetitions.repeat(place.site, what, deadline)
+    assert [one.output for one in done] == ["carried\n"] * 2
+
+
 def test_run_has_the_medians_and_each_repetition_is_kept(place: Place) -> None:
     done = tuple(Repetition(seconds, 1.0, 0.5, f"{n}") for n, seconds in enumerate((2.0, 9.0, 4.0), 1))
     place.site.logs.mkdir()
