@@ -1,6 +1,8 @@
 import json
 import os
+import shutil
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -196,6 +198,26 @@ def test_what_may_be_about_to_boot_outlives_the_limit(tmp_path: Path) -> None:
     cache.store(kernel(tmp_path, "k2"))
     assert cache.find("k1") is not None
     assert cache.find("k2") is not None
+
+
+def test_what_another_process_drops_while_it_is_measured_takes_no_room(
+    cache: KernelCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = cache.store(kernel(tmp_path, "dropped")).image.parent
+
+    def dropped_before(real: Callable[..., object]) -> Callable[..., object]:
+        def read(directory: object) -> object:
+            if directory == kept:
+                shutil.rmtree(kept, ignore_errors=True)
+            return real(directory)
+
+        return read
+
+    monkeypatch.setattr(os, "listdir", dropped_before(os.listdir))
+    monkeypatch.setattr(os, "scandir", dropped_before(os.scandir))
+    stored = cache.store(kernel(tmp_path, "stored"))
+    assert not kept.exists()
+    assert stored.image.exists()
 
 
 def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
