@@ -137,7 +137,8 @@ def _room(asked: Asked) -> Finding:
 def _disks(asked: Asked) -> Iterator[Finding]:
     """A row for each disk of the stack, and one for a further disk that only the file of settings names.
 
-    A misspelled table of the file is such a disk, too. Those that are always there may be left alone.
+    A misspelled table of the file is such a disk, too. Those that are always there may be left alone. Settings of the
+    stack that nobody can read back have rows, too.
     """
     storage = asked.settings.storage
     for name in storage.used_disks:
@@ -149,6 +150,8 @@ def _disks(asked: Asked) -> Iterator[Finding]:
         if name not in storage.used_disks and name not in DISKS:
             what = f"the stack {storage.stack} does not use it; it is neither looked at nor overwritten"
             yield Finding(f"{name} disk", Grade.WARN, what)
+    for sentence in storage.stack.untold(storage.layers):
+        yield Finding("stack", Grade.WARN, sentence)
 
 
 # Read as a table, so laid out as one; the order is that of the rows.

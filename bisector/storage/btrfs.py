@@ -3,8 +3,10 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from bisector.storage.file_system import FileSystem, differing, mkfs_options, mount_options
+from bisector.storage import mount
+from bisector.storage.file_system import FileSystem, differing
 from bisector.storage.layer import MOUNTPOINT, Extent, Own
+from bisector.storage.mkfs import MKFS_BTRFS, mkfs_options
 
 # The defaults of btrfs-progs 5.14 and earlier: 5.15 turned on no-holes and the free space tree, and copies metadata on
 # every disk rather than on those that turn (btrfs-progs CHANGES, mkfs.btrfs(8)).
@@ -41,12 +43,14 @@ class Btrfs(FileSystem):
 
     name = "btrfs"
     mkfs = "mkfs.btrfs -q -f -K"
+    syntax = MKFS_BTRFS
     # Whether the disk says that it turns decides between ssd and nossd; kernels since v6.2 discard by default.
     defaults = "rw,relatime,nossd,nodiscard,space_cache"
+    display = mount.BTRFS
     fragments = ("storage-btrfs",)
     suspects = ("block", "drivers/block", "fs/btrfs")
     tools = ("mkfs.btrfs", "mount", "btrfs")
-    options = (mkfs_options("btrfs", _MKFS), mount_options("btrfs", defaults))
+    options = (mkfs_options("btrfs", _MKFS), mount.mount_options("btrfs", defaults))
     least_bytes = _LEAST_BYTES
     # Metadata are kept twice, and what is overwritten stays until nothing of its extent is used any more.
     data_share = 0.4

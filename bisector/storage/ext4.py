@@ -3,8 +3,11 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from bisector.storage.file_system import FileSystem, differing, in_bytes, mkfs_options, mount_options
-from bisector.storage.layer import MOUNTPOINT, Extent, Own
+from bisector.core.kinds import Problem
+from bisector.storage import mount
+from bisector.storage.file_system import FileSystem, differing
+from bisector.storage.layer import MOUNTPOINT, Extent, Files, Own
+from bisector.storage.mkfs import MKE2FS, mkfs_options
 
 # The defaults of e2fsprogs 1.43 to 1.46, written out: 1.47 adds features that kernels before
 # v5.15 refuse to mount, and a file system that depends on the image would make runs incomparable.
@@ -43,13 +46,15 @@ class Ext4(FileSystem):
 
     name = "ext4"
     mkfs = "mkfs.ext4 -q -F"
+    syntax = MKE2FS
     defaults = "rw,relatime,data=ordered,barrier,delalloc,nodiscard,noinit_itable,commit=5,errors=continue"
+    display = mount.EXT4
     # The root file system's driver is ext4, too, so every guest's configuration has it.
     suspects = ("block", "drivers/block", "fs/ext4")
     tools = ("mkfs.ext4", "mount", "dumpe2fs")
     options = (
         mkfs_options("ext4", _MKFS, before=f"-b 4096 -E nodiscard -O {_FEATURES}"),
-        mount_options("ext4", defaults),
+        mount.mount_options("ext4", defaults),
     )
     data_share = 0.9  # beside journal, inode tables and bitmaps
 
@@ -58,6 +63,13 @@ class Ext4(FileSystem):
         f'cat "/proc/fs/ext4/$(basename "$(realpath "/sys/dev/block/$(mountpoint -d {MOUNTPOINT})")")/options"'
     )
     format_command = "dumpe2fs -h {device}"
+
+    def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
+        """Delayed allocation and a journal of data exclude each other (__ext4_fill_super() in fs/ext4/super.c)."""
+        yield from super().problems(below, own, files)
+        if {"data=journal", "delalloc"} <= set(mount.merged(self.defaults, own["mount_options"])):
+            sentence = "no kernel mounts ext4 with data=journal and delalloc, which is a default"
+            yield Problem(("storage.ext4.mount_options",), sentence, "data=journal,nodelalloc")
 
     def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
         """The data, the journal and all inode tables."""
@@ -75,7 +87,7 @@ class Ext4(FileSystem):
         blocks, inodes = int(found["Block count"]), int(found["Inode count"])
         each, reserved = blocks * int(found["Block size"]) / inodes, 100 * int(found["Reserved block count"]) / blocks
         # Inodes are rounded up to whole groups, reserved blocks down to whole ones.
-        if "i" in asked and not (per_inode := int(in_bytes(asked["i"]))) / 2 <= each <= per_inode:
+        if "i" in asked and not (per_inode := int(mount.in_bytes(asked["i"]))) / 2 <= each <= per_inode:
             yield f"an inode for {each:.0f} bytes instead of {asked['i']}"
         if "m" in asked and not float(asked["m"]) - 1 <= reserved <= float(asked["m"]):
             yield f"{reserved:.1f} % of reserved blocks instead of {asked['m']}"

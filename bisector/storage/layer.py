@@ -180,6 +180,10 @@ class Layer(ABC):
         """Kernel parameters that the guest is booted with."""
         return ()
 
+    def untold(self, own: Own) -> Iterator[str]:
+        """What of its settings nobody can read back once it is made, in sentences."""
+        yield from ()
+
     def memory(self, own: Own) -> Extent | None:
         """What of the guest's memory it keeps as long as it is there."""
         return None

@@ -158,6 +158,11 @@ class Stack:
         asked = ((node, LAYERS[node.name].memory(node.own(values))) for node in self.nodes)
         return tuple(replace(one, keys=node.said_by(one.keys)) for node, one in asked if one is not None)
 
+    def untold(self, values: Values) -> tuple[str, ...]:
+        """What of its layers' settings nobody can read back, in sentences."""
+        said = (one for node in self.nodes for one in LAYERS[node.name].untold(node.own(values)))
+        return tuple(dict.fromkeys(said))
+
     @property
     def suspects(self) -> tuple[str, ...]:
         """Paths of drivers in the kernel's tree, each once.

@@ -5,8 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bisector.core.kinds import Problem
 from bisector.core.units import size_text
-from bisector.storage.file_system import FileSystem, differing, mkfs_options, mount_options, words_of
+from bisector.storage import mount
+from bisector.storage.file_system import FileSystem, differing
 from bisector.storage.layer import MOUNTPOINT, Extent, Files, Own
+from bisector.storage.mkfs import MKFS_XFS, mkfs_options, words_of
 
 # Those of xfsprogs' own mkfs/lts_4.19.conf; a kernel refuses to mount features that it does not know: reflink and
 # rmapbt are experimental in v4.9, bigtime and inobtcount are of v5.10, nrext64 of v5.19. Sectors are of 4 KiB, since
@@ -39,12 +41,14 @@ class Xfs(FileSystem):
 
     name = "xfs"
     mkfs = "mkfs.xfs -q -f -K"
+    syntax = MKFS_XFS
     # nolargeio and nodiscard are not shown by the kernel: what they switch off would be.
     defaults = "rw,relatime,inode64,logbufs=8,logbsize=32k,noquota,nodiscard,nolargeio"
+    display = mount.XFS
     fragments = ("storage-xfs",)
     suspects = ("block", "drivers/block", "fs/xfs", "fs/iomap", "fs/iomap.c")
     tools = ("mkfs.xfs", "mount", "xfs_spaceman")
-    options = (mkfs_options("xfs", _MKFS), mount_options("xfs", defaults))
+    options = (mkfs_options("xfs", _MKFS), mount.mount_options("xfs", defaults))
     least_bytes = _LEAST_BYTES
     data_share = 0.7  # beside a log of 64 MiB on 300 MiB
 

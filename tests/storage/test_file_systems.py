@@ -1,18 +1,22 @@
 """File systems: what mkfs and mount are given, and what is read back afterwards."""
 
 import shlex
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from bisector.config import options
-from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
+from bisector.core.errors import BisectorError, Finding, Grade, InfraError, KernelFault, UserError
 from bisector.core.shell import FailedStep
-from bisector.storage.file_system import FileSystem, merged, mounted_with, not_mounted, words_of
+from bisector.doctor.checks import PROBES, Asked
+from bisector.storage.file_system import FileSystem
 from bisector.storage.layer import Device, Extent, Files, Made, Site
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import lay_out
+from bisector.storage.mkfs import words_of
+from bisector.storage.mount import BTRFS, EXT4, XFS, Shown, merged, mounted_with, not_mounted
 from bisector.storage.parse import stack_of
 from tests.guestshell import Answer, FakeShell
 from tests.loopdevice import command
@@ -105,7 +109,7 @@ def test_what_kernels_show_of_a_mount_is_what_was_asked(name: str, shown: int) -
         ("xfs", "rw,inode64,logbufs=4,logbsize=32k,noquota", "logbufs=8"),
         ("xfs", "rw,inode64,logbufs=8,logbsize=32k,noquota,discard", "nodiscard"),
         ("btrfs", "rw,ssd,space_cache", "nossd"),
-        ("btrfs", "rw,discard=async,space_cache=v2", "nodiscard,space_cache"),
+        ("btrfs", "rw,nossd,discard=async,space_cache=v2", "nodiscard,space_cache"),
         ("xfs", "ro,inode64,logbufs=8,logbsize=32k,noquota", "rw"),
     ],
 )
@@ -238,20 +242,129 @@ def test_options_of_mount_that_are_none_are_refused(typed: str) -> None:
         options.load({"storage.ext4.mount_options": typed}, directory=Path("/"))
 
 
+def lost(display: Shown, asked: str, shown: str) -> str:
+    return ",".join(not_mounted(asked.split(","), shown.split(","), display))
+
+
 def test_what_is_shown_of_options() -> None:
-    assert list(not_mounted(("rw", "compress=zstd", "nodiscard"), ("rw", "compress=zstd:3"))) == []
-    assert list(not_mounted(("compress=zstd", "nodiscard"), ("compress=lzo", "discard=async"))) == [
-        "compress=zstd",
-        "nodiscard",
-    ]
-    assert list(not_mounted(("logbsize=32768", "allocsize=64m"), ("logbsize=32k", "allocsize=65536k"))) == []
+    assert lost(BTRFS, "rw,compress=zstd,nodiscard", "rw,compress=zstd:3") == ""
+    assert lost(BTRFS, "compress=zstd,nodiscard", "compress=lzo,discard=async") == "compress=zstd,nodiscard"
+    assert lost(XFS, "logbsize=32768,allocsize=64m", "logbsize=32k,allocsize=65536k") == ""
     assert mounted_with(mountinfo("xfs", "rw,noquota")) == ("xfs", ("rw", "relatime", "noquota"))
 
 
 def test_options_that_kernels_never_show_are_held_against_their_opposites() -> None:
     """A kernel shows no strictatime: it leaves out relatime."""
-    assert list(not_mounted(("rw", "strictatime", "defaults", "exec"), ("rw",))) == []
-    assert list(not_mounted(("strictatime", "exec"), ("rw", "relatime", "noexec"))) == ["strictatime", "exec"]
+    assert lost(EXT4, "rw,strictatime,defaults,exec", "rw") == ""
+    assert lost(EXT4, "strictatime,exec", "relatime,noexec") == "strictatime,exec"
+
+
+@pytest.mark.parametrize(
+    ("display", "asked", "shown", "instead"),
+    [
+        (EXT4, "barrier=1", "rw,barrier", "rw,nobarrier"),
+        (EXT4, "barrier=0", "rw,nobarrier", "rw,barrier"),
+        (EXT4, "sysvgroups", "rw,nogrpid", "rw,grpid"),
+        (EXT4, "nodioread_nolock", "dioread_lock", "dioread_nolock"),
+        (EXT4, "init_itable", "init_itable=10", "noinit_itable"),
+        (EXT4, "data_err=ignore", "data=ordered", "data_err=abort"),
+        (XFS, "uquota", "usrquota", "noquota"),
+        (XFS, "bsdgroups", "grpid", "rw"),
+        (XFS, "largeio", "largeio", "rw"),
+        (BTRFS, "compress", "compress=zlib:3", "rw"),
+        (BTRFS, "compress", "compress=zlib", "compress=lzo"),
+        (BTRFS, "compress-force", "compress-force=zlib", "rw"),
+        (BTRFS, "compress=no", "rw", "compress=zlib"),
+        (BTRFS, "commit=30", "rw", "commit=5"),
+        (BTRFS, "commit=5", "commit=5", "rw"),
+        (BTRFS, "space_cache=v1", "space_cache", "space_cache=v2"),
+        (BTRFS, "datacow,barrier,treelog", "rw", "nodatacow,nobarrier,notreelog"),
+        (BTRFS, "nodatacow", "nodatacow", "rw"),
+    ],
+)
+def test_kernels_show_options_in_words_of_their_own(display: Shown, asked: str, shown: str, instead: str) -> None:
+    assert lost(display, asked, shown) == ""
+    assert lost(display, asked, instead) == asked
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_no_kernel_shows_is_no_fault_and_is_said_before(name: str) -> None:
+    for option in ("iversion", "mand", "of_a_later_kernel", "of_a_later_kernel=3"):
+        layer = file_system(name)
+        assert lost(layer.display, option, "rw,relatime") == ""
+        (said,) = layer.untold(own(name, mount_options=f"noatime,{option}"))
+        assert said.startswith(f"storage.{name}.mount_options: kernels do not show {option}: ")
+        assert lost(layer.display, "of_a_later_kernel=3", "of_a_later_kernel=4") == "of_a_later_kernel=3"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_defaults_are_read_back(name: str) -> None:
+    assert list(file_system(name).untold(own(name))) == []
+
+
+def test_what_is_not_read_back_is_a_warning_before_the_first_hour(tmp_path: Path) -> None:
+    flags = {"storage.stack": "hdd+ext4", "storage.ext4.mount_options": "journal_ioprio=3,noatime"}
+    settings = options.load(flags, directory=tmp_path).settings
+    (probe,) = (one for one in PROBES if one.name == "disks")
+    assert probe.of_setup
+    found = probe.look(Asked(settings, tmp_path, tmp_path, lambda _: None))
+    assert not isinstance(found, Finding)
+    (warning,) = (one for one in found if one.state is Grade.WARN)
+    assert "kernels do not show journal_ioprio=3" in warning.what
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("typed", "why"),
+    [
+        *((one, "is for /etc/fstab") for one in ("_netdev", "nofail", "noauto", "user", "group", "comment=x")),
+        *((one, "is for /etc/fstab") for one in ("x-systemd.automount", "X-mount.mkdir=0755")),
+        *((one, "is for other file systems") for one in ("subvol=a", "norecovery", "dax", "journal_dev=8")),
+    ],
+)
+def test_options_of_mount_that_mean_nothing_here_are_refused_before(name: str, typed: str, why: str) -> None:
+    with pytest.raises(UserError, match=rf"storage\.{name}\.mount_options.*{typed} {why}"):
+        options.load(
+            {"storage.stack": f"hdd+{name}", f"storage.{name}.mount_options": f"noatime,{typed}"}, directory=Path("/")
+        )
+
+
+def test_ext4_cannot_have_a_journal_of_data_and_delayed_allocation() -> None:
+    key = ("storage.ext4.mount_options",)
+    assert problems("ext4", None, mount_options="data=journal") == [key]
+    assert problems("ext4", None, mount_options="data=journal,nodelalloc") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "why"),
+    [
+        *(("ext4", one, f"{one} makes no file system") for one in ("-n", "-V", "-S")),
+        ("ext4", "-qn", "-n makes no file system"),
+        ("ext4", "-O extent,journal_dev", "-O journal_dev makes no file system"),
+        ("ext4", "-E nodiscard,offset=4096", "-E offset=4096 makes no file system"),
+        ("ext4", "-d .", "-d names a file"),
+        ("ext4", "-b 4096 hda", "hda is a name, and the device is the stack's"),
+        *(("xfs", one, f"{one} makes no file system") for one in ("-N", "-V")),
+        ("xfs", "-b size=4096 -fN", "-N makes no file system"),
+        ("xfs", "-p proto", "-p names a file"),
+        *(("btrfs", one, "makes no file system") for one in ("-V", "--version", "--help", "--vers", "-qV")),
+        ("btrfs", "--rootdir tree", "--rootdir names a file"),
+    ],
+)
+def test_options_with_which_mkfs_makes_nothing_are_refused_before(name: str, typed: str, why: str) -> None:
+    with pytest.raises(UserError, match=rf"storage\.{name}\.mkfs_options.*mkfs\.{name} .*{why}"):
+        options.load({"storage.stack": f"hdd+{name}", f"storage.{name}.mkfs_options": typed}, directory=Path("/"))
+
+
+def test_options_of_mkfs_that_look_alike_are_taken() -> None:
+    for name, typed in (
+        ("ext4", "-N 4096 -b 4096"),
+        ("ext4", "-E nodiscard,lazy_itable_init=0 -L n -m 0 -J size=64"),
+        ("xfs", "-m crc=1 -n size=4096 -L V -d agcount=4"),
+        ("btrfs", "-n 16384 -v --csum xxhash --label V"),
+        ("ext4", "--dry-run"),  # mke2fs refuses it itself
+    ):
+        assert problems(name, None, mkfs_options=typed) == []
 
 
 def test_sizes_of_mkfs_may_have_units() -> None:
@@ -329,3 +442,15 @@ def test_the_real_mke2fs_makes_what_is_asked(size_mib: int, tmp_path: Path) -> N
     command(program, *arguments, disk)
     asked = words_of(own("ext4")["mkfs_options"])
     assert list(file_system("ext4").other_format(asked, command("dumpe2fs", "-h", disk))) == []
+
+
+@pytest.mark.parametrize("typed", ["-n", "-V", "-qn", "-S"])
+def test_the_real_mke2fs_ends_well_without_a_file_system(typed: str, tmp_path: Path) -> None:
+    """What is refused is what it would not say itself."""
+    disk = tmp_path / "disk"
+    with disk.open("wb") as file:
+        file.truncate(64 * MIB)
+    command("mkfs.ext4", "-q", "-F", typed, disk)
+    with pytest.raises(subprocess.CalledProcessError):
+        command("e2fsck", "-fn", disk)
+    assert problems("ext4", None, mkfs_options=typed) == [("storage.ext4.mkfs_options",)]

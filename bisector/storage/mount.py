@@ -1,0 +1,244 @@
+"""Options of mount(8): which of them mean something here, and what kernels show of those that are in force.
+
+An option is held against what the kernel shows: another value of the same option, its opposite, or nothing where every
+kernel shows it, is the kernel's fault. What no kernel shows cannot be told from what was not taken, so it is no fault;
+:func:`unread` names it beforehand.
+
+What is shown is in show_mnt_opts() and show_sb_opts() of the kernel's fs/proc_namespace.c for all file systems, and in
+_ext4_show_options() (fs/ext4/super.c), xfs_fs_show_options() (fs/xfs/xfs_super.c) and btrfs_show_options()
+(fs/btrfs/super.c), read in v4.9 to v6.18.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bisector.core.kinds import Kind, Option, Unfit
+from bisector.storage.disks import not_an_answer
+from bisector.storage.layer import MOUNTPOINT
+
+_OPTION = re.compile(r"(?:X-)?[a-z0-9_][a-z0-9_.-]*(?:=[A-Za-z0-9_.:-]+)?")
+# Nothing of a person's may mount another device, or nothing at all (mount(8)).
+_NOT_OF_A_DISK = frozenset({"ro", "remount", "bind", "rbind", "move", "loop", "offset", "sizelimit"})
+# What mount(8) and /etc/fstab's other readers keep for themselves (libmount/src/optmap.c, "userspace_opts_map").
+_OF_USER_SPACE = frozenset(
+    {"_netdev", "auto", "noauto", "nofail", "user", "nouser", "users", "nousers", "owner", "noowner", "group"}
+    | {"nogroup", "comment", "helper", "uhelper", "encryption", "pri"}
+)
+_FOR_PROGRAMS = ("x-", "X-")  # of whatever program knows them (mount(8), "x-*")
+# What a new file system on one block device does not have, or is mounted read-only for.
+_OF_OTHERS = frozenset(
+    {"abort", "dax", "degraded", "device", "journal_dev", "logdev", "nologreplay", "noload", "norecovery", "recovery"}
+    | {"rescue", "rtdev", "sb", "subvol", "subvolid", "usebackuproot"}
+)
+# What the kernel never shows, and what it shows where that does not hold (fs/proc_namespace.c, show_mnt_opts()).
+_UNSHOWN: Mapping[str, tuple[str, ...]] = {
+    "defaults": (),
+    "strictatime": ("relatime", "noatime"),
+    "atime": ("noatime",),
+    "diratime": ("nodiratime",),
+    "async": ("sync",),
+    "suid": ("nosuid",),
+    "dev": ("nodev",),
+    "exec": ("noexec",),
+}
+_OF_EVERY_MOUNT = frozenset(
+    {
+        "rw",
+        "noatime",
+        "nodiratime",
+        "relatime",
+        "nosuid",
+        "nodev",
+        "noexec",
+        "nosymfollow",
+        "sync",
+        "dirsync",
+        "lazytime",
+    }
+)
+_BINARY_SIZE = re.compile(r"([0-9]{1,15})([kmg])", re.IGNORECASE)
+_SHIFTS = {"k": 10, "m": 20, "g": 30}
+# Only one option of each line holds at a time; the names of others tell their opposites by a "no" before them.
+_EXCLUSIVE = {
+    "access time": ("relatime", "noatime", "strictatime"),
+    "writing": ("rw", "ro"),
+    "inode numbers": ("inode32", "inode64"),
+    "ssd": ("ssd", "nossd", "ssd_spread"),
+    "direct reads": ("dioread_nolock", "dioread_lock", "nodioread_nolock"),
+    "group of files": ("grpid", "nogrpid", "bsdgroups", "sysvgroups"),
+}
+_FIELDS_BEFORE = 6  # of a line of mountinfo, up to the options of the mount (proc_pid_mountinfo(5))
+_FIELDS_AFTER = 3  # the ` - `, file system, source and options of the superblock
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How kernels show the options of one file system.
+
+    ``always`` are the names of those that are shown whenever they are in force, whatever the device. ``spelled`` has
+    options that are shown by another word, or by none where they say what holds by default.
+    """
+
+    always: frozenset[str]
+    spelled: Mapping[str, str] = field(default_factory=dict)
+
+    def takes(self, option: str, shown: frozenset[str]) -> bool:
+        """Whether what is shown may come of the option: then it is in force, as far as anybody can tell."""
+        word = in_bytes(self.spelled.get(option, option))
+        # A level or a version that goes without saying: ``compress=zstd`` is shown as ``compress=zstd:3``.
+        if any(one == word or one.startswith(f"{word}:") for one in shown):
+            return True
+        if option in _UNSHOWN:
+            return shown.isdisjoint(_UNSHOWN[option])
+        about = _subject(word or option)
+        return about not in map(_subject, shown) and _name(word) not in self.always | _OF_EVERY_MOUNT
+
+    def can_be_told(self, option: str) -> bool:
+        """Whether a kernel that does not take the option can be told from one that does."""
+        word = self.spelled.get(option, option)
+        # The opposite of what begins with "no" would be shown.
+        default = option in _UNSHOWN or option in self.spelled or word.startswith("no")
+        return default or _name(word) in self.always | _OF_EVERY_MOUNT
+
+
+# All options that are in force are in a file of its own (Documentation/admin-guide/ext4.rst), in these words.
+EXT4 = Shown(
+    frozenset(
+        {"minixdf", "bsddf", "grpid", "nogrpid", "block_validity", "noblock_validity", "dioread_nolock", "dioread_lock"}
+        | {"discard", "nodiscard", "delalloc", "nodelalloc", "barrier", "nobarrier", "auto_da_alloc", "noauto_da_alloc"}
+        | {"init_itable", "noinit_itable", "errors", "commit", "data"}
+        | {"min_batch_time", "max_batch_time", "inode_readahead_blks", "max_dir_size_kb", "resuid", "resgid"}
+    ),
+    {
+        "barrier=1": "barrier",
+        "barrier=0": "nobarrier",
+        "auto_da_alloc=1": "auto_da_alloc",
+        "auto_da_alloc=0": "noauto_da_alloc",
+        "bsdgroups": "grpid",
+        "sysvgroups": "nogrpid",
+        "nodioread_nolock": "dioread_lock",
+        "init_itable": "init_itable=10",
+        "commit=0": "commit=5",
+        "max_batch_time=0": "max_batch_time=15000",
+        "data_err=ignore": "",
+    },
+)
+# Not discard, which is given up where the device cannot, and nothing that is gone in newer kernels (attr2).
+XFS = Shown(
+    frozenset(
+        {"ikeep", "wsync", "noalign", "swalloc", "nouuid", "filestreams", "grpid", "largeio", "inode32", "inode64"}
+        | {"allocsize", "logbufs", "logbsize", "noquota", "usrquota", "grpquota", "prjquota"}
+        | {"uqnoenforce", "gqnoenforce", "pqnoenforce"}
+    ),
+    {
+        **dict.fromkeys(("quota", "uquota"), "usrquota"),
+        "gquota": "grpquota",
+        "pquota": "prjquota",
+        "qnoenforce": "uqnoenforce",
+        "bsdgroups": "grpid",
+        "sysvgroups": "nogrpid",
+        "barrier": "",  # the only way since v4.19
+    },
+)
+BTRFS = Shown(
+    frozenset(
+        {"nodatasum", "nodatacow", "nobarrier", "notreelog", "noacl", "compress", "compress-force", "ssd", "nossd"}
+        | {"ssd_spread", "flushoncommit", "autodefrag", "skip_balance", "user_subvol_rm_allowed", "enospc_debug"}
+        | {"commit", "max_inline", "metadata_ratio", "space_cache", "nospace_cache"}
+    ),
+    {
+        "compress": "compress=zlib",
+        "compress-force": "compress-force=zlib",
+        "discard=sync": "discard",
+        "space_cache=v1": "space_cache",
+        # What holds by default is not shown, whoever asks for it.
+        **dict.fromkeys(("compress=no", "compress=none", "commit=0", "commit=30", "max_inline=2048"), ""),
+        **dict.fromkeys(("metadata_ratio=0", "fatal_errors=bug"), ""),
+        **dict.fromkeys(("datacow", "datasum", "barrier", "treelog", "acl", "max_inline=2k"), ""),
+    },
+)
+
+
+def mount_options(name: str, default: str) -> Option:
+    """The row of the options of mount; those that are given replace only what they contradict."""
+
+    def read(raw: object, _base: Path | None) -> str:
+        words = raw.strip().split(",") if isinstance(raw, str) else []
+        if not words or not all(map(_OPTION.fullmatch, words)):
+            raise Unfit
+        if not _NOT_OF_A_DISK.isdisjoint(map(_name, words)):
+            raise Unfit
+        return ",".join(words)
+
+    expected = "options of mount with commas between them such as noatime,commit=30, without ro, loop, bind and remount"
+    kind = Kind(expected, read, str)
+    help_line = f"options that {name} is mounted with, over its defaults"
+    return Option(f"storage.{name}.mount_options", "mount_options", kind, default, help_line)
+
+
+def objections(given: str) -> Iterator[str]:
+    """Why options of mount cannot be meant here, in sentences."""
+    for option in given.split(","):
+        name = _name(option)
+        if name in _OF_USER_SPACE or name.startswith(_FOR_PROGRAMS):
+            yield f"{option} is for /etc/fstab: the kernel never gets it"
+        elif name in _OF_OTHERS:
+            yield f"{option} is for other file systems than a new one on one block device"
+
+
+def unread(given: str, display: Shown) -> tuple[str, ...]:
+    """The options of which no kernel shows whether it took them."""
+    return tuple(option for option in given.split(",") if not display.can_be_told(option))
+
+
+def merged(default: str, given: str) -> tuple[str, ...]:
+    """Options of mount: the default ones, those that the given ones contradict replaced, and the rest of these."""
+    options: dict[str, str] = {}
+    for option in filter(None, (*default.split(","), *given.split(","))):
+        options[_subject(option)] = option
+    return tuple(options.values())
+
+
+def not_mounted(asked: Iterable[str], shown: Iterable[str], display: Shown) -> Iterator[str]:
+    """The options that the kernel did not take, by what it shows."""
+    found = frozenset(map(in_bytes, filter(None, shown)))
+    return (option for option in asked if not display.takes(option, found))
+
+
+def in_bytes(option: str) -> str:
+    """An option or its value with a size in bytes: ``4k`` is ``4096``, ``logbsize=32k`` is ``logbsize=32768``.
+
+    Kernels show, and tools print, one size in other units than it was written in.
+    """
+    name, equals, value = option.rpartition("=")
+    if (found := _BINARY_SIZE.fullmatch(value)) is None:
+        return option
+    return f"{name}{equals}{int(found[1]) << _SHIFTS[found[2].lower()]}"
+
+
+def mounted_with(mountinfo: str) -> tuple[str, tuple[str, ...]]:
+    """File system and options of the mount point, from ``/proc/self/mountinfo``.
+
+    Raises :class:`bisector.core.errors.KernelFault` where there is no such line.
+    """
+    for line in reversed(mountinfo.splitlines()):
+        before, dash, after = line.partition(" - ")
+        fields, rest = before.split(), after.split()
+        if dash and len(fields) >= _FIELDS_BEFORE and fields[4] == MOUNTPOINT and len(rest) == _FIELDS_AFTER:
+            return rest[0], tuple(dict.fromkeys((*fields[5].split(","), *rest[2].split(","))))
+    raise not_an_answer("/proc/self/mountinfo", mountinfo)
+
+
+def _name(option: str) -> str:
+    return option.partition("=")[0]
+
+
+def _subject(option: str) -> str:
+    """What two options that cannot both hold have in common."""
+    name = _name(option)
+    for subject, names in _EXCLUSIVE.items():
+        if name in names:
+            return subject
+    return name.removeprefix("no")
