@@ -17,9 +17,9 @@ from bisector.core import units
 from bisector.core.printable import clean
 from bisector.core.verdict import Direction, State
 from bisector.mail.addresses import header, parse
-from bisector.report import compare
+from bisector.report import before_after
 from bisector.report.as_text import block_lines, fill, plain, section_lines
-from bisector.report.document import Comparison, Envelope, Listing, Page, Report
+from bisector.report.document import Envelope, Listing, Page, Report
 from bisector.report.sections import (
     answer_sentence,
     candidate_lines,
@@ -153,11 +153,11 @@ def _envelope(report: Report) -> Envelope:
 
 def headline(report: Report) -> str:
     """``[linus:master] [dm cache policy smq] 6cf4cc8f8b3b: fio.read_clat_mean_us 21.4x improvement``."""
-    comparison, first = report.comparison, report.bisection.first_fixed
+    compared, first = report.before_after, report.bisection.first_fixed
     tags = [f"[{report.origin.name}]"] if report.origin.name else []
-    if comparison is None:
+    if compared is None:
         return clean(" ".join([*tags, title(report)]))
-    change = f"{compare.name_of(comparison.objective)} {compare.change_of(comparison)}"
+    change = f"{before_after.name_of(compared.objective)} {before_after.change_of(compared)}"
     if first is None:
         count = len(report.bisection.candidates)
         return clean(" ".join([*tags, f"{report.asked.span}: {change} by one of {count} commits"]))
@@ -205,12 +205,12 @@ def _banner(report: Report, envelope: Envelope) -> Iterator[str]:
 
 
 def _noticed(report: Report, envelope: Envelope) -> Iterator[str]:
-    comparison, first = report.comparison, report.bisection.first_fixed
-    if comparison is None:
+    compared, first = report.before_after, report.bisection.first_fixed
+    if compared is None:
         yield from fill(answer_sentence(report))
         return
-    what = compare.name_of(comparison.objective)
-    noticed = f"bisector noticed {compare.change_of(comparison).with_article} of {what}"
+    what = before_after.name_of(compared.objective)
+    noticed = f"bisector noticed {before_after.change_of(compared).with_article} of {what}"
     if first is None:
         yield from fill(f"{noticed}. {answer_sentence(report)}")
         return
@@ -233,7 +233,7 @@ def _candidates(report: Report, envelope: Envelope) -> Iterator[str]:
 
 def _sure(report: Report, envelope: Envelope) -> Iterator[str]:
     belief, first = report.bisection.belief, report.bisection.first_fixed
-    told = report.comparison is None  # then the first sentence is the answer with its probability
+    told = report.before_after is None  # then the first sentence is the answer with its probability
     named = f"Its probability is {units.share(belief.best.probability)}. " if belief and first and not told else ""
     yield from fill(named + confirmation(report))
 
@@ -278,14 +278,14 @@ def _regzbot(report: Report, envelope: Envelope) -> Iterator[str]:
         yield f"#regzbot introduced: {first.short if first else ends}"
 
 
-def _comparison(report: Report, envelope: Envelope) -> Iterator[str]:
-    comparison: Comparison | None = report.comparison
-    if comparison is not None:
+def _before_after(report: Report, envelope: Envelope) -> Iterator[str]:
+    compared = report.before_after
+    if compared is not None:
         yield from fill("Details are as below:")
         yield ""
-        yield from (clean(line) for line in compare.lines(comparison, compare.axes(report.workload)))
+        yield from (clean(line) for line in before_after.lines(compared, before_after.axes(report.workload)))
         yield ""
-        yield from fill(compare.note(comparison))
+        yield from fill(before_after.note(compared))
 
 
 def _details(report: Report, envelope: Envelope) -> Iterator[str]:
@@ -317,7 +317,7 @@ _PARTS: tuple[Callable[[Report, Envelope], Iterator[str]], ...] = (
     _keys,
     _tags,
     _regzbot,
-    _comparison,
+    _before_after,
     _details,
     _disclaimer,
 )

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from bisector.core.figures import Contention
 from bisector.core.json_document import SCHEMA, Record, text
-from bisector.report import compare
-from bisector.report.document import Basis, Comparison, Report, Row
+from bisector.report import before_after
+from bisector.report.document import Basis, BeforeAfter, Report, Row
 from bisector.report.figures import baseline_facts
 from bisector.report.sections import title
 from bisector.status import document_of
@@ -113,7 +113,7 @@ def document(report: Report) -> ReportDocument:
         rows=tuple(_row(row, report) for row in report.rows),
         asked=Request(**asdict(report.asked)),
         origin=TreeOrigin(**asdict(report.origin)),
-        comparison=_comparison(report.comparison) if report.comparison else None,
+        comparison=_compared(report.before_after) if report.before_after else None,
         workload=JobFile(name=workload.name, text=workload.text, variables=dict(workload.variables)),
         kernel=dict(report.kernel),
         storage=report.storage,
@@ -133,11 +133,13 @@ def _row(row: Row, report: Report) -> PlacedTrial:
     return PlacedTrial(place=row.place, n=shown.n, sha=shown.trial.commit.sha, verdict=word, why=shown.why)
 
 
-def _comparison(comparison: Comparison) -> ComparedCommits:
-    metrics = (ComparedMetric(name=one.name, before=one.before, after=one.after) for one in compare.metrics(comparison))
+def _compared(compared: BeforeAfter) -> ComparedCommits:
+    metrics = (
+        ComparedMetric(name=one.name, before=one.before, after=one.after) for one in before_after.metrics(compared)
+    )
     return ComparedCommits(
-        before=comparison.before.commit.sha,
-        after=comparison.after.commit.sha,
-        basis=comparison.basis,
+        before=compared.before.commit.sha,
+        after=compared.after.commit.sha,
+        basis=compared.basis,
         metrics=tuple(metrics),
     )

@@ -98,7 +98,7 @@ class Side:
 
 
 class Basis(StrEnum):
-    """What stands on the left of a comparison: a parent, the nearest commit before it that was measured, or the end."""
+    """What "before" is: a parent, the nearest commit before the answer that was measured, or the end."""
 
     PARENT = "parent"
     NEAREST = "nearest"
@@ -106,7 +106,7 @@ class Basis(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class BeforeAfter:
     """Before and after the change."""
 
     before: Side
@@ -157,20 +157,20 @@ class Report:
         return any(row.shown.trial.origin is not None for row in self.rows)
 
     @property
-    def comparison(self) -> Comparison | None:
+    def before_after(self) -> BeforeAfter | None:
         """The answer against what was before it, the ends of a narrowed range; None where figures are missing."""
         view = self.bisection
         if view.state is State.NARROWED:
             old, new = self._side(view.old), self._side(view.new)
-            return Comparison(old, new, Basis.ENDS, view.objective) if old is not None and new is not None else None
+            return BeforeAfter(old, new, Basis.ENDS, view.objective) if old is not None and new is not None else None
         after = self._side(view.first_fixed) if view.first_fixed is not None else None
         if after is None:
             return None
         for parent in self.parents:
             if (side := self._side(parent)) is not None:
-                return Comparison(side, after, Basis.PARENT, view.objective)
+                return BeforeAfter(side, after, Basis.PARENT, view.objective)
         nearest = self._nearest_before(after.commit)
-        return Comparison(nearest, after, Basis.NEAREST, view.objective) if nearest is not None else None
+        return BeforeAfter(nearest, after, Basis.NEAREST, view.objective) if nearest is not None else None
 
     def _side(self, commit: Commit) -> Side | None:
         """The trials that count for a commit: its own, or those of the commit that has its kernel; whole runs alone."""

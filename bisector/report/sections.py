@@ -10,7 +10,7 @@ from bisector.core.objective import WORST, Objective
 from bisector.core.printable import clean
 from bisector.core.subject import Commit, Kernel, Kind
 from bisector.core.verdict import Direction, State, Verdict
-from bisector.report import compare
+from bisector.report import before_after
 from bisector.report.document import Block, Facts, Host, Listing, Page, Paragraph, Report, Section
 from bisector.report.figures import EARLY, baseline_facts, words
 from bisector.report.table import trial_table
@@ -203,11 +203,11 @@ def _filling(trials: Sequence[TrialView]) -> str:
     )
 
 
-def _comparison(report: Report) -> Iterator[Block]:
-    comparison = report.comparison
-    if comparison is not None:
-        yield Listing(tuple(compare.lines(comparison, compare.axes(report.workload))))
-        yield Paragraph(compare.note(comparison))
+def _before_after(report: Report) -> Iterator[Block]:
+    compared = report.before_after
+    if compared is not None:
+        yield Listing(tuple(before_after.lines(compared, before_after.axes(report.workload))))
+        yield Paragraph(before_after.note(compared))
 
 
 def _origin(report: Report) -> Iterator[Block]:
@@ -336,7 +336,7 @@ def _facts(items: Iterable[tuple[str, str]]) -> Facts:
 _SECTIONS: tuple[tuple[str, str, Callable[[Report], Iterator[Block]]], ...] = (
     ("answer", "Answer", _answer),
     ("trials", "Verdicts", _trials),
-    ("comparison", "Before and after", _comparison),
+    ("comparison", "Before and after", _before_after),
     ("origin", "Origin", _origin),
     ("range", "Range", _range),
     ("config", "Kernel configuration", _config),

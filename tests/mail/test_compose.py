@@ -262,7 +262,7 @@ def test_a_probability_is_told_once(compared: bool) -> None:
     if not compared:  # no figures of a whole run beside those of the answer
         rows = tuple(row for row in made.rows if row.shown.verdict is not Verdict.OLD)
         made = replace(made, rows=rows)
-    assert (made.comparison is not None) is compared
+    assert (made.before_after is not None) is compared
     assert compose.render(made).count("99.4 %") == 1
 
 

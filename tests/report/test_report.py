@@ -9,8 +9,8 @@ from bisector.core import resources
 from bisector.core.figures import EarlyStop, StopReason, round_name
 from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, State, Verdict
-from bisector.report import as_text, compare
-from bisector.report.compare import Metric, change, metric_line
+from bisector.report import as_text, before_after
+from bisector.report.before_after import Metric, change, metric_line
 from bisector.report.document import Basis, Column, Listing, Table, span
 from bisector.report.sections import page, sections, terms_sentence
 from bisector.status.view import TrialView
@@ -102,9 +102,9 @@ def test_each_job_has_its_figure_and_the_slowest_is_first() -> None:
 
 def test_parent_that_was_not_measured_is_not_claimed() -> None:
     made = replace(documents.found(), parents=(examples.COMMITS[1],))
-    comparison = made.comparison
-    assert comparison is not None
-    assert (comparison.basis, comparison.before.commit) == (Basis.NEAREST, examples.COMMITS[2])
+    compared = made.before_after
+    assert compared is not None
+    assert (compared.basis, compared.before.commit) == (Basis.NEAREST, examples.COMMITS[2])
     assert f"{examples.COMMITS[2].short} is the nearest commit before it that was" in " ".join(
         as_text.plain(page(made)).split()
     )
@@ -114,8 +114,8 @@ def test_weak_and_skipped_trials_have_no_part_in_the_comparison() -> None:
     whole = examples.found()
     weak = replace(examples.judged(6, examples.COMMITS[2], Verdict.WEAK, (1.0, 1.0), (1.0, 1.0)))
     made = documents.document(replace(whole, trials=(*whole.trials, weak)), (examples.COMMITS[2],))
-    assert made.comparison is not None
-    assert [trial.runs[-1].jobs[0].iops_mean for trial in made.comparison.before.trials] == [1002.0]
+    assert made.before_after is not None
+    assert [trial.runs[-1].jobs[0].iops_mean for trial in made.before_after.before.trials] == [1002.0]
 
 
 def test_figures_of_writes_are_never_called_reads() -> None:
@@ -127,8 +127,8 @@ def test_figures_of_writes_are_never_called_reads() -> None:
         jobs = tuple(replace(job, direction="write") for job in empty.jobs)
         filled.append(replace(shown, trial=replace(shown.trial, runs=(replace(empty, jobs=jobs), full))))
     made = documents.document(replace(view, trials=tuple(filled)), (examples.COMMITS[2],))
-    assert made.comparison is not None
-    names = [metric.name for metric in compare.metrics(made.comparison)]
+    assert made.before_after is not None
+    names = [metric.name for metric in before_after.metrics(made.before_after)]
     assert names[0] == "fio.read_iops"
     assert {name.split(".")[-1] for name in names if name.startswith("fio.full.")} == {
         "read_iops", "read_clat_mean_us", "read_clat_99%_us",
@@ -137,8 +137,8 @@ def test_figures_of_writes_are_never_called_reads() -> None:
         "write_iops", "write_clat_mean_us", "write_clat_99%_us",
     }  # fmt: skip
     assert "write IOPS empty min/max  IOPS full min/max" in as_text.plain(page(made))
-    reads = replace(made.comparison, before=documents.found().comparison.before)  # type: ignore[union-attr] # it has one
-    assert not any(metric.name.startswith("fio.empty.") for metric in compare.metrics(reads)), "never compared"
+    reads = replace(made.before_after, before=documents.found().before_after.before)  # type: ignore[union-attr] # it has one
+    assert not any(metric.name.startswith("fio.empty.") for metric in before_after.metrics(reads)), "never compared"
 
 
 def test_run_that_was_ended_early_is_marked_and_never_compared() -> None:
@@ -149,10 +149,10 @@ def test_run_that_was_ended_early_is_marked_and_never_compared() -> None:
     assert "*3,980 / 6,941" not in table
     assert "*4,012 / 7,363" in table
     assert "A run with * was stopped early" in " ".join(table.split())
-    assert made.comparison is not None
-    assert len(made.comparison.after.trials) == 1
+    assert made.before_after is not None
+    assert len(made.before_after.after.trials) == 1
     alone = documents.document(replace(whole, trials=(*whole.trials[:3], early(whole.trials[3], stop))))
-    assert alone.comparison is None
+    assert alone.before_after is None
     assert "was stopped early" not in " ".join(as_text.plain(page(documents.found())).split())
 
 
@@ -176,9 +176,9 @@ def early(shown: TrialView, stop: EarlyStop) -> TrialView:
 def test_culprit_with_the_kernel_of_another_commit_has_its_figures() -> None:
     view = replace(examples.narrowed(), state=State.FOUND, first_fixed=examples.COMMITS[4])
     made = documents.document(view, (examples.COMMITS[2],))
-    assert made.comparison is not None
-    assert made.comparison.after.commit == examples.COMMITS[4]
-    assert compare.values(made.comparison.after, Objective()) == (4011.5,)
+    assert made.before_after is not None
+    assert made.before_after.after.commit == examples.COMMITS[4]
+    assert before_after.values(made.before_after.after, Objective()) == (4011.5,)
 
 
 def test_json_is_plain_and_holds_the_status() -> None:
@@ -230,8 +230,8 @@ def test_ends_without_a_commit_are_no_part_of_history_and_no_side() -> None:
     (table,) = [block for section in sections(made) for block in section.blocks if isinstance(block, Table)]
     assert table.rows[-1][0] == "–"  # noqa: RUF001 - the mark for no figure
     assert "no commit: the new end without 3a5b3c7d9e1f" in table.remarks[-1]
-    assert made.comparison is not None
-    assert made.comparison.before.commit == examples.COMMITS[2]
+    assert made.before_after is not None
+    assert made.before_after.before.commit == examples.COMMITS[2]
 
 
 def test_the_run_that_counts_is_named_as_it_is_called() -> None:

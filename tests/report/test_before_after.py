@@ -6,16 +6,16 @@ import pytest
 
 from bisector.core.figures import Run
 from bisector.core.objective import Objective
-from bisector.report.compare import lines, metrics, name_of
-from bisector.report.document import Basis, Comparison, Side
+from bisector.report.before_after import lines, metrics, name_of
+from bisector.report.document import Basis, BeforeAfter, Side
 from tests.examples import commit, job, run, trial
 
 MIB_KIB = 1024.0
 
 
-def compared(metric: str, *runs: Run) -> Comparison:
+def compared(metric: str, *runs: Run) -> BeforeAfter:
     before, after = (Side(commit(n), (trial(commit(n), one),)) for n, one in enumerate(runs))
-    return Comparison(before, after, Basis.PARENT, Objective(metric))
+    return BeforeAfter(before, after, Basis.PARENT, Objective(metric))
 
 
 def mixed(read: float, written_kib_s: float) -> Run:

@@ -18,7 +18,7 @@ from bisector.core.metric import Unit, named, short
 from bisector.core.objective import Objective, values_of
 from bisector.core.printable import clean
 from bisector.core.verdict import Direction
-from bisector.report.document import Basis, Comparison, Side, Workload
+from bisector.report.document import Basis, BeforeAfter, Side, Workload
 
 _TIMES_FROM = 2.0
 _SHOWN_STDDEV = 2.0  # percent
@@ -112,17 +112,17 @@ def change(before: float, after: float, objective: Objective) -> Change:
     return Change(f"{abs(after - before) / before:.1%}", word)
 
 
-def change_of(comparison: Comparison) -> Change:
+def change_of(compared: BeforeAfter) -> Change:
     """How much the figure that decides has changed, between the means of both sides."""
-    objective = comparison.objective
-    before, after = (fmean(values(side, objective)) for side in (comparison.before, comparison.after))
+    objective = compared.objective
+    before, after = (fmean(values(side, objective)) for side in (compared.before, compared.after))
     return change(before, after, objective)
 
 
-def metrics(comparison: Comparison) -> tuple[Metric, ...]:
+def metrics(compared: BeforeAfter) -> tuple[Metric, ...]:
     """The figure that decides first, then each job of each run, then what the storage's layers counted meanwhile."""
-    before, after = comparison.before, comparison.after
-    objective = comparison.objective
+    before, after = compared.before, compared.after
+    objective = compared.objective
     found = [
         Metric(name_of(objective), *(_scaled(values(side, objective), objective.metric) for side in (before, after)))
     ]
@@ -165,18 +165,18 @@ def _runs(side: Side, name: str) -> list[Run]:
 
 
 def axes(workload: Workload) -> list[tuple[str, str]]:
-    """What both sides of a comparison had in common, by name."""
+    """What both sides had in common, by name."""
     common = [("testcase", "fio"), ("job", workload.name), *workload.variables]
     return [(name, clean(value)) for name, value in common if value]
 
 
-def note(comparison: Comparison) -> str:
+def note(compared: BeforeAfter) -> str:
     """How many measurements stand on either side, and of which commits."""
-    before, after, objective = comparison.before, comparison.after, comparison.objective
+    before, after, objective = compared.before, compared.after, compared.objective
     counts = f"{units.plural(len(before.trials), 'trial')} before and {len(after.trials)} after"
     text = f"{name_of(objective)} is {objective.label} in the {after.judged[0].name} run. Means of {counts} the change;"
     text += " %stddev is between trials."
-    return text + _BASIS[comparison.basis].format(before=before.commit.short, after=after.commit.short)
+    return text + _BASIS[compared.basis].format(before=before.commit.short, after=after.commit.short)
 
 
 _BASIS = {
@@ -186,12 +186,12 @@ _BASIS = {
 }
 
 
-def lines(comparison: Comparison, axes: Sequence[tuple[str, str]]) -> list[str]:
+def lines(compared: BeforeAfter, axes: Sequence[tuple[str, str]]) -> list[str]:
     """The block of a robot's mail: what was run, the two commits, a line for each metric.
 
     ``axes`` are names and values of what both sides had in common.
     """
-    before, after = comparison.before.commit, comparison.after.commit
+    before, after = compared.before.commit, compared.after.commit
     width = _ABS_WIDTH + _ERR_WIDTH
     wide = width + _REL_WIDTH + 1
     header = [
@@ -207,7 +207,7 @@ def lines(comparison: Comparison, axes: Sequence[tuple[str, str]]) -> list[str]:
         "         %stddev     %change         %stddev",
         "             \\          |                \\",
     ]
-    return [*header, *(metric_line(one) for one in metrics(comparison))]
+    return [*header, *(metric_line(one) for one in metrics(compared))]
 
 
 def metric_line(metric: Metric) -> str:
