@@ -6,16 +6,20 @@ from bisector.commands.comparison_show import show
 from bisector.compare import session
 from bisector.core.verdict import State
 from bisector.report.display import display_for
+from bisector.status.blocks import Blocks
 from bisector.store.comparison import Plan
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 
 
 def conclude(run: RunDirectory, store: Store, plan: Plan, *, quiet: bool, as_json: bool = False) -> int:
-    """Go on with a locked run that compares to its end, and show it; the exit code."""
+    """Go on with a locked run that compares to its end, and show it; the exit code.
+
+    One that has ended is only shown, unless an arm did not build: that is tried again.
+    """
     last = store.state()
     with display_for(sys.stderr if as_json else sys.stdout, quiet=quiet) as display:
-        if last is not None and last.state is State.MEASURED:
+        if last is not None and last.state is State.MEASURED and not Blocks.of(plan, store).unbuilt:
             session.after_the_end(run, store, display)
         else:
             session.go_on(run, store, display)

@@ -9,7 +9,7 @@ independent).
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from bisector.analysis.comparison import LOOKS, Effect, effect
@@ -21,20 +21,19 @@ from bisector.store.comparison import Block, Place, PlannedSetup
 from bisector.workload.base import MOST_SEED
 
 _LEAST_ARMS = 2
+_ONCE_MORE = "bisector status; logs of builds are in compilers/ of the run directory; resume tries each fault once more"
 BOOT_AND_LAYOUT_S = 30.0  # of a trial in emulation: a boot takes 6 s, a stack up to 15 s
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is on record: the blocks, and the seconds that were spent; ``forgiven`` is the last block of before.
+    """What is on record: the blocks, and the seconds that were spent.
 
-    A weak block of an earlier process does not count among those after which a setup is given up. ``installed`` are the
-    compilers of the settings, or those of this host, the preferred one first.
+    ``installed`` are the compilers of the settings, or those of this host, the preferred one first.
     """
 
     blocks: Blocks
     spent_s: float = 0.0
-    forgiven: int = 0
     installed: tuple[Compiler, ...] = ()
 
 
@@ -91,7 +90,9 @@ def step(facts: Facts) -> Step:
     """
     blocks, setups = facts.blocks, range(len(facts.blocks.plan.setups))
     if not blocks.compilers:
-        return _compiler(blocks, facts.installed)
+        if len(facts.installed) > 1:
+            return _compiler(blocks, facts.installed)
+        blocks = replace(blocks, compilers=facts.installed)
     for arm in _wanted(blocks):
         if (compiler := blocks.builder(arm)) is not None:
             return Build(arm, compiler)
@@ -99,12 +100,18 @@ def step(facts: Facts) -> Step:
         if blocks.state(block) is BlockState.OPEN:
             return Measure(block, blocks.left(block)[0])
     if not any(comparable(blocks, setup) for setup in setups):
-        raise UserError(f"nothing can be compared: {_why_nothing(blocks)}", "bisector status")
+        raise UserError(f"nothing can be compared: {_why_nothing(blocks)}", _ONCE_MORE)
+    return _next(facts) if facts.blocks.compilers else Choose(blocks.compilers)
+
+
+def _next(facts: Facts) -> Begin | Done:
+    """Another block, where one is due and can end in time."""
+    blocks, setups = facts.blocks, range(len(facts.blocks.plan.setups))
     due = [setup for setup in setups if _goes_on(facts, setup)]
     in_vain = tuple(why for setup in setups if (why := given_up(facts, setup)))
     if not due:
         return Done(_reached(blocks), in_vain)
-    setup = min(due, key=lambda one: len(blocks.counted(one)))
+    setup = min(due, key=lambda one: _count(blocks, one))
     budget_s = blocks.plan.extent.budget_s
     if budget_s is not None and facts.spent_s + block_s(blocks, setup) > budget_s:
         return Done(f"another block would end after the budget of {units.duration(budget_s)}", in_vain)
@@ -112,20 +119,19 @@ def step(facts: Facts) -> Step:
 
 
 def _wanted(blocks: Blocks) -> tuple[int, ...]:
-    """The arms that are measured on any setup."""
-    setups = range(len(blocks.plan.setups))
+    """The arms that are measured on any setup on which anything is compared."""
+    setups = [setup for setup in range(len(blocks.plan.setups)) if comparable(blocks, setup)]
     return tuple(arm for arm in range(len(blocks.plan.arms)) if any(not blocks.absent(setup, arm) for setup in setups))
 
 
-def _compiler(blocks: Blocks, installed: Sequence[Compiler]) -> Build | Choose:
-    """The compilers that the settings name, or the first that builds every arm; a single one needs no trying.
+def _compiler(blocks: Blocks, candidates: Sequence[Compiler]) -> Build | Choose:
+    """The first of several compilers that builds every arm, of those that the settings name or of all of this host.
 
-    One makes all kernels of a comparison: another one makes other code of the same source.
+    One makes all kernels of a comparison: another one makes other code of the same source. A single one is no choice:
+    what it does not build is left out.
     """
-    if blocks.plan.setups[0].settings.kernel.compilers or len(installed) == 1:
-        return Choose(tuple(installed))
     failures = []
-    for compiler in installed:
+    for compiler in candidates:
         tried = [(arm, blocks.tried(arm).get(compiler)) for arm in _wanted(blocks)]
         failed = [f"{compiler.command} fails at {blocks.plan.arms[arm].name}: {why}" for arm, why in tried if why]
         untried = [arm for arm, why in tried if why is None]
@@ -134,10 +140,12 @@ def _compiler(blocks: Blocks, installed: Sequence[Compiler]) -> Build | Choose:
         if not failed:
             return Choose((compiler,))
         failures += failed
+    named = blocks.plan.setups[0].settings.kernel.compilers
+    other = "" if named else "install another compiler (apt-cache search '^gcc-[0-9]'), or "
+    alone = f"begin anew with one alone: --compiler {candidates[0].command}; then what it does not build is left out"
     raise UserError(
-        f"no compiler of this host builds every kernel: {'; '.join(failures)}",
-        "install another compiler (apt-cache search '^gcc-[0-9]'), or name one: --compiler gcc;"
-        " then what it does not build is left out",
+        f"no compiler {'that is named' if named else 'of this host'} builds every kernel: {'; '.join(failures)}",
+        f"{other}{alone}",
     )
 
 
@@ -146,11 +154,17 @@ def _goes_on(facts: Facts, setup: int) -> bool:
     blocks, extent = facts.blocks, facts.blocks.plan.extent
     if not comparable(blocks, setup) or given_up(facts, setup):
         return False
-    count = len(blocks.counted(setup))
+    count = _count(blocks, setup)
     if extent.until is None:
         return count < extent.runs
     narrow = count in LOOKS and all(one.is_narrow(extent.until) for one in effects(blocks, setup))
     return count < LOOKS[-1] and not narrow
+
+
+def _count(blocks: Blocks, setup: int) -> int:
+    """How many blocks count of which any arm of a setup can be compared: one that did not build has missed some."""
+    others = [arm for arm in blocks.present(setup) if arm != 0]
+    return min(sum({0, arm} <= set(block.arms) for block in blocks.counted(setup)) for arm in others)
 
 
 def comparable(blocks: Blocks, setup: int) -> bool:
@@ -178,10 +192,10 @@ def effects(blocks: Blocks, setup: int) -> tuple[Effect, ...]:
 
 
 def given_up(facts: Facts, setup: int) -> str:
-    """Why no block of a setup could be had, as often as it was tried; empty while that is not so."""
+    """Why no block of a setup could be had, as often as this process tried it; empty while that is not so."""
     blocks, policy = facts.blocks, facts.blocks.plan.setups[setup].settings.retries
     ended = [block for block in blocks.of_setup(setup) if blocks.state(block) is not BlockState.OPEN]
-    void = [block for block in _last_in_vain(blocks, ended) if block.n > facts.forgiven]
+    void = [block for block in _last_in_vain(blocks, ended) if block.n > blocks.earlier.blocks]
     weak = [block for block in void if blocks.state(block) is BlockState.WEAK]
     most = policy.weak_repeats + policy.faults_believed * len(blocks.plan.arms)
     if len(weak) <= policy.weak_repeats and len(void) <= most:

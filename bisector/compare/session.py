@@ -6,7 +6,7 @@ the same facts: what was in flight is lost, and measured again.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,7 +29,7 @@ from bisector.git.repository import Repository
 from bisector.git.worktrees import hold
 from bisector.host.files import discard, remove_abandoned
 from bisector.kernel.toolchain import check_unchanged
-from bisector.status.blocks import Blocks, judged
+from bisector.status.blocks import Blocks, Earlier, judged
 from bisector.store.comparison import Placed, Plan, PlannedSetup
 from bisector.store.facts import BuildTry, Compilers, Ended, Ending, NumberedTrial, Submitted, Work, now
 from bisector.store.rows import BisectionRow
@@ -79,6 +79,8 @@ def plan_of(store: Store) -> tuple[Plan, Path]:
 def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here) -> Done:
     """Clean up after a killed process of this run, then measure what is left, and record how it ended.
 
+    The repository keeps the commits of a run of which an arm does not build: it is tried again when the run is resumed.
+
     Raises what ended it otherwise, and :class:`InfraError` when a setup had no sound block however often it was tried.
     """
     plan, place = plan_of(store)
@@ -93,7 +95,8 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here) 
                 raise InfraError("; ".join(done.given_up), "bisector doctor")
         store.set_state(State.MEASURED, done.why)
     discard(run.path / _BUILD)
-    let_go(run, place, tell)
+    if not Blocks.of(plan, store).unbuilt:
+        let_go(run, place, tell)
     return done
 
 
@@ -122,9 +125,9 @@ class Comparison:
         self._end_lost()
         installed = self.equipment.executor.compilers()
         check_unchanged(self.store.compilers(), installed)
-        forgiven = len(self.store.blocks())
+        earlier = self._earlier()
         while True:
-            facts = Facts(Blocks.of(self.plan, self.store), self.store.spent_s(), forgiven, installed)
+            facts = Facts(Blocks.of(self.plan, self.store, earlier), self.store.spent_s(), installed)
             match schedule.step(facts):
                 case Choose(compilers=compilers):
                     self.store.add(Compilers(compilers))
@@ -136,6 +139,16 @@ class Comparison:
                     self._measure(measure, schedule.tries_again(facts.blocks, measure.block))
                 case Done() as done:
                     return done
+
+    def _earlier(self) -> Earlier:
+        """What earlier processes have on record; what they gave up of an arm is told, since it is tried again."""
+        before = Blocks.of(self.plan, self.store)
+        now = replace(before, earlier=before.so_far)
+        for arm, one in enumerate(self.plan.arms):
+            for why in dict.fromkeys(before.absent(setup, arm) for setup in range(len(self.plan.setups))):
+                if why and why not in {now.absent(setup, arm) for setup in range(len(self.plan.setups))}:
+                    self.tell(Note(f"{one.name} is tried again: {why}"))
+        return before.so_far
 
     def _end_lost(self) -> None:
         """Submissions of a process that is gone end here: nothing of them is left, and nothing will come of them."""
@@ -176,7 +189,8 @@ class Comparison:
     def _measure_once(self, measure: Measure, again: bool) -> Placed:
         block, n = measure.block, self.store.next_n
         arm, planned = self.plan.arms[measure.arm], self.plan.setups[block.setup]
-        of = "" if self.plan.extent.until is not None else f" of {self.plan.extent.runs}"
+        runs = self.plan.extent.runs
+        of = "" if self.plan.extent.until is not None or block.round > runs else f" of {runs}"
         self.tell(Planned(n, arm.commit, f"{arm.name}, {planned.setup}, block {block.round}{of}", 0, 0))
         request = TrialRequest(
             n,

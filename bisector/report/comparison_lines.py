@@ -31,5 +31,7 @@ def standing(run: RunDirectory, store: Store, plan: Plan) -> Iterator[str]:
     done = f"{units.plural(blocks.count(BlockState.DONE), 'block')} measured"
     yield f"{what}: {done}" + (f", {void} weak or failed" if void else "")
     yield f"{state}{f': {message}' if message else ''}"
-    if state is not State.MEASURED:
+    if state is State.MEASURED and blocks.unbuilt:
+        yield f"{', '.join(blocks.unbuilt)} did not build; resume tries it again"
+    if state is not State.MEASURED or blocks.unbuilt:
         yield resume_command(run.path)

@@ -38,6 +38,18 @@ class BlockState(StrEnum):
     FAILED = "failed"
 
 
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """How many blocks, trials and builds an earlier process has on record: what it gave up is tried once more.
+
+    A person resumes a run after something has changed: a header is installed, the host is quiet again.
+    """
+
+    blocks: int = 0
+    trials: int = 0
+    build_tries: int = 0
+
+
 _ENDED_BY = {Verdict.WEAK: BlockState.WEAK, Verdict.SKIP: BlockState.FAILED}
 
 
@@ -50,11 +62,18 @@ class Blocks:
     placed: tuple[Placed, ...] = ()
     compilers: tuple[Compiler, ...] = ()
     build_tries: tuple[BuildTry, ...] = ()
+    earlier: Earlier = Earlier()
 
     @classmethod
-    def of(cls, plan: Plan, store: Store) -> "Blocks":
-        """As they are on record."""
-        return cls(plan, store.blocks(), store.placed(), store.compilers(), store.build_tries())
+    def of(cls, plan: Plan, store: Store, earlier: Earlier | None = None) -> "Blocks":
+        """As they are on record, for the process that comes after the ``earlier`` ones; for a reader without."""
+        facts = (store.blocks(), store.placed(), store.compilers(), store.build_tries())
+        return cls(plan, *facts, earlier or Earlier())
+
+    @property
+    def so_far(self) -> Earlier:
+        """How much is on record."""
+        return Earlier(len(self.blocks), self.placed[-1].n if self.placed else 0, len(self.build_tries))
 
     def state(self, block: Block) -> BlockState:
         """How a block stands."""
@@ -106,7 +125,7 @@ class Blocks:
 
         A fault of the kernel's own is believed as in a bisection: at once where the source does not compile, else when
         the last trials ended so, as often as the policy says, and another arm has come further since: a host on which
-        nothing boots is no kernel's doing.
+        nothing boots is no kernel's doing. A fault that an earlier process believed is tried once more by this one.
         """
         planned = (one.reason for one in self.plan.absent if (one.setup, one.arm) == (setup, arm))
         return next(planned, "") or self._unbuilt(arm) or self._believed_fault(setup, arm)
@@ -129,9 +148,20 @@ class Blocks:
         return "" if built else f"does not build: {tried[self.compilers[0]]}"
 
     def tried(self, arm: int) -> Mapping[Compiler, str]:
-        """Which compilers were tried for an arm, and why one does not build it; empty where it does."""
-        sha = self.plan.arms[arm].commit.sha
-        return {one.compiler: one.reason for one in self.build_tries if one.sha == sha}
+        """Which compilers were tried for an arm, and why one does not build it; empty where it does.
+
+        Of what earlier processes tried, what did not build is tried again.
+        """
+        sha, before = self.plan.arms[arm].commit.sha, self.earlier.build_tries
+        known = [one for n, one in enumerate(self.build_tries, 1) if n > before or not one.reason]
+        return {one.compiler: one.reason for one in known if one.sha == sha}
+
+    @property
+    def unbuilt(self) -> tuple[str, ...]:
+        """The names of the arms that did not build when that was tried last."""
+        last = {one.place.arm: one.trial.fault for one in self.placed}
+        failed = {arm for arm, fault in last.items() if fault is not None and fault.kind.of_compiling}
+        return tuple(one.name for arm, one in enumerate(self.plan.arms) if arm in failed or self._unbuilt(arm))
 
     def _believed_fault(self, setup: int, arm: int) -> str:
         believed = self.plan.setups[setup].settings.retries.faults_believed
@@ -139,7 +169,7 @@ class Blocks:
         # One that booted on another setup is between two that did not; what comes after a boot, it says nothing of.
         booted = max((one.n for one in of_arm if not self._speaks_for(one, setup)), default=0)
         tried = [one for one in of_arm if self._speaks_for(one, setup) and not self._is_refuted(one, booted)]
-        if not tried or (last := tried[-1].trial.fault) is None:
+        if not tried or tried[-1].n <= self.earlier.trials or (last := tried[-1].trial.fault) is None:
             return ""
         if last.kind.of_compiling:
             return last.sentence

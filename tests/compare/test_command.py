@@ -151,6 +151,21 @@ def test_an_interrupted_run_is_resumed(desk: Desk, capsys: pytest.CaptureFixture
     assert len(desk.bench.requests) == requests == 5
 
 
+def test_resume_tries_again_what_did_not_build(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    desk.bench.does_not_build = {("gcc", desk.shas["c1"]): fakes.BUILD_ERROR}
+    compare(desk, "main~3", "main~2", "main", "--stack", "hdd", "--runs", "2", "--run-dir", "run", "--quiet")
+    said = capsys.readouterr().out
+    assert "n/a (does not build: " in said
+    assert f"main~2 did not build; resume tries it again\nbisector resume --run-dir {desk.place / 'run'}" in said
+    desk.bench.does_not_build = {}
+    said = shown(capsys, "resume", "--run-dir", "run", "--quiet")
+    assert "does not build" not in said
+    assert "did not build" not in said
+    requests = len(desk.bench.requests)
+    shown(capsys, "resume", "--run-dir", "run", "--quiet")
+    assert len(desk.bench.requests) == requests == 4 + 6
+
+
 @pytest.mark.parametrize("command", ["status", "table"])
 def test_a_run_that_compares_is_shown(desk: Desk, capsys: pytest.CaptureFixture[str], command: str) -> None:
     compare(desk, "main~3", "main", "--stack", "hdd", "--runs", "2", "--run-dir", "run", "--quiet")

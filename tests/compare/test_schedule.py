@@ -12,7 +12,7 @@ from bisector.config import options
 from bisector.core.errors import UserError
 from bisector.core.subject import Cell, Compiler, Subject
 from bisector.core.trial import Stage, Trial
-from bisector.status.blocks import Blocks, BlockState
+from bisector.status.blocks import Blocks, BlockState, Earlier
 from bisector.store.comparison import Absent, Arm, Block, Extent, Place, Placed, Plan, PlannedSetup
 from bisector.store.facts import BuildTry
 from tests import fakes
@@ -46,11 +46,11 @@ def after(blocks: Blocks, measure: Measure, trial: Trial) -> Blocks:
     return replace(blocks, placed=(*blocks.placed, Placed(n, measure.place, trial)))
 
 
-def played(blocks: Blocks, outcome: Outcome, *, spent_s: float = 0.0, forgiven: int = 0) -> tuple[Blocks, Done]:
+def played(blocks: Blocks, outcome: Outcome, *, spent_s: float = 0.0) -> tuple[Blocks, Done]:
     """Everything that is measured until there is nothing left."""
     while True:
         spent = spent_s + sum(one.trial.timings.total_s for one in blocks.placed)
-        match step(Facts(blocks, spent, forgiven)):
+        match step(Facts(blocks, spent)):
             case Begin(block=block):
                 blocks = replace(blocks, blocks=(*blocks.blocks, block))
             case Measure() as measure:
@@ -92,7 +92,8 @@ def test_one_commit_under_two_names_is_built_once() -> None:
     assert isinstance(step(Facts(replace(nothing(plan), build_tries=BUILT[:1]))), Begin)
 
 
-def test_a_second_compiler_is_tried_where_the_first_does_not_build() -> None:
+def test_of_several_compilers_on_record_the_second_is_tried_where_the_first_does_not_build() -> None:
+    """Earlier versions recorded all that a person named."""
     compilers = (fakes.GCC, fakes.OLD_GCC)
     failed = BuildTry(fakes.GCC, ARMS[1].commit.sha, "error: no")
     blocks = replace(nothing(), compilers=compilers, build_tries=(BUILT[0], failed))
@@ -115,14 +116,44 @@ def test_the_first_compiler_that_builds_every_arm_is_taken() -> None:
     assert after_tries((gcc, 0, "no"), *((old, arm, "") for arm in range(3))) == Choose((old,))
     with pytest.raises(UserError, match=r"gcc fails at v6\.1: no; gcc-11 fails at v6\.3: never"):
         after_tries((gcc, 0, "no"), (old, 0, ""), (old, 1, ""), (old, 2, "never"))
-    assert step(Facts(nothing_tried, installed=(gcc,))) == Choose((gcc,))
 
 
-def test_compilers_that_a_person_names_are_taken_as_they_are() -> None:
+def test_a_single_compiler_is_on_record_once_it_leaves_something_to_compare() -> None:
+    """Until then another one that is installed may make all kernels."""
+    plan = replace(PLAN, arms=ARMS[:2])
+    failed = BuildTry(fakes.GCC, ARMS[1].commit.sha, "no")
+    alone = Facts(Blocks(plan, build_tries=BUILT[:1]), installed=(fakes.GCC,))
+    assert step(alone) == Build(1, fakes.GCC)
+    with pytest.raises(UserError, match=r"v6\.2: does not build: no"):
+        step(replace(alone, blocks=replace(alone.blocks, build_tries=(BUILT[0], failed))))
+    assert step(replace(alone, blocks=replace(alone.blocks, build_tries=BUILT))) == Choose((fakes.GCC,))
+
+
+def test_of_compilers_that_a_person_names_the_first_that_builds_every_arm_is_taken() -> None:
     asked = options.load({"kernel.compiler": ["gcc", "gcc-11"]}, directory=Path("/")).settings
     plan = replace(PLAN, setups=(PlannedSetup(asked),))
-    installed = (fakes.GCC, fakes.OLD_GCC)
-    assert step(Facts(Blocks(plan), installed=installed)) == Choose(installed)
+    facts = Facts(Blocks(plan), installed=(fakes.GCC, fakes.OLD_GCC))
+    assert step(facts) == Build(0, fakes.GCC)
+    assert step(replace(facts, blocks=Blocks(plan, build_tries=BUILT))) == Choose((fakes.GCC,))
+
+
+def test_a_setup_goes_on_until_each_arm_has_its_blocks() -> None:
+    """One that did not build at first has missed some; those that have it count for it."""
+    plan = replace(PLAN, setups=SETUPS[1:])
+    failed = BuildTry(fakes.GCC, ARMS[1].commit.sha, "no header")
+    before, _ = played(replace(nothing(plan), build_tries=(BUILT[0], failed, BUILT[2])), sound(plan))
+    again = replace(before, earlier=before.so_far)
+    assert step(Facts(again)) == Build(1, fakes.GCC)
+    after_all, done = played(replace(again, build_tries=(*before.build_tries, BUILT[1])), sound(plan))
+    assert done == Done("2 blocks on each setup")
+    assert [len(after_all.pairs(0, arm)) for arm in (1, 2)] == [2, 4]
+    assert [block.round for block in after_all.blocks] == [1, 2, 3, 4]
+
+
+def test_a_kernel_that_could_be_compared_with_nothing_is_not_built() -> None:
+    """The first arm is on one setup alone, and another one on the other alone."""
+    plan = replace(PLAN, absent=(Absent(0, 0, "needs CONFIG_MD"), Absent(1, 1, "needs CONFIG_BCACHE")))
+    assert step(Facts(replace(nothing(plan), build_tries=BUILT[:1]))) == Build(2, fakes.GCC)
 
 
 def test_an_arm_that_no_compiler_builds_is_not_measured() -> None:
@@ -255,7 +286,7 @@ def test_a_setup_is_given_up_when_no_block_is_sound(forgiven: int) -> None:
         busy = measure.block.setup == 0
         return planted.trial(cell(PLAN, measure.block, measure.arm), 1_000.0, busy=busy)
 
-    blocks, done = played(nothing(), outcome, forgiven=forgiven)
+    blocks, done = played(replace(nothing(), earlier=Earlier(blocks=forgiven)), outcome)
     (why,) = done.given_up
     assert why.startswith("fio(partial.fio) on lvmcache(ssd,hdd)+ext4: no sound block in 4: ")
     of_before = sum(block.n <= forgiven for block in blocks.of_setup(0))

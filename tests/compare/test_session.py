@@ -31,8 +31,11 @@ from tests.compare import planted
 from tests.git import histories
 
 
-def settings(stack: str = "lvmcache", **more: str) -> Settings:
-    flags = {"storage.stack": stack, **{name.replace("__", "."): value for name, value in more.items()}}
+def settings(stack: str = "lvmcache", **more: str | list[str]) -> Settings:
+    flags: dict[str, str | list[str]] = {
+        "storage.stack": stack,
+        **{name.replace("__", "."): value for name, value in more.items()},
+    }
     return options.load(flags, directory=Path("/")).settings
 
 
@@ -51,7 +54,8 @@ class Desk:
         yield Equipment(self.bench, fakes.FakeKin(repository), self.waited_s.append)
 
     def asked(self, *names: str, stacks: tuple[str, ...] = ("lvmcache", "hdd"), runs: int = 2, placebo: bool = False,
-              patches: tuple[str, ...] = (), parameters: tuple[str, ...] = (), **more: str) -> Asked:  # fmt: skip
+              patches: tuple[str, ...] = (), parameters: tuple[str, ...] = (),
+              **more: str | list[str]) -> Asked:  # fmt: skip
         revs = tuple(self.shas.get(name, name) for name in names)
         each = tuple(settings(stack, **more) for stack in stacks)
         return Asked(self.place / "linux", revs, each, Extent(7, runs), placebo, patches, parameters)
@@ -170,6 +174,81 @@ def test_where_no_compiler_builds_all_arms_it_is_said(desk: Desk) -> None:
     with pytest.raises(
         UserError, match=r"no compiler of this host builds every kernel: gcc fails at .*; gcc-11 fails at"
     ):
+        desk.go_on()
+
+
+def test_a_build_that_failed_is_tried_once_more_by_each_resume(desk: Desk) -> None:
+    """A person installs a header, and expects the build to be tried again; the record has every attempt."""
+    desk.bench.does_not_build = {("gcc", desk.shas["c3"]): fakes.BUILD_ERROR}
+    run = desk.begin("c0", "c3", stacks=("hdd",))
+    for tried in (1, 2):
+        with pytest.raises(UserError, match=r"nothing can be compared: .*: does not build: .*expected ';'"):
+            desk.go_on()
+        assert desk.bench.tried == [("gcc", desk.shas["c0"]), *[("gcc", desk.shas["c3"])] * tried]
+    desk.bench.does_not_build = {}
+    assert desk.go_on() == Done("2 blocks on each setup")
+    with Store.open(run.database) as store:
+        reasons = [one.reason for one in store.build_tries() if one.sha == desk.shas["c3"]]
+    assert reasons == [fakes.BUILD_ERROR.reason, fakes.BUILD_ERROR.reason, ""]
+
+
+def test_a_compiler_that_is_installed_after_the_only_one_has_failed_is_tried(desk: Desk) -> None:
+    desk.bench.does_not_build = {("gcc", desk.shas["c3"]): fakes.BUILD_ERROR}
+    desk.begin("c0", "c3", stacks=("hdd",))
+    with pytest.raises(UserError, match="nothing can be compared"):
+        desk.go_on()
+    desk.bench.installed = (fakes.GCC, fakes.OLD_GCC)
+    desk.go_on()
+    assert {request.compilers for request in desk.bench.requests} == {(fakes.OLD_GCC,)}
+
+
+def test_an_arm_that_builds_after_the_end_is_measured_as_often_as_the_others(desk: Desk) -> None:
+    desk.bench.does_not_build = {("gcc", desk.shas["c2"]): fakes.BUILD_ERROR}
+    desk.begin("c0", "c2", "c3", stacks=("hdd",))
+    assert desk.go_on() == desk.go_on() == Done("2 blocks on each setup")
+    assert len(desk.bench.requests) == 4
+    assert desk.shas["c2"] in desk.held()  # a branch may be gone by the time that the header is there
+    assert desk.blocks().unbuilt == (desk.shas["c2"],)
+    desk.bench.does_not_build = {}
+    assert desk.go_on() == Done("2 blocks on each setup")
+    blocks = desk.blocks()
+    assert [len(blocks.pairs(0, arm)) for arm in (1, 2)] == [2, 4]
+    assert (blocks.unbuilt, desk.held()) == ((), set())
+    assert any(isinstance(event, Note) and "is tried again: does not build" in event.text for event in desk.told)
+
+
+def test_a_fault_that_was_believed_is_tried_once_more_by_each_resume(desk: Desk) -> None:
+    desk.bench.faults = {desk.shas["c3"]: fakes.PANIC}
+    desk.begin("c0", "c3", stacks=("hdd",))
+    with pytest.raises(UserError, match=r"nothing can be compared: .*: panic: Kernel panic"):
+        desk.go_on()
+    faults = [one.trial.fault for one in desk.blocks().placed]
+    with pytest.raises(UserError, match=r"nothing can be compared: .*: panic: Kernel panic"):
+        desk.go_on()
+    again = [one.trial.fault for one in desk.blocks().placed]
+    assert (faults.count(fakes.PANIC), again.count(fakes.PANIC)) == (2, 3)
+    desk.bench.faults = {}
+    assert desk.go_on() == Done("2 blocks on each setup")
+    assert len(desk.blocks().counted(0)) == 2
+
+
+def test_of_several_compilers_that_are_named_one_makes_all_kernels(desk: Desk) -> None:
+    """Another one makes other code of the same source."""
+    desk.bench.installed = (fakes.GCC, fakes.OLD_GCC)
+    desk.bench.does_not_build = {("gcc", desk.shas["c3"]): fakes.BUILD_ERROR}
+    desk.begin("c0", "c3", stacks=("hdd",), kernel__compiler=["gcc", "gcc-11"])
+    desk.go_on()
+    assert {request.compilers for request in desk.bench.requests} == {(fakes.OLD_GCC,)}
+
+
+def test_where_no_named_compiler_builds_all_arms_it_is_said(desk: Desk) -> None:
+    desk.bench.installed = (fakes.GCC, fakes.OLD_GCC)
+    desk.bench.does_not_build = {
+        ("gcc", desk.shas["c3"]): fakes.BUILD_ERROR,
+        ("gcc-11", desk.shas["c0"]): fakes.BUILD_ERROR,
+    }
+    desk.begin("c0", "c3", kernel__compiler=["gcc", "gcc-11"])
+    with pytest.raises(UserError, match=r"no compiler that is named builds every kernel: gcc fails at .*; gcc-11"):
         desk.go_on()
 
 
