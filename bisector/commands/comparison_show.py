@@ -3,10 +3,21 @@
 from bisector.commands.arguments import write_json
 from bisector.commands.output import write
 from bisector.report import comparison_lines
-from bisector.status.blocks import Blocks
+from bisector.status.blocks import Blocks, BlockState
 from bisector.store.comparison import Plan
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
+
+
+def show_measured(run: RunDirectory, store: Store, plan: Plan, *, as_json: bool) -> None:
+    """Print what a run that an error ends has measured, if any block counts; the error says how it stands."""
+    blocks = Blocks.of(plan, store)
+    if not blocks.count(BlockState.DONE):
+        return
+    if as_json:
+        show(run, store, plan, as_json=True)
+    else:
+        write("".join(f"{line}\n" for line in comparison_lines.measured(blocks)))
 
 
 def show(run: RunDirectory, store: Store, plan: Plan, *, as_json: bool) -> int:

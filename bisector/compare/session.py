@@ -17,7 +17,7 @@ from bisector.bisect.single import patiently
 from bisector.compare import schedule
 from bisector.compare.plan import Asked, planned
 from bisector.compare.schedule import Begin, Build, Choose, Done, Facts, Measure
-from bisector.core.errors import AttemptFailed, BisectorError, Finding, InfraError
+from bisector.core.errors import AttemptFailed, BisectorError, Finding, InfraError, TrialRefused
 from bisector.core.events import Listener, Note, Planned, TrialJudged
 from bisector.core.subject import Cell, Commit, Compiler
 from bisector.core.trial import Fault
@@ -30,10 +30,10 @@ from bisector.git.worktrees import hold
 from bisector.host.files import discard, remove_abandoned
 from bisector.kernel.toolchain import check_unchanged
 from bisector.status.blocks import Blocks, Earlier, judged
-from bisector.store.comparison import Placed, Plan, PlannedSetup
+from bisector.store.comparison import Arm, Placed, Plan, PlannedSetup
 from bisector.store.facts import BuildTry, Compilers, Ended, Ending, NumberedTrial, Submitted, Work, now
 from bisector.store.rows import BisectionRow
-from bisector.store.run_files import keep_inputs, keep_patches
+from bisector.store.run_files import TRIALS, keep_inputs, keep_patches
 from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
@@ -132,7 +132,7 @@ class Comparison:
                 case Choose(compilers=compilers):
                     self.store.add(Compilers(compilers))
                 case Build(arm=arm, compiler=compiler):
-                    self._build(self.plan.arms[arm].commit, compiler)
+                    self._build(self.plan.arms[arm], compiler)
                 case Begin(block=block):
                     self.store.add(block)
                 case Measure() as measure:
@@ -161,11 +161,13 @@ class Comparison:
                 Note(f"{what}, of {one.submitted.sha[:12]}, was under way when this run was stopped, and is lost")
             )
 
-    def _build(self, commit: Commit, compiler: Compiler) -> None:
-        self.tell(Note(f"the kernel of {commit.short}, by {compiler.command} ({compiler.identity})"))
-        fault = self._patiently(lambda: self._build_once(commit, compiler))
+    def _build(self, arm: Arm, compiler: Compiler) -> None:
+        commit, command = arm.commit, compiler.command
+        self.tell(Note(f"the kernel of {commit.short}, by {command} ({compiler.identity})"))
+        with self._named(f"{arm.name}, build by {command}", lambda: f"compilers/*-{commit.short}"):
+            fault = self._patiently(lambda: self._build_once(commit, compiler))
         if fault is not None:
-            self.tell(Note(f"{compiler.command} does not build {commit.short}: {fault.reason}"))
+            self.tell(Note(f"{command} does not build {commit.short}: {fault.reason}"))
 
     def _build_once(self, commit: Commit, compiler: Compiler) -> Fault | None:
         with self._submitted(Submitted(Work.BUILD, commit.sha)) as id_:
@@ -176,15 +178,17 @@ class Comparison:
 
     def _measure(self, measure: Measure, again: bool) -> None:
         """An arm's trial in a block, told and on record; raises :class:`MetricAbsent` where nothing can decide."""
-        one = self._patiently(lambda: self._measure_once(measure, again))
         planned, block = self.plan.setups[measure.block.setup], measure.block
+        what = f"{self.plan.arms[measure.arm].name} on {planned.setup}, block {block.n}"
+        with self._named(what, lambda: f"{TRIALS}/{self.store.next_n:04d}-*"):
+            one = self._patiently(lambda: self._measure_once(measure, again))
         verdict, why = judged(self.plan, block, one)
         told = "" if verdict is Verdict.MEASURED else why  # a sound trial of a comparison is on no side of a threshold
         self.tell(TrialJudged(one.n, one.trial, verdict, told, _TERMS, planned.objective))
         if verdict is Verdict.WEAK:  # zero and below are measured here
             Judging(planned.settings, ((one.n, one.trial),)).check_metric(one.trial.commit.sha)
         if verdict is not Verdict.MEASURED:
-            self.tell(Note(f"block {block.n} does not count, and another one is measured instead"))
+            self.tell(Note(f"block {block.n} does not count"))
 
     def _measure_once(self, measure: Measure, again: bool) -> Placed:
         block, n = measure.block, self.store.next_n
@@ -215,6 +219,19 @@ class Comparison:
         except BisectorError as error:
             row = (fault_row(now(), submitted.sha, error),) if isinstance(error, AttemptFailed) else ()
             self.store.add(*row, Ended(id_, Ending.FAILED))
+            raise
+
+    @contextmanager
+    def _named(self, what: str, files: Callable[[], str]) -> Iterator[None]:
+        """Whatever is no fault of an arm says what it befell, at which stage, and where the ``files`` of that are."""
+        try:
+            yield
+        except (AttemptFailed, TrialRefused) as error:
+            trial = error.trial
+            stage = error.stage if isinstance(error, AttemptFailed) else trial.stage if trial is not None else None
+            error.message = f"{what}{f', stage {stage}' if stage is not None else ''}: {error.message}"
+            left = sorted(self.store.path.parent.glob(files()))
+            error.hint = "\n  ".join(filter(None, (error.hint, *(f"its logs are in {place}" for place in left[:1]))))
             raise
 
     def _patiently(self, attempt: Callable[[], T]) -> T:

@@ -15,23 +15,24 @@ from bisector.store.store import Store
 
 def whole(run: RunDirectory, store: Store, plan: Plan) -> Iterator[str]:
     """The tables of the figures that decide, what is to be known beside them, and how the run stands."""
-    for block in deciding_tables(result_of(Blocks.of(plan, store))):
-        yield from block_lines(block)
-        yield ""
-    yield from standing(run, store, plan)
-
-
-def standing(run: RunDirectory, store: Store, plan: Plan) -> Iterator[str]:
-    """How a run that compares stands, and what to type to go on with it."""
     blocks = Blocks.of(plan, store)
+    yield from measured(blocks)
     state, message = state_of(run, store)
-    first, *others = (arm.name for arm in plan.arms)
-    void = blocks.count(BlockState.WEAK) + blocks.count(BlockState.FAILED)
-    what = f"{', '.join(others)} against {first} on {units.plural(len(plan.setups), 'setup')}"
-    done = f"{units.plural(blocks.count(BlockState.DONE), 'block')} measured"
-    yield f"{what}: {done}" + (f", {void} weak or failed" if void else "")
     yield f"{state}{f': {message}' if message else ''}"
     if state is State.MEASURED and blocks.unbuilt:
         yield f"{', '.join(blocks.unbuilt)} did not build; resume tries it again"
     if state is not State.MEASURED or blocks.unbuilt:
         yield resume_command(run.path)
+
+
+def measured(blocks: Blocks) -> Iterator[str]:
+    """What was measured so far: the tables, and how many blocks there are."""
+    for block in deciding_tables(result_of(blocks)):
+        yield from block_lines(block)
+        yield ""
+    plan = blocks.plan
+    first, *others = (arm.name for arm in plan.arms)
+    void = blocks.count(BlockState.WEAK) + blocks.count(BlockState.FAILED)
+    what = f"{', '.join(others)} against {first} on {units.plural(len(plan.setups), 'setup')}"
+    done = f"{units.plural(blocks.count(BlockState.DONE), 'block')} measured"
+    yield f"{what}: {done}" + (f", {void} weak or failed" if void else "")

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from bisector.core.errors import AttemptFailed
 from bisector.core.subject import Cell
 from bisector.core.trial import Stage, Trial
 from bisector.storage.parse import stack_of
+from bisector.store.run_files import trial_directory
 from bisector.trial.runner import TrialRequest
 from tests import examples, fakes
 from tests.examples import BUSY, QUIET
@@ -17,7 +19,8 @@ class Bench(fakes.FakeExecutor):
     """An executor whose trials give what ``value`` says of a request, on either stack.
 
     Trials with the numbers ``busy_n`` are weak, those of ``panics_n`` panic; the first attempts at those of ``infra_n``
-    fail, as many as they say. ``faults`` are of every trial of a commit. ``requests`` are all that were made.
+    fail, as many as they say; with ``leaves``, a run's directory, each of these leaves its own. ``faults`` are of every
+    trial of a commit. ``requests`` are all that were made.
     """
 
     is_new: Callable[[str], bool] = lambda _: False
@@ -25,6 +28,7 @@ class Bench(fakes.FakeExecutor):
     infra_n: Mapping[int, int] = field(default_factory=dict)
     busy_n: frozenset[int] = frozenset()
     panics_n: frozenset[int] = frozenset()
+    leaves: Path | None = None
     requests: list[TrialRequest] = field(default_factory=list)
 
     def measure(self, request: TrialRequest) -> Trial:
@@ -33,6 +37,8 @@ class Bench(fakes.FakeExecutor):
         if n == self.kill_at:
             raise fakes.Killed
         if sum(one.n == n for one in self.requests) <= self.infra_n.get(n, 0):
+            if self.leaves is not None:
+                trial_directory(self.leaves, n, request.commit)
             raise AttemptFailed("the network went away", "", Stage.BOOT, fakes.HOST)
         fault = fakes.PANIC if n in self.panics_n else self.faults.get(request.commit.sha)
         if fault is not None:

@@ -9,8 +9,10 @@ import pytest
 
 from bisector.cli import main
 from bisector.compare import session
+from bisector.core.trial import Trial
 from bisector.store.rundir import Index, RunDirectory, state_home
 from bisector.store.store import Store
+from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.compare import planted
 from tests.compare.test_session import Desk
@@ -149,6 +151,44 @@ def test_an_interrupted_run_is_resumed(desk: Desk, capsys: pytest.CaptureFixture
     requests = len(desk.bench.requests)
     assert "measured: 2 blocks on each setup" in shown(capsys, "resume", "--run-dir", "run", "--quiet")
     assert len(desk.bench.requests) == requests == 5
+
+
+def test_what_was_measured_is_shown_before_the_error_that_ends_a_run(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk.bench.infra_n = {5: 99}
+    words = ("main~3", "main", "--stack", "hdd", "--runs", "6", "--quiet")
+    compare(desk, *words, "--run-dir", "run", code=4)
+    said = capsys.readouterr()
+    assert "1,300  +30.0 %" in said.out
+    assert said.out.endswith("\nmain against main~3 on 1 setup: 2 blocks measured\n")
+    assert "the network went away" in said.err
+    assert main(["resume", "--run-dir", "run", "--quiet"]) == 4
+    assert "1,300  +30.0 %" in capsys.readouterr().out
+    desk.bench.infra_n = {5: 198}
+    compare(desk, *words, "--run-dir", "other", "--json", code=4)
+    printed = valid("compare", capsys.readouterr().out)
+    assert len(printed["rows"][0]["values"]) == 4
+    assert printed["standing"].startswith("It is stopped: ")
+    desk.bench.infra_n = {2: 99}
+    compare(desk, *words, "--run-dir", "third", code=4)
+    assert capsys.readouterr().out == ""
+
+
+def test_what_was_measured_is_shown_when_nothing_is_left_to_compare(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = desk.bench.measure
+
+    def panics(request: TrialRequest) -> Trial:
+        desk.bench.faults = {desk.shas["c3"]: fakes.PANIC} if request.n > 4 else {}
+        return usual(request)
+
+    monkeypatch.setattr(desk.bench, "measure", panics)
+    compare(desk, "main~3", "main", "--stack", "hdd", "--runs", "6", "--run-dir", "run", "--quiet", code=2)
+    said = capsys.readouterr()
+    assert "nothing can be compared: main: panic" in said.err
+    assert "main against main~3 on 1 setup: 2 blocks measured, 2 weak or failed\n" in said.out
 
 
 def test_resume_tries_again_what_did_not_build(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
