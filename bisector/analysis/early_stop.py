@@ -79,13 +79,26 @@ class StopRule:
         A window in which fio did not report in time says nothing. Where the objective makes one value of several jobs,
         or is of one of them, that takes the place of every job.
         """
-        if not jobs or not all(job.at_s.size for job in jobs):
+        if not jobs or not all(job.at_s for job in jobs):
             return None
-        jobs = _deciding(self.objective, jobs)
-        if not jobs:
+        deciding = _deciding(self.objective, [_Job.of(job) for job in jobs])
+        if not deciding:
             return None
-        at_s = min(float(job.at_s[-1]) for job in jobs)
-        return _all_done(self, jobs, at_s) or _above(self, jobs, at_s) or _not_above(self, jobs, at_s)
+        at_s = min(float(job.at_s[-1]) for job in deciding)
+        return _all_done(self, deciding, at_s) or _above(self, deciding, at_s) or _not_above(self, deciding, at_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Job:
+    """The progress of a job, or of what several jobs have done together, as arrays."""
+
+    name: str
+    at_s: Floats
+    done: Floats
+
+    @classmethod
+    def of(cls, progress: Progress) -> "_Job":
+        return cls(progress.job, np.array(progress.at_s, dtype=np.float64), np.array(progress.done, dtype=np.float64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +120,19 @@ def batch_s(runtime_s: float) -> float:
     return max(runtime_s / _BATCHES_OF_A_RUN, _LEAST_BATCH_S)
 
 
-def _deciding(objective: Objective, jobs: Sequence[Progress]) -> Sequence[Progress]:
+def _deciding(objective: Objective, jobs: Sequence[_Job]) -> Sequence[_Job]:
     """What the rule looks at: each job, the one that the objective is of, or what all do together."""
     if objective.over == WORST:
         return jobs
     if objective.over not in OVER:
-        return [job for job in jobs if job.job == objective.over]
+        return [job for job in jobs if job.name == objective.over]
     at_s = np.unique(np.concatenate([job.at_s for job in jobs]))
     at_s = at_s[at_s <= min(float(job.at_s[-1]) for job in jobs)]
     parts = [np.interp(at_s, np.concatenate(([0.0], job.at_s)), np.concatenate(([0.0], job.done))) for job in jobs]
-    return [Progress("", at_s, np.sum(parts, axis=0) / (len(jobs) if objective.over == MEAN else 1))]
+    return [_Job("", at_s, np.sum(parts, axis=0) / (len(jobs) if objective.over == MEAN else 1))]
 
 
-def _all_done(rule: StopRule, jobs: Sequence[Progress], at_s: float) -> EarlyStop | None:
+def _all_done(rule: StopRule, jobs: Sequence[_Job], at_s: float) -> EarlyStop | None:
     least = min(float(job.done[-1]) for job in jobs) / rule.runtime_s
     if at_s >= rule.runtime_s or least <= rule.threshold:
         return None
@@ -128,7 +141,7 @@ def _all_done(rule: StopRule, jobs: Sequence[Progress], at_s: float) -> EarlySto
     return rule.stopped(StopReason.ABOVE, at_s, least, why)
 
 
-def _above(rule: StopRule, jobs: Sequence[Progress], at_s: float) -> EarlyStop | None:
+def _above(rule: StopRule, jobs: Sequence[_Job], at_s: float) -> EarlyStop | None:
     windows = [one for job in jobs for one in _windows(rule, job, at_s, _WINDOWS_ABOVE)]
     if len(windows) < _WINDOWS_ABOVE * len(jobs):
         return None
@@ -139,7 +152,7 @@ def _above(rule: StopRule, jobs: Sequence[Progress], at_s: float) -> EarlyStop |
     return rule.stopped(StopReason.ABOVE, at_s, low, why)
 
 
-def _not_above(rule: StopRule, jobs: Sequence[Progress], at_s: float) -> EarlyStop | None:
+def _not_above(rule: StopRule, jobs: Sequence[_Job], at_s: float) -> EarlyStop | None:
     if rule.guard_s is None or at_s < max(rule.guard_s, _WINDOWS_BELOW * rule.window_s):
         return None
     for job in jobs:
@@ -147,7 +160,7 @@ def _not_above(rule: StopRule, jobs: Sequence[Progress], at_s: float) -> EarlySt
         high = max((window.high for window in windows), default=math.inf)
         if high * _CLEARLY < rule.threshold:
             lasted_s = _WINDOWS_BELOW * rule.window_s
-            whose = f"job {job.job}" if job.job else rule.whose
+            whose = f"job {job.name}" if job.name else rule.whose
             below = f"{whose} was below {rule.objective.text(high)} for {lasted_s:.0f} s"
             return rule.stopped(StopReason.NOT_ABOVE, at_s, high, f"{below}, and the fast end is not by then")
     return None
@@ -165,7 +178,7 @@ def holds(stop: EarlyStop, threshold: float, objective: Objective) -> bool | Non
     return False if stop.bound * _CLEARLY < threshold else None
 
 
-def _windows(rule: StopRule, job: Progress, at_s: float, count: int) -> tuple[_Window, ...]:
+def _windows(rule: StopRule, job: _Job, at_s: float, count: int) -> tuple[_Window, ...]:
     """The last ``count`` windows before ``at_s``, none of which has any I/O in common; empty when one is unsound."""
     batches = count * _BATCHES
     grid = at_s - rule.batch_s * np.arange(batches, -1, -1.0)

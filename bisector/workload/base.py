@@ -12,9 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
 from bisector.core.deadline import Deadline
 from bisector.core.errors import UserError
 from bisector.core.events import LiveSample
@@ -73,7 +70,7 @@ class Meter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Progress:
     """How much a job had done by which second of its own run time; both grow, the start is not among them.
 
@@ -81,8 +78,8 @@ class Progress:
     """
 
     job: str
-    at_s: npt.NDArray[np.float64]
-    done: npt.NDArray[np.float64]
+    at_s: Sequence[float]
+    done: Sequence[float]
 
 
 class StopCondition(Protocol):

@@ -87,7 +87,7 @@ class World:
 def stop_of(rule: StopRule, at_s: Floats, ios: Floats, first: int = 0) -> EarlyStop | None:
     """What becomes of a run that reports at these seconds."""
     for n in range(first + 1, at_s.size + 1):
-        jobs = [Progress(f"job/{job}", at_s[:n], done[:n]) for job, done in enumerate(ios, 1)]
+        jobs = [Progress(f"job/{job}", at_s[:n].tolist(), done[:n].tolist()) for job, done in enumerate(ios, 1)]
         if (stop := rule.met_by(jobs)) is not None:
             return stop
     return None
@@ -115,12 +115,14 @@ def recorded(kernel: str) -> tuple[list[Floats], list[Progress]]:
     texts = [(DATA / f"{kernel}-full_iops.{job}.log").read_text(encoding="utf-8") for job in (1, 2)]
     jobs = [resample(parse_log(text), 500.0, 39_500.0) for text in texts]
     at_s = np.arange(1.0, 80.0) * 0.5
-    return jobs, [Progress(f"partial/{n}", at_s, np.cumsum(iops) * 0.5) for n, iops in enumerate(jobs, 1)]
+    return jobs, [
+        Progress(f"partial/{n}", at_s.tolist(), (np.cumsum(iops) * 0.5).tolist()) for n, iops in enumerate(jobs, 1)
+    ]
 
 
 def recorded_stop(kernel: str, guard: float | None) -> EarlyStop | None:
     _, jobs = recorded(kernel)
-    return stop_of(StopRule(1_363.0, 40.0, guard), jobs[0].at_s, np.array([job.done for job in jobs]))
+    return stop_of(StopRule(1_363.0, 40.0, guard), np.array(jobs[0].at_s), np.array([job.done for job in jobs]))
 
 
 def test_recorded_runs_of_both_ends() -> None:
@@ -219,7 +221,7 @@ def test_times_follow_from_the_length_of_the_run(runtime_s: float) -> None:
 
 def steady(iops: float, *, until_s: float, every_s: float = 0.5) -> Progress:
     at_s = np.arange(every_s, until_s + every_s / 2, every_s)
-    return Progress("job/1", at_s, at_s * iops)
+    return Progress("job/1", at_s.tolist(), (at_s * iops).tolist())
 
 
 def test_what_is_done_cannot_be_undone() -> None:
@@ -239,7 +241,7 @@ def test_a_run_that_is_over_is_not_ended_early() -> None:
 def test_no_report_in_time_says_nothing() -> None:
     rule = StopRule(LINE, 40.0, 5.0)
     whole = steady(10, until_s=20)
-    late = Progress("job/1", np.delete(whole.at_s, [30, 31]), np.delete(whole.done, [30, 31]))
+    late = Progress("job/1", [*whole.at_s[:30], *whole.at_s[32:]], [*whole.done[:30], *whole.done[32:]])
     assert rule.met_by((whole,)) is not None
     assert rule.met_by((late,)) is None
 

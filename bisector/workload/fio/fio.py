@@ -14,7 +14,7 @@ from bisector.core.units import plural, size_text
 from bisector.storage.layer import Files
 from bisector.workload.base import Deciding, Locally, Own, RunSite, Workload
 from bisector.workload.fio import job_file, output
-from bisector.workload.fio.logs import FILE_NAMES, MOST_FILES, may_be_called
+from bisector.workload.fio.left_files import FILE_NAMES, MOST_FILES, may_be_called
 from bisector.workload.fio.run import FioSettings, run_once
 
 
@@ -140,7 +140,7 @@ def _text(job: Path) -> str:
 
 
 def _check_logs(job: Path, text: str) -> None:
-    """What :mod:`bisector.workload.fio.logs` would not fetch after hours, and blame on the kernel."""
+    """What :mod:`bisector.workload.fio.left_files` would not fetch after hours, and blame on the kernel."""
     names = job_file.counted(job, job_file.log_names, text)
     if len(names) >= MOST_FILES:  # fio.json is one, too
         raise UserError(

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.core.events import LiveSample
@@ -23,7 +21,7 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.workload.base import OnSample, Progress, RunSite, StopCondition, watched
 from bisector.workload.clocks import READ_CLOCK
 from bisector.workload.fio import job_file, output
-from bisector.workload.fio.logs import LISTING, fetch_files, listed_files
+from bisector.workload.fio.left_files import LISTING, fetch_files, listed_files
 
 _OUTPUTS = "/tmp/bisector"  # noqa: S108 -- the guest's, where nobody else is
 _JOB = "job.fio"
@@ -85,7 +83,7 @@ class Steering:
         if self.stop is not None:
             return
         jobs = [_progress(job.name, self._points[job.name]) for job in deciding]
-        done_s = min((float(job.at_s[-1]) for job in jobs if job.at_s.size), default=0.0)
+        done_s = min((job.at_s[-1] for job in jobs if job.at_s), default=0.0)
         self.on_status(iops, min(done_s / self.rule.runtime_s, 1.0))
         self.stop = self.rule.met_by(jobs)
         if self.stop is not None:
@@ -107,8 +105,7 @@ class Steering:
 
 
 def _progress(name: str, points: Sequence[_Point]) -> Progress:
-    at_s = np.array([point.at_s for point in points], dtype=np.float64)
-    return Progress(name, at_s, np.array([point.done for point in points], dtype=np.float64))
+    return Progress(name, [point.at_s for point in points], [point.done for point in points])
 
 
 @dataclass(slots=True)
