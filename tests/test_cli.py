@@ -226,14 +226,26 @@ def test_each_command_is_registered_by_the_module_that_the_catalogue_names() -> 
         assert command.get_default("command") or command._subparsers, entry.name
 
 
+def loaded_by(script: str) -> set[str]:
+    """The modules that a new interpreter has after some statements."""
+    command = [sys.executable, "-c", f"import sys; {script}; print(*sys.modules)"]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1].split())
+
+
+_HEAVY = {"numpy", "paramiko", "fabric", "git", "libvirt", "rich", "matplotlib", "jinja2"}
+
+
 def test_help_imports_nothing_heavy() -> None:
     """So that it is there at once: paramiko, numpy and the others take most of a second."""
-    script = "import sys; from bisector import cli; cli.parser('').format_help(); print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    loaded = loaded_by("from bisector import cli; cli.parser('').format_help()")
     assert "bisector.commands.catalogue" in loaded
-    assert not {"numpy", "paramiko", "fabric", "git", "libvirt", "rich", "matplotlib", "jinja2", "msgspec"} & set(
-        loaded
-    )
+    assert not {*_HEAVY, "msgspec"} & loaded
+
+
+def test_settings_import_nothing_heavy() -> None:
+    loaded = loaded_by("from bisector import cli; cli.main(['settings'])")
+    assert "bisector.config.options" in loaded
+    assert not _HEAVY & loaded
 
 
 @pytest.mark.parametrize("verb", ["", "start", "test", "settings", "doctor"])

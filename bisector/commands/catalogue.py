@@ -48,7 +48,7 @@ GROUPS: Mapping[str, tuple[Entry, ...]] = {
     ),
     "this machine": (
         Entry("doctor", "doctor", "check what this machine lacks, and print the commands that fix it"),
-        Entry("settings", "show", "print the effective settings, and where each comes from"),
+        Entry("settings", "settings", "print the effective settings, and where each comes from"),
         Entry("image", "upkeep", "build the guest's root image"),
         Entry("cache", "upkeep", "list or clear the kernels and guest images that are kept for later runs"),
     ),

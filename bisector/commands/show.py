@@ -1,4 +1,4 @@
-"""What only shows: how a run stands, also while it runs (``status``, ``table``, ``log``), and which ``settings`` hold.
+"""``status``, ``table`` and ``log`` show how a run stands, also while it runs.
 
 They are asked again and again beside a measurement, so they do not load what letters and pages need.
 """
@@ -14,16 +14,13 @@ from bisector.commands.arguments import (
     add_json,
     add_metric,
     add_run_dir,
-    add_settings,
     add_verb,
-    given_settings,
     objective_of,
     run_directory,
     write_json,
 )
 from bisector.commands.comparison_show import show
-from bisector.commands.output import write, write_document
-from bisector.config import options
+from bisector.commands.output import write
 from bisector.core.errors import UserError
 from bisector.report.display import print_report
 from bisector.report.summary import footer_lines
@@ -33,17 +30,11 @@ from bisector.status import document_of, from_record
 from bisector.store.rundir import GIT_LOG
 from bisector.store.store import Store
 
-_SETTINGS_EXAMPLES = """\
-examples:
-  bisector settings
-  bisector settings --profile article --set storage.hdd.iops_limit=200
-  bisector settings --toml > bisector.toml
-"""
 _WIDTH = 120
 
 
 def add(verbs: Verbs) -> None:
-    """Register ``status``, ``table``, ``log`` and ``settings``."""
+    """Register ``status``, ``table`` and ``log``."""
     for name, command in (("status", status), ("table", table)):
         shown = add_verb(verbs, name, command)
         add_run_dir(shown)
@@ -51,9 +42,6 @@ def add(verbs: Verbs) -> None:
         if command is table:
             add_metric(shown)
     add_run_dir(add_verb(verbs, "log", log))
-    held = add_verb(verbs, "settings", settings, examples=_SETTINGS_EXAMPLES)
-    held.add_argument("--toml", action="store_true", help="in the form of a bisector.toml")
-    add_settings(held)
 
 
 def status(arguments: argparse.Namespace) -> int:
@@ -96,22 +84,6 @@ def log(arguments: argparse.Namespace) -> int:
     if not path.is_file():
         raise UserError("git has no log of this run yet: both ends are measured first", "bisector status")
     write(path.read_text(encoding="utf-8"))
-    return 0
-
-
-def settings(arguments: argparse.Namespace) -> int:
-    """Every setting with its value and origin."""
-    effective = options.load(given_settings(arguments), arguments.config)
-    if arguments.toml:
-        write_document(options.to_toml(effective))
-        return 0
-    rows = options.describe(effective)
-    widths = [
-        max(len(text) for text in column) for column in zip(*((r.key, r.value, r.origin) for r in rows), strict=True)
-    ]
-    for row in rows:
-        cells = (row.key, row.value, row.origin)
-        write("  ".join([*(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)), row.help]) + "\n")
     return 0
 
 
