@@ -195,8 +195,3 @@ class Run:
         """What its figures are of where they are told without a word: the reads, if it reads."""
         directions = [job.direction for job in self.jobs]
         return "read" if "read" in directions or not directions else directions[0]
-
-    @property
-    def shown_jobs(self) -> tuple[JobFigures, ...]:
-        """The figures of its jobs in that direction, in the order of the jobs."""
-        return tuple(job for job in self.jobs if job.direction == self.direction)

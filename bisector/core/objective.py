@@ -150,11 +150,6 @@ class Objective:
         shared = number and unit == same and " " not in number + other
         return f"{number if shared else old} to {new}"
 
-    def factor_text(self, before: float, after: float) -> str:
-        """How the value changed, for a person: ``3.1 times``, ``1.8 times less``."""
-        ratio = after / before
-        return f"{ratio:.2f} times" if ratio >= 1 else f"{1 / ratio:.2f} times less"
-
 
 _HEADINGS = {f"{direction}.iops": f"{direction} IOPS".removeprefix("read ") for direction in DIRECTIONS}
 # Of a job, too; a command has the first as a whole, and nothing else of the kind.

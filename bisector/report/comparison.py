@@ -5,13 +5,12 @@ Made from the record by :mod:`bisector.report.comparison_record`; what the figur
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from bisector.analysis.comparison import Outcome
 from bisector.core import units
 from bisector.core.printable import clean
-from bisector.core.subject import Setup
 from bisector.report.comparison_table import deciding_tables, exploratory, mean_sentence
 from bisector.report.document import (
     Block,
@@ -199,8 +198,3 @@ _SECTIONS: tuple[tuple[str, str, Callable[[ComparisonReport], Iterator[Block]]],
     ("host", "Host", _hosts),
     ("reproduce", "To reproduce", _reproduce),
 )
-
-
-def setup_label(setup: Setup, setups: Sequence[Setup]) -> str:
-    """The shortest text that tells a setup from the others: the stack where all have one workload."""
-    return setup.stack if len({one.workload for one in setups}) == 1 else str(setup)

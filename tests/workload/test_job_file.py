@@ -8,7 +8,6 @@ from bisector.core.errors import UserError
 from bisector.core.objective import Objective
 from bisector.workload.fio.job_file import (
     deciding,
-    fio_names,
     jobs,
     lacks,
     objection,
@@ -144,7 +143,6 @@ def test_a_metric_that_no_job_can_have_is_seen_before_anything_is_built(jobs_of:
 
 def test_one_job_is_named_as_fio_names_it() -> None:
     text = f"{GOOD}[two]\n"
-    assert fio_names(text) == ("one/1", "one/2", "two")
     assert lacks(text, Objective("read.iops", "one/2")) is None
     why, advice = lacks(text, Objective("read.iops", "one")) or ("", "")
     assert why == "has no job 'one'"

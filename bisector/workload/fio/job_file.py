@@ -200,14 +200,6 @@ def directions(text: str) -> tuple[str, ...]:
     return tuple(one for one in DIRECTIONS if any(one in job.directions for job in jobs(text)))
 
 
-def fio_names(text: str) -> tuple[str, ...]:
-    """How fio's output names the jobs, in their order: of several with one name as ``NAME/1``, ``NAME/2``.
-
-    Raises :class:`NumberUnread` as :func:`processes`.
-    """
-    return tuple(name for name, _ in _named(text))
-
-
 def _named(text: str) -> Iterator[tuple[str, Job]]:
     """Each process by its name in fio's output, with its section."""
     started = [job for job in jobs(text) for _ in range(_processes(job))]
