@@ -207,7 +207,7 @@ def _kinded(block: Block) -> _Kinded:
 def _environment() -> "Environment":
     """Loaded when a page is made, and not for every other command."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - see above
-    from markupsafe import Markup  # noqa: PLC0415
+    from markupsafe import Markup  # noqa: PLC0415 - see above
 
     environment = Environment(
         loader=PackageLoader("bisector.report", ""),

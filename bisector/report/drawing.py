@@ -258,7 +258,7 @@ def _log_counts(axes: "Axes") -> None:
 def _mass(figure: "Figure", axes: "Axes", plot: Narrowing) -> None:
     """Darker is likelier; so much has a part of the range."""
     from matplotlib.colors import LogNorm  # noqa: PLC0415 - see above
-    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - see above
 
     mass = [[max(p, _LEAST_SHOWN) for p in step.mass] for step in plot.steps]
     lines = [row - 0.5 for row in range(len(plot.steps) + 1)]

@@ -485,7 +485,7 @@ def test_whole_runs_that_stay_weak_are_not_made_for_ever(line: Lab) -> None:
         weak = request.stop is None and request.commit.sha == line.shas["c7"]
         return replace(trial, runs=tuple(replace(run, contention=BUSY) for run in trial.runs)) if weak else trial
 
-    engine.measure = measure  # type: ignore[method-assign]
+    engine.measure = measure  # type: ignore[method-assign] # of this engine alone
     assert line.found(line.bisect(engine)) == "c7"
     whole = [line.names[sha] for sha, rule in engine.rules if rule is None]
     assert whole.count("c7") == DEFAULTS.bisect.max_repeats + 1

@@ -100,7 +100,7 @@ def column(browser: webdriver.Chrome, title: str) -> list[str]:
 
 def logged(browser: webdriver.Chrome, kind: str) -> list[str]:
     """What was logged since the last look."""
-    return [str(entry["message"]) for entry in browser.get_log(kind)]  # type: ignore[no-untyped-call]
+    return [str(entry["message"]) for entry in browser.get_log(kind)]  # type: ignore[no-untyped-call] # selenium's own
 
 
 def head(browser: webdriver.Chrome, title: str) -> tuple[str | None, str]:

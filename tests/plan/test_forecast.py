@@ -197,8 +197,8 @@ def test_an_effect_that_is_not_surely_found_is_a_warning(place: Place) -> None:
         pytest.param({"storage": replace(DEFAULTS.storage, overwrite=("WD-1",))}, 1, 1, id="a disk's new content"),
     ],
 )
-def test_only_the_same_experiment_counts(place: Place, changed: dict[str, object], builds: int, readings: int) -> None:
-    where = place.run("one", place.trial("c0", 1000), settings=replace(DEFAULTS, **changed))  # type: ignore[arg-type]
+def test_only_the_same_experiment_counts(place: Place, changed: dict[str, Any], builds: int, readings: int) -> None:
+    where = place.run("one", place.trial("c0", 1000), settings=replace(DEFAULTS, **changed))
     known = experience(DEFAULTS, host_id(), [where])
     assert (len(known.builds_s), len(known.workloads_s), len(known.scores)) == (builds, readings, readings)
 

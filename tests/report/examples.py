@@ -33,9 +33,7 @@ COMMITS = tuple(
 )
 
 
-def judged(
-    n: int, commit: Commit, verdict: Verdict, empty: tuple[float, float], full: tuple[float, float]
-) -> TrialView:
+def judged(n: int, commit: Commit, verdict: Verdict, empty: tuple[float, ...], full: tuple[float, ...]) -> TrialView:
     return TrialView(
         n,
         trial(commit, run("empty", *empty, after=cache()), run("full", *full, after=cache())),

@@ -93,7 +93,7 @@ def test_rows_are_in_history_order_and_the_order_of_measuring_is_told() -> None:
 
 
 def test_each_job_has_its_figure_and_the_slowest_is_first() -> None:
-    shown = examples.judged(1, examples.COMMITS[0], Verdict.OLD, (9.0, 1.0, 5.0), (2.0, 3.0, 4.0))  # type: ignore[arg-type]
+    shown = examples.judged(1, examples.COMMITS[0], Verdict.OLD, (9.0, 1.0, 5.0), (2.0, 3.0, 4.0))
     made = documents.document(examples.view(shown))
     text = as_text.plain(page(made))
     assert "IOPS empty min…max  IOPS full min…max" in text

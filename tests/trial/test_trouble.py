@@ -158,7 +158,7 @@ def test_a_guest_that_cannot_even_be_prepared_is_no_kernels_doing(tmp_path: Path
         raise OSError(errno.ENOSPC, "No space left on device", "ssd.img")
         yield machines
 
-    machines.prepared = full  # type: ignore[method-assign]
+    machines.prepared = full  # type: ignore[method-assign] # of these machines alone
     with pytest.raises(AttemptFailed) as caught:
         fakes.measured(unprepared, REQUEST)
     assert (caught.value.stage, caught.value.trial) == (Stage.BOOT, None)
