@@ -34,8 +34,8 @@ and classify commit after commit, unattended.
 
 _HELP_OPTIONS = """\
 options:
-  -h, --help  of `bisector`, or of a command: bisector COMMAND --help
-  --version   the version of the tool
+  -h, --help  print this help; `bisector COMMAND --help` prints that of a command
+  --version   print the version of the tool
 """
 
 _EXAMPLES = """\
@@ -43,6 +43,7 @@ examples:
   bisector doctor                            is everything here that a bisection needs?
   bisector start v4.11 v4.13-rc1             in a kernel tree: which commit made v4.13-rc1 fast?
   bisector start v6.1 v6.2 --regression      which commit made v6.2 slow?
+  bisector compare v6.1 v6.2                 how far apart are two kernels, and how sure is that?
   bisector test v6.1                         one commit, measured
   bisector status                            where the newest run stands
   bisector resume                            go on after an interruption, a crash or a reboot

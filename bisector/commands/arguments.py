@@ -117,7 +117,8 @@ def add_settings(parser: argparse.ArgumentParser, keys: Collection[str] | None =
     group = parser.add_argument_group("settings", f"override {CONFIG_FILE}; `bisector settings` lists all of them")
     group.add_argument("--config", type=Path, metavar="FILE", help=f"settings file (default: ./{CONFIG_FILE})")
     for option in (row for row in rows() if row.flag and (keys is None or row.key in keys)):
-        how: dict[str, Any] = {"dest": _SETTING + option.key, "help": option.help.replace("%", "%%")}
+        text = f"{option.help}; repeatable" if option.repeat else option.help
+        how: dict[str, Any] = {"dest": _SETTING + option.key, "help": text.replace("%", "%%")}
         const: dict[str, Any] = {"action": "store_const", "const": option.const}
         if option.const and not option.short:
             group.add_argument(option.flag, **how, **const)

@@ -28,11 +28,12 @@ from bisector.store.store import Store
 _EXAMPLES = f"""\
 examples:
   bisector import --index index.csv --threshold 20000 --expect improvement
-  bisector import --index index.csv --only-set lvmcache-bisect-2017 --verdicts verdicts.csv --repo ~/src/linux
-  bisector import empty.txt full.txt --run empty --run full --commit 6cf4cc8f8b3b --verdict fixed
+  bisector import --index index.csv --only-set lvmcache-bisect-2017 --repo ~/src/linux
+  bisector import empty.txt full.txt --run empty --run full --commit 6cf4cc8f8b3b
 columns of an index (CSV, one row for each file or for each figure; only "file" is required):
 {"".join(f"  {name:12} {meaning}" + chr(10) for name, meaning in COLUMNS.items())}\
-A file is the text output of fio 2.0 to 3.x, its JSON, or an IOPS log (NAME_iops.N.log) of the same run.
+A file is the text output of fio 2.0 to 3.x, its JSON, or an IOPS log (NAME_iops.N.log) of the same
+run.
 """
 _WIDTH = 120
 _SHORT = 7  # digits of a hash that git shows at least

@@ -37,6 +37,11 @@ from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
 from bisector.store.rundir import RunDirectory, single_commit_directory
 
+_EXAMPLES = """\
+examples:
+  bisector kernel config v6.1 > v6.1.config  what becomes of the configuration in a commit's tree
+  bisector kernel build v6.1 -o out          image, .config and modules
+"""
 _CONFIG_EXAMPLES = """\
 examples:
   bisector kernel config v6.1 > v6.1.config
@@ -47,7 +52,8 @@ _BUILD_EXAMPLES = """\
 examples:
   bisector kernel build v6.1                 into the cache that all runs share
   bisector kernel build HEAD -o out --fragment auto --fragment debug
-exit codes: 0 built, or found in the cache; 3 the commit does not build; others as in `bisector --help`
+exit codes: 0 built, or found in the cache; 3 the commit does not build; others as in
+`bisector --help`
 """
 _DOES_NOT_BUILD = 3
 _LABEL_WIDTH = 14
@@ -70,7 +76,13 @@ class KernelBuild(NamedCommit, frozen=True, kw_only=True):
 
 def add(verbs: Verbs) -> None:
     """Register ``kernel config`` and ``kernel build``."""
-    group = verbs.add_parser("kernel", description=sentence("kernel"), allow_abbrev=False)
+    group = verbs.add_parser(
+        "kernel",
+        description=sentence("kernel"),
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parts = group.add_subparsers(metavar="COMMAND", required=True)
     config_ = add_verb(
         parts,
@@ -86,7 +98,7 @@ def add(verbs: Verbs) -> None:
     build_.add_argument("-o", "--output", type=Path, metavar="DIR", help="copy image, .config and modules to DIR")
     add_json(build_)
     for verb in (config_, build_):
-        verb.add_argument("commit", metavar="COMMIT")
+        verb.add_argument("commit", metavar="COMMIT", help="a commit, a tag or a branch")
         add_repo(verb)
         add_run_dir(verb, "where to build (default: below $XDG_STATE_HOME, as for `bisector test`)")
         add_settings(verb)

@@ -44,13 +44,20 @@ from bisector.store.store import Store
 
 _START_EXAMPLES = """\
 examples:
-  bisector start v4.11 v4.13-rc1
+  bisector start v6.1 v6.2                   which commit made v6.2 slow, or fast?
   bisector start v4.11 v4.13-rc1 --profile article --ssd /dev/nvme0n1p4 --hdd /dev/sdb1
   bisector start v6.1 v6.2 --regression --terms fast:slow
   bisector start v4.11 v4.13-rc1 --suspect drivers/md --suspect block
+  bisector start v6.1 v6.2 --stack 'crypt(hdd)+xfs' --metric read.clat.p99
   bisector start v4.11 v4.13-rc1 --strategy git
   bisector start v4.11 v4.13-rc1 --baselines     then also each disk alone
   bisector start v4.11 v4.13-rc1 --skip 0123abcd --skip v4.12-rc1..4567cdef -- drivers/md
+"""
+_RESUME_EXAMPLES = """\
+examples:
+  bisector resume                            the newest run, after Ctrl-C, a crash or a reboot
+  bisector resume --run-dir RUN --skip 0123abcd   without a commit that stops the run
+A comparison and a run of `bisector plan --calibrate` go on in the same way.
 """
 _NEXT_STEP_EXAMPLES = """\
 examples:
@@ -66,14 +73,16 @@ _TEST_EXAMPLES = """\
 examples:
   bisector test v6.1                         measure one commit
   bisector test HEAD --threshold 2000 --json
-  bisector test HEAD --run-dir RUN           one more commit beside those of RUN: bisector table --run-dir RUN
+  bisector test HEAD --run-dir RUN           one more commit beside those of RUN, which
+                                             `bisector table --run-dir RUN` shows
 exit codes: 0 measured; 3 the kernel cannot be judged; others as in `bisector --help`
 """
 _BASELINES_EXAMPLES = """\
 examples:
   bisector baselines                         the SSD and the HDD of the newest run, without a cache
   bisector baselines --run-dir RUN --json
-For each disk it boots the kernel of the run's new end and runs the job once; a baseline on record is only shown.
+For each disk it boots the kernel of the run's new end and runs the workload once; a baseline that
+is on record is only shown.
 """
 _EXIT_CODES = {State.FOUND: 0, State.NARROWED: 3}
 _UNTESTABLE = 3
@@ -93,8 +102,8 @@ def _add_searches(verbs: Verbs) -> None:
         examples=_START_EXAMPLES,
         disturbs=True,
     )
-    start_.add_argument("old", metavar="OLD", help="a commit on the old side (broken)")
-    start_.add_argument("new", metavar="NEW", help="a commit on the new side (fixed)")
+    start_.add_argument("old", metavar="OLD", help="the old end of the range: a commit without the change")
+    start_.add_argument("new", metavar="NEW", help="the new end: a commit with the change")
     start_.add_argument("paths", metavar="PATH", nargs="*", default=[], help="after --: only commits that touch these")
     start_.add_argument(
         "--skip",
@@ -107,7 +116,7 @@ def _add_searches(verbs: Verbs) -> None:
     add_run_dir(start_, "where to keep the run (default: below $XDG_STATE_HOME)")
     add_quiet(start_)
     add_settings(start_)
-    resume_ = add_verb(verbs, "resume", resume)
+    resume_ = add_verb(verbs, "resume", resume, examples=_RESUME_EXAMPLES)
     resume_.add_argument("--skip", action="append", default=[], metavar="REV", help=_SKIP_HELP)
     add_run_dir(resume_)
     add_quiet(resume_)
@@ -121,7 +130,7 @@ def _add_searches(verbs: Verbs) -> None:
 
 def _add_single(verbs: Verbs) -> None:
     verb = add_verb(verbs, "test", test, examples=_TEST_EXAMPLES)
-    verb.add_argument("commit", metavar="COMMIT")
+    verb.add_argument("commit", metavar="COMMIT", help="a commit, a tag or a branch")
     add_repo(verb)
     add_run_dir(verb, "where to keep its trial and files, with those of others (default: below $XDG_STATE_HOME)")
     add_json(verb)

@@ -30,7 +30,8 @@ examples:
   bisector nightly --config nightly.toml --dry-run     what would be done now, and in which order?
   bisector nightly --config nightly.toml               one night, now
   bisector nightly --config nightly.toml --install-timer --at 01:30
-exit codes: 0 no job failed, or the hours were over; 1 a job failed, and was reported; others as in `bisector --help`
+exit codes: 0 no job failed, or the hours were over; 1 a job failed, and was reported; others as in
+`bisector --help`
 """
 _HISTORY_EXAMPLES = """\
 examples:

@@ -41,9 +41,11 @@ from bisector.store.rundir import Index
 _EXAMPLES = """\
 examples:
   bisector plan v4.11 v4.13-rc1              is one night enough?
-  bisector plan v4.11 v4.13-rc1 --calibrate 3   measure each end three times first; `bisector resume` then searches
+  bisector plan v4.11 v4.13-rc1 --calibrate 3   measure each end three times first;
+                                             `bisector resume` then searches
   bisector plan v4.11 v4.13-rc1 --json | jq .hours
-Times and noise come from earlier runs on this host; what was not measured is assumed, and marked so.
+Times and noise come from earlier runs on this host; what was not measured is assumed, and marked
+so.
 exit codes: 0 worth starting; 1 hopeless; others as in `bisector --help`
 """
 _HOPELESS = 1
@@ -53,8 +55,8 @@ _WIDTH = 120
 def add(verbs: Verbs) -> None:
     """Register ``plan``."""
     verb = add_verb(verbs, "plan", plan, examples=_EXAMPLES, disturbs=True)
-    verb.add_argument("old", metavar="OLD", help="a commit on the old side (broken)")
-    verb.add_argument("new", metavar="NEW", help="a commit on the new side (fixed)")
+    verb.add_argument("old", metavar="OLD", help="the old end of the range: a commit without the change")
+    verb.add_argument("new", metavar="NEW", help="the new end: a commit with the change")
     verb.add_argument("paths", metavar="PATH", nargs="*", default=[], help="after --: only commits that touch these")
     add_repo(verb)
     verb.add_argument(

@@ -39,7 +39,8 @@ _REPORT_EXAMPLES = """\
 examples:
   bisector report                            the newest run, also while it runs
   bisector report --format markdown -o report.md
-  bisector report --format html -o report.html   one file: sortable, with curves and consoles behind each row
+  bisector report --format html -o report.html   one file: plots, and a table that sorts; behind
+                                             each row its curves and its console
   bisector report --format json | jq -r '.rows[] | "\\(.place) \\(.sha[:12]) \\(.verdict)"'
   bisector report --metric read.clat.p99     what the same runs say by another metric
   bisector report --format mail              the letter that `bisector mail` drafts, to look at
@@ -51,7 +52,8 @@ examples:
   bisector plot --kind curves -o before-and-after.svg
   bisector plot --kind curves --trial 4 --trial 7 -o curves.png
 kinds:
-  curves     IOPS over time: each job and their sum, a panel for each run, before and after the change
+  curves     IOPS over time of each job and of all together, before and after the change; a panel
+             for each run
   commits    the value that decides of each commit in the order of history, with levels and the step
   posterior  where in the range the change was believed to be after each trial
 of a comparison:
@@ -61,7 +63,8 @@ of a comparison:
 """
 _MAIL_EXAMPLES = """\
 examples:
-  bisector mail                              write report.eml into the run directory, propose recipients
+  bisector mail                              write report.eml into the run directory, and propose
+                                             recipients
   bisector mail --send --to dm-devel@lists.linux.dev,snitzer@kernel.org
   bisector mail --send --proposed            to the proposed recipients
   bisector mail --send --to LIST --follows RUN_DIR   in the thread of another run's report

@@ -30,18 +30,34 @@ from bisector.status import document_of, from_record
 from bisector.store.rundir import GIT_LOG
 from bisector.store.store import Store
 
+_EXAMPLES = {
+    "status": """\
+examples:
+  bisector status                            the newest run
+  bisector status --json | jq -r '.first_fixed.sha // .state'
+""",
+    "table": """\
+examples:
+  bisector table                             the newest run, also while it runs
+  bisector table --run-dir RUN --metric read.clat.p99   the same runs by another metric
+""",
+    "log": """\
+examples:
+  bisector log > bisect.log                  for `git bisect replay bisect.log`
+""",
+}
 _WIDTH = 120
 
 
 def add(verbs: Verbs) -> None:
     """Register ``status``, ``table`` and ``log``."""
     for name, command in (("status", status), ("table", table)):
-        shown = add_verb(verbs, name, command)
+        shown = add_verb(verbs, name, command, examples=_EXAMPLES[name])
         add_run_dir(shown)
         add_json(shown)
         if command is table:
             add_metric(shown)
-    add_run_dir(add_verb(verbs, "log", log))
+    add_run_dir(add_verb(verbs, "log", log, examples=_EXAMPLES["log"]))
 
 
 def status(arguments: argparse.Namespace) -> int:

@@ -19,8 +19,9 @@ from bisector.search.simulate.world import BOTH_EARLY, Conditions, Durations
 _EXAMPLES = """\
 examples:
   bisector simulate --range v4.11 v4.13-rc1 --flip 0.05 --early-stop second
-  bisector simulate --graph graph.txt.gz --flip-fixed 0.03 --flip-broken 0.002 --sticky 0.005 --skip 0.05
-  bisector simulate --graph graph.txt.gz --flip 0.05 --assume-flip 0.01      the search assumes less noise than there is
+  bisector simulate --graph graph.txt.gz --flip-fixed 0.03 --flip-broken 0.002 --skip 0.05
+  bisector simulate --graph graph.txt.gz --flip 0.05 --assume-flip 0.01   the search assumes less
+                                             noise than there is
 The search knows --flip and --sticky, as from a calibration of the ends, unless --assume-… is given.
 """
 
@@ -67,7 +68,13 @@ def add(verbs: Verbs) -> None:
     )
     where.add_argument("--range", nargs=2, metavar=("OLD", "NEW"), help="the history of a range of --repo")
     add_repo(verb)
-    verb.add_argument("--strategy", type=Strategy, choices=tuple(Strategy), default=Strategy.BAYES)
+    verb.add_argument(
+        "--strategy",
+        type=Strategy,
+        choices=tuple(Strategy),
+        default=Strategy.BAYES,
+        help="what chooses the next commit (default: bayes)",
+    )
     for flag, default, meaning in (
         ("--flip", 0.0, "probability that a run shows the wrong side"),
         ("--flip-fixed", None, "that a run of a fixed kernel looks broken (default: --flip)"),

@@ -28,6 +28,20 @@ from bisector.vm.hypervisor import open_hypervisor
 from bisector.vm.image import KeptImage, kept_images, remove_images
 from bisector.vm.image_build import build_image
 
+_IMAGE_EXAMPLES = """\
+examples:
+  bisector image build                       before a night without network
+"""
+_CACHE_EXAMPLES = """\
+examples:
+  bisector cache                             what is kept, the last used first
+  bisector cache clear                       remove what no run is using
+"""
+_RESET_EXAMPLES = """\
+examples:
+  bisector reset                             end the newest run; its record and logs stay
+  bisector reset --run-dir RUN --delete      remove all of a run
+"""
 _SHORT = 12
 _SIZE_WIDTH = 9
 
@@ -73,9 +87,9 @@ class Caches(Record, frozen=True, kw_only=True):
 
 def add(verbs: Verbs) -> None:
     """Register ``image``, ``cache`` and ``reset``."""
-    image_ = add_verb(verbs, "image", image)
+    image_ = add_verb(verbs, "image", image, examples=_IMAGE_EXAMPLES)
     image_.add_argument("action", choices=("build",), help="build the image, if it is not there yet")
-    cache_ = add_verb(verbs, "cache", cache)
+    cache_ = add_verb(verbs, "cache", cache, examples=_CACHE_EXAMPLES)
     cache_.add_argument(
         "action",
         choices=("show", "clear"),
@@ -84,7 +98,7 @@ def add(verbs: Verbs) -> None:
         help="show (the default), or clear: remove what no run is using",
     )
     add_json(cache_)
-    reset_ = add_verb(verbs, "reset", reset)
+    reset_ = add_verb(verbs, "reset", reset, examples=_RESET_EXAMPLES)
     add_run_dir(reset_)
     reset_.add_argument("--delete", action="store_true", help="also remove its record and all its files")
 

@@ -16,10 +16,10 @@ from bisector.workload.fio.logs import job_number
 
 # In the order in which `bisector import --help` tells them.
 COLUMNS = {
-    "file": "path of fio's output or of an IOPS log, relative to the index's directory, and below it",
+    "file": "path of fio's output or of an IOPS log, below the index's directory",
     "commit": "hash or other name of the commit",
     "kernel": "name of the kernel",
-    "run": f"the run of the trial (the last one is judged); {' and '.join(DISKS)} are baselines of these disks",
+    "run": f"the run of the trial (the last one is judged); {' and '.join(DISKS)} are baselines",
     "verdict": "the verdict of those who measured",
     "order": "number of the trial",
     "set": "which trials belong together",
