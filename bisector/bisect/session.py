@@ -129,7 +129,7 @@ def _wanted(repository: Repository, asked: Asked) -> Range:
         repository.check_kernel_tree(end)
     wanted = Range(old, new, asked.settings.bisect.first_parent, asked.paths)
     check_range(repository, wanted)
-    check_tree(repository, (old, new), asked.settings.storage.stack)
+    check_tree(repository, (old, new), asked.settings.storage.stack, asked.settings.storage.layers)
     check_attributes(repository)
     check_suspects(repository, asked.settings.bisect.suspects, new)
     return wanted

@@ -215,7 +215,7 @@ def test(arguments: argparse.Namespace) -> int:
         face = display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet)
         with run.lock(), face as display:
             settings = settings_for(run, repository, settings, given=bool(flags or arguments.config))
-            check_tree(repository, [commit], settings.storage.stack)
+            check_tree(repository, [commit], settings.storage.stack, settings.storage.layers)
             checks.check(settings, run.path, warn)
             process.reap(run.path)
             if not run.database.exists():

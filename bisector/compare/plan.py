@@ -11,13 +11,12 @@ from bisector.compare.schedule import comparable
 from bisector.config import Settings
 from bisector.core.errors import UserError
 from bisector.core.subject import Commit, Subject
-from bisector.doctor.tree import lacking
+from bisector.doctor.tree import Need, lacking, needs
 from bisector.git.patches import with_commit, with_file
 from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes
 from bisector.report.comparison_table import few_blocks
 from bisector.status.blocks import Blocks
-from bisector.storage.stack import Stack
 from bisector.store.comparison import Absent, Arm, Extent, Plan, PlannedSetup, on_top
 
 _AGAIN = "(again)"
@@ -119,12 +118,13 @@ def _absent(repository: Repository, arms: Sequence[Arm], setups: Sequence[Planne
     """The cells of trees without an option that the stack needs, found before anything is built."""
 
     @cache
-    def needed(commit: Commit, stack: Stack) -> str:
-        return ", ".join(one.option for one in lacking(repository, commit, stack))
+    def missing(commit: Commit, needed: tuple[Need, ...]) -> str:
+        return ", ".join(one.option for one in lacking(repository, commit, needed))
 
     for setup, one in enumerate(setups):
         for place, arm in enumerate(arms):
-            if options := needed(arm.commit, one.settings.storage.stack):
+            storage = one.settings.storage
+            if options := missing(arm.commit, needs(storage.stack, storage.layers)):
                 yield Absent(setup, place, f"needs {options}")
 
 

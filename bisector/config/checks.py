@@ -166,7 +166,7 @@ def _memory_suffices(settings: Settings) -> Iterator[Problem]:
             ("machine.memory", *keys),
             f"{what} in the guest's memory takes {size_text(kept_bytes)} of it, and the guest itself needs "
             f"{size_text(_GUEST_BYTES)}",
-            f"--set machine.memory={needed // _MIB}MiB, or a smaller RAM disk",
+            f"--set machine.memory={needed // _MIB}MiB, or make {what} smaller",
         )
 
 

@@ -14,6 +14,7 @@ from bisector.workload.base import Deciding
 from bisector.workload.workloads import WORKLOADS
 
 OF_WORKLOADS = "workload.own."
+_OF_LAYERS = "storage.layers."
 _LEAST_OTHER_CORES = 0.5  # a quiet host's own kernel threads take up to 0.3
 _TRIAL_SPARE_S = 900.0  # boot, storage and laying out the files twice, on a slow host
 _ARTICLE_THRESHOLD = "20000"
@@ -30,8 +31,16 @@ def _other_cores(chosen: float | None) -> float:
 
 def _own(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of the settings of the workload under test alone."""
-    of_kind = f"{OF_WORKLOADS}{values['workload.kind']}."
-    return {key.removeprefix(of_kind): value for key, value in values.items() if key.startswith(of_kind)}
+    return _below(f"{OF_WORKLOADS}{values['workload.kind']}.", values)
+
+
+def _below(start: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.removeprefix(start): value for key, value in values.items() if key.startswith(start)}
+
+
+def _of_layers(stack: Stack, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The values of the settings of the stack's layers."""
+    return {layer.name: _below(f"{_OF_LAYERS}{layer.name}.", values) for layer in stack.layers}
 
 
 def deciding(values: Mapping[str, Any]) -> Deciding:
@@ -61,7 +70,7 @@ def resolved(values: dict[str, Any]) -> dict[str, Any]:
     """The values with every "auto" that follows from other settings filled in."""
     ground = BARE_FRAGMENT if values["kernel.base_config"] is None else BASE_FRAGMENT
     stack: Stack = values["storage.stack"]
-    auto = (ground, GUEST_FRAGMENT, *stack.fragments)
+    auto = (ground, GUEST_FRAGMENT, *stack.fragments(_of_layers(stack, values)))
     names = values["kernel.fragments"]
     runs_s = len(stack.phases) * WORKLOADS[values["workload.kind"]].runtime_s(_own(values))
     fill_s = values["storage.fill_deadline_s"] if any(phase.fills for phase in stack.phases) else 0.0

@@ -3,7 +3,7 @@
 The layers name kernel fragments, whose options are looked for in the tree's Kconfig files, without a checkout.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from bisector.core import resources
@@ -11,7 +11,8 @@ from bisector.core.errors import UserError
 from bisector.core.subject import Commit
 from bisector.git.repository import Repository
 from bisector.kernel.kconfig import NOT_SET, Fragment, read_fragments
-from bisector.storage.stack import Stack
+from bisector.storage.layers import LAYERS
+from bisector.storage.stack import Stack, Values
 
 _MOST_NAMED = 6
 _PREFIX = "CONFIG_"
@@ -29,10 +30,13 @@ class Need:
     layer: str
 
 
-def check_tree(repository: Repository, commits: Iterable[Commit], stack: Stack) -> None:
-    """Raise :class:`UserError` for the first commit whose tree lacks an option that the stack needs."""
+def check_tree(repository: Repository, commits: Iterable[Commit], stack: Stack, values: Values) -> None:
+    """Raise :class:`UserError` for the first commit whose tree lacks an option that the stack needs.
+
+    ``values`` are those of the layers' settings.
+    """
     for commit in commits:
-        if lacks := lacking(repository, commit, stack):
+        if lacks := lacking(repository, commit, needs(stack, values)):
             layers = ", ".join(dict.fromkeys(one.layer for one in lacks))
             options = ", ".join(one.option for one in lacks[:_MOST_NAMED]) + (" …" if lacks[_MOST_NAMED:] else "")
             raise UserError(
@@ -43,26 +47,26 @@ def check_tree(repository: Repository, commits: Iterable[Commit], stack: Stack) 
             )
 
 
-def lacking(repository: Repository, commit: Commit, stack: Stack) -> tuple[Need, ...]:
-    """The options that the stack's layers need and that the commit's tree does not have at all.
+def lacking(repository: Repository, commit: Commit, needed: Sequence[Need]) -> tuple[Need, ...]:
+    """The options of a stack's layers that the commit's tree does not have at all.
 
     Nothing of a partial clone, whose files are not there to be read.
     """
-    needed = needs(stack)
     missing = undefined(repository, commit.sha, [one.option for one in needed])
     return tuple(one for one in needed if one.option in missing)
 
 
-def needs(stack: Stack) -> tuple[Need, ...]:
+def needs(stack: Stack, values: Values) -> tuple[Need, ...]:
     """What the layers need, from the disks upwards, each option once.
 
     What a fragment marks as optional, or switches off, is not needed.
     """
     found: dict[str, Need] = {}
-    for layer in stack.layers:
-        for fragment in read_fragments(resources.kconfigs(), layer.fragments):
+    for node in stack.nodes:
+        names = LAYERS[node.name].fragments_for(node.own(values))
+        for fragment in read_fragments(resources.kconfigs(), names):
             for option in _required(fragment):
-                found.setdefault(option, Need(option, layer.name))
+                found.setdefault(option, Need(option, node.name))
     return tuple(found.values())
 
 

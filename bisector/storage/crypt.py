@@ -14,7 +14,7 @@ from bisector.storage import dmcache
 from bisector.storage.disks import kernel_fault, not_an_answer
 from bisector.storage.layer import Extent, Files, Layer, Made, Own, Site
 
-_CIPHER = re.compile(r"[a-z0-9_]+-[a-z0-9_]+(?:-[a-z0-9_]+(?::[a-z0-9_-]+)?)?")
+_CIPHER = re.compile(r"[a-z0-9_]+(?:,[a-z0-9_]+)?-[a-z0-9_]+(?:-[a-z0-9_]+(?::[a-z0-9_-]+)?)?")
 # START LENGTH crypt CIPHER KEY IV-OFFSET DEVICE OFFSET [N OPTION…] (Documentation/admin-guide/device-mapper/
 # dm-crypt.rst). The kernel gives the key with all digits as zero unless it is asked to show it.
 _TABLE = re.compile(
@@ -22,7 +22,31 @@ _TABLE = re.compile(
 )
 _SECTOR_BYTES = 512
 _BITS_OF_A_DIGIT = 4
-_AES_BITS = (128, 192, 256)  # of one key (FIPS 197)
+_BLOCK_CIPHER_BITS = (128, 192, 256)  # of one key (FIPS 197, and what the other candidates for it take)
+_MODES = ("xts", "cbc")
+_IVS = ("plain", "plain64", "essiv:sha256")
+
+
+@dataclass(frozen=True, slots=True)
+class Cipher:
+    """The modes of a cipher, the lengths of one key in bits, and the fragments beside the layer's own."""
+
+    modes: tuple[str, ...] = _MODES
+    key_bits: tuple[int, ...] = _BLOCK_CIPHER_BITS
+    fragments: tuple[str, ...] = ()
+
+
+_ADIANTUM = Cipher(("adiantum",), (256,), ("storage-crypt-adiantum",))
+# Those whose kernel options are known: with another one every kernel would seem to be at fault.
+CIPHERS: Mapping[str, Cipher] = {
+    "aes": Cipher(),
+    "serpent": Cipher(fragments=("storage-crypt-serpent",)),
+    "twofish": Cipher(fragments=("storage-crypt-twofish",)),
+    "camellia": Cipher(fragments=("storage-crypt-camellia",)),
+    # The kernel's names of Adiantum with either number of rounds (crypto/adiantum.c).
+    "xchacha12,aes": _ADIANTUM,
+    "xchacha20,aes": _ADIANTUM,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +91,22 @@ class Crypt(Layer):
     )
     # fmt: on
 
+    def fragments_for(self, own: Own) -> tuple[str, ...]:
+        """Each cipher but AES has a fragment of its own."""
+        known = CIPHERS.get(own["cipher"].partition("-")[0], Cipher())
+        return (*self.fragments, *known.fragments)
+
     def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
-        """The cipher takes the key, and the device has whole sectors."""
+        """The kernel options of the cipher are known, it takes the key, and the device has whole sectors."""
         (device,), settings = below, CryptSettings(**own)
-        name, mode, *_ = settings.cipher.split("-")
-        keys = 2 if mode == "xts" else 1  # IEEE 1619
-        if name == "aes" and settings.key_bits not in (able := [keys * bits for bits in _AES_BITS]):
-            sentence = f"a key of {settings.key_bits} bits is none of aes-{mode}: {', '.join(map(str, able))}"
+        name, mode, iv = (*settings.cipher.split("-", 2), "")[:3]
+        known = CIPHERS.get(name)
+        if known is None or mode not in known.modes or iv not in _IVS:
+            yield _unknown_cipher(name, known)
+            return
+        able = [(2 if mode == "xts" else 1) * bits for bits in known.key_bits]  # IEEE 1619
+        if settings.key_bits not in able:
+            sentence = f"a key of {settings.key_bits} bits is none of {name}-{mode}: {', '.join(map(str, able))}"
             yield Problem(("storage.crypt.key_size", "storage.crypt.cipher"), sentence)
         if device.size_bytes is not None and device.size_bytes % settings.sector_bytes:
             sentence = f"{device.what} has {device.size_bytes:,} bytes, which are no whole sectors"
@@ -105,6 +138,13 @@ class Crypt(Layer):
 
 
 CRYPT = Crypt()
+
+
+def _unknown_cipher(name: str, known: Cipher | None) -> Problem:
+    sentence = f"which kernel options it needs is not known here; known ciphers are {', '.join(CIPHERS)}"
+    if known is not None:
+        sentence = f"of {name} the modes {' and '.join(known.modes)} are known here, and the IVs {', '.join(_IVS)}"
+    return Problem(("storage.crypt.cipher",), sentence, "such as aes-xts-plain64 or xchacha20,aes-adiantum-plain64")
 
 
 def _check(

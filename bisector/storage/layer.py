@@ -129,8 +129,9 @@ class Layer(ABC):
     ``needs`` are the roles of what it lies on, in order: none for a layer that is a disk of its own, such as a RAM
     disk. One that is ``many`` can lie on more devices than these, such as a RAID; each further one has the last role. A
     layer that device-mapper makes says ``is_mapped``: its tables show what lies below. ``alias`` is the whole
-    stack that the layer's bare name stands for. ``fragments`` are kernel configuration fragments by name or path,
-    ``suspects`` paths of its drivers in the kernel's tree, ``tools`` the programs that the guest needs for it.
+    stack that the layer's bare name stands for. ``fragments`` are kernel configuration fragments by name or path, to
+    which :meth:`fragments_for` adds those of single settings, ``suspects`` paths of its drivers in the kernel's tree,
+    ``tools`` the programs that the guest needs for it.
     ``options`` are the rows of its own settings: their keys are below ``storage.``, and the last word of a key is what
     the stack calls it (``lvmcache(ssd,hdd,cache_mode=writethrough)``). ``metrics`` are those that only this layer has.
     A layer without ``phases`` asks for one judged run. A stack has a layer ``at_most`` so many times, or any number of
@@ -184,8 +185,12 @@ class Layer(ABC):
         """What of its settings nobody can read back once it is made, in sentences."""
         yield from ()
 
-    def memory(self, own: Own) -> Extent | None:
-        """What of the guest's memory it keeps as long as it is there."""
+    def fragments_for(self, own: Own) -> tuple[str, ...]:
+        """The kernel configuration fragments that it needs with these settings."""
+        return self.fragments
+
+    def memory(self, own: Own, devices: int) -> Extent | None:
+        """What of the guest's memory it keeps as long as it is there, on so many devices."""
         return None
 
     @abstractmethod

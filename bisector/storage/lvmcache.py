@@ -31,6 +31,7 @@ _METADATA_LEAST_BYTES = 8 << 20  # lvmcache(7): cache metadata "with a minimum s
 _METADATA_OF_CHUNK_BYTES, _TRANSACTION_BYTES = 44, 4 << 20
 _CHUNK_STEP_BYTES, _CHUNK_MOST_BYTES = 32 << 10, 1 << 30  # lvmcache(7), "dm-cache chunk size"
 _MOST_CHUNKS = 1_000_000  # lvm.conf(5), allocation/cache_pool_max_chunks
+_POLICY = "smq"  # of the fragment that every stack with a cache has
 _CACHEVOL_POLICY = "mq"  # seen with LVM 2.03.16, whatever --cachepolicy says
 # lvmcache(7): the threshold "is at least 8 chunks in size"; the kernel's own default is 2048 sectors (cache.rst).
 _THRESHOLD_LEAST_CHUNKS, _THRESHOLD_USUAL_BYTES = 8, 2048 * _SECTOR
@@ -116,7 +117,7 @@ class LvmCache(Layer):
         Option("storage.metadata_size", "metadata_bytes", kinds.size(1 << 20), "8MiB",
                "metadata of the cache, bytes", "50MiB"),
         Option("storage.cache_mode", "mode", kinds.choice(CacheMode), "writeback", "dm-cache mode"),
-        Option("storage.cache_policy", "policy", kinds.choice(("smq", "mq", "cleaner")), "smq", "dm-cache policy"),
+        Option("storage.cache_policy", "policy", kinds.choice((_POLICY, "mq", "cleaner")), _POLICY, "dm-cache policy"),
         Option("storage.cache_chunk_size", "chunk_bytes",
                kinds.optional(kinds.size(_CHUNK_STEP_BYTES), AUTO, "as LVM chooses"), "64KiB",
                "block of dm-cache, bytes", before=AUTO),
@@ -136,6 +137,10 @@ class LvmCache(Layer):
         """As large as the origin."""
         _cache, origin = below
         return origin
+
+    def fragments_for(self, own: Own) -> tuple[str, ...]:
+        """Old trees have each policy but smq as an option of its own."""
+        return self.fragments if own["policy"] == _POLICY else (*self.fragments, "storage-lvmcache-policies")
 
     def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
         """The cache has room on its device, and the files of a run fill it."""

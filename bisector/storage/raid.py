@@ -31,6 +31,9 @@ _STATES = ("clean", "active", "active-idle", "write-pending")
 _LEAST_CHUNK_BYTES = 4096
 # A kernel that is built without bitmaps has no file of them (CONFIG_MD_BITMAP, since v6.18).
 _WITHOUT_A_FILE = {"bitmap/location": "none"}
+_PAGE_BYTES = 4096
+# Of a stripe beside its pages, for each device: a bio, and of two the rest of a struct r5dev (setup_conf()).
+_STRIPE_BYTES = 512
 _MOST = {"stripes": 32768, "threads": 8192}  # that RAID 5 takes (drivers/md/raid5.c)
 
 
@@ -183,6 +186,11 @@ class Raid5(Raid):
     def chunk_bytes(self, own: Own) -> int:
         """Of the settings."""
         return int(own["chunk_bytes"])
+
+    def memory(self, own: Own, devices: int) -> Extent:
+        """The stripe cache: a page of each device for a stripe."""
+        size_bytes = int(own["stripes"]) * devices * (_PAGE_BYTES + _STRIPE_BYTES)
+        return Extent("the stripe cache of RAID 5", size_bytes, ("storage.raid5.stripe_cache_size",))
 
     def tuned(self, own: Own) -> Mapping[str, str]:
         """The kernel's defaults, unless the settings differ (Documentation/admin-guide/md.rst)."""

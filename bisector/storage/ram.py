@@ -40,7 +40,7 @@ class Ram(Layer):
         """As large as its setting, in whole pages."""
         return Extent("the RAM disk", _size_bytes(own), (_SIZE,))
 
-    def memory(self, own: Own) -> Extent:
+    def memory(self, own: Own, devices: int) -> Extent:
         """All its pages, and what brd finds them by."""
         size = _size_bytes(own)
         return Extent("the RAM disk", size + int(size * _TREE_SHARE), (_SIZE,))

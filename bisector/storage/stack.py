@@ -138,10 +138,10 @@ class Stack:
             if phase.fills:
                 yield from filling.unsteady([run for run in runs if phase_name(run.name) == phase.name])
 
-    @property
-    def fragments(self) -> tuple[str, ...]:
+    def fragments(self, values: Values) -> tuple[str, ...]:
         """Kernel configuration fragments, each once."""
-        return tuple(dict.fromkeys(one for layer in self.layers for one in layer.fragments))
+        needed = (one for node in self.nodes for one in LAYERS[node.name].fragments_for(node.own(values)))
+        return tuple(dict.fromkeys(needed))
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -155,7 +155,7 @@ class Stack:
 
     def memory(self, values: Values) -> tuple[Extent, ...]:
         """What of the guest's memory its layers keep."""
-        asked = ((node, LAYERS[node.name].memory(node.own(values))) for node in self.nodes)
+        asked = ((node, LAYERS[node.name].memory(node.own(values), len(node.below))) for node in self.nodes)
         return tuple(replace(one, keys=node.said_by(one.keys)) for node, one in asked if one is not None)
 
     def untold(self, values: Values) -> tuple[str, ...]:

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from bisector.config import options
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.doctor.tree import Need, check_tree, lacking, needs, undefined
 from bisector.storage.layers import LAYERS
 from bisector.storage.parse import stack_of
+from bisector.storage.stack import Values
 from tests.git.conftest import Make
 from tests.git.histories import KERNEL_TREE, Node, git
 
@@ -64,23 +66,31 @@ def test_of_a_clone_without_files_nothing_is_known(make: Make) -> None:
     assert undefined(repository, names["without"], ALL) == frozenset()
 
 
+def values(stack: str) -> Values:
+    return options.load({"storage.stack": stack}, directory=Path("/")).settings.storage.layers
+
+
+def needed(stack: str) -> tuple[Need, ...]:
+    return needs(stack_of(stack), values(stack))
+
+
 def test_what_layers_need_is_what_their_fragments_require(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Need("CONFIG_DM_CACHE_SMQ", "lvmcache") in needs(stack_of("lvmcache"))
-    assert needs(stack_of("hdd")) == ()
+    assert Need("CONFIG_DM_CACHE_SMQ", "lvmcache") in needed("lvmcache")
+    assert needed("hdd") == ()
     fragment = tmp_path / "own.config"
     fragment.write_text("CONFIG_A=y\n#: optional\nCONFIG_B=y\n#: required\n# CONFIG_C is not set\nCONFIG_D=m\n")
     monkeypatch.setattr(type(LAYERS["ext4"]), "fragments", (str(fragment),))
-    assert needs(stack_of("hdd")) == (Need("CONFIG_A", "ext4"), Need("CONFIG_D", "ext4"))
+    assert needed("hdd") == (Need("CONFIG_A", "ext4"), Need("CONFIG_D", "ext4"))
 
 
 def test_a_commit_without_an_option_is_refused_by_name(make: Make) -> None:
     repository, names = make(TREES)
     old, new = repository.commits([names["without"], names["with"]])
-    assert lacking(repository, old, stack_of("lvmcache")) == (Need("CONFIG_DM_CACHE_SMQ", "lvmcache"),)
-    assert lacking(repository, new, stack_of("lvmcache")) == ()
-    check_tree(repository, [new, old], stack_of("hdd"))
+    assert lacking(repository, old, needed("lvmcache")) == (Need("CONFIG_DM_CACHE_SMQ", "lvmcache"),)
+    assert lacking(repository, new, needed("lvmcache")) == ()
+    check_tree(repository, [new, old], stack_of("hdd"), values("hdd"))
     with pytest.raises(UserError) as caught:
-        check_tree(repository, [new, old], stack_of("lvmcache"))
+        check_tree(repository, [new, old], stack_of("lvmcache"), values("lvmcache"))
     assert caught.value.message == (
         f"{old.short} (without) has no CONFIG_DM_CACHE_SMQ in its Kconfig files: the layer lvmcache of the stack "
         "lvmcache does not work without"

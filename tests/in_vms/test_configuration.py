@@ -13,6 +13,7 @@ from bisector.kernel import kconfig
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import KernelCache
+from bisector.storage.crypt import CIPHERS
 from bisector.storage.layers import LAYERS
 from bisector.storage.lvmcache import LVMCACHE
 from tests.demo.history import History
@@ -99,7 +100,17 @@ def test_what_is_added_on_purpose(tree: Tree) -> None:
 
 def test_all_layers_in_one_kernel(tree: Tree) -> None:
     names = [name for layer in LAYERS.values() for name in layer.fragments]
+    names += [name for cipher in CIPHERS.values() for name in cipher.fragments]
     options, unmet = tree.configured(None, BARE_FRAGMENT, GUEST_FRAGMENT, *names)
     assert unmet == ()
-    wanted = ("MD_RAID1", "MD_RAID456", "DM_CRYPT", "CRYPTO_XTS", "CRYPTO_ESSIV", "XFS_FS", "BTRFS_FS")
+    wanted = (
+        "MD_RAID1",
+        "MD_RAID456",
+        "DM_CRYPT",
+        "CRYPTO_XTS",
+        "CRYPTO_ESSIV",
+        "CRYPTO_ADIANTUM",
+        "XFS_FS",
+        "BTRFS_FS",
+    )
     assert {options[f"CONFIG_{name}"] for name in wanted} == {"y"}

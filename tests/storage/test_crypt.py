@@ -6,6 +6,7 @@ import pytest
 
 from bisector.config import options
 from bisector.core.errors import InfraError, KernelFault, UserError
+from bisector.doctor.tree import Need, needs
 from bisector.storage.layer import Extent, Files
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import MountedStack, lay_out
@@ -117,3 +118,41 @@ def test_its_settings_are_recorded_as_numbers() -> None:
     settings = options.load({"storage.crypt.key_size": "256"}, directory=Path("/")).settings
     assert settings.storage.layers["crypt"]["key_bits"] == 256
     assert options.from_json(options.to_json(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("cipher", "bits", "fragment", "option"),
+    [
+        ("serpent-xts-plain64", 512, "storage-crypt-serpent", "CONFIG_CRYPTO_SERPENT"),
+        ("twofish-cbc-essiv:sha256", 256, "storage-crypt-twofish", "CONFIG_CRYPTO_TWOFISH"),
+        ("camellia-xts-plain64", 384, "storage-crypt-camellia", "CONFIG_CRYPTO_CAMELLIA"),
+        ("xchacha20,aes-adiantum-plain64", 256, "storage-crypt-adiantum", "CONFIG_CRYPTO_ADIANTUM"),
+    ],
+)
+def test_another_cipher_brings_its_kernel_options(cipher: str, bits: int, fragment: str, option: str) -> None:
+    text = f'crypt(hdd,cipher="{cipher}",key_size={bits})+ext4'
+    settings = options.load({"storage.stack": text}, directory=Path("/")).settings
+    assert settings.kernel.fragments == ("tiny", "vm", "storage-crypt", fragment)
+    assert Need(option, "crypt") in needs(settings.storage.stack, settings.storage.layers)
+    table = f"0 2097152 crypt {cipher} {'0' * (bits // 4)} 0 254:16 0"
+    assert f"--cipher {cipher} --key-size {bits} " in laid_out(text, dmsetup_table=table).description[2]
+    given = {"storage.crypt.cipher": cipher, "storage.crypt.key_size": str(bits)}
+    assert (
+        options.load({"storage.stack": "crypt(hdd)+ext4", **given}, directory=Path("/")).settings.kernel.fragments[-1]
+        == fragment
+    )
+
+
+@pytest.mark.parametrize(
+    ("cipher", "why"),
+    [
+        ("cast6-xts-plain64", r"known ciphers are aes, serpent, .*xchacha20,aes$"),
+        ("aes-lrw-benbi", "of aes the modes xts and cbc are known here"),
+        ("aes-xts-random", "the IVs plain, plain64, essiv:sha256"),
+        ("aes-xts", "the IVs plain, plain64, essiv:sha256"),
+        ("xchacha20,aes-xts-plain64", "of xchacha20,aes the modes adiantum are known"),
+    ],
+)
+def test_a_cipher_whose_kernel_options_are_not_known_is_refused_before(cipher: str, why: str) -> None:
+    with pytest.raises(UserError, match=rf"storage\.crypt\.cipher = .*{why}"):
+        options.load({"storage.stack": "crypt(hdd)+ext4", "storage.crypt.cipher": cipher}, directory=Path("/"))

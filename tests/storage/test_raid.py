@@ -207,3 +207,16 @@ def test_sizes_that_cannot_be_are_refused_before() -> None:
     assert keys(RAID5, {**CHUNKS, "stripes": 32769}, 512, 512, 512) == [("storage.raid5.stripe_cache_size",)]
     with pytest.raises(UserError, match=r"storage\.ssd\.size = 128MiB .*: xfs needs 300MiB, and the raid1 of the SSD"):
         options.load({"storage.stack": "raid1(ssd,hdd)+xfs", "storage.ssd.size": "128MiB"}, directory=Path("/"))
+
+
+def test_the_memory_of_the_guest_is_enough_for_the_stripe_cache() -> None:
+    """32,768 stripes of three pages, and what is kept of each beside them."""
+    given = {"storage.stack": "raid5(ssd,hdd,hdd2)+ext4", "storage.hdd2.size": "1GiB"}
+    options.load({**given, "storage.raid5.stripe_cache_size": "16384"}, directory=Path("/"))
+    given |= {"storage.raid5.stripe_cache_size": "32768", "machine.memory": "512MiB"}
+    with pytest.raises(
+        UserError, match=r"machine\.memory = 512MiB .*the stripe cache of RAID 5 .*takes 432MiB"
+    ) as caught:
+        options.load(given, directory=Path("/"))
+    assert caught.value.hint == "--set machine.memory=688MiB, or make the stripe cache of RAID 5 smaller"
+    options.load({**given, "machine.memory": "688MiB"}, directory=Path("/"))

@@ -49,7 +49,7 @@ def test_a_ram_disk_is_written_from_end_to_end_before_the_file_system() -> None:
 def test_its_number_and_size_are_told_to_the_kernel() -> None:
     storage = loaded("ram(size=300MiB)+ext4").storage
     assert storage.stack.parameters(storage.layers) == ("brd.rd_nr=4", "brd.rd_size=307200")
-    assert storage.stack.fragments == ("storage-ram",)
+    assert storage.stack.fragments(storage.layers) == ("storage-ram",)
     assert loaded("ram").kernel.fragments == ("tiny", "vm", "storage-ram")
     assert (storage.used_disks, storage.stack.baselines) == ({}, ())
 
@@ -81,7 +81,7 @@ def test_the_memory_of_the_guest_is_enough_for_it() -> None:
     loaded("ram(size=512MiB)+ext4")
     with pytest.raises(UserError, match=r"^machine\.memory = 1GiB .*storage\.stack = .*takes 1016MiB of it") as caught:
         loaded("ram(size=1000MiB)+ext4")
-    assert caught.value.hint == "--set machine.memory=1272MiB, or a smaller RAM disk"
+    assert caught.value.hint == "--set machine.memory=1272MiB, or make the RAM disk smaller"
     loaded("ram(size=1000MiB)+ext4", machine__memory="1272MiB")
     with pytest.raises(UserError, match=r"machine\.memory = 1GiB .*storage\.ram\.size = 400MiB .*takes 813MiB"):
         loaded("lvmcache(ram,ram)+ext4", storage__ram__size="400MiB")

@@ -21,7 +21,8 @@ EXTENTS = {
     "hdd": Extent("the HDD", 4 * GIB, ("storage.hdd.size",)),
 }
 CACHE = {"cache_bytes": 64 * MIB, "metadata_bytes": 8 * MIB, "mode": CacheMode.WRITEBACK, "policy": "smq"}
-VALUES = {"lvmcache": CACHE}
+EXT4 = {row.field: row.quick for row in LAYERS["ext4"].options}
+VALUES = {"lvmcache": CACHE, "ext4": EXT4}
 FILE_SIZE = "workload.file_size"
 FILES = Files(64 * MIB, "two files", 32 * MIB, (FILE_SIZE,))
 
@@ -164,6 +165,13 @@ def test_any_text_is_a_stack_or_refused(text: str) -> None:
     ("text", "disks", "fragments", "suspects", "baselines"),
     [
         ("lvmcache", ("ssd", "hdd"), ("storage-lvmcache",), ("drivers/md",), ("ssd", "hdd")),
+        (
+            "lvmcache(ssd,hdd,cache_policy=cleaner)+ext4",
+            ("ssd", "hdd"),
+            ("storage-lvmcache", "storage-lvmcache-policies"),
+            ("drivers/md",),
+            ("ssd", "hdd"),
+        ),
         ("hdd", ("hdd",), (), ("block", "drivers/block", "fs/ext4"), ()),
     ],
 )
@@ -171,7 +179,12 @@ def test_what_a_stack_needs_follows_from_its_layers(
     text: str, disks: tuple[str, ...], fragments: tuple[str, ...], suspects: tuple[str, ...], baselines: tuple[str, ...]
 ) -> None:
     stack = stack_of(text)
-    assert (stack.disks, stack.fragments, stack.suspects, stack.baselines) == (disks, fragments, suspects, baselines)
+    assert (stack.disks, stack.fragments(VALUES), stack.suspects, stack.baselines) == (
+        disks,
+        fragments,
+        suspects,
+        baselines,
+    )
 
 
 def test_a_baseline_is_the_stack_of_one_disk() -> None:
