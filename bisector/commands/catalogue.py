@@ -25,7 +25,7 @@ GROUPS: Mapping[str, tuple[Entry, ...]] = {
         Entry("report", "report", "print the full report of a run: text, mail, markdown, json or html"),
         Entry("plot", "report", "draw a run: IOPS over time, figures by commit, how the range narrowed"),
         Entry("mail", "report", "draft a letter with the report; --send sends it"),
-        Entry("baselines", "measure", "measure the SSD alone and the HDD alone, for a run"),
+        Entry("baselines", "measure", "measure each disk of a run's stack alone"),
         Entry("import", "importing", "import fio results that others measured, by an index or one by one"),
         Entry("reset", "upkeep", "end a run, and remove its worktrees, references, guests, disks and build"),
     ),
