@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 
 from bisector.analysis.comparison import LOOKS
 from bisector.compare.plan import warnings
-from bisector.compare.schedule import asked_s
+from bisector.compare.schedule import asked_s, comparable, wanted
 from bisector.core import units
 from bisector.core.json_document import SCHEMA, Record
 from bisector.kernel.build import KernelBuilder
 from bisector.plan.experience import Experience, experience
 from bisector.plan.forecast import SMALL_BUILD_S, Quantity
+from bisector.status.blocks import Blocks
 from bisector.store.comparison import Plan, PlannedSetup
 
 
@@ -44,18 +45,21 @@ class ComparisonForecast(Record, frozen=True, kw_only=True):
 
 def forecast(plan: Plan, builder: KernelBuilder, host: str, run_dirs: Sequence[Path]) -> ComparisonForecast:
     """The forecast; what is not known of this machine is assumed, and says so."""
-    known = [experience(one.settings, host, run_dirs) for one in plan.setups]
-    setups = tuple(map(_setup, plan.setups, (_trial_s(one, it) for one, it in zip(plan.setups, known, strict=True))))
+    blocks_of = Blocks(plan)
+    compared = [setup for setup in range(len(plan.setups)) if comparable(blocks_of, setup)]
+    known = [experience(plan.setups[setup].settings, host, run_dirs) for setup in compared]
+    setups = tuple(
+        _setup(plan.setups[setup], _trial_s(plan.setups[setup], it)) for setup, it in zip(compared, known, strict=True)
+    )
     builds_s = known[0].builds_s
     build_s = (
         _quantity(max(builds_s), len(builds_s), "build")
         if builds_s
         else Quantity(SMALL_BUILD_S[1], "assumed", measured=False)
     )
-    trees = dict.fromkeys(arm.commit.tree for arm in plan.arms)
+    trees = dict.fromkeys(plan.arms[arm].commit.tree for arm in wanted(blocks_of))
     builds = sum(not _is_kept(builder, tree) for tree in trees)
-    absent = {(one.setup, one.arm) for one in plan.absent}
-    arms = [sum((setup, arm) not in absent for arm in range(len(plan.arms))) for setup in range(len(setups))]
+    arms = [len(blocks_of.present(setup)) for setup in compared]
     round_s = sum(count * one.trial_s.value for count, one in zip(arms, setups, strict=True))
     least, most = (plan.extent.runs,) * 2 if plan.extent.until is None else (LOOKS[0], LOOKS[-1])
     hours = [builds * build_s.value / 3600 + blocks * round_s / 3600 for blocks in (least, most)]

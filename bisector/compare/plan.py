@@ -16,7 +16,7 @@ from bisector.git.patches import with_commit, with_file
 from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes
 from bisector.report.comparison_table import few_blocks
-from bisector.status.blocks import Blocks
+from bisector.status.blocks import Blocks, names
 from bisector.store.comparison import Absent, Arm, Extent, Plan, PlannedSetup, on_top
 
 _AGAIN = "(again)"
@@ -164,5 +164,9 @@ def warnings(plan: Plan) -> Iterator[str]:
             f"In a family of {tests} tests the exact test by itself could reach 5 % from {needed} blocks on;"
             " the interval decides."
         )
+    labels = names(plan)
+    for one in plan.absent:
+        said = f"{plan.arms[one.arm].name} {one.reason}"
+        yield f"{labels[one.setup]}: {said}" + ("" if one.arm else ": nothing is measured there")
     for workload in {one.settings.workload.text: one.settings.workload for one in plan.setups}.values():
         yield from (f"{workload.text}: {sentence}" for sentence in workload.workload.unseeded(workload.values))

@@ -93,7 +93,7 @@ def step(facts: Facts) -> Step:
         if len(facts.installed) > 1:
             return _compiler(blocks, facts.installed)
         blocks = replace(blocks, compilers=facts.installed)
-    for arm in _wanted(blocks):
+    for arm in wanted(blocks):
         if (compiler := blocks.builder(arm)) is not None:
             return Build(arm, compiler)
     for block in blocks.blocks:
@@ -118,7 +118,7 @@ def _next(facts: Facts) -> Begin | Done:
     return Begin(_next_block(blocks, setup))
 
 
-def _wanted(blocks: Blocks) -> tuple[int, ...]:
+def wanted(blocks: Blocks) -> tuple[int, ...]:
     """The arms that are measured on any setup on which anything is compared."""
     setups = [setup for setup in range(len(blocks.plan.setups)) if comparable(blocks, setup)]
     return tuple(arm for arm in range(len(blocks.plan.arms)) if any(not blocks.absent(setup, arm) for setup in setups))
@@ -132,7 +132,7 @@ def _compiler(blocks: Blocks, candidates: Sequence[Compiler]) -> Build | Choose:
     """
     failures = []
     for compiler in candidates:
-        tried = [(arm, blocks.tried(arm).get(compiler)) for arm in _wanted(blocks)]
+        tried = [(arm, blocks.tried(arm).get(compiler)) for arm in wanted(blocks)]
         failed = [f"{compiler.command} fails at {blocks.plan.arms[arm].name}: {why}" for arm, why in tried if why]
         untried = [arm for arm, why in tried if why is None]
         if not failed and untried:

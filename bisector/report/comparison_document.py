@@ -38,6 +38,7 @@ class ComparedChange(Record, frozen=True, kw_only=True):
     arm: Annotated[str, "name of the kernel"]
     placebo: Annotated[bool, "whether it is the first kernel, measured a second time"]
     absent: Annotated[str, "why there is nothing to compare; empty where there is"]
+    ended: Annotated[str, "why there is nothing to compare any more, and since when; else empty"]
     scale: Annotated[Scale | None, "whether what follows are ratios, or differences where a value is zero or negative"]
     blocks: Annotated[int, "number of blocks that both have a value in"]
     estimate: Annotated[float | None, "ratio to the first kernel (geometric mean over blocks), or difference from it"]
@@ -68,6 +69,7 @@ class ComparedRow(Record, frozen=True, kw_only=True):
     deciding: Annotated[bool, "whether it decides; nothing is concluded from another"]
     values: Annotated[tuple[ComparedValue, ...], "every value of the blocks that count, in the order of measuring"]
     absent: Annotated[dict[str, str], "the kernels without a value, and why"]
+    ended: Annotated[dict[str, str], "the kernels that have no value any more, and why, and since when"]
     changes: Annotated[tuple[ComparedChange, ...], "each kernel but the first"]
 
 
@@ -183,7 +185,8 @@ def _row(row: Row) -> ComparedRow:
         better=row.better,
         deciding=row.deciding,
         values=tuple(map(_value, row.in_run_order)),
-        absent={side.arm: side.absent for side in row.sides if side.absent},
+        absent={side.arm: side.absent for side in row.sides if side.absent and not side.figures},
+        ended={side.arm: side.absent for side in row.sides if side.absent and side.figures},
         changes=tuple(map(_change, row.changes)),
     )
 
@@ -199,7 +202,8 @@ def _change(change: Change) -> ComparedChange:
     return ComparedChange(
         arm=change.arm,
         placebo=change.placebo,
-        absent=change.absent,
+        absent=change.absent if one is None else "",
+        ended=change.absent if one is not None else "",
         scale=one.scale if one is not None else None,
         blocks=one.blocks if one is not None else 0,
         estimate=one.estimate if one is not None else None,

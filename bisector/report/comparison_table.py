@@ -7,7 +7,7 @@ is not different is never called the same: that takes an interval inside of the 
 import math
 from collections.abc import Iterator, Sequence
 
-from bisector.analysis.comparison import ALPHA, Effect, Outcome, Scale, blocks_for_exact, least_exact_p
+from bisector.analysis.comparison import ALPHA, Decision, Effect, Outcome, Scale, blocks_for_exact, least_exact_p
 from bisector.core import units
 from bisector.core.metric import Better
 from bisector.core.objective import Objective
@@ -124,10 +124,14 @@ def p_text(p: float) -> str:
 
 
 def verdict(change: Change, delta: float) -> str:
-    """The word, and what goes with it; why there is none."""
-    decision, band = change.decision, f"{100 * delta:g} %"
-    if decision is None:
+    """The word, and what goes with it; why there is none, or will be none of more blocks."""
+    if change.decision is None:
         return f"n/a ({change.absent})"
+    word = _word(change, change.decision, f"{100 * delta:g} %")
+    return f"{word}; n/a {change.absent}" if change.absent else word
+
+
+def _word(change: Change, decision: Decision, band: str) -> str:
     if decision.outcome is Outcome.SAME:
         return f"the same within ±{band}"
     if decision.outcome is Outcome.UNCLEAR:
@@ -167,9 +171,16 @@ def sentences(result: Result) -> Iterator[str]:
             "A fragile row differs by the interval, and not by the exact test at 5 %: one wild run or too few blocks"
             " may have made the difference."
         )
-    if result.repeated:
-        blocks = units.plural(result.repeated, "block")
-        yield f"{blocks} with a weak or failed run did not count; others took their place."
+    if result.void:
+        yield f"{units.plural(result.void, 'block')} with a weak or failed run did not count{_instead(result)}."
+
+
+def _instead(result: Result) -> str:
+    """Whether sound blocks took the place of those that are void: time or patience may be at an end."""
+    if not result.missing:
+        return "; others took their place"
+    of = "" if result.missing == result.void else f" after {result.missing} of them"
+    return f"; no sound one was measured{of or ' since'}"
 
 
 def _of_placebo(result: Result) -> Iterator[str]:

@@ -274,5 +274,7 @@ def _measured(blocks: Blocks, setup: int, name: str) -> Measured:
     planned, counted = plan.setups[setup], blocks.counted(setup)
     absent = {arm.name: why for n, arm in enumerate(plan.arms) if (why := blocks.absent(setup, n))}
     void = [one for one in blocks.of_setup(setup) if blocks.state(one) in _ENDED_BY.values()]
+    last = counted[-1].n if counted else 0
     sound = tuple(SoundBlock(one.round, blocks.trials(one), one.seed) for one in counted)
-    return Measured(planned.setup, planned.objective, sound, absent, name, len(void))
+    missing = sum(one.n > last for one in void)
+    return Measured(planned.setup, planned.objective, sound, absent, name, len(void), missing)

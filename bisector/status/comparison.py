@@ -53,8 +53,9 @@ class SoundBlock:
 class Measured:
     """A setup, the figure that decides on it, and its sound blocks.
 
-    ``absent`` has the arms that cannot be measured on it, each with the reason. ``repeated`` counts the blocks that
-    were measured again because a run was weak, or failed. ``name`` is that by which people know the setup.
+    ``absent`` has the arms that are measured on it no more, or never were, each with the reason. ``void`` counts the
+    blocks with a weak or failed run, ``missing`` those of them after which there is no sound one. ``name`` is that by
+    which people know the setup.
     """
 
     setup: Setup
@@ -62,7 +63,8 @@ class Measured:
     blocks: tuple[SoundBlock, ...]
     absent: Mapping[str, str]
     name: str = ""
-    repeated: int = 0
+    void: int = 0
+    missing: int = 0
 
     @property
     def label(self) -> str:
@@ -85,7 +87,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The figures of an arm in the blocks that count; ``absent`` says why it has none."""
+    """The figures of an arm in the blocks that count; ``absent`` says why it has none, or why no more."""
 
     arm: str
     figures: tuple[Figure, ...]
@@ -104,8 +106,9 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An arm against the first one; ``effect`` is None and ``absent`` says why where they cannot be compared.
+    """An arm against the first one; ``effect`` is None where they cannot be compared.
 
+    ``absent`` says why that is so, or why no more blocks have both.
     ``decision`` is of a deciding row alone. ``adjusted_p`` is Holm's there, and of an exploratory row Benjamini's and
     Hochberg's; NaN without an effect.
     """
@@ -152,8 +155,9 @@ class MeanChange:
 
 @dataclass(frozen=True)
 class Result:
-    """What a comparison has shown so far; ``delta`` is the band of the same, ``repeated`` blocks did not count.
+    """What a comparison has shown so far; ``delta`` is the band of the same.
 
+    ``void`` blocks did not count, and after ``missing`` of them there is no sound one.
     ``equal`` are pairs of arms, by name, that are one kernel although they are not one subject.
     """
 
@@ -163,7 +167,8 @@ class Result:
     means: tuple[MeanChange, ...]
     delta: float
     blocks: Mapping[str, int]
-    repeated: int
+    void: int
+    missing: int = 0
     equal: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -199,7 +204,8 @@ def result(arms: Sequence[Arm], measured: Sequence[Measured], delta: float = DEL
         means=tuple(_means(arms, rows)),
         delta=delta,
         blocks={one.label: len(one.blocks) for one in measured},
-        repeated=sum(one.repeated for one in measured),
+        void=sum(one.void for one in measured),
+        missing=sum(one.missing for one in measured),
     )
 
 
@@ -231,8 +237,6 @@ def _row(arms: Sequence[Arm], measured: Measured, objective: Objective, *, decid
 
 
 def _side(arm: str, measured: Measured, objective: Objective) -> Side:
-    if arm in measured.absent:
-        return Side(arm, (), measured.absent[arm])
     figures = []
     for block in measured.blocks:
         if arm in block.trials:
@@ -240,6 +244,9 @@ def _side(arm: str, measured: Measured, objective: Objective) -> Side:
             value = figure(judged_run(trial), objective)
             if value is not None:
                 figures.append(Figure(arm, block.round, n, value))
+    if arm in measured.absent:
+        since = f"after block {figures[-1].round}: " if figures else ""
+        return Side(arm, tuple(figures), f"{since}{measured.absent[arm]}")
     return Side(arm, tuple(figures), "" if figures else f"no {objective.metric}" if measured.blocks else "no block yet")
 
 
@@ -247,11 +254,11 @@ def _change(first: Side, other: Side, absent: Mapping[str, str]) -> Change:
     """Of the blocks in which both have a figure; where the first arm is ``absent``, it is named beside the reason."""
     before, after = ({one.round: one.value for one in side.figures} for side in (first, other))
     shared = [one for one in before if one in after]
+    of_first = f"{first.arm}: {first.absent}" if first.arm in absent else ""
+    why = (other.absent if other.arm in absent else "") or of_first
     if not shared:
-        of_first = f"{first.arm}: {absent[first.arm]}" if first.arm in absent else ""
-        reasons = (absent.get(other.arm), of_first, other.absent, first.absent, "no block that both have")
-        return Change(other.arm, None, next(filter(None, reasons)))
-    return Change(other.arm, effect([before[one] for one in shared], [after[one] for one in shared]))
+        return Change(other.arm, None, why or other.absent or first.absent or "no block that both have")
+    return Change(other.arm, effect([before[one] for one in shared], [after[one] for one in shared]), why)
 
 
 def _decided(rows: Sequence[Row], delta: float) -> tuple[Row, ...]:

@@ -15,7 +15,7 @@ from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.compare import planted
-from tests.compare.test_session import Desk
+from tests.compare.test_session import Desk, without_md
 from tests.docs.json_schema import valid
 from tests.git import histories
 
@@ -185,10 +185,11 @@ def test_what_was_measured_is_shown_when_nothing_is_left_to_compare(
         return usual(request)
 
     monkeypatch.setattr(desk.bench, "measure", panics)
-    compare(desk, "main~3", "main", "--stack", "hdd", "--runs", "6", "--run-dir", "run", "--quiet", code=2)
+    words = ("--runs", "6", "--seed", "7", "--run-dir", "run", "--quiet")
+    compare(desk, "main~3", "main", "--stack", "hdd", *words, code=2)
     said = capsys.readouterr()
     assert "nothing can be compared: main: panic" in said.err
-    assert "main against main~3 on 1 setup: 2 blocks measured, 2 weak or failed\n" in said.out
+    assert "main against main~3 on 1 setup: 2 blocks measured, 3 weak or failed\n" in said.out
 
 
 def test_resume_tries_again_what_did_not_build(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,6 +248,16 @@ def test_the_hours_are_told_beforehand(desk: Desk, capsys: pytest.CaptureFixture
                                 "lvmcache", "--repo", "linux"))  # fmt: skip
     assert expected["hours"] == expected["hours_most"] == pytest.approx(hours)
     assert desk.bench.requests == []
+
+
+def test_what_cannot_be_compared_takes_no_time(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    """A kernel that only a stack could have that the first one lacks is not built either."""
+    words = ("--plan", "--json", "--stack", "hdd", "--stack", "lvmcache", "--repo", "linux")
+    expected = json.loads(shown(capsys, "compare", without_md(desk), desk.shas["c3"], *words))
+    assert [one["stack"] for one in expected["setups"]] == ["hdd+ext4"]
+    assert (expected["trials"], expected["builds"]) == (12, 2)
+    assert expected["hours"] == pytest.approx((2 * 280 + 12 * (30 + 40)) / 3600)
+    assert "nothing is measured there" in " ".join(expected["warnings"])
 
 
 def test_hours_come_from_what_earlier_comparisons_took(

@@ -12,7 +12,7 @@ from bisector.config import options
 from bisector.core.errors import UserError
 from bisector.core.subject import Cell, Compiler, Subject
 from bisector.core.trial import Stage, Trial
-from bisector.status.blocks import Blocks, BlockState, Earlier
+from bisector.status.blocks import Blocks, BlockState, Earlier, result_of
 from bisector.store.comparison import Absent, Arm, Block, Extent, Place, Placed, Plan, PlannedSetup
 from bisector.store.facts import BuildTry
 from tests import fakes
@@ -311,6 +311,36 @@ def test_a_budget_that_ends_hides_no_setup_that_was_given_up() -> None:
     _, done = played(nothing(plan), outcome)
     assert done.why.startswith("another block would end after the budget")
     assert [why.partition(":")[0] for why in done.given_up] == ["fio(partial.fio) on lvmcache(ssd,hdd)+ext4"]
+
+
+def test_a_weak_block_that_the_budget_does_not_repeat_has_nothing_in_its_place() -> None:
+    plan = replace(PLAN, setups=SETUPS[1:], extent=Extent(7, 6, budget_s=750.0))
+
+    def outcome(measure: Measure, n: int) -> Trial:
+        return planted.trial(cell(plan, measure.block, measure.arm), 1_000.0, busy=n in (3, 10))
+
+    blocks, done = played(nothing(plan), outcome)
+    assert done.why.startswith("another block would end after the budget")
+    assert [blocks.state(block) for block in blocks.blocks] == [
+        BlockState.WEAK, BlockState.DONE, BlockState.DONE, BlockState.WEAK,
+    ]  # fmt: skip
+    found = result_of(blocks)
+    assert (found.void, found.missing) == (2, 1)
+
+
+def test_an_arm_that_is_lost_keeps_its_values() -> None:
+    """Its kernel panics from the fourth block on, and those before it count."""
+    plan = replace(PLAN, setups=SETUPS[1:], extent=Extent(7, 5))
+
+    def outcome(measure: Measure, n: int) -> Trial:
+        found = planted.trial(cell(plan, measure.block, measure.arm), 1_000.0 + measure.arm)
+        return replace(found, fault=fakes.PANIC, runs=()) if measure.arm == 1 and measure.block.n > 3 else found
+
+    blocks, _ = played(nothing(plan), outcome)
+    (row,) = result_of(blocks).rows
+    assert [len(side.values) for side in row.sides] == [5, 3, 5]
+    assert row.sides[1].absent == "after block 3: panic: Kernel panic - not syncing: test"
+    assert [change.effect and change.effect.blocks for change in row.changes] == [3, 5]
 
 
 def test_a_block_that_is_too_long_for_the_budget_is_not_begun_at_all() -> None:

@@ -573,8 +573,15 @@ def test_the_family_beforehand_is_that_of_the_cells_that_can_be_compared(desk: D
     """Without the first arm a setup has no test, however many arms it has."""
     plan = desk.plan("c0", "c2", "c3", runs=6, stacks=("hdd", "ssd"))
     assert "In a family of 4 tests" in "".join(warnings(plan))
-    (said,) = warnings(replace(plan, absent=(Absent(1, 0, "needs CONFIG_MD"),)))
+    said, left_out = warnings(replace(plan, absent=(Absent(1, 0, "needs CONFIG_MD"),)))
     assert said.startswith("In a family of 2 tests")
+    assert left_out == f"ssd+ext4: {desk.shas['c0']} needs CONFIG_MD: nothing is measured there"
+
+
+def test_a_cell_that_a_tree_cannot_have_is_told_beforehand(desk: Desk) -> None:
+    (said,) = warnings(desk.plan("c0", lacks := without_md(desk), "c3", runs=8))
+    assert said.startswith(f"lvmcache(ssd,hdd)+ext4: {lacks} needs CONFIG_MD, ")
+    assert "nothing is measured" not in said
 
 
 def test_clone_that_a_workload_searches_is_made_before_the_first_trial(

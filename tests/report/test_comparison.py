@@ -11,7 +11,7 @@ from bisector.report import as_html
 from bisector.report.comparison import ComparisonReport, page, title
 from bisector.report.comparison_document import document, render
 from bisector.report.comparison_plots import Dot, forest, ratio_text, ratio_ticks, run_order
-from bisector.report.comparison_table import deciding_tables, few_blocks, mean_sentence, p_text, verdict
+from bisector.report.comparison_table import deciding_tables, few_blocks, mean_sentence, p_text, sentences, verdict
 from bisector.report.document import Table
 from bisector.report.drawing import Picture, draw
 from bisector.status.comparison import Arm
@@ -49,6 +49,30 @@ def test_each_of_two_kernels_has_a_column_and_each_of_more_a_row() -> None:
 def test_cell_that_a_tree_cannot_have_is_na_with_the_reason() -> None:
     row = table(examples.usual()).rows[2]
     assert (row[1], row[2], row[-1]) == ("n/a", "801", "n/a (v6.10: needs CONFIG_DM_WRITECACHE)")
+
+
+def test_kernel_that_is_lost_has_its_values_its_word_and_the_reason() -> None:
+    lost = replace(examples.measured(examples.FASTER), absent={"v6.11": "panic: Kernel panic"})
+    made = examples.report(lost)
+    (row,) = table(made).rows
+    assert (row[2], row[-1]) == ("496", "faster; n/a after block 6: panic: Kernel panic")
+    written = document(made).rows[0]
+    assert (written.absent, written.ended) == ({}, {"v6.11": "after block 6: panic: Kernel panic"})
+    assert (written.changes[0].absent, written.changes[0].ended) == ("", "after block 6: panic: Kernel panic")
+    assert len(written.values) == 12
+
+
+@pytest.mark.parametrize(
+    ("void", "missing", "said"),
+    [
+        (2, 0, "2 blocks with a weak or failed run did not count; others took their place."),
+        (1, 1, "1 block with a weak or failed run did not count; no sound one was measured since."),
+        (4, 3, "4 blocks with a weak or failed run did not count; no sound one was measured after 3 of them."),
+    ],
+)
+def test_blocks_that_did_not_count(void: int, missing: int, said: str) -> None:
+    made = examples.report(replace(examples.measured(examples.FASTER), void=void, missing=missing))
+    assert said in list(sentences(made.result))
 
 
 def test_words() -> None:

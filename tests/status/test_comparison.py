@@ -92,6 +92,25 @@ def test_others_are_still_compared_where_one_arm_is_absent() -> None:
     assert found.tested == 1
 
 
+@pytest.mark.parametrize(("late", "said"), [("v6.11", ""), ("v6.10", "v6.10: ")])
+def test_arm_that_is_lost_keeps_what_it_measured_in_sound_blocks(late: str, said: str) -> None:
+    whole = measured({**FASTER, "v4.9": FASTER["v6.10"]})
+    rest = tuple(
+        replace(one, trials={arm: trial for arm, trial in one.trials.items() if arm != late})
+        for one in whole.blocks[4:]
+    )
+    blocks = replace(whole, blocks=(*whole.blocks[:4], *rest), absent={late: "panic: no more"})
+    row = only(result((OLD, NEW, Arm("v4.9")), (blocks,)))
+    side = next(one for one in row.sides if one.arm == late)
+    assert (len(side.values), side.absent) == (4, "after block 4: panic: no more")
+    change = row.changes[0]
+    assert change.effect is not None
+    assert change.effect.blocks == 4
+    assert (change.decision is not None, change.absent) == (True, f"{said}after block 4: panic: no more")
+    if late == "v6.11":
+        assert (row.changes[1].absent, row.changes[1].effect and row.changes[1].effect.blocks) == ("", 6)
+
+
 def test_only_blocks_that_both_have_are_compared() -> None:
     whole = measured(FASTER)
     odd = replace(whole.blocks[0], trials={"v6.10": whole.blocks[0].trials["v6.10"]})
