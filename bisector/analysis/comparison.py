@@ -7,7 +7,8 @@ distribution, and one wild run moves them less. The t interval decides, since no
 
 Sources: R. A. Fisher, The Design of Experiments, 1935, 21 (the test by the signs within pairs); J. L. Hodges and
 E. L. Lehmann, Annals of Mathematical Statistics 1963, 34:598; S. Holm, Scandinavian Journal of Statistics 1979, 6:65;
-Y. Benjamini and Y. Hochberg, Journal of the Royal Statistical Society B 1995, 57:289.
+Y. Benjamini and Y. Hochberg, Journal of the Royal Statistical Society B 1995, 57:289; B. L. Welch, Biometrika 1947,
+34:28 (means of groups that spread differently).
 """
 
 import math
@@ -109,9 +110,11 @@ class Effect:
         return self.half_width <= self.band(delta) * (1 + _ROUNDING)
 
     def _shown(self, value: float) -> float:
-        if self.scale is Scale.DIFFERENCE:
-            return value
-        return math.exp(value) if value < _LARGEST_LOG else math.inf
+        return value if self.scale is Scale.DIFFERENCE else _ratio(value)
+
+
+def _ratio(log: float) -> float:
+    return math.exp(log) if log < _LARGEST_LOG else math.inf
 
 
 def effect(first: Sequence[float], other: Sequence[float]) -> Effect:
@@ -137,6 +140,41 @@ def geometric_mean(rows: Iterable[Mapping[int, float]]) -> Effect | None:
     if not rounds:
         return None
     return _effect(np.array([[row[one] for one in rounds] for row in found]).mean(axis=0), Scale.RATIO, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """How far an effect on one setup is from that on another: the difference of both means of d, and Welch's test."""
+
+    mean: float
+    half_width: float
+    p: float
+
+    @property
+    def estimate(self) -> float:
+        """The ratio of both ratios."""
+        return _ratio(self.mean)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """In which the true one lies, 95 times of 100."""
+        return _ratio(self.mean - self.half_width), _ratio(self.mean + self.half_width)
+
+
+def contrast(one: Effect, other: Effect) -> Contrast | None:
+    """Of two ratios, each with blocks of its own; the degrees of freedom are rounded down (Welch 1947).
+
+    None of differences, of one block, and where neither of both spreads, so that nothing is known of the noise.
+    """
+    if {one.scale, other.scale} != {Scale.RATIO} or min(one.blocks, other.blocks) < 2:  # noqa: PLR2004 - as above
+        return None
+    parts = [(side.spread**2 / side.blocks, side.blocks - 1) for side in (one, other)]
+    variance = math.fsum(part for part, _ in parts)
+    if variance == 0:
+        return None
+    freedom = math.floor(variance**2 / math.fsum(part**2 / own for part, own in parts) * (1 + _ROUNDING))
+    mean, error = one.mean - other.mean, math.sqrt(variance)
+    return Contrast(mean, quantile(CONFIDENCE, freedom) * error, p_value(mean / error, freedom))
 
 
 def _effect(d: Floats, scale: Scale, base: float) -> Effect:

@@ -34,6 +34,8 @@ _LINE = 78  # RFC 5322, 2.1.1
 _CONFIRMED = "-confirmed"
 _ARCHIVE = "https://lore.kernel.org/r/"
 _LONGEST_LINE_BYTES = 990  # RFC 5322, 2.1.1: 998 without the line end
+# Signs of bisector's own, as kernel people type them; what a commit or a person wrote stays as it is.
+_ASCII = str.maketrans({"±": "+-", "µ": "u", units.UNKNOWN: "-"})
 _SUBSYSTEM = re.compile(r"(?!Merge |Revert )([^\s:](?:[^:]{0,38}[^\s:])?):\s")
 _BELOW = ("trials", "origin", "range", "config", "compiler", "job", "storage", "host", "baselines", "log", "reproduce")
 
@@ -115,8 +117,8 @@ def notice(envelope: Envelope, title: str, text: str) -> EmailMessage:
 
 
 def letter(page: Page, envelope: Envelope) -> EmailMessage:
-    """Any document as a letter: the same text as in a terminal, with what every report says of its figures."""
-    text = "\n".join((plain(page), *fill(_DISCLAIMER), "", *_signature(page.tool_version)))
+    """Any document as a letter: the text of a terminal in ASCII, with what every report says of its figures."""
+    text = "\n".join((plain(page, _ASCII), *fill(_DISCLAIMER), "", *_signature(page.tool_version)))
     return notice(envelope, page.title, text)
 
 

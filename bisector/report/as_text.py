@@ -4,13 +4,14 @@ Plain prose is filled; plain tables and listings are as wide as they are.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from bisector.core.printable import clean
 from bisector.report.document import Block, Facts, Listing, Page, Paragraph, Section, Table
 from bisector.report.terminal import cells
 
 PROSE_WIDTH = 72
+TABLE_WIDTH = 80  # of a table that can be narrower: what a terminal shows and a mail takes
 _GAP = "  "
 _INDENT = "    "
 _LABEL_MOST = 20
@@ -19,19 +20,20 @@ _LABEL_MOST = 20
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&@])")
 
 
-def plain(page: Page) -> str:
-    """The whole document as plain text."""
+def plain(page: Page, signs: Mapping[int, str] | None = None) -> str:
+    """The whole document as plain text; ``signs`` are written otherwise (:meth:`str.maketrans`), except in listings."""
     lines = [*fill(page.title), ""]
     for section in page.sections:
-        lines += [section.title, "=" * cells(section.title), "", *section_lines(section), ""]
+        lines += [section.title, "=" * cells(section.title), "", *section_lines(section, signs), ""]
     return "".join(f"{line}\n" for line in lines[:-1])
 
 
-def section_lines(section: Section) -> list[str]:
-    """The blocks of a section with an empty line between them, without its title."""
+def section_lines(section: Section, signs: Mapping[int, str] | None = None) -> list[str]:
+    """The blocks of a section with an empty line between them, without its title; see :func:`plain`."""
     lines: list[str] = []
     for block in section.blocks:
-        lines += [*([""] if lines else []), *block_lines(block)]
+        others = {} if signs is None or isinstance(block, Listing) else signs
+        lines += [*([""] if lines else []), *(line.translate(others) for line in block_lines(block))]
     return lines
 
 
@@ -72,17 +74,26 @@ def _facts(items: Sequence[tuple[str, str]]) -> Iterator[str]:
 
 
 def table_lines(table: Table) -> list[str]:
-    """Columns by spaces alone, never wrapped; a remark stands below its row."""
-    rows = [tuple(column.title for column in table.columns), *table.rows]
-    widths = [max(cells(row[index]) for row in rows) for index in range(len(table.columns))]
-    lines = []
-    for row, remark in zip(rows, ("", *table.remarks), strict=True):
-        parts = [
-            " " * (width - cells(cell)) + cell if column.figures else cell + " " * (width - cells(cell))
-            for cell, width, column in zip(row, widths, table.columns, strict=True)
-        ]
-        lines += [_GAP.join(parts).rstrip(), *fill(remark, indent=_INDENT)]
+    """Columns by spaces alone, never wrapped; a remark stands below its row, a caption above the table."""
+    head = tuple(column.title for column in table.columns)
+    widths = [max(cells(row[index]) for row in (head, *table.rows)) for index in range(len(head))]
+    split = table.grouped and sum(widths) + len(_GAP) * (len(widths) - 1) > TABLE_WIDTH
+    lines = [*fill(table.caption, TABLE_WIDTH), _row_line(head, widths, table, split=split)]
+    for group in table.groups:
+        lines += [group[0][0][0]] if split else []
+        for place, (row, remark) in enumerate(group):
+            shown = ("", *row[1:]) if place else row
+            lines += [_row_line(shown, widths, table, split=split), *fill(remark, indent=_INDENT)]
     return lines
+
+
+def _row_line(row: Sequence[str], widths: Sequence[int], table: Table, *, split: bool) -> str:
+    """The cells of a row; of a ``split`` table without the first one, which has a line of its own."""
+    parts = [
+        " " * (width - cells(cell)) + cell if column.figures else cell + " " * (width - cells(cell))
+        for cell, width, column in zip(row, widths, table.columns, strict=True)
+    ]
+    return _GAP.join(["", *parts[1:]] if split else parts).rstrip()
 
 
 def markdown(page: Page) -> str:
@@ -111,11 +122,16 @@ def _markdown_block(block: Block) -> list[str]:
 
 def _markdown_table(table: Table) -> list[str]:
     remarks = any(table.remarks)
+    caption = [f"**{_escaped(table.caption)}**", ""] if table.caption else []
     titles = [*(column.title for column in table.columns), *([table.remark_title] * remarks)]
     rules = [*("---:" if column.figures else "---" for column in table.columns), *(["---"] * remarks)]
-    rows = [[*row, *([remark] * remarks)] for row, remark in zip(table.rows, table.remarks, strict=True)]
+    rows = [
+        ["" if place else row[0], *row[1:], *([remark] * remarks)]
+        for group in table.groups
+        for place, (row, remark) in enumerate(group)
+    ]
     written = [[_escaped(cell) for cell in row] for row in (titles, *rows)]
-    return [_markdown_row(row) for row in (written[0], rules, *written[1:])]
+    return [*caption, *(_markdown_row(row) for row in (written[0], rules, *written[1:]))]
 
 
 def _markdown_row(row: list[str]) -> str:

@@ -5,13 +5,14 @@ Made from the record by :mod:`bisector.report.comparison_record`; what the figur
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bisector.analysis.comparison import Outcome
 from bisector.core import units
 from bisector.core.printable import clean
-from bisector.report.comparison_table import deciding_tables, exploratory, mean_sentence
+from bisector.report import comparison_hints as hints
+from bisector.report.comparison_table import deciding_tables
 from bisector.report.document import (
     Block,
     Column,
@@ -119,15 +120,6 @@ def _result(report: ComparisonReport) -> Iterator[Block]:
         yield Paragraph(report.standing)
 
 
-def _means(report: ComparisonReport) -> Iterator[Block]:
-    if report.result.means:
-        yield Facts(tuple((clean(one.arm), mean_sentence(one)) for one in report.result.means))
-
-
-def _exploratory(report: ComparisonReport) -> Iterator[Block]:
-    yield from exploratory(report.result)
-
-
 # What was compared, and how
 
 
@@ -141,23 +133,36 @@ def _kernel_text(one: ComparedKernel) -> str:
 
 
 def _blocks(report: ComparisonReport) -> Iterator[Block]:
-    """The order in which everything was measured, with every value that decides."""
+    """Every value that decides, with the number of its trial, setup by setup."""
+    if not report.blocks:
+        return
     values = {one.n: row.objective.cell(one.value) for row in report.result.rows for one in row.in_run_order}
-    rows = tuple(tuple(map(clean, _block_cells(block, values))) for block in report.blocks)
-    if rows:
-        yield Table(_BLOCKS, rows, tuple(clean(block.why_void) for block in report.blocks))
-        yield Paragraph(f"The order was drawn from the seed {report.seed}; n is the number of the trial.")
+    labels = list(dict.fromkeys(row.label for row in report.result.rows))
+    blocks = sorted(report.blocks, key=lambda block: (labels.index(block.label), block.n))
+    arms = [arm.name for arm in report.result.arms]
+    yield Table(
+        columns=(*_BLOCKS, *(Column(clean(name), figures=True) for name in arms)),
+        rows=tuple(tuple(map(clean, _block_cells(block, arms, values))) for block in blocks),
+        remarks=tuple(clean(block.why_void) for block in blocks),
+        grouped=True,
+    )
+    yield Paragraph(
+        f"In brackets: the number of the trial. The order was drawn from the seed {report.seed}; the seed of a block is"
+        " the workload's."
+    )
 
 
 _BLOCKS = (
-    Column("block", figures=True), Column("on"), Column("round", figures=True), Column("seed", figures=True),
-    Column("n, kernel and value in the order of measuring"),
+    Column("setup"), Column("block", figures=True), Column("round", figures=True), Column("seed", figures=True)
 )  # fmt: skip
 
 
-def _block_cells(block: MeasuredBlock, values: Mapping[int, str]) -> Iterator[str]:
-    yield from (str(block.n), block.label, units.UNKNOWN if block.why_void else str(block.round), str(block.seed))
-    yield "; ".join(f"{n or units.UNKNOWN} {arm} {values.get(n or 0, units.UNKNOWN)}" for arm, n in block.order)
+def _block_cells(block: MeasuredBlock, arms: Sequence[str], values: Mapping[int, str]) -> Iterator[str]:
+    yield from (block.label, str(block.n), units.UNKNOWN if block.why_void else str(block.round), str(block.seed))
+    numbers = dict(block.order)
+    for arm in arms:
+        n = numbers.get(arm)
+        yield units.UNKNOWN if n is None else f"{values.get(n, units.UNKNOWN)} ({n})"
 
 
 def _workload(report: ComparisonReport) -> Iterator[Block]:
@@ -189,8 +194,10 @@ def _reproduce(report: ComparisonReport) -> Iterator[Block]:
 
 _SECTIONS: tuple[tuple[str, str, Callable[[ComparisonReport], Iterator[Block]]], ...] = (
     ("result", "Result", _result),
-    ("means", "All setups together", _means),
-    ("exploratory", "Exploratory figures", _exploratory),
+    ("tests", "Tests", lambda report: hints.tests(report.result)),
+    ("means", "All setups together", lambda report: hints.means(report.result)),
+    ("stacks", "Exploratory: between stacks", lambda report: hints.stacks(report.result)),
+    ("exploratory", "Exploratory: other figures", lambda report: hints.exploratory(report.result)),
     ("kernels", "Kernels", _kernels),
     ("blocks", "Blocks", _blocks),
     ("job", "Workload", _workload),

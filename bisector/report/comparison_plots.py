@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bisector.analysis.comparison import Effect, Scale
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
-from bisector.report.comparison_table import direction, verdict
+from bisector.report.comparison_table import caption, word
 from bisector.report.strokes import GREY, HATCHES, INKS, LEGEND_INCHES, axis_label, empty, legend, scale
 from bisector.status.comparison import Result, Row
 
@@ -96,7 +96,7 @@ def forest(result: Result) -> Forest | None:
         rows = [row for row in result.rows if row.objective == objective]
         ratios = tuple(one for row in rows for one in _ratios(row, result))
         if ratios:
-            panels.append(RatioPanel(clean(f"{objective.label} ({direction(rows[0])})"), ratios))
+            panels.append(RatioPanel(clean(caption(rows[0])), ratios))
     title = f"Ratio to {arms[0]}, with 95 % intervals"
     return Forest(title, arms, tuple(panels), result.delta) if panels else None
 
@@ -105,7 +105,7 @@ def run_order(result: Result) -> RunOrder | None:
     """Every value that decides; None before there is one."""
     arms = _names(result)
     panels = tuple(
-        RunsPanel(clean(f"{row.objective.label} on {row.label} ({direction(row)})"), row.objective, _dots(row))
+        RunsPanel(clean(f"{row.label}: {caption(row)}"), row.objective, _dots(row))
         for row in result.rows
         if row.in_run_order
     )
@@ -120,7 +120,7 @@ def _ratios(row: Row, result: Result) -> Iterator[Ratio]:
     for arm, change in enumerate(row.changes, 1):
         one = change.effect
         if one is not None and one.scale is Scale.RATIO:
-            yield Ratio(clean(f"{row.label}: {verdict(change, result.delta)}"), arm, one.estimate, *_ends(one))
+            yield Ratio(clean(f"{row.label}: {word(change, result.delta)}"), arm, one.estimate, *_ends(one))
 
 
 def _ends(one: Effect) -> tuple[float | None, float | None]:
@@ -174,7 +174,7 @@ def _ratio_axis(axes: "Axes", ratios: Sequence[Ratio], band: float) -> None:
     axes.set_xlim(math.exp(-most), math.exp(most))
     axes.xaxis.set_major_locator(FixedLocator(ratio_ticks(most)))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: ratio_text(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
 
 
 def ratio_ticks(most: float) -> list[float]:
@@ -192,14 +192,14 @@ def _opposite(tick: float) -> float:
     return 2 - tick if tick <= _ROUND_BELOW else 1 / tick
 
 
-def ratio_text(ratio: float) -> str:
+def tick_text(ratio: float) -> str:
     """A ratio on an axis: in percent while that is short, then as a factor."""
     if ratio == 1:
         return "1"
     factor = max(ratio, 1 / ratio)
     if factor < 2:  # noqa: PLR2004 - as the docstring says
         return f"{100 * (ratio - 1):+.3g} %"
-    return f"x{ratio:g}" if ratio > 1 else f"1/{factor:g}"
+    return f"{ratio:g}x" if ratio > 1 else f"1/{factor:g}"
 
 
 def runs_figure(plot: RunOrder) -> "Figure":

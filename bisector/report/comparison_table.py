@@ -1,78 +1,94 @@
-"""What the figures of a comparison say, as tables and sentences.
+"""What the figures that decide say, as tables and sentences.
 
-One table for each figure that decides, with the direction in its head (as benchstat's, golang.org/x/perf). A row that
-is not different is never called the same: that takes an interval inside of the band.
+One table for each of them, with the direction in its caption (as benchstat's, golang.org/x/perf), and narrow enough to
+be pasted into a mail. A row that is not different is never called the same: that takes an interval inside of the band.
+What decides nothing is :mod:`bisector.report.comparison_hints`.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 
-from bisector.analysis.comparison import ALPHA, Decision, Effect, Outcome, Scale, blocks_for_exact, least_exact_p
+from bisector.analysis.comparison import ALPHA, Effect, Outcome, Scale, blocks_for_exact, least_exact_p
 from bisector.core import units
-from bisector.core.metric import Better
+from bisector.core.metric import Better, Unit
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.report.document import Block, Column, Paragraph, Table
-from bisector.status.comparison import Change, MeanChange, Result, Row, Side
+from bisector.status.comparison import Change, Result, Row, Side
 
-_LISTED = 20
 _LEAST_P = 1e-4
 _TIMES_FROM = 10.0
+_THREE_DIGITS = 3
 _PAIR = 2
+_REFERENCE = "reference"
 
 
 def deciding_tables(result: Result) -> Iterator[Block]:
-    """A table for each figure that decides, and what is to be known beside them."""
+    """A table for each figure that decides, what its words mean, and what is to be known beside them."""
     for objective in dict.fromkeys(row.objective for row in result.rows):
         yield _table(result, [row for row in result.rows if row.objective == objective])
     if result.rows:
-        yield Paragraph(_LEGEND.format(first=result.arms[0].name))
+        yield Paragraph(legend(result))
     for sentence in sentences(result):
         yield Paragraph(sentence)
 
 
-_LEGEND = (
-    "* decides. Figures are means over blocks; the change is that of the geometric mean against {first}, within blocks,"
-    " with its 95 % interval by Student's t. p is adjusted for all rows that decide (Holm); exact p is of the"
-    " permutations within blocks, H-L the change by Hodges and Lehmann's estimate, and neither of them decides."
-)
+def legend(result: Result) -> str:
+    """What the columns and the words of the tables mean."""
+    band = f"{100 * result.delta:g} %"
+    family = f" over all {result.tested} tests together (Holm)" if result.tested > 1 else ""
+    return (
+        "Figures are means over blocks. The change is the geometric mean of the ratios to"
+        f" {clean(result.arms[0].name)} within blocks, with its 95 % interval by Student's t. Faster, slower:"
+        f" the difference is significant at 5 %{family}. Same ±{band}: the whole interval lies in this band. Unclear:"
+        " neither."
+    )
 
 
 def _table(result: Result, rows: Sequence[Row]) -> Table:
-    """Of two kernels each has a column, of more of them each has a row."""
-    pair = len(result.arms) == _PAIR
-    first = result.arms[0].name
-    columns = [Column(f"{rows[0].objective.label} * ({direction(rows[0])})"), Column(first, figures=True)]
+    """Of two kernels each has a column, of more of them each has a row, the reference first."""
+    cells = _pair_cells if len(result.arms) == _PAIR else _kernel_cells
+    columns = [Column("setup")]
     columns += (
-        [Column(result.arms[1].name, figures=True)] if pair else [Column("kernel"), Column("figure", figures=True)]
+        [Column(arm.name, figures=True) for arm in result.arms]
+        if len(result.arms) == _PAIR
+        else [Column("kernel"), Column("figure", figures=True)]
     )
-    columns += [Column(name, figures=True) for name in ("change", "95 % interval", "H-L", "p", "exact p", "blocks")]
-    cells = [(row, place, change) for row in rows for place, change in enumerate(row.changes, 1)]
+    columns += [Column("change", figures=True), Column("95 % interval", figures=True), Column("verdict")]
+    found = [(*map(clean, one), clean(remark_)) for row in rows for one, remark_ in cells(row, result.delta)]
     return Table(
-        columns=tuple(clean_column(column) for column in (*columns, Column("verdict"))),
-        rows=tuple(tuple(map(clean, _cells(row, place, change, result, pair))) for row, place, change in cells),
-        remarks=("",) * len(cells),
+        columns=tuple(Column(clean(column.title), column.figures) for column in columns),
+        rows=tuple(one[:-1] for one in found),
+        remarks=tuple(one[-1] for one in found),
+        caption=clean(caption(rows[0])),
+        grouped=True,
     )
 
 
-def clean_column(column: Column) -> Column:
-    """A name that a person typed may have anything in it."""
-    return Column(clean(column.title), column.figures)
+def caption(row: Row) -> str:
+    """A figure, and which side of it is better."""
+    return f"{row.objective.label} ({direction(row)})"
 
 
 def direction(row: Row) -> str:
-    """Which side is better, for the head of a table."""
+    """Which side is better."""
     return {Better.HIGHER: "higher is better", Better.LOWER: "lower is better", None: "neither is better"}[row.better]
 
 
-def _cells(row: Row, place: int, change: Change, result: Result, pair: bool) -> Iterator[str]:
-    yield row.label
-    yield mean_text(row.sides[0], row.objective)
-    if not pair:
-        yield change.arm
-    yield mean_text(row.sides[place], row.objective)
-    yield from _of_effect(change, row.objective)
-    yield verdict(change, result.delta)
+def _pair_cells(row: Row, delta: float) -> Iterator[tuple[Sequence[str], str]]:
+    figures = [mean_text(side, row.objective) for side in row.sides]
+    for change in row.changes:
+        yield (row.label, *figures, *_of_effect(change, row.objective), word(change, delta)), remark(change, delta)
+
+
+def _kernel_cells(row: Row, delta: float) -> Iterator[tuple[Sequence[str], str]]:
+    first, *others = row.sides
+    rest = ("", "", _REFERENCE) if first.figures else (units.UNKNOWN, units.UNKNOWN, "n/a")
+    lost = f"n/a {first.absent}" if first.figures and first.absent else first.absent
+    yield (row.label, first.arm, mean_text(first, row.objective), *rest), lost
+    for side, change in zip(others, row.changes, strict=True):
+        cells = (row.label, side.arm, mean_text(side, row.objective), *_of_effect(change, row.objective))
+        yield (*cells, word(change, delta)), remark(change, delta)
 
 
 def mean_text(side: Side, objective: Objective) -> str:
@@ -83,37 +99,52 @@ def mean_text(side: Side, objective: Objective) -> str:
 def _of_effect(change: Change, objective: Objective) -> Iterator[str]:
     one = change.effect
     if one is None:
-        yield from (units.UNKNOWN,) * 6
+        yield from (units.UNKNOWN,) * 2
         return
     yield change_text(one.estimate, one, objective)
     yield interval_text(one, objective)
-    yield change_text(one.hodges_lehmann, one, objective)
-    yield p_text(change.adjusted_p)
-    yield p_text(one.exact_p)
-    yield str(one.blocks)
 
 
 def change_text(value: float, one: Effect, objective: Objective) -> str:
-    """A ratio in percent, from ten times on as a factor; a difference with its unit."""
-    if not math.isfinite(value):
-        return units.UNKNOWN
-    if one.scale is Scale.DIFFERENCE:
-        return f"{'-' if value < 0 else '+'}{objective.text(abs(value))}"
-    return f"{value:.1f}x" if value >= _TIMES_FROM else _percent(value - 1)
+    """A ratio as :func:`ratio_text`, a difference with its unit."""
+    if one.scale is Scale.RATIO:
+        return ratio_text(value, one.estimate)
+    return f"{'-' if value < 0 else '+'}{_difference(abs(value), objective)}"
 
 
-def _percent(share: float) -> str:
-    """With its sign; nothing has none."""
-    text = f"{100 * share:+.1f}"
-    return f"{text.lstrip('+-') if float(text) == 0 else text} %"
+def _difference(value: float, objective: Objective) -> str:
+    """With its unit; shares differ by percentage points, since a percent sign would read as a ratio."""
+    text = objective.text(value)
+    return f"{text.removesuffix(' %')} points" if objective.definition.unit is Unit.PERCENT else text
+
+
+def ratio_text(ratio: float, estimate: float) -> str:
+    """``+20.3 %``; an estimate of ten times or a tenth, and the ends of its interval, as a factor: ``12.3x``."""
+    if math.isinf(ratio):
+        return "no end"
+    if not 1 / _TIMES_FROM < estimate < _TIMES_FROM:
+        return f"{digits(ratio)}x"
+    text = f"{100 * (ratio - 1):+,.1f}"
+    return f"{text.lstrip('+-') if text in ('+0.0', '-0.0') else text} %"
+
+
+def digits(ratio: float) -> str:
+    """Three digits, and all those before the point: ``1.29``, ``0.0837``, ``1,234``."""
+    before_point = len(f"{ratio:.0f}")
+    return f"{ratio:#.3g}" if before_point < _THREE_DIGITS else f"{ratio:,.0f}"
 
 
 def interval_text(one: Effect, objective: Objective) -> str:
-    """Both ends; a dash of one block, which has none."""
+    """From the lower end to the upper one; a dash of one block, which has none."""
     if math.isinf(one.half_width):
         return units.UNKNOWN
-    low, high = (change_text(end, one, objective) for end in one.interval)
-    return f"[{low}, {high}]"
+    return span(*(change_text(end, one, objective) for end in one.interval))
+
+
+def span(low: str, high: str) -> str:
+    """``+18.5 to +22.0 %``: the unit of both stands once."""
+    figure, blank, unit = low.rpartition(" ")
+    return f"{figure if high.endswith(blank + unit) else low} to {high}"
 
 
 def p_text(p: float) -> str:
@@ -123,25 +154,30 @@ def p_text(p: float) -> str:
     return f"<{_LEAST_P:.4f}" if p < _LEAST_P else f"{p:.2g}"
 
 
-def verdict(change: Change, delta: float) -> str:
-    """The word, and what goes with it; why there is none, or will be none of more blocks."""
+def word(change: Change, delta: float) -> str:
+    """What is said of a change."""
     if change.decision is None:
-        return f"n/a ({change.absent})"
-    word = _word(change, change.decision, f"{100 * delta:g} %")
-    return f"{word}; n/a {change.absent}" if change.absent else word
+        return "n/a"
+    outcome = change.decision.outcome
+    return f"same ±{100 * delta:g} %" if outcome is Outcome.SAME else str(outcome)
 
 
-def _word(change: Change, decision: Decision, band: str) -> str:
-    if decision.outcome is Outcome.SAME:
-        return f"the same within ±{band}"
+def remark(change: Change, delta: float) -> str:
+    """What goes with the word: why there is nothing to say, how surely it is said, what it would take to tell."""
+    decision, one = change.decision, change.effect
+    if decision is None or one is None:
+        return change.absent
     if decision.outcome is Outcome.UNCLEAR:
-        return f"unclear ({_needed(change, decision.needed)})"
-    marks = [f"by less than {band}" if decision.small else "", "fragile" if decision.fragile else ""]
-    return ", ".join(filter(None, (str(decision.outcome), *marks)))
+        by_itself = one.p <= ALPHA and one.blocks >= _PAIR
+        marks = ["it differs by itself, and not in its family" if by_itself else "", _needed(one, decision.needed)]
+    else:
+        marks = [f"by less than {100 * delta:g} %" if decision.small else ""]
+        marks += ["fragile: the exact test does not show it" if decision.fragile else ""]
+    return "; ".join(filter(None, (*marks, f"n/a {change.absent}" if change.absent else "")))
 
 
-def _needed(change: Change, needed: int | None) -> str:
-    if change.effect is None or change.effect.blocks < _PAIR:
+def _needed(one: Effect, needed: int | None) -> str:
+    if one.blocks < _PAIR:
         return "one block has no interval"
     return (
         "more than 1,000 blocks would tell" if needed is None else f"about {units.plural(needed, 'block')} would tell"
@@ -203,7 +239,7 @@ def _of_placebo(result: Result) -> Iterator[str]:
 def half_width_text(one: Effect, objective: Objective) -> str:
     """How far the interval reaches to either side."""
     if one.scale is Scale.DIFFERENCE:
-        return f"±{objective.text(one.half_width)}"
+        return f"±{_difference(one.half_width, objective)}"
     return (
         f"±{100 * math.expm1(one.half_width):.1f} %" if one.half_width < math.log(_TIMES_FROM) else "more than tenfold"
     )
@@ -227,46 +263,3 @@ def few_blocks(blocks: int) -> str:
         f"With {units.plural(blocks, 'block')} the exact test cannot reach 5 %: its least p-value is"
         f" {100 * least_exact_p(blocks):.1f} %. It takes {blocks_for_exact(1)} blocks."
     )
-
-
-def mean_sentence(one: MeanChange) -> str:
-    """How much better or worse a kernel is over all matched rows."""
-    low, high = one.effect.interval
-    interval = f", [{low:.3f}, {high:.3f}]" if one.effect.blocks >= _PAIR else " (one block has no interval)"
-    return (
-        f"{one.effect.estimate:.3f} times as good as the first kernel{interval}, geometric mean over"
-        f" {units.plural(one.rows, 'row')} that every kernel has, of {units.plural(one.effect.blocks, 'block')}"
-    )
-
-
-def exploratory(result: Result) -> Iterator[Block]:
-    """How many of the other figures differ, and the surest of them."""
-    if not result.explored:
-        return
-    found = result.different
-    yield Paragraph(
-        f"{len(found):,} of {units.plural(result.explored, 'other figure')} of the judged runs differ; of those that"
-        " do, 5 % may be false (Benjamini and Hochberg). Nothing is concluded from them."
-    )
-    if found:
-        rows = tuple(tuple(map(clean, _explored_cells(row, change))) for row, change in found[:_LISTED])
-        yield Table(_EXPLORED, rows, ("",) * len(rows))
-    if len(found) > _LISTED:
-        yield Paragraph(f"and {len(found) - _LISTED:,} more, which the JSON document has.")
-
-
-_EXPLORED = (
-    Column("figure"), Column("better"), Column("on"), Column("kernel"), Column("first", figures=True),
-    Column("figure of it", figures=True), Column("change", figures=True), Column("95 % interval", figures=True),
-    Column("p", figures=True), Column("blocks", figures=True),
-)  # fmt: skip
-
-
-def _explored_cells(row: Row, change: Change) -> Iterator[str]:
-    one, objective = change.effect, row.objective
-    side = next(side for side in row.sides if side.arm == change.arm)
-    yield from (objective.label, str(row.better or units.UNKNOWN), row.label, change.arm)
-    yield from (mean_text(row.sides[0], objective), mean_text(side, objective))
-    if one is not None:
-        yield from (change_text(one.estimate, one, objective), interval_text(one, objective), p_text(change.adjusted_p))
-        yield str(one.blocks)

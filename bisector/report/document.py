@@ -7,6 +7,7 @@ Made from the record by :mod:`bisector.report.reporting`; what is said of it, an
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import groupby
 from typing import TypeAlias
 
 from bisector.analysis.judgement import judged_run
@@ -226,12 +227,25 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells, never wrapped; ``remarks`` has a sentence for each row, which may be empty."""
+    """Cells, never wrapped; ``remarks`` has a sentence for each row, which may be empty.
+
+    Of a ``grouped`` one the first column names groups of rows: it is shown once for each, and in text, where the table
+    is too wide for a mail, on a line of its own.
+    """
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
     remarks: tuple[str, ...]
     remark_title: str = "remark"
+    caption: str = ""
+    grouped: bool = False
+
+    @property
+    def groups(self) -> tuple[tuple[tuple[tuple[str, ...], str], ...], ...]:
+        """Rows with their remarks: those of each group, or each row by itself."""
+        numbered = enumerate(zip(self.rows, self.remarks, strict=True))
+        found = groupby(numbered, lambda one: one[1][0][0] if self.grouped else str(one[0]))
+        return tuple(tuple(row for _, row in rows) for _, rows in found)
 
 
 @dataclass(frozen=True, slots=True)

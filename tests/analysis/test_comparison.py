@@ -14,6 +14,7 @@ from bisector.analysis.comparison import (
     benjamini_hochberg,
     blocks_for_exact,
     blocks_to_tell,
+    contrast,
     decide,
     effect,
     exact_p,
@@ -248,6 +249,36 @@ def test_geometric_mean_is_of_rounds_that_all_rows_have() -> None:
     assert geometric_mean([{1: 0.1}, {2: 0.1}]) is None
 
 
+def test_contrast_by_hand() -> None:
+    """Welch's t of the logarithms; its 7.75 degrees of freedom are rounded down."""
+    there = (0.010, 0.030, -0.015, 0.022, 0.004)
+    found = contrast(FAR, planted(*there))
+    assert found is not None
+    far = np.array([0.20, 0.21, 0.19, 0.22, 0.20, 0.18])
+    error = math.sqrt(far.var(ddof=1) / 6 + np.var(there, ddof=1) / 5)
+    assert found.estimate == pytest.approx(math.exp(far.mean() - np.mean(there)))
+    assert found.p == pytest.approx(p_value((far.mean() - np.mean(there)) / error, 7))
+    assert found.interval == pytest.approx(
+        [math.exp(far.mean() - np.mean(there) + sign * quantile(0.95, 7) * error) for sign in (-1, 1)]
+    )
+
+
+def test_contrast_of_equal_spreads_has_the_degrees_of_freedom_of_both() -> None:
+    """Exactly 10 of six and six blocks, whatever rounding leaves of it."""
+    found = contrast(FAR, planted(*(one - 0.2 for one in (0.20, 0.21, 0.19, 0.22, 0.20, 0.18))))
+    assert found is not None
+    spread = np.std([0.20, 0.21, 0.19, 0.22, 0.20, 0.18], ddof=1)
+    assert found.half_width == pytest.approx(quantile(0.95, 10) * spread * math.sqrt(2 / 6))
+
+
+@pytest.mark.parametrize("other", [planted(0.1), effect((0.0, 1.0), (1.0, 2.0))], ids=["one block", "differences"])
+def test_what_has_no_contrast(other: Effect) -> None:
+    assert contrast(FAR, other) is None
+    assert contrast(other, FAR) is None
+    assert contrast(planted(0.1, 0.1), planted(0.2, 0.2, 0.2)) is None, "without noise"
+    assert contrast(planted(0.1, 0.1), FAR) is not None
+
+
 # Planted data: what is promised of the method, not of one seed
 
 
@@ -301,6 +332,17 @@ def test_intervals_cover_the_truth_95_times_of_100(blocks: int, drift: float) ->
 def test_difference_of_10_percent_is_found_with_5_runs(ratio: float) -> None:
     low, high = pooled(ratio, blocks=5)
     assert share((low > 0) if ratio > 1 else (high < 0)) >= 0.9
+
+
+def test_ratio_of_two_ratios_is_covered_95_times_of_100() -> None:
+    """+30 % with a noise of 1 % in five blocks, and +1 % with one of 3 % in seven."""
+    rng, truth, hits = np.random.default_rng(0), math.log(1.30 / 1.01), 0
+    for _ in range(COMPARISONS):
+        sides = (rng.normal(math.log(ratio), noise, n) for ratio, noise, n in ((1.30, 0.01, 5), (1.01, 0.03, 7)))
+        found = contrast(*(planted(*side) for side in sides))
+        assert found is not None
+        hits += abs(found.mean - truth) <= found.half_width
+    assert 0.94 <= hits / COMPARISONS <= 0.965
 
 
 def test_without_random_order_drift_is_taken_for_a_difference() -> None:

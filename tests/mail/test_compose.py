@@ -19,11 +19,12 @@ from bisector.core.verdict import Verdict
 from bisector.mail import compose
 from bisector.mail.addresses import header, parse, usable
 from bisector.report import as_text
-from bisector.report.document import Facts, Paragraph, Report
+from bisector.report.comparison import page
+from bisector.report.document import Envelope, Facts, Paragraph, Report
 from bisector.report.sections import sections
 from bisector.status.view import TrialView
 from tests.examples import cell
-from tests.report import documents, examples
+from tests.report import comparison_examples, documents, examples
 
 GIT = shutil.which("git") or "git"
 SEND_EMAIL = Path(subprocess.run([GIT, "--exec-path"], capture_output=True, text=True, check=True).stdout.strip(),
@@ -288,3 +289,16 @@ def test_a_letter_by_a_latency_names_it_and_its_unit() -> None:
     assert "Figures are the read.clat.mean of each job, the worst first." in text
     assert "read.clat.mean full max/min" in text
     assert " IOPS" not in text.partition("To reproduce")[0].replace("write_iops_log", "")
+
+
+def test_letter_of_a_comparison_is_ascii_but_for_what_others_wrote() -> None:
+    """A table can be quoted in a mail of whatever charset; a job file is shown as it is."""
+    made = comparison_examples.matrix()
+    job = replace(made.workloads[0], text="# 5 µs\n[partial]\n")
+    shown = page(replace(made, workloads=(job,)))
+    envelope = Envelope("Somebody <some@body.example>", "<1@body.example>", "Mon, 02 Mar 2026 10:00:00 +0000")
+    lines = compose.letter(shown, envelope).get_content().splitlines()
+    assert [line for line in lines if not line.isascii()] == ["    # 5 µs"]
+    assert any("same +-5 %" in line for line in lines)
+    assert any(" 47.5 us " in line for line in lines)
+    assert max(map(len, lines[: lines.index("Exploratory: other figures")])) <= 80

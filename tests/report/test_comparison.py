@@ -1,18 +1,31 @@
 """The report of a comparison in each of its forms, and its pictures by value."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
 
 from bisector.core import units
 from bisector.core.objective import Objective
+from bisector.core.subject import Setup
 from bisector.report import as_html
+from bisector.report.as_text import plain
 from bisector.report.comparison import ComparisonReport, page, title
 from bisector.report.comparison_document import document, render
-from bisector.report.comparison_plots import Dot, forest, ratio_text, ratio_ticks, run_order
-from bisector.report.comparison_table import deciding_tables, few_blocks, mean_sentence, p_text, sentences, verdict
-from bisector.report.document import Table
+from bisector.report.comparison_plots import Dot, forest, ratio_ticks, run_order, tick_text
+from bisector.report.comparison_table import (
+    deciding_tables,
+    digits,
+    few_blocks,
+    p_text,
+    ratio_text,
+    remark,
+    sentences,
+    span,
+    word,
+)
+from bisector.report.document import Paragraph, Section, Table
 from bisector.report.drawing import Picture, draw
 from bisector.status.comparison import Arm
 from tests.report import comparison_examples as examples
@@ -31,31 +44,44 @@ def table(report: ComparisonReport) -> Table:
     return next(block for block in deciding_tables(report.result) if isinstance(block, Table))
 
 
-def test_head_of_a_table_has_the_direction_and_marks_what_decides() -> None:
+def test_caption_of_a_table_has_the_direction() -> None:
     few = [block for block in deciding_tables(examples.of_few_blocks().result) if isinstance(block, Table)]
-    assert [one.columns[0].title for one in few] == [
-        "read.iops of the worst job * (higher is better)",
-        "read.clat.mean of the worst job * (lower is better)",
+    assert [one.caption for one in few] == [
+        "read.iops of the worst job (higher is better)",
+        "read.clat.mean of the worst job (lower is better)",
     ]
 
 
 def test_each_of_two_kernels_has_a_column_and_each_of_more_a_row() -> None:
     assert [column.title for column in table(examples.usual()).columns[1:3]] == ["v6.10", "v6.11"]
     three = table(examples.with_placebo())
-    assert [column.title for column in three.columns[1:4]] == ["v6.10", "kernel", "figure"]
-    assert [row[2] for row in three.rows] == ["v6.11", "v6.10 (again)"]
+    assert [column.title for column in three.columns[1:3]] == ["kernel", "figure"]
+    assert [(row[1], row[3], row[-1]) for row in three.rows] == [
+        ("v6.10", "", "reference"),
+        ("v6.11", "+20.2 %", "faster"),
+        ("v6.10 (again)", "0.0 %", "same ±5 %"),
+    ]
 
 
 def test_cell_that_a_tree_cannot_have_is_na_with_the_reason() -> None:
-    row = table(examples.usual()).rows[2]
-    assert (row[1], row[2], row[-1]) == ("n/a", "801", "n/a (v6.10: needs CONFIG_DM_WRITECACHE)")
+    found = table(examples.usual())
+    assert found.rows[2][1:] == ("n/a", "801", units.UNKNOWN, units.UNKNOWN, "n/a")
+    assert found.remarks[2] == "v6.10: needs CONFIG_DM_WRITECACHE"
+    lacks = {"v6.10": "needs CONFIG_DM_WRITECACHE"}
+    alone = {**examples.ALONE, examples.AGAIN.name: examples.ALONE["v6.11"]}
+    three = table(
+        examples.report(examples.measured(alone, absent=lacks), arms=(examples.OLD, examples.NEW, examples.AGAIN))
+    )
+    assert (three.rows[0][1:3], three.rows[0][-1]) == (("v6.10", "n/a"), "n/a")
+    assert three.remarks == ("needs CONFIG_DM_WRITECACHE", *["v6.10: needs CONFIG_DM_WRITECACHE"] * 2)
 
 
 def test_kernel_that_is_lost_has_its_values_its_word_and_the_reason() -> None:
     lost = replace(examples.measured(examples.FASTER), absent={"v6.11": "panic: Kernel panic"})
     made = examples.report(lost)
-    (row,) = table(made).rows
-    assert (row[2], row[-1]) == ("496", "faster; n/a after block 6: panic: Kernel panic")
+    found = table(made)
+    assert (found.rows[0][2], found.rows[0][-1]) == ("496", "faster")
+    assert found.remarks == ("n/a after block 6: panic: Kernel panic",)
     written = document(made).rows[0]
     assert (written.absent, written.ended) == ({}, {"v6.11": "after block 6: panic: Kernel panic"})
     assert (written.changes[0].absent, written.changes[0].ended) == ("", "after block 6: panic: Kernel panic")
@@ -76,19 +102,29 @@ def test_blocks_that_did_not_count(void: int, missing: int, said: str) -> None:
 
 
 def test_words() -> None:
-    words = [row[-1] for row in table(examples.usual()).rows]
-    assert words == ["faster", "the same within ±5 %", "n/a (v6.10: needs CONFIG_DM_WRITECACHE)"]
-    (row,) = table(examples.unclear()).rows
-    assert row[-1].startswith("unclear (about ")
-    assert row[-1].endswith(" blocks would tell)")
-    (fragile, *_) = table(examples.of_few_blocks()).rows
-    assert fragile[-1] == "faster, fragile"
+    assert [row[-1] for row in table(examples.usual()).rows] == ["faster", "same ±5 %", "n/a"]
+    unclear = table(examples.unclear())
+    assert [row[-1] for row in unclear.rows] == ["unclear"]
+    assert unclear.remarks == ("about 52 blocks would tell",)
+    fragile = table(examples.of_few_blocks())
+    assert (fragile.rows[0][-1], fragile.remarks[0]) == ("faster", "fragile: the exact test does not show it")
+
+
+def test_row_that_differs_by_itself_and_not_in_its_family_says_so() -> None:
+    """Else its interval, which leaves out 0, contradicts the word."""
+    weak = {"v6.10": (100.0,) * 6, "v6.11": (110.0, 102, 112, 101, 111, 103)}
+    setups = [examples.measured(weak, Setup(f"{n}", "w"), start=20 * n) for n in range(4)]
+    found = table(examples.report(*setups))
+    assert {row[-1] for row in found.rows} == {"unclear"}
+    assert found.rows[0][4] == "+1.3 to +11.8 %"
+    assert found.remarks[0].startswith("it differs by itself, and not in its family; about ")
 
 
 def test_word_of_one_block() -> None:
     one = {arm: values[:1] for arm, values in examples.FASTER.items()}
-    (row,) = table(examples.report(examples.measured(one))).rows
-    assert row[3:] == ("+19.2 %", units.UNKNOWN, "+19.2 %", "1", "1", "1", "unclear (one block has no interval)")
+    found = table(examples.report(examples.measured(one)))
+    assert found.rows[0][3:] == ("+19.2 %", units.UNKNOWN, "unclear")
+    assert found.remarks == ("one block has no interval",)
 
 
 def test_title_counts_the_words() -> None:
@@ -106,9 +142,71 @@ def test_title_of_a_kernel_that_is_measured_twice() -> None:
 
 def test_mean_of_one_block_has_no_interval() -> None:
     one = {arm: values[:1] for arm, values in examples.FASTER.items()}
-    (mean, *_) = examples.report(examples.measured(one), examples.measured(one, examples.BCACHE)).result.means
-    said = mean_sentence(mean)
-    assert said.startswith("1.192 times as good as the first kernel (one block has no interval), geometric mean over 2")
+    made = examples.report(examples.measured(one), examples.measured(one, examples.BCACHE))
+    assert rows_of(made, "means") == [("v6.11", "+19.2 %", units.UNKNOWN, "1")]
+
+
+def rows_of(report: ComparisonReport, name: str) -> list[tuple[str, ...]]:
+    """The rows of the tables of a section."""
+    found: list[Section] = [section for section in page(report).sections if section.name == name]
+    return [row for section in found for block in section.blocks if isinstance(block, Table) for row in block.rows]
+
+
+def test_tests_stand_beside_the_result() -> None:
+    assert rows_of(examples.usual(), "tests") == [
+        ("lvmcache(ssd,hdd)+ext4", "v6.11", "<0.0001", "0.031", "+20.2 %", "6"),
+        ("bcache(ssd,hdd)+ext4", "v6.11", "0.95", "0.97", "0.0 %", "6"),
+    ]
+
+
+def test_values_of_a_block_are_in_the_columns_of_their_kernels() -> None:
+    """Whatever the order was that they were measured in: the number of the trial tells it."""
+    assert rows_of(examples.with_placebo(), "blocks")[0] == (
+        "lvmcache(ssd,hdd)+ext4", "1", "1", "1001", "412 (1)", "491 (2)", "409 (3)",
+    )  # fmt: skip
+    made = examples.with_placebo()
+    (first, *others) = made.blocks
+    turned = replace(first, order=(("v6.11", 99), ("v6.10", None)), why_void="the host was busy")
+    assert rows_of(replace(made, blocks=(turned, *others)), "blocks")[0][2:] == (
+        units.UNKNOWN, "1001", units.UNKNOWN, f"{units.UNKNOWN} (99)", units.UNKNOWN,
+    )  # fmt: skip
+
+
+def test_change_on_a_stack_is_compared_with_that_on_the_first_one() -> None:
+    (found,) = rows_of(examples.usual(), "stacks")
+    assert found[:3] == ("v6.11 on lvmcache(ssd,hdd)+ext4: +20.2 %", "bcache(ssd,hdd)+ext4", "0.0 %")
+    assert found[3:] == ("0.832", "0.820 to 0.844", "<0.0001")
+    assert rows_of(examples.with_placebo(), "stacks") == [], "one stack"
+
+
+def test_what_decides_nothing_says_so() -> None:
+    sections = {section.name: section for section in page(examples.usual()).sections}
+    for name, said in (("stacks", "No verdict is made of it"), ("exploratory", "Nothing is concluded from them"),
+                       ("means", "No verdict is made of it"), ("tests", "The last two decide nothing")):  # fmt: skip
+        prose = " ".join(block.text for block in sections[name].blocks if isinstance(block, Paragraph))
+        assert said in prose
+    assert sections["stacks"].title.startswith("Exploratory: ")
+    assert sections["exploratory"].title.startswith("Exploratory: ")
+
+
+def test_ratios() -> None:
+    assert [ratio_text(one, one) for one in (1.2034, 0.9996, 0.5, 9.9, 12.04, 0.08374, 5234.0)] == [
+        "+20.3 %", "0.0 %", "-50.0 %", "+890.0 %", "12.0x", "0.0837x", "5,234x",
+    ]  # fmt: skip
+    assert ratio_text(math.inf, 3.0) == "no end"
+    assert [digits(one) for one in (0.00012345, 0.999, 9.999, 99.96, 123.4)] == [
+        "0.000123", "0.999", "10.0", "100", "123",
+    ]  # fmt: skip
+    assert (span("+18.5 %", "+22.0 %"), span("9.5x", "12.0x"), span("0.0 %", "no end"), span("+9 ms", "+1 s")) == (
+        "+18.5 to +22.0 %", "9.5x to 12.0x", "0.0 % to no end", "+9 ms to +1 s",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", examples.DOCUMENTS)
+def test_tables_can_be_pasted_into_a_mail(name: str) -> None:
+    lines = plain(page(examples.DOCUMENTS[name]())).splitlines()
+    for until, width in (("Exploratory: other figures", 80), ("Kernels", 86)):
+        assert max(map(len, lines[: lines.index(until)])) <= width
 
 
 def test_placebo_that_differs_is_said_first() -> None:
@@ -132,10 +230,18 @@ def test_p_values() -> None:
 def test_html_has_the_tables_and_no_trials() -> None:
     made = page(examples.usual())
     found = Page(as_html.render_page(made, [as_html.Shown(b"<svg/>", "ratios")]))
-    assert len(found.all("table")) == 3
+    assert len(found.all("table")) == len([one for section in made.sections for one in section.blocks
+                                           if isinstance(one, Table)])  # fmt: skip
+    assert len(found.all("caption")) == 1
     assert found.all("details") == []
     assert [image["alt"] for image in found.all("img")] == ["ratios"]
-    assert "the same within ±5 %" in found.text
+    assert "same ±5 %" in found.text
+
+
+def test_html_names_a_group_of_rows_once() -> None:
+    found = Page(as_html.render_page(page(examples.with_placebo())))
+    heads = [one for one in found.all("th") if one.get("scope") == "rowgroup"]
+    assert len(heads) == 4, "of the result, the tests, the other figures and the blocks"
 
 
 def test_hostile_words_are_text() -> None:
@@ -178,12 +284,12 @@ def test_forest_has_a_panel_for_each_metric_and_ratios_alone() -> None:
     assert [panel.title for panel in plot.panels] == [
         "read.iops of the worst job (higher is better)",
         "read.clat.mean of the worst job (lower is better)",
-    ]
+    ], "as the captions of the tables"
     (one,) = plot.panels[0].ratios
     assert one.low is not None
     assert one.high is not None
     assert one.low < one.estimate < one.high
-    assert one.label == "lvmcache(ssd,hdd)+ext4: faster, fragile"
+    assert one.label == "lvmcache(ssd,hdd)+ext4: faster"
 
 
 def test_differences_have_no_place_among_ratios() -> None:
@@ -226,10 +332,10 @@ def test_picture_of_one_block_and_of_a_huge_ratio() -> None:
 def test_ticks_of_ratios_are_round_and_apart() -> None:
     assert ratio_ticks(0.06) == pytest.approx([0.95, 0.98, 1.0, 1.02, 1.05])
     assert ratio_ticks(3.0) == pytest.approx([0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20])
-    assert list(map(ratio_text, (0.5, 0.95, 1.0, 1.2, 20.0))) == ["1/2", "-5 %", "1", "+20 %", "x20"]
+    assert list(map(tick_text, (0.5, 0.95, 1.0, 1.2, 20.0))) == ["1/2", "-5 %", "1", "+20 %", "20x"]
     assert ratio_ticks(0.0001) == [1.0]
 
 
 def test_verdict_of_what_is_absent() -> None:
-    row = examples.usual().result.rows[2]
-    assert verdict(row.changes[0], 0.05) == "n/a (v6.10: needs CONFIG_DM_WRITECACHE)"
+    (change,) = examples.usual().result.rows[2].changes
+    assert (word(change, 0.05), remark(change, 0.05)) == ("n/a", "v6.10: needs CONFIG_DM_WRITECACHE")

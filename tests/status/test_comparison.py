@@ -151,6 +151,19 @@ def test_geometric_mean_is_over_matched_rows_and_above_one_is_better() -> None:
     assert result((OLD, NEW), (rate, lacking)).means == (), "one row is no mean"
 
 
+def test_mean_of_every_kernel_leaves_out_the_stack_that_one_of_them_lacks() -> None:
+    """A kernel that doubles where another one cannot be measured is not the better of the two for that."""
+    same, doubled = (100.0, 101, 99), (200.0, 202, 198)
+    both = [measured({"v6.10": same, "v6.11": same, "v5.4": doubled}, setup) for setup in (LVMCACHE, BCACHE)]
+    third = measured({"v6.10": same, "v6.11": doubled}, Setup("lvmwritecache(ssd,hdd)+ext4", "w"))
+    lacking = replace(third, absent={"v5.4": "needs CONFIG_DM_WRITECACHE"})
+    found = result((OLD, NEW, Arm("v5.4")), (*both, lacking))
+    assert [(one.arm, one.rows, round(one.effect.estimate, 9)) for one in found.means] == [
+        ("v6.11", 2, 1.0),
+        ("v5.4", 2, 2.0),
+    ]
+
+
 def with_latency(block: SoundBlock) -> SoundBlock:
     """The IOPS of the job become its mean latency."""
 
