@@ -89,7 +89,8 @@ class Subject:
     ``commit`` is what is built. Of an end without a commit, or with it, ``kind`` says which, ``changed_by`` is that
     commit's hash, and ``commit`` is one that bisector made and no branch has. So it is with a patch, of which
     ``changed_by`` is the hash of its commit, or the SHA-256 of its file. ``parameters`` of the
-    kernel's command line are those besides the settings' own. Of a kernel that somebody else measured the ``sha`` of
+    kernel's command line are those besides the settings' own, and ``fragment`` is the SHA-256 of a configuration
+    fragment that its build has besides them. Of a kernel that somebody else measured the ``sha`` of
     ``commit`` is as much of it as was written down, or the kernel's name.
     """
 
@@ -97,6 +98,12 @@ class Subject:
     kind: Kind = Kind.COMMIT
     changed_by: str | None = None
     parameters: str = ""
+    fragment: str = ""
+
+    @property
+    def short(self) -> str:
+        """The commit's digits, and those of a fragment: what is built, in the name of a directory."""
+        return f"{self.commit.short}-{self.fragment[:12]}" if self.fragment else self.commit.short
 
     @property
     def is_commit(self) -> bool:

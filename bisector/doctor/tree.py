@@ -65,12 +65,13 @@ def needs(stack: Stack, values: Values) -> tuple[Need, ...]:
     for node in stack.nodes:
         names = LAYERS[node.name].fragments_for(node.own(values))
         for fragment in read_fragments(resources.kconfigs(), names):
-            for option in _required(fragment):
+            for option in required(fragment):
                 found.setdefault(option, Need(option, node.name))
     return tuple(found.values())
 
 
-def _required(fragment: Fragment) -> tuple[str, ...]:
+def required(fragment: Fragment) -> tuple[str, ...]:
+    """The options that a fragment switches on, and that are not optional in it."""
     switched_on = (name for name, value in fragment.options.items() if value != NOT_SET)
     return tuple(name for name in switched_on if name not in fragment.optional)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol, TypeAlias, overload
 
+from bisector.config import Settings
 from bisector.core.errors import BisectorError, Interrupted
 from bisector.core.events import Event, Listener
 from bisector.core.subject import Commit, Compiler
@@ -26,10 +27,16 @@ class ControlRequest:
 
 @dataclass(frozen=True, slots=True)
 class BuildRequest:
-    """Whether a compiler builds a commit; what it builds is kept."""
+    """Whether a compiler builds a commit; what it builds is kept.
+
+    ``settings`` are what it is built with, where those are not the bench's; with ``fragment`` the last of their
+    configuration fragments is the subject's own (:class:`bisector.core.subject.Subject`).
+    """
 
     commit: Commit
     compiler: Compiler
+    settings: Settings | None = None
+    fragment: str = ""
 
 
 Request: TypeAlias = TrialRequest | ControlRequest | BuildRequest

@@ -19,7 +19,7 @@ from bisector.config import KernelSettings, Settings
 from bisector.core import resources
 from bisector.core.errors import AttemptFailed, InfraError, TrialRefused
 from bisector.core.events import Listener, Note
-from bisector.core.subject import Compiler
+from bisector.core.subject import Compiler, Subject
 from bisector.core.trial import Fault, Stage, Trial
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Job, Request, Result, ended
 from bisector.git.repository import Repository
@@ -114,10 +114,11 @@ class LocalExecutor:
 
     def _build(self, request: BuildRequest) -> Fault | None:
         """A build alone; its log stays in the run directory."""
-        commit, compiler = request.commit, request.compiler
-        logs = self._logs("compilers", f"{_file_name(compiler.command)}-{commit.short}")
+        subject, compiler = Subject(request.commit, fragment=request.fragment), request.compiler
+        logs = self._logs("compilers", f"{_file_name(compiler.command)}-{subject.short}")
+        built = TrialRequest(0, self.bench.cell(subject), {}, (compiler,), settings=request.settings)
         with self._alone(), _as_attempt(self.bench.run_dir):
-            return try_build(self.bench, commit, compiler, logs)
+            return try_build(self.bench, built, logs)
 
     @contextmanager
     def _alone(self, *, again: bool = False) -> Iterator[None]:

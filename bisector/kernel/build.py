@@ -68,6 +68,7 @@ class KernelBuilder:
     def __init__(self, settings: KernelSettings, cache: KernelCache, kconfigs: Path) -> None:
         self._settings = settings
         self._cache = cache
+        self._kconfigs = kconfigs
         self._chosen: Compiler | None = None
         base = settings.base_config
         self._base = None if base is None else kconfig.parse(kconfig.read_base(base))
@@ -99,6 +100,13 @@ class KernelBuilder:
         builder._chosen = compiler
         builder.__dict__.pop("_family", None)
         return builder
+
+    def with_settings(self, settings: KernelSettings) -> "KernelBuilder":
+        """A builder of other settings over the same kept kernels, with the same compiler."""
+        if settings == self._settings:
+            return self
+        builder = KernelBuilder(settings, self._cache, self._kconfigs)
+        return builder if self._chosen is None else builder.using(self._chosen)
 
     def key(self, tree: str) -> str:
         """Names what the kernel of a git tree id is made from; needs no checkout."""

@@ -83,6 +83,11 @@ def merge(layers: Iterable[Mapping[str, str]]) -> Options:
     return merged
 
 
+def lines(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The options for a person, as ``CONFIG_X=y``."""
+    return tuple(f"{name}={value}" for name, value in options.items())
+
+
 def render(options: Mapping[str, str]) -> str:
     """The options as ``.config`` text."""
     lines = (f"# {name} is not set" if value == NOT_SET else f"{name}={value}" for name, value in options.items())
@@ -179,12 +184,17 @@ def read_fragments(directory: Path, names: Iterable[str]) -> tuple[Fragment, ...
     return tuple(_fragment(directory, name) for name in names)
 
 
-def _fragment(directory: Path, name: str) -> Fragment:
-    path = Path(name).expanduser() if "/" in name else _own_fragment(directory, name)
+def read_fragment(path: Path) -> Fragment:
+    """The fragment in a file; raises :class:`UserError` for one that cannot be read."""
     return Fragment.read(_read(path, "configuration fragment"))
 
 
-def _own_fragment(directory: Path, name: str) -> Path:
+def _fragment(directory: Path, name: str) -> Fragment:
+    return read_fragment(Path(name).expanduser() if "/" in name else own_fragment(directory, name))
+
+
+def own_fragment(directory: Path, name: str) -> Path:
+    """The tool's own fragment of a name; raises :class:`UserError` where there is none, and names those that are."""
     path = directory / f"{name.removesuffix('.config')}.config"
     if not path.is_file():
         known = sorted(found.stem for found in directory.glob("*.config"))

@@ -6,6 +6,7 @@ once, in a random order and with one seed of the workload. :mod:`bisector.status
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from bisector.config import Settings, options
 from bisector.core.objective import Objective
@@ -17,10 +18,14 @@ from bisector.store.rows import build, columns
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """What is compared, under the name that a person typed; two arms may have one subject."""
+    """What is compared, under the name that a person typed; two arms may have one subject.
+
+    ``file`` is the configuration fragment of a subject that has one of its own.
+    """
 
     name: str
     subject: Subject
+    file: Path | None = None
 
     @property
     def commit(self) -> Commit:
@@ -102,10 +107,17 @@ class Plan:
     absent: tuple[Absent, ...] = ()
 
     def settings(self, setup: int, arm: int) -> Settings:
-        """What an arm is measured with on a setup; the arm's own kernel parameters come last."""
-        settings, own = self.setups[setup].settings, self.arms[arm].subject.parameters
-        append = f"{settings.machine.append} {own}".strip()
-        return replace(settings, machine=replace(settings.machine, append=append))
+        """What an arm is measured with on a setup; its own kernel parameters and its own fragment come last."""
+        settings, one = self.setups[setup].settings, self.arms[arm]
+        append = f"{settings.machine.append} {one.subject.parameters}".strip()
+        own = (str(one.file),) if one.subject.fragment else ()
+        kernel = replace(settings.kernel, fragments=(*settings.kernel.fragments, *own))
+        return replace(settings, machine=replace(settings.machine, append=append), kernel=kernel)
+
+    @property
+    def with_fragment(self) -> tuple[int, ...]:
+        """The arms whose kernels have a configuration of their own, by their places."""
+        return tuple(n for n, arm in enumerate(self.arms) if arm.subject.fragment)
 
     def placed(self, n: int, place: Place, trial: Trial) -> Placed:
         """A trial as it is on record, with what its arm's subject is known to have besides the kernel."""

@@ -83,11 +83,15 @@ class NumberedTrial:
 
 @dataclass(frozen=True, slots=True)
 class BuildTry:
-    """Whether a compiler builds a commit: ``reason`` says why not, and is empty when it does."""
+    """Whether a compiler builds a commit: ``reason`` says why not, and is empty when it does.
+
+    ``fragment`` is that of :class:`bisector.core.subject.Subject`.
+    """
 
     compiler: Compiler
     sha: str
     reason: str
+    fragment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,7 @@ def now() -> str:
 
 def _add_trial(database: Database, one: NumberedTrial) -> int:
     n, trial = one.n, one.trial
-    # The parameters of a subject are on record with the arm that the trial is of.
+    # The parameters and the fragment of a subject are on record with the arm that the trial is of.
     built = {"kind": trial.subject.kind.value, "changed_by": trial.subject.changed_by}
     cell = {**columns(trial.commit), **built, **columns(trial.setup)}
     database.insert("trials", {"n": n, **cell, **columns(trial), **columns(trial.timings)})

@@ -153,6 +153,9 @@ CREATE TABLE placed (
     block INTEGER NOT NULL REFERENCES blocks (n),
     arm INTEGER NOT NULL REFERENCES arms (n)
 ) STRICT"""
+# An arm's own configuration fragment, by its SHA-256, and the run's copy of the file; of which one a build was.
+OWN_FILE = {"fragment": "TEXT NOT NULL DEFAULT ''", "file": "TEXT"}
+BUILT_WITH = {"fragment": "TEXT NOT NULL DEFAULT ''"}
 # To which block and arm a submission belongs.
 PLACE = {"block": "INTEGER", "arm": "INTEGER"}
 # What a trial was measured on. One of an older version has neither: its setup is that of the settings; with ``alone``,

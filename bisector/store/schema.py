@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from bisector.store.later_tables import (
     BUILD_TRIES,
+    BUILT_WITH,
     COMPARISON,
     COMPILERS,
     CONTROLS,
@@ -23,6 +24,7 @@ from bisector.store.later_tables import (
     MATTERING,
     NOT_CHANGED,
     ORIGINS,
+    OWN_FILE,
     PLACE,
     RELEVANCE,
     SETUP,
@@ -51,7 +53,7 @@ class Schema:
 
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 18
+VERSION = 19
 
 # From a version to the next one. Columns and tables are only ever added: what has no value reads as the record's
 # default, and a table that is not there as one without rows.
@@ -83,11 +85,13 @@ UPGRADES = {
     15: f"{SUBMITTED}; {ENDED}; {VOUCHED}",
     16: added("trials", SETUP),
     17: f"{COMPARISON}; {added('submitted', PLACE)}",
+    18: f"{added('arms', OWN_FILE)}; {added('build_tries', BUILT_WITH)}",
 }
 
 _LATER = (
     *(RELEVANCE, COMPILERS, BUILD_TRIES, LATENCIES, DISKS, ORIGINS, MAILS, MAIL_EVENTS, TAKEN, MATTERING),
     *(NOT_CHANGED, SKIPS, CONTROLS, SUBMITTED, ENDED, VOUCHED, COMPARISON, added("submitted", PLACE)),
+    *(added("arms", OWN_FILE), added("build_tries", BUILT_WITH)),
 )
 
 TABLES = f"""

@@ -7,7 +7,7 @@ ours is raised as :class:`bisector.core.errors.AttemptFailed`, so that it never 
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ from bisector.host.files import our_files
 from bisector.host.load import ContentionMeter, host_id
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
+from bisector.kernel.on_top import check_changes
 from bisector.storage import filling, layout
 from bisector.storage.layer import Phase
 from bisector.storage.layout import MountedStack
@@ -33,6 +34,7 @@ from bisector.vm.base import Machine, Machines
 from bisector.workload.base import RunSite
 
 _STORAGE_DEADLINE_S = 300.0
+_CONFIG = "kernel.config"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +82,9 @@ class Bench:
         """Make's output directory, kept between commits."""
         return self.run_dir / "build"
 
-    def cell(self, commit: Commit) -> Cell:
-        """A commit on the setup of the settings."""
-        return Cell(Subject(commit), self.settings.setup)
+    def cell(self, subject: Subject) -> Cell:
+        """A subject on the setup of the settings."""
+        return Cell(subject, self.settings.setup)
 
 
 @dataclass(slots=True)
@@ -135,7 +137,7 @@ class _Course:
     def build(self) -> Kernel:
         """The first part alone, by the first compiler that builds it; when none does, the first one's fault counts."""
         fault: KernelFault | None = None
-        for compiler in self.request.compilers or self.bench.builder.default_compilers():
+        for compiler in self.request.compilers or self._builder.default_compilers():
             try:
                 return self._kernel_by(compiler)
             except KernelFault as error:
@@ -146,21 +148,44 @@ class _Course:
             raise ValueError("no compiler to build with")
         raise fault
 
+    @property
+    def _builder(self) -> KernelBuilder:
+        """That of the request's settings, where it has any."""
+        builder, asked = self.bench.builder, self.request.settings
+        return builder if asked is None else builder.with_settings(asked.kernel)
+
     def _kernel_by(self, compiler: Compiler) -> Kernel:
         bench, commit = self.bench, self.request.commit
-        builder = bench.builder.using(compiler)
+        builder = self._builder.using(compiler)
         if not self.request.anew:
-            # The commit's own kernel, or that of a commit with the same sources, from an earlier build.
-            kept = builder.find(commit.tree) or builder.find_alike(commit.tree, bench.source.trees)
+            kept = self._kept(builder)
             if kept is not None:
-                shutil.copy(kept.config, self.logs / "kernel.config")
+                shutil.copy(kept.config, self.logs / _CONFIG)
+                self._check_own_fragment(builder, kept.unmet)
                 return kept
             builder.recall_failure(commit.tree, self.logs)
         with self._part("build_s"):
             self._enter(Stage.CHECKOUT)
             source = bench.source.checkout(commit)
             self._enter(Stage.BUILD)
-            return builder.build(commit.tree, BuildPlaces(source, bench.build_dir, self.logs, bench.run_dir))
+            places = BuildPlaces(source, bench.build_dir, self.logs, bench.run_dir)
+            if self.request.cell.subject.fragment:  # before the hour that a large kernel takes
+                with suppress(KernelFault):  # the build ends in it, too, and looks twice
+                    self._check_own_fragment(builder, builder.configure(places))
+            return builder.build(commit.tree, places)
+
+    def _kept(self, builder: KernelBuilder) -> Kernel | None:
+        """The commit's own kernel, or that of a commit with the same sources, from an earlier build."""
+        tree = self.request.commit.tree
+        return builder.find(tree) or builder.find_alike(tree, self.bench.source.trees)
+
+    def _check_own_fragment(self, builder: KernelBuilder, unmet: tuple[str, ...]) -> None:
+        """Raise :class:`UserError` for a fragment of the subject's own that does not change what it asks for."""
+        if self.request.cell.subject.fragment:
+            kernel = self._settings.kernel
+            *others, own = kernel.fragments
+            without = self._kept(builder.with_settings(replace(kernel, fragments=tuple(others))))
+            check_changes(Path(own), unmet, self.logs / _CONFIG, without.config if without is not None else None)
 
     def _measure(self, kernel: Kernel) -> None:
         seconds = self._settings.machine.trial_deadline_s
@@ -261,19 +286,19 @@ class _Course:
             self.seconds[name] = self.seconds.get(name, 0.0) + self.bench.clock.now_s() - start
 
 
-def try_build(bench: Bench, commit: Commit, compiler: Compiler, logs: Path) -> Fault | None:
-    """Whether a compiler builds a commit, whose kernel is kept then; else why not. Raises as :func:`run_trial`.
+def try_build(bench: Bench, request: TrialRequest, logs: Path) -> Fault | None:
+    """Whether the kernel of a trial is built, which is kept then; else why not. Raises as :func:`run_trial`.
 
     A build that was not done in time is tried once more, since the answer is for good and the host may be busy.
     """
-    fault = _fault_of_building(bench, commit, compiler, logs)
+    fault = _fault_of_building(bench, request, logs)
     if fault is not None and fault.kind is FaultKind.BUILD_TIMEOUT:
-        fault = _fault_of_building(bench, commit, compiler, logs)
+        fault = _fault_of_building(bench, request, logs)
     return fault
 
 
-def _fault_of_building(bench: Bench, commit: Commit, compiler: Compiler, logs: Path) -> Fault | None:
-    course = _Course(bench, TrialRequest(0, bench.cell(commit), {}, (compiler,)), logs)
+def _fault_of_building(bench: Bench, request: TrialRequest, logs: Path) -> Fault | None:
+    course = _Course(bench, request, logs)
     try:
         with _ours_told_apart(course):
             course.build()
@@ -304,7 +329,7 @@ def try_control(
 
     Where that is the build the kernel is built anew, in the build directory of all; else it is from the cache.
     """
-    request = TrialRequest(0, bench.cell(commit), {}, compilers, anew=through is Stage.BUILD, through=through)
+    request = TrialRequest(0, bench.cell(Subject(commit)), {}, compilers, anew=through is Stage.BUILD, through=through)
     return run_trial(bench, request, logs).fault
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, cast
 import pytest
 
 from bisector.analysis.early_stop import StopRule
-from bisector.config import Settings, StorageSettings, options
+from bisector.config import KernelSettings, Settings, StorageSettings, options
 from bisector.core.deadline import Deadline
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault
 from bisector.core.figures import Run
@@ -59,6 +59,9 @@ class Builder:
 
     def using(self, compiler: Compiler) -> "Builder":
         return replace(self, compiler=compiler)
+
+    def with_settings(self, settings: KernelSettings) -> "Builder":
+        return self
 
     def find(self, tree: str) -> None:
         return None

@@ -26,6 +26,7 @@ ARMS = (
     Arm("without it", Subject(commit(2), Kind.REVERTED, "d" * 40)),
     Arm("v6.1 (again)", Subject(commit(1))),
     Arm("v6.1 + quiet", Subject(commit(1), parameters="quiet")),
+    Arm("v6.1 + hz.config", Subject(commit(1), fragment="e" * 64), Path("/run/inputs/hz.config")),
 )
 PLAN = Plan(
     ARMS,
@@ -49,6 +50,13 @@ def test_a_plan_comes_back(tmp_path: Path) -> None:
     with Store.open(tmp_path / DATABASE, readonly=True) as store:
         assert store.plan == PLAN
         assert (store.is_search, store.blocks(), store.placed()) == (False, (), ())
+
+
+def test_a_fragment_of_an_arm_is_the_last_of_the_settings() -> None:
+    settings_of = [PLAN.settings(1, arm) for arm in range(len(ARMS))]
+    fragments = settings_of[0].kernel.fragments
+    assert [one.kernel.fragments for one in settings_of] == [*[fragments] * 4, (*fragments, "/run/inputs/hz.config")]
+    assert PLAN.with_fragment == (4,)
 
 
 def test_other_records_have_none(tmp_path: Path) -> None:

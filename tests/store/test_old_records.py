@@ -1,9 +1,9 @@
 """A record that an older version wrote means what it meant, and goes on; one real file of each version says so.
 
-Each file but those of the versions 11, 13, 15 and 17 was written by the store of the commit that brought its version,
-from the examples of that commit's own tests, under its default settings: to version 10 on the stack ``hdd``, then on
-``lvmcache`` with the SSD alone as a baseline, and the HDD alone as others measured it. Columns that are taken away from
-a file of today would say nothing of the quirks of theirs.
+Each file but those of the versions 11, 13, 15, 17 and 18 was written by the store of the commit that brought its
+version, from the examples of that commit's own tests, under its default settings: to version 10 on the stack ``hdd``,
+then on ``lvmcache`` with the SSD alone as a baseline, and the HDD alone as others measured it. Columns that are taken
+away from a file of today would say nothing of the quirks of theirs.
 """
 
 import gzip
@@ -14,15 +14,16 @@ from pathlib import Path
 import pytest
 
 from bisector.core.figures import Run
-from bisector.core.subject import Cell, Kind, Setup
+from bisector.core.subject import Cell, Compiler, Kind, Setup
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
 from bisector.core.verdict import State
 from bisector.storage.filling import FILLED
 from bisector.store import schema
+from bisector.store.comparison import Place
 from bisector.store.database import DATABASE
-from bisector.store.facts import Ended, Ending, NumberedTrial, Submitted, Work
+from bisector.store.facts import BuildTry, Ended, Ending, NumberedTrial, Submitted, Work
 from bisector.store.store import Store
-from tests.examples import EARLY, SETUP, alone, baseline, cell
+from tests.examples import EARLY, SETUP, alone, baseline, cell, commit
 from tests.store import examples
 
 FILES = Path(__file__).parents[1] / "data/records"
@@ -182,3 +183,21 @@ def test_a_record_that_version_17_wrote_means_what_it_meant(tmp_path: Path, read
         if not readonly:
             id_ = store.add(Submitted(Work.TRIAL, "f" * 40, 10, block=1, arm=0), Ended(one.id, Ending.LOST))
             assert [one.id for one in store.in_flight()] == [id_]
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_a_record_that_version_18_wrote_means_what_it_meant(tmp_path: Path, readonly: bool) -> None:
+    """Its arms had no configuration of their own; a comparison that was killed goes on."""
+    gcc = Compiler("gcc", "gcc 12.2.0, GNU ld 2.40")
+    with Store.open(written_by(18, tmp_path), readonly=readonly) as store:
+        assert store.plan is not None
+        assert [arm.name for arm in store.plan.arms] == ["v6.1", "without it", "v6.1 (again)", "v6.1 + quiet"]
+        assert {(arm.subject.fragment, arm.file) for arm in store.plan.arms} == {("", None)}
+        assert store.build_tries() == (BuildTry(gcc, commit(1).sha, ""),)
+        (placed,) = store.placed()
+        assert (placed.place, placed.trial.subject) == (Place(1, 3), store.plan.arms[3].subject)
+        assert len(store.blocks()) == 2
+        (one,) = store.in_flight()
+        if not readonly:
+            store.add(BuildTry(gcc, "a" * 40, "", "e" * 64), Ended(one.id, Ending.LOST))
+            assert store.build_tries()[1].fragment == "e" * 64

@@ -382,6 +382,7 @@ def test_compilers_and_what_was_tried_to_find_them_come_back_in_order(store: Sto
         BuildTry(gcc, "a" * 40, ""),
         BuildTry(gcc, "b" * 40, "x.c:1: error: \u2018no\u2019"),
         BuildTry(clang, "a" * 40, ""),
+        BuildTry(gcc, "a" * 40, "", "e" * 64),
     )
     for one in tries:
         store.add(one)

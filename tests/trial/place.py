@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-from bisector.config import options
+from bisector.config import KernelSettings, options
 from bisector.core.events import Event, StageStarted
 from bisector.core.subject import Kernel, Setup
 from bisector.core.trial import Stage, Trial
@@ -46,6 +46,9 @@ class Keeper:
         return (fakes.GCC,)
 
     def using(self, compiler: object) -> "Keeper":
+        return self
+
+    def with_settings(self, settings: KernelSettings) -> "Keeper":
         return self
 
     def find(self, tree: str) -> Kernel:

@@ -1,6 +1,8 @@
 """One commit and several compilers, with real git, make and compiler on a stand-in tree."""
 
+import hashlib
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -172,3 +174,64 @@ def test_a_known_failure_is_not_believed_where_it_is_doubted(shop: Shop) -> None
     course.request = replace(course.request, anew=True)
     assert not course.build().cached
     assert shop.course(compiler).build().cached
+
+
+# A configuration fragment of a subject's own
+
+
+def on_top(shop: Shop, text: str) -> BuildRequest:
+    """The build of the commit with a fragment on top of what every kernel has."""
+    bench, file = shop.engine.bench, shop.path / "more.config"
+    file.write_text(text)
+    kernel = replace(bench.settings.kernel, fragments=("md", str(file)), jobs=2)
+    compiler = shop.compiler("cc", "cc 12.2")
+    return BuildRequest(shop.commit, compiler, replace(bench.settings, kernel=kernel), hashlib.sha256(b"").hexdigest())
+
+
+def base(shop: Shop) -> BuildRequest:
+    settings = shop.engine.bench.settings
+    kernel = replace(settings.kernel, fragments=("md",), jobs=2)
+    return BuildRequest(shop.commit, shop.compiler("cc", "cc 12.2"), replace(settings, kernel=kernel))
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_commit_with_a_fragment_on_top_is_another_kernel(shop: Shop, kept: bool) -> None:
+    assert fakes.faulted(shop.engine, base(shop)) is None
+    request = on_top(shop, "# CONFIG_DM_CACHE_SMQ is not set\n")
+    assert fakes.faulted(shop.engine, request) is None
+    if kept:
+        assert fakes.faulted(shop.engine, request) is None
+    logs = [path for path in (shop.path / "run/compilers").iterdir() if (path / "kernel.config").is_file()]
+    configs = {(path / "kernel.config").read_text().count("CONFIG_DM_CACHE_SMQ=y") for path in logs}
+    assert (len(logs), configs) == (2, {0, 1})
+    assert len(shop.engine.bench.builder._cache.keys("")) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("CONFIG_DM_CACHE=y\n", "more.config changes nothing: without it CONFIG_DM_CACHE=y is so, too"),
+        ("CONFIG_NEVER=y\n", "more.config asks for CONFIG_NEVER=y, which Kconfig does not set"),
+        ("#: optional\nCONFIG_NEVER=y\n", "more.config changes nothing"),
+    ],
+)
+@pytest.mark.parametrize("tried_before", [False, True])
+def test_a_fragment_without_effect_is_refused_and_nothing_is_compiled(
+    shop: Shop, text: str, said: str, tried_before: bool
+) -> None:
+    assert fakes.faulted(shop.engine, base(shop)) is None
+    request = on_top(shop, text)
+    if tried_before:  # by another run, which did not ask for it as an arm's own
+        assert fakes.faulted(shop.engine, replace(request, fragment="")) is None
+    with pytest.raises(UserError, match=re.escape(said)):
+        fakes.faulted(shop.engine, request)
+    own = request.fragment[:12]
+    (logs,) = (path for path in (shop.path / "run/compilers").iterdir() if path.name.endswith(own))
+    assert "  CC " not in (logs / "build.log").read_text() if (logs / "build.log").exists() else tried_before
+
+
+def test_a_fragment_on_a_commit_that_does_not_build_is_a_failure_of_the_build(shop: Shop) -> None:
+    request = on_top(shop, "# CONFIG_DM_CACHE_SMQ is not set\n")
+    fault = fakes.faulted(shop.engine, replace(request, compiler=shop.compiler("bad", "bad 1", "dcache")))
+    assert fault is not None
+    assert fault.kind is FaultKind.BUILD_ERROR
