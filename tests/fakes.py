@@ -93,10 +93,10 @@ class FakeExecutor:
     ``anew`` are commits whose known builds were not to be believed.
     ``content`` gives equal kernels the same text. ``wrong`` says how many of the first measurements of a commit show
     the other side, ``changed_fault`` what every end without a commit ends in. At the trial number ``kill_at`` the
-    process dies, or at a build that is only tried; ``does_not_build`` says what those end with, ``built_by``
-    which compilers were given. With ``stops_early`` it ends the runs that may be; those of the ``misleading``
-    on the wrong side. ``iops`` are figures of their own. On another setup than ``setup`` a commit is called as the disk
-    of that, ``ssd`` or ``hdd``.
+    process dies, or at a build that is only tried; ``does_not_build`` says what those end with, ``builds`` are what was
+    asked for and ``built_by`` which compilers were given. With ``stops_early`` it ends the runs that may be; those of
+    the ``misleading`` on the wrong side. ``iops`` are figures of their own. On another setup than ``setup`` a commit is
+    called as the disk of that, ``ssd`` or ``hdd``.
     """
 
     is_new: Callable[[str], bool]
@@ -118,6 +118,7 @@ class FakeExecutor:
     installed: tuple[Compiler, ...] = (GCC,)
     does_not_build: Mapping[tuple[str, str], Fault] = field(default_factory=dict)
     tried: list[tuple[str, str]] = field(default_factory=list)
+    builds: list[BuildRequest] = field(default_factory=list)
     built_by: dict[str, tuple[Compiler, ...]] = field(default_factory=dict)
     stops_early: bool = False
     misleading: frozenset[str] = frozenset()
@@ -154,6 +155,7 @@ class FakeExecutor:
             case ControlRequest(commit=commit, compilers=compilers, through=through):
                 return self.control(commit, compilers, through)
             case BuildRequest(commit=commit, compiler=compiler):
+                self.builds.append(request)
                 return self.try_build(commit, compiler)
 
     def control(self, commit: Commit, compilers: tuple[Compiler, ...], through: Stage) -> Fault | None:

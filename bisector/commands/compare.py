@@ -43,6 +43,7 @@ examples:
   bisector compare v6.1 v6.2 --until 5% --budget 8h     until every interval is that narrow, or the night is over
   bisector compare v6.1 --patch fix.patch    before and after a patch, or a series: what b4 or
                                              `git format-patch --stdout` writes; or a commit: --patch 1a2b3c4d
+  bisector compare v6.1 --config-fragment nohz.config   one commit, built without and with more options
   bisector compare v6.1 --parameter mitigations=off     one kernel without and with a parameter
   bisector compare v6.1 --placebo            how far two measurements of one kernel are apart
   bisector compare v6.1 v6.2 --plan          how many trials and hours it takes; nothing is measured
@@ -93,6 +94,14 @@ def add(verbs: Verbs) -> None:
         " repeatable, each on top of the first one alone",
     )
     verb.add_argument(
+        "--config-fragment",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="compare the first one with itself, built with these options on top of its configuration; repeatable,"
+        " each alone; what every kernel is to have is --fragment",
+    )
+    verb.add_argument(
         "--parameter",
         action="append",
         default=[],
@@ -139,6 +148,7 @@ def compare(arguments: argparse.Namespace) -> int:
         arguments.placebo,
         tuple(arguments.patch),
         tuple(arguments.parameter),
+        tuple(arguments.config_fragment),
     )
     if arguments.plan:
         return _tell_hours(asked, as_json=arguments.json)

@@ -1,5 +1,6 @@
 """From what a person asks for to the plan of a comparison, checked in every way that needs nothing built."""
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -9,12 +10,14 @@ from pathlib import Path
 from bisector.analysis.comparison import ALPHA, LOOKS, blocks_for_exact, least_exact_p
 from bisector.compare.schedule import comparable
 from bisector.config import Settings
+from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.subject import Commit, Subject
-from bisector.doctor.tree import Need, lacking, needs
+from bisector.doctor.tree import Need, lacking, needs, required, undefined
 from bisector.git.patches import with_commit, with_file
 from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes
+from bisector.kernel.kconfig import NOT_SET, own_fragment, read_fragment
 from bisector.report.comparison_table import few_blocks
 from bisector.status.blocks import Blocks, names
 from bisector.store.comparison import Absent, Arm, Extent, Plan, PlannedSetup, on_top
@@ -27,8 +30,8 @@ class Asked:
     """What a person wants compared: subjects as typed, the settings of each setup, how much, and what besides.
 
     Each of ``patches``, files or commits, is put on top of the first subject and is an arm of its own; so is the first
-    subject with each of ``parameters`` on its kernel's command line. A placebo is the first arm, measured a second time
-    under another name.
+    subject with each of the configuration ``fragments`` on top, and with each of ``parameters`` on its kernel's command
+    line. A placebo is the first arm, measured a second time under another name.
     """
 
     repository: Path
@@ -38,6 +41,7 @@ class Asked:
     placebo: bool = False
     patches: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
+    fragments: tuple[str, ...] = ()
 
     @property
     def patch_files(self) -> tuple[Path, ...]:
@@ -52,7 +56,7 @@ def planned(repository: Repository, asked: Asked) -> Plan:
     if len(arms) == 1:
         raise UserError(
             f"{arms[0].name} alone cannot be compared",
-            "name another commit, a --patch or a --parameter, or measure it twice: --placebo",
+            "name another commit, a --patch, a --config-fragment or a --parameter, or measure it twice: --placebo",
         )
     setups = tuple(PlannedSetup(one) for one in _settings(asked.settings))
     twice = next((one.setup for one, other in combinations(setups, 2) if one.setup == other.setup), None)
@@ -73,21 +77,44 @@ def _arms(repository: Repository, asked: Asked) -> Iterator[Arm]:
     named = [Arm(name, Subject(commit)) for name, commit in zip(asked.subjects, commits, strict=True)]
     first, *_ = named
     named += [_patched(repository, first, text) for text in asked.patches]
+    named += [_with_fragment(repository, first, text) for text in asked.fragments]
     named += [_with_parameters(first, text) for text in asked.parameters]
     for one, other in combinations(named, 2):
-        if one.subject.parameters != other.subject.parameters:
-            continue
-        if one.subject.parameters:
-            raise UserError(f"{one.name} is asked for twice", "leave one of them out")
-        if one.commit.tree == other.commit.tree:
-            same = one.commit.sha == other.commit.sha
-            what = f"the same commit, {one.commit.short}" if same else "of the same sources"
-            raise UserError(f"{one.name} and {other.name} are {what}", "to measure one commit twice: --placebo")
-        if one.name == other.name:
-            raise UserError(f"two arms are called {one.name}", "give one of the files another name")
+        _check_differ(one, other)
     yield from named
     if asked.placebo:
         yield Arm(f"{first.name} {_AGAIN}", first.subject)
+
+
+def _check_differ(one: Arm, other: Arm) -> None:
+    """Raise :class:`UserError` for two arms that measure the same, or have one name."""
+    (*on_top, tree), (*on_other, other_tree) = (
+        (arm.subject.parameters, arm.subject.fragment, arm.commit.tree) for arm in (one, other)
+    )
+    if on_top == on_other and any(on_top):
+        raise UserError(f"{one.name} is asked for twice", "leave one of them out")
+    if on_top == on_other and tree == other_tree:
+        same = one.commit.sha == other.commit.sha
+        what = f"the same commit, {one.commit.short}" if same else "of the same sources"
+        raise UserError(f"{one.name} and {other.name} are {what}", "to measure one commit twice: --placebo")
+    if one.name == other.name:
+        raise UserError(f"two arms are called {one.name}", "give one of the files another name")
+
+
+def _with_fragment(repository: Repository, base: Arm, text: str) -> Arm:
+    """An arm that is another one's commit, built with a configuration fragment on top."""
+    file = Path(text).absolute() if _is_file(text) or "/" in text else own_fragment(resources.kconfigs(), text)
+    _check_regular(file)
+    fragment = read_fragment(file)
+    if not fragment.options:
+        raise UserError(f"{file} has no options", "a line of it is CONFIG_X=y, or # CONFIG_X is not set")
+    if unknown := undefined(repository, base.commit.sha, required(fragment)):
+        raise UserError(
+            f"{base.name} has no {', '.join(sorted(unknown))} in its Kconfig files, which {file.name} asks for",
+            "choose another commit, or leave the option out",
+        )
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    return Arm(on_top(base.name, file.name), replace(base.subject, fragment=digest), file)
 
 
 def _with_parameters(base: Arm, text: str) -> Arm:
@@ -114,6 +141,12 @@ def _is_file(text: str) -> bool:
     return Path(text).is_file() or text.startswith(("./", "/", "../"))
 
 
+def _check_regular(file: Path) -> None:
+    """Raise :class:`UserError` for what cannot be read again, to be kept with the run."""
+    if file.exists() and not file.is_file():
+        raise UserError(f"{file} is not a regular file", f"ls -l {file}")
+
+
 def _absent(repository: Repository, arms: Sequence[Arm], setups: Sequence[PlannedSetup]) -> Iterator[Absent]:
     """The cells of trees without an option that the stack needs, found before anything is built."""
 
@@ -123,9 +156,19 @@ def _absent(repository: Repository, arms: Sequence[Arm], setups: Sequence[Planne
 
     for setup, one in enumerate(setups):
         for place, arm in enumerate(arms):
-            storage = one.settings.storage
-            if options := missing(arm.commit, needs(storage.stack, storage.layers)):
+            needed = needs(one.settings.storage.stack, one.settings.storage.layers)
+            if options := missing(arm.commit, needed):
                 yield Absent(setup, place, f"needs {options}")
+            elif off := _switched_off(arm, needed):
+                yield Absent(setup, place, f"needs {off}, which is off in it")
+
+
+def _switched_off(arm: Arm, needed: Iterable[Need]) -> str:
+    """Those of the needed options that an arm's own fragment switches off."""
+    if not arm.subject.fragment or arm.file is None:
+        return ""
+    asked = read_fragment(arm.file).options
+    return ", ".join(one.option for one in needed if asked.get(one.option) == NOT_SET)
 
 
 def _settings(given: Sequence[Settings]) -> Iterator[Settings]:

@@ -19,7 +19,7 @@ from bisector.compare.plan import Asked, planned
 from bisector.compare.schedule import Begin, Build, Choose, Done, Facts, Measure
 from bisector.core.errors import AttemptFailed, BisectorError, Finding, InfraError, TrialRefused
 from bisector.core.events import Listener, Note, Planned, TrialJudged
-from bisector.core.subject import Cell, Commit, Compiler
+from bisector.core.subject import Cell, Compiler
 from bisector.core.trial import Fault
 from bisector.core.verdict import State, Terms, Verdict
 from bisector.doctor import checks as preflight
@@ -30,10 +30,10 @@ from bisector.git.worktrees import hold
 from bisector.host.files import discard, remove_abandoned
 from bisector.kernel.toolchain import check_unchanged
 from bisector.status.blocks import Blocks, Earlier, judged
-from bisector.store.comparison import Arm, Placed, Plan, PlannedSetup
+from bisector.store.comparison import Placed, Plan, PlannedSetup
 from bisector.store.facts import BuildTry, Compilers, Ended, Ending, NumberedTrial, Submitted, Work, now
 from bisector.store.rows import BisectionRow
-from bisector.store.run_files import TRIALS, keep_inputs, keep_patches
+from bisector.store.run_files import TRIALS, keep_files, keep_inputs
 from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
@@ -60,10 +60,14 @@ def begun(asked: Asked, run_dir: Path | None, warn: Callable[[Finding], None]) -
         preflight.check(plan.setups[0].settings, run.path, warn)
         for one in plan.setups[1:]:
             preflight.check_setup(one.settings, run.path, warn)
+        for arm in plan.with_fragment:
+            preflight.check_build(plan.settings(0, arm), run.path)
         kept = tuple(PlannedSetup(keep_inputs(one, run.path)) for one in setups)
-        keep_patches(asked.patch_files, run.path)
+        keep_files(asked.patch_files, run.path)
+        files = keep_files((one.file for one in plan.arms), run.path)
+        arms = tuple(replace(one, file=file) for one, file in zip(plan.arms, files, strict=True))
         row = BisectionRow.of(kept[0].settings, repository.top)
-        with Store.create(run.database, row, plan=Plan(plan.arms, kept, plan.extent, plan.absent)) as store:
+        with Store.create(run.database, row, plan=Plan(arms, kept, plan.extent, plan.absent)) as store:
             Index().add(IndexEntry(str(run.path), str(repository.top), first, last, row.created_at))
             yield run, store
 
@@ -132,7 +136,7 @@ class Comparison:
                 case Choose(compilers=compilers):
                     self.store.add(Compilers(compilers))
                 case Build(arm=arm, compiler=compiler):
-                    self._build(self.plan.arms[arm], compiler)
+                    self._build(arm, compiler)
                 case Begin(block=block):
                     self.store.add(block)
                 case Measure() as measure:
@@ -161,19 +165,24 @@ class Comparison:
                 Note(f"{what}, of {one.submitted.sha[:12]}, was under way when this run was stopped, and is lost")
             )
 
-    def _build(self, arm: Arm, compiler: Compiler) -> None:
-        commit, command = arm.commit, compiler.command
-        self.tell(Note(f"the kernel of {commit.short}, by {command} ({compiler.identity})"))
-        with self._named(f"{arm.name}, build by {command}", lambda: f"compilers/*-{commit.short}"):
-            fault = self._patiently(lambda: self._build_once(commit, compiler))
+    def _build(self, arm: int, compiler: Compiler) -> None:
+        """Try a compiler; raises :class:`UserError` for a configuration fragment that changes nothing."""
+        one, command = self.plan.arms[arm], compiler.command
+        what = one.commit.short + (f" with {one.file.name}" if one.file is not None else "")
+        self.tell(Note(f"the kernel of {what}, by {command} ({compiler.identity})"))
+        with self._named(f"{one.name}, build by {command}", lambda: f"compilers/*-{one.subject.short}"):
+            fault = self._patiently(lambda: self._build_once(arm, compiler))
         if fault is not None:
-            self.tell(Note(f"{command} does not build {commit.short}: {fault.reason}"))
+            self.tell(Note(f"{command} does not build {what}: {fault.reason}"))
 
-    def _build_once(self, commit: Commit, compiler: Compiler) -> Fault | None:
+    def _build_once(self, arm: int, compiler: Compiler) -> Fault | None:
+        commit, own = self.plan.arms[arm].commit, self.plan.arms[arm].subject.fragment
+        # A kernel is the same on all setups.
+        request = BuildRequest(commit, compiler, self.plan.settings(0, arm), own)
         with self._submitted(Submitted(Work.BUILD, commit.sha)) as id_:
-            fault = result_of(self.equipment.executor, BuildRequest(commit, compiler), self.tell, id_)
+            fault = result_of(self.equipment.executor, request, self.tell, id_)
         reason = "" if fault is None else fault.reason
-        self.store.add(BuildTry(compiler, commit.sha, reason), Ended(id_, Ending.DONE))
+        self.store.add(BuildTry(compiler, commit.sha, reason, own), Ended(id_, Ending.DONE))
         return fault
 
     def _measure(self, measure: Measure, again: bool) -> None:

@@ -116,9 +116,10 @@ def _command(plan: Plan) -> str:
         return ""
     extent, (first, *others) = plan.extent, plan.arms
     typed = [first, *(arm for arm in others if arm.subject != first.subject)]
-    commits = [arm for arm in typed if arm.subject.is_commit and not arm.subject.parameters]
+    commits = [arm for arm in typed if arm.subject.is_commit and not (arm.subject.parameters or arm.subject.fragment)]
     words = ["bisector", "compare", *(reporting.end_word(arm.name, arm.commit.sha) for arm in commits)]
     words += _each("--patch", (_patch(first, arm) for arm in typed if not arm.subject.is_commit))
+    words += _each("--config-fragment", (f"./{arm.file.name}" for arm in typed if arm.subject.fragment and arm.file))
     words += _each("--parameter", (arm.subject.parameters for arm in typed if arm.subject.parameters))
     words += _each("--stack", (one.setup.stack for one in plan.setups))
     workloads = dict.fromkeys(_workload_words(one.settings) for one in plan.setups)

@@ -152,9 +152,10 @@ class Blocks:
 
         Of what earlier processes tried, what did not build is tried again.
         """
-        sha, before = self.plan.arms[arm].commit.sha, self.earlier.build_tries
+        subject, before = self.plan.arms[arm].subject, self.earlier.build_tries
         known = [one for n, one in enumerate(self.build_tries, 1) if n > before or not one.reason]
-        return {one.compiler: one.reason for one in known if one.sha == sha}
+        built = (subject.commit.sha, subject.fragment)
+        return {one.compiler: one.reason for one in known if (one.sha, one.fragment) == built}
 
     @property
     def unbuilt(self) -> tuple[str, ...]:

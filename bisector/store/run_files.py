@@ -58,13 +58,15 @@ def keep_inputs(settings: Settings, run_dir: Path) -> Settings:
     )
 
 
-def keep_patches(files: Iterable[Path], run_dir: Path) -> None:
-    """Copy patch files beside the other inputs. Raises :class:`InfraError` when they cannot be written."""
+def keep_files(files: Iterable[Path | None], run_dir: Path) -> tuple[Path | None, ...]:
+    """Copy files that arms are made of beside the other inputs; where each copy is, None where there is no file.
+
+    Raises :class:`InfraError` when they cannot be written.
+    """
     directory = run_dir / INPUTS
     try:
         directory.mkdir(exist_ok=True)
-        for file in files:
-            _copy(file, directory / file.name)
+        return tuple(file and _copy(file, directory / file.name) for file in files)
     except OSError as error:
         raise InfraError(f"cannot copy {error.filename}: {error.strerror}", f"df {run_dir}") from error
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bisector.core.errors import AttemptFailed
-from bisector.core.subject import Cell
-from bisector.core.trial import Stage, Trial
+from bisector.core.subject import Cell, Commit, Compiler
+from bisector.core.trial import Fault, Stage, Trial
+from bisector.executor.base import BuildRequest
 from bisector.storage.parse import stack_of
 from bisector.store.run_files import trial_directory
 from bisector.trial.runner import TrialRequest
@@ -30,6 +31,11 @@ class Bench(fakes.FakeExecutor):
     panics_n: frozenset[int] = frozenset()
     leaves: Path | None = None
     requests: list[TrialRequest] = field(default_factory=list)
+    refuse_build: Callable[[BuildRequest], None] = lambda _: None
+
+    def try_build(self, commit: Commit, compiler: Compiler) -> Fault | None:
+        self.refuse_build(self.builds[-1])
+        return super().try_build(commit, compiler)
 
     def measure(self, request: TrialRequest) -> Trial:
         self.requests.append(request)
@@ -44,7 +50,7 @@ class Bench(fakes.FakeExecutor):
         if fault is not None:
             return replace(examples.trial(request.commit, fault=fault), cell=request.cell)
         made = trial(request.cell, self.value(request), busy=n in self.busy_n)
-        content = self.content.get(request.commit.sha, request.commit.sha)
+        content = self.content.get(request.commit.sha, request.commit.sha) + request.cell.subject.fragment
         return replace(made, kernel=examples.kernel(content=content))
 
 

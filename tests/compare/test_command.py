@@ -10,6 +10,7 @@ import pytest
 from bisector.cli import main
 from bisector.compare import session
 from bisector.core.trial import Trial
+from bisector.kernel.build import KernelBuilder
 from bisector.store.rundir import Index, RunDirectory, state_home
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
@@ -24,6 +25,7 @@ from tests.git import histories
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     monkeypatch.setattr("bisector.compare.session.preflight.check", lambda *_: None)
     monkeypatch.setattr("bisector.compare.session.preflight.check_setup", lambda *_: None)
+    monkeypatch.setattr("bisector.compare.session.preflight.check_build", lambda *_: None)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -84,6 +86,23 @@ def test_a_patch_is_compared_before_and_after(desk: Desk, capsys: pytest.Capture
     desk.bench.value = lambda _: 1_000.0
     compare(desk, "main~2", "--patch", "main", "--stack", "hdd", "--runs", "1", "--quiet")
     assert "main~2 + main" in capsys.readouterr().out
+
+
+def test_a_commit_is_compared_without_and_with_a_fragment(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given as a name without a slash; what is beside it, in the directory, goes before bisector's own."""
+    desk.bench.value = lambda request: 1_300.0 if request.cell.subject.fragment else 1_000.0
+    (desk.place / "more.config").write_text("CONFIG_DM_CACHE_SMQ=y\n")
+    words = ("main", "--config-fragment", "more.config", "--stack", "hdd", "--repo", "linux")
+    assert "builds    2 of" in shown(capsys, "compare", *words, "--plan")
+    with monkeypatch.context() as kept:  # the commit's own kernel
+        kept.setattr(KernelBuilder, "find", lambda builder, _: "CONFIG_DM_CACHE_SMQ" not in builder.wanted or None)
+        assert "builds    1 of" in shown(capsys, "compare", *words, "--plan")
+    said = shown(capsys, "compare", *words, "--runs", "1", "--quiet", "--run-dir", "run")
+    assert "main + more.config" in said
+    assert "same kernel" not in said
+    assert (desk.place / "run/inputs/more.config").is_file()
 
 
 def test_setups_are_every_stack_with_every_workload(desk: Desk) -> None:
@@ -283,6 +302,8 @@ def test_hours_come_from_what_earlier_comparisons_took(
         (("main", "v9"), "unknown revision 'v9'"),
         (("main", "HEAD"), "main and HEAD are the same commit"),
         (("main", "--patch", "none.patch"), "--patch none.patch: there is no such file"),
+        (("main", "--config-fragment", "none"), "configuration fragment none: no such file in"),
+        (("main", "--config-fragment", "./none.config"), "none.config: No such file or directory"),
         (("main~1", "main", "--stack", "nvme"), "there is no layer or disk nvme"),
         (("main~1", "main", "--stack", "hdd", "--stack", "hdd+ext4"), "is asked for twice"),
         (("main~1", "main", "--job", "none.fio"), "none.fio"),

@@ -76,6 +76,21 @@ def test_command_has_the_patches(
     assert "main~2 + fix.patch" in shown(capsys, "report")
 
 
+def test_command_has_the_fragments(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(desk.place)
+    (desk.place / "hz.config").write_text("CONFIG_DM_CACHE_SMQ=y\n")
+    desk.begin("main", fragments=("./hz.config",), stacks=("hdd",), runs=1)
+    desk.go_on()
+    words = shlex.split(json.loads(shown(capsys, "report", "--format", "json"))["command"])
+    assert words[2:5] == [desk.shas["c3"][:12], "--config-fragment", "./hz.config"]
+    assert "--fragment" not in words
+    said = shown(capsys, "report")
+    assert "main + hz.config" in said
+    assert "same kernel" not in said
+
+
 def test_json_is_of_its_schema(done: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "report", "--format", "json")
     printed = valid("compare", text)

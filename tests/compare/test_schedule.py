@@ -24,6 +24,7 @@ SETUPS = tuple(
 )
 ARMS = tuple(Arm(name, Subject(commit(n))) for n, name in enumerate(("v6.1", "v6.2", "v6.3")))
 PLAN = Plan(ARMS, SETUPS, Extent(7, 2))
+MORE = Arm("v6.1 + hz.config", Subject(commit(0), fragment="e" * 64), Path("/run/inputs/hz.config"))
 BUILT = tuple(BuildTry(fakes.GCC, arm.commit.sha, "") for arm in ARMS)
 
 Outcome = Callable[[Measure, int], Trial]
@@ -90,6 +91,16 @@ def test_every_kernel_is_built_before_anything_is_measured() -> None:
 def test_one_commit_under_two_names_is_built_once() -> None:
     plan = replace(PLAN, arms=(ARMS[0], replace(ARMS[0], name="v6.1 (again)")))
     assert isinstance(step(Facts(replace(nothing(plan), build_tries=BUILT[:1]))), Begin)
+
+
+def test_a_commit_is_built_once_with_each_configuration() -> None:
+    plan = replace(PLAN, arms=(ARMS[0], MORE))
+    assert step(Facts(replace(nothing(plan), build_tries=BUILT[:1]))) == Build(1, fakes.GCC)
+    built = BuildTry(fakes.GCC, MORE.commit.sha, "", MORE.subject.fragment)
+    assert isinstance(step(Facts(replace(nothing(plan), build_tries=(BUILT[0], built)))), Begin)
+    failed = replace(built, reason="error: no")
+    blocks = replace(nothing(plan), build_tries=(BUILT[0], failed))
+    assert [blocks.absent(0, arm) for arm in (0, 1)] == ["", "does not build: error: no"]
 
 
 def test_of_several_compilers_on_record_the_second_is_tried_where_the_first_does_not_build() -> None:

@@ -13,12 +13,14 @@ from bisector.compare import session
 from bisector.compare.plan import Asked, planned, united, warnings
 from bisector.compare.schedule import Done
 from bisector.config import Settings, options
-from bisector.core.errors import AttemptFailed, InfraError, Interrupted, UserError
+from bisector.core import resources
+from bisector.core.errors import AttemptFailed, InfraError, Interrupted, TrialRefused, UserError
 from bisector.core.events import Event, Listener, Note, TrialJudged
 from bisector.core.objective import MetricAbsent
 from bisector.core.subject import Commit, Compiler, Kind
 from bisector.core.trial import Stage, Trial
 from bisector.core.verdict import State
+from bisector.executor.base import BuildRequest
 from bisector.git.repository import Repository
 from bisector.status.blocks import Blocks, BlockState, result_of
 from bisector.store.comparison import Absent, Extent, Plan
@@ -55,10 +57,10 @@ class Desk:
 
     def asked(self, *names: str, stacks: tuple[str, ...] = ("lvmcache", "hdd"), runs: int = 2, placebo: bool = False,
               patches: tuple[str, ...] = (), parameters: tuple[str, ...] = (),
-              **more: str | list[str]) -> Asked:  # fmt: skip
+              fragments: tuple[str, ...] = (), **more: str | list[str]) -> Asked:  # fmt: skip
         revs = tuple(self.shas.get(name, name) for name in names)
         each = tuple(settings(stack, **more) for stack in stacks)
-        return Asked(self.place / "linux", revs, each, Extent(7, runs), placebo, patches, parameters)
+        return Asked(self.place / "linux", revs, each, Extent(7, runs), placebo, patches, parameters, fragments)
 
     def begin(self, *names: str, **how: object) -> RunDirectory:
         with session.begun(self.asked(*names, **how), self.place / "run", lambda _: None) as (run, _):  # type: ignore[arg-type] # as asked() takes them
@@ -96,6 +98,7 @@ class Desk:
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     monkeypatch.setattr("bisector.compare.session.preflight.check", lambda *_: None)
     monkeypatch.setattr("bisector.compare.session.preflight.check_setup", lambda *_: None)
+    monkeypatch.setattr("bisector.compare.session.preflight.check_build", lambda *_: None)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return Desk(tmp_path, histories.build(tmp_path / "linux", histories.linear(4)))
 
@@ -480,6 +483,115 @@ def test_one_kernel_is_compared_without_and_with_a_parameter(desk: Desk) -> None
 )
 def test_parameters_that_cannot_be_arms_are_refused(desk: Desk, parameters: tuple[str, ...], said: str) -> None:
     assert said in desk.refused("main", parameters=parameters)
+
+
+# Configuration fragments
+
+
+def fragment_file(desk: Desk, name: str = "more.config", text: str = "CONFIG_DM_CACHE_SMQ=y\n") -> Path:
+    (desk.place / name).parent.mkdir(exist_ok=True)
+    (desk.place / name).write_text(text)
+    return desk.place / name
+
+
+def test_one_commit_is_compared_without_and_with_a_fragment(desk: Desk) -> None:
+    file = fragment_file(desk)
+    desk.begin("main", stacks=("lvmcache", "hdd"), fragments=(str(file),))
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    file.unlink()  # what is resumed measures with the run's copy
+    assert desk.go_on() == Done("2 blocks on each setup")
+    blocks, copy = desk.blocks(), desk.place / "run/inputs/more.config"
+    assert copy.is_file()
+    before, after = blocks.plan.arms
+    assert (before.name, before.subject.fragment, before.file) == ("main", "", None)
+    assert (after.name, after.subject.fragment, after.file) == ("main + more.config", digest, copy)
+    assert after.subject == replace(before.subject, fragment=digest)
+    trials = [one for one in desk.bench.requests if isinstance(one, TrialRequest)]
+    for request in trials:
+        assert request.settings is not None
+        *_, last = request.settings.kernel.fragments
+        assert (last == str(copy)) is bool(request.cell.subject.fragment)
+    assert [one.trial.cell for one in blocks.placed] == [one.cell for one in trials]  # as it is on record
+    assert {one.cell.subject for one in trials} == {before.subject, after.subject}
+    result = result_of(blocks)
+    assert not any(arm.placebo for arm in result.arms)
+    assert result.equal == ()
+
+
+def test_a_commit_with_two_configurations_is_built_twice(desk: Desk) -> None:
+    file = fragment_file(desk)
+    desk.begin("main", stacks=("lvmcache", "hdd"), fragments=(str(file),), parameters=("quiet",))
+    desk.go_on()
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert [one.fragment for one in desk.bench.builds] == ["", digest]
+    kernels = [one.settings.kernel for one in desk.bench.builds if one.settings is not None]
+    assert [len(one.fragments) for one in kernels] == [3, 4]
+    with Store.open(desk.place / "run" / "record.sqlite") as store:
+        sha = desk.shas["c3"]
+        assert store.build_tries() == (BuildTry(fakes.GCC, sha, ""), BuildTry(fakes.GCC, sha, "", digest))
+    notes = [event.text for event in desk.told if isinstance(event, Note) and event.text.startswith("the kernel of")]
+    assert [f"{sha[:12]} with more.config, by gcc" in note for note in notes] == [False, True]
+
+
+def test_a_fragment_that_changes_nothing_ends_the_run_before_the_first_block(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(request: BuildRequest) -> None:
+        if request.fragment:
+            raise TrialRefused("more.config changes nothing")
+
+    monkeypatch.setattr(desk.bench, "refuse_build", refuse)
+    run = desk.begin("main", stacks=("hdd",), fragments=(str(fragment_file(desk)),))
+    with pytest.raises(UserError, match="changes nothing"):
+        desk.go_on()
+    assert desk.bench.requests == []
+    with Store.open(run.database) as store:
+        last = store.state()
+        assert last is not None
+        assert (last.state, last.message) == (
+            State.STOPPED,
+            "main + more.config, build by gcc: more.config changes nothing",
+        )
+
+
+def test_a_fragment_that_switches_off_what_the_stack_needs_has_no_cell_there(desk: Desk) -> None:
+    file = fragment_file(desk, text="# CONFIG_DM_CACHE is not set\n")
+    plan = desk.plan("main", fragments=(str(file),))
+    assert plan.absent == (Absent(0, 1, "needs CONFIG_DM_CACHE, which is off in it"),)
+
+
+def test_one_of_the_tools_own_fragments_is_found_by_its_name(desk: Desk) -> None:
+    _, arm = desk.plan("main", fragments=("debug",)).arms
+    assert (arm.name, arm.file) == ("main + debug.config", resources.fragment("debug"))
+    assert desk.refused("main", fragments=("debugg",)).startswith("configuration fragment debugg: no such file in ")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "more.config has no options"),
+        ("# CONFIG\n", "more.config has no options"),
+        ("CONFIG_DM_CACHE=y\nCONFIG_B=y\nCONFIG_A=m\n", "main has no CONFIG_A, CONFIG_B in its Kconfig files, which"),
+        ("\0\xff", "more.config has no options"),
+    ],
+)
+def test_fragments_that_cannot_be_arms_are_refused(desk: Desk, text: str, said: str) -> None:
+    assert said in desk.refused("main", fragments=(str(fragment_file(desk, text=text)),))
+
+
+def test_what_a_tree_need_not_know_is_not_asked_of_it(desk: Desk) -> None:
+    text = "CONFIG_DM_CACHE=y\n# CONFIG_NEW is not set\n#: optional\nCONFIG_NEWER=y\n"
+    assert len(desk.plan("main", fragments=(str(fragment_file(desk, text=text)),)).arms) == 2
+
+
+def test_fragments_are_told_apart(desk: Desk) -> None:
+    file, other = fragment_file(desk), fragment_file(desk, "other/more.config", "CONFIG_MD=y\n")
+    same = fragment_file(desk, "same.config")
+    assert desk.refused("main", fragments=(str(file), str(file))) == "main + more.config is asked for twice"
+    assert desk.refused("main", fragments=(str(file), str(same))) == "main + more.config is asked for twice"
+    assert desk.refused("main", fragments=(str(file), str(other))) == "two arms are called main + more.config"
+    assert "No such file" in desk.refused("main", fragments=("./gone.config",))
+    assert "is not a regular file" in desk.refused("main", fragments=(str(desk.place),))
 
 
 # What cannot be compared

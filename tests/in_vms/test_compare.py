@@ -58,3 +58,41 @@ def test_killed_comparison_goes_on_where_its_facts_end(tool: Tool, demo: History
     table = tool("table", "--run-dir", run_dir).stdout
     assert "lvmcache(ssd,hdd)+ext4" in table
     assert "hdd+ext4" in table
+
+
+# What a guest says of its kernel, as the figure of a command.
+SAYS = ("--stack", "hdd", "--runs", "1", "--set", "workload.command.size=16MiB", *SHORT)
+
+
+def figures(run_dir: Path) -> dict[str, float]:
+    """What the command printed in the one block, by the names of the arms."""
+    blocks = blocks_of(run_dir)
+    (row,) = blocks.values(0)
+    return {blocks.plan.arms[arm].name: value for arm, value in row.items()}
+
+
+def test_fragment_on_top_is_in_the_kernel_that_boots(tool: Tool, demo: History, tmp_path: Path) -> None:
+    """A kernel with IKCONFIG shows its configuration (init/Kconfig); the other one has no such file."""
+    fragment, run_dir = tmp_path / "shown.config", tmp_path / "run"
+    fragment.write_text("CONFIG_IKCONFIG=y\nCONFIG_IKCONFIG_PROC=y\n")
+    line = "echo shown=$((1 + $(zcat /proc/config.gz 2>/dev/null | grep -c ^CONFIG_IKCONFIG)))"
+    words = ("--command", line, "--figure", "shown=1,higher", *SAYS)
+    compared = tool(
+        "compare", demo.new, "--config-fragment", fragment, "--repo", tool.repo, "--run-dir", run_dir, *words
+    )
+    assert compared.returncode == 0, compared.stdout + compared.stderr
+    assert figures(run_dir) == {demo.new: 1.0, f"{demo.new} + shown.config": 3.0}
+
+
+def test_fragment_that_kconfig_drops_ends_before_the_kernel_is_compiled(
+    tool: Tool, demo: History, tmp_path: Path
+) -> None:
+    """IKCONFIG_PROC depends on IKCONFIG, which is off."""
+    fragment, run_dir = tmp_path / "shown.config", tmp_path / "run"
+    fragment.write_text("CONFIG_IKCONFIG_PROC=y\n")
+    words = ("compare", demo.new, "--config-fragment", fragment, "--repo", tool.repo, "--run-dir", run_dir, *SAYS[:4])
+    refused = tool(*words)
+    assert refused.returncode == 2, refused.stdout + refused.stderr
+    assert "shown.config asks for CONFIG_IKCONFIG_PROC=y, which Kconfig does not set" in refused.stderr
+    assert blocks_of(run_dir).blocks == ()
+    assert not list(run_dir.glob("build/**/vmlinux"))
