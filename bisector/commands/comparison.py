@@ -14,16 +14,20 @@ from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 
 
+def is_over(store: Store, plan: Plan) -> bool:
+    """Whether nothing is left to measure, nor to build: what did not build is tried again."""
+    last = store.state()
+    return last is not None and last.state is State.MEASURED and not Blocks.of(plan, store).unbuilt
+
+
 def conclude(run: RunDirectory, store: Store, plan: Plan, *, quiet: bool, as_json: bool = False) -> int:
     """Go on with a locked run that compares to its end, and show it; the exit code.
 
-    One that has ended is only shown, unless an arm did not build: that is tried again. Of one that ends with an error
-    what was measured is shown, and the error raised.
+    One that is over is only shown. Of one that ends with an error what was measured is shown, and the error raised.
     """
-    last = store.state()
     try:
         with display_for(sys.stderr if as_json else sys.stdout, quiet=quiet) as display:
-            if last is not None and last.state is State.MEASURED and not Blocks.of(plan, store).unbuilt:
+            if is_over(store, plan):
                 session.after_the_end(run, store, display)
             else:
                 session.go_on(run, store, display)

@@ -161,6 +161,8 @@ def resume(arguments: argparse.Namespace) -> int:
     run = run_directory(arguments)
     with run.lock(), Store.open(run.database) as store:
         if (plan := store.plan) is not None and not arguments.skip:
+            if not comparison.is_over(store, plan):
+                checks.warn_again(plan.setups[0].settings, run.path, warn)
             return comparison.conclude(run, store, plan, quiet=arguments.quiet)
         session.searched(run, store)
         last = store.state()

@@ -61,7 +61,7 @@ def planned(repository: Repository, asked: Asked) -> Plan:
     setups = tuple(PlannedSetup(one) for one in _settings(asked.settings))
     twice = next((one.setup for one, other in combinations(setups, 2) if one.setup == other.setup), None)
     if twice is not None:
-        raise UserError(f"{twice} is asked for twice", "leave one of them out")
+        raise UserError(f"{twice} is asked for twice", "leave one out; of two job files, call one by another name")
     absent = tuple(_absent(repository, arms, setups))
     plan = Plan(arms, setups, asked.extent, absent)
     if not any(comparable(Blocks(plan), setup) for setup in range(len(setups))):

@@ -234,7 +234,8 @@ def _next_block(blocks: Blocks, setup: int) -> Block:
     drawn = random.Random(f"{blocks.plan.extent.seed}/{n}")  # noqa: S311 - an order, and no secret
     arms = list(blocks.present(setup))
     drawn.shuffle(arms)
-    return Block(n, setup, len(blocks.counted(setup)) + 1, drawn.randint(1, MOST_SEED), tuple(arms))
+    round_ = max((block.round for block in blocks.counted(setup)), default=0) + 1
+    return Block(n, setup, round_, drawn.randint(1, MOST_SEED), tuple(arms))
 
 
 def _reached(blocks: Blocks) -> str:

@@ -125,7 +125,7 @@ def check_unchanged(recorded: Iterable[Compiler], found: Iterable[Compiler]) -> 
                 f"the compiler {compiler.command} has changed since this bisection began: it was {compiler.identity},"
                 f" and {'is ' + identity if identity else 'does not work any more'};"
                 " kernels of two compilers cannot be compared",
-                f"install that version of {compiler.command} again, or begin anew: bisector start",
+                f"install that version of {compiler.command} again, or begin anew",
             )
 
 

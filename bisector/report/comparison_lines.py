@@ -21,7 +21,7 @@ def whole(run: RunDirectory, store: Store, plan: Plan) -> Iterator[str]:
     yield f"{state}{f': {message}' if message else ''}"
     if state is State.MEASURED and blocks.unbuilt:
         yield f"{', '.join(blocks.unbuilt)} did not build; resume tries it again"
-    if state is not State.MEASURED or blocks.unbuilt:
+    if state is State.STOPPED or (state is State.MEASURED and blocks.unbuilt):
         yield resume_command(run.path)
 
 

@@ -4,7 +4,8 @@ A block counts when each of its arms has a sound trial. After one that is weak, 
 nothing more is measured in a block: it stays on record and does not count, and another one takes its place. So the
 figures that are compared were always measured close together, by the rule that was set before.
 
-A block that was interrupted is gone on with. The pause may change figures; since the arms are in a random order, it
+A block that was interrupted is gone on with, on the same host: a run directory can be taken to another one, and a block
+of two hosts does not count. The pause may change figures; since the arms are in a random order, it
 does so for each of them as often, which is noise and no bias.
 """
 
@@ -216,6 +217,9 @@ class Blocks:
             verdict, why = judged(self.plan, block, one)
             if verdict in _ENDED_BY:
                 return _ENDED_BY[verdict], f"{self.plan.arms[one.place.arm].name}: {why}"
+        hosts = tuple(dict.fromkeys(one.trial.host for one in measured))
+        if len(hosts) > 1:
+            return BlockState.WEAK, f"measured on {' and '.join(hosts)}, whose figures cannot be compared"
         return (BlockState.DONE if len(measured) == len(block.arms) else BlockState.OPEN), ""
 
 

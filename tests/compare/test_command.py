@@ -9,6 +9,7 @@ import pytest
 
 from bisector.cli import main
 from bisector.compare import session
+from bisector.core.errors import Finding, Grade
 from bisector.core.trial import Trial
 from bisector.kernel.build import KernelBuilder
 from bisector.store.rundir import Index, RunDirectory, state_home
@@ -208,6 +209,35 @@ def test_what_was_measured_is_shown_when_nothing_is_left_to_compare(
     said = capsys.readouterr()
     assert "nothing can be compared: main: panic" in said.err
     assert "main against main~3 on 1 setup: 2 blocks measured, 3 weak or failed\n" in said.out
+
+
+def test_status_of_a_run_that_goes_on_does_not_say_to_resume_it(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, said = desk.bench.measure, []
+
+    def looking(request: TrialRequest) -> Trial:
+        said.append(shown(capsys, "status", "--run-dir", "run"))
+        return usual(request)
+
+    monkeypatch.setattr(desk.bench, "measure", looking)
+    compare(desk, "main~3", "main", "--stack", "hdd", "--runs", "1", "--run-dir", "run", "--quiet")
+    assert said[1].splitlines()[-1].startswith("running")
+
+
+def test_resume_says_what_weakens_the_evidence_by_now(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "bisector.commands.measure.checks.warn_again",
+        lambda _settings, _run, warn: warn(Finding("load", Grade.WARN, "the host is busy")),
+    )
+    desk.bench.infra_n = {2: 4}
+    compare(desk, "main~3", "main", "--stack", "hdd", "--runs", "1", "--run-dir", "run", "--quiet", code=4)
+    for said in ("warning: load: the host is busy", ""):
+        capsys.readouterr()
+        assert main(["resume", "--run-dir", "run", "--quiet"]) == 0
+        assert capsys.readouterr().err.removeprefix("bisector: ").strip() == said
 
 
 def test_resume_tries_again_what_did_not_build(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:

@@ -230,6 +230,27 @@ def test_a_weak_trial_voids_its_block_and_another_one_takes_its_place() -> None:
     assert len(blocks.values(0)) == 2
 
 
+def test_a_block_of_two_hosts_does_not_count() -> None:
+    """A run directory may be taken to another machine in the middle of a block."""
+
+    def outcome(measure: Measure, n: int) -> Trial:
+        return replace(planted.trial(cell(PLAN, measure.block, measure.arm), 1_000.0), host="one" if n < 3 else "other")
+
+    blocks, _ = played(nothing(), outcome)
+    assert blocks.state(blocks.blocks[0]) is BlockState.WEAK
+    assert blocks.why(blocks.blocks[0]) == "measured on one and other, whose figures cannot be compared"
+    assert blocks.count(BlockState.DONE) == 4
+
+
+def test_no_two_blocks_that_count_are_of_one_round() -> None:
+    """Another version of the tool may take an earlier block for weak: the later ones keep their rounds."""
+    blocks, _ = played(nothing(plan := replace(PLAN, setups=SETUPS[1:])), sound(plan))
+    first, *rest = blocks.placed
+    weak = replace(first, trial=planted.trial(cell(plan, blocks.blocks[0], first.place.arm), 1.0, busy=True))
+    again, _ = played(replace(blocks, placed=(weak, *rest)), sound(plan))
+    assert [block.round for block in again.counted(0)] == [2, 3]
+
+
 def test_a_panic_is_believed_when_it_is_seen_again() -> None:
     def outcome(measure: Measure, n: int) -> Trial:
         found = planted.trial(cell(PLAN, measure.block, measure.arm), 1_000.0)

@@ -594,6 +594,12 @@ def test_fragments_are_told_apart(desk: Desk) -> None:
     assert "is not a regular file" in desk.refused("main", fragments=(str(desk.place),))
 
 
+def test_a_patch_that_is_called_as_a_parameter_is_refused(desk: Desk) -> None:
+    """Values are told apart by the names of the arms."""
+    said = desk.refused("main", patches=(str(patch_file(desk, "quiet")),), parameters=("quiet",))
+    assert said == "two arms are called main + quiet"
+
+
 # What cannot be compared
 
 
