@@ -21,7 +21,7 @@ from bisector.report.figures import baseline_facts
 from bisector.storage.parse import lone_disk
 from bisector.store.store import Store
 from tests import examples, fakes
-from tests.bisect.test_bisection import DEFAULTS, Lab
+from tests.bisect.lab import DEFAULTS, Lab
 from tests.git import histories
 from tests.recorded_run import RecordedRun, found
 from tests.store.examples import imported

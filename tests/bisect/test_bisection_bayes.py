@@ -1,7 +1,6 @@
-"""The loop under the posterior: real git, a bench that answers from a table and, where asked to, misleads."""
+"""The loop under the posterior on a line: real git, a bench that answers from a table and, where asked to, misleads."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,35 +8,20 @@ from typing import Any
 import pytest
 
 from bisector.bisect.instructions import Done
-from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.events import Note
-from bisector.core.subject import Kind, Mattering
+from bisector.core.subject import Kind
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, State, Terms
 from bisector.git.bisect import Bisect
 from bisector.trial.runner import TrialRequest
 from tests import fakes
-from tests.bisect.test_bisection import DEFAULTS, Lab
+from tests.bisect.lab import DEFAULTS, Lab, kinds, lab_of, tried
 from tests.git import histories
-from tests.git.histories import Node
-
-
-def lab_of(path: Path, nodes: Sequence[Node], old: str, new: str, **more: object) -> Lab:
-    return Lab(path, nodes, old, new, **{"settings": DEFAULTS, **more})  # type: ignore[arg-type] # Lab's own fields
 
 
 @pytest.fixture
 def line(tmp_path: Path) -> Lab:
     return lab_of(tmp_path, histories.linear(17), "c0", "c16")
-
-
-def kinds(lab: Lab) -> list[tuple[Kind, str]]:
-    subjects = [trial.subject for trial in lab.trials()]
-    return [(one.kind, lab.names[one.changed_by]) for one in subjects if one.changed_by]
-
-
-def tried(lab: Lab) -> list[str]:
-    return [lab.names[trial.commit.sha] for trial in lab.trials() if trial.subject.kind is Kind.COMMIT]
 
 
 @pytest.mark.parametrize("culprit", ["c1", "c16"])
@@ -50,60 +34,6 @@ def test_line(line: Lab, culprit: str) -> None:
     assert {f"c{int(culprit[1:]) - 1}", culprit} <= set(tried(line))
     assert (Kind.REVERTED, culprit) in kinds(line)
     assert len(line.trials()) <= 12
-
-
-def test_nobodys_checkout_or_references_are_touched(tmp_path: Path) -> None:
-    lab = lab_of(tmp_path, histories.linear(9), "c0", "c8")
-    repository = tmp_path / "linux"
-    histories.git(repository, "reset", "-q", "--hard", "main")
-    before = histories.git(repository, "for-each-ref"), histories.git(repository, "status", "--porcelain", "-b")
-    assert lab.found(lab.bisect(lab.engine("c5"))) == "c5"
-    assert (
-        histories.git(repository, "for-each-ref"),
-        histories.git(repository, "status", "--porcelain", "-b"),
-    ) == before
-
-
-@pytest.mark.parametrize("culprit", ["b2", "c2", "c4"])
-def test_merge_from_an_old_base(tmp_path: Path, culprit: str) -> None:
-    lab = lab_of(tmp_path, histories.old_base_merge(), "c0", "c5")
-    assert lab.found(lab.bisect(lab.engine(culprit))) == culprit
-
-
-def test_a_merge_cannot_be_taken_out_and_is_sure_when_its_neighbours_are_not_it(tmp_path: Path) -> None:
-    lab = lab_of(tmp_path, histories.old_base_merge(), "c0", "c5")
-    outcome = lab.bisect(lab.engine("m"))
-    assert lab.found(outcome) == "m"
-    assert "m" not in {name for _, name in kinds(lab)}
-    assert {"c3", "b3", "m"} <= set(tried(lab))
-    assert len(tried(lab)) > len(set(tried(lab)))  # one of them twice, and not said to be its own equal
-    assert not [trial for trial in lab.trials() if trial.same_kernel_as]
-    view = lab.view(outcome)
-    assert view.belief is not None
-    assert view.belief.confirmed == ()
-
-
-def test_first_parents_merge_stands_for_what_it_brought(tmp_path: Path) -> None:
-    chosen = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, first_parent=True))
-    lab = lab_of(tmp_path, histories.old_base_merge(), "c0", "c5", settings=chosen)
-    engine = lab.engine("b2")
-    engine.culprit = "m"
-    assert lab.found(lab.bisect(engine)) == "m"
-    assert not {"b1", "b2", "b3"} & set(tried(lab))
-    assert set(kinds(lab)) == {(Kind.REVERTED, "m")}
-
-
-def test_ends_on_two_branches_try_the_merge_base_first(tmp_path: Path) -> None:
-    lab = lab_of(tmp_path, histories.stable_tags(), "s2", "n2")
-    assert lab.found(lab.bisect(lab.engine("c4"))) == "c4"
-    assert tried(lab)[2] == "c2"
-
-
-def test_new_merge_base_is_told_apart(tmp_path: Path) -> None:
-    lab = lab_of(tmp_path, histories.stable_tags(), "s2", "n2")
-    engine = fakes.FakeExecutor(lambda sha: sha != lab.shas["s2"])
-    with pytest.raises(EndsDoNotReproduce, match="merge base"):
-        lab.bisect(engine)
 
 
 def test_a_run_that_misleads_is_outvoted(line: Lab) -> None:
@@ -198,42 +128,6 @@ def test_a_parent_with_the_same_sources_is_looked_at_before_anything_is_named(li
     assert tried(line)[-1] == "c2"
 
 
-def conflicting(*names: str) -> list[Node]:
-    """A line whose every commit changes one line of one file, so that none of ``names`` reverts or picks."""
-    nodes = []
-    for node in histories.linear(12):
-        text = f"{node.name}\n"
-        files = {"drivers/md/dm.c": text} if node.name in names else {}
-        nodes.append(replace(node, files=files) if files else node)
-    return nodes
-
-
-def test_what_does_not_revert_is_picked(tmp_path: Path) -> None:
-    lab = lab_of(tmp_path, conflicting("c6", "c8"), "c0", "c11")
-    assert lab.found(lab.bisect(lab.engine("c6"))) == "c6"
-    assert kinds(lab) == [(Kind.PICKED, "c6")]
-    with lab._store() as store:
-        ((kind, sha, end),) = [(one.kind, one.sha, one.end_sha) for one in store.not_changed()]
-    assert (kind, lab.names[sha], lab.names[end]) == (Kind.REVERTED, "c6", "c11")
-
-
-def test_what_does_neither_is_likely_and_not_sure(tmp_path: Path) -> None:
-    lab = lab_of(tmp_path, conflicting(*(f"c{n}" for n in range(12))), "c0", "c11")
-    outcome = lab.bisect(lab.engine("c6"))
-    assert outcome.state is State.NARROWED
-    assert lab.names[outcome.candidates[0].sha] == "c6"
-    assert not [name for _, name in kinds(lab) if name == "c6"]
-    with lab._store() as store:
-        assert {one.kind for one in store.not_changed() if one.sha == lab.shas["c6"]} == {Kind.REVERTED, Kind.PICKED}
-
-
-def test_what_does_neither_is_sure_when_the_next_one_is_not_it(tmp_path: Path) -> None:
-    """Its parent is no suspect; its child, which it might have misled for, is ruled out by taking that out."""
-    lab = lab_of(tmp_path, conflicting("c3", "c6", "c8"), "c0", "c11")
-    assert lab.found(lab.bisect(lab.engine("c6"))) == "c6"
-    assert kinds(lab) == [(Kind.REVERTED, "c7")]
-
-
 def test_two_changes_are_not_named_one(line: Lab) -> None:
     new = {line.shas[f"c{n}"] for n in (2, 3, 4, 5, 10, 12, 14, 16)}
     engine = fakes.FakeExecutor(fakes.among(new), culprit="none")
@@ -255,28 +149,6 @@ def test_what_lies_between_the_levels_does_not_have_the_change_yet(line: Lab) ->
     assert line.found(line.bisect(engine)) == "c9"
 
 
-def test_paths_limit_what_is_tried(tmp_path: Path) -> None:
-    nodes = [
-        replace(node, files={f"drivers/md/{node.name}.c": node.name}) if node.name in ("c3", "c6", "c9") else node
-        for node in histories.linear(12)
-    ]
-    lab = lab_of(tmp_path, nodes, "c0", "c11", paths=("drivers/md",))
-    assert lab.found(lab.bisect(lab.engine("c6"))) == "c6"
-    assert set(tried(lab)[2:]) <= {"c3", "c6", "c9"}
-
-
-def test_a_change_outside_the_paths_is_said_to_be_there(tmp_path: Path) -> None:
-    nodes = [
-        replace(node, files={f"drivers/md/{node.name}.c": node.name}) if node.name in ("c3", "c6") else node
-        for node in histories.linear(12)
-    ]
-    lab = lab_of(tmp_path, nodes, "c0", "c11", paths=("drivers/md",))
-    outcome = lab.bisect(lab.engine("c8"))
-    assert outcome.state is State.NARROWED
-    assert outcome.message == "no commit that touches drivers/md made the change"
-    assert {lab.names[commit.sha] for commit in outcome.candidates} == {f"c{n}" for n in range(7, 12)}
-
-
 def test_regression_uses_the_same_code(tmp_path: Path) -> None:
     chosen = replace(DEFAULTS.bisect, expect=Direction.REGRESSION, terms=Terms("fast", "slow"))
     lab = lab_of(tmp_path, histories.linear(9), "c0", "c8", settings=replace(DEFAULTS, bisect=chosen))
@@ -285,28 +157,6 @@ def test_regression_uses_the_same_code(tmp_path: Path) -> None:
     outcome = lab.bisect(engine)
     assert lab.found(outcome) == "c5"
     assert "is the first slow commit" in outcome.message
-
-
-def test_what_cannot_matter_is_hardly_looked_at(tmp_path: Path) -> None:
-    lab = lab_of(tmp_path, histories.linear(40), "c0", "c39")
-    lab.known = Mattering(39, frozenset(lab.shas[name] for name in ("c5", "c12", "c20", "c33")))
-    engine = lab.engine("c12")
-    assert lab.found(lab.bisect(engine)) == "c12"
-    assert len(lab.trials()) <= 8
-
-
-def test_a_wrong_suspicion_costs_little_and_is_told(tmp_path: Path) -> None:
-    nodes = [
-        replace(node, files={f"drivers/md/{node.name}.c": node.name}) if node.name in ("c3", "c11") else node
-        for node in histories.linear(17)
-    ]
-    lab = lab_of(tmp_path, nodes, "c0", "c16")
-    assert lab.found(lab.bisect(lab.engine("c7"))) == "c7"
-    view = lab.view()
-    assert view.belief is not None
-    without = view.belief.without_suspects
-    assert without is not None
-    assert lab.names[without.commit.sha] == "c7"
 
 
 def test_a_belief_that_turns_is_told_to_git_anew(line: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

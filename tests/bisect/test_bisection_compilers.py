@@ -15,7 +15,7 @@ from bisector.executor.base import BuildRequest
 from bisector.store.facts import BuildTry, Compilers
 from bisector.store.store import Store
 from tests import fakes
-from tests.bisect.test_bisection import DEFAULTS, Lab
+from tests.bisect.lab import DEFAULTS, Lab
 from tests.fakes import BUILD_ERROR, GCC, OLD_GCC
 from tests.git import histories
 

@@ -16,7 +16,7 @@ from bisector.git.repository import Repository
 from bisector.status import from_record
 from bisector.store.store import Store
 from tests import fakes
-from tests.bisect.test_bisection import BY_GIT, DEFAULTS, Lab
+from tests.bisect.lab import BY_GIT, DEFAULTS, Lab
 from tests.git import histories
 from tests.recorded_run import FAST, SLOW, RecordedRun
 

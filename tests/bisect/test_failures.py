@@ -12,7 +12,7 @@ from bisector.core.events import Note, Planned
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
 from bisector.core.verdict import State, Strategy, Verdict
 from tests import fakes
-from tests.bisect.test_bisection import BY_GIT, DEFAULTS, Lab
+from tests.bisect.lab import BY_GIT, DEFAULTS, Lab
 from tests.git import histories
 
 BY = {Strategy.GIT: BY_GIT, Strategy.BAYES: DEFAULTS}

@@ -1,10 +1,6 @@
 """A run from its start to its end: real git and store, and a bench that answers from a table."""
 
-import errno
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,98 +8,22 @@ import pytest
 from bisector.bisect import session
 from bisector.bisect.session import Asked
 from bisector.cli import main
-from bisector.config import Settings, options
-from bisector.core.errors import Finding, Grade, InfraError, Interrupted, UserError
-from bisector.core.events import Event, Listener, Note
+from bisector.config import options
+from bisector.core.errors import Finding, Grade, InfraError, UserError
+from bisector.core.events import Note
 from bisector.core.subject import Kind
-from bisector.core.trial import Trial
 from bisector.core.verdict import State, Strategy
 from bisector.doctor import checks
 from bisector.git.repository import Repository
-from bisector.git.source_tree import SourceTree
 from bisector.mail.outbox import DRAFT
 from bisector.store.facts import Fact
 from bisector.store.rows import StateRow
-from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
-from bisector.trial.runner import TrialRequest
 from tests import fakes, recorded_run
+from tests.bisect.site import DEFAULTS, RUNS, Site, interrupted_at
 from tests.git import histories
 from tests.git.conftest import unconfigured as unconfigured  # noqa: PLC0414 - a fixture of this room, too
 from tests.nested import nested
-
-DEFAULTS = options.load(directory=Path("/")).settings
-RUNS = "refs/by-bisector/runs"
-
-
-class CheckingOut(fakes.FakeExecutor):
-    """A bench that has each commit checked out, as a real one, before it knows what it measures."""
-
-    tree: SourceTree
-
-    def measure(self, request: TrialRequest) -> Trial:
-        self.tree.checkout(request.commit)
-        return super().measure(request)
-
-
-@dataclass
-class Site:
-    """A person's clone, in which two branches end at the ends of a range; the culprit is c3."""
-
-    home: Path
-    settings: Settings = DEFAULTS
-    events: list[Event] = field(default_factory=list)
-    measured: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.repository = self.home / "linux"
-        self.shas = histories.build(self.repository, histories.linear(6))
-        self.names = {sha: name for name, sha in self.shas.items()}
-        self.git("branch", "old", self.shas["c0"])
-        self.git("checkout", "-q", "--orphan", "elsewhere")
-        self.git("commit", "-q", "--allow-empty", "-m", "nothing to do with it")
-        self.engine = CheckingOut(lambda sha: self.names.get(sha, "c0") not in {"c0", "c1", "c2"}, culprit="c3")
-
-    def git(self, *words: str) -> str:
-        return histories.git(self.repository, *words)
-
-    def begin(self) -> State:
-        asked = Asked(self.repository, "old", "main", self.settings)
-        with session.begun(asked, self.home / "run", lambda _: None) as (run, store):
-            return self._go_on(run, store)
-
-    def resume(self) -> State:
-        run = RunDirectory(self.home / "run")
-        with run.lock(), Store.open(run.database) as store:
-            return self._go_on(run, store)
-
-    def _go_on(self, run: RunDirectory, store: Store) -> State:
-        return session.go_on(run, store, self.events.append, self._equip).state
-
-    @contextmanager
-    def _equip(
-        self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener
-    ) -> Iterator[session.Equipment]:
-        with SourceTree(repository, run_dir) as self.engine.tree:
-            yield session.Equipment(self.engine, fakes.FakeKin(repository), fakes.at_once)
-
-    def held(self) -> Sequence[str]:
-        """The commits that are held, by the names of the references that do it."""
-        lines = self.git("for-each-ref", "--format=%(refname) %(objectname)", RUNS).splitlines()
-        return sorted(f"{name.rpartition('/')[2]} {self.names[sha]}" for name, sha in map(str.split, lines))
-
-    def lose_the_branches(self) -> None:
-        """The person deletes both branches, and git collects everything that nothing holds."""
-        self.git("branch", "-q", "-D", "old", "main")
-        self.git("reflog", "expire", "--expire=now", "--expire-unreachable=now", "--all")
-        self.git("gc", "-q", "--prune=now")
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("bisector.doctor.checks.check", lambda *_: None)
-    return Site(tmp_path)
 
 
 def test_an_end_that_lacks_an_option_of_the_stack_is_refused_before_anything(site: Site) -> None:
@@ -115,21 +35,6 @@ def test_an_end_that_lacks_an_option_of_the_stack_is_refused_before_anything(sit
     ):
         site.begin()
     assert not (site.home / "run").exists()
-
-
-def interrupted_at(monkeypatch: pytest.MonkeyPatch, site: Site, subject: str) -> None:
-    """The person presses Ctrl-C when this commit's sources are checked out."""
-
-    def measure(self: fakes.FakeExecutor, request: TrialRequest) -> Trial:
-        if request.commit.subject == subject:
-            raise KeyboardInterrupt
-        return whole(self, request)
-
-    whole = fakes.FakeExecutor.measure
-    with monkeypatch.context() as patch:
-        patch.setattr(fakes.FakeExecutor, "measure", measure)
-        with pytest.raises(Interrupted):
-            site.begin()
 
 
 def test_an_end_of_a_run_holds_nothing(site: Site) -> None:
@@ -258,52 +163,6 @@ def test_a_lock_that_a_killed_git_left_on_all_references_is_named_and_stays(
     lock.unlink()
     assert main(["reset", "--run-dir", str(site.home / "run")]) == 0
     assert site.held() == []
-
-
-def test_reset_lets_go(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupted_at(monkeypatch, site, "c5")
-    assert main(["reset", "--run-dir", str(site.home / "run")]) == 0
-    assert site.held() == []
-
-
-def test_reset_of_a_run_whose_repository_is_gone_removes_the_rest(
-    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    interrupted_at(monkeypatch, site, "c5")
-    for left in ("build", "worktrees/source"):
-        (site.home / "run" / left).mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(site.repository)
-    assert main(["reset", "--run-dir", str(site.home / "run")]) == 0
-    assert f"bisector: {site.repository} is gone, and what was registered there with it" in capsys.readouterr().err
-    assert not (site.home / "run/build").exists()
-    assert not (site.home / "run/worktrees").exists()
-    assert main(["reset", "--delete", "--run-dir", str(site.home / "run")]) == 0
-    assert not (site.home / "run").exists()
-
-
-def test_reset_takes_a_link_away_and_not_what_it_leads_to(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupted_at(monkeypatch, site, "c5")
-    elsewhere = site.home / "fast disk"
-    elsewhere.mkdir()
-    (elsewhere / "vmlinux").touch()
-    (site.home / "run/build").symlink_to(elsewhere)
-    assert main(["reset", "--run-dir", str(site.home / "run")]) == 0
-    assert not (site.home / "run/build").is_symlink()
-    assert (elsewhere / "vmlinux").exists()
-
-
-def test_reset_tells_what_cannot_be_removed(
-    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def busy(path: Path) -> None:
-        raise OSError(errno.EBUSY, "Device or resource busy", str(path))
-
-    interrupted_at(monkeypatch, site, "c5")
-    (site.home / "run/build").mkdir(exist_ok=True)
-    with monkeypatch.context() as patch:
-        patch.setattr("bisector.commands.upkeep.remove_whole", busy)
-        assert main(["reset", "--run-dir", str(site.home / "run")]) == 4
-    assert f"bisector: {site.home}/run/build: Device or resource busy" in capsys.readouterr().err
 
 
 def test_attributes_of_the_clone_are_refused_before_anything_is_recorded(site: Site) -> None:

@@ -10,7 +10,7 @@ from bisector.core.errors import AttemptFailed, InfraError, UserError
 from bisector.core.verdict import State, Strategy
 from bisector.store.store import Store
 from tests import fakes
-from tests.bisect.test_bisection import BY_GIT, DEFAULTS, Lab
+from tests.bisect.lab import BY_GIT, DEFAULTS, Lab
 from tests.git import histories
 from tests.recorded_run import RecordedRun, found
 

@@ -1,0 +1,186 @@
+"""When a run may end early: the rule on recorded runs, and on simulated ones whose curves make it hard."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bisector.analysis.early_stop import Floats, StopRule, batch_s, became_fast_s, guard_s
+from bisector.core.figures import EarlyStop, StopReason
+from bisector.workload.base import Progress
+from bisector.workload.fio.logs import parse_log, resample
+from tests.analysis.early_stops import LENGTHS_S, LINE, stop_of
+
+DATA = Path(__file__).parent.parent / "data" / "fio"
+SEED = 20170514
+RUNS = 20
+Runs = Floats  # IOPS by run, job and twentieth of a batch
+
+
+@dataclass(frozen=True)
+class World:
+    """Runs of two jobs of one length: what a job does is its level at each moment, times noise that lasts."""
+
+    length_s: float
+    rng: np.random.Generator
+
+    @property
+    def step_s(self) -> float:
+        return batch_s(self.length_s) / 20
+
+    @property
+    def at(self) -> Floats:
+        """The middle of each step, as a share of the run."""
+        steps = np.arange(round(self.length_s / self.step_s), dtype=np.float64)
+        return (steps + 0.5) * (self.step_s / self.length_s)
+
+    def runs(self, *levels: Floats) -> Runs:
+        """Noise as in the study: autocorrelation 0.8 of steps, 25 % a step, a slow drift of 5 %."""
+        shape = (RUNS, len(levels), self.at.size)
+        noise, state = np.empty(shape), self.rng.normal(size=shape[:2])
+        for step in range(shape[2]):
+            state = 0.8 * state + 0.6 * self.rng.normal(size=shape[:2])
+            noise[:, :, step] = state
+        drift = np.sin(self.at * 2 * np.pi * 30 + self.rng.uniform(0, 6, (*shape[:2], 1)))
+        return np.maximum(np.array(levels) * (1 + 0.25 * noise + 0.05 * drift), 0.0)
+
+    def late_jump(self) -> Runs:
+        """From slow to fast at some moment between 4 and 7 of 15 minutes, another one in each run."""
+        jump = self.rng.uniform(4, 7, (RUNS, 1, 1)) / 15
+        return self.runs(*[np.ones(self.at.size)] * 2) * np.where(self.at < jump, 2_000.0, 22_000.0)
+
+    def stalled(self, runs: Runs, share: float) -> Runs:
+        """The host stands still for a while in the second half of each run; fio goes on reporting."""
+        begin = self.rng.uniform(0.5, 0.85, (RUNS, 1, 1))
+        return np.where((self.at >= begin) & (self.at < begin + share), 0.0, runs)
+
+    def guard(self, runs: Runs) -> float | None:
+        """What three whole runs of the fast end give."""
+        batches = runs[:3].reshape(3, 2, -1, 20).mean(-1)
+        return guard_s([became_fast_s(list(run), self.length_s, LINE) for run in batches], self.length_s)
+
+    def progress(self, runs: Runs) -> tuple[Floats, Floats]:
+        """Second and I/Os at the end of each batch."""
+        ios = np.cumsum(runs, axis=-1)[..., 19::20] * self.step_s
+        return np.arange(1, ios.shape[-1] + 1) * batch_s(self.length_s), ios
+
+    def stops(self, runs: Runs, guard: float | None, first: int = 0) -> list[EarlyStop | None]:
+        at_s, ios = self.progress(runs)
+        rule = StopRule(LINE, self.length_s, guard)
+        return [stop_of(rule, at_s, run, first) for run in ios]
+
+
+def shares(stops: list[EarlyStop | None]) -> tuple[float, float]:
+    """The shares of runs that were stopped as above, and as not above."""
+    return (
+        sum(stop is not None and stop.reason is StopReason.ABOVE for stop in stops) / len(stops),
+        sum(stop is not None and stop.reason is StopReason.NOT_ABOVE for stop in stops) / len(stops),
+    )
+
+
+@pytest.fixture(params=LENGTHS_S, ids=lambda length: f"{length:g} s")
+def world(request: pytest.FixtureRequest) -> World:
+    return World(request.param, np.random.default_rng(SEED))
+
+
+def concave(at: Floats) -> Floats:
+    return 22_000.0 - 20_000.0 * np.exp(-at / 0.15)
+
+
+def recorded(kernel: str) -> tuple[list[Floats], list[Progress]]:
+    """The full-cache run of either end of the demonstration, 40 s in emulation: batches, and what fio would report."""
+    texts = [(DATA / f"{kernel}-full_iops.{job}.log").read_text(encoding="utf-8") for job in (1, 2)]
+    jobs = [resample(parse_log(text), 500.0, 39_500.0) for text in texts]
+    at_s = np.arange(1.0, 80.0) * 0.5
+    return jobs, [
+        Progress(f"partial/{n}", at_s.tolist(), (np.cumsum(iops) * 0.5).tolist()) for n, iops in enumerate(jobs, 1)
+    ]
+
+
+def recorded_stop(kernel: str, guard: float | None) -> EarlyStop | None:
+    _, jobs = recorded(kernel)
+    return stop_of(StopRule(1_363.0, 40.0, guard), np.array(jobs[0].at_s), np.array([job.done for job in jobs]))
+
+
+def test_recorded_runs_of_both_ends() -> None:
+    """smq looks at the whole cache once a minute: the fixed kernel is fast from one moment on, late in this run."""
+    jobs, _ = recorded("fixed")
+    fast_after_s = became_fast_s(jobs, 40.0, 1_363.0)
+    assert fast_after_s == 16.5
+    assert became_fast_s(recorded("broken")[0], 40.0, 1_363.0) is None
+    guard = guard_s([fast_after_s], 40.0)
+    fixed, broken = recorded_stop("fixed", guard), recorded_stop("broken", guard)
+    assert fixed is not None
+    assert broken is not None
+    assert (fixed.reason, fixed.at_s) == (StopReason.ABOVE, 21.5)
+    assert (broken.reason, broken.at_s) == (StopReason.NOT_ABOVE, 33.0)
+    assert broken.bound < 550
+    unguarded = recorded_stop("fixed", 9.0)
+    assert unguarded is not None
+    assert unguarded.reason is StopReason.NOT_ABOVE
+
+
+RAMPS: dict[str, Callable[[Floats], Floats]] = {
+    "at once": lambda at: np.full(at.size, 22_000.0),
+    "concave": concave,
+    "linear, 11 of 15 min": lambda at: np.minimum(2_000 + at / (11 / 15) * 20_000, 22_000),
+}
+
+
+@pytest.mark.parametrize("ramp", RAMPS)
+def test_fast_ones_are_never_called_slow(world: World, ramp: str) -> None:
+    runs = world.runs(*[RAMPS[ramp](world.at)] * 2)
+    above, not_above = shares(world.stops(runs, world.guard(runs)))
+    assert not_above == 0
+    assert above > 0.9
+
+
+def test_a_late_jump_is_never_called_slow(world: World) -> None:
+    runs = world.late_jump()
+    above, not_above = shares(world.stops(runs, world.guard(runs)))
+    assert (above, not_above) == (1, 0)
+
+
+def test_it_is_the_guard_that_makes_a_late_jump_safe(world: World) -> None:
+    floor = 0.2 * world.length_s
+    assert shares(world.stops(world.late_jump(), floor))[1] > 0.9
+    assert shares(world.stops(world.late_jump(), None))[1] == 0
+
+
+SLOW = {
+    "both": (1_000.0, 1_000.0),
+    "one job good, one bad": (17_000.0, 700.0),
+    "one job bad, one good": (700.0, 17_000.0),
+    "between the classes": (7_000.0, 7_000.0),
+}
+
+
+@pytest.mark.parametrize("levels", SLOW)
+def test_slow_ones_are_never_called_fast(world: World, levels: str) -> None:
+    fast = world.runs(*[concave(world.at)] * 2)
+    runs = world.runs(*(np.full(world.at.size, level) for level in SLOW[levels]))
+    stops = world.stops(runs, world.guard(fast))
+    assert shares(stops)[0] == 0
+    if levels != "between the classes":  # that is for whole runs to say
+        assert shares(stops)[1] == 1
+
+
+def test_near_the_line_nothing_is_concluded_of_a_slow_one(world: World) -> None:
+    runs = world.runs(*[np.full(world.at.size, 0.95 * LINE)] * 2)
+    assert shares(world.stops(runs, 0.2 * world.length_s)) == (0, 0)
+
+
+@pytest.mark.parametrize("stall_s", [30, 90])
+def test_a_host_that_stood_still_makes_no_kernel_slow(world: World, stall_s: int) -> None:
+    """Of 15 minutes, or as much of a shorter run. Looked at from there on only: else the run is over by then."""
+    fast = world.runs(*[concave(world.at)] * 2)
+    runs = world.stalled(fast, stall_s / 900)
+    assert shares(world.stops(runs, world.guard(fast), first=45))[1] == 0
+
+
+def test_a_kernel_that_collapses_after_good_minutes_is_called_fast(world: World) -> None:
+    """The price; it is why a culprit and its parents get whole runs before they are named."""
+    runs = world.runs(*[np.where(world.at < 0.4, 22_000.0, 1_000.0)] * 2)
+    assert shares(world.stops(runs, 0.5 * world.length_s)) == (1, 0)

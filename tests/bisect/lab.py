@@ -1,0 +1,113 @@
+"""A history in a real repository, and a bench that answers from a table: what the tests of the loop have in common."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bisector.bisect.git_side import GitSide
+from bisector.bisect.instructions import Done
+from bisector.bisect.loop import Bisection, task_of
+from bisector.config import Settings, options
+from bisector.core.events import Event
+from bisector.core.subject import Kind, Mattering
+from bisector.core.trial import Trial
+from bisector.core.verdict import Direction, State, Strategy, Terms
+from bisector.git.bisect import Bisect
+from bisector.git.ranges import Range
+from bisector.git.repository import Repository
+from bisector.status import from_record
+from bisector.status.view import BisectionView
+from bisector.store.rows import BisectionRow
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
+from tests import fakes
+from tests.git import histories
+from tests.git.histories import Node
+
+DEFAULTS = options.load(directory=Path("/")).settings
+BY_GIT = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, strategy=Strategy.GIT))
+
+
+@dataclass
+class Lab:
+    """A history in a real repository, a store and a run directory; bisects with a fake bench."""
+
+    path: Path
+    nodes: Sequence[Node]
+    old: str
+    new: str
+    settings: Settings = BY_GIT
+    paths: tuple[str, ...] = ()
+    skips: tuple[str, ...] = ()
+    twins: Mapping[str, str] = field(default_factory=dict)
+    known: Mattering | None = None
+    events: list[Event] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.shas = histories.build(self.path / "linux", self.nodes)
+        self.names = {sha: name for name, sha in self.shas.items()}
+        self.above = histories.ancestors(self.nodes)
+
+    def engine(self, culprit: str, **table: Mapping[str, object]) -> fakes.FakeExecutor:
+        """A bench on which every commit with ``culprit`` among its ancestors is new."""
+        new = [self.shas[name] for name, above in self.above.items() if culprit in above]
+        by_sha = {key: {self.shas.get(name, name): value for name, value in row.items()} for key, row in table.items()}
+        return fakes.FakeExecutor(fakes.among(new), culprit=culprit, **by_sha)  # type: ignore[arg-type] # rows of the right type each
+
+    def bisect(self, engine: fakes.FakeExecutor) -> Done:
+        """One process's life: from the store's facts to an answer, or to its death."""
+        with Repository.open(self.path / "linux") as repository, self._store() as store:
+            old, new = repository.commits((self.shas[self.old], self.shas[self.new]))
+            wanted = Range(old, new, self.settings.bisect.first_parent, self.paths)
+            with Bisect(repository, self.path, wanted, self.settings.bisect.terms or Terms.usual(None)) as bisect:
+                skips = (*(self.shas[name] for name in self.skips), *store.bisection().skips)
+                kin = fakes.FakeKin(repository, {self.shas[a]: self.shas[b] for a, b in self.twins.items()}, self.known)
+                git = GitSide(repository, wanted, bisect, kin)
+                task = task_of(git, store, self.settings, skips)
+                outcome = Bisection(task, store, git, engine, self.events.append, fakes.at_once).run()
+                self.log = bisect.log()
+        return outcome
+
+    def trials(self) -> tuple[Trial, ...]:
+        with self._store() as store:
+            return tuple(trial for _, trial in store.trials())
+
+    def _store(self) -> Store:
+        database = self.path / "record.sqlite"
+        if database.exists():
+            return Store.open(database)
+        row = BisectionRow(
+            self.path / "linux", self.old, self.shas[self.old], self.new, self.shas[self.new], "broken", "fixed",
+            Direction.IMPROVEMENT, self.paths, self.settings.bisect.first_parent, (), options.to_json(self.settings),
+            "0", "2026-01-01T00:00:00Z",
+        )  # fmt: skip
+        return Store.create(database, row)
+
+    def shown(self, outcome: Done) -> list[str]:
+        """The candidates that ``status`` shows of the record."""
+        return [self.names[commit.sha] for commit in self.view(outcome).candidates]
+
+    def view(self, outcome: Done | None = None) -> BisectionView:
+        """All that is shown of the record, once it has ended in some way."""
+        with self._store() as store:
+            if outcome is not None:
+                store.set_state(outcome.state, outcome.message)
+            return from_record.view(RunDirectory(self.path), store)
+
+    def found(self, outcome: Done) -> str:
+        assert outcome.state is State.FOUND
+        (commit,) = outcome.candidates
+        return self.names[commit.sha]
+
+
+def lab_of(path: Path, nodes: Sequence[Node], old: str, new: str, **more: object) -> Lab:
+    return Lab(path, nodes, old, new, **{"settings": DEFAULTS, **more})  # type: ignore[arg-type] # Lab's own fields
+
+
+def kinds(lab: Lab) -> list[tuple[Kind, str]]:
+    subjects = [trial.subject for trial in lab.trials()]
+    return [(one.kind, lab.names[one.changed_by]) for one in subjects if one.changed_by]
+
+
+def tried(lab: Lab) -> list[str]:
+    return [lab.names[trial.commit.sha] for trial in lab.trials() if trial.subject.kind is Kind.COMMIT]

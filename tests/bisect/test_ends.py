@@ -1,0 +1,111 @@
+"""Both ends are measured first: what they have to show before anything is searched, and how often they are measured."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector.core.errors import EndsDoNotReproduce
+from bisector.core.events import Note, Planned, TrialJudged
+from bisector.core.objective import MetricAbsent
+from bisector.core.verdict import Direction, Terms
+from tests import fakes
+from tests.bisect.lab import BY_GIT, DEFAULTS, Lab
+from tests.git import histories
+
+
+@pytest.fixture
+def close_ends(line: Lab) -> fakes.FakeExecutor:
+    return replace(line.engine("c7"), fast_iops=fakes.SLOW_IOPS * 1.9)
+
+
+def test_ends_too_close_are_refused(line: Lab, close_ends: fakes.FakeExecutor) -> None:
+    with pytest.raises(EndsDoNotReproduce, match=r"1\.90 times apart"):
+        line.bisect(close_ends)
+    assert len(close_ends.measured) == 2
+
+
+def test_swapped_ends_are_seen(line: Lab) -> None:
+    engine = fakes.FakeExecutor(lambda sha: sha == line.shas["c0"])
+    line.settings = replace(BY_GIT, bisect=replace(BY_GIT.bisect, expect=Direction.IMPROVEMENT))
+    with pytest.raises(EndsDoNotReproduce) as caught:
+        line.bisect(engine)
+    assert "swapped" in caught.value.hint
+
+
+def test_a_metric_that_the_output_does_not_have_ends_it_after_one_end(line: Lab) -> None:
+    """No run tells more than the first one: neither the other end nor anything else is measured."""
+    line.settings = replace(BY_GIT, bisect=replace(BY_GIT.bisect, metric="write.iops"))
+    engine = line.engine("c7")
+    with pytest.raises(MetricAbsent, match=r"the full run has no write\.iops") as caught:
+        line.bisect(engine)
+    assert all(name in caught.value.hint for name in ("read.iops", "read.bw", "read.clat.mean", "elapsed"))
+    assert len(engine.measured) == 1
+    with pytest.raises(MetricAbsent):  # what was measured says so at once
+        line.bisect(engine)
+    assert len(engine.measured) == 1
+
+
+def test_which_direction_the_change_is_in_is_seen_and_said(line: Lab) -> None:
+    """Nobody said what was expected: the words of either direction follow from the measured ends."""
+    new = line.engine("c7").is_new
+    engine = fakes.FakeExecutor(lambda sha: not new(sha))
+    outcome = line.bisect(engine)
+    assert line.found(outcome) == "c7"
+    assert "is the first bad commit" in outcome.message
+    assert "first bad commit" in line.log
+    said = [event.text for event in line.events if isinstance(event, Note)]
+    changed = "a regression: read.iops of the worst job from 4,000 IOPS to 1,000 IOPS"
+    assert f"{changed}; threshold 2,000 IOPS, the middle of the gap between the ends" in said
+    purposes = [event.purpose for event in line.events if isinstance(event, Planned)]
+    assert purposes[:2] == ["the old end", "the new end"]
+    words = [event.word for event in line.events if isinstance(event, TrialJudged)]
+    assert words[:3] == ["measured", "bad", "good"]
+
+
+def test_end_that_does_not_build_is_refused(line: Lab) -> None:
+    with pytest.raises(EndsDoNotReproduce, match=r"cannot be judged.*expected ';'"):
+        line.bisect(line.engine("c7", faults={"c0": fakes.BUILD_ERROR}))
+
+
+def test_given_threshold_needs_both_ends_on_their_sides(line: Lab) -> None:
+    line.settings = replace(BY_GIT, bisect=replace(BY_GIT.bisect, threshold="5000"))
+    with pytest.raises(EndsDoNotReproduce, match="both ends are on one side"):
+        line.bisect(line.engine("c7"))
+
+
+def test_regression_uses_the_same_code(tmp_path: Path) -> None:
+    chosen = replace(BY_GIT.bisect, expect=Direction.REGRESSION, terms=Terms("fast", "slow"))
+    lab = Lab(tmp_path, histories.linear(9), "c0", "c8", replace(DEFAULTS, bisect=chosen))
+    new = lab.engine("c5").is_new
+    engine = fakes.FakeExecutor(lambda sha: not new(sha))
+    outcome = lab.bisect(engine)
+    assert lab.found(outcome) == "c5"
+    assert outcome.message.startswith(f"{lab.shas['c5'][:12]} is the first slow commit")
+    assert "first slow commit" in lab.log
+
+
+def calibrating(lab: Lab, times: int, *, killed_at: int, **table: Mapping[str, object]) -> None:
+    """The ends are to be measured so often, and the process dies at a trial on the way."""
+    lab.settings = replace(lab.settings, bisect=replace(lab.settings.bisect, calibrate=times))
+    engine = lab.engine("c7", **table)
+    engine.kill_at = killed_at
+    with pytest.raises(fakes.Killed):
+        lab.bisect(engine)
+
+
+def test_ends_are_measured_in_turn_as_often_as_asked_for(line: Lab) -> None:
+    ends = line.shas["c0"], line.shas["c16"]
+    calibrating(line, 3, killed_at=5, busy={"c16": 1})
+    assert line.found(line.bisect(line.engine("c7"))) == "c7"
+    measured = [trial.commit.sha for trial in line.trials()]
+    assert measured[:7] == [ends[0], ends[1], ends[1], *ends, *ends]  # the second one was on a busy host
+    assert not set(ends) & set(measured[7:])
+
+
+def test_an_end_that_cannot_be_measured_again_stops_nothing(line: Lab) -> None:
+    calibrating(line, 2, killed_at=3)
+    assert line.found(line.bisect(line.engine("c7", busy={"c0": 99}))) == "c7"
+    tried = [trial.commit.sha for trial in line.trials()].count(line.shas["c0"])
+    assert tried == 1 + 1 + DEFAULTS.bisect.max_repeats
