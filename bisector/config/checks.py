@@ -19,6 +19,7 @@ _MIB = 1 << 20
 # What the guest needs beside a RAM disk: its programs and the kernel's own memory. It is the least machine.memory.
 _GUEST_BYTES = 256 * _MIB
 _ROUNDING_S = 1e-9
+_MOST_FILL_ROUNDS = 100  # SNIA's specification, which the rule is taken from, ends after 25 (PTS 2.0.2)
 _OF_CACHES = "cache."  # so begin the names of what any cache counts (bisector.core.metric)
 
 
@@ -221,6 +222,18 @@ def _deadlines_leave_time(settings: Settings) -> Iterator[Problem]:
         yield Problem(("machine.trial_deadline", "workload.runtime"), f"{what} {duration_text(runs_s)}")
 
 
+def _rounds_have_time(settings: Settings) -> Iterator[Problem]:
+    """As many rounds as a cache is to be filled in, where a round's length is known."""
+    storage = settings.storage
+    if not any(phase.fills for phase in storage.stack.phases):
+        return
+    if (rounds := storage.fill_rounds) > _MOST_FILL_ROUNDS:
+        yield Problem(("storage.fill_rounds",), f"at most {_MOST_FILL_ROUNDS} rounds fill a cache")
+    elif rounds > 1 and (needed_s := rounds * settings.workload.runtime_s) > storage.fill_deadline_s:
+        sentence = f"{rounds} rounds take {duration_text(needed_s)} or more"
+        yield Problem(("storage.fill_deadline", "storage.fill_rounds"), sentence)
+
+
 def mail_is_private(settings: Settings) -> Iterator[Problem]:
     """Whether a letter and a login go over a network unencrypted."""
     mail = settings.mail
@@ -259,6 +272,7 @@ _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _workload_fits_stack,
     _memory_suffices,
     _deadlines_leave_time,
+    _rounds_have_time,
     mail_is_private,
 )
 

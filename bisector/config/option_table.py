@@ -195,7 +195,7 @@ _OF_STORAGE: tuple[Option, ...] = (
            "how long the run that fills a cache may be repeated until the cache is full and steady, seconds", "1h",
            before="0s"),
     Option("storage.fill_rounds", "storage.fill_rounds", kinds.integer(1), 1,
-           "how often the run that fills a cache is repeated at least, as far as there is time"),
+           "how often the run that fills a cache is made at least, up to 100 times"),
     Option("storage.overwrite", "storage.overwrite", kinds.words('["WD-WX11A1234567"]'), (),
            "block devices and volumes that may be overwritten although they are not blank, by serial number or by "
            "the name that a refusal shows", flag="--overwrite", metavar="SERIAL", repeat=True),

@@ -657,3 +657,18 @@ def test_storage_of_a_record_before_stacks_were_composed() -> None:
     }
     assert (storage.fill_deadline_s, storage.fill_rounds) == (0, 1)
     assert str(options.from_json(json.dumps(recorded | {"storage.stack": "hdd"})).storage.stack) == "hdd"
+
+
+def test_rounds_that_fill_a_cache_have_time() -> None:
+    """Those of five minutes, in runs of 40 s."""
+
+    def load(**given: str) -> None:
+        options.load({f"storage.{key}": value for key, value in given.items()}, directory=Path("/"))
+
+    load(fill_rounds="7")
+    with pytest.raises(UserError, match=r"^storage\.fill_deadline = 5min .*storage\.fill_rounds = 8 .*: 8 rounds take"):
+        load(fill_rounds="8")
+    load(fill_rounds="8", fill_deadline="6min")
+    with pytest.raises(UserError, match=r"at most 100 rounds fill a cache"):
+        load(fill_rounds="1000000000000", fill_deadline="1000000s")
+    load(fill_rounds="8", stack="hdd")
