@@ -11,6 +11,7 @@ system is (:func:`directory`).
 
 import errno
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -106,6 +107,12 @@ def bounded_content(path: Path, most_bytes: int) -> bytes:
     if len(data) > most_bytes:
         raise UserError(f"{path} has more than {most_bytes >> 20} MiB")
     return data
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, which is never in memory as a whole; raises ``OSError``."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def text_of(data: bytes, path: Path) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from bisector.core.subject import Kernel
 from bisector.core.trial import Fault, FaultKind, Stage
+from bisector.host.files import sha256_of
 from bisector.kernel.sources import Sources
 
 _SCHEMA = 1
@@ -112,7 +113,7 @@ def _places(directory: Path, *, modular: bool) -> dict[str, Path]:
 
 
 def _digests(places: Mapping[str, Path]) -> dict[str, str]:
-    return {f"{field}_sha256": _sha256(path) for field, path in places.items()}
+    return {f"{field}_sha256": sha256_of(path) for field, path in places.items()}
 
 
 def _write_record(path: Path, record: Mapping[str, Any]) -> None:
@@ -140,7 +141,7 @@ def _write_failure(directory: Path, failure: BuildFailure) -> None:
     record = {
         "schema": _SCHEMA,
         "key": failure.key,
-        "log_sha256": _sha256(directory / "build.log"),
+        "log_sha256": sha256_of(directory / "build.log"),
         "fault": asdict(failure.fault),
     }
     _write_record(directory / "failure.json", record)
@@ -149,16 +150,11 @@ def _write_failure(directory: Path, failure: BuildFailure) -> None:
 def _read_failure(directory: Path, key: str) -> BuildFailure | None:
     record = _read_record(directory / "failure.json")
     log = directory / "build.log"
-    if record["schema"] != _SCHEMA or record["key"] != key or record["log_sha256"] != _sha256(log):
+    if record["schema"] != _SCHEMA or record["key"] != key or record["log_sha256"] != sha256_of(log):
         return None
     facts = record["fault"]
     fault = Fault(Stage(facts["stage"]), FaultKind(facts["kind"]), facts["reason"], tuple(facts["tail"]), cached=True)
     return BuildFailure(key, fault, log)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(path: Path) -> None:

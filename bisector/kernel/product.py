@@ -4,7 +4,6 @@ Modules are installed by the tree's own rules, and the guest gets them on a read
 because every kernel that boots here has it built in for its root.
 """
 
-import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
 from bisector.host import packages, process
-from bisector.host.files import remove_whole
+from bisector.host.files import remove_whole, sha256_of
 from bisector.kernel import entries, kconfig, signature, sources, toolchain
 from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.make import Make
@@ -99,7 +98,7 @@ def modules_parts(tree: Path, release: str) -> dict[str, str]:
     """
     root = _only_directory(tree)
     plain = {path: signature.content_sha256(path, release) for path in root.rglob("*.ko")}
-    compressed = {path: _sha256(path) for path in root.rglob("*.ko.*")}
+    compressed = {path: sha256_of(path) for path in root.rglob("*.ko.*")}
     return {str(path.relative_to(root)): digest for path, digest in (plain | compressed).items()}
 
 
@@ -186,11 +185,6 @@ def _sizes(tree: Path) -> Iterator[int]:
     for at, directories, names in os.walk(tree):
         yield from (_BLOCK_BYTES for _ in directories)
         yield from (Path(at, name).lstat().st_size for name in names)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _program(name: str) -> str:

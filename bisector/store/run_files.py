@@ -21,7 +21,7 @@ from bisector.core import resources
 from bisector.core.errors import InfraError, UserError
 from bisector.core.subject import Commit
 from bisector.core.trial import Artifact, Trial
-from bisector.host.files import inside
+from bisector.host.files import inside, sha256_of
 
 INPUTS = "inputs"
 TRIALS = "trials"
@@ -82,7 +82,7 @@ def kernel_inputs(kernel: KernelSettings) -> tuple[object, ...]:
 
 def fingerprint(settings: Settings) -> str:
     """The same for settings that measure alike, wherever their input files are."""
-    files = [(path.name, path.read_bytes() if path.is_file() else None) for path in settings.workload.inputs.values()]
+    files = [(path.name, sha256_of(path) if path.is_file() else None) for path in settings.workload.inputs.values()]
     whole = (sorted(compared(settings).items()), files, kernel_inputs(settings.kernel))
     return hashlib.sha256(repr(whole).encode(errors="surrogateescape")).hexdigest()
 
@@ -111,9 +111,7 @@ def _copy(source: Path, target: Path) -> Path:
     A program stays one; whoever keeps a file that nobody may write copies it again all the same.
     """
     if target.exists() and not filecmp.cmp(source, target, shallow=False):
-        with source.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        target = target.parent / digest[:_DIGITS] / target.name
+        target = target.parent / sha256_of(source)[:_DIGITS] / target.name
         target.parent.mkdir(exist_ok=True)
     shutil.copyfile(source, target)
     target.chmod(0o755 if source.stat().st_mode & stat.S_IXUSR else 0o644)

@@ -1,6 +1,7 @@
 """A person's own command: what it finds in the guest, what it is judged by, what of its settings is refused."""
 
 import json
+import tracemalloc
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -178,6 +179,20 @@ def test_carried_files_are_kept_with_the_run_as_they_are(tmp_path: Path) -> None
     tool.write_text("other", encoding="utf-8")
     assert conditions(before) != was
     assert fingerprint(kept) != fingerprint(before)
+
+
+def test_a_large_file_that_is_carried_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
+    with (tmp_path / "image").open("wb") as file:
+        file.truncate(64 << 20)
+    given = {"workload.command.carry": [str(tmp_path / "image")], "storage.stack": "hdd"}
+    settings = load(line="tool", given=given).settings
+    tracemalloc.start()
+    try:
+        fingerprint(settings)
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < 8 << 20
 
 
 def test_what_does_not_follow_the_seed_is_told() -> None:
