@@ -27,10 +27,10 @@ from bisector.config import Settings, options
 from bisector.config.option_table import rows
 from bisector.config.options import Given
 from bisector.core import units
-from bisector.doctor.checks import run_here
 from bisector.executor.local import kernel_builder
 from bisector.git.repository import Repository
 from bisector.host.load import host_id
+from bisector.host.process import run_here
 from bisector.storage.parse import stack_of
 from bisector.store.comparison import Extent
 from bisector.store.rundir import Index

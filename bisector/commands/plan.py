@@ -25,12 +25,12 @@ from bisector.commands.arguments import (
 from bisector.commands.output import note, warn, write
 from bisector.config import Settings, options
 from bisector.core.subject import Relevance
-from bisector.doctor.checks import run_here
 from bisector.executor.local import kernel_builder
 from bisector.git.ranges import Range, check_range, graph_of_range
 from bisector.git.repository import Repository
 from bisector.git.trees import Trees
 from bisector.host.load import host_id
+from bisector.host.process import run_here
 from bisector.plan.experience import Experience, experience
 from bisector.plan.forecast import Asked, Forecast, forecast, forecast_lines
 from bisector.report.display import display_for, print_lines

@@ -13,6 +13,7 @@ from bisector.core.errors import BisectorError
 
 _MARK = "@step"
 _TAIL_LINES = 20
+TIMED_OUT = 124  # the exit status of timeout(1) for a command that it ended
 
 
 @dataclass(frozen=True, slots=True)

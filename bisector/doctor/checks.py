@@ -5,8 +5,7 @@ report what makes a run slower, or its evidence weaker. Each tool's own room pro
 and the disks under test, are looked at here, since they follow from all settings together.
 """
 
-import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -16,13 +15,13 @@ from bisector.config import KernelSettings, Settings, usable_bytes
 from bisector.config.checks import extents, first_size_problem
 from bisector.core import resources
 from bisector.core.errors import BisectorError, Finding, Grade, UserError, refusal
-from bisector.core.shell import CommandResult
 from bisector.core.units import size
 from bisector.executor.local import end_leftovers, kept_kernels, kernel_builder
 from bisector.git import probes as history
-from bisector.host import files, load, process
+from bisector.host import files, load
 from bisector.host.files import disk_room_bytes, nearest, remove_abandoned, scratch
 from bisector.host.packages import merged
+from bisector.host.process import run_here
 from bisector.kernel import probes as kernel
 from bisector.kernel import toolchain
 from bisector.mail.smtp import server_finding
@@ -33,7 +32,6 @@ from bisector.vm.disks import check_nbdkit, existing
 from bisector.vm.hypervisor import open_hypervisor
 from bisector.vm.test_disk import ExistingDisk
 
-_WORKLOAD_DEADLINE_S = 30.0
 # Measured on Linux 6.1 with the fragments of this tree: 1.5 GiB of sources, 0.2 GiB of build; a
 # distribution's configuration builds to 10 GiB and more, which `kernel.base_config` brings.
 _SOURCES_BYTES = 1800 << 20
@@ -120,14 +118,6 @@ def _job(asked: Asked) -> Finding:
     workload = asked.settings.workload
     workload.workload.check(workload.values, asked.settings.bisect.objective, run_here)
     return Finding(f"{workload.kind} job", Grade.OK, ", ".join(map(str, workload.inputs.values())) or workload.text)
-
-
-def run_here(command: Sequence[str], variables: Mapping[str, str]) -> CommandResult | None:
-    """None where this host has no such program."""
-    with suppress(process.CommandMissing):
-        done = process.run(command, deadline_s=_WORKLOAD_DEADLINE_S, env=variables, check=False)
-        return CommandResult(shlex.join(command), done.exit_status, done.stdout, done.stderr)
-    return None
 
 
 def _room(asked: Asked) -> Finding:

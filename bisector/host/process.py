@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from bisector.core.errors import InfraError
+from bisector.core.shell import TIMED_OUT, CommandResult
 from bisector.host.build_user import build_user
 
 Text = TypeVar("Text", str, bytes)
 RUN_MARKER = "BISECTOR_RUN"
 _MARK = f"{RUN_MARKER}=".encode()
+RUN_HERE_DEADLINE_S = 30.0
 _GRACE_S = 2.0
 _GONE_S = 10.0  # SIGKILL to end: longer only in an uninterruptible sleep
 _KEPT_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "CCACHE_DIR")
@@ -150,6 +152,20 @@ def run(
     if check and finished.exit_status != 0:
         raise CommandFailed(finished)
     return finished
+
+
+def run_here(command: Sequence[str], variables: Mapping[str, str]) -> CommandResult | None:
+    """What a workload asks of this host; None where it has no such program.
+
+    One that has not ended after :data:`RUN_HERE_DEADLINE_S` is ended, and has the exit status of timeout(1).
+    """
+    try:
+        done = run(command, deadline_s=RUN_HERE_DEADLINE_S, env=variables, check=False)
+    except CommandMissing:
+        return None
+    except CommandTimeout as error:
+        return CommandResult(shlex.join(command), TIMED_OUT, "", str(error))
+    return CommandResult(shlex.join(command), done.exit_status, done.stdout, done.stderr)
 
 
 def to_its_end(

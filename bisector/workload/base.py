@@ -27,7 +27,8 @@ from bisector.workload.clocks import READ_CLOCK, Clocks
 
 # The values of a workload's own settings, by the fields of its rows.
 Own: TypeAlias = Mapping[str, Any]
-# Runs a command on this host, with more variables in its environment; None where there is no such program.
+# Runs a command on this host, with more variables in its environment; None where there is no such program, and the
+# exit status :data:`bisector.core.shell.TIMED_OUT` of one that takes too long.
 Locally: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], CommandResult | None]
 OnSample: TypeAlias = Callable[[LiveSample], None]
 
@@ -126,6 +127,7 @@ class RunSite:
     start_meter: Callable[[], Meter]
     on_sample: OnSample
     deadline_s: float
+    locally: Locally
     stop: StopCondition | None = None
     offset_bytes: int = 0
     seed: int | None = None

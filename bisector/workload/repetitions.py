@@ -4,6 +4,10 @@ bash times it (bash(1), "TIMEFORMAT": milliseconds, of the command and all that 
 files off the stack, up to a bound: a command that writes more is ended by SIGPIPE (pipe(7)). The guest is not trusted:
 its answers are read within bounds, and each repetition has to be there.
 
+A repetition is over when the command itself ends. Processes that it leaves would hold its output open, and would run
+beside the next repetition: they are found by a variable of their environment, killed, and named in a file of the run.
+Those that a setup leaves, such as a server, go on.
+
 Who is to blame for what a command that ended well leaves wanting: what its first repetition shows already is the
 command's own doing, which no commit can be measured with; what a later one alone shows, the kernel did.
 """
@@ -19,6 +23,7 @@ from statistics import median
 
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, KernelFault, UserError
+from bisector.core.printable import clean
 from bisector.core.shell import CommandResult, FailedStep, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.workload.base import RunSite, Watched, watched
@@ -32,10 +37,12 @@ MOST_REPETITIONS = 1000
 TIMED = ("elapsed", "user", "system", "cpu")
 MOST_BYTES = 1 << 20  # of what one repetition prints on either stream
 _KEPT = "repetitions.json"
+LEFT = "left-behind.txt"  # beside it: the processes that were killed
 _TAIL_LINES = 20
 _LONGEST_LINE = 1000
 # bash writes the decimal point of its locale (print_formatted_time() in its execute_cmd.c).
 _TIMED = re.compile(r"@time (\d{1,9})[.,](\d{3}) (\d{1,9})[.,](\d{3}) (\d{1,9})[.,](\d{3})", re.ASCII)
+_LEFT = re.compile(r"@left (\d{1,4}) (.{1,400})", re.ASCII)
 _ENDED = re.compile(r"@exit (\d{1,4}) (\d{1,3}) (\d{1,9}) (\d{1,9})", re.ASCII)
 _STATE_FAILED = 70
 _NOT_FOUND = (126, 127)  # of what sh was told to run (POSIX, "Exit Status for Commands")
@@ -66,7 +73,8 @@ class State(StrEnum):
 class Repeated:
     """What is repeated: shell text for sh(1), in ``directory`` of the guest, with ``variables`` in its environment.
 
-    ``what`` is its name in a sentence, and its outputs are kept as ``kept_as`` and the number.
+    ``what`` is its name in a sentence, and its outputs are kept as ``kept_as`` and the number. Processes that one which
+    ``prepares`` others leaves go on.
     """
 
     what: str
@@ -76,6 +84,7 @@ class Repeated:
     state: State = State.DROPPED
     variables: Mapping[str, str] = field(default_factory=dict)
     kept_as: str = ""
+    prepares: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +137,7 @@ class _Heard:
 
     times: list[tuple[float, float, float]] = field(default_factory=list)
     ends: list[_End] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
     tail: list[str] = field(default_factory=list)
 
     def hear(self, line: str) -> None:
@@ -138,6 +148,8 @@ class _Heard:
             self.times.append((real, user, system))
         elif ended := _ENDED.fullmatch(line):
             self.ends.append(_End(*map(int, ended.groups())))
+        elif left := _LEFT.fullmatch(line):
+            self.left.append(f"repetition {left[1]}: {clean(left[2])}")
         elif line.strip():
             self.tail = [*self.tail, line.strip()[:_LONGEST_LINE]][-_TAIL_LINES:]
 
@@ -166,6 +178,8 @@ def repeat(site: RunSite, repeated: Repeated, deadline: Deadline) -> tuple[Watch
     heard = _Heard()
     command = f"{READ_CLOCK}; bash {OUTPUTS}/script; status=$?; {READ_CLOCK}; exit $status"
     ran = watched(site, command, heard.hear, deadline)
+    if heard.left:
+        (site.logs / LEFT).write_text("".join(f"{line}\n" for line in heard.left), encoding="utf-8")
     outputs = [_fetched(site, repeated, n, end) for n, end in enumerate(heard.ends, 1)]
     if ran.finished.exit_status or len(heard.ends) != repeated.runs:
         raise _failed(repeated, ran.finished, heard)
@@ -203,6 +217,24 @@ def blamed(n: int, what: str, error: Unusable) -> BisectorError:
     return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason)
 
 
+# proc_pid_environ(5): what a process was started with. One that is being killed may need a moment, and start others.
+_MARK = "BISECTOR_REPETITION"
+_END_LEFT = f"""end_left() {{
+	local tries=0 names= name file found
+	while [ $tries -lt 50 ]; do
+		found=$(grep -alsxz "{_MARK}=$$.$n" /proc/[0-9]*/environ)
+		[ -n "$found" ] || break
+		for file in $found; do
+			[ $tries != 0 ] || {{ read -r name <"${{file%environ}}comm" && names="$names $name"; }} 2>&-
+			kill -9 "${{file//[!0-9]/}}" 2>&-
+		done
+		tries=$((tries + 1))
+		sleep 0.1
+	done
+	[ -z "$names" ] || printf '@left %d%.400s\\n' $n "$names" >&6
+}}"""
+
+
 def _script(repeated: Repeated) -> str:
     """Text for bash: the repetitions, and on standard error a line of time and one of the end for each.
 
@@ -212,17 +244,20 @@ def _script(repeated: Repeated) -> str:
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in repeated.variables.items())
     first = 1 - repeated.state.uncounted
     bounded = f"head -c {MOST_BYTES + 1}"
+    marked, end = ("", "") if repeated.prepares else (f"{_MARK}=$$.$n ", "end_left")
     return f"""exec 6>&2 </dev/null
 TIMEFORMAT='@time %3R %3U %3S'
 {exports}cd {shlex.quote(repeated.directory)} || exit {_STATE_FAILED}
 size() {{ stat -c %s "$1"; }}
+{_END_LEFT}
 for ((n = {first}; n <= {repeated.runs}; n++)); do
 	{{ {repeated.state.command}; }} >&2 || exit {_STATE_FAILED}
 	out={OUTPUTS}/out.$n err={OUTPUTS}/err.$n
 	{{
 		{{
-			time sh {OUTPUTS}/command >&3 2>&4 3>&- 4>&- 5>&- 6>&-
+			time {marked}sh {OUTPUTS}/command >&3 2>&4 3>&- 4>&- 5>&- 6>&-
 			echo $? >{OUTPUTS}/status
+			{end}
 		}} 2>&6 3>&1 4>&5 | {bounded} >"$out"
 	}} 5>&1 | {bounded} >"$err"
 	read -r status <{OUTPUTS}/status

@@ -20,6 +20,7 @@ from bisector.core.shell import Shell
 from bisector.executor.local import kernel_builder
 from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
+from bisector.host.process import run_here
 from bisector.storage.layout import MountedStack, lay_out
 from bisector.vm.machine import VirtualMachines, guest_image
 from bisector.workload.base import RunSite
@@ -49,7 +50,9 @@ class Mounted:
     def run(self, settings: Settings, seed: int | None = None) -> Run:
         name = f"run{next(self.runs)}"
         self.logs = self.path / name
-        site = RunSite(self.guest, self.stack, name, self.logs, False, Meter, lambda sample: None, 300.0, seed=seed)
+        site = RunSite(
+            self.guest, self.stack, name, self.logs, False, Meter, lambda sample: None, 300.0, run_here, seed=seed
+        )
         run = settings.workload.workload.run(settings.workload.values, site)
         assert settings.bisect.objective.value(run) > 0
         return run

@@ -15,7 +15,7 @@ from bisector.core.kinds import Option, Problem
 from bisector.core.metric import Better, Metric, Unit
 from bisector.core.objective import Objective
 from bisector.core.trial import FaultKind, Stage
-from bisector.doctor.checks import run_here
+from bisector.host.process import run_here
 from bisector.nightly.plan import conditions
 from bisector.storage.layer import Files
 from bisector.workload import workloads

@@ -13,7 +13,7 @@ from bisector.config import options
 from bisector.core.errors import KernelFault, UserError
 from bisector.core.figures import Run
 from bisector.core.objective import Objective
-from bisector.doctor.checks import run_here
+from bisector.host.process import run_here
 from bisector.nightly.plan import conditions
 from bisector.store.run_files import fingerprint, keep_inputs
 from bisector.workload.base import RunSite

@@ -1,13 +1,17 @@
 """Figures of a command: how they are described, and what of its output is one."""
 
+import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bisector.core.errors import UserError
-from bisector.workload.command.figures import figures_kind, metric_called, read_figure
+from bisector.core.errors import InfraError, UserError
+from bisector.host import process
+from bisector.host.process import run_here
+from bisector.workload.command.figures import figures_kind, matched_apart, metric_called, read_figure
 from bisector.workload.repetitions import Unusable
 
 
@@ -134,3 +138,20 @@ def test_setting_of_several_figures() -> None:
 def test_an_index_of_too_many_digits_is_no_bug() -> None:
     with pytest.raises(Unusable, match="printed no figure tps"):
         read_figure(f"tps=1/s,higher,json:{'1' * 5000}").value("[1]")
+
+
+def test_an_expression_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    matches = matched_apart(run_here, tmp_path)
+    assert read_figure("tps=1/s,higher,regex:tps = ([0-9.]+)").value("tps = 12.5\r\nno\n", matches) == 12.5
+    assert matches("(é?)x", "éx\nx") == ["é", ""]
+    monkeypatch.setattr(process, "RUN_HERE_DEADLINE_S", 0.5)
+    start = time.monotonic()
+    with pytest.raises(UserError, match=r"the expression '\(a\+\)\+\$' takes too long on what the command printed"):
+        read_figure("tps=1/s,higher,regex:(a+)+$").value("a" * 40 + "b", matches)
+    assert time.monotonic() - start < 20
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_host_that_does_not_run_python_is_no_fault_of_the_kernel(tmp_path: Path) -> None:
+    with pytest.raises(InfraError, match="python does not run here"):
+        matched_apart(lambda command, variables: None, tmp_path)("(a)", "a")

@@ -9,7 +9,7 @@ from bisector.config import options
 from bisector.core.errors import KernelFault, UserError
 from bisector.core.figures import Run
 from bisector.core.objective import Objective
-from bisector.doctor.checks import run_here
+from bisector.host.process import run_here
 from bisector.workload.gitgrep import GITGREP
 from tests.git.histories import Node, build, git, root
 from tests.workload.test_repetitions import MNT, Place, place

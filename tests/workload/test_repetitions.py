@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from bisector.core.deadline import Deadline
 from bisector.core.errors import KernelFault, UserError
 from bisector.core.figures import Contention
 from bisector.core.shell import CommandResult, Shell
+from bisector.host.process import run_here
 from bisector.storage.layout import Readings
 from bisector.workload import repetitions
 from bisector.workload.base import RunSite
@@ -39,7 +41,7 @@ class Stack:
 
 
 def site_of(shell: Shell, logs: Path, seed: int | None = None) -> RunSite:
-    return RunSite(shell, Stack(), "full", logs, False, Meter, lambda sample: None, 60.0, seed=seed)
+    return RunSite(shell, Stack(), "full", logs, False, Meter, lambda sample: None, 60.0, run_here, seed=seed)
 
 
 @dataclass
@@ -233,3 +235,34 @@ def test_files_are_carried_where_there_is_room(place: Place, tmp_path: Path) -> 
     place.shell.moved["stat -f -c '%a %S'"] = "echo nonsense; :"
     with pytest.raises(KernelFault, match="stat -f printed 'nonsense'"):
         repetitions.carry(place.site, [Carried(tool, f"{CARRIED}/tool")], deadline)
+
+
+def runs(pid: str) -> bool:
+    """Whether a process is there, and no zombie that nobody waits for (proc_pid_stat(5))."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_what_a_command_leaves_running_is_killed_and_told(place: Place) -> None:
+    start = time.monotonic()
+    command = "sleep 600 & { exec setsid sleep 601; } >/dev/null 2>&1 & echo $! >>pids; echo done"
+    done = place.repeat(command, runs=2)
+    assert time.monotonic() - start < 20
+    assert [one.output for one in done] == ["done\n", "done\n"]
+    assert all(one.elapsed_s < 5 for one in done)
+    assert not any(map(runs, (place.path / "mnt/pids").read_text().split()))
+    left = (place.path / "logs" / repetitions.LEFT).read_text()
+    assert left == "repetition 1: sleep sleep\nrepetition 2: sleep sleep\n"
+
+
+def test_what_a_setup_leaves_running_goes_on(place: Place) -> None:
+    deadline = Deadline("the end of the test", 60.0)
+    repetitions.prepare(place.site, deadline)
+    server = "sleep 5 >/dev/null 2>&1 & echo $! >pid"
+    setup = Repeated("the setup", server, f"{place.path}/mnt", 1, State.KEPT, kept_as="setup", prepares=True)
+    repetitions.repeat(place.site, setup, deadline)
+    (one,) = place.repeat("cat /proc/$(cat pid)/comm", runs=1)
+    assert one.output == "sleep\n"
+    assert not (place.path / "logs" / repetitions.LEFT).exists()

@@ -15,8 +15,8 @@ from bisector.core.figures import CacheStatus, Contention, Run, StopReason
 from bisector.core.objective import Objective
 from bisector.core.shell import Shell
 from bisector.core.trial import FaultKind, Stage
-from bisector.doctor.checks import run_here
 from bisector.host import process
+from bisector.host.process import run_here
 from bisector.storage.layout import Readings
 from bisector.vm.guest_output import Bounds
 from bisector.workload.base import RunSite
@@ -86,6 +86,7 @@ class Bench:
             start_meter=lambda: self.meter,
             on_sample=self.samples.append,
             deadline_s=100,
+            locally=run_here,
             stop=stop,
             offset_bytes=offset_bytes,
             seed=seed,

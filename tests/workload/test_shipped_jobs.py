@@ -7,8 +7,8 @@ import pytest
 
 from bisector.core import resources
 from bisector.core.errors import UserError
-from bisector.doctor.checks import run_here
 from bisector.host import process
+from bisector.host.process import run_here
 from bisector.workload.fio import job_file
 from bisector.workload.fio.fio import FIO
 from tests.workload.test_job_file import GOOD

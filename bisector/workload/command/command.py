@@ -12,7 +12,7 @@ from bisector.core.shell import Step, run_steps
 from bisector.core.units import size_text
 from bisector.storage.layer import Files
 from bisector.workload.base import Deciding, Own, RunSite, Workload
-from bisector.workload.command.figures import EXAMPLE, figures_kind, metric_called
+from bisector.workload.command.figures import EXAMPLE, figures_kind, matched_apart, metric_called
 from bisector.workload.repetitions import (
     CARRIED,
     MOST_REPETITIONS,
@@ -128,13 +128,17 @@ class Command(Workload):
         seed = {} if site.seed is None else {"SEED": f"{site.seed}"}
         variables = {"DIRECTORY": directory, "CARRIED": CARRIED, "RUN": site.name, **seed}
         if own["setup"]:
-            once = Repeated("the setup of the command", own["setup"], directory, 1, State.KEPT, variables, "setup")
+            once = Repeated(
+                "the setup of the command", own["setup"], directory, 1, State.KEPT, variables, "setup", prepares=True
+            )
             repeat(site, once, deadline)
         measured = Repeated("the command", own["line"], directory, own["runs"], own["state"], variables)
         ran, done = repeat(site, measured, deadline)
 
+        matches = matched_apart(site.locally, site.logs)
+
         def read(one: Repetition) -> dict[str, float]:
-            return {figure.metric: figure.value(one.output) for figure in own["figures"]}
+            return {figure.metric: figure.value(one.output, matches) for figure in own["figures"]}
 
         return ran.run(values=figures(site, done, read, "the command"))
 

@@ -7,24 +7,36 @@ What is printed comes from the guest: it is bounded before, and whatever is not 
 
 import json
 import math
+import os
 import re
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TypeAlias
 
-from bisector.core.errors import UserError
+from bisector.core.errors import InfraError, UserError
 from bisector.core.kinds import Kind, Unfit
 from bisector.core.metric import Better, Unit, custom, short
+from bisector.core.shell import TIMED_OUT
+from bisector.workload.base import Locally
+from bisector.workload.command import matching
+from bisector.workload.command.matching import LONGEST_LINE, matched
 from bisector.workload.repetitions import Unusable
 
 EXAMPLE = "throughput=MiB/s,higher"
-_LONGEST_LINE = 4096
 _QUOTED = 60
 _NUMBER = r"[+-]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?"
 _VALUE = re.compile(rf"(?P<number>{_NUMBER})\s*(?P<unit>\S{{0,20}})", re.ASCII)
 _INDEX = re.compile(r"[0-9]{1,9}")
 _SPEC = re.compile(r"(?P<name>[^=]*)=(?P<unit>[^,]*),(?P<better>[^,]*)(?:,(?P<how>[^:,]*):(?P<where>.*))?")
+
+
+# What an expression matches in a text, see :func:`matched`.
+Matches: TypeAlias = Callable[[str, str], list[str]]
 
 
 class Source(StrEnum):
@@ -51,9 +63,16 @@ class Figure:
         """The name of its metric."""
         return custom(self.name, Unit.of(self.typed_unit), self.better)
 
-    def value(self, output: str) -> float:
-        """The figure in the unit of its metric; raises :class:`Unusable` where there is none, or more than one."""
-        number, unit = _READERS[self.source](self, output)
+    def value(self, output: str, matches: Matches = matched) -> float:
+        """The figure in the unit of its metric; raises :class:`Unusable` where there is none, or more than one.
+
+        ``matches`` applies a person's expression.
+        """
+        if self.source is Source.REGEX:
+            read = self.number(self.only(matches(self.where, output)))
+            number, unit = float(read["number"]), read["unit"]
+        else:
+            number, unit = _READERS[self.source](self, output)
         factor = Unit.of(self.typed_unit).factor(unit or self.typed_unit)
         if factor is None:
             raise Unusable(f"the figure {self.name} is printed in {unit}, and not in {self.typed_unit}", self._form)
@@ -152,15 +171,34 @@ def metric_called(figures: tuple[Figure, ...], name: str) -> str | None:
 
 
 def _of_line(figure: Figure, output: str) -> tuple[float, str]:
-    lines = (figure.pattern.fullmatch(line[:_LONGEST_LINE]) for line in output.splitlines())
+    lines = (figure.pattern.fullmatch(line[:LONGEST_LINE]) for line in output.splitlines())
     read = figure.number(figure.only([found[1] for found in lines if found]))
     return float(read["number"]), read["unit"]
 
 
-def _of_regex(figure: Figure, output: str) -> tuple[float, str]:
-    found = [one[1] for line in output.splitlines() for one in figure.pattern.finditer(line[:_LONGEST_LINE])]
-    read = figure.number(figure.only([text or "" for text in found]))
-    return float(read["number"]), read["unit"]
+def matched_apart(locally: Locally, directory: Path) -> Matches:
+    """:func:`matched` in a process of this host that is ended when it takes too long.
+
+    ``directory`` is where it gets its text. Raises :class:`UserError` then: it is the expression's fault, whatever the
+    commit printed.
+    """
+
+    def matches(expression: str, text: str) -> list[str]:
+        with NamedTemporaryFile("w", encoding="utf-8", newline="", dir=directory, suffix=".txt") as file:
+            file.write(text)
+            file.flush()
+            done = locally((sys.executable, "-I", os.fspath(matching.__file__), expression, file.name), {})
+        if done is None or done.exit_status not in (0, TIMED_OUT):
+            raise InfraError(f"python does not run here: {done.stderr.strip()[-_QUOTED:] if done else sys.executable}")
+        if done.exit_status == TIMED_OUT:
+            raise UserError(
+                f"the expression {expression!r} takes too long on what the command printed",
+                "one without repetitions inside of repetitions, such as (a+)+, and with few .*",
+            )
+        found: list[str] = json.loads(done.stdout)
+        return found
+
+    return matches
 
 
 def _of_json(figure: Figure, output: str) -> tuple[float, str]:
@@ -186,7 +224,7 @@ def _of_json(figure: Figure, output: str) -> tuple[float, str]:
         raise Unusable(f"the figure {figure.name} is a number of too many digits", figure._form) from error
 
 
-_READERS = {Source.LINE: _of_line, Source.JSON: _of_json, Source.REGEX: _of_regex}
+_READERS = {Source.LINE: _of_line, Source.JSON: _of_json}
 _FORMS = {
     Source.LINE: "one line such as '{name}=12.5 {unit}' on standard output",
     Source.JSON: "one JSON document on standard output, with a number at {where}",
