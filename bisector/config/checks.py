@@ -10,8 +10,10 @@ from bisector.config import EMBEDDED, DiskSettings, Security, Settings, StorageS
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.kinds import Problem
+from bisector.core.metric import short
 from bisector.core.units import duration_text, size_text
-from bisector.storage.layer import Extent, Files
+from bisector.storage.layer import OF_CACHES, Extent, Files
+from bisector.storage.layers import LAYERS
 from bisector.storage.parse import unknown_disk
 from bisector.storage.stack import Stack
 
@@ -20,7 +22,6 @@ _MIB = 1 << 20
 _GUEST_BYTES = 256 * _MIB
 _ROUNDING_S = 1e-9
 _MOST_FILL_ROUNDS = 100  # SNIA's specification, which the rule is taken from, ends after 25 (PTS 2.0.2)
-_OF_CACHES = "cache."  # so begin the names of what any cache counts (bisector.core.metric)
 
 
 def first_problem(settings: Settings) -> Problem | None:
@@ -196,7 +197,7 @@ def _baselines_fit(settings: Settings, files: Files) -> Iterator[Problem]:
     if not storage.stack.baselines:
         sentence = "the stack has nothing between a disk and the file system, so there is no other figure to measure"
         yield Problem(("bisect.baselines", "storage.stack"), sentence)
-    if settings.bisect.metric.startswith(_OF_CACHES):
+    if settings.bisect.metric.startswith(OF_CACHES):
         sentence = f"a disk alone has no cache, and so no {settings.bisect.metric}"
         yield Problem(
             ("bisect.baselines", "bisect.metric"), sentence, "leave out baselines, or choose another --metric"
@@ -249,6 +250,19 @@ def _objective_orders(settings: Settings) -> Iterator[Problem]:
         yield Problem(("bisect.metric", "bisect.over"), error.message, error.hint)
 
 
+def _layer_counts_metric(settings: Settings) -> Iterator[Problem]:
+    """What decides is counted by a layer of the stack, where it is counted by layers."""
+    stack, metric = settings.storage.stack, settings.bisect.metric
+    able = [layer for layer in LAYERS.values() if layer.has_metric(metric)]
+    if (able or metric.startswith(OF_CACHES)) and not set(able) & set(stack.layers):
+        counted_by = ", ".join(layer.name for layer in able) or "none"
+        yield Problem(
+            ("bisect.metric", "storage.stack"),
+            f"no layer of the stack {stack} counts {short(metric)}",
+            f"layers that do: {counted_by}; or choose another --metric",
+        )
+
+
 def _threshold_is_in_unit(settings: Settings) -> Iterator[Problem]:
     try:
         _ = settings.bisect.threshold_value
@@ -260,6 +274,7 @@ def _threshold_is_in_unit(settings: Settings) -> Iterator[Problem]:
 _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _disks_are_known,
     _objective_orders,
+    _layer_counts_metric,
     _threshold_is_in_unit,
     _own_image_has_keys,
     _can_be_looked_at,

@@ -11,6 +11,8 @@ _MODES = ("writeback", "writethrough", "passthrough")
 _NAMED = re.compile(r"(\S+) (\d+) (\d+)")
 _DEVICE_NUMBER = re.compile(r"\((\d+),\s*(\d+)\)")
 PASSTHROUGH, CLEANER = "passthrough", "cleaner"
+# The metrics that :func:`counted` gives.
+COUNTS = ("cache.hit_ratio", "cache.promotions", "cache.demotions", "cache.dirty_blocks", FILLED)
 _GREATEST = 2**63  # of an integer that the record holds; the kernel's counters have 32 bits, or are block numbers
 _QUOTED = 200
 _LONGEST_LINE = 4096  # what the kernel has room for is about as long (drivers/md/dm-ioctl.c), what it writes is shorter

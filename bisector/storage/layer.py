@@ -15,6 +15,7 @@ from bisector.core.metric import Metric
 from bisector.core.shell import Shell, Step
 
 MOUNTPOINT = "/mnt"
+OF_CACHES = "cache."  # so begin the names of what any cache counts (bisector.core.metric)
 
 # The values of a layer's own settings, by the fields of its rows.
 Own: TypeAlias = Mapping[str, Any]
@@ -133,7 +134,8 @@ class Layer(ABC):
     which :meth:`fragments_for` adds those of single settings, ``suspects`` paths of its drivers in the kernel's tree,
     ``tools`` the programs that the guest needs for it.
     ``options`` are the rows of its own settings: their keys are below ``storage.``, and the last word of a key is what
-    the stack calls it (``lvmcache(ssd,hdd,cache_mode=writethrough)``). ``metrics`` are those that only this layer has.
+    the stack calls it (``lvmcache(ssd,hdd,cache_mode=writethrough)``). ``metrics`` are those that only this layer has,
+    ``counts`` the names of others that it has values of; a cache that says none of these may have any cache's.
     A layer without ``phases`` asks for one judged run. A stack has a layer ``at_most`` so many times, or any number of
     times. What is on top of a stack is called a file system; one that ``has_files`` not leaves its device to the
     workload.
@@ -152,6 +154,7 @@ class Layer(ABC):
     tools: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[tuple[Option, ...]] = ()
     metrics: ClassVar[tuple[Metric, ...]] = ()
+    counts: ClassVar[tuple[str, ...]] = ()
     phases: ClassVar[tuple[Phase, ...]] = ()
     # Of a file system: the share of its device that is left for data, rounded down.
     data_share: ClassVar[float] = 1.0
@@ -160,6 +163,12 @@ class Layer(ABC):
     def rows(self) -> Mapping[str, Option]:
         """The rows of its settings by what a stack calls them."""
         return {row.key.rpartition(".")[2]: row for row in self.options}
+
+    def has_metric(self, name: str) -> bool:
+        """Whether its counters may give a value of a metric."""
+        unsaid = not self.counts and any(phase.fills for phase in self.phases)
+        own = (*(one.name for one in self.metrics), *self.counts)
+        return name in own or (unsaid and name.startswith(OF_CACHES))
 
     def lies_on(self, count: int) -> bool:
         """Whether it can be made on so many devices."""

@@ -131,6 +131,7 @@ class LvmCache(Layer):
                "whether blocks and metadata of the cache are two volumes (cachepool) or one (cachevol)"),
     )
     # fmt: on
+    counts = dmcache.COUNTS
     phases = (Phase("empty", judged=False, fills=True), Phase("full", unready=_full))
 
     def extent(self, below: Sequence[Extent], own: Own) -> Extent:

@@ -20,7 +20,7 @@ from bisector.core.kinds import Option, Problem
 from bisector.core.metric import Metric, short
 from bisector.core.objective import OVER, Objective
 from bisector.core.shell import CommandResult, Shell
-from bisector.storage.layer import Files
+from bisector.storage.layer import OF_CACHES, Files
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import Readings
 from bisector.workload.clocks import READ_CLOCK, Clocks
@@ -32,7 +32,6 @@ Own: TypeAlias = Mapping[str, Any]
 Locally: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], CommandResult | None]
 OnSample: TypeAlias = Callable[[LiveSample], None]
 
-_OF_CACHES = "cache."  # so begin the names of what any cache counts (bisector.core.metric)
 MOST_SEED = 2**31 - 1  # what an int of C holds: every program that takes a seed takes this one
 
 
@@ -320,7 +319,7 @@ class Workload(ABC):
     def check_named(self, own: Own, objective: Objective) -> None:
         """Raise :class:`UserError` for a metric that neither this workload nor a layer of a stack has."""
         names = self.names(own)
-        if objective.metric not in (*names, *_of_layers()) and not objective.metric.startswith(_OF_CACHES):
+        if objective.metric not in (*names, *_of_layers()) and not objective.metric.startswith(OF_CACHES):
             listed = ", ".join(map(short, names)) or "those of the stack's layers alone"
             raise UserError(f"no run of {self.name} has {short(objective.metric)}", f"its metrics are: {listed}")
 

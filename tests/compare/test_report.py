@@ -215,9 +215,9 @@ def test_a_metric_that_is_zero_is_compared_by_differences(
 
     monkeypatch.setattr(desk.bench, "measure", counted)
     monkeypatch.chdir(desk.place)
-    desk.begin("main~3", "main", stacks=("hdd",), bisect__metric="cache.hit_ratio")
+    desk.begin("main~3", "main", stacks=("lvmcache",), bisect__metric="cache.hit_ratio")
     desk.go_on()
     said = " ".join(shown(capsys, "report").split())
     assert "cache.hit_ratio (higher is better)" in said
-    assert "hdd+ext4 0.0 % 40.0 % +40.0 points +40.0 to +40.0 points faster" in said
+    assert "lvmcache(ssd,hdd)+ext4 0.0 % 40.0 % +40.0 points +40.0 to +40.0 points faster" in said
     assert "differences are given and not ratios: cache.hit_ratio on hdd+ext4." in said

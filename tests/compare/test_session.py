@@ -330,7 +330,7 @@ def test_a_host_that_is_always_busy_stops_the_run_at_the_end(desk: Desk) -> None
 
 
 def test_what_cannot_be_decided_by_ends_the_run(desk: Desk) -> None:
-    run = desk.begin("c0", "c3", stacks=("hdd",), bisect__metric="cache.hit_ratio")
+    run = desk.begin("c0", "c3", stacks=("lvmcache",), bisect__metric="cache.hit_ratio")
     with pytest.raises(MetricAbsent, match=r"has no cache\.hit_ratio"):
         desk.go_on()
     assert len(desk.bench.requests) == 1

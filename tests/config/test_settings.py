@@ -672,3 +672,16 @@ def test_rounds_that_fill_a_cache_have_time() -> None:
     with pytest.raises(UserError, match=r"at most 100 rounds fill a cache"):
         load(fill_rounds="1000000000000", fill_deadline="1000000s")
     load(fill_rounds="8", stack="hdd")
+
+
+def test_what_a_layer_counts_needs_that_layer() -> None:
+    def load(stack: str, metric: str) -> None:
+        options.load({"storage.stack": stack, "bisect.metric": metric}, directory=Path("/"))
+
+    load("crypt(lvmcache(ssd,hdd))+ext4", "cache.hit_ratio")
+    load("hdd", "write.iops")
+    with pytest.raises(UserError, match=r"storage\.stack = hdd .*: no layer of the stack hdd counts ") as caught:
+        load("hdd", "cache.hit_ratio")
+    assert "layers that do: lvmcache" in (caught.value.hint or "")
+    with pytest.raises(UserError, match=r"no layer of the stack raid1\(ssd,hdd\)\+xfs counts cache\.dirty_blocks"):
+        load("raid1(ssd,hdd)+xfs", "cache.dirty_blocks")

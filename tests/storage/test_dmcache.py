@@ -1,10 +1,13 @@
 """Lines as real kernels write them."""
 
+from dataclasses import replace
+
 import pytest
 
 from bisector.core.figures import CacheStatus
 from bisector.core.metric import named
 from bisector.storage.dmcache import (
+    COUNTS,
     CacheTable,
     CacheUnusable,
     counted,
@@ -164,3 +167,9 @@ def test_devices_that_lie_on_each_other_have_no_disk() -> None:
     assert disks_below("253:2", ring) == {"254:16"}
     tower = {f"253:{n}": (f"253:{n + 1}", f"253:{n + 1}") for n in range(5000)}
     assert disks_below("253:0", tower) == {"253:5000"}
+
+
+def test_what_layers_say_that_they_count_is_what_dm_cache_counts() -> None:
+    before = CacheStatus("smq", "writeback", 1, 2, 0, 0, 0, 0, 0, 0, 0)
+    after = replace(before, read_hits=1)
+    assert {name for name, _ in counted(before, after)} == set(COUNTS)
