@@ -162,6 +162,7 @@ def _ratio_panel(axes: "Axes", panel: RatioPanel, plot: Forest) -> None:
     axes.set_yticks(range(len(panel.ratios)), [one.label for one in panel.ratios])
     axes.set_ylim(len(panel.ratios) - 0.25, -0.75)
     axes.set_title(panel.title)
+    axes.set_xlabel(f"ratio to {plot.arms[0]}")
     _ratio_axis(axes, panel.ratios, band)
 
 

@@ -63,15 +63,16 @@ def tick(value: float, unit: Unit) -> str:
     """A value as it stands on an axis: a plain number of I/Os, else one with its unit."""
     if unit not in _IN_LABEL:
         return unit.text(value) if value else "0"
-    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+    return f"{value:,.0f}" if value >= _COMMAS_FROM else f"{value:g}"
 
 
 _IN_LABEL = (Unit.IOPS, Unit.COUNT)
+_COMMAS_FROM = 1000
 
 
 def scale(axes: "Axes", unit: Unit, *, logarithmic: bool) -> None:
     """Plain figures on the axis of values, whichever scale it has; a linear one begins at nothing."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator  # noqa: PLC0415 - see above
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator  # noqa: PLC0415 - see above
 
     if logarithmic:
         axes.set_yscale("log", nonpositive="clip")
@@ -80,4 +81,6 @@ def scale(axes: "Axes", unit: Unit, *, logarithmic: bool) -> None:
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_ylim(bottom=0)
+        if unit in _IN_LABEL:  # there are no halves of them on an axis, unless it is shorter than one
+            axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value, unit)))

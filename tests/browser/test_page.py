@@ -4,7 +4,7 @@ What a browser cannot be asked is in tests/report/test_as_html.py.
 """
 
 import importlib.resources
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from selenium.webdriver.common.keys import Keys
 from bisector.core.objective import Objective
 from bisector.report import as_html, comparison, comparison_plots, search_plots
 from bisector.report.as_html import Detail, Shown
+from bisector.report.comparison import ComparisonReport
 from bisector.report.curves import curves
 from bisector.report.document import Report
 from bisector.report.drawing import Picture, draw
@@ -184,10 +185,16 @@ def passed(browser: webdriver.Chrome) -> set[str]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [PHONE, DESK])
+@pytest.mark.parametrize("example", [comparison_examples.usual, comparison_examples.matrix])
 def test_page_of_a_comparison_is_as_accessible(
-    browser: webdriver.Chrome, tmp_path: Path, size: tuple[int, int], scheme: str
+    browser: webdriver.Chrome,
+    tmp_path: Path,
+    example: Callable[[], ComparisonReport],
+    size: tuple[int, int],
+    scheme: str,
 ) -> None:
-    made = comparison_examples.with_placebo()
+    """Two kernels, and three, whose rows have groups: what names a group stays in sight on a phone."""
+    made = example()
     plots = (comparison_plots.forest(made.result), comparison_plots.run_order(made.result))
     shown = [Shown(draw(plot, Picture.SVG), f"Plot: {plot.title}") for plot in plots if plot is not None]
     path = tmp_path / "comparison.html"
@@ -195,6 +202,12 @@ def test_page_of_a_comparison_is_as_accessible(
     look(browser, path, size, scheme)
     assert passed(browser)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
+    named = browser.find_elements(By.CSS_SELECTOR, "caption div, tr.group div")
+    assert {one.text for one in named} >= {"read.iops of the worst job (higher is better)"}
+    assert all(one.rect["x"] >= 0 and one.rect["x"] + one.rect["width"] <= size[0] for one in named)
+    (region, *_) = browser.find_elements(By.CSS_SELECTOR, ".scroll")
+    region.send_keys(Keys.END)
+    assert region == browser.switch_to.active_element, "the keyboard reaches what is beyond the edge"
 
 
 def test_schemes_differ(browser: webdriver.Chrome, file: Path) -> None:

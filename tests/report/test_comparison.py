@@ -13,7 +13,7 @@ from bisector.report import as_html
 from bisector.report.as_text import plain
 from bisector.report.comparison import ComparisonReport, page, title
 from bisector.report.comparison_document import document, render
-from bisector.report.comparison_plots import Dot, forest, ratio_ticks, run_order, tick_text
+from bisector.report.comparison_plots import Dot, forest, ratio_ticks, run_order, runs_figure, tick_text
 from bisector.report.comparison_table import (
     deciding_tables,
     digits,
@@ -309,6 +309,24 @@ def test_runs_are_in_the_order_of_measuring() -> None:
     assert plot is not None
     assert [len(panel.dots) for panel in plot.panels] == [12, 12, 6]
     assert plot.panels[0].dots[:2] == (Dot(1, 0, 1, 412.0), Dot(2, 1, 1, 491.0))
+
+
+@pytest.mark.parametrize(
+    ("values", "wrong"),
+    [
+        ((1405.0, 1417.0), "1,412.5, written as 1,412"),
+        ((4.2, 4.9), "several ticks that are written as 4"),
+        ((0.5, 3e5), ""),
+    ],
+)
+def test_ticks_say_where_they_stand(values: tuple[float, float], wrong: str) -> None:
+    plot = run_order(examples.report(examples.measured({"v6.10": values, "v6.11": values})).result)
+    assert plot is not None
+    figure = runs_figure(plot)
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    formatted = [(axes.yaxis.get_major_formatter()(tick), tick) for tick in axes.get_yticks()]
+    assert all(float(text.replace(",", "")) == pytest.approx(tick) for text, tick in formatted), wrong
 
 
 @pytest.mark.parametrize("name", ["usual", "with_placebo", "of_few_blocks", "unclear"])
