@@ -50,7 +50,7 @@ def test_text_has_everything(done: Desk, capsys: pytest.CaptureFixture[str]) -> 
     assert f"{done.shas['c3'][:12]} (" in said
     assert "gcc 12.2.0, GNU ld 2.40" in said
     assert "[partial]" in said
-    assert "The order was drawn from the seed 7" in said
+    assert "The order was drawn from the seed 7" in " ".join(said.split())
 
 
 def test_command_compares_the_same_again(done: Desk, capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,5 +219,5 @@ def test_a_metric_that_is_zero_is_compared_by_differences(
     desk.go_on()
     said = " ".join(shown(capsys, "report").split())
     assert "cache.hit_ratio (higher is better)" in said
-    assert "lvmcache(ssd,hdd)+ext4 0.0 % 40.0 % +40.0 points +40.0 to +40.0 points faster" in said
-    assert "differences are given and not ratios: cache.hit_ratio on hdd+ext4." in said
+    assert "lvmcache(ssd,hdd)+ext4 0.0 % 40.0 % +40.0 points +40.0 to +40.0 points unclear" in said
+    assert "differences are given and not ratios: cache.hit_ratio on lvmcache(ssd,hdd)+ext4." in said
