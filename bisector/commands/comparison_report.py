@@ -4,9 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bisector.commands.output import note, save, write
-from bisector.config import options
 from bisector.core.errors import UserError
-from bisector.mail import compose, outbox
 from bisector.report import comparison_document, comparison_illustrations, comparison_record
 from bisector.report.as_text import markdown, plain
 from bisector.report.comparison import ComparisonReport, page
@@ -24,14 +22,10 @@ _RENDERERS: Mapping[str, Callable[[ComparisonReport], str]] = {
 
 
 def text(run: RunDirectory, store: Store, blocks: Blocks, form: str) -> str:
-    """The report in one of the formats of ``bisector report``."""
+    """The report in one of the formats of ``bisector report``; a letter is :mod:`bisector.mail.outbox`'s."""
     report = comparison_record.report(run, store, blocks)
     if form == "html":
         return comparison_illustrations.html(report, _drawn(run, blocks, report))
-    if form == "mail":
-        mail = options.from_json(store.bisection().settings).mail
-        shown = page(report)
-        return compose.letter(shown, outbox.envelope_of(run, store, mail, shown.title)).as_bytes().decode()
     return _RENDERERS[form](report)
 
 

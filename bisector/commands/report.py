@@ -239,6 +239,8 @@ def _text(run: RunDirectory, store: Store, form: Format, by: Objective | None) -
     if (plan := store.plan) is not None:
         if by is not None:
             raise UserError("a comparison has each metric in its report", "leave out --metric and --over")
+        if form is Format.MAIL:
+            return compose.render(_letter(run, store))
         return comparison_report.text(run, store, Blocks.of(plan, store), form)
     if form is Format.HTML:
         return illustrations.page(illustrations.source(run, store, by=by))
@@ -251,6 +253,13 @@ def _document(run: RunDirectory, store: Store, form: Format, by: Objective | Non
         return reporting.report(run, store, by)
     if by is not None:
         raise UserError("a letter tells of the metric that decided", "leave out --metric and --over")
+    made = _letter(run, store)
+    assert isinstance(made, Report)  # noqa: S101 - the document of a comparison is another one's
+    return made
+
+
+def _letter(run: RunDirectory, store: Store) -> compose.Told:
+    """What a letter tells, without recipients."""
     return outbox.Post(run, store, options.from_json(store.bisection().settings).mail).report()
 
 
@@ -275,9 +284,10 @@ def _delivery(arguments: argparse.Namespace, proposal: Proposal) -> outbox.Deliv
     return outbox.Delivery(to, cc, arguments.regzbot, arguments.again, follows)
 
 
-def _proposal(store: Store, told: Report) -> Proposal:
-    """Who would want to know of the answer; nobody without one."""
-    first, where = told.bisection.first_fixed, store.bisection().repository
+def _proposal(store: Store, told: compose.Told) -> Proposal:
+    """Who would want to know of the answer; nobody without one, and nobody of a comparison."""
+    first = told.bisection.first_fixed if isinstance(told, Report) else None
+    where = store.bisection().repository
     if first is None or where is None:
         return Proposal((), ())
     try:
@@ -287,7 +297,7 @@ def _proposal(store: Store, told: Report) -> Proposal:
         return Proposal((), (), (f"nobody proposed: {error}",))
 
 
-def _show(path: Path, drafted: Report, proposal: Proposal) -> None:
+def _show(path: Path, drafted: compose.Told, proposal: Proposal) -> None:
     rows = [("draft", str(path)), ("subject", compose.subject(drafted))]
     rows += [("proposed", f"To: {address}") for address in proposal.to]
     rows += [("proposed", f"Cc: {address}") for address in proposal.cc]

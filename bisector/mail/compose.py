@@ -17,9 +17,10 @@ from bisector.core import units
 from bisector.core.printable import clean
 from bisector.core.verdict import Direction, State
 from bisector.mail.addresses import header, parse
-from bisector.report import before_after
+from bisector.report import before_after, comparison
 from bisector.report.as_text import block_lines, fill, plain, section_lines
-from bisector.report.document import Envelope, Listing, Page, Report
+from bisector.report.comparison import ComparisonReport
+from bisector.report.document import Envelope, Listing, Report
 from bisector.report.sections import (
     answer_sentence,
     candidate_lines,
@@ -38,6 +39,10 @@ _LONGEST_LINE_BYTES = 990  # RFC 5322, 2.1.1: 998 without the line end
 _ASCII = str.maketrans({"±": "+-", "µ": "u", units.UNKNOWN: "-"})
 _SUBSYSTEM = re.compile(r"(?!Merge |Revert )([^\s:](?:[^:]{0,38}[^\s:])?):\s")
 _BELOW = ("trials", "origin", "range", "config", "compiler", "job", "storage", "host", "baselines", "log", "reproduce")
+
+
+_COMPARED = "compared"  # the first word of what a comparison claims
+Told = Report | ComparisonReport
 
 
 class _Policy(EmailPolicy):
@@ -76,13 +81,13 @@ def _begun(folded: str, linesep: str) -> str:
 _POLICY = _Policy(linesep="\n")
 
 
-def subject(report: Report) -> str:
+def subject(report: Told) -> str:
     """That of the thread where the letter follows another one."""
     envelope = _envelope(report)
     return header(f"Re: {envelope.subject.removeprefix('Re: ')}" if envelope.references else headline(report))
 
 
-def message(report: Report, *, eight_bit: bool = True) -> EmailMessage:
+def message(report: Told, *, eight_bit: bool = True) -> EmailMessage:
     """The letter; without ``eight_bit`` for a server that takes none, in quoted-printable."""
     envelope = _envelope(report)
     letter = EmailMessage(policy=_POLICY)
@@ -116,14 +121,14 @@ def notice(envelope: Envelope, title: str, text: str) -> EmailMessage:
     return letter
 
 
-def letter(page: Page, envelope: Envelope) -> EmailMessage:
-    """Any document as a letter: the text of a terminal in ASCII, with what every report says of its figures."""
-    text = "\n".join((plain(page, _ASCII), *fill(_DISCLAIMER), "", *_signature(page.tool_version)))
-    return notice(envelope, page.title, text)
+def claim_of(report: Told) -> str:
+    """What a letter says happened, as a word and the commits: two letters with one claim say the same.
 
-
-def claim_of(report: Report) -> str:
-    """What a letter says happened, as a word and the commits: two letters with one claim say the same."""
+    Of a comparison it is how many values it has, and what became of the kernels.
+    """
+    if isinstance(report, ComparisonReport):
+        values = sum(len(row.in_run_order) for row in report.result.rows)
+        return f"{_COMPARED} {values} {comparison.title(report)}"
     view = report.bisection
     shas = [view.first_fixed.sha] if view.first_fixed else [commit.sha for commit in view.candidates]
     confirmed = _CONFIRMED if view.first_fixed and view.belief and view.belief.confirmed else ""
@@ -132,6 +137,8 @@ def claim_of(report: Report) -> str:
 
 def follows(earlier: str, now: str) -> str:
     """What this letter means for the last one of its thread."""
+    if _COMPARED in (earlier.split(maxsplit=1)[0], now.split(maxsplit=1)[0]):
+        return "This follows the earlier report; where the two differ, this one is the later."
     named = ", ".join(sha[:12] for sha in earlier.split()[1:])
     if earlier == now:
         return f"This confirms the earlier report: another bisection names {named}, too."
@@ -142,19 +149,21 @@ def follows(earlier: str, now: str) -> str:
     return f"This withdraws the earlier report: {named} is not what made the change. What is known now stands below."
 
 
-def render(report: Report) -> str:
+def render(report: Told) -> str:
     """The letter as a file: what a mail program opens and ``git send-email`` sends."""
     return message(report).as_bytes().decode()
 
 
-def _envelope(report: Report) -> Envelope:
+def _envelope(report: Told) -> Envelope:
     if report.envelope is None:
         raise ValueError("a letter needs an envelope")
     return report.envelope
 
 
-def headline(report: Report) -> str:
+def headline(report: Told) -> str:
     """``[linus:master] [dm cache policy smq] 6cf4cc8f8b3b: fio.read_clat_mean_us 21.4x improvement``."""
+    if isinstance(report, ComparisonReport):
+        return comparison.title(report)
     compared, first = report.before_after, report.bisection.first_fixed
     tags = [f"[{report.origin.name}]"] if report.origin.name else []
     if compared is None:
@@ -168,11 +177,21 @@ def headline(report: Report) -> str:
     return clean(" ".join([*tags, f"{first.short}: {change}"]))
 
 
-def body(report: Report, envelope: Envelope) -> str:
+def body(report: Told, envelope: Envelope) -> str:
     """The whole text, without a line that is too long for a mail server."""
+    if isinstance(report, ComparisonReport):
+        return _as_lines(_of_comparison(report, envelope))
     parts = [part for write in _PARTS if (part := list(write(report, envelope)))]
     lines = [line for part in parts for line in (*part, "")]
     return _as_lines((*lines, *_signature(report.tool_version)))
+
+
+def _of_comparison(report: ComparisonReport, envelope: Envelope) -> Iterator[str]:
+    """The text of a terminal in ASCII, with what every letter says of its figures."""
+    if envelope.follows:
+        yield from (*fill(envelope.follows), "")
+    yield from plain(comparison.page(report), _ASCII).split("\n")
+    yield from (*fill(_DISCLAIMER), "", *_signature(report.tool_version))
 
 
 def _signature(version: str) -> tuple[str, str]:

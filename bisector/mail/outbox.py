@@ -1,4 +1,4 @@
-"""Letters about a bisection: drafted always, sent only when told to, each once, corrections in its thread.
+"""Letters about a run: drafted, sent only when told to, each once, corrections in its thread.
 
 An attempt is recorded before it is made. Whatever moment the process is killed at, the record says
 that nothing was tried, that it was sent or refused, or that it is not known: never that nothing
@@ -22,9 +22,12 @@ from bisector.core.events import Listener, Note
 from bisector.core.verdict import Direction, State
 from bisector.mail import compose, recheck, smtp
 from bisector.mail.addresses import parse, sender_of
+from bisector.mail.compose import Told
 from bisector.mail.smtp import Login
-from bisector.report import reporting
-from bisector.report.document import Envelope, Report
+from bisector.report import comparison_record, reporting
+from bisector.report.comparison import ComparisonReport
+from bisector.report.document import Envelope
+from bisector.status.blocks import Blocks
 from bisector.store.database import Database
 from bisector.store.rows import build, columns
 from bisector.store.rundir import RunDirectory
@@ -131,25 +134,25 @@ class Post:
     mail: MailSettings
     delivery: Delivery = Delivery()
 
-    def report(self) -> Report:
+    def report(self) -> Told:
         """The report with its envelope, whatever state the run is in; nothing is recorded."""
-        made = reporting.report(self.run, self.store)
-        if self.delivery.regzbot and made.bisection.direction is Direction.IMPROVEMENT:
-            raise UserError("regzbot tracks regressions, and this is an improvement", "leave out --regzbot")
+        made: Told
+        if (plan := self.store.plan) is not None:
+            made = comparison_record.report(self.run, self.store, Blocks.of(plan, self.store))
+        else:
+            made = reporting.report(self.run, self.store)
+        if self.delivery.regzbot:
+            _check_regression(made)
         return replace(made, envelope=self._envelope(made))
 
-    def draft(self) -> tuple[Path, Report]:
+    def draft(self) -> tuple[Path, Told]:
         """Write the letter into the run directory and its Message-ID into the record, once per claim.
 
         Raises :class:`UserError` for a run that has nothing to tell, :class:`InfraError` for a record
         that its files do not bear out.
         """
         made = self.report()
-        if made.bisection.state is State.MEASURED:
-            what = "the trials of single commits" if self.store.plan is None else "a comparison"
-            raise UserError(f"{self.run.path} holds {what}, and no answer to tell", "bisector report")
-        if made.bisection.state not in _TELLING:
-            raise UserError(f"there is nothing to tell yet: the bisection is {made.bisection.state}", "bisector status")
+        self._check_tells(made)
         self._recheck()
         self._recorded(made)
         path = self.run.path / DRAFT
@@ -160,6 +163,20 @@ class Post:
         except OSError as error:
             raise InfraError(f"cannot write {path}: {error.strerror}", f"df {path.parent}") from error
         return path, made
+
+    def _check_tells(self, made: Told) -> None:
+        """Raise :class:`UserError` for a run that has no answer, and for a comparison that is not over."""
+        if isinstance(made, ComparisonReport):
+            last = self.store.state()
+            if last is None or last.state is not State.MEASURED or not any(made.result.blocks.values()):
+                what = "the comparison is not over, or no block of it counts"
+                raise UserError(f"there is nothing to tell yet: {what}", "bisector status")
+            return
+        if made.bisection.state is State.MEASURED:
+            what = f"{self.run.path} holds the trials of single commits, and no answer to tell"
+            raise UserError(what, "bisector report")
+        if made.bisection.state not in _TELLING:
+            raise UserError(f"there is nothing to tell yet: the bisection is {made.bisection.state}", "bisector status")
 
     def is_drafted(self) -> bool:
         """Whether the letter in the run directory makes the claim of the report, by its Message-ID."""
@@ -190,7 +207,7 @@ class Post:
             self._refuse_twice(mail)
         return self._transmit(mail, made, login, recipients)
 
-    def _transmit(self, mail: Mail, made: Report, login: Login | None, recipients: tuple[str, ...]) -> str:
+    def _transmit(self, mail: Mail, made: Told, login: Login | None, recipients: tuple[str, ...]) -> str:
         """The intention is recorded before each attempt: a kill leaves an open one behind, never none."""
         assert made.envelope is not None  # noqa: S101 - draft() gives it one
         sender = parse([made.envelope.sender])[0].addr_spec
@@ -227,12 +244,18 @@ class Post:
             )
 
     def _recheck(self) -> None:
+        if (plan := self.store.plan) is not None:
+            blocks = Blocks.of(plan, self.store)
+            for setup, one in enumerate(plan.setups):
+                trials = tuple((placed.n, placed.trial) for placed in blocks.placed if blocks.is_of(placed, setup))
+                recheck.check(self.run.path, Judging(one.settings, trials))
+            return
         asked = self.store.bisection()
         settings = options.from_json(asked.settings)
         judging = Judging(settings, self.store.trials(), asked.old_sha, asked.new_sha)
         recheck.check(self.run.path, judging, self.store.baselines())
 
-    def _recorded(self, made: Report) -> Mail:
+    def _recorded(self, made: Told) -> Mail:
         """The letter of this report in the record; made there when it is a new one."""
         envelope, claim = made.envelope, compose.claim_of(made)
         assert envelope is not None  # noqa: S101 - report() gives it one
@@ -244,7 +267,7 @@ class Post:
         mail = Mail(now, envelope.message_id, claim, compose.subject(made), envelope.references)
         return replace(mail, number=mails.add(mail))
 
-    def _envelope(self, made: Report) -> Envelope:
+    def _envelope(self, made: Told) -> Envelope:
         """A new letter in the thread of those sent before it, or again the one sent last, if it said the same."""
         # Anywhere will do where the record has no repository: who we are is mostly said for all of them.
         sender = sender_of(self.mail, self.store.bisection().repository or Path())
@@ -286,13 +309,12 @@ class Post:
         return drafted or f"<{local}@{_domain(parse([sender])[0].domain)}>"
 
 
-def envelope_of(run: RunDirectory, store: Store, mail: MailSettings, claim: str) -> Envelope:
-    """Of a letter that a person sends: without recipients, and with the same Message-ID for the same claim."""
-    asked = store.bisection()
-    sender = sender_of(mail, asked.repository or Path())
-    local = hashlib.sha256("\0".join((str(run.path), asked.created_at, claim)).encode()).hexdigest()[:24]
-    message_id = f"<{local}@{_domain(parse([sender])[0].domain)}>"
-    return Envelope(sender, message_id, format_datetime(datetime.now().astimezone()))
+def _check_regression(made: Told) -> None:
+    """Raise :class:`UserError` for what regzbot does not track."""
+    if isinstance(made, ComparisonReport):
+        raise UserError("regzbot tracks regressions by their commits, and this is a comparison", "leave out --regzbot")
+    if made.bisection.direction is Direction.IMPROVEMENT:
+        raise UserError("regzbot tracks regressions, and this is an improvement", "leave out --regzbot")
 
 
 def leave_draft(run: RunDirectory, store: Store, tell: Listener) -> None:

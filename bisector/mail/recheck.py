@@ -1,15 +1,17 @@
 """Whether the record says what the files say: the verdicts again, from fio's own output.
 
-Done before anything is told to other people. The figures of every run are read again from fio's JSON,
-whose SHA-256 has to be the recorded one; the verdicts of those figures have to be the recorded
-figures' verdicts, and what git was told of each commit.
+Done before anything is told to other people. The figures of every run are read again from fio's JSON, or from the
+repetitions of a command; the file's SHA-256 has to be the recorded one, and the verdicts of those figures have to be
+the recorded figures' verdicts, and what git was told of each commit.
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 from bisector.analysis.judgement import Numbered
 from bisector.analysis.verdicts import Judging
@@ -21,6 +23,7 @@ from bisector.core.verdict import Strategy, Terms, Verdict
 from bisector.host.files import inside
 from bisector.store.run_files import artifacts_of_run
 from bisector.store.rundir import GIT_LOG
+from bisector.workload import repetitions
 from bisector.workload.fio import output
 from bisector.workload.fio import text as fiotext
 
@@ -53,6 +56,9 @@ def _read_again(run_dir: Path, numbered: Numbered, objective: Objective) -> Numb
 
 def _run(run_dir: Path, n: int, trial: Trial, run: Run, objective: Objective) -> Run:
     what = f"trial {n} of {trial.commit.short}, {run.name} run"
+    if not run.jobs and (kept := _own(trial, run, repetitions.KEPT)) is not None:
+        _check_repeated(run, kept, _content(run_dir, kept, what), what)
+        return run
     artifact = _raw(trial, run)
     if artifact is None:
         raise _different(f"{what}: there is no {run.name}/{RAW} that its figures could be read from again")
@@ -66,12 +72,29 @@ def _run(run_dir: Path, n: int, trial: Trial, run: Run, objective: Objective) ->
     return again
 
 
+def _check_repeated(run: Run, kept: Artifact, text: str, what: str) -> None:
+    """A command has no jobs: its figures are medians over its repetitions, each of which is kept."""
+    try:
+        first, *others = found = json.loads(text)
+        names = [name for name in first if name != "n" and all(name in one for one in others)]
+        again = {(name, median(one[name] for one in found)) for name in names}
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _different(f"{what}: {kept.path} has no repetitions: {error}") from error
+    if not again <= set(run.counters):
+        raise _different(f"{what}: {kept.path} has other figures than the record")
+
+
+def _own(trial: Trial, run: Run, name: str) -> Artifact | None:
+    files = artifacts_of_run(trial.artifacts, run.name)
+    return next((one for one in files if one.name.endswith(f"/{name}")), None)
+
+
 def _raw(trial: Trial, run: Run) -> Artifact | None:
     """What fio wrote of a run; of an imported trial it has the name that others gave it."""
+    own = _own(trial, run, RAW)
+    if own is not None or trial.origin is None:
+        return own
     files = artifacts_of_run(trial.artifacts, run.name)
-    own = [one for one in files if one.name.endswith(f"/{RAW}")]
-    if own or trial.origin is None:
-        return next(iter(own), None)
     theirs = [one for one in files if not one.name.endswith(_SERIES)]
     return theirs[0] if len(theirs) == 1 else None
 

@@ -36,7 +36,7 @@ MOST_REPETITIONS = 1000
 # The metrics of :attr:`Repetition.values`.
 TIMED = ("elapsed", "user", "system", "cpu")
 MOST_BYTES = 1 << 20  # of what one repetition prints on either stream
-_KEPT = "repetitions.json"
+KEPT = "repetitions.json"
 LEFT = "left-behind.txt"  # beside it: the processes that were killed
 _TAIL_LINES = 20
 _LONGEST_LINE = 1000
@@ -204,7 +204,7 @@ def figures(
         except Unusable as error:
             raise blamed(n, what, error) from error
     text = json.dumps([{"n": n, **values} for n, values in enumerate(found, 1)], indent=1)
-    (site.logs / _KEPT).write_text(f"{text}\n", encoding="utf-8")
+    (site.logs / KEPT).write_text(f"{text}\n", encoding="utf-8")
     names = [name for name in found[0] if all(name in one for one in found)]
     return tuple((name, median(one[name] for one in found)) for name in names)
 

@@ -19,7 +19,6 @@ from bisector.core.verdict import Verdict
 from bisector.mail import compose
 from bisector.mail.addresses import header, parse, usable
 from bisector.report import as_text
-from bisector.report.comparison import page
 from bisector.report.document import Envelope, Facts, Paragraph, Report
 from bisector.report.sections import sections
 from bisector.status.view import TrialView
@@ -295,9 +294,8 @@ def test_letter_of_a_comparison_is_ascii_but_for_what_others_wrote() -> None:
     """A table can be quoted in a mail of whatever charset; a job file is shown as it is."""
     made = comparison_examples.matrix()
     job = replace(made.workloads[0], text="# 5 µs\n[partial]\n")
-    shown = page(replace(made, workloads=(job,)))
     envelope = Envelope("Somebody <some@body.example>", "<1@body.example>", "Mon, 02 Mar 2026 10:00:00 +0000")
-    lines = compose.letter(shown, envelope).get_content().splitlines()
+    lines = compose.message(replace(made, workloads=(job,), envelope=envelope)).get_content().splitlines()
     assert [line for line in lines if not line.isascii()] == ["    # 5 µs"]
     assert any("same +-5 %" in line for line in lines)
     assert any(" 47.5 us " in line for line in lines)

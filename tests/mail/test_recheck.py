@@ -14,7 +14,7 @@ from bisector.host import process
 from bisector.mail import outbox, recheck
 from bisector.store.store import Store
 from tests.analysis.recorded import RECORDED, fio_2_run
-from tests.examples import baseline
+from tests.examples import baseline, run, trial
 from tests.git import histories
 from tests.recorded_run import FAST, SLOW, RecordedRun, fio_json, found
 
@@ -73,6 +73,27 @@ def test_changed_file_of_a_disk_alone(record: RecordedRun) -> None:
 def test_file_that_is_gone(record: RecordedRun) -> None:
     raw(record, 3).unlink()
     assert f"cannot read {record.run.path}" in refusal(record)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[{"n": 1, "elapsed": 4.0, "tps": 9.0}, {"n": 2, "elapsed": 6.0}]', ""),
+        ('[{"n": 1, "elapsed": 4.0}, {"n": 2, "elapsed": 7.0}]', "has other figures than the record"),
+        ("[", "has no repetitions: Expecting value"),
+        ('["elapsed"]', "no repetitions"),
+        ("[]", "no repetitions"),
+    ],
+)
+def test_figures_of_a_command_are_read_from_its_repetitions(record: RecordedRun, text: str, said: str) -> None:
+    file = record._file("trials/0001-aaaa", "full/repetitions.json", text)
+    timed = replace(run("full"), counters=(("elapsed", 5.0),))
+    one = replace(trial(record.commit("c0"), timed), artifacts=(file,))
+    of = Judging(replace(record.settings, bisect=replace(record.settings.bisect, metric="elapsed")), ((1, one),))
+    if said:
+        assert said in refusal(record, of)
+    else:
+        recheck.check(record.run.path, of)
 
 
 def rewritten(record: RecordedRun, n: int, text: str) -> Judging:
