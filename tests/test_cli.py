@@ -1,10 +1,12 @@
 """Bad input at the command line: a sentence, what to type next, an exit code, and nothing left behind."""
 
+import argparse
 import os
 import re
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -248,12 +250,29 @@ def test_settings_import_nothing_heavy() -> None:
     assert not _HEAVY & loaded
 
 
-@pytest.mark.parametrize("verb", ["", "start", "test", "settings", "doctor"])
-def test_help_has_examples(world: World, verb: str) -> None:
+@pytest.mark.parametrize("verb", [[], ["start"]])
+def test_help_has_examples(world: World, verb: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        main([*([verb] if verb else []), "--help"])
+        main([*verb, "--help"])
     assert caught.value.code == 0
     assert "examples:" in world.output.readouterr().out
+
+
+def helps(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    """The help of a command and of all its parts."""
+    yield parser.prog, parser.format_help()
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for part in action.choices.values():
+                yield from helps(part)
+
+
+def test_every_help_has_examples_and_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = dict(helps(cli.parser()))
+    assert {"bisector", "bisector compare", "bisector kernel build"} <= set(shown)
+    assert [name for name, text in shown.items() if "examples:" not in text] == []
+    assert [line for text in shown.values() for line in text.splitlines() if len(line) > 100] == []
 
 
 def test_help_has_every_exit_code_that_an_error_has() -> None:

@@ -40,10 +40,13 @@ _EXAMPLES = """\
 examples:
   bisector compare v6.1 v6.2                 two kernels on the default stack, six blocks
   bisector compare v6.1 v6.2 v6.3 --stack lvmcache --stack hdd --runs 8
-  bisector compare v6.1 v6.2 --until 5% --budget 8h     until every interval is that narrow, or the night is over
+  bisector compare v6.1 v6.2 --until 5% --budget 8h     until every interval is that narrow, or the
+                                             night is over
   bisector compare v6.1 --patch fix.patch    before and after a patch, or a series: what b4 or
-                                             `git format-patch --stdout` writes; or a commit: --patch 1a2b3c4d
-  bisector compare v6.1 --config-fragment nohz.config   one commit, built without and with more options
+                                             `git format-patch --stdout` writes; or a commit:
+                                             --patch 1a2b3c4d
+  bisector compare v6.1 --config-fragment nohz.config   one commit, built without and with more
+                                             options
   bisector compare v6.1 --parameter mitigations=off     one kernel without and with a parameter
   bisector compare v6.1 --placebo            how far two measurements of one kernel are apart
   bisector compare v6.1 v6.2 --plan          how many trials and hours it takes; nothing is measured

@@ -79,7 +79,7 @@ exit codes: 0 measured; 3 the kernel cannot be judged; others as in `bisector --
 """
 _BASELINES_EXAMPLES = """\
 examples:
-  bisector baselines                         for the newest run: its SSD, and its HDD, without a cache
+  bisector baselines                         for the newest run: its SSD, and its HDD
   bisector baselines --run-dir RUN --json
 For each disk it boots the kernel of the run's new end and runs the workload once; a baseline that
 is on record is only shown.

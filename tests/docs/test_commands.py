@@ -45,7 +45,10 @@ RUN = (
 _VARIES = re.compile(r"/home/anna|^a step|…")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _INLINE = re.compile(r"`(bisector [^`]+)`")
+_FLAGS = re.compile(r"`(--[a-z][a-z-]+)[^`]*`")
 _SHELLS = ("sh", "console")
+# Those of other programs.
+_OTHERS = {"--assume-clean": "mdadm"}
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,13 @@ def test_commands_in_sentences(page: Path) -> None:
         assert words[1] in commands, (page.name, words)
         flags = {word.partition("=")[0] for word in words if word.startswith("--") and word != "--"}
         assert flags <= _flags(commands[words[1]]), (page.name, words)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_flags_in_sentences(page: Path) -> None:
+    """One that stands alone is a flag of some command."""
+    named = set(_FLAGS.findall(_FENCE.sub("", page.read_text(encoding="utf-8"))))
+    assert named - set(_OTHERS) <= _flags(cli.parser()), page.name
 
 
 def _flags(command: argparse.ArgumentParser) -> set[str]:
