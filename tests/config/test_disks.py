@@ -2,34 +2,15 @@
 
 import json
 import tomllib
-from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
 
-from bisector.commands.arguments import add_settings, given_settings
 from bisector.config import DiskSettings, options
 from bisector.config.disk_table import from_words, further
 from bisector.config.option_table import rows
-from bisector.config.options import Effective
 from bisector.core.errors import UserError
-from bisector.storage.parse import stack_of
-
-GIB = 1 << 30
-MIB = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def from_argv(*argv: str, stacks: tuple[str, ...] = ()) -> Effective:
-    parser = ArgumentParser()
-    add_settings(parser)
-    arguments = parser.parse_args(argv)
-    return options.load(given_settings(arguments), arguments.config, stacks=tuple(map(stack_of, stacks)))
+from tests.config.given import GIB, MIB, from_argv
 
 
 def test_the_words_of_a_disk() -> None:

@@ -1,0 +1,165 @@
+"""Settings as text: each value comes back from TOML and JSON as it was, also from older records."""
+
+import json
+import pickle
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from bisector.config import DiskSettings, file, options
+from bisector.core.objective import Objective
+from bisector.core.units import duration_s, duration_text, size_bytes, size_text
+from bisector.core.verdict import Direction, Strategy, Terms
+from bisector.storage.lvmcache import CacheMode, CacheVolume
+from bisector.storage.parse import stack_of
+from tests.config.given import GIB, MIB, from_argv
+
+paths = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0~"), min_size=1, max_size=8).filter(
+    str.strip
+)
+
+
+written = st.fixed_dictionaries(
+    {"machine.connect": st.just("qemu:///system")},  # what has volumes
+    optional={
+        "profile": st.sampled_from(["quick", "article"]),
+        "bisect.terms": st.sampled_from(["slow:fast", "a-1:b_2"]),
+        "bisect.expect": st.sampled_from(["improvement", "regression", "none"]),
+        "bisect.threshold": st.floats(1e-9, 1e18) | st.sampled_from(["ends", "auto", "12.5 kIOPS"]),
+        "bisect.first_parent": st.booleans(),
+        "kernel.compiler": st.sampled_from(["auto", "gcc", 'a "quoted" \\ one', "é", ["gcc", "gcc-11"]]),
+        "kernel.jobs": st.integers(1, 99) | st.just("auto"),
+        "kernel.build_deadline": st.floats(1, 1e9) | st.sampled_from(["90min", "2h"]),
+        "machine.append": st.text(st.characters(categories=["L", "N", "P", "S"]), max_size=9),
+        "machine.memory": st.integers(256 * MIB, 1 << 50),
+        "machine.trial_deadline": st.floats(2000, 1e9) | st.just("auto"),
+        "storage.ssd.path": paths.map("volume:pool/{}".format),
+        "storage.hdd.path": st.just("."),
+        "storage.ssd.iops_limit": st.integers(0, 1 << 62),
+        "storage.hdd.bandwidth_limit": st.integers(0, 1 << 62),
+        "storage.cache_mode": st.sampled_from(["writeback", "writethrough"]),
+        "storage.stack": st.sampled_from(["lvmcache", "ssd", "hdd", "lvmcache(hdd,ssd)+ext4"]),
+        "contention.max_steal_share": st.floats(0, 1e300),
+    },
+)  # fmt: skip
+
+
+# Files of 2 GiB twice over do not fit on a cached volume of the size of the SSD.
+too_large = {"profile": "article", "storage.stack": "lvmcache(hdd,ssd)+ext4"}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(written.filter(lambda values: not too_large.items() <= values.items()))
+def test_toml_and_json_round_trip(directory: Path, values: Mapping[str, object]) -> None:
+    path = directory / "in.toml"
+    path.write_text(file.write(values), encoding="utf-8")
+    first = options.load(config=path)
+    path.write_text(options.to_toml(first), encoding="utf-8")
+    assert options.load(config=path).settings == first.settings
+    assert options.from_json(options.to_json(first.settings)) == first.settings
+
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+leaves = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | text
+
+
+@settings(max_examples=50, deadline=None)
+@given(leaves | st.lists(leaves | st.lists(leaves, max_size=2), max_size=4))
+@example('a "quoted" \\ one\n\x7f\x00')
+def test_every_literal_is_toml(value: object) -> None:
+    assert tomllib.loads(f"x = {file.literal(value)}")["x"] == value
+
+
+@settings(deadline=None)
+@given(st.integers(0, 1 << 62))
+def test_sizes_round_trip(size: int) -> None:
+    assert size_bytes(str(size_text(size))) == size
+
+
+@settings(deadline=None)
+@given(st.floats(0.001, 1e9) | st.integers(0, 10**9).map(float))
+def test_durations_round_trip(seconds: float) -> None:
+    shown = duration_text(seconds)
+    assert (duration_s(shown) if isinstance(shown, str) else shown) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("512MiB", 512 * MIB), ("1.5 GiB", 3 * GIB // 2), ("4096", 4096), ("2GB", 2 * 10**9), ("64kB", 64_000)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert size_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["5G", "MiB", "-1MiB", "1.0001KiB", "1e3", "5 gib", "٣MiB", "9" * 5000, ""])
+def test_no_sizes(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no (whole )?number"):
+        size_bytes(text)
+
+
+def test_recorded_settings_are_not_checked_again(directory: Path) -> None:
+    """A run is resumed with what it was started with, also when a file has moved or a setting is new."""
+    job = directory / "my.fio"
+    job.write_text("[a]\n[b]\n", encoding="utf-8")
+    recorded = from_argv("--job", "my.fio", "--profile", "article").settings
+    job.unlink()
+    text = options.to_json(recorded).replace('"storage.cache_size"', '"storage.of_another_version"')
+    assert options.from_json(text) == recorded
+
+
+def test_settings_pickle() -> None:
+    found = options.load().settings
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_what_older_versions_recorded_as_the_direction_is_what_was_expected() -> None:
+    written = json.loads(options.to_json(from_argv("--threshold", "2000").settings))
+    for key in ("bisect.metric", "bisect.over", "bisect.expect"):
+        del written[key]
+    old = {**written, "bisect.direction": "regression", "bisect.terms": "good:bad", "bisect.threshold": 2000.0}
+    found = options.from_json(json.dumps(old)).bisect
+    assert (found.objective, found.expect, found.terms) == (Objective(), Direction.REGRESSION, Terms("good", "bad"))
+    assert found.threshold_value == 2000
+
+
+def test_a_record_from_before_there_were_strategies_is_gits() -> None:
+    written = json.loads(options.to_json(options.load().settings))
+    assert options.from_json(json.dumps(written)).bisect.strategy is Strategy.BAYES
+    del written["bisect.strategy"], written["bisect.suspect"]
+    again = options.from_json(json.dumps(written)).bisect
+    assert (again.strategy, again.suspects) == (Strategy.GIT, ("drivers/md",))
+
+
+def test_storage_of_a_record_before_stacks_were_composed() -> None:
+    """As version 13 of the schema has it."""
+    recorded = {
+        "profile": "quick",
+        "storage.stack": "lvmcache",
+        "storage.ssd.path": "/dev/sdb",
+        "storage.hdd.size": "2GiB",
+        "storage.hdd.iops_limit": 200,
+        "storage.cache_size": "128MiB",
+        "storage.cache_mode": "writethrough",
+        "storage.cache_policy": "mq",
+    }
+    storage = options.from_json(json.dumps(recorded)).storage
+    assert storage.stack == stack_of("lvmcache(ssd,hdd)+ext4")
+    assert storage.used_disks["ssd"].path == "/dev/sdb"
+    assert storage.used_disks["hdd"] == DiskSettings(None, 2 * GIB, 200, 0)
+    assert storage.layers["lvmcache"] == {
+        "cache_bytes": 128 * MIB,
+        "metadata_bytes": 8 * MIB,
+        "mode": CacheMode.WRITETHROUGH,
+        "policy": "mq",
+        # What was left to LVM then is left to it when such a bisection goes on.
+        "chunk_bytes": None,
+        "metadata_format": None,
+        "threshold_bytes": None,
+        "volume": CacheVolume.POOL,
+    }
+    assert (storage.fill_deadline_s, storage.fill_rounds) == (0, 1)
+    assert str(options.from_json(json.dumps(recorded | {"storage.stack": "hdd"})).storage.stack) == "hdd"
