@@ -47,6 +47,7 @@ examples:
                                              --patch 1a2b3c4d
   bisector compare v6.1 --config-fragment nohz.config   one commit, built without and with more
                                              options
+  bisector compare v6.1 image:/boot/vmlinuz-6.1.0       a commit, and a kernel built already
   bisector compare v6.1 --parameter mitigations=off     one kernel without and with a parameter
   bisector compare v6.1 --placebo            how far two measurements of one kernel are apart
   bisector compare v6.1 v6.2 --plan          how many trials and hours it takes; nothing is measured
@@ -65,7 +66,10 @@ def add(verbs: Verbs) -> None:
     """Register ``compare``."""
     verb = add_verb(verbs, "compare", compare, examples=_EXAMPLES, disturbs=True)
     verb.add_argument(
-        "subjects", metavar="SUBJECT", nargs="+", help="a commit or a tag; the first one is the reference"
+        "subjects",
+        metavar="SUBJECT",
+        nargs="+",
+        help="a commit, a tag, or image:PATH, a bzImage that is built already; the first one is the reference",
     )
     verb.add_argument(
         "--stack",

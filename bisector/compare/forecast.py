@@ -57,7 +57,8 @@ def forecast(plan: Plan, builder: KernelBuilder, host: str, run_dirs: Sequence[P
         if builds_s
         else Quantity(SMALL_BUILD_S[1], "assumed", measured=False)
     )
-    built = ((plan.arms[arm].commit.tree, plan.settings(0, arm).kernel) for arm in wanted(blocks_of))
+    to_build = (arm for arm in wanted(blocks_of) if plan.arms[arm].subject.is_built)
+    built = ((plan.arms[arm].commit.tree, plan.settings(0, arm).kernel) for arm in to_build)
     builds = sum(not _is_kept(builder.with_settings(kernel), tree) for tree, kernel in dict.fromkeys(built))
     arms = [len(blocks_of.present(setup)) for setup in compared]
     round_s = sum(count * one.trial_s.value for count, one in zip(arms, setups, strict=True))

@@ -1,6 +1,5 @@
 """From what a person asks for to the plan of a comparison, checked in every way that needs nothing built."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -12,17 +11,20 @@ from bisector.compare.schedule import comparable
 from bisector.config import Settings
 from bisector.core import resources
 from bisector.core.errors import UserError
-from bisector.core.subject import Commit, Subject
+from bisector.core.subject import Commit, Kind, Subject
 from bisector.doctor.tree import Need, lacking, needs, required, undefined
 from bisector.git.patches import with_commit, with_file
 from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes
+from bisector.host.files import sha256_of
+from bisector.kernel.image import commit_of
 from bisector.kernel.kconfig import NOT_SET, own_fragment, read_fragment
 from bisector.report.comparison_table import few_blocks
 from bisector.status.blocks import Blocks, names
 from bisector.store.comparison import Absent, Arm, Extent, Plan, PlannedSetup, on_top
 
 _AGAIN = "(again)"
+_IMAGE = "image:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,12 @@ def planned(repository: Repository, asked: Asked) -> Plan:
 
 
 def _arms(repository: Repository, asked: Asked) -> Iterator[Arm]:
-    commits = [repository.resolve(name) for name in asked.subjects]
-    for commit in commits:
-        repository.check_kernel_tree(commit)
-    named = [Arm(name, Subject(commit)) for name, commit in zip(asked.subjects, commits, strict=True)]
+    named = [_named(repository, text) for text in asked.subjects]
     first, *_ = named
+    if not first.subject.is_built and (asked.patches or asked.fragments):
+        raise UserError(
+            f"{first.name} is an image: nothing can be built on top of it", "name a commit first, the image after it"
+        )
     named += [_patched(repository, first, text) for text in asked.patches]
     named += [_with_fragment(repository, first, text) for text in asked.fragments]
     named += [_with_parameters(first, text) for text in asked.parameters]
@@ -83,7 +86,19 @@ def _arms(repository: Repository, asked: Asked) -> Iterator[Arm]:
         _check_differ(one, other)
     yield from named
     if asked.placebo:
-        yield Arm(f"{first.name} {_AGAIN}", first.subject)
+        yield replace(first, name=f"{first.name} {_AGAIN}")
+
+
+def _named(repository: Repository, text: str) -> Arm:
+    """An arm that is a commit, or an image."""
+    kind, is_image, path = text.partition(_IMAGE)
+    if is_image and not kind:
+        file = Path(path).absolute()
+        _check_regular(file)
+        return Arm(file.name, Subject(commit_of(file), Kind.IMAGE), file)
+    commit = repository.resolve(text)
+    repository.check_kernel_tree(commit)
+    return Arm(text, Subject(commit))
 
 
 def _check_differ(one: Arm, other: Arm) -> None:
@@ -95,8 +110,11 @@ def _check_differ(one: Arm, other: Arm) -> None:
         raise UserError(f"{one.name} is asked for twice", "leave one of them out")
     if on_top == on_other and tree == other_tree:
         same = one.commit.sha == other.commit.sha
-        what = f"the same commit, {one.commit.short}" if same else "of the same sources"
-        raise UserError(f"{one.name} and {other.name} are {what}", "to measure one commit twice: --placebo")
+        what = f"the same {'commit' if one.subject.is_built else 'image'}, {one.commit.short}"
+        raise UserError(
+            f"{one.name} and {other.name} are {what if same else 'of the same sources'}",
+            "to measure one kernel twice: --placebo",
+        )
     if one.name == other.name:
         raise UserError(f"two arms are called {one.name}", "give one of the files another name")
 
@@ -113,8 +131,7 @@ def _with_fragment(repository: Repository, base: Arm, text: str) -> Arm:
             f"{base.name} has no {', '.join(sorted(unknown))} in its Kconfig files, which {file.name} asks for",
             "choose another commit, or leave the option out",
         )
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    return Arm(on_top(base.name, file.name), replace(base.subject, fragment=digest), file)
+    return Arm(on_top(base.name, file.name), replace(base.subject, fragment=sha256_of(file)), file)
 
 
 def _with_parameters(base: Arm, text: str) -> Arm:
@@ -122,7 +139,7 @@ def _with_parameters(base: Arm, text: str) -> Arm:
     words = " ".join(text.split())
     if not words or not words.isprintable():
         raise UserError(f"--parameter {text!r} is no kernel parameter", "for example: --parameter mitigations=off")
-    return Arm(on_top(base.name, words), replace(base.subject, parameters=words))
+    return replace(base, name=on_top(base.name, words), subject=replace(base.subject, parameters=words))
 
 
 def _patched(repository: Repository, base: Arm, text: str) -> Arm:
@@ -157,7 +174,7 @@ def _absent(repository: Repository, arms: Sequence[Arm], setups: Sequence[Planne
     for setup, one in enumerate(setups):
         for place, arm in enumerate(arms):
             needed = needs(one.settings.storage.stack, one.settings.storage.layers)
-            if options := missing(arm.commit, needed):
+            if arm.subject.is_built and (options := missing(arm.commit, needed)):
                 yield Absent(setup, place, f"needs {options}")
             elif off := _switched_off(arm, needed):
                 yield Absent(setup, place, f"needs {off}, which is off in it")

@@ -132,7 +132,8 @@ def _compiler(blocks: Blocks, candidates: Sequence[Compiler]) -> Build | Choose:
     """
     failures = []
     for compiler in candidates:
-        tried = [(arm, blocks.tried(arm).get(compiler)) for arm in wanted(blocks)]
+        built = (arm for arm in wanted(blocks) if blocks.plan.arms[arm].subject.is_built)
+        tried = [(arm, blocks.tried(arm).get(compiler)) for arm in built]
         failed = [f"{compiler.command} fails at {blocks.plan.arms[arm].name}: {why}" for arm, why in tried if why]
         untried = [arm for arm, why in tried if why is None]
         if not failed and untried:

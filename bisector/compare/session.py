@@ -20,7 +20,7 @@ from bisector.compare.schedule import Begin, Build, Choose, Done, Facts, Measure
 from bisector.core.errors import AttemptFailed, BisectorError, Finding, InfraError, TrialRefused
 from bisector.core.events import Listener, Note, Planned, TrialJudged
 from bisector.core.subject import Cell, Compiler
-from bisector.core.trial import Fault
+from bisector.core.trial import Fault, Stage
 from bisector.core.verdict import State, Terms, Verdict
 from bisector.doctor import checks as preflight
 from bisector.executor.base import BuildRequest, result_of
@@ -29,7 +29,7 @@ from bisector.git.repository import Repository
 from bisector.git.worktrees import hold
 from bisector.host.files import discard, remove_abandoned
 from bisector.kernel.toolchain import check_unchanged
-from bisector.status.blocks import Blocks, Earlier, judged
+from bisector.status.blocks import BUILT_IN, Blocks, Earlier, judged
 from bisector.store.comparison import Placed, Plan, PlannedSetup
 from bisector.store.facts import BuildTry, Compilers, Ended, Ending, NumberedTrial, Submitted, Work, now
 from bisector.store.rows import BisectionRow
@@ -92,7 +92,8 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here) 
     with Repository.open(place, run_marker=run.path) as repository:
         store.set_state(State.RUNNING)
         with ends_recorded(run, store):
-            hold(repository, run.path, {f"arm{n}": arm.commit.sha for n, arm in enumerate(plan.arms)})
+            commits = {f"arm{n}": arm.commit.sha for n, arm in enumerate(plan.arms) if arm.subject.is_built}
+            hold(repository, run.path, commits)
             with equip(plan.setups[0].settings, run.path, repository, tell) as equipment:
                 done = Comparison(plan, store, equipment, tell).run()
             if done.given_up:
@@ -188,8 +189,9 @@ class Comparison:
     def _measure(self, measure: Measure, again: bool) -> None:
         """An arm's trial in a block, told and on record; raises :class:`MetricAbsent` where nothing can decide."""
         planned, block = self.plan.setups[measure.block.setup], measure.block
-        what = f"{self.plan.arms[measure.arm].name} on {planned.setup}, block {block.n}"
-        with self._named(what, lambda: f"{TRIALS}/{self.store.next_n:04d}-*"):
+        arm = self.plan.arms[measure.arm]
+        what, of_image = f"{arm.name} on {planned.setup}, block {block.n}", "" if arm.subject.is_built else BUILT_IN
+        with self._named(what, lambda: f"{TRIALS}/{self.store.next_n:04d}-*", of_image):
             one = self._patiently(lambda: self._measure_once(measure, again))
         verdict, why = judged(self.plan, block, one)
         told = "" if verdict is Verdict.MEASURED else why  # a sound trial of a comparison is on no side of a threshold
@@ -213,6 +215,7 @@ class Comparison:
             again=again,
             settings=self.plan.settings(block.setup, measure.arm),
             seed=block.seed,
+            image=None if arm.subject.is_built else arm.file,
         )
         with self._submitted(Submitted(Work.TRIAL, arm.commit.sha, n, block=block.n, arm=measure.arm)) as id_:
             trial = result_of(self.equipment.executor, request, self.tell, id_)
@@ -231,16 +234,22 @@ class Comparison:
             raise
 
     @contextmanager
-    def _named(self, what: str, files: Callable[[], str]) -> Iterator[None]:
-        """Whatever is no fault of an arm says what it befell, at which stage, and where the ``files`` of that are."""
+    def _named(self, what: str, files: Callable[[], str], at_boot: str = "") -> Iterator[None]:
+        """Whatever is no fault of an arm says what it befell, at which stage, and where the ``files`` of that are.
+
+        What ``at_boot`` says is a reason for trouble before a guest can be reached.
+        """
         try:
             yield
         except (AttemptFailed, TrialRefused) as error:
             trial = error.trial
             stage = error.stage if isinstance(error, AttemptFailed) else trial.stage if trial is not None else None
+            hint = at_boot if stage is Stage.BOOT else ""
             error.message = f"{what}{f', stage {stage}' if stage is not None else ''}: {error.message}"
             left = sorted(self.store.path.parent.glob(files()))
-            error.hint = "\n  ".join(filter(None, (error.hint, *(f"its logs are in {place}" for place in left[:1]))))
+            error.hint = "\n  ".join(
+                filter(None, (error.hint, hint, *(f"its logs are in {place}" for place in left[:1])))
+            )
             raise
 
     def _patiently(self, attempt: Callable[[], T]) -> T:

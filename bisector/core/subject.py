@@ -14,12 +14,16 @@ _HEADER_BYTES = 12
 
 
 class Kind(StrEnum):
-    """What was built: a commit itself, the new end without it, the old end with it, or a commit with a patch on top."""
+    """What was built: a commit itself, the new end without it, the old end with it, or a commit with a patch on top.
+
+    An image was built by somebody else.
+    """
 
     COMMIT = "commit"
     REVERTED = "reverted"
     PICKED = "picked"
     PATCHED = "patched"
+    IMAGE = "image"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,8 @@ class Subject:
     commit's hash, and ``commit`` is one that bisector made and no branch has. So it is with a patch, of which
     ``changed_by`` is the hash of its commit, or the SHA-256 of its file. ``parameters`` of the
     kernel's command line are those besides the settings' own, and ``fragment`` is the SHA-256 of a configuration
-    fragment that its build has besides them. Of a kernel that somebody else measured the ``sha`` of
+    fragment that its build has besides them. Of an image ``commit`` stands for the file: ``sha`` and ``tree`` are its
+    SHA-256, and ``subject`` is the version in its header. Of a kernel that somebody else measured the ``sha`` of
     ``commit`` is as much of it as was written down, or the kernel's name.
     """
 
@@ -104,6 +109,11 @@ class Subject:
     def short(self) -> str:
         """The commit's digits, and those of a fragment: what is built, in the name of a directory."""
         return f"{self.commit.short}-{self.fragment[:12]}" if self.fragment else self.commit.short
+
+    @property
+    def is_built(self) -> bool:
+        """Whether it is built here."""
+        return self.kind is not Kind.IMAGE
 
     @property
     def is_commit(self) -> bool:
@@ -158,16 +168,16 @@ class Kernel:
     """A built kernel image and what identifies it."""
 
     image: Annotated[Path, "path of the image that boots"]
-    config: Annotated[Path, "path of the effective .config"]
+    config: Annotated[Path, "path of the effective .config; /dev/null of a kernel that somebody else built"]
     release: Annotated[str, "release, as `uname -r` prints it"]
-    build_id: Annotated[str, "build-id in the ELF notes of vmlinux"]
+    build_id: Annotated[str, "build-id in the ELF notes of vmlinux, as far as it is known"]
     content_sha256: Annotated[
         str,
         "hash of what is loaded: sections of vmlinux and of the code that boots it, without notes and the text of the "
         "version, and the modules; kernels of equal content are equal",
     ]
     key: Annotated[str, "names what it was made from: configuration, toolchain, quirks, and last the tree"]
-    toolchain: Annotated[str, "compiler and linker"]
+    toolchain: Annotated[str, "compiler and linker; empty of a kernel that somebody else built"]
     quirks: Annotated[tuple[str, ...], "quirks that were needed"]
     unmet: Annotated[tuple[str, ...], "options that were asked for and not obtained, as `CONFIG_X=y`"]
     cached: Annotated[bool, "whether it was kept from an earlier build"]

@@ -19,7 +19,7 @@ from bisector.config import KernelSettings, Settings
 from bisector.core import resources
 from bisector.core.errors import AttemptFailed, InfraError, TrialRefused
 from bisector.core.events import Listener, Note
-from bisector.core.subject import Compiler, Subject
+from bisector.core.subject import Cell, Compiler, Subject
 from bisector.core.trial import Fault, Stage, Trial
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Job, Request, Result, ended
 from bisector.git.repository import Repository
@@ -116,7 +116,7 @@ class LocalExecutor:
         """A build alone; its log stays in the run directory."""
         subject, compiler = Subject(request.commit, fragment=request.fragment), request.compiler
         logs = self._logs("compilers", f"{_file_name(compiler.command)}-{subject.short}")
-        built = TrialRequest(0, self.bench.cell(subject), {}, (compiler,), settings=request.settings)
+        built = TrialRequest(0, Cell(subject, self.bench.settings.setup), {}, (compiler,), settings=request.settings)
         with self._alone(), _as_attempt(self.bench.run_dir):
             return try_build(self.bench, built, logs)
 

@@ -111,14 +111,12 @@ def _versions(run_dir: Path, trials: Iterable[Trial]) -> Iterator[tuple[str, str
 
 
 def _command(plan: Plan) -> str:
-    """What compares the same again; empty where an arm is neither a commit of the tree nor one with a patch on top."""
-    if any(arm.subject.kind not in (Kind.COMMIT, Kind.PATCHED) for arm in plan.arms):
-        return ""
+    """What compares the same again."""
     extent, (first, *others) = plan.extent, plan.arms
     typed = [first, *(arm for arm in others if arm.subject != first.subject)]
-    commits = [arm for arm in typed if arm.subject.is_commit and not (arm.subject.parameters or arm.subject.fragment)]
-    words = ["bisector", "compare", *(reporting.end_word(arm.name, arm.commit.sha) for arm in commits)]
-    words += _each("--patch", (_patch(first, arm) for arm in typed if not arm.subject.is_commit))
+    alone = [arm for arm in typed if not (arm.subject.parameters or arm.subject.fragment)]
+    words = ["bisector", "compare", *(_word(arm) for arm in alone if arm.subject.kind is not Kind.PATCHED)]
+    words += _each("--patch", (_patch(first, arm) for arm in typed if arm.subject.kind is Kind.PATCHED))
     words += _each("--config-fragment", (f"./{arm.file.name}" for arm in typed if arm.subject.fragment and arm.file))
     words += _each("--parameter", (arm.subject.parameters for arm in typed if arm.subject.parameters))
     words += _each("--stack", (one.setup.stack for one in plan.setups))
@@ -132,6 +130,11 @@ def _command(plan: Plan) -> str:
     # Each setup has settings of disks that another one does not use.
     flags = dict.fromkeys(flag for one in plan.setups for flag in reporting.flags(one.settings, _OF_SETUPS))
     return shlex.join((*words, *(word for flag in flags for word in flag)))
+
+
+def _word(arm: Arm) -> str:
+    """A commit, or an image by its name, which the run's copy has, too."""
+    return reporting.end_word(arm.name, arm.commit.sha) if arm.subject.is_built else f"image:./{arm.name}"
 
 
 def _patch(first: Arm, arm: Arm) -> str:

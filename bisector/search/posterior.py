@@ -205,8 +205,8 @@ def _side_under(graph: RangeGraph, reading_of: tuple[int, Kernel], first_new: in
             return Verdict.OLD if commit == first_new else Verdict.NEW
         case Kernel.PICKED:
             return Verdict.NEW if commit == first_new else Verdict.OLD
-        case Kernel.PATCHED:
-            raise ValueError("no search measures a commit with a patch on top")
+        case Kernel.PATCHED | Kernel.IMAGE:
+            raise ValueError("no search measures a commit with a patch on top, or an image")
 
 
 def _binomial(n: int, p: float) -> Floats:

@@ -28,6 +28,10 @@ from bisector.store.store import Store
 
 _OF_ANY_SETUP = (Stage.CHECKOUT, Stage.CONFIG, Stage.BUILD, Stage.BOOT)  # no stack and no workload has a part in these
 _ORDER = tuple(Stage)
+BUILT_IN = (
+    "an image boots without its initramfs and modules: what the guest needs has to be built in, as kconfigs/vm.config"
+    " has it (virtio_pci, virtio_blk, virtio_net, ext4, the serial console)"
+)
 
 
 class BlockState(StrEnum):
@@ -138,14 +142,15 @@ class Blocks:
     def builder(self, arm: int) -> Compiler | None:
         """The compiler that is to be tried next for an arm; None when one has built it, or none does."""
         tried = self.tried(arm)
-        if any(not reason for reason in tried.values()):
+        if not self.plan.arms[arm].subject.is_built or any(not reason for reason in tried.values()):
             return None
         return next((one for one in self.compilers if one not in tried), None)
 
     def _unbuilt(self, arm: int) -> str:
         """Why no compiler builds an arm: what the first one says."""
         tried = self.tried(arm)
-        built = not self.compilers or any(not tried.get(one) for one in self.compilers)
+        is_image = not self.plan.arms[arm].subject.is_built
+        built = is_image or not self.compilers or any(not tried.get(one) for one in self.compilers)
         return "" if built else f"does not build: {tried[self.compilers[0]]}"
 
     def tried(self, arm: int) -> Mapping[Compiler, str]:
@@ -177,7 +182,10 @@ class Blocks:
             return last.sentence
         sound = max((one.n for one in tried if one.trial.fault is None), default=0)
         row = [one.n for one in tried if one.n > sound]
-        return last.sentence if len(row) >= believed and self._works_for_others(last, arm, setup, row[0]) else ""
+        if len(row) < believed or not self._works_for_others(last, arm, setup, row[0]):
+            return ""
+        unfit = not self.plan.arms[arm].subject.is_built and last.stage is Stage.BOOT
+        return f"{last.sentence} ({BUILT_IN})" if unfit else last.sentence
 
     def _works_for_others(self, fault: Fault, arm: int, setup: int, since: int) -> bool:
         """Whether another arm came further than a fault, since a trial of this number."""

@@ -95,7 +95,7 @@ class JudgedTrial(Record, frozen=True, kw_only=True):
     kind: Annotated[
         Kind,
         "`reverted` or `picked`: an end without the commit `changed_by`, or with it; `patched`: a commit with a patch "
-        "on top; then its `sha` is in no branch",
+        "on top; then its `sha` is in no branch; `image`: a kernel that somebody else built",
     ]
     changed_by: Annotated[
         str | None, "commit that was reverted or picked, or that is the patch; of a patch file its SHA-256"

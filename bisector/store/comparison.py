@@ -20,7 +20,7 @@ from bisector.store.rows import build, columns
 class Arm:
     """What is compared, under the name that a person typed; two arms may have one subject.
 
-    ``file`` is the configuration fragment of a subject that has one of its own.
+    ``file`` is the configuration fragment of a subject that has one of its own, or the image that is measured.
     """
 
     name: str

@@ -153,7 +153,8 @@ CREATE TABLE placed (
     block INTEGER NOT NULL REFERENCES blocks (n),
     arm INTEGER NOT NULL REFERENCES arms (n)
 ) STRICT"""
-# An arm's own configuration fragment, by its SHA-256, and the run's copy of the file; of which one a build was.
+# An arm's own configuration fragment, by its SHA-256; the run's copy of that file, or of an image; of which one a build
+# was.
 OWN_FILE = {"fragment": "TEXT NOT NULL DEFAULT ''", "file": "TEXT"}
 BUILT_WITH = {"fragment": "TEXT NOT NULL DEFAULT ''"}
 # To which block and arm a submission belongs.

@@ -24,6 +24,7 @@ from bisector.git.source_tree import SourceTree
 from bisector.host.files import our_files
 from bisector.host.load import ContentionMeter, host_id
 from bisector.host.process import run_here
+from bisector.kernel import image
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.on_top import check_changes
@@ -46,7 +47,7 @@ class TrialRequest:
     ``stop`` says when the run that counts may end early; None is for whole runs. ``again`` tells that the commit was
     tried before: then the host is to be quiet first. With ``anew`` the kernel is built whatever is known of its build.
     It goes no further than ``through``. ``settings`` are what it is measured with, where those are not the bench's.
-    The workload draws from ``seed``; with None as it does by itself.
+    The workload draws from ``seed``; with None as it does by itself. An ``image`` is booted as it is.
     """
 
     n: int
@@ -59,6 +60,7 @@ class TrialRequest:
     through: Stage = Stage.DONE
     settings: Settings | None = None
     seed: int | None = None
+    image: Path | None = None
 
     @property
     def commit(self) -> Commit:
@@ -82,10 +84,6 @@ class Bench:
     def build_dir(self) -> Path:
         """Make's output directory, kept between commits."""
         return self.run_dir / "build"
-
-    def cell(self, subject: Subject) -> Cell:
-        """A subject on the setup of the settings."""
-        return Cell(subject, self.settings.setup)
 
 
 @dataclass(slots=True)
@@ -138,6 +136,8 @@ class _Course:
     def build(self) -> Kernel:
         """The first part alone, by the first compiler that builds it; when none does, the first one's fault counts."""
         fault: KernelFault | None = None
+        if self.request.image is not None:
+            return image.kernel_of(self.request.image, self.request.commit)
         for compiler in self.request.compilers or self._builder.default_compilers():
             try:
                 return self._kernel_by(compiler)
@@ -331,8 +331,8 @@ def try_control(
 
     Where that is the build the kernel is built anew, in the build directory of all; else it is from the cache.
     """
-    request = TrialRequest(0, bench.cell(Subject(commit)), {}, compilers, anew=through is Stage.BUILD, through=through)
-    return run_trial(bench, request, logs).fault
+    cell, anew = Cell(Subject(commit), bench.settings.setup), through is Stage.BUILD
+    return run_trial(bench, TrialRequest(0, cell, {}, compilers, anew=anew, through=through), logs).fault
 
 
 @contextmanager

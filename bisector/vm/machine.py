@@ -125,7 +125,7 @@ class VirtualMachine:
 
     def _check_kernel(self) -> None:
         running, build_id = self.guest.uname_release(), self.guest.build_id()
-        if running != self._kernel.release or build_id not in ("", self._kernel.build_id):
+        if running != self._kernel.release or (self._kernel.build_id and build_id not in ("", self._kernel.build_id)):
             raise InfraError(
                 f"the guest runs {running} (build id {build_id[:12]}), and not the kernel that was built, "
                 f"{self._kernel.release} ({self._kernel.build_id[:12]})",

@@ -19,6 +19,7 @@ from bisector.workload.fio import output
 from tests.compare import planted
 from tests.compare.test_session import Desk, desk
 from tests.docs.json_schema import valid
+from tests.kernel.test_image import bzimage
 from tests.mail import servers
 from tests.recorded_run import fio_json, found
 from tests.report.comparison_examples import with_counter
@@ -93,6 +94,18 @@ def test_command_has_the_fragments(
     said = shown(capsys, "report")
     assert "main + hz.config" in said
     assert "same kernel" not in said
+
+
+def test_command_has_the_images(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(desk.place)
+    bzimage(desk.place / "vmlinuz", "6.1.0-13-amd64 (a@b) #1 SMP")
+    desk.begin("main", "image:vmlinuz", stacks=("hdd",), runs=1)
+    desk.go_on()
+    printed = valid("compare", shown(capsys, "report", "--format", "json"))
+    assert shlex.split(printed["command"])[2:5] == [desk.shas["c3"][:12], "image:./vmlinuz", "--stack"]
+    assert '("6.1.0-13-amd64 (a@b) #1 SMP")' in printed["arms"][1]["commit"]
 
 
 def test_json_is_of_its_schema(done: Desk, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,7 @@ from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.compare import planted
 from tests.git import histories
+from tests.kernel.test_image import bzimage
 
 
 def settings(stack: str = "lvmcache", **more: str | list[str]) -> Settings:
@@ -598,6 +599,75 @@ def test_a_patch_that_is_called_as_a_parameter_is_refused(desk: Desk) -> None:
     """Values are told apart by the names of the arms."""
     said = desk.refused("main", patches=(str(patch_file(desk, "quiet")),), parameters=("quiet",))
     assert said == "two arms are called main + quiet"
+
+
+# Images
+
+
+def test_an_image_is_measured_and_not_built(desk: Desk) -> None:
+    file = bzimage(desk.place / "vmlinuz-6.1.0-13-amd64")
+    desk.begin("main", f"image:{file}", stacks=("lvmcache", "hdd"))
+    content = file.read_bytes()
+    file.unlink()  # what is resumed measures with the run's copy
+    assert desk.go_on() == Done("2 blocks on each setup")
+    blocks, copy = desk.blocks(), desk.place / "run/inputs/vmlinuz-6.1.0-13-amd64"
+    assert copy.read_bytes() == content
+    _, arm = blocks.plan.arms
+    assert (arm.name, arm.file, arm.subject.kind) == ("vmlinuz-6.1.0-13-amd64", copy, Kind.IMAGE)
+    assert arm.commit.sha == hashlib.sha256(content).hexdigest()
+    assert desk.bench.tried == [("gcc", desk.shas["c3"])]
+    trials = [one for one in desk.bench.requests if isinstance(one, TrialRequest)]
+    assert {(one.cell.subject.kind, one.image) for one in trials} == {(Kind.COMMIT, None), (Kind.IMAGE, copy)}
+    assert [one.trial.cell for one in blocks.placed] == [one.cell for one in trials]  # as it is on record
+
+
+def test_an_image_that_was_given_first_may_have_parameters_and_a_placebo(desk: Desk) -> None:
+    file = bzimage(desk.place / "vmlinuz")
+    plan = desk.plan(f"image:{file}", parameters=("quiet",), placebo=True)
+    assert [arm.name for arm in plan.arms] == ["vmlinuz", "vmlinuz + quiet", "vmlinuz (again)"]
+    assert {arm.file for arm in plan.arms} == {file}
+    assert plan.absent == ()
+
+
+def test_images_alone_are_compared_with_whatever_compilers_there_are(desk: Desk) -> None:
+    desk.bench.installed = (fakes.GCC, fakes.OLD_GCC)
+    one, other = (bzimage(desk.place / name, f"6.1.{n}") for n, name in enumerate(("one", "other")))
+    desk.begin(f"image:{one}", f"image:{other}", stacks=("hdd",))
+    assert desk.go_on() == Done("2 blocks on each setup")
+    assert desk.bench.tried == []
+
+
+def test_an_image_that_does_not_boot_is_left_out_with_a_hint(desk: Desk) -> None:
+    file = bzimage(desk.place / "vmlinuz")
+    desk.bench.faults = {hashlib.sha256(file.read_bytes()).hexdigest(): fakes.PANIC}
+    desk.begin("c0", "c3", f"image:{file}", stacks=("hdd",))
+    assert desk.go_on() == Done("2 blocks on each setup")
+    why = desk.blocks().absent(0, 2)
+    assert why.startswith(fakes.PANIC.sentence)
+    assert "has to be built in" in why
+    assert "virtio_blk" in why
+
+
+def test_trouble_at_the_boot_of_an_image_says_what_it_may_lack(desk: Desk) -> None:
+    desk.bench.infra_n = {1: 9}
+    desk.begin(f"image:{bzimage(desk.place / 'vmlinuz')}", stacks=("hdd",), placebo=True)
+    with pytest.raises(AttemptFailed, match="the network went away") as caught:
+        desk.go_on()
+    assert "has to be built in" in caught.value.hint
+
+
+def test_images_that_cannot_be_arms_are_refused(desk: Desk) -> None:
+    file = bzimage(desk.place / "vmlinuz")
+    other = desk.place / "other"
+    other.write_bytes(b"MZ")
+    assert desk.refused(f"image:{file}") == "vmlinuz alone cannot be compared"
+    assert "same image, " in desk.refused(f"image:{file}", f"image:{file}")
+    assert desk.refused("main", f"image:{other}").endswith("other is no bzImage: it has no boot header")
+    assert "cannot be read: No such file" in desk.refused("main", "image:gone")
+    assert "is not a regular file" in desk.refused("main", "image:")
+    said = "vmlinuz is an image: nothing can be built on top of it"
+    assert desk.refused(f"image:{file}", patches=("main",)) == said
+    assert desk.refused(f"image:{file}", fragments=(str(fragment_file(desk)),)) == said
 
 
 # What cannot be compared

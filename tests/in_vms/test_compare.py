@@ -1,10 +1,15 @@
 """A comparison for real: two kernels on two stacks, killed in its second trial."""
 
+import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from bisector.config import options
+from bisector.core.subject import Kind
+from bisector.executor.local import kernel_builder
 from bisector.status.blocks import Blocks, BlockState
 from bisector.store.store import Store
 from bisector.vm.definition import domain_prefix
@@ -96,3 +101,31 @@ def test_fragment_that_kconfig_drops_ends_before_the_kernel_is_compiled(
     assert "shown.config asks for CONFIG_IKCONFIG_PROC=y, which Kconfig does not set" in refused.stderr
     assert blocks_of(run_dir).blocks == ()
     assert not list(run_dir.glob("build/**/vmlinux"))
+
+
+def test_image_is_booted_as_it_was_given(tool: Tool, built: None, demo: History, tmp_path: Path) -> None:
+    """The kept kernel of a commit, as a file of somebody else's, beside that commit; the file is gone by then."""
+    run_dir, file = tmp_path / "run", tmp_path / "vmlinuz-given"
+    tree = subprocess.run(
+        ["git", "-C", demo.repo, "rev-parse", f"{demo.new}^{{tree}}"], capture_output=True, text=True, check=True
+    )
+    kernel = kernel_builder(options.load().settings.kernel).find(tree.stdout.strip())
+    assert kernel is not None
+    shutil.copyfile(kernel.image, file)
+    words = ("--stack", "hdd", "--runs", "1", *SHORT)
+    child = tool.spawn("compare", demo.new, f"image:{file}", "--repo", tool.repo, "--run-dir", run_dir, *words)
+
+    def begun() -> bool:
+        return (run_dir / "record.sqlite").exists() and bool(blocks_of(run_dir).blocks)
+
+    tool.wait_for("the first block", run_dir, begun)
+    file.unlink()
+    said, _ = child.communicate()
+    assert child.returncode == 0, said
+    (block,) = blocks_of(run_dir).counted(0)
+    trials = blocks_of(run_dir).trials(block)
+    assert set(trials) == {demo.new, "vmlinuz-given"}
+    (_, trial) = trials["vmlinuz-given"]
+    assert trial.kernel is not None
+    assert (trial.kernel.release, trial.subject.kind) == (kernel.release, Kind.IMAGE)
+    assert trial.kernel.image == run_dir / "inputs/vmlinuz-given"

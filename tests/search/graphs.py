@@ -71,8 +71,8 @@ def truth(graph: RangeGraph, culprit: int, commit: int, kernel: Kernel) -> Verdi
             return Verdict.OLD if commit == culprit else Verdict.NEW
         case Kernel.PICKED:
             return Verdict.NEW if commit == culprit else Verdict.OLD
-        case Kernel.PATCHED:
-            raise ValueError("no search measures a commit with a patch on top")
+        case Kernel.PATCHED | Kernel.IMAGE:
+            raise ValueError("no search measures a commit with a patch on top, or an image")
 
 
 def oracle(

@@ -17,17 +17,21 @@ from bisector.core.errors import AttemptFailed, TrialRefused
 from bisector.core.events import StageStarted
 from bisector.core.figures import Run
 from bisector.core.shell import Step
+from bisector.core.subject import Cell, Kind, Subject
 from bisector.core.trial import FaultKind, Stage, Trial
+from bisector.kernel.image import commit_of
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
 from bisector.storage.layer import Layer, Made, Phase, Site
+from bisector.trial.runner import TrialRequest
 from bisector.workload.base import Own, RunSite
 from bisector.workload.fio.fio import Fio
 from tests import examples
 from tests.guest_answers import FIO_FILES, FIO_RUNS, STORAGE
 from tests.guestshell import Answer
+from tests.kernel.test_image import bzimage
 from tests.trial.place import COMMIT, NOTHING, RAN, REQUEST, SOUND, Place, sound_but
-from tests.vm.fake_guest import Script, Trouble
+from tests.vm.fake_guest import RELEASE, Script, Trouble
 
 RULE = StopRule(1_363.0, 40.0, 20.5)
 FILES = ["console.log", "host.json", "kernel.config", "storage.txt"]
@@ -59,6 +63,35 @@ def test_the_parts_of_a_trial(place: Place, stack: str, runs: list[str]) -> None
     assert parts.storage_s == pytest.approx(2.0, abs=0.3)
     assert parts.workload_s == pytest.approx(len(runs) * 43.0, abs=0.5)
     assert parts.total_s == pytest.approx(parts.boot_s + parts.storage_s + parts.workload_s, abs=0.01)
+
+
+def of_image(file: Path) -> TrialRequest:
+    return replace(REQUEST, cell=Cell(Subject(commit_of(file), Kind.IMAGE), REQUEST.cell.setup), image=file)
+
+
+def test_an_image_is_booted_as_it_is(place: Place) -> None:
+    """Nobody knows its build-id; its release is that of its header."""
+    file = bzimage(place.path / "vmlinuz", f"{RELEASE} (a@b) #1 SMP")
+    trial = place.measure(of_image(file))
+    assert (trial.fault, trial.stage, trial.timings.build_s) == (None, Stage.DONE, 0.0)
+    assert place.hypervisor.computers[0].spec.kernel == file
+    assert trial.kernel is not None
+    assert (trial.kernel.release, trial.kernel.content_sha256) == (RELEASE, trial.commit.sha)
+    assert "kernel.config" not in {one.name for one in trial.artifacts}
+
+
+def test_another_kernel_than_that_of_the_image_is_no_fault_of_it(place: Place) -> None:
+    with pytest.raises(
+        AttemptFailed, match=rf"the guest runs {RELEASE} .*, and not the kernel that was built, 6\.1\.0"
+    ):
+        place.measure(of_image(bzimage(place.path / "vmlinuz", "6.1.0 (a@b) #1 SMP")))
+
+
+def test_an_image_that_is_gone_is_no_fault_of_it(place: Place) -> None:
+    request = of_image(file := bzimage(place.path / "vmlinuz"))
+    file.unlink()
+    with pytest.raises(AttemptFailed, match="vmlinuz cannot be read"):
+        place.measure(request)
 
 
 class Warm(Layer):
