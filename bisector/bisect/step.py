@@ -6,7 +6,8 @@ same record comes to the same.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from bisector.analysis.judgement import Measured, Untestable, after_a_row, before_an_answer
+from bisector.analysis.judgement import Measured, Untestable, after_a_row, before_an_answer, judged_run
+from bisector.analysis.tail import thin_tail
 from bisector.bisect import baselines
 from bisector.bisect.facts import Aim, Facts, Unanswered, measure
 from bisector.bisect.failures import (
@@ -174,7 +175,7 @@ def _baselines(facts: Facts) -> Instruction:
 
 def _prepared(facts: Facts) -> Instruction | None:
     first = _say_what_is_whole(facts) or _settle_compilers(facts)
-    return first or _measure_both(facts) or _repeat(facts) or _relevance(facts)
+    return first or _say_what_is_thin(facts) or _measure_both(facts) or _repeat(facts) or _relevance(facts)
 
 
 def _searched(facts: Facts) -> Instruction:
@@ -256,6 +257,13 @@ def _say_what_is_whole(facts: Facts) -> Tell | None:
     """Tell once why no run can be stopped early, where that is so."""
     why = why_whole(facts.judging.objective)
     return _once(facts, "whole runs", Note(why)) if why else None
+
+
+def _say_what_is_thin(facts: Facts) -> Tell | None:
+    """Tell once that a percentile decides of which the first runs have too few I/Os."""
+    runs = [judged_run(trial) for _, trial in facts.judging.trials if trial.fault is None and trial.runs]
+    said = thin_tail(facts.judging.objective, runs)
+    return _once(facts, "thin tail", Note(said)) if said else None
 
 
 def _measure_both(facts: Facts) -> Submit | Tell | None:

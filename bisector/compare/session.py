@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from bisector.analysis.tail import thin_tail
 from bisector.analysis.verdicts import Judging
 from bisector.bisect.failures import fault_row
 from bisector.bisect.session import Equip, Equipment, clean_up, ends_recorded, gone_if_nothing_began, here, let_go
@@ -196,6 +197,8 @@ class Comparison:
         verdict, why = judged(self.plan, block, one)
         told = "" if verdict is Verdict.MEASURED else why  # a sound trial of a comparison is on no side of a threshold
         self.tell(TrialJudged(one.n, one.trial, verdict, told, _TERMS, planned.objective))
+        if block.round == 1 and measure.arm == 0 and (said := thin_tail(planned.objective, one.trial.runs[-1:])):
+            self.tell(Note(f"{planned.setup}: {said}"))
         if verdict is Verdict.WEAK:  # zero and below are measured here
             Judging(planned.settings, ((one.n, one.trial),)).check_metric(one.trial.commit.sha)
         if verdict is not Verdict.MEASURED:

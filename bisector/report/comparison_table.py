@@ -194,6 +194,7 @@ def sentences(result: Result) -> Iterator[str]:
     )
     yield from _of_placebo(result)
     yield from _of_blocks(result)
+    yield from (f"Too few I/Os {sentence}." for sentence in result.thin)
     changes = [(row, change) for row in result.rows for change in row.changes]
     differences = dict.fromkeys(
         f"{row.objective.metric} on {row.label}"

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from bisector.analysis.judgement import judged_run
+from bisector.analysis.tail import thin_tail
 from bisector.core import units
 from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import Run
@@ -14,7 +15,7 @@ from bisector.core.objective import WORST, Objective
 from bisector.core.printable import clean
 from bisector.core.subject import Setup
 from bisector.core.trial import Trial
-from bisector.status.view import TrialView
+from bisector.status.view import BisectionView, TrialView
 from bisector.storage.disks import in_order
 from bisector.storage.parse import lone_disk
 
@@ -111,6 +112,12 @@ def _of(run: Run, objective: Objective) -> Objective:
     if objective.metric != USUAL.metric or run.direction == objective.io_direction:
         return objective
     return Objective(run.direction + objective.metric.removeprefix(objective.io_direction), objective.over)
+
+
+def tail_note(view: BisectionView) -> str:
+    """That a percentile decides of which a run has too few I/Os; empty where they suffice."""
+    said = thin_tail(view.objective, (judged_run(one.trial) for one in view.trials if one.trial.runs))
+    return f"Too few I/Os: {said}." if said else ""
 
 
 def words(objective: Objective) -> tuple[str, str, str]:

@@ -12,7 +12,7 @@ from bisector.core.subject import Commit, Kernel, Kind
 from bisector.core.verdict import Direction, State, Verdict
 from bisector.report import before_after
 from bisector.report.document import Block, Facts, Host, Listing, Page, Paragraph, Report, Section
-from bisector.report.figures import EARLY, baseline_facts, words
+from bisector.report.figures import EARLY, baseline_facts, tail_note, words
 from bisector.report.table import trial_table
 from bisector.status.view import BisectionView, TrialView
 
@@ -175,17 +175,15 @@ def _what_figures_are(objective: Objective) -> str:
 def _evaluations(report: Report) -> str:
     view = report.bisection
     early = any(run.stopped_early for trial in view.trials for run in trial.trial.runs)
+    stopped = f" A run with {EARLY} was stopped early, when its verdict was clear; the others are full runs."
     order = "the order of history, place counts commits from the old end"
     if all(row.place is None for row in report.rows):
         order = "the order of their dates, for no repository tells that of history"
     return (
         f"{', '.join(evaluations(view))}. Rows are in {order}; n is the order of measuring."
         + _what_figures_are(view.objective)
-        + (
-            f" A run with {EARLY} was stopped early, when its verdict was clear; the others are full runs."
-            if early
-            else ""
-        )
+        + (stopped if early else "")
+        + f" {tail_note(view)}".rstrip(" ")
         + _filling(view.trials)
     )
 

@@ -8,7 +8,7 @@ from bisector.core.objective import WORST, Objective
 from bisector.core.printable import clean
 from bisector.core.subject import Kind
 from bisector.core.verdict import State
-from bisector.report.figures import EARLY, baseline_facts, words
+from bisector.report.figures import EARLY, baseline_facts, tail_note, words
 from bisector.report.sections import candidate_lines, evaluations, per_kernel, quoted
 from bisector.report.terminal import Line, Role, Span, cells, left, shorten, wrapped
 from bisector.status.view import BisectionView, LevelView
@@ -90,6 +90,7 @@ def _figures(view: BisectionView, width: int) -> list[Line]:
     jobs = f"of the {first} and of the {last} job " if view.objective.is_of_jobs else ""
     what = f"{figure} {jobs}of each run" if view.objective.over == WORST else f"{view.objective.label}, of each run"
     texts = [what] if runs else []
+    texts += _sentences(tail_note(view), width)
     if any(run.stopped_early for run in runs):
         texts += _sentences(
             f"{EARLY} stopped early, when its verdict was clear: not to be compared with a full run", width

@@ -23,6 +23,7 @@ from bisector.analysis.comparison import (
     geometric_mean,
 )
 from bisector.analysis.judgement import judged_run
+from bisector.analysis.tail import thin_tail
 from bisector.core.figures import Run
 from bisector.core.metric import Better, named
 from bisector.core.objective import MEAN, OVER, SUM, WORST, Objective, available
@@ -158,7 +159,8 @@ class Result:
     """What a comparison has shown so far; ``delta`` is the band of the same.
 
     ``void`` blocks did not count, and after ``missing`` of them there is no sound one.
-    ``equal`` are pairs of arms, by name, that are one kernel although they are not one subject.
+    ``equal`` are pairs of arms, by name, that are one kernel although they are not one subject. ``thin`` tells of
+    percentiles that decide on too few I/Os.
     """
 
     arms: tuple[Arm, ...]
@@ -170,6 +172,7 @@ class Result:
     void: int
     missing: int = 0
     equal: tuple[tuple[str, str], ...] = ()
+    thin: tuple[str, ...] = ()
 
     @property
     def tested(self) -> int:
@@ -206,7 +209,12 @@ def result(arms: Sequence[Arm], measured: Sequence[Measured], delta: float = DEL
         blocks={one.label: len(one.blocks) for one in measured},
         void=sum(one.void for one in measured),
         missing=sum(one.missing for one in measured),
+        thin=tuple(f"on {one.label}: {said}" for one in measured if (said := thin_tail(one.objective, _runs(one)))),
     )
+
+
+def _runs(measured: Measured) -> Iterator[Run]:
+    yield from (judged_run(trial) for block in measured.blocks for _, trial in block.trials.values())
 
 
 def figure(run: Run, objective: Objective) -> float | None:

@@ -10,7 +10,7 @@ from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.events import Note
 from bisector.core.trial import Trial
 from bisector.trial.runner import TrialRequest
-from tests import fakes
+from tests import examples, fakes
 from tests.bisect.lab import BY_GIT, DEFAULTS, Lab
 from tests.examples import BUSY
 
@@ -100,3 +100,16 @@ def test_a_regression_is_held_against_the_same_rule(line: Lab) -> None:
     engine.stops_early = True
     engine.slow_iops, engine.fast_iops = engine.fast_iops, engine.slow_iops
     assert line.found(line.bisect(engine)) == "c7"
+
+
+def test_a_percentile_of_few_ios_is_told_once(line: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    line.settings = replace(BY_GIT, bisect=replace(BY_GIT.bisect, metric="read.clat.p99", threshold="9ms"))
+    usual = examples.job
+    monkeypatch.setattr(examples, "job", lambda *words: replace(usual(*words), total_ios=312))
+    with pytest.raises(EndsDoNotReproduce):
+        line.bisect(line.engine("c7"))
+    said = [event.text if isinstance(event, Note) else "trial" for event in line.events]
+    thin = [text for text in said if "read.clat.p99 of 312 I/Os" in text]
+    assert thin == [
+        "read.clat.p99 of 312 I/Os of job job0: about 3 of them lie beyond it, which is chance; 10 take 1,000 I/Os"
+    ]

@@ -28,7 +28,7 @@ from bisector.store.facts import BuildTry, Ending, Submitted, Work
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
-from tests import fakes
+from tests import examples, fakes
 from tests.compare import planted
 from tests.git import histories
 from tests.kernel.test_image import bzimage
@@ -781,3 +781,12 @@ def test_clone_that_a_workload_searches_is_made_before_the_first_trial(
     (setup,) = desk.blocks().plan.setups
     assert setup.settings.workload.inputs["bundle"].is_relative_to(run.path)
     assert setup.settings.workload.inputs["bundle"].is_file()
+
+
+def test_a_percentile_of_few_ios_is_told_at_the_first_trial(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = examples.job
+    monkeypatch.setattr(examples, "job", lambda *words: replace(usual(*words), total_ios=312))
+    desk.begin("c0", "c3", stacks=("hdd", "ssd"), bisect__metric="read.clat.p99")
+    desk.go_on()
+    said = [event.text for event in desk.told if isinstance(event, Note) and "of 312 I/Os" in event.text]
+    assert [text.partition(": read.clat.p99 of")[0].rpartition(" ")[2] for text in said] == ["hdd+ext4", "ssd+ext4"]

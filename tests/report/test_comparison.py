@@ -9,6 +9,7 @@ import pytest
 from bisector.core import units
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
+from bisector.core.trial import Trial
 from bisector.report import as_html
 from bisector.report.as_text import plain
 from bisector.report.comparison import ComparisonReport, page, title
@@ -357,3 +358,19 @@ def test_ticks_of_ratios_are_round_and_apart() -> None:
 def test_verdict_of_what_is_absent() -> None:
     (change,) = examples.usual().result.rows[2].changes
     assert (word(change, 0.05), remark(change, 0.05)) == ("n/a", "v6.10: needs CONFIG_DM_WRITECACHE")
+
+
+def test_a_percentile_of_few_ios_is_told_of() -> None:
+    def few(one: Trial) -> Trial:
+        runs = (replace(run, jobs=tuple(replace(job, total_ios=312) for job in run.jobs)) for run in one.runs)
+        return replace(one, runs=tuple(runs))
+
+    usual = replace(examples.measured(examples.FASTER), objective=Objective("read.clat.p99"))
+    assert examples.report(usual).result.thin == ()
+    blocks = (
+        replace(block, trials={arm: (n, few(one)) for arm, (n, one) in block.trials.items()}) for block in usual.blocks
+    )
+    made = examples.report(replace(usual, blocks=tuple(blocks)))
+    said = " ".join(examples.RENDERERS["txt"](page(made)).split())
+    assert "Too few I/Os on lvmcache(ssd,hdd)+ext4: read.clat.p99 of 312 I/Os of job " in said
+    assert "10 take 1,000 I/Os." in said

@@ -6,7 +6,16 @@ from bisector.core.figures import Run
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit, Kind, Relevance
 from bisector.core.verdict import State, Terms, Verdict
-from bisector.report.figures import Figures, baseline_text, figures, run_names, run_titles, values_text, words
+from bisector.report.figures import (
+    Figures,
+    baseline_text,
+    figures,
+    run_names,
+    run_titles,
+    tail_note,
+    values_text,
+    words,
+)
 from bisector.report.summary import answer_lines, footer_lines
 from bisector.report.table import report_lines, rows, time_lines, verdict_lines
 from bisector.report.terminal import Line, as_text, cells, line_text
@@ -392,3 +401,13 @@ def test_what_several_jobs_amount_to_is_shown_where_that_decides(over: str, text
     assert heading.full == title
     footer = as_text(footer_lines(replace(found_view, objective=objective), 120))
     assert (objective.label in footer) == (over != "worst")
+
+
+def test_a_percentile_of_few_ios_is_told_of_below_the_table() -> None:
+    view = replace(examples.found(), objective=Objective("read.clat.p99"))
+    assert tail_note(view) == ""
+    few = replace(records.run("full"), jobs=(replace(records.job("a", 9.0), total_ios=312),))
+    view = replace(view, trials=(replace(view.trials[0], trial=replace(view.trials[0].trial, runs=(few,))),))
+    assert tail_note(view).startswith("Too few I/Os: read.clat.p99 of 312 I/Os of job a: about 3 of them lie beyond it")
+    footer = " ".join(line_text(line).strip() for line in footer_lines(view, 100))
+    assert "read.clat.p99 of 312 I/Os" in " ".join(footer.split())
