@@ -113,3 +113,50 @@ def test_killed_at_any_fact_it_comes_to_the_same(world: World, tmp_path: Path, d
     # What was measured and not on record yet is measured again, and nothing else.
     lost = before and NumberedTrial in world.added[dies_at - 1]
     assert len(executor.requests) - world.requests <= (1 if lost else 0)
+
+
+GIVEN_UP_TIMES = 27
+
+
+def hopeless(shas: dict[str, str]) -> planted.Bench:
+    """One kernel panics each time, and another one does not build."""
+    return planted.Bench(
+        value=planted.by_name(shas, {"c0": 1_000.0, "c3": 1_200.0}),
+        does_not_build={("gcc", shas["c2"]): fakes.BUILD_ERROR},
+        faults={shas["c1"]: fakes.PANIC},
+    )
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, dict[str, str], BisectionRow]:
+    place = tmp_path_factory.mktemp("without")
+    shas = histories.build(place / "linux", histories.linear(4))
+    asked = Asked(place / "linux", tuple(shas[f"c{n}"] for n in range(4)), (settings("hdd"),), Extent(7, 2))
+    with Repository.open(place / "linux") as repository:
+        plan = planned(repository, asked)
+    row = BisectionRow.of(plan.setups[0].settings, place / "linux")
+    _, added = life(plan, row, place / "unbroken.sqlite", hopeless(shas))
+    assert len(added) == GIVEN_UP_TIMES
+    return plan, shas, row
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("dies_at", range(1, GIVEN_UP_TIMES + 1))
+def test_what_was_given_up_is_tried_once_more_by_the_next_process_and_no_oftener(
+    without: tuple[Plan, dict[str, str], BisectionRow], tmp_path: Path, dies_at: int, before: bool
+) -> None:
+    plan, shas, row = without
+    path, executor = tmp_path / "record.sqlite", hopeless(shas)
+    with pytest.raises(fakes.Killed):
+        life(plan, row, path, executor, dies_at, before=before)
+    executor.jobs.clear()
+    done, _ = life(plan, row, path, executor)
+    assert done == Done("2 blocks on each setup")
+    with Mortal.open(path) as store:
+        blocks = Blocks.of(plan, store)
+        assert [sorted(block.arms) for block in blocks.counted(0)] == [[0, 3]] * 2
+        assert [bool(blocks.absent(0, arm)) for arm in range(4)] == [False, True, True, False]
+        assert blocks.count(BlockState.OPEN) == 0
+        assert [one.place.arm for one in blocks.placed].count(1) <= 3
+        assert [one.sha for one in store.build_tries()].count(shas["c2"]) <= 2
+        assert store.in_flight() == ()
