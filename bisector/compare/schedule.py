@@ -189,7 +189,8 @@ def _why_nothing(blocks: Blocks) -> str:
 def effects(blocks: Blocks, setup: int) -> tuple[Effect, ...]:
     """How each arm differs from the first one on a setup, as far as there are blocks with both."""
     pairs = (blocks.pairs(setup, arm) for arm in blocks.present(setup) if arm != 0)
-    return tuple(effect(*zip(*one, strict=True)) for one in pairs if one)
+    figures = (zip(*one, strict=True) for one in pairs if one)
+    return tuple(effect(first, other, blocks.alpha(setup)) for first, other in figures)
 
 
 def given_up(facts: Facts, setup: int) -> str:

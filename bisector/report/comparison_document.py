@@ -45,7 +45,9 @@ class ComparedChange(Record, frozen=True, kw_only=True):
     low: Annotated[float | None, "lower end of its 95 % interval, by Student's t"]
     high: Annotated[float | None, "upper end"]
     hodges_lehmann: Annotated[float | None, "the same by the median of the Walsh averages"]
-    p: Annotated[float | None, "two-sided p-value of Student's t"]
+    p: Annotated[
+        float | None, "two-sided p-value of Student's t; 1.25 times that where a lone interval ends a setup (`--until`)"
+    ]
     exact_p: Annotated[float | None, "two-sided p-value of the permutations within blocks"]
     adjusted_p: Annotated[
         float | None,

@@ -15,6 +15,7 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import combinations
 
+from bisector.analysis.comparison import ALPHA, LOOKED_ALPHA
 from bisector.analysis.judgement import judged_run, why_unscored
 from bisector.analysis.verdicts import Judging
 from bisector.core.subject import Compiler
@@ -138,6 +139,11 @@ class Blocks:
     def present(self, setup: int) -> tuple[int, ...]:
         """The arms that are measured on a setup."""
         return tuple(arm for arm in range(len(self.plan.arms)) if not self.absent(setup, arm))
+
+    def alpha(self, setup: int) -> float:
+        """What the intervals of a setup leave out: less of a lone one that ends the setup once it is narrow."""
+        lone = len(self.present(setup)) <= 2  # noqa: PLR2004 - the first arm and another one
+        return LOOKED_ALPHA if lone and self.plan.extent.until is not None else ALPHA
 
     def builder(self, arm: int) -> Compiler | None:
         """The compiler that is to be tried next for an arm; None when one has built it, or none does."""
@@ -290,4 +296,5 @@ def _measured(blocks: Blocks, setup: int, name: str) -> Measured:
     last = counted[-1].n if counted else 0
     sound = tuple(SoundBlock(one.round, blocks.trials(one), one.seed) for one in counted)
     missing = sum(one.n > last for one in void)
-    return Measured(planned.setup, planned.objective, sound, absent, name, len(void), missing)
+    alpha = blocks.alpha(setup)
+    return Measured(planned.setup, planned.objective, sound, absent, name, len(void), missing, alpha)

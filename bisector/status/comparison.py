@@ -56,7 +56,7 @@ class Measured:
 
     ``absent`` has the arms that are measured on it no more, or never were, each with the reason. ``void`` counts the
     blocks with a weak or failed run, ``missing`` those of them after which there is no sound one. ``name`` is that by
-    which people know the setup.
+    which people know the setup. ``alpha`` is what the intervals leave out.
     """
 
     setup: Setup
@@ -66,6 +66,7 @@ class Measured:
     name: str = ""
     void: int = 0
     missing: int = 0
+    alpha: float = ALPHA
 
     @property
     def label(self) -> str:
@@ -238,8 +239,7 @@ def _row(arms: Sequence[Arm], measured: Measured, objective: Objective, *, decid
     sides = tuple(_side(arm.name, measured, objective) for arm in arms)
     first, others = sides[0], sides[1:]
     changes = tuple(
-        replace(_change(first, side, measured.absent), placebo=arm.placebo)
-        for arm, side in zip(arms[1:], others, strict=True)
+        replace(_change(first, side, measured), placebo=arm.placebo) for arm, side in zip(arms[1:], others, strict=True)
     )
     return Row(measured.setup, measured.label, objective, deciding, sides, changes)
 
@@ -258,15 +258,17 @@ def _side(arm: str, measured: Measured, objective: Objective) -> Side:
     return Side(arm, tuple(figures), "" if figures else f"no {objective.metric}" if measured.blocks else "no block yet")
 
 
-def _change(first: Side, other: Side, absent: Mapping[str, str]) -> Change:
-    """Of the blocks in which both have a figure; where the first arm is ``absent``, it is named beside the reason."""
+def _change(first: Side, other: Side, measured: Measured) -> Change:
+    """Of the blocks in which both have a figure; where the first arm is absent, it is named beside the reason."""
+    absent = measured.absent
     before, after = ({one.round: one.value for one in side.figures} for side in (first, other))
     shared = [one for one in before if one in after]
     of_first = f"{first.arm}: {first.absent}" if first.arm in absent else ""
     why = (other.absent if other.arm in absent else "") or of_first
     if not shared:
         return Change(other.arm, None, why or other.absent or first.absent or "no block that both have")
-    return Change(other.arm, effect([before[one] for one in shared], [after[one] for one in shared]), why)
+    figures = ([before[one] for one in shared], [after[one] for one in shared])
+    return Change(other.arm, effect(*figures, measured.alpha), why)
 
 
 def _decided(rows: Sequence[Row], delta: float) -> tuple[Row, ...]:
@@ -326,8 +328,9 @@ def _screened(rows: Sequence[Row]) -> tuple[Row, ...]:
 def _means(arms: Sequence[Arm], rows: Sequence[Row]) -> Iterator[MeanChange]:
     """Over the rows that are matched: every arm has ratios on them. One row is no mean."""
     matched = [row for row in rows if all(map(_is_ratio, row.changes))]
+    alpha = min((one.effect.alpha for row in matched for one in row.changes if one.effect is not None), default=ALPHA)
     for place, arm in enumerate(arms[1:]):
-        found = geometric_mean(map(_ratios, matched, [place] * len(matched))) if len(matched) > 1 else None
+        found = geometric_mean(map(_ratios, matched, [place] * len(matched)), alpha) if len(matched) > 1 else None
         if found is not None:
             yield MeanChange(arm.name, found, len(matched), arm.placebo)
 

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from bisector.analysis.comparison import (
+    ALPHA,
+    LOOKED_ALPHA,
+    LOOKS,
     Decision,
     Effect,
     Floats,
@@ -332,6 +335,47 @@ def test_intervals_cover_the_truth_95_times_of_100(blocks: int, drift: float) ->
 def test_difference_of_10_percent_is_found_with_5_runs(ratio: float) -> None:
     low, high = pooled(ratio, blocks=5)
     assert share((low > 0) if ratio > 1 else (high < 0)) >= 0.9
+
+
+def until_narrow(rng: np.random.Generator, spread: float, alpha: float) -> int:
+    """How many of 2,000 comparisons without a difference alarm that end once their interval is within 5 %."""
+    d = rng.normal(0.0, spread, (COMPARISONS, LOOKS[-1]))
+    live, alarms = np.ones(COMPARISONS, dtype=bool), 0
+    for blocks in LOOKS:
+        mean, deviation = moments(d[:, :blocks])
+        half = quantile(1 - alpha, blocks - 1) * deviation / math.sqrt(blocks)
+        ends = live & ((half <= math.log1p(0.05)) | (blocks == LOOKS[-1]))
+        alarms += int(np.count_nonzero(ends & (np.abs(mean) > half)))
+        live &= ~ends
+    return alarms
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.05, 0.075, 0.085, 0.12, 0.2])
+def test_comparison_that_ends_once_it_is_narrow_alarms_4_to_6_times_of_100(spread: float) -> None:
+    """Of 20,000, which chance moves by 0.17 %; with less spread it ends after 6 blocks, with more after 20."""
+    alarms = sum(until_narrow(np.random.default_rng(seed), spread, LOOKED_ALPHA) for seed in range(SEEDS))
+    assert 0.0385 <= alarms / SEEDS / COMPARISONS <= 0.0615
+
+
+def test_intervals_of_5_percent_would_be_too_narrow_then() -> None:
+    alarms = sum(until_narrow(np.random.default_rng(seed), 0.08, ALPHA) for seed in range(SEEDS))
+    assert alarms / SEEDS / COMPARISONS > 0.065
+
+
+def test_interval_and_p_of_a_lone_look_agree() -> None:
+    usual, looked = effect(FIRST, OTHER), effect(FIRST, OTHER, LOOKED_ALPHA)
+    assert looked.half_width == pytest.approx(usual.half_width * quantile(0.96, 5) / quantile(0.95, 5))
+    assert looked.p == pytest.approx(1.25 * usual.p)
+    for shift in np.linspace(0.0, 0.1, 101):
+        moved = [math.exp(shift + 0.01 * one) for one in (9, -2, 8, 1, 7, -3)]
+        edge = effect([1.0] * 6, moved, LOOKED_ALPHA)
+        assert (edge.p <= ALPHA) == (abs(edge.mean) >= edge.half_width)
+    mean = geometric_mean([{1: 0.1, 2: 0.2}, {1: 0.2, 2: 0.3}], LOOKED_ALPHA)
+    assert mean is not None
+    assert mean.half_width == pytest.approx(quantile(0.96, 1) * mean.spread / math.sqrt(2))
+    against = contrast(looked, usual)
+    assert against is not None
+    assert against.half_width > (contrast(usual, usual) or against).half_width
 
 
 def test_ratio_of_two_ratios_is_covered_95_times_of_100() -> None:

@@ -7,7 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from bisector.compare.schedule import Begin, Build, Choose, Done, Facts, Measure, Step, block_s, step, tries_again
+from bisector.analysis.comparison import ALPHA, LOOKED_ALPHA
+from bisector.compare.schedule import (
+    Begin,
+    Build,
+    Choose,
+    Done,
+    Facts,
+    Measure,
+    Step,
+    block_s,
+    effects,
+    step,
+    tries_again,
+)
 from bisector.config import options
 from bisector.core.errors import UserError
 from bisector.core.subject import Cell, Compiler, Subject
@@ -397,6 +410,26 @@ def test_until_goes_on_as_long_as_an_interval_is_wide(noise: float, looked_after
     assert len(blocks.counted(0)) == looked_after
     narrow = "every interval is within ±5 %"
     assert done.why == (narrow if looked_after < 20 else "20 blocks, and not every interval is within ±5 %")
+
+
+def test_a_lone_interval_that_ends_its_setup_leaves_out_less() -> None:
+    """By chance it is narrow too early; that several are so at once is no such chance."""
+    until = Extent(7, 6, until=0.05)
+    lone = nothing(replace(PLAN, arms=ARMS[:2], extent=until))
+    assert lone.alpha(0) == LOOKED_ALPHA
+    assert nothing(replace(PLAN, arms=ARMS[:2])).alpha(0) == ALPHA, "six blocks, whatever they show"
+    assert nothing(replace(PLAN, extent=until)).alpha(0) == ALPHA
+    lacks = replace(PLAN, extent=until, absent=(Absent(0, 2, "needs CONFIG_X"),))
+    assert [nothing(lacks).alpha(setup) for setup in (0, 1)] == [LOOKED_ALPHA, ALPHA]
+
+
+def test_schedule_and_result_have_the_same_intervals() -> None:
+    plan = replace(PLAN, arms=ARMS[:2], setups=SETUPS[1:], extent=Extent(7, 6, until=0.05))
+    blocks, _ = played(
+        nothing(plan), lambda measure, n: planted.trial(cell(plan, measure.block, measure.arm), 1000.0 + n % 7)
+    )
+    (row,) = result_of(blocks).rows
+    assert (row.changes[0].effect,) == effects(blocks, 0)
 
 
 def test_values_and_pairs_are_those_of_blocks_that_count() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from bisector.analysis.comparison import LOOKED_ALPHA
 from bisector.core import units
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
@@ -158,6 +159,13 @@ def test_tests_stand_beside_the_result() -> None:
         ("lvmcache(ssd,hdd)+ext4", "v6.11", "<0.0001", "0.031", "+20.2 %", "6"),
         ("bcache(ssd,hdd)+ext4", "v6.11", "0.95", "0.97", "0.0 %", "6"),
     ]
+
+
+def test_wider_interval_of_a_lone_look_is_told() -> None:
+    looked = replace(examples.measured(examples.FASTER), alpha=LOOKED_ALPHA)
+    said = " ".join(plain(page(examples.report(looked))).split())
+    assert "it reaches to the 98 % point of t" in said
+    assert "98 %" not in plain(page(examples.usual()))
 
 
 def test_values_of_a_block_are_in_the_columns_of_their_kernels() -> None:
