@@ -19,7 +19,7 @@ from bisector.store.run_files import fingerprint, keep_inputs
 from bisector.workload.base import RunSite
 from bisector.workload.command.command import COMMAND
 from bisector.workload.repetitions import State
-from tests.workload.test_repetitions import MNT, Place, place
+from tests.workload.test_repetitions import MNT, Place, Stack, place
 
 __all__ = ["place"]  # a fixture
 
@@ -204,3 +204,25 @@ def test_site_needs_no_seed(place: Place) -> None:
     site: RunSite = place.site
     assert site.seed is None
     run(place, line='[ -z "$SEED" ]')
+
+
+def test_on_a_device_it_finds_that_and_its_own_place(place: Place) -> None:
+    class Raw(Stack):
+        mountpoint = ""
+        device = "/dev/mapper/x"
+
+    place.site = replace(place.site, stack=Raw(), offset_bytes=1 << 30)
+    place.shell.moved = {"/var/tmp/bisector-run": f"{place.path}/aside", **place.shell.moved}
+    found = run(place, line='echo "at=$OFFSET"; [ $DEVICE = /dev/mapper/x ]; pwd', figures=figures("at=count,higher"))
+    assert dict(found.counters)["custom:at:count:higher"] == 1 << 30
+    assert (place.path / "logs/output.1.txt").read_text().splitlines()[-1] == f"{place.path}/aside/full"
+
+
+def test_a_command_that_does_not_name_the_device_is_refused_there() -> None:
+    with pytest.raises(UserError, match=r"workload\.command\.line = true .*the command does not name \$DEVICE"):
+        load(line="true", given={"storage.stack": "hdd+raw"})
+    load(line="dd if=$DEVICE of=/dev/null", given={"storage.stack": "hdd+raw"})
+    cached = {"storage.stack": "lvmcache(ssd,hdd)+raw"}
+    with pytest.raises(UserError, match=r"does not name \$OFFSET, where each of the stack's 2 runs has its own place"):
+        load(line="dd if=$DEVICE of=/dev/null", size="128MiB", given=cached)
+    load(line="dd if=$DEVICE of=/dev/null iseek=${OFFSET}B", size="128MiB", given=cached)

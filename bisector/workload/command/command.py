@@ -29,6 +29,7 @@ from bisector.workload.repetitions import (
 )
 
 _LONGEST = 10_000
+_ASIDE = "/var/tmp/bisector-run"  # noqa: S108 -- the guest's own, where a stack without a file system has no directory
 
 
 class Command(Workload):
@@ -117,16 +118,27 @@ class Command(Workload):
         if twice := next((name for name in names if names.count(name) > 1), None):
             yield Problem(("workload.command.carry",), f"two files are called {twice}", "give one another name")
 
+    def problems_on_device(self, own: Own, runs: int) -> Iterator[Problem]:
+        """It has to say where on the device it reads and writes, and for several runs each in a place of its own."""
+        text, keys = own["line"] + own["setup"], ("workload.command.line", "storage.stack")
+        if "DEVICE" not in text:
+            sentence = "the stack has no file system, and the command does not name $DEVICE, which is the block device"
+            yield Problem(keys, sentence, "--stack …+ext4, or a command that works on $DEVICE")
+        elif runs > 1 and "OFFSET" not in text:
+            sentence = f"the command does not name $OFFSET, where each of the stack's {runs} runs has its own place"
+            yield Problem(keys, sentence, "it has workload.command.size bytes from there on")
+
     def run(self, own: Own, site: RunSite) -> Run:
         """Carry the files in, set up, repeat; see :mod:`bisector.workload.repetitions` for what is raised."""
         deadline = Deadline(f"the end of the {site.name} run", site.deadline_s)
-        directory = f"{site.stack.mountpoint}/{site.name}"
+        directory = f"{_ASIDE if site.stack.device else site.stack.mountpoint}/{site.name}"
         prepare(site, deadline)
         if own["carry"]:
             carry(site, (Carried(path, f"{CARRIED}/{path.name}") for path in own["carry"]), deadline)
         run_steps(site.shell, (Step(f"mkdir -p {directory}", kernel_fault),), deadline.remaining_s)
         seed = {} if site.seed is None else {"SEED": f"{site.seed}"}
-        variables = {"DIRECTORY": directory, "CARRIED": CARRIED, "RUN": site.name, **seed}
+        device = {"DEVICE": site.stack.device, "OFFSET": f"{site.offset_bytes}"} if site.stack.device else {}
+        variables = {"DIRECTORY": directory, "CARRIED": CARRIED, "RUN": site.name, **device, **seed}
         if own["setup"]:
             once = Repeated(
                 "the setup of the command", own["setup"], directory, 1, State.KEPT, variables, "setup", prepares=True
