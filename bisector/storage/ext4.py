@@ -7,7 +7,7 @@ from bisector.core.kinds import Problem
 from bisector.storage import mount
 from bisector.storage.file_system import FileSystem, differing
 from bisector.storage.layer import MOUNTPOINT, Extent, Files, Own
-from bisector.storage.mkfs import MKE2FS, mkfs_options
+from bisector.storage.mkfs import MKE2FS, mkfs_options, words_of
 
 # The defaults of e2fsprogs 1.43 to 1.46, written out: 1.47 adds features that kernels before
 # v5.15 refuse to mount, and a file system that depends on the image would make runs incomparable.
@@ -34,6 +34,8 @@ _NEEDED = {
     "Inode count",
     "Reserved block count",
 }
+_ORDERED, _COMMIT = "data=ordered", "commit=5"
+_OF_A_JOURNAL = ("data=", "commit=", "journal_checksum", "journal_async_commit")
 _LINE = re.compile(r"([^:]{1,40}):\s*(.*)")
 
 
@@ -47,7 +49,7 @@ class Ext4(FileSystem):
     name = "ext4"
     mkfs = "mkfs.ext4 -q -F"
     syntax = MKE2FS
-    defaults = "rw,relatime,data=ordered,barrier,delalloc,nodiscard,noinit_itable,commit=5,errors=continue"
+    defaults = f"rw,relatime,{_ORDERED},barrier,delalloc,nodiscard,noinit_itable,{_COMMIT},errors=continue"
     display = mount.EXT4
     # The root file system's driver is ext4, too, so every guest's configuration has it.
     suspects = ("block", "drivers/block", "fs/ext4")
@@ -65,11 +67,21 @@ class Ext4(FileSystem):
     format_command = "dumpe2fs -h {device}"
 
     def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
-        """Delayed allocation and a journal of data exclude each other (__ext4_fill_super() in fs/ext4/super.c)."""
+        """Options that exclude each other (__ext4_fill_super() in fs/ext4/super.c)."""
         yield from super().problems(below, own, files)
-        if {"data=journal", "delalloc"} <= set(mount.merged(self.defaults, own["mount_options"])):
+        options = self.mounted(own)
+        if {"data=journal", "delalloc"} <= set(options):
             sentence = "no kernel mounts ext4 with data=journal and delalloc, which is a default"
             yield Problem(("storage.ext4.mount_options",), sentence, "data=journal,nodelalloc")
+        of_a_journal = [one for one in options if one.startswith(_OF_A_JOURNAL) and one != _COMMIT]
+        if of_a_journal and not _has_journal(own["mkfs_options"]):
+            sentence = f"no kernel mounts ext4 without a journal with {','.join(of_a_journal)}"
+            yield Problem(("storage.ext4.mount_options", "storage.ext4.mkfs_options"), sentence)
+
+    def mounted(self, own: Own) -> tuple[str, ...]:
+        """Without a journal no kernel takes what is a default with one."""
+        options = super().mounted(own)
+        return options if _has_journal(own["mkfs_options"]) else tuple(one for one in options if one != _ORDERED)
 
     def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
         """The data, the journal and all inode tables."""
@@ -94,6 +106,13 @@ class Ext4(FileSystem):
 
 
 EXT4 = Ext4()
+
+
+def _has_journal(mkfs_options: str) -> bool:
+    """With "none" at their head the features are all that there may be; else it is one of mke2fs' defaults."""
+    words = words_of(mkfs_options)
+    named = words.get("O", "").split(",")
+    return "j" in words or "has_journal" in named or ("none" not in named[:1] and "^has_journal" not in named)
 
 
 def _other_features(asked: str, found: set[str]) -> Iterator[str]:

@@ -67,10 +67,14 @@ class FileSystem(Layer):
         for option in unread(own["mount_options"], self.display):
             yield f"storage.{self.name}.mount_options: kernels do not show {option}: it is asked for, and not read back"
 
+    def mounted(self, own: Own) -> tuple[str, ...]:
+        """The options that it is mounted with."""
+        return merged(self.defaults, own["mount_options"])
+
     def make(self, site: Site) -> Made:
         """Make the file system, mount it, and read back both."""
         (device,) = site.below
-        options = merged(self.defaults, site.own["mount_options"])
+        options = self.mounted(site.own)
         steps = (
             Step(f"{self.mkfs} {site.own['mkfs_options']} {device.path}", self._mkfs_fault),
             Step(f"mount -t {self.name} -o {','.join(options)} {device.path} {MOUNTPOINT}", kernel_fault),

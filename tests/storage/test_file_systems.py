@@ -454,3 +454,16 @@ def test_the_real_mke2fs_ends_well_without_a_file_system(typed: str, tmp_path: P
     with pytest.raises(subprocess.CalledProcessError):
         command("e2fsck", "-fn", disk)
     assert problems("ext4", None, mkfs_options=typed) == [("storage.ext4.mkfs_options",)]
+
+
+def test_ext4_without_a_journal_is_mounted_without_its_options() -> None:
+    usual = own("ext4")["mkfs_options"]
+    for without in (usual.replace("has_journal,", ""), "-O ^has_journal -b 4096"):
+        _, mount = (step.command for step in made("ext4", mkfs_options=without).steps)
+        assert mount.split()[4].split(",")[:4] == ["rw", "relatime", "barrier", "delalloc"]
+        assert problems("ext4", None, mkfs_options=without) == []
+        for option in ("data=writeback", "commit=30"):
+            keys = ("storage.ext4.mount_options", "storage.ext4.mkfs_options")
+            assert problems("ext4", None, mkfs_options=without, mount_options=option) == [keys]
+    for with_one in ("-b 4096", "-j -O none", usual):
+        assert problems("ext4", None, mkfs_options=with_one, mount_options="data=writeback") == []
