@@ -621,6 +621,26 @@ def test_an_image_is_measured_and_not_built(desk: Desk) -> None:
     assert [one.trial.cell for one in blocks.placed] == [one.cell for one in trials]  # as it is on record
 
 
+@pytest.mark.parametrize("killed_at", [{"kill_at": 2}, {"kill_at": 3}, {"kill_at_try": 2}])
+def test_a_killed_run_of_files_goes_on_without_them(desk: Desk, killed_at: dict[str, int]) -> None:
+    image, fragment = bzimage(desk.place / "vmlinuz"), fragment_file(desk)
+    desk.begin("main", f"image:{image}", stacks=("hdd",), fragments=(str(fragment),))
+    image.unlink()
+    fragment.unlink()
+    for name, value in killed_at.items():
+        setattr(desk.bench, name, value)
+    with pytest.raises(fakes.Killed):
+        desk.go_on()
+    desk.bench.kill_at = desk.bench.kill_at_try = None
+    before = len(desk.bench.requests)
+    assert desk.go_on() == Done("2 blocks on each setup")
+    blocks = desk.blocks()
+    assert [one.n for one in blocks.placed] == list(range(1, 7))
+    assert len(desk.bench.requests) - before == 6 - max(before - 1, 0)
+    assert {arm.subject for arm in blocks.plan.arms} == {one.trial.subject for one in blocks.placed}
+    assert blocks.count(BlockState.DONE) == len(blocks.blocks) == 2
+
+
 def test_an_image_that_was_given_first_may_have_parameters_and_a_placebo(desk: Desk) -> None:
     file = bzimage(desk.place / "vmlinuz")
     plan = desk.plan(f"image:{file}", parameters=("quiet",), placebo=True)

@@ -66,7 +66,7 @@ def test_killed_comparison_goes_on_where_its_facts_end(tool: Tool, demo: History
 
 
 # What a guest says of its kernel, as the figure of a command.
-SAYS = ("--stack", "hdd", "--runs", "1", "--set", "workload.command.size=16MiB", *SHORT)
+SAYS = ("--runs", "1", "--set", "workload.command.size=8MiB", *SHORT)
 
 
 def figures(run_dir: Path) -> dict[str, float]:
@@ -76,12 +76,12 @@ def figures(run_dir: Path) -> dict[str, float]:
     return {blocks.plan.arms[arm].name: value for arm, value in row.items()}
 
 
-def test_fragment_on_top_is_in_the_kernel_that_boots(tool: Tool, demo: History, tmp_path: Path) -> None:
+def test_fragment_on_top_is_in_the_kernel_that_boots(tool: Tool, built: None, demo: History, tmp_path: Path) -> None:
     """A kernel with IKCONFIG shows its configuration (init/Kconfig); the other one has no such file."""
     fragment, run_dir = tmp_path / "shown.config", tmp_path / "run"
     fragment.write_text("CONFIG_IKCONFIG=y\nCONFIG_IKCONFIG_PROC=y\n")
     line = "echo shown=$((1 + $(zcat /proc/config.gz 2>/dev/null | grep -c ^CONFIG_IKCONFIG)))"
-    words = ("--command", line, "--figure", "shown=1,higher", *SAYS)
+    words = ("--command", line, "--figure", "shown=count,higher", *SAYS)
     compared = tool(
         "compare", demo.new, "--config-fragment", fragment, "--repo", tool.repo, "--run-dir", run_dir, *words
     )
@@ -90,12 +90,12 @@ def test_fragment_on_top_is_in_the_kernel_that_boots(tool: Tool, demo: History, 
 
 
 def test_fragment_that_kconfig_drops_ends_before_the_kernel_is_compiled(
-    tool: Tool, demo: History, tmp_path: Path
+    tool: Tool, built: None, demo: History, tmp_path: Path
 ) -> None:
     """IKCONFIG_PROC depends on IKCONFIG, which is off."""
     fragment, run_dir = tmp_path / "shown.config", tmp_path / "run"
     fragment.write_text("CONFIG_IKCONFIG_PROC=y\n")
-    words = ("compare", demo.new, "--config-fragment", fragment, "--repo", tool.repo, "--run-dir", run_dir, *SAYS[:4])
+    words = ("compare", demo.new, "--config-fragment", fragment, "--repo", tool.repo, "--run-dir", run_dir, *SHORT)
     refused = tool(*words)
     assert refused.returncode == 2, refused.stdout + refused.stderr
     assert "shown.config asks for CONFIG_IKCONFIG_PROC=y, which Kconfig does not set" in refused.stderr
@@ -112,7 +112,7 @@ def test_image_is_booted_as_it_was_given(tool: Tool, built: None, demo: History,
     kernel = kernel_builder(options.load().settings.kernel).find(tree.stdout.strip())
     assert kernel is not None
     shutil.copyfile(kernel.image, file)
-    words = ("--stack", "hdd", "--runs", "1", *SHORT)
+    words = ("--runs", "1", *SHORT)
     child = tool.spawn("compare", demo.new, f"image:{file}", "--repo", tool.repo, "--run-dir", run_dir, *words)
 
     def begun() -> bool:
