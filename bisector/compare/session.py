@@ -18,7 +18,7 @@ from bisector.bisect.single import patiently
 from bisector.compare import schedule
 from bisector.compare.plan import Asked, planned
 from bisector.compare.schedule import Begin, Build, Choose, Done, Facts, Measure
-from bisector.core.errors import AttemptFailed, BisectorError, Finding, InfraError, TrialRefused
+from bisector.core.errors import AttemptFailed, BisectorError, Finding, InfraError, TrialRefused, UserError
 from bisector.core.events import Listener, Note, Planned, TrialJudged
 from bisector.core.subject import Cell, Compiler
 from bisector.core.trial import Fault, Stage
@@ -91,6 +91,7 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here) 
     plan, place = plan_of(store)
     clean_up(run, store)
     with Repository.open(place, run_marker=run.path) as repository:
+        _check_there(repository, plan)  # before the state is touched: what was measured stays measured
         store.set_state(State.RUNNING)
         with ends_recorded(run, store):
             commits = {f"arm{n}": arm.commit.sha for n, arm in enumerate(plan.arms) if arm.subject.is_built}
@@ -104,6 +105,18 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here) 
     if not Blocks.of(plan, store).unbuilt:
         let_go(run, place, tell)
     return done
+
+
+def _check_there(repository: Repository, plan: Plan) -> None:
+    """Raise :class:`UserError` for a commit that is gone: another clone may be where the run's was."""
+    for arm in (one for one in plan.arms if one.subject.is_built):
+        try:
+            repository.resolve(arm.commit.sha)
+        except UserError as error:
+            raise UserError(
+                f"{repository.top} has no {arm.commit.short} ({arm.name}), which is to be measured",
+                "is it the clone that this run was begun in? What was measured: bisector report",
+            ) from error
 
 
 def after_the_end(run: RunDirectory, store: Store, tell: Listener) -> None:

@@ -319,6 +319,21 @@ def test_trouble_of_a_build_that_stays_names_the_arm(desk: Desk, monkeypatch: py
     assert caught.value.hint.startswith(f"make room, then resume\n  its logs are in {logs}\n  go on with: ")
 
 
+def test_another_clone_in_the_place_of_the_runs_is_told_of(desk: Desk) -> None:
+    desk.bench.infra_n = {3: 4}
+    run = desk.begin("c0", "c3", stacks=("hdd",))
+    with pytest.raises(InfraError):
+        desk.go_on()
+    (desk.place / "linux").rename(desk.place / "moved")
+    histories.build(desk.place / "linux", histories.linear(2))
+    with pytest.raises(UserError, match=rf"linux has no {desk.shas['c3'][:12]} \({desk.shas['c3']}\), which is to be"):
+        desk.go_on()
+    with Store.open(run.database) as store:
+        last = store.state()
+        assert last is not None
+        assert "the network went away" in last.message
+
+
 def test_a_host_that_is_always_busy_stops_the_run_at_the_end(desk: Desk) -> None:
     desk.bench.busy_n = frozenset(range(1, 99))
     desk.begin("c0", "c3", stacks=("hdd",))
