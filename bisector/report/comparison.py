@@ -7,10 +7,12 @@ Made from the record by :mod:`bisector.report.comparison_record`; what the figur
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from bisector.analysis.comparison import Outcome
 from bisector.core import units
 from bisector.core.printable import clean
+from bisector.core.verdict import State
 from bisector.report import comparison_hints as hints
 from bisector.report.comparison_table import deciding_tables
 from bisector.report.document import (
@@ -61,7 +63,7 @@ class ComparisonReport:
     """All that is told of a comparison, whether it goes on or not.
 
     ``storage`` has the commands that made the stack of each setup, ``workloads`` the job files, ``versions`` names and
-    versions of what ran in the guest. ``seed`` is that of the order. ``standing`` is a sentence.
+    versions of what ran in the guest. ``seed`` is that of the order. ``standing`` is a sentence on ``state``.
     """
 
     result: Result
@@ -72,6 +74,8 @@ class ComparisonReport:
     hosts: tuple[Host, ...]
     seed: int
     standing: str
+    state: State
+    run_dir: Path
     command: str
     tool_version: str
     versions: tuple[tuple[str, str], ...] = ()

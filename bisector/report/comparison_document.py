@@ -6,10 +6,13 @@ from typing import Annotated, Literal
 from bisector.analysis.comparison import CONFIDENCE, Outcome, Scale
 from bisector.core.json_document import SCHEMA, Record, text
 from bisector.core.metric import Better, Unit
+from bisector.core.verdict import State
 from bisector.report.as_json import JobFile, MeasuringHost
 from bisector.report.comparison import ComparisonReport, MeasuredBlock, title
 from bisector.report.comparison_table import sentences
 from bisector.status.comparison import Change, Figure, MeanChange, Row
+from bisector.status.from_record import resume_command
+from bisector.status.stack_contrasts import StackContrast, stack_contrasts
 
 
 class ComparedArm(Record, frozen=True, kw_only=True):
@@ -75,6 +78,21 @@ class ComparedRow(Record, frozen=True, kw_only=True):
     changes: Annotated[tuple[ComparedChange, ...], "each kernel but the first"]
 
 
+class ComparedStacks(Record, frozen=True, kw_only=True):
+    """Whether a kernel changes a metric on a stack as much as on the first one; nothing is concluded from it."""
+
+    arm: Annotated[str, "name of the kernel"]
+    workload: Annotated[str, "workload"]
+    metric: Annotated[str, "the [metric](metrics.md)"]
+    first: Annotated[str, "the first stack that the kernel has"]
+    stack: Annotated[str, "the other one"]
+    estimate: Annotated[float, "its ratio to the first kernel there, divided by that on the first stack"]
+    low: Annotated[float, "lower end of its 95 % interval, by Welch's t"]
+    high: Annotated[float | None, "upper end"]
+    p: Annotated[float, "two-sided p-value of Welch's t"]
+    adjusted_p: Annotated[float, "`p` adjusted for all of these, by Benjamini and Hochberg"]
+
+
 class ComparedMean(Record, frozen=True, kw_only=True):
     """The geometric mean of a kernel over the rows that decide and that every kernel has."""
 
@@ -109,12 +127,17 @@ class ComparisonDocument(Record, frozen=True, kw_only=True):
 
     schema: Annotated[Literal[1], SCHEMA] = 1
     title: Annotated[str, "one line"]
+    state: Annotated[State, "how it stands: `running`, `stopped`, `failed`, or `measured` when it has ended"]
     standing: Annotated[str, "whether it goes on, or why it ended"]
+    run_dir: Annotated[str, "path of the run directory"]
+    resume_command: Annotated[str | None, "what to type to go on; `null` if there is nothing to do"]
     delta: Annotated[float, "kernels whose interval lies within this share are the same"]
     confidence: Annotated[float, "of the intervals"]
     arms: Annotated[tuple[ComparedArm, ...], "what was compared; the first one is what the others are compared with"]
     rows: Annotated[tuple[ComparedRow, ...], "the rows that decide, one of each setup"]
-    exploratory: Annotated[tuple[ComparedRow, ...], "every other metric of the judged runs"]
+    tested: Annotated[int, "how many tests `adjusted_p` of the rows that decide is adjusted for"]
+    stacks: Annotated[tuple[ComparedStacks, ...], "exploratory: each kernel and stack but the first one"]
+    exploratory: Annotated[tuple[ComparedRow, ...], "every other metric of the judged runs that is not always zero"]
     means: Annotated[tuple[ComparedMean, ...], "each kernel over all setups"]
     sentences: Annotated[tuple[str, ...], "what is to be known beside the values"]
     blocks: Annotated[tuple[ComparedBlock, ...], "every block, also those that do not count"]
@@ -137,11 +160,16 @@ def document(report: ComparisonReport) -> ComparisonDocument:
     result = report.result
     return ComparisonDocument(
         title=title(report),
+        state=report.state,
         standing=report.standing,
+        run_dir=str(report.run_dir),
+        resume_command=None if report.state is State.MEASURED else resume_command(report.run_dir),
         delta=result.delta,
         confidence=CONFIDENCE,
         arms=tuple(_arms(report)),
         rows=tuple(map(_row, result.rows)),
+        tested=result.tested,
+        stacks=tuple(map(_stacks, stack_contrasts(result.rows))),
         exploratory=tuple(map(_row, result.exploratory)),
         means=tuple(map(_mean, result.means)),
         sentences=tuple(sentences(result)),
@@ -219,6 +247,22 @@ def _change(change: Change) -> ComparedChange:
         fragile=decision is not None and decision.fragile,
         small=decision is not None and decision.small,
         blocks_to_tell=decision.needed if decision is not None else None,
+    )
+
+
+def _stacks(one: StackContrast) -> ComparedStacks:
+    low, high = one.contrast.interval
+    return ComparedStacks(
+        arm=one.arm,
+        workload=one.first.row.setup.workload,
+        metric=one.first.row.objective.metric,
+        first=one.first.row.setup.stack,
+        stack=one.other.row.setup.stack,
+        estimate=one.contrast.estimate,
+        low=low,
+        high=high,
+        p=one.contrast.p,
+        adjusted_p=one.adjusted_p,
     )
 
 

@@ -36,6 +36,7 @@ def report(run: RunDirectory, store: Store, blocks: Blocks) -> ComparisonReport:
     """The document of a run that compares, whether it goes on or not."""
     plan = blocks.plan
     trials = [one.trial for one in blocks.placed]
+    state = state_of(run, store)
     return ComparisonReport(
         result=result_of(blocks),
         kernels=tuple(_kernels(plan, blocks)),
@@ -44,15 +45,16 @@ def report(run: RunDirectory, store: Store, blocks: Blocks) -> ComparisonReport:
         workloads=tuple(_workloads(plan, run.path)),
         hosts=reporting.hosts_of(run.path, trials),
         seed=plan.extent.seed,
-        standing=_standing(run, store),
+        standing=_standing(*state),
+        state=state[0],
+        run_dir=run.path,
         command=_command(plan),
         tool_version=store.bisection().tool_version,
         versions=tuple(_versions(run.path, trials)),
     )
 
 
-def _standing(run: RunDirectory, store: Store) -> str:
-    state, message = state_of(run, store)
+def _standing(state: State, message: str) -> str:
     how = {State.MEASURED: "It is finished", State.RUNNING: "It goes on"}.get(state, f"It is {state}")
     return clean(f"{how}{f': {message}' if message else ''}.")
 

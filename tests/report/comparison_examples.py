@@ -8,6 +8,7 @@ from bisector.core.figures import Contention
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.core.trial import Trial
+from bisector.core.verdict import State
 from bisector.report.as_text import markdown, plain
 from bisector.report.comparison import ComparedKernel, ComparisonReport, MeasuredBlock, page
 from bisector.report.document import Host, Workload
@@ -70,6 +71,8 @@ def report(*setups: Measured, arms: Sequence[Arm] = (OLD, NEW)) -> ComparisonRep
         hosts=(Host("box", 12, (("CPU", "Example CPU, 4 cores"),), (Contention(0.02, 0.0, 0.015),)),),
         seed=7,
         standing="6 blocks on each setup.",
+        state=State.MEASURED,
+        run_dir=Path("/runs/a b"),
         command="bisector compare v6.10 v6.11 --stack lvmcache --stack bcache",
         tool_version="0.1.0",
         versions=(("fio", "fio-3.33"),),

@@ -2,7 +2,11 @@
 
 import json
 import math
+import shlex
+import shutil
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +15,7 @@ from bisector.core import units
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.core.trial import Trial
+from bisector.core.verdict import State
 from bisector.report import as_html
 from bisector.report.as_text import plain
 from bisector.report.comparison import ComparisonReport, page, title
@@ -278,6 +283,39 @@ def test_json_has_every_value_and_what_was_said() -> None:
     assert all(change.outcome is None for row in made.exploratory for change in row.changes)
     assert printed["arms"][0]["config_sha256"] == "0123456789abcdef" * 4
     assert len(printed["blocks"]) == 18
+
+
+def test_json_says_how_it_stands_and_what_to_type() -> None:
+    """A script does not read sentences; only a comparison's document has the key ``arms``."""
+    made = examples.usual()
+    printed = json.loads(render(made))
+    assert (printed["state"], printed["run_dir"], printed["resume_command"]) == ("measured", "/runs/a b", None)
+    stopped = json.loads(render(replace(made, state=State.STOPPED)))
+    assert (stopped["state"], stopped["resume_command"]) == ("stopped", "bisector resume --run-dir '/runs/a b'")
+
+
+def test_json_has_what_a_kernel_changes_on_either_stack() -> None:
+    printed = json.loads(render(examples.usual()))
+    (one,) = printed["stacks"]
+    assert (one["arm"], one["first"], one["stack"], one["metric"]) == (
+        "v6.11", "lvmcache(ssd,hdd)+ext4", "bcache(ssd,hdd)+ext4", "read.iops",
+    )  # fmt: skip
+    assert one["low"] < one["estimate"] < one["high"] < 1
+    assert one["p"] <= one["adjusted_p"] < 0.0001
+    assert printed["tested"] == 2
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="no jq here")
+@pytest.mark.parametrize(("example", "code"), [("usual", 0), ("matrix", 1), ("unclear", 0)])
+def test_jq_of_the_page_about_json_fails_what_is_slower(example: str, code: int) -> None:
+    """The command of docs/json.md as it stands there."""
+    text = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
+    (line,) = (line for line in text.splitlines() if line.startswith("jq -e ") and "slower" in line)
+    words = shlex.split(line.partition("#")[0])[:-1]
+    found = subprocess.run(
+        words, input=render(getattr(examples, example)()), text=True, capture_output=True, check=False
+    )
+    assert (found.returncode, found.stderr) == (code, "")
 
 
 def test_json_of_one_block_has_no_interval() -> None:
