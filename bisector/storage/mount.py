@@ -6,7 +6,7 @@ kernel shows it, is the kernel's fault. What no kernel shows cannot be told from
 
 What is shown is in show_mnt_opts() and show_sb_opts() of the kernel's fs/proc_namespace.c for all file systems, and in
 _ext4_show_options() (fs/ext4/super.c), xfs_fs_show_options() (fs/xfs/xfs_super.c) and btrfs_show_options()
-(fs/btrfs/super.c), read in v4.9 to v6.18.
+(fs/btrfs/super.c), read in v6.1 and held against mounts by v6.18.
 """
 
 import re
@@ -78,29 +78,29 @@ class Shown:
     """How kernels show the options of one file system.
 
     ``always`` are the names of those that are shown whenever they are in force, whatever the device. ``spelled`` has
-    options that are shown by another word, or by none where they say what holds by default.
+    options that are shown by other words, of which some kernels have one and some another, or by none where they say
+    what holds by default.
     """
 
     always: frozenset[str]
-    spelled: Mapping[str, str] = field(default_factory=dict)
+    spelled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def takes(self, option: str, shown: frozenset[str]) -> bool:
         """Whether what is shown may come of the option: then it is in force, as far as anybody can tell."""
-        word = in_bytes(self.spelled.get(option, option))
+        words = self.spelled.get(option, (option,))
         # A level or a version that goes without saying: ``compress=zstd`` is shown as ``compress=zstd:3``.
-        if any(one == word or one.startswith(f"{word}:") for one in shown):
+        if any(one == word or one.startswith(f"{word}:") for one in shown for word in map(in_bytes, words)):
             return True
         if option in _UNSHOWN:
             return shown.isdisjoint(_UNSHOWN[option])
-        about = _subject(word or option)
-        return about not in map(_subject, shown) and _name(word) not in self.always | _OF_EVERY_MOUNT
+        about, always = set(map(_subject, words or (option,))), self.always | _OF_EVERY_MOUNT
+        return about.isdisjoint(map(_subject, shown)) and always.isdisjoint(map(_name, words))
 
     def can_be_told(self, option: str) -> bool:
         """Whether a kernel that does not take the option can be told from one that does."""
-        word = self.spelled.get(option, option)
         # The opposite of what begins with "no" would be shown.
-        default = option in _UNSHOWN or option in self.spelled or word.startswith("no")
-        return default or _name(word) in self.always | _OF_EVERY_MOUNT
+        default = option in _UNSHOWN or option in self.spelled or option.startswith("no")
+        return default or _name(option) in self.always | _OF_EVERY_MOUNT
 
 
 # All options that are in force are in a file of its own (Documentation/admin-guide/ext4.rst), in these words.
@@ -112,34 +112,36 @@ EXT4 = Shown(
         | {"min_batch_time", "max_batch_time", "inode_readahead_blks", "max_dir_size_kb", "resuid", "resgid"}
     ),
     {
-        "barrier=1": "barrier",
-        "barrier=0": "nobarrier",
-        "auto_da_alloc=1": "auto_da_alloc",
-        "auto_da_alloc=0": "noauto_da_alloc",
-        "bsdgroups": "grpid",
-        "sysvgroups": "nogrpid",
-        "nodioread_nolock": "dioread_lock",
-        "init_itable": "init_itable=10",
-        "commit=0": "commit=5",
-        "max_batch_time=0": "max_batch_time=15000",
-        "data_err=ignore": "",
+        "barrier=1": ("barrier",),
+        "barrier=0": ("nobarrier",),
+        "auto_da_alloc=1": ("auto_da_alloc",),
+        "auto_da_alloc=0": ("noauto_da_alloc",),
+        "bsdgroups": ("grpid",),
+        "sysvgroups": ("nogrpid",),
+        **dict.fromkeys(("dioread_lock", "nodioread_nolock"), ("dioread_lock", "nodioread_nolock")),
+        "init_itable": ("init_itable=10",),
+        "commit=0": ("commit=5",),
+        "max_batch_time=0": ("max_batch_time=0", "max_batch_time=15000"),
+        "data_err=ignore": (),
     },
 )
-# Not discard, which is given up where the device cannot, and nothing that is gone in newer kernels (attr2).
+# Not discard, which is given up where the device cannot, nor what newer kernels take and no longer show (attr2, ikeep).
 XFS = Shown(
     frozenset(
-        {"ikeep", "wsync", "noalign", "swalloc", "nouuid", "filestreams", "grpid", "largeio", "inode32", "inode64"}
+        {"wsync", "noalign", "swalloc", "nouuid", "filestreams", "grpid", "largeio", "inode32", "inode64"}
         | {"allocsize", "logbufs", "logbsize", "noquota", "usrquota", "grpquota", "prjquota"}
         | {"uqnoenforce", "gqnoenforce", "pqnoenforce"}
     ),
     {
-        **dict.fromkeys(("quota", "uquota"), "usrquota"),
-        "gquota": "grpquota",
-        "pquota": "prjquota",
-        "qnoenforce": "uqnoenforce",
-        "bsdgroups": "grpid",
-        "sysvgroups": "nogrpid",
-        "barrier": "",  # the only way since v4.19
+        **dict.fromkeys(("quota", "uquota"), ("usrquota",)),
+        "gquota": ("grpquota",),
+        "pquota": ("prjquota",),
+        "qnoenforce": ("uqnoenforce",),
+        "bsdgroups": ("grpid",),
+        "sysvgroups": ("nogrpid",),
+        "logbufs=0": ("logbufs=8",),
+        "logbsize=0": ("logbsize=32k",),
+        "barrier": (),
     },
 )
 BTRFS = Shown(
@@ -149,14 +151,14 @@ BTRFS = Shown(
         | {"commit", "max_inline", "metadata_ratio", "space_cache", "nospace_cache"}
     ),
     {
-        "compress": "compress=zlib",
-        "compress-force": "compress-force=zlib",
-        "discard=sync": "discard",
-        "space_cache=v1": "space_cache",
+        "compress": ("compress=zlib",),
+        "compress-force": ("compress-force=zlib",),
+        "discard=sync": ("discard",),
+        "space_cache=v1": ("space_cache",),
         # What holds by default is not shown, whoever asks for it.
-        **dict.fromkeys(("compress=no", "compress=none", "commit=0", "commit=30", "max_inline=2048"), ""),
-        **dict.fromkeys(("metadata_ratio=0", "fatal_errors=bug"), ""),
-        **dict.fromkeys(("datacow", "datasum", "barrier", "treelog", "acl", "max_inline=2k"), ""),
+        **dict.fromkeys(("compress=no", "compress=none", "commit=0", "commit=30", "max_inline=2048"), ()),
+        **dict.fromkeys(("metadata_ratio=0", "fatal_errors=bug"), ()),
+        **dict.fromkeys(("datacow", "datasum", "barrier", "treelog", "acl", "max_inline=2k"), ()),
     },
 )
 
