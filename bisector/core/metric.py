@@ -227,6 +227,7 @@ _WHOLE: tuple[Metric, ...] = (
     Metric("cache.dirty_blocks", Unit.COUNT, Better.LOWER, "blocks that were still to be written back at the end"),
     Metric("cache.filled", Unit.PERCENT, None, "how full the cache was at the end, of what it fills up to"),
     Metric("cache.filled_before", Unit.PERCENT, None, "how full it was at the start"),
+    Metric("cache.fill", Unit.SECONDS, None, "time that it took after the run to fill the rest of the cache"),
 )
 
 

@@ -10,6 +10,10 @@ The rule, of the rounds of such a phase (a round is one run of the workload):
   cache that is full after its first round has no round before, and counts as steady: so a trial takes no longer than it
   has to. ``storage.fill_rounds`` asks for more rounds than one.
 
+A layer whose cache a workload alone may hardly fill (:attr:`bisector.storage.layer.Made.fill`) does so itself, once,
+after the first round, or as many as were asked for: then the cache is full, there is no further round, and nothing to
+compare it with. What it took is on record as :data:`FILL`.
+
 A phase ends without that, too: at its deadline, and when a round brought nothing into a cache that is not full. Each
 round is a run on record, so both can be seen there.
 """
@@ -25,6 +29,7 @@ _LEAST_GAIN_POINTS = 1.0
 # Metrics of a run, in percent, which every layer with a phase that fills it has: how full the cache was at the end, and
 # where nothing else is on record that tells it, at the start.
 FILLED, FILLED_BEFORE = "cache.filled", "cache.filled_before"
+FILL = "cache.fill"  # seconds
 _HIT_RATIO = "cache.hit_ratio"
 
 

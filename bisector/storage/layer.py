@@ -48,12 +48,14 @@ class Extent:
     """A disk, or what a layer makes, before there is a guest.
 
     ``what`` is its name in a sentence, ``keys`` are the settings that its size comes from. ``size_bytes`` is None
-    where it is not known, as of a volume of libvirt's.
+    where it is not known, as of a volume of libvirt's. A device of device-mapper's ``has_partitions`` not
+    (``GENHD_FL_NO_PART`` in drivers/md/dm.c).
     """
 
     what: str
     size_bytes: int | None
     keys: tuple[str, ...]
+    has_partitions: bool = True
 
     @classmethod
     def of_disk(cls, name: str, size_bytes: int | None) -> "Extent":
@@ -113,7 +115,8 @@ class Made:
     """How a layer is made: the path of its device (or its mount point), the commands, and what is asked afterwards.
 
     ``verify`` raises :class:`bisector.core.errors.KernelFault` when the kernel made something else than was asked, and
-    :class:`bisector.core.errors.InfraError` when the tools did. It is given the numbers of ``leaves``.
+    :class:`bisector.core.errors.InfraError` when the tools did. It is given the numbers of ``leaves``. Of a cache that
+    the workload alone may not fill, ``fill`` gives the commands that do so within so many seconds, as far as they can.
     """
 
     path: str
@@ -122,6 +125,7 @@ class Made:
     verify: Verify | None = None
     leaves: tuple[str, ...] = ()
     counters: Counters | None = None
+    fill: Callable[[float], tuple[Step, ...]] | None = None
 
 
 class Layer(ABC):

@@ -15,6 +15,7 @@ from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Node, Stack, Values
 
 _MIB = 1 << 20
+_FILL_GRACE_S = 60.0
 _FREE = re.compile(r"(\d{1,20}) (\d{1,20})")
 _SIZE = re.compile(r"\d{1,20}")
 
@@ -55,6 +56,17 @@ class MountedStack:
         for counters, first, last in zip(self._counters, before.of_layers, after.of_layers, strict=True):
             values |= dict(counters.values(first, last))
         return tuple(values.items())
+
+    @property
+    def fills_itself(self) -> bool:
+        """Whether a layer can fill what a workload left free of its cache."""
+        return any(one.fill is not None for one in self.made)
+
+    def fill(self, shell: Shell, seconds: float) -> None:
+        """Fill what is still free of the caches, within so many seconds for each."""
+        for one in self.made:
+            if one.fill is not None:
+                run_steps(shell, one.fill(seconds), seconds + _FILL_GRACE_S)
 
     @property
     def _counters(self) -> tuple[Counters, ...]:

@@ -192,9 +192,9 @@ class Stack:
         found: list[Problem] = []
 
         def extent(node: Node, below: tuple[Extent, ...]) -> Extent:
-            layer, own = LAYERS[node.name], node.own(values)
-            found.extend(map(node.blamed, layer.problems(below, own, files)))
-            return layer.extent(below, own)
+            own = node.own(values)
+            found.extend(map(node.blamed, LAYERS[node.name].problems(below, own, files)))
+            return _made(node.name, below, own)
 
         self.top.fold(disks.__getitem__, extent)
         yield from found
@@ -227,7 +227,13 @@ class Stack:
 
 
 def _extent(node: Node, disks: Mapping[str, Extent], values: Values) -> Extent:
-    return node.fold(disks.__getitem__, lambda one, below: LAYERS[one.name].extent(below, one.own(values)))
+    return node.fold(disks.__getitem__, lambda one, below: _made(one.name, below, one.own(values)))
+
+
+def _made(name: str, below: Sequence[Extent], own: Own) -> Extent:
+    """What a layer makes."""
+    layer = LAYERS[name]
+    return replace(layer.extent(below, own), has_partitions=not layer.is_mapped)
 
 
 def _quoted(value: str) -> str:

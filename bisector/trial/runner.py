@@ -28,10 +28,11 @@ from bisector.kernel import image
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.on_top import check_changes
-from bisector.storage import filling, layout
+from bisector.storage import layout
 from bisector.storage.layer import Phase
 from bisector.storage.layout import MountedStack
 from bisector.storage.parse import stack_of
+from bisector.trial.rounds import Rounds
 from bisector.vm.base import Machine, Machines
 from bisector.workload.base import RunSite
 
@@ -236,20 +237,14 @@ class _Course:
         return replace(self._settings.storage, stack=stack_of(self.request.cell.setup.stack))
 
     def _run_phase(self, machine: Machine, stack: MountedStack, phase: Phase, deadline: Deadline) -> None:
-        """One run; of a phase that fills a cache as many as that takes, each of which is on record."""
-        storage, start = self._storage, self.bench.clock.now_s()
-        rounds: list[Run] = []
-        longest_s = 0.0
-        while True:
-            began = self.bench.clock.now_s()
-            rounds.append(self._run(machine, stack, phase, len(rounds) + 1, deadline))
-            self.runs.append(rounds[-1])
-            now = self.bench.clock.now_s()
-            longest_s = max(longest_s, now - began)
-            if not phase.fills or now - start + longest_s > storage.fill_deadline_s:
-                return
-            if not filling.goes_on(rounds, storage.fill_rounds):
-                return
+        def fill(seconds: float) -> None:
+            self._enter(Stage.WORKLOAD, "filling the cache")
+            stack.fill(machine.guest, seconds)
+
+        def run(number: int) -> Run:
+            return self._run(machine, stack, phase, number, deadline)
+
+        Rounds(self._storage, self.bench.clock, run, fill if stack.fills_itself else None).go(phase, self.runs)
 
     def _run(self, machine: Machine, stack: MountedStack, phase: Phase, number: int, deadline: Deadline) -> Run:
         self._enter(Stage.WORKLOAD, f"{phase.name} run" + (f", round {number}" if number > 1 else ""))

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from bisector.analysis.early_stop import StopRule
-from bisector.core.shell import Shell
+from bisector.core.shell import Shell, Step
 from bisector.core.trial import Stage
 from bisector.storage import layers
+from bisector.storage.disks import kernel_fault
 from bisector.storage.layer import Counters, Layer, Made, Phase, Site
 from tests.guest_answers import FIO_RUNS
 from tests.guestshell import Answer
@@ -24,6 +25,7 @@ class Pool:
 
     after_runs: list[float] = field(default_factory=list)
     readings: int = 0
+    fills: bool = False
 
     def read(self, shell: Shell) -> float:
         """Read before and after each run; the first reading of a run is of what the one before left."""
@@ -40,7 +42,8 @@ class Slow(Layer):
 
     def make(self, site: Site) -> Made:
         counters = Counters(self.pool.read, lambda before, after: [("cache.filled", after)])
-        return Made("/dev/slow", (), counters=counters)
+        fill = self.pool.fills and (lambda seconds: (Step(f"fill-the-pool {seconds:.0f}", kernel_fault),))
+        return Made("/dev/slow", (), counters=counters, fill=fill or None)
 
 
 @pytest.fixture
@@ -106,3 +109,27 @@ def test_a_cache_that_never_fills_is_not_waited_for(place: Place, pool: Pool) ->
 def test_more_rounds_can_be_asked_for(place: Place, pool: Pool) -> None:
     pool.after_runs = [100, 100, 100, 100]
     assert runs(place, fill_rounds="3") == ["empty", "empty@2", "empty@3", "full"]
+
+
+def test_a_cache_that_fills_itself_does_so_once_and_how_long_that_took_is_noted(place: Place, pool: Pool) -> None:
+    pool.after_runs, pool.fills = [40, 40], True
+    place.play(sound_but({"stat -L": Answer("fe:10\n"), "fill-the-pool": Answer(takes_s=7.0)}))
+    trial = place.measure(REQUEST, given={"storage.stack": "slow(hdd)+ext4"})
+    assert [run.name for run in trial.runs] == ["empty", "full"]
+    empty, full = (dict(run.counters) for run in trial.runs)
+    assert empty["cache.fill"] == pytest.approx(7.0, abs=0.5)
+    assert "cache.fill" not in full
+    (command,) = [one for one in place.commands if "fill-the-pool" in one]
+    assert "fill-the-pool 257" in command  # what is left of five minutes after a run of 43 s
+    assert [detail for stage, detail in place.stages if stage is Stage.WORKLOAD] == [
+        *("empty run", "filling the cache", "full run")
+    ]
+
+
+@pytest.mark.parametrize(("after", "given"), [([100, 100], {}), ([40, 40], {"storage.fill_deadline": "0s"})])
+def test_a_full_cache_is_not_filled_and_none_without_time(
+    place: Place, pool: Pool, after: list[float], given: dict[str, str]
+) -> None:
+    pool.after_runs, pool.fills = after, True
+    place.measure(REQUEST, given={"storage.stack": "slow(hdd)+ext4", **given})
+    assert not any("fill-the-pool" in one for one in place.commands)
