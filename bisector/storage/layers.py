@@ -5,12 +5,14 @@ from types import MappingProxyType
 
 from bisector.core import metric
 from bisector.core.kinds import Option
+from bisector.storage.bcache import BCACHE
 from bisector.storage.btrfs import BTRFS
 from bisector.storage.crypt import CRYPT
 from bisector.storage.disks import DISKS, objection_to
 from bisector.storage.ext4 import EXT4
 from bisector.storage.layer import Layer
 from bisector.storage.lvmcache import LVMCACHE
+from bisector.storage.lvmwritecache import LVMWRITECACHE
 from bisector.storage.raid import RAID1, RAID5
 from bisector.storage.ram import RAM
 from bisector.storage.raw import RAW
@@ -69,6 +71,8 @@ def _options(layers: Iterable[Layer]) -> list[Option]:
 for _layer in (
     RAM,
     LVMCACHE,
+    LVMWRITECACHE,
+    BCACHE,
     RAID1,
     RAID5,
     CRYPT,

@@ -98,6 +98,18 @@ def test_a_commit_without_an_option_is_refused_by_name(make: Make) -> None:
     assert "git log --reverse -S'config DM_CACHE_SMQ'" in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize(("stack", "option"), [("bcache", "CONFIG_BCACHE"), ("lvmwritecache", "CONFIG_DM_WRITECACHE")])
+def test_a_cache_that_a_kernel_does_not_have_is_known_before_the_build(make: Make, stack: str, option: str) -> None:
+    """A comparison calls such a cell "n/a"."""
+    there = "config BLK_DEV_LOOP\n" + "config BCACHE\nconfig DM_WRITECACHE\n".replace(f"config {option[7:]}\n", "")
+    files = {**KERNEL_TREE, "drivers/Kconfig": there, "drivers/md/Kconfig": MD}
+    more = {"drivers/md/bcache/Kconfig": f"config {option[7:]}\n\ttristate\n"}
+    repository, names = make((Node("without", files=files), Node("with", ("without",), files=more)))
+    old, new = repository.commits([names["without"], names["with"]])
+    assert lacking(repository, old, needed(stack)) == (Need(option, stack),)
+    assert lacking(repository, new, needed(stack)) == ()
+
+
 def test_every_layer_names_fragments_that_are_there() -> None:
     for layer in LAYERS.values():
         for name in layer.fragments:

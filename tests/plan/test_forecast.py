@@ -137,6 +137,14 @@ def test_no_run_is_stopped_early_by_what_is_known_at_its_end_only(place: Place) 
     assert place.json("--metric", "read.bw", "--runtime", "40s")["early_old_s"]["value"] == 73
 
 
+def test_a_latency_on_another_cache_is_forecast(place: Place) -> None:
+    words = ("--stack", "bcache", "--metric", "write.clat.p99", "--runtime", "40s")
+    assert "no job has write.clat.p99: none is told to write" in place.refused(*words)
+    found = place.json(*words, "--job", "rand-write-latency", "--file-size", "64MiB")
+    assert found["runs_s"]["value"] == 80
+    assert found["trials"] > 0
+
+
 def test_what_start_would_refuse_is_not_forecast(place: Place) -> None:
     said = place.refused("--metric", "write.iops")
     assert "no job has write.iops: none is told to write" in said

@@ -1,0 +1,228 @@
+"""sysfs of a bcache as kernels write it, and a guest that has one."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector.config import options
+from bisector.core.errors import KernelFault, UserError
+from bisector.core.metric import Unit, named
+from bisector.core.trial import FaultKind, Stage
+from bisector.storage.bcache_status import FIXED, BcacheUnreadable, counted, parse_status
+from bisector.storage.layer import Files
+from bisector.storage.layout import MountedStack, lay_out
+from bisector.storage.parse import stack_of
+from tests.guestshell import Answer, FakeShell
+
+MIB = 1 << 20
+VALUES = options.load(directory=Path("/")).settings.storage.layers
+RECORDED = Path(__file__).parents[1] / "data" / "bcache"
+# Read from Linux 6.12.117 in guests with the default sizes, after two runs of 20 s that read.
+V6_12 = (RECORDED / "v6.12.txt").read_text(encoding="utf-8")
+WRITEBACK = (RECORDED / "v6.12-writeback.txt").read_text(encoding="utf-8")
+# Written by hand as v4.9 prints it (drivers/md/bcache/sysfs.c; bch_hprint() in util.c).
+V4_9 = (RECORDED / "v4.9.txt").read_text(encoding="utf-8")
+GUEST = {
+    "stat -L": Answer("fe:10\nfe:20\n"),
+    "stat -f": Answer("235000 4096\n"),
+    "grep -s -H": Answer(V6_12),
+}
+
+
+def layout(stack: str = "bcache", changed: Mapping[str, Answer] | None = None) -> tuple[MountedStack, FakeShell]:
+    shell = FakeShell({**GUEST, **(changed or {})})
+    return lay_out(shell, stack_of(stack), VALUES, Files(0, "no files"), 60), shell
+
+
+def test_sysfs_of_old_and_new_kernels() -> None:
+    new, old = parse_status(V6_12), parse_status(V4_9)
+    assert (new.mode, new.state, new.replacement) == ("writethrough", "clean", "lru")
+    assert (new.cutoff_bytes, old.cutoff_bytes) == (4 * MIB, 4 * MIB)
+    assert (new.bucket_bytes, new.block_bytes, new.buckets, new.writeback_percent) == (64 << 10, 512, 1024, 10)
+    assert new.fixed == {name: value for name, value in FIXED.items() if name != "readahead"}
+    assert old.fixed == {name: value for name, value in FIXED.items() if name != "readahead_cache_policy"}
+    assert (old.mode, old.state, old.dirty_bytes) == ("writeback", "dirty", int(1.9 * 1024 * 1024))
+    assert old.unused_percent == 93
+    assert (new.unused_percent, new.hits, new.misses, new.bypassed_bytes) == (2, 55_002, 12_317, 42 * MIB)
+    assert (new.read_sectors, new.read_sectors_below) == (754_874, 218_520)
+    dirty = parse_status(WRITEBACK)
+    assert (dirty.mode, dirty.state, dirty.cutoff_bytes, dirty.unused_percent) == ("writeback", "dirty", 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("shown", "size"),
+    [("0", 0), ("0.0k", 0), ("512", 512), ("4.0M", 4 * MIB), ("1.10M", int(1.9 * MIB)), ("999.9k", 1_023_897)],
+)
+def test_sizes_as_old_and_new_kernels_write_them(shown: str, size: int) -> None:
+    assert parse_status(V6_12.replace("sequential_cutoff:4.0M", f"sequential_cutoff:{shown}")).cutoff_bytes == size
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nonsense",
+        V6_12.replace("cache_mode:", "x:"),
+        V6_12.replace("[writethrough]", "writethrough"),
+        V6_12.replace("dirty_data:0.0k", "dirty_data:lots"),
+        V6_12.replace("stats_total/cache_hits:", "stats_total/cache_hits:-"),
+        V6_12.replace("stats_total/cache_hits:", "stats_total/cache_hits:" + "9" * 30),
+        V6_12.replace("dev/stat:", "dev/stat:1 2\nx:"),
+        V6_12.replace("cache/congested_write_threshold_us:", "x:"),
+        "x" * 100_000,
+    ],
+)
+def test_what_is_no_bcache_is_refused(text: str) -> None:
+    with pytest.raises(BcacheUnreadable) as caught:
+        parse_status(text)
+    assert len(str(caught.value)) < 400
+
+
+def test_the_hit_ratio_is_of_what_was_read_from_either_device() -> None:
+    """The kernel's own counts are cut to 16 bits each 13.6 s, so a fast cache has next to no hits by them."""
+    before = parse_status(V6_12)
+    after = replace(before, read_sectors=before.read_sectors + 8000, read_sectors_below=before.read_sectors_below + 800)
+    values = dict(counted(before, replace(after, hits=before.hits + 3, dirty_bytes=4096, unused_percent=2)))
+    assert values["cache.hit_ratio"] == 90
+    assert values["cache.hits"] == 3
+    assert values["cache.dirty"] == 4096
+    assert (values["cache.filled_before"], values["cache.filled"]) == (100 - before.unused_percent, 98)
+    assert "cache.hit_ratio" not in dict(counted(before, before))
+    assert named("cache.bypassed").unit is Unit.BYTES
+    assert all(named(name) for name in values)
+
+
+def test_a_cache_that_is_read_amid_a_collection_of_garbage_is_looked_at_again() -> None:
+    status = parse_status(
+        V6_12.replace("Unused:\t\t2%", "Unused:\t\t37%") + "cache/cache0/priority_stats:Unused:\t\t2%\n"
+    )
+    assert status.unused_percent == 2
+
+
+def test_what_a_workload_left_free_is_filled_past_the_cutoff() -> None:
+    stack, _ = layout()
+    shell = FakeShell({})
+    assert stack.fills_itself
+    stack.fill(shell, 100.0)
+    first, *_, loop, _, last = shell.commands
+    assert "echo 0 > /dev/bisector-bcache-sysfs/sequential_cutoff" in first
+    assert "echo 4194304 > /dev/bisector-bcache-sysfs/sequential_cutoff" in last
+    assert "dd if=/dev/bisector-bcache of=/dev/null iflag=direct bs=16384 count=256" in loop
+
+
+def test_more_can_be_read_below_than_above() -> None:
+    before = parse_status(V6_12)
+    after = replace(before, read_sectors=before.read_sectors + 8, read_sectors_below=before.read_sectors_below + 80)
+    assert dict(counted(before, after))["cache.hit_ratio"] == 0
+
+
+def test_a_bcache_that_caches_nothing_does_not_fill() -> None:
+    nothing = replace(parse_status(V6_12), mode="none")
+    assert "cache.filled" not in dict(counted(nothing, nothing))
+
+
+def test_it_is_made_on_a_partition_of_the_size_and_set_by_sysfs() -> None:
+    stack, shell = layout(
+        "bcache(ssd,hdd,sequential_cutoff=0)+ext4", {"grep -s -H": Answer(V6_12.replace("4.0M", "0.0k"))}
+    )
+    text = "\n".join(stack.description)
+    assert f'addpart "$fast" 1 2048 {64 * MIB // 512}' in text
+    assert "wipefs -a -q /dev/bisector-bcache-cache /dev/disk/by-id/virtio-hdd" in text
+    (made,) = [shlex.split(one) for one in stack.description if one.startswith("make-bcache")]
+    assert made[1:] == [
+        *("--block", "512", "--bucket", "65536", "--cache_replacement_policy=lru"),
+        *("-C", "/dev/bisector-bcache-cache", "-B", "/dev/disk/by-id/virtio-hdd"),
+    ]
+    assert "echo writethrough > /dev/bisector-bcache-sysfs/cache_mode" in text
+    assert "echo 0 > /dev/bisector-bcache-sysfs/sequential_cutoff" in text
+    name = "/dev/bisector-bcache-sysfs/cache/congested_read_threshold_us"
+    assert f"[ ! -e {name} ] || echo 0 > {name}" in text
+    assert any(one.startswith("mkfs.ext4") and one.endswith(" /dev/bisector-bcache") for one in stack.description)
+    assert dict(stack.counted(stack.read(shell), stack.read(shell)))["cache.misses"] == 0
+
+
+def test_a_cache_on_the_whole_device_needs_no_partition() -> None:
+    stack, _ = layout("bcache(ssd,hdd,cache_size=auto)+ext4")
+    assert not any("addpart" in one for one in stack.description)
+
+
+def test_a_device_without_partitions_is_the_persons_to_change() -> None:
+    refused = Answer("", "addpart: failed to add partition: Invalid argument\n", 1)
+    with pytest.raises(UserError, match=r"takes no partition: .*Invalid argument") as caught:
+        layout(changed={'addpart "$fast"': refused})
+    assert 'storage.bcache.cache_size = "auto"' in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("[writethrough] writeback", "writethrough [writeback]", "cache_mode writeback; asked for writethrough"),
+        ("sequential_cutoff:4.0M", "sequential_cutoff:0.0k", "sequential_cutoff 0; asked for 4194304"),
+        ("[lru] fifo", "lru [fifo]", "replacement fifo"),
+        ("writeback_percent:10", "writeback_percent:40", "writeback_percent 40"),
+        ("read_threshold_us:0", "read_threshold_us:2000", "congested_read_threshold_us 2000; asked for 0"),
+        ("[all] meta-only", "all [meta-only]", "readahead_cache_policy meta-only; asked for all"),
+        ("bucket_size:64.0k", "bucket_size:128.0k", "bucket_size 131072; asked for 65536"),
+        ("block_size:0.5k", "block_size:4.0k", "block_size 4096; asked for 512"),
+        ("nbuckets:1024", "nbuckets:8192", "nbuckets 8192; asked for 1024"),
+        ("state:clean", "state:no cache", "the state of the bcache is 'no cache'"),
+    ],
+)
+def test_another_bcache_than_asked_for_is_this_kernels_fault(old: str, new: str, why: str) -> None:
+    assert old in V6_12
+    with pytest.raises(KernelFault, match=why) as caught:
+        layout(changed={"grep -s -H": Answer(V6_12.replace(old, new))})
+    assert caught.value.stage is Stage.STORAGE
+
+
+def test_a_bcache_that_was_given_up_stops_the_workload() -> None:
+    stack, _ = layout()
+    with pytest.raises(KernelFault) as caught:
+        stack.read(FakeShell({"grep -s -H": Answer(V6_12.replace("state:clean", "state:inconsistent"))}))
+    assert (caught.value.stage, caught.value.kind) == (Stage.WORKLOAD, FaultKind.IO_ERROR)
+
+
+@pytest.mark.parametrize("key", list(GUEST))
+@pytest.mark.parametrize("said", ["", "nonsense", "\x1b[2J", "1 2 3 4 5", "x:y z:w", "9" * 10_000])
+def test_answers_that_are_none_are_this_kernels_fault(key: str, said: str) -> None:
+    with pytest.raises(KernelFault) as caught:
+        layout(changed={key: Answer(said)})
+    assert caught.value.reason.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"storage.bcache.bucket_size": "96KiB"}, "a power of two"),
+        ({"storage.bcache.bucket_size": "8MiB"}, "up to 4MiB"),
+        ({"storage.bcache.block_size": "1024"}, "512 or 4096"),
+        ({"storage.bcache.sequential_cutoff": "2GiB"}, "less than 2GiB"),
+        ({"storage.stack": "bcache(crypt(ssd),hdd)+ext4"}, "device-mapper's have none: set 'auto'"),
+        ({"storage.bcache.bucket_size": "128KiB"}, "bcache needs 513 buckets or more"),
+        ({"storage.bcache.writeback_percent": "41"}, "at most 40"),
+        ({"storage.bcache.cache_size": "512MiB", "workload.file_size": "256MiB"}, "the cache needs 513MiB on the SSD"),
+        ({"workload.file_size": "4MiB"}, "never fills the cache"),
+        ({"storage.bcache.cache_mode": "passthrough"}, "one of writethrough, writeback, writearound, none"),
+    ],
+)
+def test_what_cannot_work_is_refused_beforehand(given: dict[str, str], why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        options.load({"storage.stack": "bcache", **given}, directory=Path("/"))
+
+
+@pytest.mark.parametrize("stack", ["bcache(crypt(ssd),hdd,cache_size=auto)+ext4", "bcache(ssd,crypt(hdd))+ext4"])
+def test_a_whole_device_of_device_mapper_may_have_the_cache(stack: str) -> None:
+    given = {"storage.stack": stack, "workload.file_size": "256MiB", "storage.hdd.size": "2GiB"}
+    options.load(given, directory=Path("/"))
+
+
+def test_a_bisection_on_it_by_a_latency_is_accepted() -> None:
+    given = {"storage.stack": "bcache", "bisect.metric": "write.clat.p99", "workload.file_size": "64MiB"}
+    found = options.load({**given, "workload.job": "rand-write-latency"}, directory=Path("/")).settings
+    found.workload.workload.check(found.workload.values, found.bisect.objective, lambda argv, environment: None)
+    assert found.kernel.fragments == ("tiny", "vm", "storage-bcache")
+    assert "include/linux/min_heap.h" in found.bisect.suspects
+    assert [phase.name for phase in found.storage.stack.phases] == ["empty", "full"]

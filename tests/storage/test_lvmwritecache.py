@@ -1,0 +1,172 @@
+"""Lines of dm-writecache as kernels write them, and a guest that has one."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector.config import options
+from bisector.core.errors import InfraError, KernelFault, UserError
+from bisector.core.metric import named
+from bisector.core.trial import FaultKind, Stage
+from bisector.storage.dmcache import CacheUnusable
+from bisector.storage.layer import Files
+from bisector.storage.layout import MountedStack, lay_out
+from bisector.storage.lvmwritecache import WritecacheStatus, counted, parse_status, parse_table
+from bisector.storage.parse import stack_of
+from tests.guestshell import Answer, FakeShell
+
+MIB = 1 << 20
+VALUES = options.load(directory=Path("/")).settings.storage.layers
+# A cache of 16 MiB with LVM 2.03.16 and Linux 6.12.117, after two runs of fio that read.
+V6_12 = "0 253952 writecache 0 4080 2286 0 57925 28781 9352 3 33 2890 6426 0 15 0"
+TABLE = (
+    "0 253952 writecache s 251:2 251:1 4096 8 high_watermark 50 low_watermark 45 autocommit_blocks 65536 "
+    "autocommit_time 1000"
+)
+# The same as v4.18 prints it: four figures (writecache_status() in drivers/md/dm-writecache.c).
+V4_18 = "0 253952 writecache 0 4080 2286 0"
+GUEST = {
+    "stat -L": Answer("fd:10\nfd:20\n"),
+    "stat -f": Answer("235000 4096\n"),
+    "dmsetup table": Answer(f"{TABLE}\n"),
+    "dmsetup status": Answer(f"{V6_12}\n"),
+    "dmsetup deps": Answer(
+        "bisectorw-data_cvol: 1 dependencies\t: (253, 16)\nbisectorw-origin: 2 dependencies\t: (251, 1) (251, 2)\n"
+        "bisectorw-origin_wcorig: 1 dependencies\t: (253, 32)\n"
+    ),
+    "dmsetup info": Answer("bisectorw-data_cvol 251 1\nbisectorw-origin 251 0\nbisectorw-origin_wcorig 251 2\n"),
+}
+
+
+def layout(stack: str = "lvmwritecache", changed: Mapping[str, Answer] | None = None) -> tuple[MountedStack, FakeShell]:
+    shell = FakeShell({**(changed or {}), **{key: one for key, one in GUEST.items() if key not in (changed or {})}})
+    return lay_out(shell, stack_of(stack), VALUES, Files(0, "no files"), 60), shell
+
+
+def test_status_of_old_and_new_kernels() -> None:
+    assert parse_status(V4_18) == WritecacheStatus(4080, 2286, 0)
+    assert parse_status(f"bisectorw-origin: {V6_12}") == WritecacheStatus(4080, 2286, 0, 57925, 28781, 9352, 2890)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("0 1 writecache Fail", "not a dm-writecache status line"),
+        ("0 1 cache 8 1/2", "not a writecache device"),
+        ("", "not a writecache device"),
+        (V4_18.replace("2286", "x"), "not a dm-writecache status line"),
+        (V4_18.replace("2286", str(2**63)), "not a dm-writecache status line"),
+        (f"{V4_18} 1", "not a dm-writecache status line"),
+        (V4_18.replace("writecache 0", "writecache -5"), "dm-writecache met error -5"),
+        ("x" * 5000, "a line of 5,000 characters"),
+    ],
+)
+def test_what_is_no_sound_status_is_refused(line: str, why: str) -> None:
+    with pytest.raises(CacheUnusable, match=why) as caught:
+        parse_status(line)
+    assert len(str(caught.value)) < 400
+
+
+def test_table_has_the_devices_the_block_and_what_was_named() -> None:
+    table = parse_table(TABLE)
+    assert (table.origin, table.cache, table.block_bytes) == ("251:2", "251:1", 4096)
+    assert table.named == {
+        **{"high_watermark": 50, "low_watermark": 45, "autocommit_blocks": 65536, "autocommit_time": 1000}
+    }
+    assert parse_table(TABLE.replace(" 8 high", " 9 cleaner high")).named["low_watermark"] == 45
+    with pytest.raises(CacheUnusable):
+        parse_table("0 1 writecache s 251:2")
+
+
+def test_counters_of_a_new_kernel_are_of_the_run() -> None:
+    before = parse_status(V6_12)
+    assert before.reads is not None
+    assert before.writes is not None
+    after = replace(before, free=0, reads=before.reads + 100, read_hits=28806, writes=before.writes + 100)
+    after = replace(after, writes_around=2940)
+    values = dict(counted(45, before, after))
+    assert values["cache.hit_ratio"] == 100 * (25 + 100 - 50) / 200
+    assert (values["cache.blocks"], values["cache.free_blocks"], values["cache.writeback_blocks"]) == (4080, 0, 0)
+    assert values["cache.dirty_blocks"] == 4080
+    assert values["cache.filled"] == 100
+    assert all(named(name).unit for name in values)
+
+
+def test_counters_of_an_old_kernel_have_no_hits() -> None:
+    half = parse_status(V4_18)
+    values = dict(counted(45, replace(half, free=half.blocks), half))
+    assert "cache.hit_ratio" not in values
+    assert (values["cache.filled_before"], values["cache.filled"]) == (0, 100)
+
+
+def test_a_cache_is_full_near_its_low_watermark() -> None:
+    for used, filled in ((1000, 100), (405, 100), (243, 60), (0, 0)):
+        status = WritecacheStatus(1000, 1000 - used, 0)
+        assert dict(counted(45, status, status))["cache.filled"] == pytest.approx(filled)
+
+
+def test_it_is_made_with_every_default_named() -> None:
+    stack, shell = layout()
+    (made,) = [shlex.split(one) for one in stack.description if one.startswith("lvconvert")]
+    settings = "block_size=4096 high_watermark=50 low_watermark=45 autocommit_blocks=65536 autocommit_time=1000"
+    assert made[made.index("--cachesettings") + 1] == settings
+    assert made[-1] == "bisectorw/origin"
+    assert stack.read(shell).cache is None  # that is dm-cache's alone
+    assert dict(stack.counted(stack.read(shell), stack.read(shell)))["cache.free_blocks"] == 2286
+    assert [phase.name for phase in stack_of("lvmwritecache").phases] == ["empty", "full"]
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        (TABLE.replace("50", "60"), "high_watermark 60, .*; asked for blocks of 4096, high_watermark 50"),
+        (TABLE.replace("1000", "2000"), "autocommit_time 2000; asked for"),
+        (TABLE.partition(" 8 ")[0] + " 0", "high_watermark None"),
+        (TABLE.replace("4096", "512"), "blocks of 512"),
+    ],
+)
+def test_another_writecache_than_asked_for_is_this_kernels_fault(table: str, why: str) -> None:
+    with pytest.raises(KernelFault, match=why):
+        layout(changed={"dmsetup table": Answer(table)})
+
+
+def test_a_watermark_that_was_reckoned_back_may_be_off_by_one() -> None:
+    layout(changed={"dmsetup table": Answer(TABLE.replace("45", "44"))})
+
+
+def test_a_part_on_the_wrong_disk_is_ours() -> None:
+    with pytest.raises(InfraError, match="data is on 253:32 instead of 253:16"):
+        layout(changed={"dmsetup table": Answer(TABLE.replace("251:2 251:1", "251:2 251:2"))})
+
+
+def test_a_cache_that_fails_later_stops_the_workload() -> None:
+    stack, _ = layout()
+    with pytest.raises(KernelFault) as caught:
+        stack.read(FakeShell({"dmsetup status": Answer(V4_18.replace("writecache 0", "writecache -5"))}))
+    assert (caught.value.stage, caught.value.kind) == (Stage.WORKLOAD, FaultKind.IO_ERROR)
+
+
+@pytest.mark.parametrize("key", list(GUEST))
+@pytest.mark.parametrize("said", ["", "nonsense", "\x1b[2J", "1 2 3 4 5", "x:y z:w", "9" * 10_000])
+def test_answers_that_are_none_are_this_kernels_fault(key: str, said: str) -> None:
+    with pytest.raises(KernelFault) as caught:
+        layout(changed={key: Answer(said)})
+    assert caught.value.reason.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"storage.lvmwritecache.low_watermark": "60"}, "the low one is at most the high one"),
+        ({"storage.lvmwritecache.high_watermark": "101"}, "at most 100"),
+        ({"storage.lvmwritecache.block_size": "1024"}, "512 or 4096"),
+        ({"storage.lvmwritecache.cache_size": "512MiB"}, "the cache needs 516MiB on the SSD"),
+        ({"workload.file_size": "4MiB"}, "never fills the cache up to its low watermark"),
+    ],
+)
+def test_what_cannot_work_is_refused_beforehand(given: dict[str, str], why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        options.load({"storage.stack": "lvmwritecache", **given}, directory=Path("/"))
