@@ -1,0 +1,127 @@
+"""Caches in real guests: made, read back, filled and counted; one kernel has the drivers of all layers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bisector.storage.layers import LAYERS
+from tests.demo.history import History
+from tests.docs.json_schema import valid
+from tests.in_vms.conftest import SHORT, Tool
+
+pytestmark = pytest.mark.vm
+
+ALL = ("tiny", "vm", *dict.fromkeys(name for layer in LAYERS.values() for name in layer.fragments))
+SMALL = (
+    *("--set", "storage.bcache.cache_size=16MiB", "--set", "storage.bcache.bucket_size=16KiB"),
+    *("--set", "storage.lvmwritecache.cache_size=16MiB"),
+)
+LAYOUT_S = 8.0
+
+
+def measured(tool: Tool, demo: History, stack: str, *words: str) -> dict[str, Any]:
+    fragments = (word for name in ALL for word in ("--fragment", name))
+    tested = tool(
+        *("test", demo.new, "--repo", tool.repo, "--json", "--quiet", *SHORT, *SMALL),
+        *(*fragments, "--stack", stack, *words),
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    trial: dict[str, Any] = valid("test", tested.stdout)
+    assert trial["verdict"] in ("measured", "weak"), trial["reason"]
+    return trial
+
+
+def made(trial: dict[str, Any]) -> str:
+    """The commands that laid out the storage of a trial."""
+    (path,) = (artifact["path"] for artifact in trial["artifacts"] if artifact["name"] == "storage.txt")
+    return Path(trial["run_dir"], path).read_text()
+
+
+def phases(trial: dict[str, Any]) -> list[str]:
+    return [run["name"] for run in trial["runs"] if "@" not in run["name"]]
+
+
+@pytest.mark.parametrize(
+    ("stack", "mode"),
+    [
+        ("bcache", "writethrough"),
+        ("bcache(ssd,hdd,cache_mode=writearound,sequential_cutoff=0,replacement=fifo)+ext4", "writearound"),
+        ("bcache(ssd,hdd,cache_size=auto,cache_mode=none)+ext4", "none"),
+    ],
+)
+def test_bcache(tool: Tool, demo: History, stack: str, mode: str) -> None:
+    trial = measured(tool, demo, stack)
+    assert phases(trial) == ["empty", "full"]
+    assert f"echo {mode} > /dev/bisector-bcache-sysfs/cache_mode" in made(trial)
+    last = trial["runs"][-1]["counters"]
+    assert {"cache.hits", "cache.misses", "cache.bypassed", "cache.dirty", "cache.hit_ratio"} <= set(last)
+    if mode == "none":
+        assert last["cache.hit_ratio"] < 1
+        assert "cache.filled" not in last
+    else:
+        assert last["cache.hit_ratio"] > 20
+        assert last["cache.filled_before"] >= 95, trial["runs"]
+        assert trial["runs"][0]["counters"]["cache.fill"] > 0
+    assert trial["storage_s"] < LAYOUT_S
+
+
+def test_bcache_in_writeback_mode(tool: Tool, demo: History) -> None:
+    """By a job that writes; what is dirty is not used again, so how full the cache gets is not for sure."""
+    words = ("--job", "rand-write-latency", "--file-size", "16MiB", "--metric", "write.clat.p99")
+    trial = measured(tool, demo, "bcache(ssd,hdd,cache_mode=writeback,sequential_cutoff=0)+ext4", *words)
+    assert phases(trial) == ["empty", "full"]
+    last = trial["runs"][-1]["counters"]
+    assert last["cache.dirty"] > 0
+    assert last["cache.bypassed"] >= 0
+    assert trial["runs"][-1]["jobs"][0]["metrics"]["write.clat.p99"] > 0
+    assert trial["storage_s"] < LAYOUT_S
+
+
+def test_dm_writecache(tool: Tool, demo: History) -> None:
+    trial = measured(tool, demo, "lvmwritecache")
+    assert phases(trial) == ["empty", "full"]
+    last = trial["runs"][-1]["counters"]
+    assert last["cache.filled_before"] >= 95, trial["runs"]
+    assert 0 < last["cache.free_blocks"] < last["cache.blocks"]
+    assert trial["storage_s"] < LAYOUT_S
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "cache_volume=cachevol,cache_mode=writethrough,cache_metadata_format=2",
+        "cache_metadata_format=2,cache_chunk_size=128KiB,cache_migration_threshold=2MiB",
+        "cache_policy=mq",
+    ],
+)
+def test_dm_cache_of_every_kind(tool: Tool, demo: History, options: str) -> None:
+    trial = measured(tool, demo, f"lvmcache(ssd,hdd,{options})+ext4")
+    assert phases(trial) == ["empty", "full"]
+    assert trial["runs"][-1]["counters"]["cache.filled"] > 50
+    assert trial["storage_s"] < LAYOUT_S
+
+
+@pytest.mark.parametrize(
+    "option", ["cache_mode=passthrough", "cache_policy=cleaner,cache_mode=writethrough,cache_metadata_format=2"]
+)
+def test_a_dm_cache_that_takes_nothing_in(tool: Tool, demo: History, option: str) -> None:
+    trial = measured(tool, demo, f"lvmcache(ssd,hdd,{option})+ext4")
+    assert [run["name"] for run in trial["runs"]] == ["empty", "full"]
+    assert trial["runs"][-1]["cache"]["after"]["used_blocks"] == 0
+    assert "full" not in trial["reason"] or trial["verdict"] == "measured"
+
+
+def test_a_cache_is_filled_in_rounds_until_it_is_full(tool: Tool, demo: History) -> None:
+    """A cache that is as large as two rounds fill, with jobs that read each block once."""
+    trial = measured(
+        *(tool, demo, "lvmcache", "--cache-size", "32MiB", "--file-size", "32MiB"),
+        *("--set", "storage.fill_rounds=2", "--set", "storage.fill_deadline=60s"),
+    )
+    names = [run["name"] for run in trial["runs"]]
+    assert names[:2] == ["empty", "empty@2"]
+    assert names[-1] == "full"
+    first, second = trial["runs"][:2]
+    # The second round has the files of the first, so it lays out none.
+    aside_s = [run["duration_s"] - max(job["runtime_ms"] for job in run["jobs"]) / 1000 for run in (first, second)]
+    assert aside_s[1] < aside_s[0]
