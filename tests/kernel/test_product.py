@@ -10,8 +10,8 @@ from bisector.core.errors import InfraError, KernelFault
 from bisector.core.subject import Kernel
 from bisector.host import process
 from bisector.kernel import kconfig, product, toolchain
+from tests.kernel.bench import Bench
 from tests.kernel.fake_tree import FRAGMENT, edit, set_iops
-from tests.kernel.test_build import Bench
 
 SMQ = "kernel/drivers/md/dm-cache-policy-smq.ko"
 RELEASE = "6.1.0"

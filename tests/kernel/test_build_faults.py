@@ -1,0 +1,217 @@
+"""Builds that fail: what is the kernel's fault, what is the host's, and what is seen twice before it is believed."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector.core.errors import InfraError, KernelFault, UserError
+from bisector.core.trial import FaultKind, Stage
+from bisector.kernel import make, toolchain
+from tests.kernel.bench import SETTINGS, Bench, ccache_in, compiler_that, recalled, slow_compiler
+from tests.kernel.fake_tree import FRAGMENT, edit, iops_of, set_iops, spoil
+
+
+def test_a_build_error_is_the_kernels_fault_and_names_the_line(bench: Bench) -> None:
+    bench.build()
+    spoil(bench.source)
+    with pytest.raises(KernelFault) as caught:
+        bench.build("spoilt")
+    fault = caught.value
+    assert (fault.stage, fault.kind) == (Stage.BUILD, FaultKind.BUILD_ERROR)
+    assert re.match(r"fs/dcache\.c:8:9: error: .nr_dentries. undeclared", fault.reason)
+    assert fault.tail[0] == fault.reason
+    assert bench.builder.find("spoilt") is None
+
+
+def test_a_build_error_is_known_in_the_next_run(bench: Bench) -> None:
+    spoil(bench.source)
+    with pytest.raises(KernelFault) as caught:
+        bench.build("spoilt")
+    known = recalled(bench, "spoilt")
+    assert known is not None
+    assert not caught.value.cached
+    assert known.fault == replace(caught.value.fault, cached=True)
+    assert known.fault.sentence.startswith("build error, known from an earlier build: fs/dcache.c:8:9: error: ")
+    log = bench.path / "logs of another run/build.log"
+    assert log.read_text() == (bench.places.logs / "build.log").read_text()
+    assert recalled(bench, "another tree") is None
+    bench.fragment("md", FRAGMENT + "CONFIG_SMP=y\n")
+    assert recalled(bench, "spoilt") is None
+
+
+def test_a_failure_that_a_build_disproves_is_forgotten(bench: Bench) -> None:
+    spoil(bench.source)
+    with pytest.raises(KernelFault):
+        bench.build("tree")
+    edit(bench.source, "fs/dcache.c", "nr_dentries = 0;", "nr_dentry = 0;")
+    bench.build("tree")
+    assert recalled(bench, "tree") is None
+    assert bench.builder.find("tree") is not None
+
+
+def test_a_failure_that_the_host_may_have_made_is_not_known_in_the_next_run(bench: Bench) -> None:
+    """A compiler that finds an error, and has no room besides."""
+    bench.settings = replace(
+        SETTINGS, compilers=(compiler_that(bench.path, "echo cc1: No space left on device; exit 1"),)
+    )
+    spoil(bench.source)
+    with pytest.raises(KernelFault, match="nr_dentries"):
+        bench.build("tree")
+    assert recalled(bench, "tree") is None
+
+
+@pytest.mark.parametrize("signal_name", ["KILL", "TERM"])
+def test_a_compiler_that_somebody_ended_is_never_the_kernels_fault(bench: Bench, signal_name: str) -> None:
+    bench.settings = replace(SETTINGS, compilers=(compiler_that(bench.path, f"kill -{signal_name} $$"),))
+    with pytest.raises(InfraError, match="ended by a signal"):
+        bench.build("tree")
+    assert recalled(bench, "tree") is None
+
+
+def test_a_ccache_that_cannot_write_is_never_the_kernels_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ccache_in(tmp_path / "home", monkeypatch)
+    toolchain.sandboxed_ccache().mkdir(parents=True)
+    (toolchain.sandboxed_ccache() / "tmp").write_text("no directory")
+    (tmp_path / "run").mkdir()
+    bench = Bench(tmp_path / "run")
+    with pytest.raises(InfraError, match=r"^ccache: error: ") as caught:
+        bench.build("tree")
+    assert str(toolchain.sandboxed_ccache()) in caught.value.hint
+    assert recalled(bench, "tree") is None
+
+
+def crashes(bench: Bench, times: int) -> Path:
+    """Have the compiler of fs/dcache.c crash in the first so many calls; where each of them leaves a line."""
+    calls = bench.path / "calls"
+    says = "echo fs/dcache.c:8:1: internal compiler error: Segmentation fault >&2"
+    counts = (
+        f"echo CCACHE_RECACHE=$CCACHE_RECACHE >> {calls}; [ $(wc -l < {calls}) -gt {times} ] || {{ {says}; exit 1; }}"
+    )
+    # Without a sandbox, in which it could not count: what it writes has to outlive the build directory.
+    bench.settings = replace(SETTINGS, compilers=(compiler_that(bench.path, counts),), sandbox=False)
+    return calls
+
+
+def test_a_compiler_that_crashes_once_is_not_the_kernels_fault(bench: Bench) -> None:
+    calls = crashes(bench, 1)
+    kernel = bench.build("tree")
+    assert iops_of(kernel.image) == 1002
+    assert bench.builder.find("tree") == replace(kernel, cached=True, build_s=0.0)
+    assert len(calls.read_text().splitlines()) == 2
+    assert len(bench.made()) > 6  # all of it once more
+    log = (bench.places.logs / "build.log").read_text()
+    assert "bisector: this may be the host's fault (fs/dcache.c:8:1: internal compiler error" in log
+
+
+def test_a_compiler_that_always_crashes_is_believed_the_second_time(bench: Bench) -> None:
+    calls = crashes(bench, 1000)
+    with pytest.raises(KernelFault, match="internal compiler error") as caught:
+        bench.build("tree")
+    assert caught.value.kind is FaultKind.BUILD_ERROR
+    assert len(calls.read_text().splitlines()) == 2
+    assert recalled(bench, "tree") is None
+
+
+def test_an_error_that_is_surely_the_sources_is_seen_once(bench: Bench) -> None:
+    calls = bench.path / "calls"
+    compiler = compiler_that(bench.path, f"status=$?; echo called >> {calls}; exit $status")
+    bench.settings = replace(SETTINGS, compilers=(compiler,), sandbox=False)
+    spoil(bench.source)
+    with pytest.raises(KernelFault, match="nr_dentries"):
+        bench.build("tree")
+    assert calls.read_text().splitlines() == ["called"]
+
+
+def test_what_ccache_has_is_not_believed_the_second_time(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, gcc: toolchain.Toolchain
+) -> None:
+    calls = crashes(bench, 1)
+    monkeypatch.setenv("CCACHE_DIR", str(bench.path / "ccache"))
+    (compiler,) = bench.settings.compilers
+    monkeypatch.setattr(toolchain, "detect", lambda name: replace(gcc, cc=f"env WITH=ccache {compiler}"))
+    bench.build("tree")
+    assert calls.read_text().splitlines() == ["CCACHE_RECACHE=", "CCACHE_RECACHE=1"]
+
+
+def test_a_header_that_the_host_has_lost_is_the_hosts_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    edit(bench.source, "fs/dcache.c", "#include <linux/kernel.h>", "#include <linux/kernel.h>\n#include <gone.h>")
+    monkeypatch.setattr(toolchain, "headers", lambda options: {"gone.h": "libgone-dev"})
+    with pytest.raises(InfraError, match=r"this host lacks what it needs: gone\.h: not installed") as caught:
+        bench.build("tree")
+    assert "libgone-dev" in caught.value.hint
+    assert recalled(bench, "tree") is None
+
+
+def test_a_damaged_object_of_an_earlier_build_is_not_the_kernels_fault(bench: Bench) -> None:
+    first = bench.build()
+    (bench.path / "build/fs/dcache.o").write_bytes(b"")
+    set_iops(bench.source, 4000)
+    second = bench.build("second")
+    assert iops_of(second.image) == 4000
+    set_iops(bench.source, 1002)
+    assert bench.build("first again").content_sha256 == first.content_sha256
+
+
+def test_a_link_error_names_the_symbol(bench: Bench) -> None:
+    edit(bench.source, "init/main.c", "dcache_init();", "dcache_init(); dcache_exit();")
+    edit(bench.source, "include/linux/kernel.h", "void dm_init", "void dcache_exit(void);\nvoid dm_init")
+    with pytest.raises(KernelFault, match="undefined reference to `dcache_exit'"):
+        bench.build("unlinked")
+    assert recalled(bench, "unlinked") is None
+
+
+def test_a_kconfig_error_is_the_kernels_fault(bench: Bench) -> None:
+    edit(bench.source, "drivers/md/Kconfig", "config MD", "konfig MD")
+    with pytest.raises(KernelFault) as caught:
+        bench.build("misspelt")
+    assert (caught.value.stage, caught.value.kind) == (Stage.CONFIG, FaultKind.CONFIG_ERROR)
+    assert caught.value.reason == "drivers/md/Kconfig:1: syntax error"
+    known = recalled(bench, "misspelt")
+    assert known is not None
+    assert known.fault == replace(caught.value.fault, cached=True)
+
+
+def test_a_build_over_its_deadline_is_told_as_such(bench: Bench) -> None:
+    compiler = slow_compiler(bench.path / "slow-cc", bench.path / "build/hung")
+    bench.settings = replace(SETTINGS, compilers=(compiler,), build_deadline_s=1.0)
+    with pytest.raises(KernelFault, match="kernel build not done after 1 s") as caught:
+        bench.build()
+    assert caught.value.kind is FaultKind.BUILD_TIMEOUT
+    assert recalled(bench, "tree1") is None
+    bench.settings = SETTINGS
+    bench.build()
+
+
+def test_no_room_is_never_the_kernels_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(bench.source)
+    monkeypatch.setattr(make, "_NO_ROOM_BYTES", 1 << 60)
+    with pytest.raises(InfraError, match="no room left"):
+        bench.build()
+
+
+def test_no_memory_is_never_the_kernels_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(bench.source)
+    kills = iter(range(100))
+    monkeypatch.setattr(make, "_oom_kills", lambda: next(kills))
+    with pytest.raises(InfraError, match="out of memory"):
+        bench.build()
+
+
+def test_a_build_directory_that_cannot_be_made_is_the_hosts_fault(bench: Bench) -> None:
+    (bench.path / "build").write_text("")
+    with pytest.raises(InfraError, match="File exists"):
+        bench.build()
+
+
+def test_a_source_tree_that_is_gone_is_the_hosts_fault(bench: Bench) -> None:
+    bench.source.rename(bench.path / "elsewhere")
+    with pytest.raises(InfraError, match="No such file"):
+        bench.build()
+
+
+def test_a_path_that_kbuild_cannot_take_is_said_before_make(tmp_path: Path) -> None:
+    (tmp_path / "with space").mkdir()
+    with pytest.raises(UserError, match="space or colon"):
+        Bench(tmp_path / "with space").build()

@@ -1,0 +1,89 @@
+"""What a run of fio meets in a guest that answers from a table."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bisector.analysis.early_stop import StopRule
+from bisector.core.events import LiveSample
+from bisector.core.figures import CacheStatus, Contention, Run
+from bisector.core.shell import Shell
+from bisector.host.process import run_here
+from bisector.storage.layout import Readings
+from bisector.workload.base import RunSite
+from bisector.workload.fio.run import FioSettings, run_once
+from tests.guest_answers import listed
+from tests.guestshell import Answer, FakeShell
+
+PROJECT = Path(__file__).parent.parent.parent
+DATA = Path(__file__).parent.parent / "data" / "fio"
+SETTINGS = FioSettings(PROJECT / "fio" / "partial.fio", 32 << 20, 40)
+QUIET = Contention(0.1, 0.0, 0.0)
+CACHE = CacheStatus("smq", "writeback", 1024, 1024, 0, 1, 2, 3, 4, 5, 6)
+FAILED = Answer(listed("fio.json", "job.fio"), "\n@uptime 10.00\nfio: went wrong\n\n@uptime 10.20\n", 1)
+OWN = "[global]\nrw=randread\ndirectory=${DIRECTORY}\nlog_avg_msec=500\n"
+
+
+@dataclass
+class Meter:
+    stopped: int = 0
+
+    def stop(self) -> Contention:
+        self.stopped += 1
+        return QUIET
+
+
+@dataclass
+class Stack:
+    mountpoint: str = "/mnt"
+    device: str = ""
+    room: str = "storage.hdd.size"
+
+    def read(self, shell: Shell) -> Readings:
+        return Readings((CACHE,))
+
+    def counted(self, before: Readings, after: Readings) -> tuple[tuple[str, float], ...]:
+        return (("cache.promotions", 2.0),)
+
+
+@dataclass
+class Bench:
+    logs: Path
+    settings: FioSettings = SETTINGS
+    meter: Meter = field(default_factory=Meter)
+    samples: list[LiveSample] = field(default_factory=list)
+    stack: Stack = field(default_factory=Stack)
+
+    def run(
+        self,
+        shell: FakeShell,
+        name: str = "full",
+        keep_files: bool = False,
+        stop: StopRule | None = None,
+        *,
+        offset_bytes: int = 0,
+        seed: int | None = None,
+        goes_on: bool = False,
+    ) -> Run:
+        site = RunSite(
+            shell,
+            self.stack,
+            name,
+            logs=self.logs,
+            keep_files=keep_files,
+            start_meter=lambda: self.meter,
+            on_sample=self.samples.append,
+            deadline_s=100,
+            locally=run_here,
+            stop=stop,
+            offset_bytes=offset_bytes,
+            seed=seed,
+            goes_on=goes_on,
+        )
+        return run_once(self.settings, site)
+
+
+def own_job(tmp_path: Path, text: str) -> FioSettings:
+    """A person's own job file."""
+    job = tmp_path / "own.fio"
+    job.write_text(OWN + text, encoding="utf-8")
+    return replace(SETTINGS, job=job)

@@ -1,0 +1,86 @@
+"""Job files that are refused before anything is built."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from bisector.core.errors import UserError
+from bisector.core.objective import Objective
+from bisector.host import process
+from bisector.host.process import run_here
+from bisector.workload.fio.fio import FIO
+from bisector.workload.fio.run import FioSettings
+from tests.workload.fio_bench import SETTINGS, own_job
+
+
+def check_job(settings: FioSettings, objective: Objective) -> None:
+    FIO.check(asdict(settings), objective, run_here)
+
+
+def test_our_own_job_file_passes() -> None:
+    check_job(SETTINGS, Objective())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot be read"),
+        ("[global]\nrw=read\n", "no job section"),
+        ("rw=read\n", "no job"),
+        ("[a]\ndirectory=${DIRECTORY}\ngroup_reporting\n", "each job counts"),
+    ],
+)
+def test_job_files_that_are_none(tmp_path: Path, text: str | None, message: str) -> None:
+    job = tmp_path / "own.fio"
+    if text is not None:
+        job.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        check_job(replace(SETTINGS, job=job), Objective())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("write_iops_log=a\nwrite_bw_log=a\nwrite_lat_log=a\nnumjobs=64\n[a]\n", "320 logs, .* at most 255"),
+        ("write_iops_log=x\nnumjobs=128\n[a]\n[b]\n", "256 logs, .* at most 255"),
+        ("write_iops_log\n[4k&rand]\n", "a log called '4k&rand_iops.1.log'"),
+        ("write_lat_log=what?\n[a]\n", r"a log called 'what\?_lat.1.log'"),
+        (f"write_iops_log={'x' * 200}\n[a]\n", "a log called 'xxx"),
+        ("write_iops_log=a\n[a]\nnumjobs=2*3\n", "expected a whole number"),
+    ],
+)
+def test_logs_that_would_not_be_fetched_are_refused_before_anything_is_built(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        check_job(own_job(tmp_path, text), Objective())
+    assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "write_iops_log=x\n[4k&rand]\n",
+        "[4k&rand]\n",
+        "write_iops_log=x\n[a]\nnumjobs=200\n[b]\nnumjobs=55\n",
+        "write_iops_log=x\nwrite_bw_log=y\n[a]\nnumjobs=120\n",
+        "write_bw_log=/tmp/what?\n[a]\nnumjobs=300\n",
+        "write_iops_log=rand read (4k)\n[a]\n",
+    ],
+)
+def test_logs_that_are_fetched(tmp_path: Path, text: str) -> None:
+    check_job(own_job(tmp_path, text), Objective())
+
+
+def test_fio_on_this_machine_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = tmp_path / "fio"
+    fake.write_text('#!/bin/sh\necho "fio: failed parsing rw=bogus size $FILE_SIZE" >&2\nexit 1\n', encoding="utf-8")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(UserError, match="rw=bogus size 33554432"):
+        check_job(SETTINGS, Objective())
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    with pytest.raises(process.CommandMissing):
+        process.run(["fio"], deadline_s=1)
+    check_job(SETTINGS, Objective())
