@@ -21,7 +21,7 @@ def tests(result: Result) -> Iterator[Block]:
     if not found:
         return
     yield _table(_TESTS, [tuple(_test_cells(row, change)) for row, change in found])
-    adjusted = f", adjusted for all {result.tested} tests together (Holm)" if result.tested > 1 else ""
+    adjusted = f", adjusted for the {result.tested} tests together (Holm)" if result.tested > 1 else ""
     yield Paragraph(
         f"p: by Student's t{adjusted}; at most 5 % is faster or slower. Exact p: by the permutations within blocks, not"
         " adjusted. H-L: the change by Hodges and Lehmann's estimate. The last two decide nothing."

@@ -150,7 +150,7 @@ def forest_figure(plot: Forest) -> "Figure":
 def _ratio_panel(axes: "Axes", panel: RatioPanel, plot: Forest) -> None:
     band = 1 + plot.delta
     axes.axvspan(1 / band, band, facecolor="#f2f2f2", edgecolor="#999999", hatch=HATCHES[0], linewidth=0.8, zorder=0,
-                 label=f"the same within ±{100 * plot.delta:g} %")  # fmt: skip
+                 label=f"same ±{100 * plot.delta:g} %")  # fmt: skip
     axes.axvline(1.0, color="#000000", linewidth=0.9)
     for row, one in enumerate(panel.ratios):
         ink = INKS[one.arm % len(INKS)]

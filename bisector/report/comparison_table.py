@@ -36,7 +36,7 @@ def deciding_tables(result: Result) -> Iterator[Block]:
 def legend(result: Result) -> str:
     """What the columns and the words of the tables mean."""
     band = f"{100 * result.delta:g} %"
-    family = f" over all {result.tested} tests together (Holm)" if result.tested > 1 else ""
+    family = f" over the {result.tested} tests together (Holm)" if result.tested > 1 else ""
     return (
         "Figures are means over blocks. The change is the geometric mean of the ratios to"
         f" {clean(result.arms[0].name)} within blocks, with its 95 % interval by Student's t. Faster, slower:"

@@ -310,8 +310,8 @@ def test_json_has_what_a_kernel_changes_on_either_stack() -> None:
 def test_jq_of_the_page_about_json_fails_what_is_slower(example: str, code: int) -> None:
     """The command of docs/json.md as it stands there."""
     text = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
-    (line,) = (line for line in text.splitlines() if line.startswith("jq -e ") and "slower" in line)
-    words = shlex.split(line.partition("#")[0])[:-1]
+    (line,) = (line for line in text.splitlines() if "| jq -e " in line and "slower" in line)
+    words = shlex.split(line.partition(" | ")[2].partition("    #")[0])
     found = subprocess.run(
         words, input=render(getattr(examples, example)()), text=True, capture_output=True, check=False
     )
