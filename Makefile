@@ -15,11 +15,14 @@ PACKAGES := \
 	linux-source
 # What only the tests of the page need.
 BROWSER := chromium chromium-driver
+# A second kernel for the articles, where the distribution has it.
+NEWER := linux-source-6.12
 
-.PHONY: help setup packages demo test lint unit browser vm docs bench calibrate clean
+.PHONY: help setup packages demo articles test lint unit browser vm docs bench calibrate clean
 
 help:
 	@echo 'make demo   find the commit that fixed dm-cache in a history made from the distribution'"'"'s kernel source'
+	@echo 'make articles   run the recorded sets of five articles again, scaled, and write a page of what held (90 minutes at most, and builds)'
 	@echo 'make test   linters, unit tests, a page in a browser, and the real thing in a virtual machine'
 	@echo 'make lint | unit | browser | vm   each part of make test'
 	@echo 'make docs   write the generated parts of docs/ again'
@@ -56,6 +59,10 @@ $(VENV)/installed: pyproject.toml | packages
 
 demo: setup
 	$(BIN)/python -m tests.demo.run
+
+articles: setup
+	@if apt-cache show $(NEWER) >/dev/null 2>&1; then $(MAKE) --no-print-directory packages PACKAGES='$(NEWER)'; fi
+	$(BIN)/python -m tests.articles.run
 
 test: lint unit browser vm
 

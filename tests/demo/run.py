@@ -20,20 +20,26 @@ from bisector.store.rundir import state_home
 from tests.demo import compare, history
 from tests.demo.history import NEW_TAG, OLD_TAG, History
 
-_SOURCES = Path("/usr/src")
+SOURCES = Path("/usr/src")
 _WRONG_ANSWER = 1
 _ENDED_BY_SIGNAL = 128
 
 
-def newest_tarball(directory: Path = _SOURCES) -> Path:
-    """The linux-source tarball with the highest version; raises :class:`UserError` when there is none."""
-    found = {_version(path): path for path in directory.glob("linux-source-*.tar.xz")}
+def tarballs(directory: Path = SOURCES) -> list[Path]:
+    """The linux-source tarballs, that of the lowest version first; raises :class:`UserError` when there is none."""
+    found = sorted(directory.glob("linux-source-*.tar.xz"), key=version)
     if not found:
         raise UserError(f"no linux-source-*.tar.xz in {directory}", "apt-get install linux-source")
-    return found[max(found)]
+    return found
 
 
-def _version(path: Path) -> tuple[int, ...]:
+def newest_tarball(directory: Path = SOURCES) -> Path:
+    """The linux-source tarball with the highest version; raises :class:`UserError` when there is none."""
+    return tarballs(directory)[-1]
+
+
+def version(path: Path) -> tuple[int, ...]:
+    """That in the name of a tarball."""
     return tuple(int(number) for number in re.findall(r"\d+", path.name.removesuffix(".tar.xz")))
 
 

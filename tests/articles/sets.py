@@ -1,0 +1,222 @@
+"""What is run for each recorded set: commands of bisector, scaled to two cores without KVM, and what each may take.
+
+Each run has one directory. Virtual disks are limited to what emulation surely reaches, and to less: so the figures come
+from the stack and not from the CPU. ``recorded`` tells what was scaled, and why.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bisector.core import resources
+from tests.articles.kernels import Kernels
+from tests.demo.history import NEW_TAG, OLD_TAG
+
+# The sets, by their names in tests/data/recorded-runs.
+STACKS, KERNELS, BISECT = "bcache-lvmcache-2017", "lvmcache-kernels-2017", "lvmcache-bisect-2017"
+SUBMIT, CLOUD = "io-submit-2012", "bcache-cloud-2022"
+GREP = f"{STACKS}-grep"
+
+SSD, HDD, RAM, LVMCACHE = "ssd+ext4", "hdd+ext4", "ram+ext4", "lvmcache(ssd,hdd)+ext4"
+# A cutoff of 4 MiB is bcache's default; of 0, everything goes through the cache.
+BCACHE_4M = "bcache(ssd,hdd,sequential_cutoff=4MiB)+ext4"
+BCACHE_0 = "bcache(ssd,hdd,sequential_cutoff=0)+ext4"
+# Of the recorded writes one after the other none reached the slow disk. Laying out a file as large as the cache leaves
+# it full of dirty data, and then bcache writes through (CUTOFF_WRITEBACK_SYNC in drivers/md/bcache/writeback.h): they
+# are written back at once here.
+BCACHE_WRITEBACK = "bcache(ssd,hdd,cache_mode=writeback,sequential_cutoff=0,writeback_percent=0)+ext4"
+
+JOBS = (
+    "rand-write-iops", "rand-read-iops", "write-bandwidth", "read-bandwidth",
+    "rand-write-latency", "rand-read-latency",
+)  # fmt: skip
+# One configuration for all compared kernels, so that each is built once for all sets.
+FRAGMENTS = ("tiny", "vm", "storage-lvmcache", "storage-bcache", "storage-ram")
+SEED = 2017
+BUDGET_S = 90 * 60.0
+_SPARE = 1.25  # no block is begun that would end later than so many times what is expected
+_MIN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of bisector: its set, what it does, the words after ``bisector``, and the seconds that are expected.
+
+    Those are without builds. ``scaled`` says what is smaller than in the article, or otherwise another thing.
+    """
+
+    name: str
+    article: str
+    what: str
+    words: tuple[str, ...]
+    expected_s: float
+    scaled: str
+
+    @property
+    def directory(self) -> str:
+        """A name that is another one when what is run is another thing."""
+        return f"{self.name}-{hashlib.sha256(chr(0).join(self.words).encode()).hexdigest()[:8]}"
+
+    @property
+    def most_s(self) -> float:
+        """What it may take."""
+        return _SPARE * self.expected_s
+
+
+def runs(kernels: Kernels, work: Path) -> tuple[Run, ...]:
+    """All runs, in the order in which they are run; writes the job files that are scaled into ``work``."""
+    return (
+        _stacks(kernels),
+        _grep(kernels),
+        _kernels(kernels),
+        _bisect(kernels),
+        _submit(kernels),
+        _cloud(kernels, scaled_jobs(work)),
+    )
+
+
+def fragments() -> tuple[str, ...]:
+    """The flags that configure every kernel alike."""
+    return tuple(_each("--fragment", *FRAGMENTS))
+
+
+def _stacks(kernels: Kernels) -> Run:
+    words = (
+        *_compare(kernels, 11, kernels.slow_cache, "--placebo", "--runs", "1"),
+        *_each("--stack", SSD, HDD, BCACHE_4M, BCACHE_0, LVMCACHE),
+        *("--job", "partial", "--metric", "read.iops", "--over", "sum"),
+        *("--runtime", "20s", "--file-size", "48MiB", "--cache-size", "96MiB"),
+        *_set({
+            "storage.bcache.cache_size": "64MiB", "storage.ssd.iops_limit": "8000", "storage.hdd.iops_limit": "250",
+            "storage.fill_deadline": "3min",
+        }),
+    )  # fmt: skip
+    scaled = (
+        "Runs take 20 s (30 min), files have 48 MiB (2 GiB), the caches 64 and 96 MiB, the SSD is limited to 8,000"
+        " IOPS and the HDD to 250, so that a run reads as much of its files from the HDD as the recorded ones."
+        f" The recorded kernel was older than v4.12; {kernels.slow_cache} has a fault of the same effect, which was"
+        " made on purpose: a full dm-cache takes nothing in. A cache is filled and then judged with new files; what is"
+        " recorded of a cache that was empty is compared with the run that fills it."
+    )
+    what = "SSD, HDD, bcache and lvmcache on one kernel, which is measured twice"
+    return Run(STACKS, STACKS, what, words, 11 * _MIN_S, scaled)
+
+
+def _grep(kernels: Kernels) -> Run:
+    words = (
+        *_compare(kernels, 5, kernels.slow_cache, "--placebo", "--runs", "1"),
+        *_each("--stack", SSD, HDD, BCACHE_0),
+        *("--grep", "EXPORT_SYMBOL_GPL"),
+        *_set({
+            "workload.gitgrep.commit": kernels.newest, "workload.gitgrep.path": "kernel",
+            "workload.gitgrep.runs": "3", "workload.gitgrep.size": "64MiB",
+            "storage.bcache.cache_size": "12MiB", "storage.bcache.bucket_size": "16KiB",
+            "storage.ssd.iops_limit": "8000", "storage.hdd.iops_limit": "250", "storage.fill_deadline": "3min",
+        }),
+    )  # fmt: skip
+    scaled = (
+        "git grep searches the directory kernel of the tree, three times with a cold page cache. Its figures are not"
+        " among the recorded runs. An lvmcache is left out: it takes in what is read often, and nothing is here."
+    )
+    return Run(GREP, STACKS, "git grep on three stacks, on the same kernel", words, 5 * _MIN_S, scaled)
+
+
+def _kernels(kernels: Kernels) -> Run:
+    others = tuple(filter(None, (kernels.newest, kernels.older)))
+    words = (
+        *_compare(kernels, 17, kernels.slow_cache, *others, "--runs", "2"),
+        *_each("--stack", SSD, HDD, LVMCACHE),
+        *("--job", "partial", "--metric", "read.iops", "--over", "worst", "--runtime", "30s"),
+        *_set({"storage.ssd.iops_limit": "8000", "storage.hdd.iops_limit": "1000", "storage.fill_deadline": "3min"}),
+    )
+    scaled = (
+        "The recorded kernels are 4.9, 4.11 and 4.12, which this distribution does not have: its own stand for 4.12,"
+        f" and {kernels.slow_cache}, in which a full dm-cache takes nothing in, for those before. Runs take 30 s"
+        " (15 min), files have 32 MiB, the cache 64 MiB, the HDD is limited to 1,000 IOPS. The slower job counts."
+    )
+    what = f"{1 + len(others)} kernels on SSD, HDD and lvmcache"
+    return Run(KERNELS, KERNELS, what, words, 17 * _MIN_S, scaled)
+
+
+def _bisect(kernels: Kernels) -> Run:
+    words = ("start", OLD_TAG, NEW_TAG, "--repo", kernels.demo.repo)
+    scaled = (
+        f"The history is that of the demonstration: {len(kernels.demo.commits)} commits made on purpose on the"
+        " distribution's source, two of which do not boot, and one of which repairs dm-cache."
+    )
+    return Run(BISECT, BISECT, "a bisection by the IOPS of a full lvmcache", words, 10 * _MIN_S, scaled)
+
+
+def _submit(kernels: Kernels) -> Run:
+    words = (
+        *_compare(kernels, 11, kernels.slow_submit, "--patch", str(kernels.patch), "--runs", "7"),
+        *_each("--stack", HDD, RAM),
+        *("--job", "randrw", "--runtime", "6s", "--file-size", "32MiB"),
+        *_set({"storage.hdd.iops_limit": "500", "storage.ram.size": "128MiB"}),
+    )
+    scaled = (
+        "The recorded patch of 2012 cannot be applied to a kernel of today. Two edits of the distribution's source have"
+        f" its effect: {kernels.slow_submit} waits for each direct read of ext4 where it is submitted, and the patch"
+        " leaves the submission to a worker. Runs take 6 s on a file of 32 MiB, the disk is limited to 500 IOPS."
+    )
+    what = "a patch, before and after, on a disk and on a RAM disk, by the submission latency of reads"
+    return Run(SUBMIT, SUBMIT, what, words, 11 * _MIN_S, scaled)
+
+
+def _cloud(kernels: Kernels, jobs: Mapping[str, Path]) -> Run:
+    words = (
+        *_compare(kernels, 18, kernels.newest, "--placebo", "--runs", "1"),
+        *_each("--stack", SSD, HDD, BCACHE_WRITEBACK),
+        *_each("--job", *(str(jobs[name]) for name in JOBS)),
+        *("--runtime", "8s", "--file-size", "128MiB"),
+        *_set({
+            "storage.bcache.cache_size": "128MiB", "storage.fill_deadline": "2min",
+            "storage.ssd.iops_limit": "3000", "storage.ssd.bandwidth_limit": "48MiB",
+            "storage.hdd.iops_limit": "600", "storage.hdd.bandwidth_limit": "24MiB",
+        }),
+    )  # fmt: skip
+    scaled = (
+        "Runs take 8 s on a file of 128 MiB (1 and 2 GiB). The recorded file was smaller than its cache; bisector"
+        " judges a cache once it is full, so the file is as large as the cache, and the job files, otherwise those of"
+        " the same names, do their I/O in a tenth of it, or in its first 8 MiB one after the other. The SSD is limited"
+        " to 3,000 IOPS and 48 MiB/s, the HDD to 600 and 24 MiB/s."
+    )
+    what = "six workloads on SSD, HDD and bcache, on one kernel, which is measured twice"
+    return Run(CLOUD, CLOUD, what, words, 18 * _MIN_S, scaled)
+
+
+def _compare(kernels: Kernels, minutes: float, *words: str) -> tuple[str, ...]:
+    """A comparison that keeps to its time."""
+    budget = ("--budget", f"{round(_SPARE * minutes * _MIN_S)}s")
+    return ("compare", *words, "--repo", str(kernels.repo), "--seed", str(SEED), *budget, *fragments())
+
+
+def _each(flag: str, *values: str) -> Iterator[str]:
+    for value in values:
+        yield from (flag, value)
+
+
+def _set(values: Mapping[str, str]) -> Iterator[str]:
+    yield from _each("--set", *(f"{key}={value}" for key, value in values.items()))
+
+
+# Where a job does its I/O, behind the line that says how large its file is (fio(1)): in the tenth of it that was
+# written last, or in the first 8 MiB over and over.
+_SIZE = "size=${FILE_SIZE}\n"
+_RANDOM = "random_distribution=zoned:0/90:100/10\n"
+_IN_ORDER = "zonemode=strided\nzonerange=8m\nzonesize=1t\nzoneskip=0\n"
+
+
+def scaled_jobs(work: Path) -> dict[str, Path]:
+    """The job files of the six workloads, with their I/O in a part of the file; written where they are not there."""
+    directory = work / "jobs"
+    directory.mkdir(parents=True, exist_ok=True)
+    found = {}
+    for name in JOBS:
+        text = (resources.jobs() / f"{name}.fio").read_text("utf-8")
+        where = _RANDOM if name.startswith("rand-") else _IN_ORDER
+        made = text.replace(_SIZE, _SIZE + where)
+        found[name] = directory / f"{name}.fio"
+        found[name].write_text(made, encoding="utf-8")
+    return found
