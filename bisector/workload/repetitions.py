@@ -217,12 +217,12 @@ def blamed(n: int, what: str, error: Unusable) -> BisectorError:
     return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason)
 
 
-# proc_pid_environ(5): what a process was started with. One that is being killed may need a moment, and start others.
+# proc_pid_environ(5): what a process was started with; of one length, since that of the environment shows in figures.
 _MARK = "BISECTOR_REPETITION"
 _END_LEFT = f"""end_left() {{
 	local tries=0 names= name file found
 	while [ $tries -lt 50 ]; do
-		found=$(grep -alsxz "{_MARK}=$$.$n" /proc/[0-9]*/environ)
+		found=$(grep -alsxz "{_MARK}=$mark" /proc/[0-9]*/environ)
 		[ -n "$found" ] || break
 		for file in $found; do
 			[ $tries != 0 ] || {{ read -r name <"${{file%environ}}comm" && names="$names $name"; }} 2>&-
@@ -244,7 +244,7 @@ def _script(repeated: Repeated) -> str:
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in repeated.variables.items())
     first = 1 - repeated.state.uncounted
     bounded = f"head -c {MOST_BYTES + 1}"
-    marked, end = ("", "") if repeated.prepares else (f"{_MARK}=$$.$n ", "end_left")
+    marked, end = ("", "") if repeated.prepares else (f"{_MARK}=$mark ", "end_left")
     return f"""exec 6>&2 </dev/null
 TIMEFORMAT='@time %3R %3U %3S'
 {exports}cd {shlex.quote(repeated.directory)} || exit {_STATE_FAILED}
@@ -253,6 +253,7 @@ size() {{ stat -c %s "$1"; }}
 for ((n = {first}; n <= {repeated.runs}; n++)); do
 	{{ {repeated.state.command}; }} >&2 || exit {_STATE_FAILED}
 	out={OUTPUTS}/out.$n err={OUTPUTS}/err.$n
+	printf -v mark %08d.%04d $$ $n
 	{{
 		{{
 			time {marked}sh {OUTPUTS}/command >&3 2>&4 3>&- 4>&- 5>&- 6>&-
