@@ -13,10 +13,8 @@ from bisector.vm import probes
 from bisector.vm.definition import DomainSpec
 from bisector.vm.hypervisor import LibvirtHypervisor, open_hypervisor
 from bisector.vm.probes import choose_accelerator
-from tests.vm.test_domain import cache, place, spec_of
+from tests.vm.domains import spec_of
 from tests.vm.tiny_kernel import End, tiny_kernel
-
-__all__ = ["cache", "place"]
 
 
 class Offering(LibvirtHypervisor):

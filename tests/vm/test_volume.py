@@ -17,10 +17,8 @@ from bisector.vm.test_disk import LABEL_AT, LABEL_BYTES, Label
 from bisector.vm.volume import Volume
 from tests import libvirtd
 from tests.libvirtd import VOLUME_BYTES
-from tests.vm.test_domain import place, spec_of, wait_for_words
+from tests.vm.domains import spec_of, wait_for_words
 from tests.vm.tiny_kernel import End
-
-__all__ = ["place"]
 
 pytestmark = pytest.mark.vm
 

@@ -1,0 +1,121 @@
+"""What a machine can lack: each is a row with its remedy, and refuses a start."""
+
+from collections.abc import Callable
+
+import pytest
+
+from bisector.core.errors import Grade, UserError
+from bisector.doctor import checks
+from bisector.doctor.checks import PROBES, Need
+from bisector.host.packages import install
+from tests.doctor.machine import (
+    Machine,
+    bwrap_without_rights,
+    cache_below_a_file,
+    disk_gone,
+    git_that_cannot,
+    git_that_gives_up_after_a_skip,
+    job_without_section,
+    no_gcc_header,
+    no_libvirt,
+    no_libvirt_and_no_qemu,
+    no_room,
+    ordinary_user_without_namespaces,
+    other_architecture,
+    qemu_that_does_not_start,
+    run_directory_below_a_file,
+    trusted_keys,
+    without,
+)
+
+# Probe, row, what is taken away, the remedy.
+MISSING: tuple[tuple[str, str, Callable[[Machine], None], str], ...] = (
+    ("git", "git", without("git"), install("git")),
+    ("git", "git", git_that_cannot("*bisect\\ skip*|*bisect\\ replay*"), install("git")),
+    ("git", "git", git_that_gives_up_after_a_skip, install("git")),
+    ("compiler", "compiler", lambda machine: machine.setting("kernel.compiler", "gcc-0"), install("gcc-0")),
+    ("kernel config", "kernel config", other_architecture, ""),
+    ("sandbox", "sandbox", without("bwrap", "unshare"), install("bubblewrap")),
+    ("sandbox", "sandbox", bwrap_without_rights, "--set kernel.sandbox=false"),
+    ("build tools", "make", without("make"), install("make")),
+    ("build tools", "flex", without("flex"), install("flex")),
+    ("build tools", "bison", without("bison"), install("bison")),
+    ("build tools", "bc", without("bc"), install("bc")),
+    ("build tools", "perl", without("perl"), install("perl")),
+    ("build tools", "binutils", without("readelf"), install("binutils")),
+    ("build tools", "gcc", without("gcc"), install("gcc")),
+    ("build tools", "libelf headers", no_gcc_header("gelf.h"), install("libelf-dev")),
+    ("build tools", "OpenSSL headers", trusted_keys, install("libssl-dev")),
+    ("libvirt", "libvirt", no_libvirt, "virsh"),
+    ("qemu", "qemu", no_libvirt_and_no_qemu, install("qemu-system-x86")),
+    ("qemu-img", "qemu-img", without("qemu-img"), install("qemu-utils")),
+    ("guest image", "guest image", without("mmdebstrap"), install("mmdebstrap")),
+    ("user namespaces", "user namespaces", ordinary_user_without_namespaces, "--add-subuids"),
+    ("run directory", "run directory", run_directory_below_a_file, "--run-dir"),
+    ("cache directory", "cache directory", cache_below_a_file, "--run-dir"),
+    ("libvirt's reach", "libvirt's reach", qemu_that_does_not_start, "XDG_CACHE_HOME=DIRECTORY"),
+    ("disk room", "disk room", no_room, "--run-dir"),
+    ("disks", "ssd disk", disk_gone("ssd"), ""),
+    ("disks", "hdd disk", disk_gone("hdd"), ""),
+    ("fio job", "fio job", job_without_section, ""),
+)
+
+
+@pytest.mark.parametrize(("probe", "row", "take_away", "remedy"), MISSING, ids=[f"{m[0]}: {m[1]}" for m in MISSING])
+def test_what_is_missing_is_a_row_and_refuses_a_start(
+    machine: Machine, probe: str, row: str, take_away: Callable[[Machine], None], remedy: str
+) -> None:
+    before = {finding.name: finding for finding in machine.rows(probe)}
+    assert before[row].state is not Grade.MISSING
+    assert machine.refusal() is None
+    take_away(machine)
+    after = {finding.name: finding for finding in machine.rows(probe)}
+    assert set(after) == set(before)
+    assert after[row].state is Grade.MISSING
+    assert remedy in after[row].remedy
+    refusal = machine.refusal()
+    assert refusal is not None
+    assert after[row].what in refusal.message
+
+
+def test_every_needed_probe_is_seen_to_find_something_missing() -> None:
+    assert {probe.name for probe in PROBES if probe.need is not Need.NOTHING} == {probe for probe, *_ in MISSING}
+
+
+def test_a_disk_with_a_latency_needs_what_adds_it(machine: Machine) -> None:
+    assert not (machine.programs / "nbdkit").exists()
+    machine.setting("storage.hdd.latency", "5ms")
+    rows = {row.name: row for row in machine.rows("disks")}
+    assert (rows["ssd disk"].state, rows["hdd disk"].state) == (Grade.OK, Grade.MISSING)
+    assert (rows["hdd disk"].what, rows["hdd disk"].remedy) == ("nbdkit is not installed", install("nbdkit"))
+
+
+def test_a_disk_of_the_file_that_the_stack_does_not_use(machine: Machine) -> None:
+    """A misspelled table of the file is one."""
+    (machine.run_dir.parent / "bisector.toml").write_text('[storage.sdd]\nsize = "2GiB"\n')
+    machine.setting("storage.stack", "ssd")
+    rows = {row.name: row for row in machine.rows("disks")}
+    assert {name: row.state for name, row in rows.items()} == {"ssd disk": Grade.OK, "sdd disk": Grade.WARN}
+    assert rows["sdd disk"].what.startswith("the stack ssd does not use it")
+    assert machine.refusal() is None
+
+
+@pytest.mark.parametrize("take_away", [without("flex"), no_room])
+def test_a_build_alone_is_refused_for_what_it_needs(machine: Machine, take_away: Callable[[Machine], None]) -> None:
+    machine.without("git", "qemu-img", "mmdebstrap")
+    checks.check_build(machine.settings, machine.run_dir)
+    take_away(machine)
+    with pytest.raises(UserError):
+        checks.check_build(machine.settings, machine.run_dir)
+
+
+@pytest.mark.parametrize("take_away", [job_without_section, disk_gone("hdd"), no_room])
+def test_one_more_stack_and_workload_of_a_run_is_refused_for_what_it_needs(
+    machine: Machine, take_away: Callable[[Machine], None]
+) -> None:
+    """As in a comparison, which has several; what all of them have in common was looked at with the first one."""
+    machine.without("flex", "git")
+    checks.check_setup(machine.settings, machine.run_dir, lambda _: None)
+    take_away(machine)
+    with pytest.raises(UserError):
+        checks.check_setup(machine.settings, machine.run_dir, lambda _: None)
