@@ -293,19 +293,19 @@ def _contention(host: Host) -> list[tuple[str, str]]:
     loads = host.contention
     if not loads:
         return []
-    cores, steal, psi = (
-        sorted(figures)
-        for figures in (
-            [one.other_busy_cores for one in loads],
-            [one.steal_share for one in loads],
-            [one.psi_some_share for one in loads],
-        )
+    cores = _from_to([f"{one.other_busy_cores:.2f}" for one in loads])
+    steal, waited = (
+        f"{_from_to([f'{100 * share:.1f}' for share in shares])} %"
+        for shares in ([one.steal_share for one in loads], [one.psi_some_share for one in loads])
     )
-    words = (
-        f"{cores[0]:.2f} to {cores[-1]:.2f} cores of other work, {steal[0]:.1%} to {steal[-1]:.1%} of CPU time stolen,"
-        f" somebody waited for a CPU {psi[0]:.1%} to {psi[-1]:.1%} of the time"
-    )
+    words = f"{cores} cores of other work, {steal} of CPU time stolen, somebody waited for a CPU {waited} of the time"
     return [("during the runs", words)]
+
+
+def _from_to(figures: Sequence[str]) -> str:
+    """The least and the greatest figure; one where they are written alike."""
+    ends = sorted(figures, key=float)
+    return " to ".join(dict.fromkeys((ends[0], ends[-1])))
 
 
 def _baselines(report: Report) -> Iterator[Block]:
