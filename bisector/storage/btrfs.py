@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from bisector.storage import mount
 from bisector.storage.file_system import FileSystem, differing
@@ -48,6 +49,7 @@ class Btrfs(FileSystem):
     defaults = "rw,relatime,nossd,nodiscard,space_cache"
     display = mount.BTRFS
     fragments = ("storage-btrfs",)
+    fragments_of_options: ClassVar[Mapping[str, str]] = {"acl": "storage-btrfs-acl"}
     suspects = ("block", "drivers/block", "fs/btrfs")
     tools = ("mkfs.btrfs", "mount", "btrfs")
     options = (mkfs_options("btrfs", _MKFS), mount.mount_options("btrfs", defaults))

@@ -30,7 +30,8 @@ class FileSystem(Layer):
     ``syntax`` is how mkfs reads its options, ``defaults`` are the options of mount and ``display`` is what kernels show
     of them. ``least_bytes`` is the least size of which mkfs makes a file system. ``format_command`` prints what mkfs
     made, with ``{device}`` replaced; ``shown_command`` prints more options that the kernel mounted with, one a line,
-    where the mount table does not have all of them.
+    where the mount table does not have all of them. ``fragments_of_options`` are those that an option of mount needs
+    beside the layer's.
     """
 
     is_file_system = True
@@ -39,6 +40,7 @@ class FileSystem(Layer):
     defaults: ClassVar[str]
     display: ClassVar[Shown]
     least_bytes: ClassVar[int] = 0
+    fragments_of_options: ClassVar[Mapping[str, str]] = {}
     format_command: ClassVar[str]
     shown_command: ClassVar[str] = ""
 
@@ -48,6 +50,12 @@ class FileSystem(Layer):
 
         Raises :class:`ValueError` for what is no answer.
         """
+
+    def fragments_for(self, own: Own) -> tuple[str, ...]:
+        """Some options of mount need kernel options that others can do without."""
+        names = (option.partition("=")[0] for option in self.mounted(own))
+        found = (self.fragments_of_options[name] for name in names if name in self.fragments_of_options)
+        return tuple(dict.fromkeys((*self.fragments, *found)))
 
     def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
         """The device is large enough for mkfs, and the options are for a file system that can be mounted."""

@@ -18,6 +18,10 @@ _MKFS = (
     "-m crc=1,finobt=1,rmapbt=0,reflink=0,bigtime=0,inobtcount=0 -i size=512,sparse=1,nrext64=0 "
     "-b size=4096 -s size=4096 -n size=4096,ftype=1 -l size=64m,version=2,lazy-count=1"
 )
+_QUOTAS = (
+    *("quota", "uquota", "usrquota", "gquota", "grpquota", "pquota", "prjquota"),
+    *("qnoenforce", "uqnoenforce", "gqnoenforce", "pqnoenforce"),
+)
 _LEAST_BYTES = 300 << 20  # xfsprogs since 5.19 refuse less, and a log of less than 64 MiB (mkfs.xfs(8))
 _LEAST_LOG_BYTES = 64 << 20
 _SUFFIXES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -46,6 +50,7 @@ class Xfs(FileSystem):
     defaults = "rw,relatime,inode64,logbufs=8,logbsize=32k,noquota,nodiscard,nolargeio"
     display = mount.XFS
     fragments = ("storage-xfs",)
+    fragments_of_options = dict.fromkeys(_QUOTAS, "storage-xfs-quota")
     suspects = ("block", "drivers/block", "fs/xfs", "fs/iomap", "fs/iomap.c")
     tools = ("mkfs.xfs", "mount", "xfs_spaceman")
     options = (mkfs_options("xfs", _MKFS), mount.mount_options("xfs", defaults))

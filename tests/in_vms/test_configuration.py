@@ -101,6 +101,7 @@ def test_what_is_added_on_purpose(tree: Tree) -> None:
 def test_all_layers_in_one_kernel(tree: Tree) -> None:
     names = [name for layer in LAYERS.values() for name in layer.fragments]
     names += [name for cipher in CIPHERS.values() for name in cipher.fragments]
+    names += ["storage-xfs-quota", "storage-btrfs-acl"]
     options, unmet = tree.configured(None, BARE_FRAGMENT, GUEST_FRAGMENT, *names)
     assert unmet == ()
     wanted = (
@@ -111,6 +112,7 @@ def test_all_layers_in_one_kernel(tree: Tree) -> None:
         "CRYPTO_ESSIV",
         "CRYPTO_ADIANTUM",
         "XFS_FS",
+        "XFS_QUOTA",
         "BTRFS_FS",
     )
     assert {options[f"CONFIG_{name}"] for name in wanted} == {"y"}

@@ -497,3 +497,14 @@ def test_ext4_without_a_journal_is_mounted_without_its_options() -> None:
             assert problems("ext4", None, mkfs_options=without, mount_options=option) == [keys]
     for with_one in ("-b 4096", "-j -O none", usual):
         assert problems("ext4", None, mkfs_options=with_one, mount_options="data=writeback") == []
+
+
+def test_options_of_mount_bring_the_kernel_options_that_they_need() -> None:
+    def fragments(name: str, typed: str) -> tuple[str, ...]:
+        given = {"storage.stack": f"hdd+{name}", f"storage.{name}.mount_options": typed}
+        return options.load(given, directory=Path("/")).settings.kernel.fragments
+
+    assert fragments("xfs", "noatime") == ("tiny", "vm", "storage-xfs")
+    assert fragments("xfs", "uquota,gqnoenforce") == ("tiny", "vm", "storage-xfs", "storage-xfs-quota")
+    assert fragments("btrfs", "acl") == ("tiny", "vm", "storage-btrfs", "storage-btrfs-acl")
+    assert fragments("btrfs", "noacl") == ("tiny", "vm", "storage-btrfs")
