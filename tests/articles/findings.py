@@ -221,8 +221,8 @@ class Finding:
     @property
     def wanted(self) -> str:
         """The condition, for a person."""
-        bounds = [f"at least {digits(self.least)}"] * (self.least > 0)
-        bounds += [f"at most {digits(self.most)}"] * (self.most < math.inf)
+        bounds = [f"at least {self.least:g}"] * (self.least > 0)
+        bounds += [f"at most {self.most:g}"] * (self.most < math.inf)
         return " and ".join(bounds)
 
     @property

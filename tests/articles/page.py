@@ -21,7 +21,7 @@ _HOW = (
     "A finding is a quotient of two figures, and from where on it is called held was written down before anything was"
     " measured. Behind a measured quotient stand the least and the greatest that the values of both figures give, or"
     " the 95 % interval of a comparison of two kernels; it is held where all of that is as it is wanted. Absolute"
-    " figures are not to be compared: disks, files and runs are smaller here, and the machine is emulated."
+    " figures are not to be compared: disks, files and runs are smaller here, and the machine may be emulated."
 )
 
 

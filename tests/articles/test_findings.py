@@ -103,7 +103,7 @@ def test_the_least_favourable_values_stand_behind_a_quotient() -> None:
 
 def test_an_upper_limit() -> None:
     finding = Finding("x", "Near.", FAST, SLOW, 0.8, 1.25)
-    assert finding.wanted == "at least 0.80 and at most 1.25"
+    assert finding.wanted == "at least 0.8 and at most 1.25"
     assert finding.shown(with_figures((100, 101), (99, 100))).verdict is Verdict.HELD
     assert finding.shown(with_figures((200, 201), (99, 100))).verdict is Verdict.NOT_HELD
 

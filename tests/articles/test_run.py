@@ -142,7 +142,7 @@ def test_the_page(desk: Desk) -> None:
     desk.document_path(planned).write_text(json.dumps(documents()[sets.STACKS]), encoding="utf-8")
     assert again(desk, KERNELS) == 0
     page = text(desk)
-    assert row(page, "The SSD is many times")[1:5] == ["at least 10.0", "112", "32.0", "held"]
+    assert row(page, "The SSD is many times")[1:5] == ["at least 10", "112", "32.0", "held"]
     assert row(page, "With a cutoff of 0 bcache is several")[2:5] == ["5.44", "3.29", "held"]
     assert row(page, "A full lvmcache is near the HDD.")[2:5] == ["1.58", "1.00", "held"]
     assert row(page, "An lvmcache comes near the SSD")[2:5] == ["0.88", "0.52 (0.50 to 0.55)", "held"]
