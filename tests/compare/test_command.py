@@ -17,7 +17,7 @@ from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.compare import planted
-from tests.compare.test_session import Desk, without_md
+from tests.compare.desk import Desk, without_md
 from tests.docs.json_schema import valid
 from tests.git import histories
 

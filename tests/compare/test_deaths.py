@@ -18,7 +18,7 @@ from bisector.store.facts import BuildTry, Compilers, Ended, Fact, NumberedTrial
 from bisector.store.rows import BisectionRow, InfraFaultRow
 from tests import fakes
 from tests.compare import planted
-from tests.compare.test_session import settings
+from tests.compare.desk import settings
 from tests.git import histories
 from tests.mortal import Mortal
 

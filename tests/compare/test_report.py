@@ -17,15 +17,13 @@ from bisector.store.run_files import collect, trial_directory
 from bisector.trial.runner import TrialRequest
 from bisector.workload.fio import output
 from tests.compare import planted
-from tests.compare.test_session import Desk, desk
+from tests.compare.desk import Desk
 from tests.docs.json_schema import valid
 from tests.kernel.test_image import bzimage
 from tests.mail import servers
 from tests.recorded_run import fio_json, found
 from tests.report.comparison_examples import with_counter
 from tests.report.curve_examples import log_text
-
-__all__ = ["desk"]  # the fixture
 
 
 def shown(output: pytest.CaptureFixture[str], *words: str) -> str:

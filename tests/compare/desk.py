@@ -1,0 +1,94 @@
+"""A repository, a run directory, and a bench that answers as planted: comparisons without any guest."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from bisector.bisect.session import Equipment
+from bisector.compare import session
+from bisector.compare.plan import Asked, planned
+from bisector.compare.schedule import Done
+from bisector.config import Settings, options
+from bisector.core.errors import UserError
+from bisector.core.events import Event, Listener
+from bisector.git.repository import Repository
+from bisector.status.blocks import Blocks
+from bisector.store.comparison import Extent, Plan
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
+from tests import fakes
+from tests.compare import planted
+from tests.git import histories
+
+
+def settings(stack: str = "lvmcache", **more: str | list[str]) -> Settings:
+    flags: dict[str, str | list[str]] = {
+        "storage.stack": stack,
+        **{name.replace("__", "."): value for name, value in more.items()},
+    }
+    return options.load(flags, directory=Path("/")).settings
+
+
+@dataclass
+class Desk:
+    """A repository, a run directory, and a bench that answers as planted."""
+
+    place: Path
+    shas: dict[str, str]
+    bench: planted.Bench = field(default_factory=planted.Bench)
+    told: list[Event] = field(default_factory=list)
+    waited_s: list[float] = field(default_factory=list)
+
+    @contextmanager
+    def equip(self, _settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
+        yield Equipment(self.bench, fakes.FakeKin(repository), self.waited_s.append)
+
+    def asked(self, *names: str, stacks: tuple[str, ...] = ("lvmcache", "hdd"), runs: int = 2, placebo: bool = False,
+              patches: tuple[str, ...] = (), parameters: tuple[str, ...] = (),
+              fragments: tuple[str, ...] = (), **more: str | list[str]) -> Asked:  # fmt: skip
+        revs = tuple(self.shas.get(name, name) for name in names)
+        each = tuple(settings(stack, **more) for stack in stacks)
+        return Asked(self.place / "linux", revs, each, Extent(7, runs), placebo, patches, parameters, fragments)
+
+    def begin(self, *names: str, **how: object) -> RunDirectory:
+        with session.begun(self.asked(*names, **how), self.place / "run", lambda _: None) as (run, _):  # type: ignore[arg-type] # as asked() takes them
+            return run
+
+    def go_on(self) -> Done:
+        self.bench.jobs.clear()
+        run = RunDirectory.open(self.place / "run")
+        with run.lock(), Store.open(run.database) as store:
+            return session.go_on(run, store, self.told.append, self.equip)
+
+    def blocks(self) -> Blocks:
+        with Store.open(self.place / "run" / "record.sqlite", readonly=True) as store:
+            assert store.plan is not None
+            return Blocks.of(store.plan, store)
+
+    def held(self) -> set[str]:
+        """The commits that references of runs keep from garbage collection."""
+        return set(
+            histories.git(self.place / "linux", "for-each-ref", "--format=%(objectname)", "refs/by-bisector").split()
+        )
+
+    def plan(self, *names: str, **how: object) -> Plan:
+        with Repository.open(self.place / "linux") as repository:
+            return planned(repository, self.asked(*names, **how))  # type: ignore[arg-type] # as asked() takes them
+
+    def refused(self, *names: str, **how: object) -> str:
+        with pytest.raises(UserError) as caught:
+            self.begin(*names, **how)
+        assert not (self.place / "run").exists()
+        return caught.value.message
+
+
+def without_md(desk: Desk) -> str:
+    """A commit whose tree has no dm-cache."""
+    place = desk.place / "linux"
+    histories.git(place, "checkout", "-q", "-f", "main")
+    (place / "drivers/Kconfig").write_text("config BLK_DEV_LOOP\n\tbool\n")
+    histories.git(place, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-q", "-a", "-m", "no md")
+    return histories.git(place, "rev-parse", "HEAD")
