@@ -13,7 +13,8 @@ PACKAGES := \
 	make bc bison flex libelf-dev libssl-dev kmod cpio xz-utils ccache bubblewrap nbdkit \
 	git-email libmailtools-perl \
 	linux-source
-# What only the tests of the page need.
+# What only the unit tests need, since fio runs in the guest, and what only those of the page need.
+FIO     := fio
 BROWSER := chromium chromium-driver
 # A second kernel for the articles, where the distribution has it.
 NEWER := linux-source-6.12
@@ -75,6 +76,7 @@ lint: setup
 # The workers, and what they start, load the same modules: compiled once, whatever is set where this runs.
 unit: export PYTHONDONTWRITEBYTECODE =
 unit: setup
+	@$(MAKE) --no-print-directory packages PACKAGES='$(FIO)'
 	tests/in_memory $(BIN)/pytest -n $$(nproc) --dist worksteal -m 'not vm and not browser'
 
 browser: setup

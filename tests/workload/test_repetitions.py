@@ -247,7 +247,11 @@ def runs(pid: str) -> bool:
 
 def test_what_a_command_leaves_running_is_killed_and_told(place: Place) -> None:
     start = time.monotonic()
-    command = "sleep 600 & { exec setsid sleep 601; } >/dev/null 2>&1 & echo $! >>pids; echo done"
+    # Each is a shell, and then setsid(1), before it is what it is told by.
+    asleep = "until grep -qx sleep /proc/$!/comm; do :; done"
+    command = (
+        f"sleep 600 & {asleep}; {{ exec setsid sleep 601; }} >/dev/null 2>&1 & {asleep}; echo $! >>pids; echo done"
+    )
     done = place.repeat(command, runs=2)
     assert time.monotonic() - start < 20
     assert [one.output for one in done] == ["done\n", "done\n"]
