@@ -7,6 +7,7 @@ from itertools import chain
 
 from bisector.core.figures import Run
 from bisector.core.trial import Trial
+from bisector.storage.filling import FILL
 from bisector.storage.stack import Stack
 
 # Below this an I/O that took long, or a run that ended late, says nothing. On the hard disk of the recorded bisect of
@@ -147,13 +148,14 @@ def _time(run: Run, limits: Limits) -> Iterator[str]:
 def _apart(trial: Trial, limits: Limits) -> Iterator[str]:
     """How long the cache had nothing to do, by the host's monotonic clock: a person may set the other one meanwhile.
 
-    Before fio's own time a run lays out its files, which takes as long as the disks need; but into an empty cache
-    no longer than into a full one.
+    While its layer fills it, it has. Before fio's own time a run lays out its files, which takes as long as the disks
+    need; but into an empty cache no longer than into a full one.
     """
     *earlier, last = trial.runs
     if not earlier:
         return
-    between_s = trial.timings.workload_s - sum(run.duration_s for run in trial.runs)
+    filling_s = sum(dict(run.counters).get(FILL, 0.0) for run in trial.runs)
+    between_s = trial.timings.workload_s - sum(run.duration_s for run in trial.runs) - filling_s
     writes = any(job.direction != "read" and job.total_ios for run in earlier for job in run.jobs)
     limit_s = limits.max_between_s(writes) * len(earlier)
     if not between_s <= limit_s:

@@ -98,6 +98,14 @@ def test_between_each_round_and_the_next_there_is_some_time() -> None:
     )
 
 
+def test_the_time_in_which_a_layer_fills_its_cache_is_none_between_the_runs() -> None:
+    runs = (replace(EMPTY, counters=(("cache.fill", 600.0),)), replace(GOOD, duration_s=40.0))
+    assert weaknesses(timed(*runs, workload_s=80.0 + 600.0 + 9.0), LIMITS) == ()
+    assert weaknesses(timed(*runs, workload_s=80.0 + 600.0 + 11.0), LIMITS) == (
+        "11.0 s went by between the runs, limit 10.0 s",
+    )
+
+
 def test_every_run_is_asked() -> None:
     busy = replace(EMPTY, contention=replace(QUIET, other_busy_cores=2.0))
     assert weaknesses(trial(busy, GOOD), LIMITS) == (
