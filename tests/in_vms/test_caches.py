@@ -46,7 +46,7 @@ def phases(trial: dict[str, Any]) -> list[str]:
     ("stack", "mode"),
     [
         ("bcache", "writethrough"),
-        ("bcache(ssd,hdd,cache_mode=writearound,sequential_cutoff=0,replacement=fifo)+ext4", "writearound"),
+        ("bcache(ssd,hdd,cache_mode=writearound,sequential_cutoff=0)+ext4", "writearound"),
         ("bcache(ssd,hdd,cache_size=auto,cache_mode=none)+ext4", "none"),
     ],
 )
@@ -68,13 +68,16 @@ def test_bcache(tool: Tool, demo: History, stack: str, mode: str) -> None:
 
 def test_bcache_in_writeback_mode(tool: Tool, demo: History) -> None:
     """By a job that writes; what is dirty is not used again, so how full the cache gets is not for sure."""
-    words = ("--job", "rand-write-latency", "--file-size", "16MiB", "--metric", "write.clat.p99")
+    # What is written at once is let in at once: more than a small cache has room for, and the kernel hangs (v6.1).
+    few_dirty = "machine.append=sysctl.vm.dirty_bytes=1048576 sysctl.vm.dirty_background_bytes=524288"
+    job = ("--job", "rand-write-latency", "--file-size", "16MiB", "--metric", "write.clat.p99")
+    words = (*job, "--set", few_dirty)
     trial = measured(tool, demo, "bcache(ssd,hdd,cache_mode=writeback,sequential_cutoff=0)+ext4", *words)
     assert phases(trial) == ["empty", "full"]
     last = trial["runs"][-1]["counters"]
     assert last["cache.dirty"] > 0
     assert last["cache.bypassed"] >= 0
-    assert trial["runs"][-1]["jobs"][0]["metrics"]["write.clat.p99"] > 0
+    assert trial["value"] > 0
     assert trial["storage_s"] < LAYOUT_S
 
 
@@ -90,7 +93,7 @@ def test_dm_writecache(tool: Tool, demo: History) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        "cache_volume=cachevol,cache_mode=writethrough,cache_metadata_format=2",
+        "cache_volume=cachevol,cache_policy=mq,cache_mode=writethrough,cache_metadata_format=2",
         "cache_metadata_format=2,cache_chunk_size=128KiB,cache_migration_threshold=2MiB",
         "cache_policy=mq",
     ],
@@ -116,7 +119,7 @@ def test_a_cache_is_filled_in_rounds_until_it_is_full(tool: Tool, demo: History)
     """A cache that is as large as two rounds fill, with jobs that read each block once."""
     trial = measured(
         *(tool, demo, "lvmcache", "--cache-size", "32MiB", "--file-size", "32MiB"),
-        *("--set", "storage.fill_rounds=2", "--set", "storage.fill_deadline=60s"),
+        *("--set", "storage.fill_rounds=2", "--set", "storage.fill_deadline=60s", "--set", "storage.hdd.size=256MiB"),
     )
     names = [run["name"] for run in trial["runs"]]
     assert names[:2] == ["empty", "empty@2"]
