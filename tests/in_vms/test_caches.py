@@ -118,8 +118,8 @@ def test_a_dm_cache_that_takes_nothing_in(tool: Tool, demo: History, option: str
 def test_a_cache_is_filled_in_rounds_until_it_is_full(tool: Tool, demo: History) -> None:
     """A cache that is as large as two rounds fill, with jobs that read each block once."""
     trial = measured(
-        *(tool, demo, "lvmcache", "--cache-size", "32MiB", "--file-size", "32MiB"),
-        *("--set", "storage.fill_rounds=2", "--set", "storage.fill_deadline=60s", "--set", "storage.hdd.size=256MiB"),
+        *(tool, demo, "lvmcache", "--cache-size", "24MiB", "--file-size", "24MiB"),
+        *("--set", "storage.fill_rounds=2", "--set", "storage.fill_deadline=60s"),
     )
     names = [run["name"] for run in trial["runs"]]
     assert names[:2] == ["empty", "empty@2"]
