@@ -32,12 +32,16 @@ class Rounds:
             runs.append(self.run(len(runs) - first + 1))
             now = self.clock.now_s()
             longest_s = max(longest_s, now - began)
-            if not phase.fills or now - start + longest_s > self.storage.fill_deadline_s:
+            rounds = runs[first:]
+            if not phase.fills or not filling.goes_on(rounds, self.storage.fill_rounds):
                 return
-            if not filling.goes_on(runs[first:], self.storage.fill_rounds):
-                return
-            if self.fill is not None and len(runs) - first >= self.storage.fill_rounds:
-                self.fill(self.storage.fill_deadline_s - (now - start))
+            left_s = self.storage.fill_deadline_s - (now - start)
+            another = longest_s <= left_s
+            # A fill is no round, and ends when it has to: it needs not the time of one.
+            if self.fill is not None and left_s > 0 and not (another and len(rounds) < self.storage.fill_rounds):
+                self.fill(left_s)
                 took = (filling.FILL, self.clock.now_s() - now)
                 runs[-1] = replace(runs[-1], counters=(*runs[-1].counters, took))
+                return
+            if not another:
                 return

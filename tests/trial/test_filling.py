@@ -126,6 +126,25 @@ def test_a_cache_that_fills_itself_does_so_once_and_how_long_that_took_is_noted(
     ]
 
 
+@pytest.mark.parametrize(
+    ("rounds", "deadline", "names", "left_s"),
+    [
+        ("1", "80s", ["empty", "full"], 37),  # a run takes 43 s: there is no time for a second one
+        ("1", "50s", ["empty", "full"], 7),
+        ("2", "80s", ["empty", "full"], 37),
+        ("2", "100s", ["empty", "empty@2", "full"], 14),
+        ("3", "120s", ["empty", "empty@2", "full"], 34),
+    ],
+)
+def test_a_cache_that_fills_itself_needs_not_the_time_of_a_round(
+    place: Place, pool: Pool, *, rounds: str, deadline: str, names: list[str], left_s: int
+) -> None:
+    pool.after_runs, pool.fills = [40, 50, 50], True
+    assert runs(place, fill_rounds=rounds, fill_deadline=deadline) == names
+    (command,) = [one for one in place.commands if "fill-the-pool" in one]
+    assert f"fill-the-pool {left_s}" in command
+
+
 @pytest.mark.parametrize(("after", "given"), [([100, 100], {}), ([40, 40], {"storage.fill_deadline": "0s"})])
 def test_a_full_cache_is_not_filled_and_none_without_time(
     place: Place, pool: Pool, after: list[float], given: dict[str, str]
