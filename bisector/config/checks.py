@@ -9,7 +9,7 @@ from pathlib import Path
 from bisector.config import EMBEDDED, DiskSettings, Security, Settings, StorageSettings, usable_bytes
 from bisector.core import resources
 from bisector.core.errors import UserError
-from bisector.core.kinds import Problem
+from bisector.core.kinds import AUTO, Problem
 from bisector.core.metric import short
 from bisector.core.units import duration_text, size_text
 from bisector.storage.layer import OF_CACHES, Extent, Files
@@ -224,7 +224,7 @@ def _deadlines_leave_time(settings: Settings) -> Iterator[Problem]:
 
 
 def _rounds_have_time(settings: Settings) -> Iterator[Problem]:
-    """As many rounds as a cache is to be filled in, where a round's length is known."""
+    """As many rounds as a cache is to be filled in, where a round's length is known, and something after the first."""
     storage = settings.storage
     if not any(phase.fills for phase in storage.stack.phases):
         return
@@ -233,6 +233,9 @@ def _rounds_have_time(settings: Settings) -> Iterator[Problem]:
     elif rounds > 1 and (needed_s := rounds * settings.workload.runtime_s) > storage.fill_deadline_s:
         sentence = f"{rounds} rounds take {duration_text(needed_s)} or more"
         yield Problem(("storage.fill_deadline", "storage.fill_rounds"), sentence)
+    elif 0 < storage.fill_deadline_s <= settings.workload.runtime_s:
+        sentence = "it is over when the first run is, so that nothing is filled after that"
+        yield Problem(("storage.fill_deadline", "workload.runtime"), sentence, f"{AUTO}, or 0s for one run only")
 
 
 def mail_is_private(settings: Settings) -> Iterator[Problem]:

@@ -16,6 +16,8 @@ from bisector.workload.workloads import WORKLOADS
 OF_WORKLOADS = "workload.own."
 _OF_LAYERS = "storage.layers."
 _LEAST_OTHER_CORES = 0.5  # a quiet host's own kernel threads take up to 0.3
+# For a cache that is not full, or not steady, after the rounds that were asked for.
+_LEAST_FILL_S, _FURTHER_ROUNDS = 300.0, 3
 _TRIAL_SPARE_S = 900.0  # boot, storage and laying out the files twice, on a slow host
 _ARTICLE_THRESHOLD = "20000"
 
@@ -66,14 +68,23 @@ def _threshold(values: Mapping[str, Any], objective: Objective) -> str | None:
     return _ARTICLE_THRESHOLD if values["profile"] == "article" and objective == Objective() else None
 
 
+def _fill_deadline_s(values: Mapping[str, Any], runtime_s: float) -> float:
+    """Long enough for the rounds that are asked for and some more, however long a run is."""
+    given: float | None = values["storage.fill_deadline_s"]
+    rounds: int = values["storage.fill_rounds"]
+    return max(_LEAST_FILL_S, (rounds + _FURTHER_ROUNDS) * runtime_s) if given is None else given
+
+
 def resolved(values: dict[str, Any]) -> dict[str, Any]:
     """The values with every "auto" that follows from other settings filled in."""
     ground = BARE_FRAGMENT if values["kernel.base_config"] is None else BASE_FRAGMENT
     stack: Stack = values["storage.stack"]
     auto = (ground, GUEST_FRAGMENT, *stack.fragments(_of_layers(stack, values)))
     names = values["kernel.fragments"]
-    runs_s = len(stack.phases) * WORKLOADS[values["workload.kind"]].runtime_s(_own(values))
-    fill_s = values["storage.fill_deadline_s"] if any(phase.fills for phase in stack.phases) else 0.0
+    runtime_s = WORKLOADS[values["workload.kind"]].runtime_s(_own(values))
+    fill_deadline_s = _fill_deadline_s(values, runtime_s)
+    fill_s = fill_deadline_s if any(phase.fills for phase in stack.phases) else 0.0
+    runs_s = len(stack.phases) * runtime_s
     objective = objective_of(values)
     return {
         **values,
@@ -85,5 +96,6 @@ def resolved(values: dict[str, Any]) -> dict[str, Any]:
         "kernel.fragments": tuple(one for name in names for one in (auto if name == AUTO else (name,))),
         "kernel.jobs": values["kernel.jobs"] or len(os.sched_getaffinity(0)),
         "mail.port": values["mail.port"] or values["mail.security"].usual_port,
+        "storage.fill_deadline_s": fill_deadline_s,
         "machine.trial_deadline_s": values["machine.trial_deadline_s"] or runs_s + fill_s + _TRIAL_SPARE_S,
     }

@@ -191,8 +191,9 @@ _FIRST: tuple[Option, ...] = (
            flag="--stack", metavar="STACK"),
 )
 _OF_STORAGE: tuple[Option, ...] = (
-    Option("storage.fill_deadline", "storage.fill_deadline_s", kinds.duration(0), "5min",
-           "how long the run that fills a cache may be repeated until the cache is full and steady, seconds", "1h",
+    Option("storage.fill_deadline", "storage.fill_deadline_s", kinds.optional(kinds.duration(0), AUTO,
+           "three runs more than storage.fill_rounds, and at least 5min"), AUTO,
+           "how long the run that fills a cache may be repeated until the cache is full and steady, seconds",
            before="0s"),
     Option("storage.fill_rounds", "storage.fill_rounds", kinds.integer(1), 1,
            "how often the run that fills a cache is made at least, up to 100 times"),

@@ -235,16 +235,37 @@ def test_who_is_suspected_follows_from_the_stack_or_the_person() -> None:
     assert from_argv("--set", "bisect.suspect=").settings.bisect.suspects == ()
 
 
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ({}, 300),
+        ({"workload.runtime": "3min"}, 720),
+        ({"storage.fill_rounds": "6"}, 360),
+        ({"profile": "article"}, 3600),
+        ({"storage.fill_deadline": "2min", "workload.runtime": "30s"}, 120),
+    ],
+)
+def test_a_cache_has_as_much_time_to_fill_as_a_few_runs_take(given: dict[str, str], seconds: float) -> None:
+    settings = options.load(given, directory=Path("/")).settings
+    assert settings.storage.fill_deadline_s == seconds
+    assert options.from_json(options.to_json(settings)).storage.fill_deadline_s == seconds
+
+
 def test_rounds_that_fill_a_cache_have_time() -> None:
     """Those of five minutes, in runs of 40 s."""
 
     def load(**given: str) -> None:
         options.load({f"storage.{key}": value for key, value in given.items()}, directory=Path("/"))
 
-    load(fill_rounds="7")
+    load(fill_rounds="7", fill_deadline="5min")
     with pytest.raises(UserError, match=r"^storage\.fill_deadline = 5min .*storage\.fill_rounds = 8 .*: 8 rounds take"):
-        load(fill_rounds="8")
+        load(fill_rounds="8", fill_deadline="5min")
     load(fill_rounds="8", fill_deadline="6min")
+    load(fill_rounds="8")
+    with pytest.raises(UserError, match=r"^storage\.fill_deadline = 40s .*it is over when the first run is"):
+        load(fill_deadline="40s")
+    load(fill_deadline="0s")
+    load(fill_deadline="40s", stack="hdd")
     with pytest.raises(UserError, match=r"at most 100 rounds fill a cache"):
         load(fill_rounds="1000000000000", fill_deadline="1000000s")
     load(fill_rounds="8", stack="hdd")
