@@ -7,12 +7,13 @@ The rule, of the rounds of such a phase (a round is one run of the workload):
 - *steady*: from the round before to the last one neither that share nor the hit ratio changed by more than
   :data:`STEADY_POINTS` percentage points. (SNIA's Solid State Storage Performance Test Specification 2.0.2, 2.1.24,
   allows an excursion of 20 % around the mean and a slope of 10 % over five rounds; here two rounds are compared.) A
-  cache that is full after its first round has no round before, and counts as steady: so a trial takes no longer than it
-  has to. ``storage.fill_rounds`` asks for more rounds than one.
+  cache that is full after its first round has no round before it: whether it is steady is not measured then, and the
+  phase is over, so that a trial takes no longer than it has to. What every trial has alike is how long the cache was
+  there before the judged run. ``storage.fill_rounds`` asks for more rounds than one, and so for the measurement.
 
 A layer whose cache a workload alone may hardly fill (:attr:`bisector.storage.layer.Made.fill`) does so itself, once,
-after the first round, or as many as were asked for: then the cache is full, there is no further round, and nothing to
-compare it with. What it took is on record as :data:`FILL`.
+after the first round, or as many as were asked for and there is time for: then the cache is full, there is no further
+round, and nothing to compare it with. What it took is on record as :data:`FILL`.
 
 A phase ends without that, too: at its deadline, and when a round brought nothing into a cache that is not full. Each
 round is a run on record, so both can be seen there.
