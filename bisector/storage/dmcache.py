@@ -10,6 +10,7 @@ from bisector.storage.filling import FILLED
 _MODES = ("writeback", "writethrough", "passthrough")
 _NAMED = re.compile(r"(\S+) (\d+) (\d+)")
 _DEVICE_NUMBER = re.compile(r"\((\d+),\s*(\d+)\)")
+SECTOR_BYTES = 512
 PASSTHROUGH, CLEANER = "passthrough", "cleaner"
 # The metrics that :func:`counted` gives.
 COUNTS = ("cache.hit_ratio", "cache.promotions", "cache.demotions", "cache.dirty_blocks", FILLED)
@@ -26,10 +27,12 @@ class CacheUnusable(Exception):
 class CacheTarget:
     """What a status line says of the cache and of its metadata; kernels before v4.3 have no ``needs_check``.
 
-    ``migration_threshold`` is in sectors, and None where the kernel does not tell it.
+    ``migration_threshold`` is in sectors, and None where the kernel does not tell it. ``metadata_bytes`` is the size of
+    the device that the metadata are on.
     """
 
     status: CacheStatus
+    metadata_bytes: int
     read_only: bool
     needs_check: bool
     migration_threshold: int | None = None
@@ -145,8 +148,8 @@ def _quoted(line: str) -> str:
 
 def _read_status(words: Iterator[str]) -> CacheTarget:
     # Lists, not generators: StopIteration inside a generator would become RuntimeError (PEP 479).
-    _whole(next(words))  # sectors of a block of metadata
-    _fraction(next(words))
+    metadata_sectors = _whole(next(words))  # of a block of metadata
+    _, metadata_blocks = _fraction(next(words))
     _whole(next(words))  # sectors of a block of the cache
     used, total = _fraction(next(words))
     read_hits, read_misses, write_hits, write_misses = [_whole(next(words)) for _ in range(4)]
@@ -171,6 +174,7 @@ def _read_status(words: Iterator[str]) -> CacheTarget:
             demotions=demotions,
             promotions=promotions,
         ),
+        metadata_bytes=metadata_blocks * metadata_sectors * SECTOR_BYTES,
         read_only="ro" in rest,
         needs_check="needs_check" in rest,
         migration_threshold=_named(core, "migration_threshold"),

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import partial
 
 from bisector.core import kinds
-from bisector.core.errors import KernelFault
+from bisector.core.errors import InfraError, KernelFault
 from bisector.core.figures import CacheStatus, Run
 from bisector.core.kinds import AUTO, Option, Problem
 from bisector.core.shell import FailedStep, Shell, Step, run_steps
@@ -24,7 +24,7 @@ from bisector.storage.lvm import EXTENT_BYTES, TREE, Part, check_parts, group_st
 
 _GROUP = "bisector"
 _STATUS_DEADLINE_S = 60.0
-_SECTOR = 512
+_SECTOR = dmcache.SECTOR_BYTES
 _METADATA_LEAST_BYTES = 8 << 20  # lvmcache(7): cache metadata "with a minimum size of 8MiB"
 # For each chunk: the mapping, its hint and the hint's key, and room for a transaction (_cache_min_metadata_size() in
 # LVM's lib/metadata/cache_manip.c).
@@ -32,7 +32,12 @@ _METADATA_OF_CHUNK_BYTES, _TRANSACTION_BYTES = 44, 4 << 20
 _CHUNK_STEP_BYTES, _CHUNK_MOST_BYTES = 32 << 10, 1 << 30  # lvmcache(7), "dm-cache chunk size"
 _MOST_CHUNKS = 1_000_000  # lvm.conf(5), allocation/cache_pool_max_chunks
 _POLICY = "smq"  # of the fragment that every stack with a cache has
-_CACHEVOL_POLICY = "mq"  # seen with LVM 2.03.16, whatever --cachepolicy says
+# LVM before 2.03.40 gives a cachevol this one, whatever lvconvert or lvchange is told: it looks for the policy in the
+# segment of the cachevol, which has none (its a16979bc5, "cache: fix wrong segment used for cachevol policy name").
+_CACHEVOL_POLICY = "mq"
+_CLEANER_STACK = (
+    f"such as lvmcache(ssd,hdd,cache_policy={dmcache.CLEANER},cache_mode=writethrough,cache_metadata_format=2)+ext4"
+)
 # lvmcache(7): the threshold "is at least 8 chunks in size"; the kernel's own default is 2048 sectors (cache.rst).
 _THRESHOLD_LEAST_CHUNKS, _THRESHOLD_USUAL_BYTES = 8, 2048 * _SECTOR
 
@@ -184,6 +189,7 @@ class LvmCache(Layer):
             try:
                 table = dmcache.parse_table(table_line)
                 _check_made(settings, table, target, (table_line, status_line))
+                _check_sizes(settings, table, target)
                 check_parts(
                     (
                         Part("metadata", table.metadata, cache),
@@ -226,14 +232,18 @@ def _format_problems(settings: CacheSettings) -> Iterator[Problem]:
     if chosen not in (None, 1, 2):
         yield Problem((key,), "dm-cache has formats 1 and 2")
     if settings.volume is CacheVolume.VOLUME and settings.policy != _CACHEVOL_POLICY:
-        yield Problem(("storage.cache_policy", "storage.cache_volume"), "LVM 2.03.16 gives a cachevol the policy mq")
+        sentence = f"LVM gives a cachevol the policy {_CACHEVOL_POLICY}, whatever it is told"
+        hint = f"cache_policy={_CACHEVOL_POLICY}, which is smq by another name since v4.6"
+        yield Problem(("storage.cache_policy", "storage.cache_volume"), sentence, hint)
     if settings.volume is CacheVolume.VOLUME and chosen == 1:
         yield Problem((key, "storage.cache_volume"), "LVM makes a cachevol with metadata of format 2 alone")
     if settings.policy == dmcache.CLEANER:
         if chosen == 1:
-            yield Problem((key, "storage.cache_policy"), "LVM gives the cleaner metadata of format 2 where it can")
+            sentence = "LVM gives the cleaner metadata of format 2 where it can"
+            yield Problem((key, "storage.cache_policy"), sentence, _CLEANER_STACK)
         if settings.mode is not CacheMode.WRITETHROUGH:
-            yield Problem(("storage.cache_mode", "storage.cache_policy"), "LVM makes a cleaner's cache writethrough")
+            sentence = "LVM makes a cleaner's cache writethrough"
+            yield Problem(("storage.cache_mode", "storage.cache_policy"), sentence, _CLEANER_STACK)
 
 
 def _steps(group: str, fast: str, slow: str, settings: CacheSettings) -> tuple[Step, ...]:
@@ -315,3 +325,19 @@ def _check_made(
             f"dmsetup: the cache is {', '.join(found)}; asked for {', '.join(asked)}",
             tuple(line.strip() for line in lines),
         )
+
+
+def _check_sizes(settings: CacheSettings, table: dmcache.CacheTable, target: dmcache.CacheTarget) -> None:
+    """How large its volumes are is LVM's doing, as is where they lie: no kernel has a part in it."""
+    block_bytes = table.block_sectors * _SECTOR
+    sizes = (
+        (
+            "cache",
+            whole_extents(settings.cache_bytes) // block_bytes * block_bytes,
+            target.status.total_blocks * block_bytes,
+        ),
+        ("metadata", whole_extents(settings.metadata_bytes), target.metadata_bytes),
+    )
+    for what, asked, found in sizes:
+        if found != asked:
+            raise InfraError(f"LVM made {found:,} bytes for the {what} of dm-cache instead of {asked:,}")

@@ -31,6 +31,7 @@ class Ram(Layer):
     at_most = _MOST
     alias = "ram+ext4"
     fragments = ("storage-ram",)
+    suspects = ("drivers/block/brd.c",)
     tools = ("dd", "blockdev")
     options = (
         Option(_SIZE, "size_bytes", kinds.size(1 << 20), "256MiB", "RAM disk in the guest's memory, bytes", "5GiB"),

@@ -168,11 +168,13 @@ class Stack:
         """Paths of drivers in the kernel's tree, each once.
 
         Those of the layers between disks and file system, since the stack is composed for their sake; those of the
-        file system where there are none.
+        file system where there are none. Beside them those of layers that are disks, where they are not below one.
         """
-        between = (layer for layer in self.layers if not layer.is_file_system)
-        found = tuple(dict.fromkeys(one for layer in between for one in layer.suspects))
-        return found or self.file_system.suspects
+        between = [layer for layer in self.layers if layer.needs and not layer.is_file_system]
+        found = [one for layer in between for one in layer.suspects] or self.file_system.suspects
+        of_disks = (one for layer in self.layers if not layer.needs for one in layer.suspects)
+        further = (one for one in of_disks if not any(one.startswith(f"{other}/") for other in found))
+        return tuple(dict.fromkeys((*found, *further)))
 
     def alone(self, disk: str) -> "Stack":
         """The stack's file system on one of the disks, with nothing between: what a baseline is measured on."""

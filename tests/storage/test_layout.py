@@ -1,5 +1,6 @@
 """Stacks laid out on a guest that answers as a real one did."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -155,6 +156,25 @@ def test_another_size_or_format_is_this_kernels_fault(table: str, status: str, w
         layout(guest(dmsetup_table=Answer(table), dmsetup_status=Answer(status)), "lvmcache", 1)
 
 
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        (STATUS.replace("1024/1024", "1024/960"), "62,914,560 bytes for the cache of dm-cache instead of 67,108,864"),
+        (STATUS.replace("11/2048", "11/1024"), "4,194,304 bytes for the metadata of dm-cache instead of 8,388,608"),
+    ],
+)
+def test_a_cache_of_another_size_is_lvms_doing(status: str, why: str) -> None:
+    with pytest.raises(InfraError, match=why):
+        layout(guest(dmsetup_status=Answer(status)), "lvmcache", 1)
+
+
+def test_sizes_are_those_of_whole_extents_and_whole_blocks() -> None:
+    """LVM rounds 65 MiB up to 68, of which dm-cache has 145 blocks of 480 KiB."""
+    stack = "lvmcache(ssd,hdd,cache_size=65MiB,metadata_size=50MiB,cache_chunk_size=480KiB)+ext4"
+    status = STATUS.replace("1024/1024", "145/145").replace("11/2048", "11/13312").replace("2048 smq", "7680 smq")
+    lvconverted(stack, dmsetup_table=Answer(TABLE.replace(" 128 ", " 960 ")), dmsetup_status=Answer(status))
+
+
 def lvconverted(stack: str, **changed: Answer) -> list[list[str]]:
     """The words of each lvconvert, after its first ones."""
     made = layout(guest(**changed), stack, 1)
@@ -180,7 +200,7 @@ def test_what_an_older_record_left_to_lvm_is_left_to_it() -> None:
 
 def test_a_large_block_has_a_larger_threshold() -> None:
     table = Answer(TABLE.replace(" 128 ", " 1024 "))
-    status = Answer(STATUS.replace("threshold 2048", "threshold 8192"))
+    status = Answer(STATUS.replace("threshold 2048", "threshold 8192").replace("1024/1024", "128/128"))
     stack = "lvmcache(ssd,hdd,cache_chunk_size=512KiB)+ext4"
     *_, cache = lvconverted(stack, dmsetup_table=table, dmsetup_status=status)
     assert "migration_threshold=8192" in cache
@@ -209,7 +229,7 @@ def test_a_cachevol_has_blocks_and_metadata_in_one_volume() -> None:
         ({"storage.cache_chunk_size": "48KiB"}, "multiples of 32KiB"),
         ({"storage.cache_chunk_size": "2GiB"}, "up to 1GiB"),
         ({"storage.cache_metadata_format": "3"}, "formats 1 and 2"),
-        ({"storage.cache_volume": "cachevol"}, "gives a cachevol the policy mq"),
+        ({"storage.cache_volume": "cachevol"}, "gives a cachevol the policy mq, whatever it is told"),
         (
             {"storage.cache_volume": "cachevol", "storage.cache_policy": "mq"},
             "cachevol with metadata of format 2 alone",
@@ -227,6 +247,14 @@ def test_a_cachevol_has_blocks_and_metadata_in_one_volume() -> None:
 def test_what_lvm_does_not_make_is_refused_beforehand(given: dict[str, str], why: str) -> None:
     with pytest.raises(UserError, match=why):
         options.load(given, directory=Path("/"))
+
+
+def test_who_asks_for_the_cleaner_is_told_of_a_stack_that_has_it() -> None:
+    with pytest.raises(UserError) as caught:
+        options.load({"storage.stack": "lvmcache(ssd,hdd,cache_policy=cleaner)+ext4"}, directory=Path("/"))
+    found = re.search(r"such as (\S+)", caught.value.hint)
+    assert found is not None
+    options.load({"storage.stack": found[1]}, directory=Path("/"))
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def test_layers_lie_on_layers_and_two_of_a_kind_have_names_of_their_own() -> Non
         "stat -f": Answer("1000 4096\n"),
         "dmsetup table veil": Answer("0 100 crypt aes-xts-plain64\n"),
         "dmsetup table bisector": Answer("0 2088960 cache 253:1 253:0 253:3 128 1 writeback smq 0\n"),
-        "dmsetup status": Answer("0 1 cache 8 1/2 128 0/1024 0 0 0 0 0 0 0 1 writeback 0 smq 0 rw -\n"),
+        "dmsetup status": Answer("0 1 cache 8 1/2048 128 0/1024 0 0 0 0 0 0 0 1 writeback 0 smq 0 rw -\n"),
         "dmsetup deps": Answer(deps),
         "dmsetup info": Answer(names),
         "cryptsetup status": Answer("0 requests\n"),
@@ -236,7 +236,7 @@ def test_a_cache_on_what_device_mapper_takes_for_a_disk(data: str, instead: str)
         "stat -L": Answer("fe:10\n"),
         "stat -f": Answer("1000 4096\n"),
         "dmsetup table": Answer("0 2088960 cache 253:1 253:0 253:3 128 1 writeback smq 0\n"),
-        "dmsetup status": Answer("0 1 cache 8 1/2 128 0/1024 0 0 0 0 0 0 0 1 writeback 0 smq 0 rw -\n"),
+        "dmsetup status": Answer("0 1 cache 8 1/2048 128 0/1024 0 0 0 0 0 0 0 1 writeback 0 smq 0 rw -\n"),
         "dmsetup deps": Answer(
             f"data: 1 dependencies: {data}\nmeta: 1 dependencies: (1, 0)\ncorig: 1 dependencies: (254, 16)\n"
         ),

@@ -174,6 +174,14 @@ def test_any_text_is_a_stack_or_refused(text: str) -> None:
             ("ssd", "hdd"),
         ),
         ("hdd", ("hdd",), (), ("block", "drivers/block", "fs/ext4"), ()),
+        ("ram", (), ("storage-ram",), ("block", "drivers/block", "fs/ext4"), ()),
+        (
+            "lvmcache(ram,hdd)+ext4",
+            ("hdd",),
+            ("storage-ram", "storage-lvmcache"),
+            ("drivers/md", "drivers/block/brd.c"),
+            ("hdd",),
+        ),
     ],
 )
 def test_what_a_stack_needs_follows_from_its_layers(

@@ -127,11 +127,11 @@ def test_a_layer_from_outside_has_its_trials(place: Place) -> None:
 
 
 def test_the_guest_has_the_settings_disks_and_a_root_of_its_own(place: Place) -> None:
-    place.measure(given={"storage.cache_size": "16MiB", "storage.ssd.size": "64MiB"})
+    place.measure(given={"storage.ssd.size": "128MiB"})
     (computer,) = place.hypervisor.computers
     spec = computer.spec
     assert (spec.root, [disk.serial for disk in spec.disks]) == (place.run_dir / "root.qcow2", ["ssd", "hdd"])
-    assert computer.sizes == {"ssd": 64 << 20, "hdd": 1 << 30}
+    assert computer.sizes == {"ssd": 128 << 20, "hdd": 1 << 30}
 
 
 def test_files_of_the_first_run_are_kept_and_only_the_judged_run_may_stop_early(place: Place) -> None:
