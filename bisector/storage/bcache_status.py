@@ -26,16 +26,24 @@ _NOTHING = "none"  # the cache mode in which nothing goes into the cache
 FIXED: Mapping[str, str] = {
     "writeback_delay": "30",  # seconds
     "writeback_metadata": "1",
+    "writeback_rate_minimum": "8",  # sectors a second
+    "writeback_consider_fragment": "1",
     "readahead": "0",
     "readahead_cache_policy": "all",
+    "cache/internal/idle_max_writeback_rate": "1",
+    "cache/internal/gc_after_writeback": "0",
     "cache/journal_delay_ms": "100",
     "cache/congested_read_threshold_us": "0",
     "cache/congested_write_threshold_us": "0",
     "cache/cache0/discard": "0",
 }
 # Files that some kernels do not have: readahead went in v5.13 ("bcache: remove bcache device self-defined readahead"),
-# its policy came in v5.6 ("bcache: add readahead cache policy options via sysfs interface").
-_NOT_EVERYWHERE = frozenset(("readahead", "readahead_cache_policy", "cache/cache0/discard"))
+# its policy came in v5.6 ("bcache: add readahead cache policy options via sysfs interface"). Those of writing back came
+# with its newer rate controllers: v4.11 has none of them, v6.1 has all.
+_NOT_EVERYWHERE = frozenset(
+    {"readahead", "readahead_cache_policy", "cache/cache0/discard", "writeback_rate_minimum"}
+    | {"writeback_consider_fragment", "cache/internal/idle_max_writeback_rate", "cache/internal/gc_after_writeback"}
+)
 # What is read of a bcache, relative to its directory of the device below: "NAME:VALUE" lines of grep(1).
 _FILES = (
     *("cache_mode", "state", "sequential_cutoff", "writeback_percent", "dirty_data", "stats_total/*", "dev/stat"),

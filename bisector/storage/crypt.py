@@ -20,6 +20,7 @@ _CIPHER = re.compile(r"[a-z0-9_]+(?:,[a-z0-9_]+)?-[a-z0-9_]+(?:-[a-z0-9_]+(?::[a
 _TABLE = re.compile(
     r"0 \d+ crypt (?P<cipher>\S+) (?P<key>[0-9a-f]+|-) (?P<iv>\d+) \S+ (?P<offset>\d+)(?: \d+ (?P<options>\S.*))?"
 )
+_SECTOR_SIZE = re.compile(r"sector_size:\d{1,9}")  # each other option turns something on that is off by default
 _SECTOR_BYTES = 512
 _BITS_OF_A_DIGIT = 4
 _BLOCK_CIPHER_BITS = (128, 192, 256)  # of one key (FIPS 197, and what the other candidates for it take)
@@ -169,7 +170,7 @@ def _check_table(table: str, settings: CryptSettings) -> None:
     if (found := _TABLE.fullmatch(table)) is None:
         raise not_an_answer("dmsetup table", table)
     options = (found["options"] or "").split()
-    sizes = [int(word.partition(":")[2]) for word in options if word.startswith("sector_size:")]
+    sizes = [int(word.partition(":")[2]) for word in options if _SECTOR_SIZE.fullmatch(word)]
     got = (
         found["cipher"],
         len(found["key"]) * _BITS_OF_A_DIGIT,
@@ -187,3 +188,5 @@ def _check_table(table: str, settings: CryptSettings) -> None:
             f"asked for {settings.cipher}, {settings.key_bits} bits, {settings.sector_bytes} bytes, 0 and 0",
             (table[:200],),
         )
+    if others := [word for word in options if not _SECTOR_SIZE.fullmatch(word)]:
+        raise InfraError(f"cryptsetup made {', '.join(others)[:200]}, which nobody asked for")

@@ -9,10 +9,10 @@ So a cache whose use has come near the low watermark counts as full.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from bisector.core import kinds
-from bisector.core.errors import KernelFault
+from bisector.core.errors import InfraError, KernelFault
 from bisector.core.kinds import Option, Problem
 from bisector.core.metric import Metric, Unit
 from bisector.core.shell import FailedStep, Shell, Step, run_steps
@@ -32,8 +32,11 @@ _LEFT_SHARE = 0.9  # of the low watermark, after the last batch that is written 
 _GREATEST = 2**63  # of an integer that the record holds
 _LONGEST_LINE, _QUOTED = 4096, 200
 _BLOCK_SIZES = (512, 4096)  # lvmcache(7), "dm-writecache block size"
-# The kernel's own for an SSD: when what was written is made to last, in blocks and in milliseconds.
-_FIXED = {"autocommit_blocks": 65536, "autocommit_time": 1000}
+# The kernel's own for an SSD: when what was written is made to last, in blocks and in milliseconds. And how many pieces
+# may be written back at a time: without a limit until the middle of 2022, by the size of the memory since then, and at
+# most so many (MAX_WRITEBACK_JOBS in drivers/md/dm-writecache.c).
+_FIXED = {"writeback_jobs": 65536, "autocommit_blocks": 65536, "autocommit_time": 1000}
+_DATA_SHARE = 0.9  # of the volume, beside 16 bytes of metadata for each block (struct wc_memory_entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +69,16 @@ class WritecacheStatus:
 
 @dataclass(frozen=True, slots=True)
 class WritecacheTable:
-    """A table line: ``major:minor`` of the devices, the block, and the arguments that were given by name."""
+    """A table line: ``major:minor`` of the devices, the block, and the arguments that were given by name.
+
+    ``flags`` are those without a number, such as ``cleaner``.
+    """
 
     origin: str
     cache: str
     block_bytes: int
     named: Mapping[str, int]
+    flags: tuple[str, ...] = ()
 
 
 def parse_status(line: str) -> WritecacheStatus:
@@ -94,7 +101,7 @@ def parse_table(line: str) -> WritecacheTable:
     try:
         _kind, origin, cache, block, count, *rest = words
         arguments = rest[: int(count)]
-        found = WritecacheTable(origin, cache, int(block), _named(arguments))
+        found = WritecacheTable(origin, cache, int(block), _named(arguments), tuple(_flags(arguments)))
     except ValueError as error:
         raise CacheUnusable(f"not a dm-writecache table line: {_quoted(line)}") from error
     return found
@@ -185,9 +192,10 @@ class LvmWritecache(Layer):
             table_line, status_line, *tree = answers
             cache, origin = (frozenset(numbers[leaf] for leaf in one.leaves) for one in site.below)
             try:
-                parse_status(status_line)
+                status = parse_status(status_line)
                 table = parse_table(table_line)
                 _check_made(settings, table, table_line)
+                _check_size(settings, status)
                 check_parts((Part("data", table.cache, cache), Part("origin", table.origin, origin)), tree)
             except CacheUnusable as error:
                 raise KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, str(error)) from error
@@ -234,9 +242,15 @@ def _is_whole(word: str) -> bool:
 
 
 def _named(arguments: Sequence[str]) -> dict[str, int]:
-    """Names with the number that follows them; those without one (``cleaner``, ``nofua``) are left out."""
+    """Names with the number that follows them."""
     pairs = pairwise(arguments)
     return {name: int(value) for name, value in pairs if not _is_whole(name) and _is_whole(value)}
+
+
+def _flags(arguments: Sequence[str]) -> Iterator[str]:
+    """Names that no number follows."""
+    following = zip_longest(arguments, arguments[1:], fillvalue="")
+    return (name for name, value in following if not _is_whole(name) and not _is_whole(value))
 
 
 def _filled(status: WritecacheStatus, low_percent: int) -> float:
@@ -268,7 +282,8 @@ def _check_made(settings: WritecacheSettings, table: WritecacheTable, line: str)
     asked = _named_by(settings)
     found = {name: table.named.get(name) for name in asked}
     near = all(value is not None and abs(value - asked[name]) <= 1 for name, value in found.items())
-    if near and table.block_bytes == settings.block_bytes:
+    others = tuple(name for name in (*table.named, *table.flags) if name not in asked)
+    if near and table.block_bytes == settings.block_bytes and not others:
         return
     told, wanted = (
         ", ".join([f"blocks of {block}", *(f"{name} {value}" for name, value in marks.items())])
@@ -277,9 +292,16 @@ def _check_made(settings: WritecacheSettings, table: WritecacheTable, line: str)
     raise KernelFault(
         Stage.STORAGE,
         FaultKind.COMMAND_FAILED,
-        f"dmsetup: the writecache has {told}; asked for {wanted}",
+        f"dmsetup: the writecache has {', '.join((told, *others))[:_QUOTED]}; asked for {wanted}",
         (line.strip(),),
     )
+
+
+def _check_size(settings: WritecacheSettings, status: WritecacheStatus) -> None:
+    """How large its volume is is LVM's doing; the kernel lays blocks and metadata out in it."""
+    whole, found = whole_extents(settings.cache_bytes), status.blocks * settings.block_bytes
+    if not _DATA_SHARE * whole <= found <= whole:
+        raise InfraError(f"dm-writecache has {found:,} bytes of blocks in a volume that should have {whole:,}")
 
 
 def _workload_fault(failed: FailedStep) -> KernelFault:

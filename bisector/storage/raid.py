@@ -29,8 +29,11 @@ _STATUS_DEADLINE_S = 60.0
 # or still active for a moment.
 _STATES = ("clean", "active", "active-idle", "write-pending")
 _LEAST_CHUNK_BYTES = 4096
+# What parity and data are read or copied for: the kernel's defaults of RAID 5 in all versions (drivers/md/raid5.c). The
+# first one came with v4.1; some instructions for parity do not take it, where it is 1 all the same.
+_OF_STRIPES = {"rmw_level": "1", "preread_bypass_threshold": "1", "skip_copy": "0"}
 # A kernel that is built without bitmaps has no file of them (CONFIG_MD_BITMAP, since v6.18).
-_WITHOUT_A_FILE = {"bitmap/location": "none"}
+_WITHOUT_A_FILE = {"bitmap/location": "none", **_OF_STRIPES}
 _PAGE_BYTES = 4096
 # Of a stripe beside its pages, for each device: a bio, and of two the rest of a struct r5dev (setup_conf()).
 _STRIPE_BYTES = 512
@@ -53,7 +56,7 @@ class Raid(Layer):
         return 0
 
     def tuned(self, own: Own) -> Mapping[str, str]:
-        """Files of the array in sysfs that are written before it is used."""
+        """Files of the array in sysfs that are written before it is used, where they are and have another value."""
         return {}
 
     def extent(self, below: Sequence[Extent], own: Own) -> Extent:
@@ -91,7 +94,7 @@ class Raid(Layer):
             # mdadm makes the device node itself instead of waiting for udev (mdadm(8), MDADM_NO_UDEV).
             Step("export MDADM_NO_UDEV=1", kernel_fault),
             Step(self._create(f"/dev/{array}", site), kernel_fault),
-            *(Step(f"echo {value} > {place}/{file}", kernel_fault) for file, value in self.tuned(site.own).items()),
+            *(Step(_written(f"{place}/{file}", value), kernel_fault) for file, value in self.tuned(site.own).items()),
         )
         files = " ".join((*asked, "array_state", "rd*/block/dev"))
         state = f"cd {place} && grep -s -H . {files}; cd /"
@@ -194,7 +197,7 @@ class Raid5(Raid):
 
     def tuned(self, own: Own) -> Mapping[str, str]:
         """The kernel's defaults, unless the settings differ (Documentation/admin-guide/md.rst)."""
-        return {"stripe_cache_size": str(own["stripes"]), "group_thread_cnt": str(own["threads"])}
+        return {"stripe_cache_size": str(own["stripes"]), "group_thread_cnt": str(own["threads"]), **_OF_STRIPES}
 
     def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
         """The driver takes the values (drivers/md/raid5.c, setup_conf, raid5_set_cache_size)."""
@@ -208,6 +211,11 @@ class Raid5(Raid):
 
 
 RAID1, RAID5 = Raid1(), Raid5()
+
+
+def _written(path: str, value: str) -> str:
+    """Shell text that writes a file of sysfs which is there and has another value."""
+    return f"! test -e {path} || test $(cat {path}) = {value} || echo {value} > {path}"
 
 
 def _files(printed: str) -> Mapping[str, str]:

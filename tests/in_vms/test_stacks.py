@@ -56,7 +56,7 @@ def test_a_disk_that_the_stack_does_not_name_is_not_attached(tool: Tool, demo: H
         ("hdd+btrfs", ["mkfs.btrfs", "mount"]),
         ('hdd+ext4(mount_options="noatime,data=writeback")', ["mkfs.ext4", "mount"]),
         ("raid1(ssd,hdd)+ext4", ["export", "mdadm", "mkfs.ext4", "mount"]),
-        ("raid5(hdd,hdd2,hdd3)+xfs", ["export", "mdadm", "echo", "echo", "mkfs.xfs", "mount"]),
+        ("raid5(hdd,hdd2,hdd3)+xfs", ["export", "mdadm", *("!",) * 5, "mkfs.xfs", "mount"]),
         ("crypt(hdd)+ext4", ["export", "seq", "cryptsetup", "mkfs.ext4", "mount"]),
         ("crypt(raid1(ssd,hdd))+xfs", ["export", "mdadm", "export", "seq", "cryptsetup", "mkfs.xfs", "mount"]),
     ],

@@ -25,6 +25,11 @@ V6_12 = (RECORDED / "v6.12.txt").read_text(encoding="utf-8")
 WRITEBACK = (RECORDED / "v6.12-writeback.txt").read_text(encoding="utf-8")
 # Written by hand as v4.9 prints it (drivers/md/bcache/sysfs.c; bch_hprint() in util.c).
 V4_9 = (RECORDED / "v4.9.txt").read_text(encoding="utf-8")
+# What v4.11 does not have, and was not asked for yet in those guests.
+NOT_RECORDED = {
+    *("writeback_rate_minimum", "writeback_consider_fragment"),
+    *("cache/internal/idle_max_writeback_rate", "cache/internal/gc_after_writeback"),
+}
 GUEST = {
     "stat -L": Answer("fe:10\nfe:20\n"),
     "stat -f": Answer("235000 4096\n"),
@@ -42,8 +47,8 @@ def test_sysfs_of_old_and_new_kernels() -> None:
     assert (new.mode, new.state, new.replacement) == ("writethrough", "clean", "lru")
     assert (new.cutoff_bytes, old.cutoff_bytes) == (4 * MIB, 4 * MIB)
     assert (new.bucket_bytes, new.block_bytes, new.buckets, new.writeback_percent) == (64 << 10, 512, 1024, 10)
-    assert new.fixed == {name: value for name, value in FIXED.items() if name != "readahead"}
-    assert old.fixed == {name: value for name, value in FIXED.items() if name != "readahead_cache_policy"}
+    assert new.fixed == {name: FIXED[name] for name in FIXED.keys() - NOT_RECORDED - {"readahead"}}
+    assert old.fixed == {name: FIXED[name] for name in FIXED.keys() - NOT_RECORDED - {"readahead_cache_policy"}}
     assert (old.mode, old.state, old.dirty_bytes) == ("writeback", "dirty", int(1.9 * 1024 * 1024))
     assert old.unused_percent == 93
     assert (new.unused_percent, new.hits, new.misses, new.bypassed_bytes) == (2, 55_002, 12_317, 42 * MIB)
@@ -168,6 +173,8 @@ def test_a_device_without_partitions_is_the_persons_to_change() -> None:
         ("bucket_size:64.0k", "bucket_size:128.0k", "bucket_size 131072; asked for 65536"),
         ("block_size:0.5k", "block_size:4.0k", "block_size 4096; asked for 512"),
         ("nbuckets:1024", "nbuckets:8192", "nbuckets 8192; asked for 1024"),
+        ("state:clean", "state:clean\nwriteback_rate_minimum:16", "writeback_rate_minimum 16; asked for 8"),
+        ("state:clean", "state:clean\ncache/internal/gc_after_writeback:1", "gc_after_writeback 1; asked for 0"),
         ("state:clean", "state:no cache", "the state of the bcache is 'no cache'"),
     ],
 )

@@ -51,6 +51,13 @@ def test_another_cipher_and_larger_sectors() -> None:
         laid_out(text, dmsetup_table=table.removesuffix(" 1 sector_size:4096"))
 
 
+def test_an_option_that_nobody_asked_for_is_ours() -> None:
+    text, table = "crypt(hdd,sector_size=4096)+ext4", f"{TABLE} 3 sector_size:4096 no_read_workqueue allow_discards"
+    laid_out(text, dmsetup_table=f"{TABLE} 1 sector_size:4096")
+    with pytest.raises(InfraError, match=r"cryptsetup made no_read_workqueue, allow_discards, which nobody asked for"):
+        laid_out(text, dmsetup_table=table)
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

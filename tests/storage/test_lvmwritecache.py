@@ -19,12 +19,13 @@ from bisector.storage.parse import stack_of
 from tests.guestshell import Answer, FakeShell
 
 MIB = 1 << 20
-VALUES = options.load(directory=Path("/")).settings.storage.layers
+VALUES = options.load({"storage.lvmwritecache.cache_size": "16MiB"}, directory=Path("/")).settings.storage.layers
 # A cache of 16 MiB with LVM 2.03.16 and Linux 6.12.117, after two runs of fio that read.
+# It had no writeback_jobs: these are named since then.
 V6_12 = "0 253952 writecache 0 4080 2286 0 57925 28781 9352 3 33 2890 6426 0 15 0"
 TABLE = (
-    "0 253952 writecache s 251:2 251:1 4096 8 high_watermark 50 low_watermark 45 autocommit_blocks 65536 "
-    "autocommit_time 1000"
+    "0 253952 writecache s 251:2 251:1 4096 10 high_watermark 50 low_watermark 45 writeback_jobs 65536 "
+    "autocommit_blocks 65536 autocommit_time 1000"
 )
 # The same as v4.18 prints it: four figures (writecache_status() in drivers/md/dm-writecache.c).
 V4_18 = "0 253952 writecache 0 4080 2286 0"
@@ -73,10 +74,11 @@ def test_what_is_no_sound_status_is_refused(line: str, why: str) -> None:
 def test_table_has_the_devices_the_block_and_what_was_named() -> None:
     table = parse_table(TABLE)
     assert (table.origin, table.cache, table.block_bytes) == ("251:2", "251:1", 4096)
-    assert table.named == {
-        **{"high_watermark": 50, "low_watermark": 45, "autocommit_blocks": 65536, "autocommit_time": 1000}
-    }
-    assert parse_table(TABLE.replace(" 8 high", " 9 cleaner high")).named["low_watermark"] == 45
+    marks = {"high_watermark": 50, "low_watermark": 45}
+    assert table.named == {**marks, "writeback_jobs": 65536, "autocommit_blocks": 65536, "autocommit_time": 1000}
+    assert table.flags == ()
+    for line in (TABLE.replace(" 10 high", " 11 cleaner high"), f"{TABLE} cleaner".replace(" 10 high", " 11 high")):
+        assert (parse_table(line).named["low_watermark"], parse_table(line).flags) == (45, ("cleaner",))
     with pytest.raises(CacheUnusable):
         parse_table("0 1 writecache s 251:2")
 
@@ -111,8 +113,10 @@ def test_a_cache_is_full_near_its_low_watermark() -> None:
 def test_it_is_made_with_every_default_named() -> None:
     stack, shell = layout()
     (made,) = [shlex.split(one) for one in stack.description if one.startswith("lvconvert")]
-    settings = "block_size=4096 high_watermark=50 low_watermark=45 autocommit_blocks=65536 autocommit_time=1000"
-    assert made[made.index("--cachesettings") + 1] == settings
+    assert made[made.index("--cachesettings") + 1] == (
+        "block_size=4096 high_watermark=50 low_watermark=45 writeback_jobs=65536 autocommit_blocks=65536 "
+        "autocommit_time=1000"
+    )
     assert made[-1] == "bisectorw/origin"
     assert stack.read(shell).cache is None  # that is dm-cache's alone
     assert dict(stack.counted(stack.read(shell), stack.read(shell)))["cache.free_blocks"] == 2286
@@ -124,13 +128,20 @@ def test_it_is_made_with_every_default_named() -> None:
     [
         (TABLE.replace("50", "60"), "high_watermark 60, .*; asked for blocks of 4096, high_watermark 50"),
         (TABLE.replace("1000", "2000"), "autocommit_time 2000; asked for"),
-        (TABLE.partition(" 8 ")[0] + " 0", "high_watermark None"),
+        (TABLE.partition(" 10 ")[0] + " 0", "high_watermark None"),
+        (TABLE.replace(" 10 high", " 11 cleaner high"), "autocommit_time 1000, cleaner; asked for"),
+        (TABLE.replace(" 10 high", " 12 max_age 9 high"), "autocommit_time 1000, max_age; asked for"),
         (TABLE.replace("4096", "512"), "blocks of 512"),
     ],
 )
 def test_another_writecache_than_asked_for_is_this_kernels_fault(table: str, why: str) -> None:
     with pytest.raises(KernelFault, match=why):
         layout(changed={"dmsetup table": Answer(table)})
+
+
+def test_a_cache_of_another_size_is_lvms_doing() -> None:
+    with pytest.raises(InfraError, match="8,355,840 bytes of blocks in a volume that should have 16,777,216"):
+        layout(changed={"dmsetup status": Answer(V6_12.replace(" 4080 ", " 2040 "))})
 
 
 def test_a_watermark_that_was_reckoned_back_may_be_off_by_one() -> None:

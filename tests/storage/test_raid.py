@@ -1,5 +1,6 @@
 """Arrays of the md driver: what mdadm is given, and what sysfs has to say afterwards."""
 
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -89,11 +90,19 @@ def test_stripes_over_three_devices() -> None:
         "--bitmap=none --chunk=512K --layout=left-symmetric /dev/a /dev/b /dev/c"
     )
     assert tuned == [
-        "echo 256 > /sys/block/md5/md/stripe_cache_size",
-        "echo 0 > /sys/block/md5/md/group_thread_cnt",
+        f"! test -e {path} || test $(cat {path}) = {value} || echo {value} > {path}"
+        for path, value in (
+            ("/sys/block/md5/md/stripe_cache_size", 256),
+            ("/sys/block/md5/md/group_thread_cnt", 0),
+            ("/sys/block/md5/md/rmw_level", 1),
+            ("/sys/block/md5/md/preread_bypass_threshold", 1),
+            ("/sys/block/md5/md/skip_copy", 0),
+        )
     ]
     assert of_three.verify is not None
     of_three.verify((OF_RAID5,), {"/dev/a": "254:16", "/dev/b": "254:32", "/dev/c": "254:48"})
+    with pytest.raises(KernelFault, match="rmw_level 2; asked for rmw_level 1"):
+        of_three.verify((OF_RAID5 + "rmw_level:2\n",), {})
     other = {**CHUNKS, "chunk_bytes": 65536, "stripes": 4096}
     changed = made(RAID5, 4, other, "2")
     assert "--raid-devices=4" in changed.steps[1].command
@@ -124,6 +133,18 @@ def test_an_array_that_was_not_asked_for_is_the_kernels_fault(old: str, new: str
     with pytest.raises(KernelFault, match=f"^md1: {old.partition(':')[0]} .*; asked for ") as caught:
         laid_out(guest(OF_RAID1.replace(old, new)))
     assert caught.value.stage is Stage.STORAGE
+
+
+def test_a_file_is_written_where_it_is_there_and_differs(tmp_path: Path) -> None:
+    def after(file: str) -> list[str]:
+        for step in made(RAID5, 3, CHUNKS).steps[2:]:
+            subprocess.run(["sh", "-c", step.command.replace("/sys/block/md5/md", str(tmp_path))], check=True)
+        return (tmp_path / file).read_text().split() if (tmp_path / file).exists() else []
+
+    (tmp_path / "skip_copy").write_text("1\n")
+    (tmp_path / "rmw_level").write_text("1\n")
+    (tmp_path / "rmw_level").chmod(0o444)
+    assert (after("skip_copy"), after("rmw_level"), after("stripe_cache_size")) == (["0"], ["1"], [])
 
 
 def test_a_kernel_without_bitmaps_has_none() -> None:
