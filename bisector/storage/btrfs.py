@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from bisector.storage import mount
 from bisector.storage.file_system import FileSystem, differing
 from bisector.storage.layer import MOUNTPOINT, Extent, Own
-from bisector.storage.mkfs import MKFS_BTRFS, mkfs_options
+from bisector.storage.mkfs import A_FILE, NO_FILE_SYSTEM, Syntax, mkfs_options
+from bisector.storage.mount import Shown, mount_options
 
 # The defaults of btrfs-progs 5.14 and earlier: 5.15 turned on no-holes and the free space tree, and copies metadata on
 # every disk rather than on those that turn (btrfs-progs CHANGES, mkfs.btrfs(8)).
@@ -37,6 +37,34 @@ _OF_THE_KERNEL = frozenset(
 _FLAG = re.compile(r"^\s*\(?\s*([A-Z][A-Z0-9_]+)\s*[|)]", re.MULTILINE)
 _FIELD = re.compile(r"^(csum_type|sectorsize|nodesize)\s+(?:\d+ \()?([\w-]+)\)?$", re.MULTILINE)
 _PROFILE = re.compile(r"^(Data|Metadata)(?:\+Metadata)?, (\w+):", re.MULTILINE)
+_SYNTAX = Syntax(  # mkfs.btrfs(8)
+    "A:b:d:fl:L:m:n:r:s:vKMO:R:U:Vq",
+    (
+        *("alloc-start=", "byte-count=", "csum=", "checksum=", "data=", "features=", "force", "help", "label="),
+        *("leafsize=", "metadata=", "mixed", "nodesize=", "nodiscard", "quiet", "rootdir=", "runtime-features="),
+        *("sectorsize=", "shrink", "uuid=", "verbose", "version"),
+    ),
+    unfit={**dict.fromkeys(("-V", "--version", "--help"), NO_FILE_SYSTEM), "-r": A_FILE, "--rootdir": A_FILE},
+)
+# By btrfs_show_options() in fs/btrfs/super.c.
+_SHOWN = Shown(
+    frozenset(
+        {"nodatasum", "nodatacow", "nobarrier", "notreelog", "noacl", "compress", "compress-force", "ssd", "nossd"}
+        | {"ssd_spread", "flushoncommit", "autodefrag", "skip_balance", "user_subvol_rm_allowed", "enospc_debug"}
+        | {"commit", "max_inline", "metadata_ratio", "space_cache", "nospace_cache"}
+    ),
+    {
+        "compress": ("compress=zlib",),
+        "compress-force": ("compress-force=zlib",),
+        "discard=sync": ("discard",),
+        "space_cache=v1": ("space_cache",),
+        # What holds by default is not shown, whoever asks for it.
+        **dict.fromkeys(("compress=no", "compress=none", "commit=0", "commit=30", "max_inline=2048"), ()),
+        **dict.fromkeys(("metadata_ratio=0", "fatal_errors=bug"), ()),
+        **dict.fromkeys(("datacow", "datasum", "barrier", "treelog", "acl", "max_inline=2k"), ()),
+    },
+    (("ssd", "nossd", "ssd_spread"),),
+)
 
 
 class Btrfs(FileSystem):
@@ -44,15 +72,15 @@ class Btrfs(FileSystem):
 
     name = "btrfs"
     mkfs = "mkfs.btrfs -q -f -K"
-    syntax = MKFS_BTRFS
+    syntax = _SYNTAX
     # Whether the disk says that it turns decides between ssd and nossd; kernels since v6.2 discard by default.
     defaults = "rw,relatime,nossd,nodiscard,space_cache"
-    display = mount.BTRFS
+    display = _SHOWN
     fragments = ("storage-btrfs",)
     fragments_of_options: ClassVar[Mapping[str, str]] = {"acl": "storage-btrfs-acl"}
     suspects = ("block", "drivers/block", "fs/btrfs")
     tools = ("mkfs.btrfs", "mount", "btrfs")
-    options = (mkfs_options("btrfs", _MKFS), mount.mount_options("btrfs", defaults))
+    options = (mkfs_options("btrfs", _MKFS), mount_options("btrfs", defaults))
     least_bytes = _LEAST_BYTES
     # Metadata are kept twice, and what is overwritten stays until nothing of its extent is used any more.
     data_share = 0.4

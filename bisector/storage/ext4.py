@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from bisector.core.kinds import Problem
-from bisector.storage import mount
 from bisector.storage.file_system import FileSystem, differing
 from bisector.storage.layer import MOUNTPOINT, Extent, Files, Own
-from bisector.storage.mkfs import MKE2FS, mkfs_options, words_of
+from bisector.storage.mkfs import A_FILE, NO_FILE_SYSTEM, Syntax, mkfs_options, words_of
+from bisector.storage.mount import GROUP_OF_FILES, Shown, in_bytes, mount_options
 
 # The defaults of e2fsprogs 1.43 to 1.46, written out: 1.47 adds features that kernels before
 # v5.15 refuse to mount, and a file system that depends on the image would make runs incomparable.
@@ -37,6 +37,38 @@ _NEEDED = {
 _ORDERED, _COMMIT = "data=ordered", "commit=5"
 _OF_A_JOURNAL = ("data=", "commit=", "journal_checksum", "journal_async_commit")
 _LINE = re.compile(r"([^:]{1,40}):\s*(.*)")
+# mke2fs(8): -S writes superblocks alone; a journal device and a file system at an offset cannot be mounted.
+_SYNTAX = Syntax(
+    "b:cd:e:g:i:jl:m:no:qr:s:t:vC:DE:FG:I:J:KL:M:N:O:R:ST:U:Vz:",
+    unfit={
+        **dict.fromkeys(("-n", "-S", "-V", "-O journal_dev", "-E offset="), NO_FILE_SYSTEM),
+        **dict.fromkeys(("-d", "-l", "-z", "-J device="), A_FILE),
+    },
+)
+# All options that are in force are in a file of its own (Documentation/admin-guide/ext4.rst), in these words
+# (_ext4_show_options() in fs/ext4/super.c).
+_SHOWN = Shown(
+    frozenset(
+        {"minixdf", "bsddf", "grpid", "nogrpid", "block_validity", "noblock_validity", "dioread_nolock", "dioread_lock"}
+        | {"discard", "nodiscard", "delalloc", "nodelalloc", "barrier", "nobarrier", "auto_da_alloc", "noauto_da_alloc"}
+        | {"init_itable", "noinit_itable", "errors", "commit", "data"}
+        | {"min_batch_time", "max_batch_time", "inode_readahead_blks", "max_dir_size_kb", "resuid", "resgid"}
+    ),
+    {
+        "barrier=1": ("barrier",),
+        "barrier=0": ("nobarrier",),
+        "auto_da_alloc=1": ("auto_da_alloc",),
+        "auto_da_alloc=0": ("noauto_da_alloc",),
+        "bsdgroups": ("grpid",),
+        "sysvgroups": ("nogrpid",),
+        **dict.fromkeys(("dioread_lock", "nodioread_nolock"), ("dioread_lock", "nodioread_nolock")),
+        "init_itable": ("init_itable=10",),
+        "commit=0": ("commit=5",),
+        "max_batch_time=0": ("max_batch_time=0", "max_batch_time=15000"),
+        "data_err=ignore": (),
+    },
+    (("dioread_nolock", "dioread_lock", "nodioread_nolock"), GROUP_OF_FILES),
+)
 
 
 class Ext4(FileSystem):
@@ -48,15 +80,15 @@ class Ext4(FileSystem):
 
     name = "ext4"
     mkfs = "mkfs.ext4 -q -F"
-    syntax = MKE2FS
+    syntax = _SYNTAX
     defaults = f"rw,relatime,{_ORDERED},barrier,delalloc,nodiscard,noinit_itable,{_COMMIT},errors=continue"
-    display = mount.EXT4
+    display = _SHOWN
     # The root file system's driver is ext4, too, so every guest's configuration has it.
     suspects = ("block", "drivers/block", "fs/ext4")
     tools = ("mkfs.ext4", "mount", "dumpe2fs")
     options = (
         mkfs_options("ext4", _MKFS, before=f"-b 4096 -E nodiscard -O {_FEATURES}"),
-        mount.mount_options("ext4", defaults),
+        mount_options("ext4", defaults),
     )
     data_share = 0.9  # beside journal, inode tables and bitmaps
 
@@ -99,7 +131,7 @@ class Ext4(FileSystem):
         blocks, inodes = int(found["Block count"]), int(found["Inode count"])
         each, reserved = blocks * int(found["Block size"]) / inodes, 100 * int(found["Reserved block count"]) / blocks
         # Inodes are rounded up to whole groups, reserved blocks down to whole ones.
-        if "i" in asked and not (per_inode := int(mount.in_bytes(asked["i"]))) / 2 <= each <= per_inode:
+        if "i" in asked and not (per_inode := int(in_bytes(asked["i"]))) / 2 <= each <= per_inode:
             yield f"an inode for {each:.0f} bytes instead of {asked['i']}"
         if "m" in asked and not float(asked["m"]) - 1 <= reserved <= float(asked["m"]):
             yield f"{reserved:.1f} % of reserved blocks instead of {asked['m']}"

@@ -77,7 +77,7 @@ class FileSystem(Layer):
 
     def mounted(self, own: Own) -> tuple[str, ...]:
         """The options that it is mounted with."""
-        return merged(self.defaults, own["mount_options"])
+        return merged(self.defaults, own["mount_options"], self.display)
 
     def make(self, site: Site) -> Made:
         """Make the file system, mount it, and read back both."""

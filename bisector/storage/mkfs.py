@@ -10,8 +10,9 @@ from bisector.core.kinds import Kind, Option, Unfit
 
 # Words that name no file: a setting is text of a person, and is run by a shell in the guest.
 _WORDS = re.compile(r"-[-A-Za-z0-9_.,:=^ ]*")
-_NO_FILE_SYSTEM = "makes no file system"
-_A_FILE = "names a file, and the guest has none of yours"
+# Why an option of mkfs is unfit.
+NO_FILE_SYSTEM = "makes no file system"
+A_FILE = "names a file, and the guest has none of yours"
 # Of what mkfs prints when it is its options that it does not take, and not the disk that fails.
 NOT_TAKEN = ("usage:", "unknown", "unrecognized", "invalid", "illegal", "must be", "too small", "too large")
 
@@ -41,32 +42,6 @@ class Syntax:
 
 def _begins(written: str, start: str) -> bool:
     return written == start or (" " in start and written.startswith(start))
-
-
-# mke2fs(8): -S writes superblocks alone; a journal device and a file system at an offset cannot be mounted.
-MKE2FS = Syntax(
-    "b:cd:e:g:i:jl:m:no:qr:s:t:vC:DE:FG:I:J:KL:M:N:O:R:ST:U:Vz:",
-    unfit={
-        **dict.fromkeys(("-n", "-S", "-V", "-O journal_dev", "-E offset="), _NO_FILE_SYSTEM),
-        **dict.fromkeys(("-d", "-l", "-z", "-J device="), _A_FILE),
-    },
-)
-MKFS_XFS = Syntax(  # mkfs.xfs(8)
-    "b:c:d:i:l:L:m:n:KNp:qr:s:CfV",
-    unfit={
-        **dict.fromkeys(("-N", "-V"), _NO_FILE_SYSTEM),
-        **dict.fromkeys(("-c", "-p", "-r", "-l logdev=", "-d name=", "-d file"), _A_FILE),
-    },
-)
-MKFS_BTRFS = Syntax(  # mkfs.btrfs(8)
-    "A:b:d:fl:L:m:n:r:s:vKMO:R:U:Vq",
-    (
-        *("alloc-start=", "byte-count=", "csum=", "checksum=", "data=", "features=", "force", "help", "label="),
-        *("leafsize=", "metadata=", "mixed", "nodesize=", "nodiscard", "quiet", "rootdir=", "runtime-features="),
-        *("sectorsize=", "shrink", "uuid=", "verbose", "version"),
-    ),
-    unfit={**dict.fromkeys(("-V", "--version", "--help"), _NO_FILE_SYSTEM), "-r": _A_FILE, "--rootdir": _A_FILE},
-)
 
 
 def mkfs_options(name: str, default: str, before: str | None = None) -> Option:

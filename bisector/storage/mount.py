@@ -5,8 +5,7 @@ kernel shows it, is the kernel's fault. What no kernel shows cannot be told from
 :func:`unread` names it beforehand.
 
 What is shown is in show_mnt_opts() and show_sb_opts() of the kernel's fs/proc_namespace.c for all file systems, and in
-_ext4_show_options() (fs/ext4/super.c), xfs_fs_show_options() (fs/xfs/xfs_super.c) and btrfs_show_options()
-(fs/btrfs/super.c), read in v6.1 and held against mounts by v6.18.
+a function of each, which its own module names: read in v6.1, and held against mounts by v6.18.
 """
 
 import re
@@ -61,14 +60,8 @@ _OF_EVERY_MOUNT = frozenset(
 _BINARY_SIZE = re.compile(r"([0-9]{1,15})([kmg])", re.IGNORECASE)
 _SHIFTS = {"k": 10, "m": 20, "g": 30}
 # Only one option of each line holds at a time; the names of others tell their opposites by a "no" before them.
-_EXCLUSIVE = {
-    "access time": ("relatime", "noatime", "strictatime"),
-    "writing": ("rw", "ro"),
-    "inode numbers": ("inode32", "inode64"),
-    "ssd": ("ssd", "nossd", "ssd_spread"),
-    "direct reads": ("dioread_nolock", "dioread_lock", "nodioread_nolock"),
-    "group of files": ("grpid", "nogrpid", "bsdgroups", "sysvgroups"),
-}
+_EXCLUSIVE = (("relatime", "noatime", "strictatime"), ("rw", "ro"))
+GROUP_OF_FILES = ("grpid", "nogrpid", "bsdgroups", "sysvgroups")  # of those file systems that have the choice
 _FIELDS_BEFORE = 6  # of a line of mountinfo, up to the options of the mount (proc_pid_mountinfo(5))
 _FIELDS_AFTER = 3  # the ` - `, file system, source and options of the superblock
 
@@ -79,11 +72,12 @@ class Shown:
 
     ``always`` are the names of those that are shown whenever they are in force, whatever the device. ``spelled`` has
     options that are shown by other words, of which some kernels have one and some another, or by none where they say
-    what holds by default.
+    what holds by default. Of the options of each line of ``exclusive`` only one holds at a time.
     """
 
     always: frozenset[str]
     spelled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    exclusive: tuple[tuple[str, ...], ...] = ()
 
     def takes(self, option: str, shown: frozenset[str]) -> bool:
         """Whether what is shown may come of the option: then it is in force, as far as anybody can tell."""
@@ -93,8 +87,8 @@ class Shown:
             return True
         if option in _UNSHOWN:
             return shown.isdisjoint(_UNSHOWN[option])
-        about, always = set(map(_subject, words or (option,))), self.always | _OF_EVERY_MOUNT
-        return about.isdisjoint(map(_subject, shown)) and always.isdisjoint(map(_name, words))
+        about, always = set(map(self.subject, words or (option,))), self.always | _OF_EVERY_MOUNT
+        return about.isdisjoint(map(self.subject, shown)) and always.isdisjoint(map(_name, words))
 
     def can_be_told(self, option: str) -> bool:
         """Whether a kernel that does not take the option can be told from one that does."""
@@ -102,65 +96,11 @@ class Shown:
         default = option in _UNSHOWN or option in self.spelled or option.startswith("no")
         return default or _name(option) in self.always | _OF_EVERY_MOUNT
 
-
-# All options that are in force are in a file of its own (Documentation/admin-guide/ext4.rst), in these words.
-EXT4 = Shown(
-    frozenset(
-        {"minixdf", "bsddf", "grpid", "nogrpid", "block_validity", "noblock_validity", "dioread_nolock", "dioread_lock"}
-        | {"discard", "nodiscard", "delalloc", "nodelalloc", "barrier", "nobarrier", "auto_da_alloc", "noauto_da_alloc"}
-        | {"init_itable", "noinit_itable", "errors", "commit", "data"}
-        | {"min_batch_time", "max_batch_time", "inode_readahead_blks", "max_dir_size_kb", "resuid", "resgid"}
-    ),
-    {
-        "barrier=1": ("barrier",),
-        "barrier=0": ("nobarrier",),
-        "auto_da_alloc=1": ("auto_da_alloc",),
-        "auto_da_alloc=0": ("noauto_da_alloc",),
-        "bsdgroups": ("grpid",),
-        "sysvgroups": ("nogrpid",),
-        **dict.fromkeys(("dioread_lock", "nodioread_nolock"), ("dioread_lock", "nodioread_nolock")),
-        "init_itable": ("init_itable=10",),
-        "commit=0": ("commit=5",),
-        "max_batch_time=0": ("max_batch_time=0", "max_batch_time=15000"),
-        "data_err=ignore": (),
-    },
-)
-# Not discard, which is given up where the device cannot, nor what newer kernels take and no longer show (attr2, ikeep).
-XFS = Shown(
-    frozenset(
-        {"wsync", "noalign", "swalloc", "nouuid", "filestreams", "grpid", "largeio", "inode32", "inode64"}
-        | {"allocsize", "logbufs", "logbsize", "noquota", "usrquota", "grpquota", "prjquota"}
-        | {"uqnoenforce", "gqnoenforce", "pqnoenforce"}
-    ),
-    {
-        **dict.fromkeys(("quota", "uquota"), ("usrquota",)),
-        "gquota": ("grpquota",),
-        "pquota": ("prjquota",),
-        "qnoenforce": ("uqnoenforce",),
-        "bsdgroups": ("grpid",),
-        "sysvgroups": ("nogrpid",),
-        "logbufs=0": ("logbufs=8",),
-        "logbsize=0": ("logbsize=32k",),
-        "barrier": (),
-    },
-)
-BTRFS = Shown(
-    frozenset(
-        {"nodatasum", "nodatacow", "nobarrier", "notreelog", "noacl", "compress", "compress-force", "ssd", "nossd"}
-        | {"ssd_spread", "flushoncommit", "autodefrag", "skip_balance", "user_subvol_rm_allowed", "enospc_debug"}
-        | {"commit", "max_inline", "metadata_ratio", "space_cache", "nospace_cache"}
-    ),
-    {
-        "compress": ("compress=zlib",),
-        "compress-force": ("compress-force=zlib",),
-        "discard=sync": ("discard",),
-        "space_cache=v1": ("space_cache",),
-        # What holds by default is not shown, whoever asks for it.
-        **dict.fromkeys(("compress=no", "compress=none", "commit=0", "commit=30", "max_inline=2048"), ()),
-        **dict.fromkeys(("metadata_ratio=0", "fatal_errors=bug"), ()),
-        **dict.fromkeys(("datacow", "datasum", "barrier", "treelog", "acl", "max_inline=2k"), ()),
-    },
-)
+    def subject(self, option: str) -> str:
+        """What two options that cannot both hold have in common."""
+        name = _name(option)
+        of_a_line = (" ".join(names) for names in (*_EXCLUSIVE, *self.exclusive) if name in names)
+        return next(of_a_line, name.removeprefix("no"))
 
 
 def mount_options(name: str, default: str) -> Option:
@@ -195,11 +135,11 @@ def unread(given: str, display: Shown) -> tuple[str, ...]:
     return tuple(option for option in given.split(",") if not display.can_be_told(option))
 
 
-def merged(default: str, given: str) -> tuple[str, ...]:
+def merged(default: str, given: str, display: Shown) -> tuple[str, ...]:
     """Options of mount: the default ones, those that the given ones contradict replaced, and the rest of these."""
     options: dict[str, str] = {}
     for option in filter(None, (*default.split(","), *given.split(","))):
-        options[_subject(option)] = option
+        options[display.subject(option)] = option
     return tuple(options.values())
 
 
@@ -235,12 +175,3 @@ def mounted_with(mountinfo: str) -> tuple[str, tuple[str, ...]]:
 
 def _name(option: str) -> str:
     return option.partition("=")[0]
-
-
-def _subject(option: str) -> str:
-    """What two options that cannot both hold have in common."""
-    name = _name(option)
-    for subject, names in _EXCLUSIVE.items():
-        if name in names:
-            return subject
-    return name.removeprefix("no")

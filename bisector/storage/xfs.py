@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bisector.core.kinds import Problem
 from bisector.core.units import size_text
-from bisector.storage import mount
 from bisector.storage.file_system import FileSystem, differing
 from bisector.storage.layer import MOUNTPOINT, Extent, Files, Own
-from bisector.storage.mkfs import MKFS_XFS, mkfs_options, words_of
+from bisector.storage.mkfs import A_FILE, NO_FILE_SYSTEM, Syntax, mkfs_options, words_of
+from bisector.storage.mount import GROUP_OF_FILES, Shown, mount_options
 
 # Those of xfsprogs' own mkfs/lts_4.19.conf; a kernel refuses to mount features that it does not know: reflink and
 # rmapbt are experimental in v4.9, bigtime and inobtcount are of v5.10, nrext64 of v5.19. Sectors are of 4 KiB, since
@@ -38,6 +38,34 @@ _PRINTED: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "l": ("log", {}),
 }
 _IN_EVERY_FORMAT = frozenset({"projid32bit", "crc", "finobt", "sparse", "ftype"})
+_SYNTAX = Syntax(  # mkfs.xfs(8)
+    "b:c:d:i:l:L:m:n:KNp:qr:s:CfV",
+    unfit={
+        **dict.fromkeys(("-N", "-V"), NO_FILE_SYSTEM),
+        **dict.fromkeys(("-c", "-p", "-r", "-l logdev=", "-d name=", "-d file"), A_FILE),
+    },
+)
+# By xfs_fs_show_options() in fs/xfs/xfs_super.c. Not discard, which is given up where the device cannot, nor what newer
+# kernels take and no longer show (attr2, ikeep).
+_SHOWN = Shown(
+    frozenset(
+        {"wsync", "noalign", "swalloc", "nouuid", "filestreams", "grpid", "largeio", "inode32", "inode64"}
+        | {"allocsize", "logbufs", "logbsize", "noquota", "usrquota", "grpquota", "prjquota"}
+        | {"uqnoenforce", "gqnoenforce", "pqnoenforce"}
+    ),
+    {
+        **dict.fromkeys(("quota", "uquota"), ("usrquota",)),
+        "gquota": ("grpquota",),
+        "pquota": ("prjquota",),
+        "qnoenforce": ("uqnoenforce",),
+        "bsdgroups": ("grpid",),
+        "sysvgroups": ("nogrpid",),
+        "logbufs=0": ("logbufs=8",),
+        "logbsize=0": ("logbsize=32k",),
+        "barrier": (),
+    },
+    (("inode32", "inode64"), GROUP_OF_FILES),
+)
 
 
 class Xfs(FileSystem):
@@ -45,15 +73,15 @@ class Xfs(FileSystem):
 
     name = "xfs"
     mkfs = "mkfs.xfs -q -f -K"
-    syntax = MKFS_XFS
+    syntax = _SYNTAX
     # nolargeio and nodiscard are not shown by the kernel: what they switch off would be.
     defaults = "rw,relatime,inode64,logbufs=8,logbsize=32k,noquota,nodiscard,nolargeio"
-    display = mount.XFS
+    display = _SHOWN
     fragments = ("storage-xfs",)
     fragments_of_options = dict.fromkeys(_QUOTAS, "storage-xfs-quota")
     suspects = ("block", "drivers/block", "fs/xfs", "fs/iomap", "fs/iomap.c")
     tools = ("mkfs.xfs", "mount", "xfs_spaceman")
-    options = (mkfs_options("xfs", _MKFS), mount.mount_options("xfs", defaults))
+    options = (mkfs_options("xfs", _MKFS), mount_options("xfs", defaults))
     least_bytes = _LEAST_BYTES
     data_share = 0.7  # beside a log of 64 MiB on 300 MiB
 

@@ -11,17 +11,19 @@ from bisector.config import options
 from bisector.core.errors import BisectorError, Finding, Grade, InfraError, KernelFault, UserError
 from bisector.core.shell import FailedStep
 from bisector.doctor.checks import PROBES, Asked
+from bisector.storage import btrfs, ext4, xfs
 from bisector.storage.file_system import FileSystem
 from bisector.storage.layer import Device, Extent, Files, Made, Site
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import lay_out
 from bisector.storage.mkfs import words_of
-from bisector.storage.mount import BTRFS, EXT4, XFS, Shown, merged, mounted_with, not_mounted
+from bisector.storage.mount import Shown, merged, mounted_with, not_mounted
 from bisector.storage.parse import stack_of
 from tests.guestshell import Answer, FakeShell
 from tests.loopdevice import command
 
 MIB = 1 << 20
+BTRFS, EXT4, XFS = btrfs.BTRFS.display, ext4.EXT4.display, xfs.XFS.display
 DATA = Path(__file__).parents[1] / "data" / "storage"
 OLDEST = (4, 9)
 NAMES = ("ext4", "xfs", "btrfs")
@@ -213,11 +215,13 @@ def test_every_feature_is_in_the_oldest_kernels(name: str) -> None:
 
 def test_given_options_of_mount_replace_what_they_contradict() -> None:
     default = "rw,relatime,data=ordered,barrier,noinit_itable,commit=5"
-    assert merged(default, default) == tuple(default.split(","))
-    assert merged(default, "noatime,nobarrier,commit=30,lazytime") == (
+    assert merged(default, default, EXT4) == tuple(default.split(","))
+    assert merged(default, "noatime,nobarrier,commit=30,lazytime", EXT4) == (
         *("rw", "noatime", "data=ordered", "nobarrier", "noinit_itable", "commit=30", "lazytime"),
     )
-    assert merged("nossd,inode64", "ssd_spread,inode32") == ("ssd_spread", "inode32")
+    assert merged("nossd,rw", "ssd_spread", BTRFS) == ("ssd_spread", "rw")
+    assert merged("inode64,grpid", "inode32,sysvgroups", XFS) == ("inode32", "sysvgroups")
+    assert merged("dioread_nolock", "dioread_lock", EXT4) == ("dioread_lock",)
     _, mount = (step.command for step in made("ext4", mount_options="data=writeback").steps)
     assert mount.split()[4].split(",")[2:4] == ["data=writeback", "barrier"]
 
