@@ -12,7 +12,7 @@ from bisector.config import Settings
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.subject import Commit, Kind, Subject
-from bisector.doctor.tree import Need, lacking, needs, required, undefined
+from bisector.doctor.tree import Need, lacking, needs, required, undefined, unsupported
 from bisector.git.patches import with_commit, with_file
 from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes
@@ -21,6 +21,7 @@ from bisector.kernel.image import commit_of
 from bisector.kernel.kconfig import NOT_SET, own_fragment, read_fragment
 from bisector.report.comparison_table import few_blocks
 from bisector.status.blocks import Blocks, names
+from bisector.storage.layer import Feature
 from bisector.store.comparison import Absent, Arm, Extent, Plan, PlannedSetup, on_top
 
 _AGAIN = "(again)"
@@ -165,17 +166,20 @@ def _check_regular(file: Path) -> None:
 
 
 def _absent(repository: Repository, arms: Sequence[Arm], setups: Sequence[PlannedSetup]) -> Iterator[Absent]:
-    """The cells of trees without an option that the stack needs, found before anything is built."""
+    """The cells of trees without what the stack needs, found before anything is built."""
 
     @cache
-    def missing(commit: Commit, needed: tuple[Need, ...]) -> str:
-        return ", ".join(one.option for one in lacking(repository, commit, needed))
+    def missing(commit: Commit, needed: tuple[Need, ...], features: tuple[tuple[str, Feature], ...]) -> str:
+        options = (one.option for one in lacking(repository, commit, needed))
+        later = (f"{one.since.version} ({one.what})" for _, one in unsupported(repository, commit, features))
+        return ", ".join((*options, *later))
 
     for setup, one in enumerate(setups):
+        storage = one.settings.storage
+        needed, features = needs(storage.stack, storage.layers), storage.stack.features(storage.layers)
         for place, arm in enumerate(arms):
-            needed = needs(one.settings.storage.stack, one.settings.storage.layers)
-            if arm.subject.is_built and (options := missing(arm.commit, needed)):
-                yield Absent(setup, place, f"needs {options}")
+            if arm.subject.is_built and (what := missing(arm.commit, needed, features)):
+                yield Absent(setup, place, f"needs {what}")
             elif off := _switched_off(arm, needed):
                 yield Absent(setup, place, f"needs {off}, which is off in it")
 

@@ -1,6 +1,8 @@
 """Whether a commit's tree has what a storage stack needs, before anything is built from it.
 
-The layers name kernel fragments, whose options are looked for in the tree's Kconfig files, without a checkout.
+The layers name kernel fragments, whose options are looked for in the tree's Kconfig files, without a checkout. What
+settings ask for beside that is looked for in the drivers' sources: the version in a tree's Makefile does not tell it,
+since it stands still while what makes the next version is merged, and distributions take features into older kernels.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -11,6 +13,7 @@ from bisector.core.errors import UserError
 from bisector.core.subject import Commit
 from bisector.git.repository import Repository
 from bisector.kernel.kconfig import NOT_SET, Fragment, read_fragments
+from bisector.storage.layer import Feature, Since
 from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Stack, Values
 
@@ -31,7 +34,7 @@ class Need:
 
 
 def check_tree(repository: Repository, commits: Iterable[Commit], stack: Stack, values: Values) -> None:
-    """Raise :class:`UserError` for the first commit whose tree lacks an option that the stack needs.
+    """Raise :class:`UserError` for the first commit whose tree lacks an option or a feature that the stack needs.
 
     ``values`` are those of the layers' settings.
     """
@@ -45,6 +48,13 @@ def check_tree(repository: Repository, commits: Iterable[Commit], stack: Stack, 
                 "choose another --stack, or commits that have it: git log --reverse -S'config "
                 f"{lacks[0].option.removeprefix('CONFIG_')}' -- '*Kconfig*'",
             )
+        for layer, one in unsupported(repository, commit, stack.features(values)):
+            path, word = one.since.path, one.since.word
+            raise UserError(
+                f"{commit.short} ({commit.subject}) has no {one.what}, which kernels have since {one.since.version}: "
+                f"the layer {layer} of the stack {stack} asks for it",
+                f"change {' or '.join(one.keys)}, or choose commits that have it: git log --reverse -S{word} -- {path}",
+            )
 
 
 def lacking(repository: Repository, commit: Commit, needed: Sequence[Need]) -> tuple[Need, ...]:
@@ -54,6 +64,18 @@ def lacking(repository: Repository, commit: Commit, needed: Sequence[Need]) -> t
     """
     missing = undefined(repository, commit.sha, [one.option for one in needed])
     return tuple(one for one in needed if one.option in missing)
+
+
+def unsupported(
+    repository: Repository, commit: Commit, features: Iterable[tuple[str, Feature]]
+) -> tuple[tuple[str, Feature], ...]:
+    """Those features, with the names of their layers, that the commit's tree does not have.
+
+    Nothing of a partial clone, whose files are not there to be read.
+    """
+    if repository.partial:
+        return ()
+    return tuple((layer, one) for layer, one in features if not _has(repository, commit, one.since))
 
 
 def needs(stack: Stack, values: Values) -> tuple[Need, ...]:
@@ -89,3 +111,8 @@ def undefined(repository: Repository, sha: str, names: Collection[str]) -> froze
     answer = repository.ask(*words, sha, "--", _FILES, ok=(0, 1))
     found = {f"{_PREFIX}{line.split()[1]}" for line in answer.lines if line.strip()}
     return frozenset(names) - found
+
+
+def _has(repository: Repository, commit: Commit, since: Since) -> bool:
+    words = ("grep", "--quiet", "--text", "--fixed-strings", "-e", since.word)
+    return repository.ask(*words, commit.sha, "--", since.path, ok=(0, 1)).status == 0

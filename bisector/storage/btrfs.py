@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from bisector.storage.file_system import FileSystem, differing
-from bisector.storage.layer import MOUNTPOINT, Extent, Own
+from bisector.storage.layer import MOUNTPOINT, Extent, Own, Since
 from bisector.storage.mkfs import A_FILE, NO_FILE_SYSTEM, Syntax, mkfs_options
 from bisector.storage.mount import Shown, mount_options
 
@@ -65,6 +65,17 @@ _SHOWN = Shown(
     },
     (("ssd", "nossd", "ssd_spread"),),
 )
+_UAPI = "include/uapi/linux"
+# By features, checksums and options of mount that came later (btrfs(5), mkfs.btrfs(8)).
+_LATER = {
+    **dict.fromkeys(("compress=zstd", "compress-force=zstd"), Since("v4.14", "fs/btrfs", "BTRFS_COMPRESS_ZSTD")),
+    "xxhash": Since("v5.5", _UAPI, "BTRFS_CSUM_TYPE_XXHASH"),
+    "sha256": Since("v5.5", _UAPI, "BTRFS_CSUM_TYPE_SHA256"),
+    "blake2": Since("v5.5", _UAPI, "BTRFS_CSUM_TYPE_BLAKE2"),
+    "discard=async": Since("v5.6", "fs/btrfs", "BTRFS_MOUNT_DISCARD_ASYNC"),
+    "block-group-tree": Since("v6.1", _UAPI, "BTRFS_FEATURE_COMPAT_RO_BLOCK_GROUP_TREE"),
+    "squota": Since("v6.7", _UAPI, "BTRFS_FEATURE_INCOMPAT_SIMPLE_QUOTA"),
+}
 
 
 class Btrfs(FileSystem):
@@ -76,6 +87,7 @@ class Btrfs(FileSystem):
     # Whether the disk says that it turns decides between ssd and nossd; kernels since v6.2 discard by default.
     defaults = "rw,relatime,nossd,nodiscard,space_cache"
     display = _SHOWN
+    later = _LATER
     fragments = ("storage-btrfs",)
     fragments_of_options: ClassVar[Mapping[str, str]] = {"acl": "storage-btrfs-acl"}
     suspects = ("block", "drivers/block", "fs/btrfs")

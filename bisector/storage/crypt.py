@@ -12,7 +12,7 @@ from bisector.core.shell import Step
 from bisector.core.trial import FaultKind, Stage
 from bisector.storage import dmcache
 from bisector.storage.disks import kernel_fault, not_an_answer
-from bisector.storage.layer import Extent, Files, Layer, Made, Own, Site
+from bisector.storage.layer import Extent, Feature, Files, Layer, Made, Own, Since, Site
 
 _CIPHER = re.compile(r"[a-z0-9_]+(?:,[a-z0-9_]+)?-[a-z0-9_]+(?:-[a-z0-9_]+(?::[a-z0-9_-]+)?)?")
 # START LENGTH crypt CIPHER KEY IV-OFFSET DEVICE OFFSET [N OPTION…] (Documentation/admin-guide/device-mapper/
@@ -96,6 +96,12 @@ class Crypt(Layer):
         """Each cipher but AES has a fragment of its own."""
         known = CIPHERS.get(own["cipher"].partition("-")[0], Cipher())
         return (*self.fragments, *known.fragments)
+
+    def features(self, own: Own) -> Iterator[Feature]:
+        """Sectors of another size (8f0009a22517, "dm crypt: optionally support larger encryption sector size")."""
+        if own["sector_bytes"] != _SECTOR_BYTES:
+            since = Since("v4.12", "drivers/md/dm-crypt.c", "sector_size:")
+            yield Feature(f"sectors of {own['sector_bytes']} bytes", since, ("storage.crypt.sector_size",))
 
     def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
         """The kernel options of the cipher are known, it takes the key, and the device has whole sectors."""

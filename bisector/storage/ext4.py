@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bisector.core.kinds import Problem
 from bisector.storage.file_system import FileSystem, differing
-from bisector.storage.layer import MOUNTPOINT, Extent, Files, Own
+from bisector.storage.layer import MOUNTPOINT, Extent, Files, Own, Since
 from bisector.storage.mkfs import A_FILE, NO_FILE_SYSTEM, Syntax, mkfs_options, words_of
 from bisector.storage.mount import GROUP_OF_FILES, Shown, in_bytes, mount_options
 
@@ -69,6 +69,17 @@ _SHOWN = Shown(
     },
     (("dioread_nolock", "dioread_lock", "nodioread_nolock"), GROUP_OF_FILES),
 )
+# By features and options that came later (ext4(5), "Kernel support", and the kernel's own history).
+_LATER = {
+    "ea_inode": Since("v4.13", "fs/ext4", "ext4_has_feature_ea_inode"),
+    "large_dir": Since("v4.13", "fs/ext4", "ext4_has_feature_largedir"),
+    "casefold": Since("v5.2", "fs/ext4", "EXT4_FEATURE_INCOMPAT_CASEFOLD"),
+    "verity": Since("v5.4", "fs/ext4", "EXT4_FEATURE_RO_COMPAT_VERITY"),
+    "stable_inodes": Since("v5.5", "fs/ext4", "EXT4_FEATURE_COMPAT_STABLE_INODES"),
+    "fast_commit": Since("v5.10", "fs/ext4", "EXT4_FEATURE_COMPAT_FAST_COMMIT"),
+    "orphan_file": Since("v5.15", "fs/ext4", "EXT4_FEATURE_COMPAT_ORPHAN_FILE"),
+    **dict.fromkeys(("mb_optimize_scan", "mb_optimize_scan=0"), Since("v5.12", "fs/ext4", "mb_optimize_scan")),
+}
 
 
 class Ext4(FileSystem):
@@ -83,6 +94,7 @@ class Ext4(FileSystem):
     syntax = _SYNTAX
     defaults = f"rw,relatime,{_ORDERED},barrier,delalloc,nodiscard,noinit_itable,{_COMMIT},errors=continue"
     display = _SHOWN
+    later = _LATER
     # The root file system's driver is ext4, too, so every guest's configuration has it.
     suspects = ("block", "drivers/block", "fs/ext4")
     tools = ("mkfs.ext4", "mount", "dumpe2fs")

@@ -17,7 +17,7 @@ from bisector.core.shell import FailedStep, Step
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
 from bisector.storage.disks import kernel_fault, not_an_answer
-from bisector.storage.layer import MOUNTPOINT, Extent, Files, Layer, Made, Own, Site
+from bisector.storage.layer import MOUNTPOINT, Extent, Feature, Files, Layer, Made, Own, Since, Site
 from bisector.storage.mkfs import NOT_TAKEN, Syntax, words_of
 from bisector.storage.mount import Shown, in_bytes, merged, mounted_with, not_mounted, objections, unread
 
@@ -31,7 +31,7 @@ class FileSystem(Layer):
     of them. ``least_bytes`` is the least size of which mkfs makes a file system. ``format_command`` prints what mkfs
     made, with ``{device}`` replaced; ``shown_command`` prints more options that the kernel mounted with, one a line,
     where the mount table does not have all of them. ``fragments_of_options`` are those that an option of mount needs
-    beside the layer's.
+    beside the layer's. ``later`` has words of both kinds of options that came after the driver.
     """
 
     is_file_system = True
@@ -41,6 +41,7 @@ class FileSystem(Layer):
     display: ClassVar[Shown]
     least_bytes: ClassVar[int] = 0
     fragments_of_options: ClassVar[Mapping[str, str]] = {}
+    later: ClassVar[Mapping[str, Since]] = {}
     format_command: ClassVar[str]
     shown_command: ClassVar[str] = ""
 
@@ -56,6 +57,14 @@ class FileSystem(Layer):
         names = (option.partition("=")[0] for option in self.mounted(own))
         found = (self.fragments_of_options[name] for name in names if name in self.fragments_of_options)
         return tuple(dict.fromkeys((*self.fragments, *found)))
+
+    def features(self, own: Own) -> Iterator[Feature]:
+        """Features of the format, and options of mount, that are younger than the driver."""
+        of_mkfs = ",".join(words_of(own["mkfs_options"]).values()).split(",")
+        for name, words in (("mkfs_options", of_mkfs), ("mount_options", self.mounted(own))):
+            for word in (one.partition(":")[0].removesuffix("=1") for one in words):
+                if word in self.later:
+                    yield Feature(f"{self.name} with {word}", self.later[word], (f"storage.{self.name}.{name}",))
 
     def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
         """The device is large enough for mkfs, and the options are for a file system that can be mounted."""

@@ -111,6 +111,30 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
+class Since:
+    """How a tree tells that it has something: a file at or below ``path`` has the ``word``.
+
+    Upstream that is so from ``version`` on. What was put into an older kernel is seen there, too.
+    """
+
+    version: str
+    path: str
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """What settings ask of a driver that no option of the kernel's configuration stands for.
+
+    ``what`` is its name in a sentence, ``keys`` are the settings that ask for it.
+    """
+
+    what: str
+    since: Since
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Made:
     """How a layer is made: the path of its device (or its mount point), the commands, and what is asked afterwards.
 
@@ -201,6 +225,10 @@ class Layer(ABC):
     def fragments_for(self, own: Own) -> tuple[str, ...]:
         """The kernel configuration fragments that it needs with these settings."""
         return self.fragments
+
+    def features(self, own: Own) -> Iterator[Feature]:
+        """What not every kernel's drivers can that have the options of the fragments, as far as these settings ask."""
+        yield from ()
 
     def memory(self, own: Own, devices: int) -> Extent | None:
         """What of the guest's memory it keeps as long as it is there, on so many devices."""

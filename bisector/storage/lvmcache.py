@@ -2,12 +2,10 @@
 
 Every property that has a default, in LVM or in the kernel, is named in the commands and read back, since those defaults
 differ between versions. The default policy was mq before v4.2 and is smq since; LVM makes metadata of format 2 where
-the kernel has it, which kernels before v4.12 cannot read (629d0a8a1a10, "dm cache metadata: add "metadata2" feature").
+the kernel has it, which kernels before v4.11 cannot read (629d0a8a1a10, "dm cache metadata: add "metadata2" feature").
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 
 from bisector.core import kinds
@@ -19,79 +17,22 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
 from bisector.storage import dmcache, filling
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Counters, Extent, Files, Layer, Made, Own, Phase, Site
+from bisector.storage.dmcache import SECTOR_BYTES
+from bisector.storage.layer import Counters, Extent, Feature, Files, Layer, Made, Own, Phase, Since, Site
 from bisector.storage.lvm import EXTENT_BYTES, TREE, Part, check_parts, group_steps, volume_fault, whole_extents
+from bisector.storage.lvmcache_settings import (
+    CHUNK_STEP_BYTES,
+    NEWER_FORMAT,
+    POLICY,
+    CacheMode,
+    CacheSettings,
+    CacheVolume,
+    chunk_problems,
+    format_problems,
+)
 
 _GROUP = "bisector"
 _STATUS_DEADLINE_S = 60.0
-_SECTOR = dmcache.SECTOR_BYTES
-_METADATA_LEAST_BYTES = 8 << 20  # lvmcache(7): cache metadata "with a minimum size of 8MiB"
-# For each chunk: the mapping, its hint and the hint's key, and room for a transaction (_cache_min_metadata_size() in
-# LVM's lib/metadata/cache_manip.c).
-_METADATA_OF_CHUNK_BYTES, _TRANSACTION_BYTES = 44, 4 << 20
-_CHUNK_STEP_BYTES, _CHUNK_MOST_BYTES = 32 << 10, 1 << 30  # lvmcache(7), "dm-cache chunk size"
-_MOST_CHUNKS = 1_000_000  # lvm.conf(5), allocation/cache_pool_max_chunks
-_POLICY = "smq"  # of the fragment that every stack with a cache has
-# LVM before 2.03.40 gives a cachevol this one, whatever lvconvert or lvchange is told: it looks for the policy in the
-# segment of the cachevol, which has none (its a16979bc5, "cache: fix wrong segment used for cachevol policy name").
-_CACHEVOL_POLICY = "mq"
-_CLEANER_STACK = (
-    f"such as lvmcache(ssd,hdd,cache_policy={dmcache.CLEANER},cache_mode=writethrough,cache_metadata_format=2)+ext4"
-)
-# lvmcache(7): the threshold "is at least 8 chunks in size"; the kernel's own default is 2048 sectors (cache.rst).
-_THRESHOLD_LEAST_CHUNKS, _THRESHOLD_USUAL_BYTES = 8, 2048 * _SECTOR
-
-
-class CacheMode(StrEnum):
-    """dm-cache modes that lvmcache offers (lvmcache(7))."""
-
-    WRITEBACK = "writeback"
-    WRITETHROUGH = "writethrough"
-    PASSTHROUGH = "passthrough"
-
-
-class CacheVolume(StrEnum):
-    """Whether blocks and metadata are two logical volumes or parts of one (lvmcache(7))."""
-
-    POOL = "cachepool"
-    VOLUME = "cachevol"
-
-
-@dataclass(frozen=True, slots=True)
-class CacheSettings:
-    """The cache and its metadata in bytes, as LVM makes them; the policy is one of the kernel's.
-
-    None of chunk size, metadata format and threshold is what LVM chooses by itself.
-    """
-
-    cache_bytes: int
-    metadata_bytes: int
-    mode: CacheMode
-    policy: str
-    chunk_bytes: int | None = None
-    metadata_format: int | None = None
-    threshold_bytes: int | None = None
-    volume: CacheVolume = CacheVolume.POOL
-
-    @property
-    def threshold_sectors(self) -> int | None:
-        """The migration threshold to name; None where that is left to LVM."""
-        if self.threshold_bytes is not None:
-            return self.threshold_bytes // _SECTOR
-        if self.chunk_bytes is None:
-            return None
-        return max(_THRESHOLD_USUAL_BYTES, _THRESHOLD_LEAST_CHUNKS * self.chunk_bytes) // _SECTOR
-
-    @property
-    def fills(self) -> bool:
-        """Whether blocks ever go into the cache."""
-        return dmcache.fills(self.mode, self.policy)
-
-    @property
-    def least_metadata_bytes(self) -> int:
-        """The least that LVM takes for this many chunks."""
-        chunks = self.cache_bytes // (self.chunk_bytes or 2 * _CHUNK_STEP_BYTES)
-        return max(_METADATA_LEAST_BYTES, _TRANSACTION_BYTES + chunks * _METADATA_OF_CHUNK_BYTES)
 
 
 def _full(run: Run) -> Iterator[str]:
@@ -122,15 +63,15 @@ class LvmCache(Layer):
         Option("storage.metadata_size", "metadata_bytes", kinds.size(1 << 20), "8MiB",
                "metadata of the cache, bytes", "50MiB"),
         Option("storage.cache_mode", "mode", kinds.choice(CacheMode), "writeback", "dm-cache mode"),
-        Option("storage.cache_policy", "policy", kinds.choice((_POLICY, "mq", "cleaner")), _POLICY, "dm-cache policy"),
+        Option("storage.cache_policy", "policy", kinds.choice((POLICY, "mq", "cleaner")), POLICY, "dm-cache policy"),
         Option("storage.cache_chunk_size", "chunk_bytes",
-               kinds.optional(kinds.size(_CHUNK_STEP_BYTES), AUTO, "as LVM chooses"), "64KiB",
+               kinds.optional(kinds.size(CHUNK_STEP_BYTES), AUTO, "as LVM chooses"), "64KiB",
                "block of dm-cache, bytes", before=AUTO),
         Option("storage.cache_metadata_format", "metadata_format",
                kinds.optional(kinds.integer(1), AUTO, "as LVM chooses"), 1,
-               "format of dm-cache's metadata, 1 or 2; kernels before v4.12 read 1 alone", before=AUTO),
+               "format of dm-cache's metadata, 1 or 2; kernels before v4.11 read 1 alone", before=AUTO),
         Option("storage.cache_migration_threshold", "threshold_bytes",
-               kinds.optional(kinds.size(_SECTOR), AUTO, "1MiB, or 8 blocks where that is more"), AUTO,
+               kinds.optional(kinds.size(SECTOR_BYTES), AUTO, "1MiB, or 8 blocks where that is more"), AUTO,
                "most that dm-cache moves at a time, bytes"),
         Option("storage.cache_volume", "volume", kinds.choice(CacheVolume), "cachepool",
                "whether blocks and metadata of the cache are two volumes (cachepool) or one (cachevol)"),
@@ -146,13 +87,19 @@ class LvmCache(Layer):
 
     def fragments_for(self, own: Own) -> tuple[str, ...]:
         """Old trees have each policy but smq as an option of its own."""
-        return self.fragments if own["policy"] == _POLICY else (*self.fragments, "storage-lvmcache-policies")
+        return self.fragments if own["policy"] == POLICY else (*self.fragments, "storage-lvmcache-policies")
+
+    def features(self, own: Own) -> Iterator[Feature]:
+        """The newer format of the metadata, where it is asked for by name."""
+        if own["metadata_format"] == NEWER_FORMAT:
+            since = Since("v4.11", "drivers/md/dm-cache-target.c", "metadata2")
+            yield Feature("metadata of format 2", since, ("storage.cache_metadata_format",))
 
     def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
         """The cache has room on its device, and the files of a run fill it."""
         settings, fast = CacheSettings(**own), below[0]
-        yield from _chunk_problems(settings)
-        yield from _format_problems(settings)
+        yield from chunk_problems(settings)
+        yield from format_problems(settings)
         if settings.metadata_bytes < settings.least_metadata_bytes:
             least = size_text(whole_extents(settings.least_metadata_bytes))
             yield Problem(("storage.metadata_size",), f"LVM needs {least} or more for it")
@@ -212,38 +159,6 @@ class LvmCache(Layer):
 
 
 LVMCACHE = LvmCache()
-
-
-def _chunk_problems(settings: CacheSettings) -> Iterator[Problem]:
-    chunk, key = settings.chunk_bytes, "storage.cache_chunk_size"
-    if chunk is None:
-        return
-    if chunk % _CHUNK_STEP_BYTES or chunk > _CHUNK_MOST_BYTES:
-        yield Problem((key,), "dm-cache takes multiples of 32KiB, up to 1GiB")
-    elif settings.cache_bytes // chunk > _MOST_CHUNKS:
-        yield Problem((key, "storage.cache_size"), f"LVM makes no cache of more than {_MOST_CHUNKS:,} blocks")
-    elif (least := _THRESHOLD_LEAST_CHUNKS * chunk) > (settings.threshold_sectors or 0) * _SECTOR:
-        yield Problem(("storage.cache_migration_threshold", key), f"LVM makes it {size_text(least)}, 8 blocks, or more")
-
-
-def _format_problems(settings: CacheSettings) -> Iterator[Problem]:
-    """What LVM refuses, or makes in another way than it was told to."""
-    key, chosen = "storage.cache_metadata_format", settings.metadata_format
-    if chosen not in (None, 1, 2):
-        yield Problem((key,), "dm-cache has formats 1 and 2")
-    if settings.volume is CacheVolume.VOLUME and settings.policy != _CACHEVOL_POLICY:
-        sentence = f"LVM gives a cachevol the policy {_CACHEVOL_POLICY}, whatever it is told"
-        hint = f"cache_policy={_CACHEVOL_POLICY}, which is smq by another name since v4.6"
-        yield Problem(("storage.cache_policy", "storage.cache_volume"), sentence, hint)
-    if settings.volume is CacheVolume.VOLUME and chosen == 1:
-        yield Problem((key, "storage.cache_volume"), "LVM makes a cachevol with metadata of format 2 alone")
-    if settings.policy == dmcache.CLEANER:
-        if chosen == 1:
-            sentence = "LVM gives the cleaner metadata of format 2 where it can"
-            yield Problem((key, "storage.cache_policy"), sentence, _CLEANER_STACK)
-        if settings.mode is not CacheMode.WRITETHROUGH:
-            sentence = "LVM makes a cleaner's cache writethrough"
-            yield Problem(("storage.cache_mode", "storage.cache_policy"), sentence, _CLEANER_STACK)
 
 
 def _steps(group: str, fast: str, slow: str, settings: CacheSettings) -> tuple[Step, ...]:
@@ -311,7 +226,7 @@ def _check_made(
     # A pair for each that was named; a kernel that does not tell its threshold leaves it out.
     sectors, threshold = settings.threshold_sectors, target.migration_threshold
     for name, wanted, has in (
-        ("blocks of {} sectors", settings.chunk_bytes and settings.chunk_bytes // _SECTOR, table.block_sectors),
+        ("blocks of {} sectors", settings.chunk_bytes and settings.chunk_bytes // SECTOR_BYTES, table.block_sectors),
         ("metadata {}", settings.metadata_format, table.metadata_format),
         ("migration_threshold {}", sectors if threshold is not None else None, threshold),
     ):
@@ -329,7 +244,7 @@ def _check_made(
 
 def _check_sizes(settings: CacheSettings, table: dmcache.CacheTable, target: dmcache.CacheTarget) -> None:
     """How large its volumes are is LVM's doing, as is where they lie: no kernel has a part in it."""
-    block_bytes = table.block_sectors * _SECTOR
+    block_bytes = table.block_sectors * SECTOR_BYTES
     sizes = (
         (
             "cache",

@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 from bisector.core.figures import Run, phase_name
 from bisector.core.kinds import Problem
 from bisector.storage import filling
-from bisector.storage.layer import Extent, Files, Layer, Own, Phase
+from bisector.storage.layer import Extent, Feature, Files, Layer, Own, Phase
 from bisector.storage.layers import LAYERS, aliases, spelled_out
 
 _BARE = re.compile(r"[^\s(),+=]+")
@@ -142,6 +142,11 @@ class Stack:
         """Kernel configuration fragments, each once."""
         needed = (one for node in self.nodes for one in LAYERS[node.name].fragments_for(node.own(values)))
         return tuple(dict.fromkeys(needed))
+
+    def features(self, values: Values) -> tuple[tuple[str, Feature], ...]:
+        """What its layers' settings ask of drivers beside their options, each with the name of the layer."""
+        asked = ((node, one) for node in self.nodes for one in LAYERS[node.name].features(node.own(values)))
+        return tuple(dict.fromkeys((node.name, replace(one, keys=node.said_by(one.keys))) for node, one in asked))
 
     @property
     def tools(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from bisector.core.kinds import Problem
 from bisector.core.units import size_text
 from bisector.storage.file_system import FileSystem, differing
-from bisector.storage.layer import MOUNTPOINT, Extent, Files, Own
+from bisector.storage.layer import MOUNTPOINT, Extent, Files, Own, Since
 from bisector.storage.mkfs import A_FILE, NO_FILE_SYSTEM, Syntax, mkfs_options, words_of
 from bisector.storage.mount import GROUP_OF_FILES, Shown, mount_options
 
@@ -66,6 +66,14 @@ _SHOWN = Shown(
     },
     (("inode32", "inode64"), GROUP_OF_FILES),
 )
+# By features that came later (mkfs.xfs(8)); reflink and rmapbt were experimental until v4.16.
+_LATER = {
+    "rmapbt": Since("v4.8", "fs/xfs", "XFS_SB_FEAT_RO_COMPAT_RMAPBT"),
+    "reflink": Since("v4.9", "fs/xfs", "XFS_SB_FEAT_RO_COMPAT_REFLINK"),
+    "bigtime": Since("v5.10", "fs/xfs", "XFS_SB_FEAT_INCOMPAT_BIGTIME"),
+    "inobtcount": Since("v5.10", "fs/xfs", "XFS_SB_FEAT_RO_COMPAT_INOBTCNT"),
+    "nrext64": Since("v5.19", "fs/xfs", "XFS_SB_FEAT_INCOMPAT_NREXT64"),
+}
 
 
 class Xfs(FileSystem):
@@ -77,6 +85,7 @@ class Xfs(FileSystem):
     # nolargeio and nodiscard are not shown by the kernel: what they switch off would be.
     defaults = "rw,relatime,inode64,logbufs=8,logbsize=32k,noquota,nodiscard,nolargeio"
     display = _SHOWN
+    later = _LATER
     fragments = ("storage-xfs",)
     fragments_of_options = dict.fromkeys(_QUOTAS, "storage-xfs-quota")
     suspects = ("block", "drivers/block", "fs/xfs", "fs/iomap", "fs/iomap.c")

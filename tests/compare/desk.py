@@ -87,8 +87,14 @@ class Desk:
 
 def without_md(desk: Desk) -> str:
     """A commit whose tree has no dm-cache."""
+    return changed(desk, "drivers/Kconfig", "config BLK_DEV_LOOP\n\tbool\n")
+
+
+def changed(desk: Desk, path: str, text: str) -> str:
+    """A commit on top of main with another text in a file."""
     place = desk.place / "linux"
     histories.git(place, "checkout", "-q", "-f", "main")
-    (place / "drivers/Kconfig").write_text("config BLK_DEV_LOOP\n\tbool\n")
-    histories.git(place, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-q", "-a", "-m", "no md")
+    (place / path).write_text(text)
+    histories.git(place, "add", path)
+    histories.git(place, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-q", "-m", f"another {path}")
     return histories.git(place, "rev-parse", "HEAD")

@@ -7,7 +7,7 @@ import pytest
 from bisector.compare.plan import united, warnings
 from bisector.compare.schedule import Done
 from bisector.store.comparison import Absent
-from tests.compare.desk import Desk, without_md
+from tests.compare.desk import Desk, changed, without_md
 from tests.git import histories
 
 
@@ -40,6 +40,16 @@ def test_a_cell_whose_tree_lacks_an_option_is_not_measured_and_says_so(desk: Des
     assert ("lvmcache(ssd,hdd)+ext4", lacks) not in measured
     assert ("hdd+ext4", lacks) in measured
     assert len(measured) == 5
+
+
+def test_a_cell_whose_tree_lacks_what_a_setting_asks_for_is_told_with_the_version_that_has_it(desk: Desk) -> None:
+    """The options are there all the same: Kconfig does not tell of it, and neither does the version of a tree."""
+    has = changed(desk, "drivers/md/dm-cache-target.c", 'if (!strcasecmp(arg, "metadata2"))\n')
+    plan = desk.plan(has, "c3", storage__cache_metadata_format="2")
+    assert plan.absent == (Absent(0, 1, "needs v4.11 (metadata of format 2)"),)
+    assert desk.plan(has, "c3").absent == ()
+    said = desk.refused("c0", "c3", stacks=("lvmcache(ssd,hdd,cache_metadata_format=2)+ext4",))
+    assert said.count("needs v4.11 (metadata of format 2)") == 2
 
 
 def test_where_nothing_is_left_to_compare_nothing_is_begun(desk: Desk) -> None:

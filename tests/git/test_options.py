@@ -7,7 +7,7 @@ import pytest
 from bisector.config import options
 from bisector.core import resources
 from bisector.core.errors import UserError
-from bisector.doctor.tree import Need, check_tree, lacking, needs, undefined
+from bisector.doctor.tree import Need, check_tree, lacking, needs, undefined, unsupported
 from bisector.storage.layers import LAYERS
 from bisector.storage.parse import stack_of
 from bisector.storage.stack import Values
@@ -114,3 +114,46 @@ def test_every_layer_names_fragments_that_are_there() -> None:
     for layer in LAYERS.values():
         for name in layer.fragments:
             assert resources.fragment(name).is_file()
+
+
+CRYPT = "crypt(hdd,sector_size=4096)+ext4"
+OPTIONS = "".join(f"config {name}\n" for name in ("MD", "BLK_DEV_DM", "DM_CRYPT"))
+OPTIONS += "".join(f"config CRYPTO_{name}\n" for name in ("AES", "XTS", "CBC", "SHA256"))
+PARSER = 'else if (sscanf(opt_string, "sector_size:%hu%c", &cc->sector_size, &dummy) == 1)\n'
+# The version is that of the older release until the next one's first candidate, whatever was merged in the meantime.
+VERSIONS = (
+    Node("v4.11", files={**KERNEL_TREE, "Makefile": "VERSION = 4\nPATCHLEVEL = 11\n", "drivers/Kconfig": OPTIONS}),
+    Node("named elsewhere", ("v4.11",), files={"drivers/md/dm-integrity.c": PARSER, "drivers/md/dm-crypt.c": "\n"}),
+    Node("merged", ("named elsewhere",), files={"drivers/md/dm-crypt.c": PARSER}),
+)
+
+
+def test_what_a_setting_asks_of_a_driver_is_looked_for_in_its_sources(make: Make) -> None:
+    repository, names = make(VERSIONS)
+    asked = stack_of(CRYPT).features(values(CRYPT))
+    (found,) = {one for _, one in asked}
+    before, elsewhere, merged = repository.commits([names[node.name] for node in VERSIONS])
+    assert unsupported(repository, before, asked) == unsupported(repository, elsewhere, asked) == (("crypt", found),)
+    assert unsupported(repository, merged, asked) == ()
+    check_tree(repository, [merged], stack_of(CRYPT), values(CRYPT))
+    check_tree(repository, [before], stack_of("crypt(hdd)+ext4"), values(CRYPT))
+    with pytest.raises(UserError) as caught:
+        check_tree(repository, [merged, before], stack_of(CRYPT), values(CRYPT))
+    assert caught.value.message == (
+        f"{before.short} (v4.11) has no sectors of 4096 bytes, which kernels have since v4.12: the layer crypt of the "
+        f"stack {stack_of(CRYPT)} asks for it"
+    )
+    assert caught.value.hint.startswith("change storage.stack, or choose commits that have it: git log --reverse")
+    git(repository.top, "config", "remote.origin.promisor", "true")
+    assert unsupported(repository, before, asked) == ()
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        *("lvmcache", "lvmwritecache", "bcache", "ram", "raid1(ssd,hdd)+ext4", "raid5(ssd,hdd,ram)+ext4"),
+        *("crypt(hdd)+ext4", "hdd+xfs", "hdd+btrfs"),
+    ],
+)
+def test_defaults_ask_for_nothing_that_came_after_the_driver(stack: str) -> None:
+    assert stack_of(stack).features(values(stack)) == ()

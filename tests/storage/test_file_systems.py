@@ -213,6 +213,36 @@ def test_every_feature_is_in_the_oldest_kernels(name: str) -> None:
         } == set()
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_features_that_came_later_are_known_with_their_kernels(name: str) -> None:
+    later = file_system(name).later
+    # Several devices, and zoned ones, are not for a stack; the last two were experimental for some versions.
+    other = {"raid1c34", "zoned", "rmapbt", "reflink"}
+    found = {feature: version for (kind, feature), version in since().items() if kind == name and version > OLDEST}
+    assert {one: tuple(map(int, later[one].version[1:].split("."))) for one in found.keys() - other} == {
+        one: found[one] for one in found.keys() - other
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "given", "what"),
+    [
+        ("ext4", "mkfs_options", "-O none,has_journal,fast_commit,^large_dir", ["v5.10 ext4 with fast_commit"]),
+        ("ext4", "mount_options", "noatime,mb_optimize_scan=1", ["v5.12 ext4 with mb_optimize_scan"]),
+        ("xfs", "mkfs_options", "-m crc=1,bigtime=1,reflink=0 -i nrext64=0", ["v5.10 xfs with bigtime"]),
+        ("btrfs", "mkfs_options", "--csum xxhash -R ^free-space-tree", ["v5.5 btrfs with xxhash"]),
+        (
+            *("btrfs", "mount_options", "compress=zstd:1,discard=async"),
+            ["v5.6 btrfs with discard=async", "v4.14 btrfs with compress=zstd"],
+        ),
+    ],
+)
+def test_what_settings_ask_of_a_kernel_beside_its_options(name: str, field: str, given: str, what: list[str]) -> None:
+    asked = list(file_system(name).features(own(name, **{field: given})))
+    assert [f"{one.since.version} {one.what}" for one in asked] == what
+    assert {one.keys for one in asked} == {(f"storage.{name}.{field}",)}
+
+
 def test_given_options_of_mount_replace_what_they_contradict() -> None:
     default = "rw,relatime,data=ordered,barrier,noinit_itable,commit=5"
     assert merged(default, default, EXT4) == tuple(default.split(","))

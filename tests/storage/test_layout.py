@@ -232,9 +232,9 @@ def test_a_cachevol_has_blocks_and_metadata_in_one_volume() -> None:
         ({"storage.cache_volume": "cachevol"}, "gives a cachevol the policy mq, whatever it is told"),
         (
             {"storage.cache_volume": "cachevol", "storage.cache_policy": "mq"},
-            "cachevol with metadata of format 2 alone",
+            "cachevol with format 2 alone",
         ),
-        ({"storage.cache_policy": "cleaner"}, "gives the cleaner metadata of format 2"),
+        ({"storage.cache_policy": "cleaner"}, "gives the cleaner format 2"),
         (
             {"storage.cache_policy": "cleaner", "storage.cache_metadata_format": "2"},
             "LVM makes a cleaner's cache writethrough",
