@@ -5,6 +5,7 @@ second ``make test`` fast.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,6 +30,16 @@ TRIAL_DEADLINE_S = 1500.0
 # this length leaves the small cache full.
 SHORT_RUNS = ("--cache-size", "16MiB", "--file-size", "8MiB", "--runtime", "3s", "--set", "storage.hdd.iops_limit=0")
 SHORT = (*SHORT_RUNS, "--set", "storage.ssd.size=128MiB", "--set", "storage.hdd.size=128MiB")
+
+# The longest that a stack may take to be laid out and checked, in emulation.
+LAYOUT_S, LAYOUT_OF_MD_OR_CRYPT_S = 8.0, 15.0
+
+
+def check_layout_time(trial: dict[str, Any]) -> None:
+    """The stack of a trial was laid out in the time that one of its layers may take."""
+    stack, took_s = trial["setup"]["stack"], trial["storage_s"]
+    limit_s = LAYOUT_OF_MD_OR_CRYPT_S if re.search("raid|crypt", stack) else LAYOUT_S
+    assert 0 < took_s < limit_s, f"{stack} was laid out in {took_s:.1f} s"
 
 
 @dataclass

@@ -8,7 +8,7 @@ import pytest
 from bisector.storage.layers import LAYERS
 from tests.demo.history import History
 from tests.docs.json_schema import valid
-from tests.in_vms.conftest import SHORT, Tool
+from tests.in_vms.conftest import SHORT, Tool, check_layout_time
 
 pytestmark = pytest.mark.vm
 
@@ -17,7 +17,6 @@ SMALL = (
     *("--set", "storage.bcache.cache_size=16MiB", "--set", "storage.bcache.bucket_size=16KiB"),
     *("--set", "storage.lvmwritecache.cache_size=16MiB"),
 )
-LAYOUT_S = 8.0
 
 
 def measured(tool: Tool, demo: History, stack: str, *words: str) -> dict[str, Any]:
@@ -63,7 +62,7 @@ def test_bcache(tool: Tool, demo: History, stack: str, mode: str) -> None:
         assert last["cache.hit_ratio"] > 20
         assert last["cache.filled_before"] >= 95, trial["runs"]
         assert trial["runs"][0]["counters"]["cache.fill"] > 0
-    assert trial["storage_s"] < LAYOUT_S
+    check_layout_time(trial)
 
 
 def test_bcache_in_writeback_mode(tool: Tool, demo: History) -> None:
@@ -78,7 +77,7 @@ def test_bcache_in_writeback_mode(tool: Tool, demo: History) -> None:
     assert last["cache.dirty"] > 0
     assert last["cache.bypassed"] >= 0
     assert trial["value"] > 0
-    assert trial["storage_s"] < LAYOUT_S
+    check_layout_time(trial)
 
 
 def test_dm_writecache(tool: Tool, demo: History) -> None:
@@ -87,7 +86,7 @@ def test_dm_writecache(tool: Tool, demo: History) -> None:
     last = trial["runs"][-1]["counters"]
     assert last["cache.filled_before"] >= 95, trial["runs"]
     assert 0 < last["cache.free_blocks"] < last["cache.blocks"]
-    assert trial["storage_s"] < LAYOUT_S
+    check_layout_time(trial)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +101,7 @@ def test_dm_cache_of_every_kind(tool: Tool, demo: History, options: str) -> None
     trial = measured(tool, demo, f"lvmcache(ssd,hdd,{options})+ext4")
     assert phases(trial) == ["empty", "full"]
     assert trial["runs"][-1]["counters"]["cache.filled"] > 50
-    assert trial["storage_s"] < LAYOUT_S
+    check_layout_time(trial)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.demo.history import History
 from tests.docs.json_schema import valid
-from tests.in_vms.conftest import SHORT, Tool
+from tests.in_vms.conftest import SHORT, Tool, check_layout_time
 
 pytestmark = pytest.mark.vm
 
@@ -45,6 +45,7 @@ def measured(tool: Tool, demo: History, job: Path, *words: str) -> dict[str, Any
     tested = tool(*where, *SHORT, *KERNEL, "--job", job, *words)
     assert tested.returncode == 0, tested.stdout + tested.stderr
     trial: dict[str, Any] = valid("test", tested.stdout)
+    check_layout_time(trial)
     return trial
 
 

@@ -8,7 +8,7 @@ import pytest
 from bisector.storage.layers import LAYERS
 from tests.demo.history import History
 from tests.docs.json_schema import valid
-from tests.in_vms.conftest import SHORT, SHORT_RUNS, Tool
+from tests.in_vms.conftest import SHORT, SHORT_RUNS, Tool, check_layout_time
 
 pytestmark = pytest.mark.vm
 
@@ -72,6 +72,7 @@ def test_a_layer_is_made_and_read_back(tool: Tool, demo: History, stack: str, co
     assert trial["verdict"] in ("measured", "weak"), trial["reason"]
     assert len(trial["runs"]) == 1
     assert [line.split()[0] for line in made(trial).splitlines() if not line.startswith("stat ")] == commands
+    check_layout_time(trial)
 
 
 @pytest.mark.parametrize("stack", ["lvmcache(crypt(ssd),crypt(hdd))+xfs", "crypt(lvmcache(ssd,hdd))+btrfs"])
@@ -79,3 +80,4 @@ def test_a_cache_below_and_above_encryption(tool: Tool, demo: History, stack: st
     trial = tool.trial(demo.new, *SHORT_RUNS, *LARGER, *ALL, "--stack", stack)
     assert trial["runs"][1]["cache"]["before"]["used_blocks"] > 0
     assert "cryptsetup open" in made(trial)
+    check_layout_time(trial)
