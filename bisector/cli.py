@@ -11,7 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from bisector.commands import catalogue
-from bisector.commands.output import note, note_measurement, write
+from bisector.commands.output import note, note_turn, write
 from bisector.core.errors import BisectorError, Interrupted
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A supervisor's SIGTERM ends a run as cleanly as a person's Ctrl-C.
         signal.signal(signal.SIGTERM, _interrupt)
         if getattr(arguments, "disturbs", False):
-            note_measurement()
+            note_turn()
         code: int = arguments.command(arguments)
     except BisectorError as error:
         return _complain(error)

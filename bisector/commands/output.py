@@ -11,7 +11,14 @@ from typing import IO
 from bisector.core.errors import Finding, InfraError, UserError
 from bisector.core.printable import clean, clean_lines
 from bisector.host import locks
+from bisector.host.locks import Purpose
 from bisector.report.terminal import silence
+
+_DISTURBED = {
+    Purpose.BUILD: ("a build", "it slower"),
+    Purpose.MEASUREMENT: ("a measurement", "its runs weak"),
+    Purpose.UNKNOWN: ("a build or a measurement", "it slower, or its runs weak"),
+}
 
 
 def write_document(text: str) -> None:
@@ -34,12 +41,11 @@ def warn(finding: Finding) -> None:
     note(f"bisector: {finding.warning}")
 
 
-def note_measurement() -> None:
-    """Tell on standard error whose measurement is under way on this host, when there is one."""
+def note_turn() -> None:
+    """Tell on standard error who builds or measures on this host, if anybody does, and what other work does to that."""
     if (holder := locks.measurer()) is not None:
-        note(
-            f"bisector: a measurement is under way on this host ({clean(str(holder))}): other work makes its runs weak"
-        )
+        what, harm = _DISTURBED[holder.purpose]
+        note(f"bisector: {what} is under way on this host ({clean(str(holder))}): other work makes {harm}")
 
 
 def save(path: Path, content: bytes) -> None:

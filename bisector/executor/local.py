@@ -27,7 +27,7 @@ from bisector.git.source_tree import SourceTree
 from bisector.host import locks, process
 from bisector.host.files import our_files, remove_abandoned, remove_whole
 from bisector.host.load import host_id, quiet_turn
-from bisector.host.locks import Held, held, holder_of
+from bisector.host.locks import Held, Purpose, held, holder_of
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
 from bisector.store.run_files import collect, trial_directory
@@ -85,7 +85,7 @@ class LocalExecutor:
         the host is quiet. Raises :class:`InfraError` when it is not in time.
         """
         run_dir = self.bench.run_dir
-        with self._alone(again=request.again), _as_attempt(run_dir):
+        with self._alone(Purpose.MEASUREMENT, again=request.again), _as_attempt(run_dir):
             logs = trial_directory(run_dir, request.n, request.commit)
             try:
                 trial = run_trial(self.bench, request, logs)
@@ -105,7 +105,7 @@ class LocalExecutor:
         """
         commit, through = request.commit, request.through
         logs = self._logs("controls", f"{through}-{commit.short}")
-        with self._alone(), _as_attempt(self.bench.run_dir):
+        with self._alone(Purpose.MEASUREMENT), _as_attempt(self.bench.run_dir):
             fault = try_control(self.bench, commit, request.compilers, through, logs)
             if fault is not None and fault.kind.of_compiling:
                 for path in self.bench.build_dir.iterdir():  # it may be a link to a faster disk
@@ -117,18 +117,18 @@ class LocalExecutor:
         subject, compiler = Subject(request.commit, fragment=request.fragment), request.compiler
         logs = self._logs("compilers", f"{_file_name(compiler.command)}-{subject.short}")
         built = TrialRequest(0, Cell(subject, self.bench.settings.setup), {}, (compiler,), settings=request.settings)
-        with self._alone(), _as_attempt(self.bench.run_dir):
+        with self._alone(Purpose.BUILD), _as_attempt(self.bench.run_dir):
             return try_build(self.bench, built, logs)
 
     @contextmanager
-    def _alone(self, *, again: bool = False) -> Iterator[None]:
-        limits = self.bench.settings.contention
-        with quiet_turn(limits, self._turn, _others_turn, self._note) if again else self._turn():
+    def _alone(self, purpose: Purpose, *, again: bool = False) -> Iterator[None]:
+        limits, turn = self.bench.settings.contention, partial(self._turn, purpose)
+        with quiet_turn(limits, turn, _others_turn, self._note) if again else turn():
             yield
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
-        with locks.measuring(self.bench.run_dir, self._note):
+    def _turn(self, purpose: Purpose) -> Iterator[None]:
+        with locks.measuring(self.bench.run_dir, self._note, purpose):
             end_leftovers(self.bench.run_dir, self._note)
             yield
 
@@ -191,7 +191,7 @@ def local_executor(
         stack.enter_context(locks.using_caches(resources.cache_home()))
         end_leftovers(run_dir, note)
         # An image may have to be built, and libvirt tries what QEMU can do.
-        with locks.measuring(run_dir, note):
+        with locks.measuring(run_dir, note, Purpose.BUILD):
             image = guest_image(settings.machine, run_dir, note)
             machines = stack.enter_context(VirtualMachines.open(settings, image, run_dir, note))
         source = stack.enter_context(SourceTree(repository, run_dir))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TextIO
 
@@ -110,9 +111,17 @@ def _written_holder(file: TextIO) -> Holder:
     return Holder(0, "")
 
 
+class Purpose(StrEnum):
+    """What a turn is for; UNKNOWN where its holder has not written it."""
+
+    BUILD = "build"
+    MEASUREMENT = "measurement"
+    UNKNOWN = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Measurer:
-    """Who builds or measures on this host: its process, run directory, and since when (ISO 8601).
+    """Who builds or measures on this host: its process, run directory, since when (ISO 8601), and what for.
 
     0 and nothing where a holder has not written it yet, or is another user who may not.
     """
@@ -120,13 +129,14 @@ class Measurer:
     pid: int = 0
     run_dir: str = ""
     since: str = ""
+    purpose: Purpose = Purpose.UNKNOWN
 
     def __str__(self) -> str:
         return f"run {self.run_dir}, process {self.pid}" if self.pid else "another process"
 
 
 @contextmanager
-def measuring(run_dir: Path, tell: Callable[[str], None]) -> Iterator[None]:
+def measuring(run_dir: Path, tell: Callable[[str], None], purpose: Purpose = Purpose.MEASUREMENT) -> Iterator[None]:
     """Be the only one on this host that builds or measures; wait until that is so, and tell each hour for whom.
 
     The lock is on two files: one in the user's cache, and :data:`SHARED_TURN`, where this user may write it. Ctrl-C
@@ -138,7 +148,7 @@ def measuring(run_dir: Path, tell: Callable[[str], None]) -> Iterator[None]:
             if (file := opened()) is not None:
                 stack.callback(os.close, file)
                 _take(file, tell)
-                _sign(file, run_dir)
+                _sign(file, run_dir, purpose)
         yield
 
 
@@ -219,12 +229,12 @@ def _shared_file() -> int | None:
     return None
 
 
-def _sign(file: int, run_dir: Path) -> None:
+def _sign(file: int, run_dir: Path, purpose: Purpose) -> None:
     """Write who holds it, where that is allowed; a second name of the file may be anything's, and is left alone."""
     if os.fstat(file).st_nlink != 1:
         return
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    text = json.dumps({"pid": os.getpid(), "run_dir": str(run_dir), "since": now})
+    text = json.dumps({"pid": os.getpid(), "run_dir": str(run_dir), "since": now, "purpose": purpose})
     with suppress(OSError):
         os.ftruncate(file, 0)
         os.pwrite(file, text.encode(), 0)
@@ -234,11 +244,16 @@ def _signed(file: int) -> Measurer:
     """What the holder has written. Any user may write that file, so nothing in it is an error of bisector."""
     try:
         match json.loads(os.pread(file, _LONGEST, 0)):
-            case {"pid": int(pid), "run_dir": str(run_dir), "since": str(since)}:
-                return Measurer(pid, run_dir, since)
+            case {"pid": int(pid), "run_dir": str(run_dir), "since": str(since), **more}:
+                return Measurer(pid, run_dir, since, _purpose(more.get("purpose")))
     except (OSError, ValueError, RecursionError):
         pass
     return Measurer()
+
+
+def _purpose(written: object) -> Purpose:
+    """Another version of bisector may have written none."""
+    return next((one for one in Purpose if one == written), Purpose.UNKNOWN)
 
 
 @contextmanager

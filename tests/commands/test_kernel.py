@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 
 from bisector.cli import main
+from bisector.core.subject import Kernel
+from bisector.host import locks
 from bisector.kernel import kconfig
+from bisector.kernel.build import KernelBuilder
+from bisector.kernel.builddir import BuildPlaces
 from bisector.store.rundir import state_home
 from tests.docs.json_schema import valid
 from tests.git.histories import KERNEL_TREE, git
@@ -96,6 +100,20 @@ def test_build_is_kept_for_the_next_one_and_for_runs(world: World) -> None:
     _, again, err = world.run("build", "good")
     assert again.endswith("built in      kept from before\n")
     assert err == ""
+
+
+def test_who_waits_for_a_build_is_told_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no measurement, which other work would spoil."""
+    compiled, held_for = KernelBuilder.build, []
+
+    def build(builder: KernelBuilder, tree: str, places: BuildPlaces) -> Kernel:
+        holder = locks.measurer()
+        held_for.append(holder and holder.purpose)
+        return compiled(builder, tree, places)
+
+    monkeypatch.setattr(KernelBuilder, "build", build)
+    assert world.run("build", "good")[0] == 0
+    assert held_for == [locks.Purpose.BUILD]
 
 
 def test_build_into_a_directory_and_for_scripts(world: World) -> None:

@@ -17,6 +17,7 @@ from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.host import load, locks
 from bisector.host.load import Load
+from bisector.host.locks import Purpose
 from bisector.kernel.build import KernelBuilder
 from bisector.trial.runner import Bench, TrialRequest
 from bisector.vm.machine import VirtualMachines
@@ -35,11 +36,16 @@ def events() -> list[Event]:
 @pytest.fixture
 def engine(tmp_path: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch) -> LocalExecutor:
     def measured(bench: Bench, request: TrialRequest, logs: Path) -> Trial:
-        assert str(locks.measurer()).startswith(f"run {bench.run_dir}, process ")
+        holder = locks.measurer()
+        assert holder is not None
+        assert str(holder).startswith(f"run {bench.run_dir}, process ")
+        assert holder.purpose is Purpose.MEASUREMENT
         return fakes.trial(request.commit)
 
     def built(*_: object) -> Fault | None:
-        assert locks.measurer() is not None
+        holder = locks.measurer()
+        assert holder is not None
+        assert holder.purpose is Purpose.BUILD
         return None
 
     monkeypatch.setattr("bisector.executor.local.run_trial", measured)

@@ -17,7 +17,7 @@ from bisector.cli import main
 from bisector.core import resources
 from bisector.core.errors import InfraError
 from bisector.host import locks
-from bisector.host.locks import held, holder_of
+from bisector.host.locks import Measurer, Purpose, held, holder_of
 from tests.docs.json_schema import valid
 
 
@@ -51,17 +51,20 @@ _HOLDER = """
     from bisector.host import locks
     locks.SHARED_TURN, own = Path(sys.argv[1]), Path(sys.argv[2])
     locks.own_turn = lambda: own
-    with locks.measuring(Path("/runs/first"), lambda text: print(text, flush=True)):
+    purpose = locks.Purpose(sys.argv[3])
+    with locks.measuring(Path("/runs/first"), lambda text: print(text, flush=True), purpose):
         print("held", flush=True)
         time.sleep(600)
 """
 
 
 @contextmanager
-def held_elsewhere(own: Path | None = None) -> Iterator["subprocess.Popen[str]"]:
-    """Another process that measures; of another user, where ``own`` is another file."""
+def held_elsewhere(
+    own: Path | None = None, purpose: Purpose = Purpose.MEASUREMENT
+) -> Iterator["subprocess.Popen[str]"]:
+    """Another process that measures, or builds; of another user, where ``own`` is another file."""
     paths = (str(locks.SHARED_TURN), str(own or locks.own_turn()))
-    command = [sys.executable, "-c", textwrap.dedent(_HOLDER), *paths]
+    command = [sys.executable, "-c", textwrap.dedent(_HOLDER), *paths, purpose]
     environment = {**os.environ, "PYTHONPATH": str(resources.ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
         assert child.stdout is not None
@@ -246,6 +249,28 @@ def test_commands_that_take_the_cpu_tell_of_a_measurement(tmp_path: Path, capsys
             assert "a measurement is under way" in capsys.readouterr().err
         assert main(["settings"]) == 0
         assert "under way" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("purpose", "said"),
+    [
+        (Purpose.BUILD, "a build is under way on this host (run /runs/first, process {}): other work makes it slower"),
+        (Purpose.UNKNOWN, "a build or a measurement is under way on this host (run /runs/first, process {}): other work"
+         " makes it slower, or its runs weak"),
+    ],
+)  # fmt: skip
+def test_a_build_is_not_called_a_measurement(capsys: pytest.CaptureFixture[str], purpose: Purpose, said: str) -> None:
+    """`bisector kernel build` takes its turn, too."""
+    with held_elsewhere(purpose=purpose) as first:
+        assert main(["report", "--run-dir", "none"]) == 2
+        assert capsys.readouterr().err.splitlines()[0] == f"bisector: {said.format(first.pid)}"
+
+
+@pytest.mark.parametrize("more", ["", ', "purpose": "a nap"', ', "purpose": ["build"]'])
+def test_what_another_version_of_the_tool_holds_it_for_is_not_known(tmp_path: Path, more: str) -> None:
+    with locks.measuring(tmp_path, silent):
+        locks.own_turn().write_text(f'{{"pid": 7, "run_dir": "/", "since": "now"{more}}}')
+        assert locks.measurer() == Measurer(7, "/", "now", Purpose.UNKNOWN)
 
 
 USER = """
