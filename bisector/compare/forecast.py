@@ -7,13 +7,14 @@ from typing import Annotated, Literal
 
 from bisector.analysis.comparison import LOOKS
 from bisector.compare.plan import warnings
-from bisector.compare.schedule import asked_s, comparable, wanted
+from bisector.compare.schedule import wanted
 from bisector.core import units
 from bisector.core.json_document import SCHEMA, Record
 from bisector.kernel.build import KernelBuilder
 from bisector.plan.experience import Experience, experience
 from bisector.plan.forecast import SMALL_BUILD_S, Quantity
 from bisector.status.blocks import Blocks
+from bisector.status.progress import asked_s, comparable
 from bisector.store.comparison import Plan, PlannedSetup
 
 

@@ -7,7 +7,6 @@ from itertools import combinations
 from pathlib import Path
 
 from bisector.analysis.comparison import ALPHA, LOOKS, blocks_for_exact, least_exact_p
-from bisector.compare.schedule import comparable
 from bisector.config import Settings
 from bisector.core import resources
 from bisector.core.errors import UserError
@@ -21,6 +20,7 @@ from bisector.kernel.image import commit_of
 from bisector.kernel.kconfig import NOT_SET, own_fragment, read_fragment
 from bisector.report.comparison_table import few_blocks
 from bisector.status.blocks import Blocks, names
+from bisector.status.progress import comparable
 from bisector.storage.layer import Feature
 from bisector.store.comparison import Absent, Arm, Extent, Plan, PlannedSetup, on_top
 

@@ -8,21 +8,19 @@ independent).
 """
 
 import random
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 
-from bisector.analysis.comparison import LOOKS, Effect, effect
 from bisector.core import units
 from bisector.core.errors import UserError
 from bisector.core.subject import Compiler
-from bisector.status.blocks import Blocks, BlockState
-from bisector.store.comparison import Block, Place, PlannedSetup
+from bisector.status.blocks import Blocks, BlockState, names
+from bisector.status.progress import block_s, blocks_left, comparable, complete, effects
+from bisector.store.comparison import Block, Place
 from bisector.workload.base import MOST_SEED
 
-_LEAST_ARMS = 2
 _ONCE_MORE = "bisector status; logs of builds are in compilers/ of the run directory; resume tries each fault once more"
-BOOT_AND_LAYOUT_S = 30.0  # of a trial in emulation: a boot takes 6 s, a stack up to 15 s
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +105,11 @@ def step(facts: Facts) -> Step:
 def _next(facts: Facts) -> Begin | Done:
     """Another block, where one is due and can end in time."""
     blocks, setups = facts.blocks, range(len(facts.blocks.plan.setups))
-    due = [setup for setup in setups if _goes_on(facts, setup)]
+    due = [setup for setup in setups if blocks_left(blocks, setup) and not given_up(facts, setup)]
     in_vain = tuple(why for setup in setups if (why := given_up(facts, setup)))
     if not due:
         return Done(_reached(blocks), in_vain)
-    setup = min(due, key=lambda one: _count(blocks, one))
+    setup = min(due, key=lambda one: complete(blocks, one))
     budget_s = blocks.plan.extent.budget_s
     if budget_s is not None and facts.spent_s + block_s(blocks, setup) > budget_s:
         return Done(f"another block would end after the budget of {units.duration(budget_s)}", in_vain)
@@ -150,30 +148,6 @@ def _compiler(blocks: Blocks, candidates: Sequence[Compiler]) -> Build | Choose:
     )
 
 
-def _goes_on(facts: Facts, setup: int) -> bool:
-    """Whether a setup is to have another block."""
-    blocks, extent = facts.blocks, facts.blocks.plan.extent
-    if not comparable(blocks, setup) or given_up(facts, setup):
-        return False
-    count = _count(blocks, setup)
-    if extent.until is None:
-        return count < extent.runs
-    narrow = count in LOOKS and all(one.is_narrow(extent.until) for one in effects(blocks, setup))
-    return count < LOOKS[-1] and not narrow
-
-
-def _count(blocks: Blocks, setup: int) -> int:
-    """How many blocks count of which any arm of a setup can be compared: one that did not build has missed some."""
-    others = [arm for arm in blocks.present(setup) if arm != 0]
-    return min(sum({0, arm} <= set(block.arms) for block in blocks.counted(setup)) for arm in others)
-
-
-def comparable(blocks: Blocks, setup: int) -> bool:
-    """Whether there is anything to compare the first arm with on a setup, and the first arm itself."""
-    present = blocks.present(setup)
-    return 0 in present and len(present) >= _LEAST_ARMS
-
-
 def _why_nothing(blocks: Blocks) -> str:
     """Why each arm is absent: once where that is so on every setup, else with the setups."""
     said = []
@@ -184,13 +158,6 @@ def _why_nothing(blocks: Blocks) -> str:
         else:
             said += [f"{one.name} on {setup}: {why}" for setup, why in reasons.items() if why]
     return "; ".join(said)
-
-
-def effects(blocks: Blocks, setup: int) -> tuple[Effect, ...]:
-    """How each arm differs from the first one on a setup, as far as there are blocks with both."""
-    pairs = (blocks.pairs(setup, arm) for arm in blocks.present(setup) if arm != 0)
-    figures = (zip(*one, strict=True) for one in pairs if one)
-    return tuple(effect(first, other, blocks.alpha(setup)) for first, other in figures)
 
 
 def given_up(facts: Facts, setup: int) -> str:
@@ -212,19 +179,6 @@ def _last_in_vain(blocks: Blocks, ended: Sequence[Block]) -> Iterator[Block]:
     yield from ended[done[-1] if done else 0 :]
 
 
-def block_s(blocks: Blocks, setup: int) -> float:
-    """How long a block of a setup takes without builds: by its trials so far, else by what a run is asked to last."""
-    trials = [one.trial for one in blocks.placed if blocks.is_of(one, setup) and one.trial.fault is None]
-    took = [trial.timings.total_s - trial.timings.build_s for trial in trials]
-    return len(blocks.present(setup)) * (fmean(took) if took else asked_s(blocks.plan.setups[setup]))
-
-
-def asked_s(planned: PlannedSetup) -> float:
-    """How long a trial takes without its build, as long as none is known."""
-    settings = planned.settings
-    return BOOT_AND_LAYOUT_S + len(settings.storage.stack.phases) * settings.workload.runtime_s
-
-
 def tries_again(blocks: Blocks, block: Block) -> bool:
     """Whether a block takes the place of a weak one: then the host is to be quiet first."""
     before = [one for one in blocks.of_setup(block.setup) if one.n < block.n]
@@ -242,14 +196,28 @@ def _next_block(blocks: Blocks, setup: int) -> Block:
 
 def _reached(blocks: Blocks) -> str:
     """Why a comparison is over."""
-    extent = blocks.plan.extent
-    measured = [setup for setup in range(len(blocks.plan.setups)) if comparable(blocks, setup)]
-    if extent.until is None:
-        return f"{units.plural(extent.runs, 'block')} on each setup"
-    narrow = all(one.is_narrow(extent.until) for setup in measured for one in effects(blocks, setup))
-    width = f"{extent.until * 100:g} %"
-    return (
-        f"every interval is within ±{width}"
-        if narrow
-        else f"{LOOKS[-1]} blocks, and not every interval is within ±{width}"
-    )
+    until, setups = blocks.plan.extent.until, range(len(blocks.plan.setups))
+    if until is None:
+        return _measured(blocks)
+    measured = (setup for setup in setups if comparable(blocks, setup))
+    narrow = all(one.is_narrow(until) for setup in measured for one in effects(blocks, setup))
+    return f"{'every' if narrow else 'not every'} interval is within ±{until * 100:g} %: {_measured(blocks)}"
+
+
+def _measured(blocks: Blocks) -> str:
+    """How many blocks that count each setup has, and on which of them nothing can be compared (any more)."""
+    having: defaultdict[str, list[str]] = defaultdict(list)
+    lost = []
+    for setup, name in enumerate(names(blocks.plan)):
+        count = len(blocks.counted(setup))
+        said = units.plural(count, "block")
+        if comparable(blocks, setup):
+            having[said].append(name)
+        else:
+            lost.append(f"{name} (after {said})" if count else name)
+    if len(having) == 1 and not lost:
+        return f"{next(iter(having))} on each setup"
+    parts = [f"{said} on {' and '.join(those)}" for said, those in having.items()]
+    if lost:
+        parts.append(f"n/a: {' and '.join(lost)}")
+    return "; ".join(parts)

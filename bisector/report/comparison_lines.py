@@ -8,6 +8,7 @@ from bisector.report.as_text import block_lines
 from bisector.report.comparison_table import deciding_tables
 from bisector.status.blocks import Blocks, BlockState, result_of
 from bisector.status.from_record import resume_command
+from bisector.status.progress import comparable
 from bisector.store.comparison import Plan
 from bisector.store.rundir import RunDirectory, state_of
 from bisector.store.store import Store
@@ -33,6 +34,8 @@ def measured(blocks: Blocks) -> Iterator[str]:
     plan = blocks.plan
     first, *others = (arm.name for arm in plan.arms)
     void = blocks.count(BlockState.WEAK) + blocks.count(BlockState.FAILED)
-    what = f"{', '.join(others)} against {first} on {units.plural(len(plan.setups), 'setup')}"
+    lost = sum(not (comparable(blocks, setup) or blocks.counted(setup)) for setup in range(len(plan.setups)))
+    setups = units.plural(len(plan.setups), "setup") + (f", {lost} of them n/a" if lost else "")
+    what = f"{', '.join(others)} against {first} on {setups}"
     done = f"{units.plural(blocks.count(BlockState.DONE), 'block')} measured"
     yield f"{what}: {done}" + (f", {void} weak or failed" if void else "")

@@ -69,6 +69,18 @@ def test_kernels_are_compared_and_the_ratios_printed(desk: Desk, capsys: pytest.
     assert len(desk.bench.requests) == 24
 
 
+def test_a_stack_that_a_kernel_cannot_have_is_in_no_closing_words_as_measured(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lacks, new = without_md(desk), desk.shas["c3"]
+    desk.bench.value = lambda _: 1_000.0
+    words = ("--stack", "hdd", "--stack", "lvmcache", "--runs", "2", "--quiet", "--run-dir", "run")
+    compare(desk, lacks, new, *words)
+    *_, measured, state = capsys.readouterr().out.splitlines()
+    assert measured == f"{new} against {lacks} on 2 setups, 1 of them n/a: 2 blocks measured"
+    assert state == "measured: 2 blocks on hdd+ext4; n/a: lvmcache(ssd,hdd)+ext4"
+
+
 def test_what_is_asked_for_is_on_record(desk: Desk) -> None:
     words = ("--runs", "3", "--placebo", "--seed", "99", "--delta", "2.5%", "--budget", "90min")
     compare(desk, "main", *words, "--run-dir", "run", "--file-size", "16MiB", "--quiet", "--stack", "hdd")

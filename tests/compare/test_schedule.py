@@ -16,8 +16,6 @@ from bisector.compare.schedule import (
     Facts,
     Measure,
     Step,
-    block_s,
-    effects,
     step,
     tries_again,
 )
@@ -26,15 +24,19 @@ from bisector.core.errors import UserError
 from bisector.core.subject import Cell, Compiler, Subject
 from bisector.core.trial import Stage, Trial
 from bisector.status.blocks import Blocks, BlockState, Earlier, result_of
+from bisector.status.progress import block_s, effects
 from bisector.store.comparison import Absent, Arm, Block, Extent, Place, Placed, Plan, PlannedSetup
 from bisector.store.facts import BuildTry
 from tests import fakes
 from tests.compare import planted
 from tests.examples import commit
 
-SETUPS = tuple(
-    PlannedSetup(options.load({"storage.stack": stack}, directory=Path("/")).settings) for stack in ("lvmcache", "hdd")
-)
+
+def on(stack: str) -> PlannedSetup:
+    return PlannedSetup(options.load({"storage.stack": stack}, directory=Path("/")).settings)
+
+
+SETUPS = tuple(map(on, ("lvmcache", "hdd")))
 ARMS = tuple(Arm(name, Subject(commit(n))) for n, name in enumerate(("v6.1", "v6.2", "v6.3")))
 PLAN = Plan(ARMS, SETUPS, Extent(7, 2))
 MORE = Arm("v6.1 + hz.config", Subject(commit(0), fragment="e" * 64), Path("/run/inputs/hz.config"))
@@ -169,7 +171,7 @@ def test_a_setup_goes_on_until_each_arm_has_its_blocks() -> None:
     again = replace(before, earlier=before.so_far)
     assert step(Facts(again)) == Build(1, fakes.GCC)
     after_all, done = played(replace(again, build_tries=(*before.build_tries, BUILT[1])), sound(plan))
-    assert done == Done("2 blocks on each setup")
+    assert done == Done("4 blocks on each setup")
     assert [len(after_all.pairs(0, arm)) for arm in (1, 2)] == [2, 4]
     assert [block.round for block in after_all.blocks] == [1, 2, 3, 4]
 
@@ -206,7 +208,20 @@ def test_a_setup_without_its_first_arm_is_left_out() -> None:
     plan = replace(PLAN, absent=(Absent(0, 0, "needs CONFIG_DM_CACHE"),))
     blocks, done = played(nothing(plan), sound(plan))
     assert {block.setup for block in blocks.blocks} == {1}
-    assert done == Done("2 blocks on each setup")
+    assert done == Done("2 blocks on hdd+ext4; n/a: lvmcache(ssd,hdd)+ext4")
+
+
+def test_a_setup_that_is_lost_on_the_way_is_not_said_to_have_all_its_blocks() -> None:
+    """The first kernel panics on one stack, from its third block on."""
+    plan = replace(PLAN, extent=Extent(7, 4))
+
+    def outcome(measure: Measure, n: int) -> Trial:
+        found = planted.trial(cell(plan, measure.block, measure.arm), 1_000.0)
+        panics = measure.arm == 0 and measure.block.setup == 0 and measure.block.round > 2
+        return replace(found, fault=replace(fakes.PANIC, stage=Stage.STORAGE), runs=()) if panics else found
+
+    _, done = played(nothing(plan), outcome)
+    assert done == Done("4 blocks on hdd+ext4; n/a: lvmcache(ssd,hdd)+ext4 (after 2 blocks)")
 
 
 def test_a_comparison_of_which_nothing_is_left_is_not_measured_and_says_why() -> None:
@@ -408,8 +423,25 @@ def test_until_goes_on_as_long_as_an_interval_is_wide(noise: float, looked_after
 
     blocks, done = played(nothing(plan), outcome)
     assert len(blocks.counted(0)) == looked_after
-    narrow = "every interval is within ±5 %"
-    assert done.why == (narrow if looked_after < 20 else "20 blocks, and not every interval is within ±5 %")
+    every = "every" if looked_after < 20 else "not every"
+    assert done.why == f"{every} interval is within ±5 %: {looked_after} blocks on each setup"
+
+
+def test_how_many_blocks_made_the_intervals_narrow_is_said_of_each_setup() -> None:
+    plan = replace(PLAN, arms=ARMS[:2], extent=Extent(7, 6, until=0.05), absent=(Absent(2, 0, "no"),))
+    plan = replace(plan, setups=(*SETUPS, on("ssd"), on("hdd+xfs")))
+
+    def outcome(measure: Measure, n: int) -> Trial:
+        noise = 1.4 if measure.block.setup == 1 else 0.1
+        value = 1_000.0 * (1 + noise * NOISE[n % len(NOISE)])
+        return planted.trial(cell(plan, measure.block, measure.arm), value)
+
+    blocks, done = played(nothing(plan), outcome)
+    assert [len(blocks.counted(setup)) for setup in range(4)] == [6, 9, 0, 6]
+    assert done.why == (
+        "every interval is within ±5 %: 6 blocks on lvmcache(ssd,hdd)+ext4 and hdd+xfs; 9 blocks on hdd+ext4;"
+        " n/a: ssd+ext4"
+    )
 
 
 def test_a_lone_interval_that_ends_its_setup_leaves_out_less() -> None:

@@ -1,0 +1,57 @@
+"""How far the blocks of a comparison have come, and what is left to measure. Pure, like all that is derived.
+
+A setup has as many blocks as were asked for, or as many as make its intervals narrow, looked at after some numbers of
+them. One on which nothing can be compared (any more) is n/a, and has no more.
+"""
+
+from statistics import fmean
+
+from bisector.analysis.comparison import LOOKS, Effect, effect
+from bisector.status.blocks import Blocks
+from bisector.store.comparison import PlannedSetup
+
+_LEAST_ARMS = 2
+BOOT_AND_LAYOUT_S = 30.0  # of a trial in emulation: a boot takes 6 s, a stack up to 15 s
+
+
+def comparable(blocks: Blocks, setup: int) -> bool:
+    """Whether there is anything to compare the first arm with on a setup, and the first arm itself."""
+    present = blocks.present(setup)
+    return 0 in present and len(present) >= _LEAST_ARMS
+
+
+def blocks_left(blocks: Blocks, setup: int) -> int:
+    """How many blocks a setup is still to have; where its intervals say so, how many until they are looked at."""
+    if not comparable(blocks, setup):
+        return 0
+    extent, count = blocks.plan.extent, complete(blocks, setup)
+    if extent.until is None:
+        return max(extent.runs - count, 0)
+    narrow = count in LOOKS and all(one.is_narrow(extent.until) for one in effects(blocks, setup))
+    return 0 if narrow else next((look - count for look in LOOKS if look > count), 0)
+
+
+def complete(blocks: Blocks, setup: int) -> int:
+    """How many blocks count of which any arm of a setup can be compared: one that did not build has missed some."""
+    others = [arm for arm in blocks.present(setup) if arm != 0]
+    return min(sum({0, arm} <= set(block.arms) for block in blocks.counted(setup)) for arm in others)
+
+
+def effects(blocks: Blocks, setup: int) -> tuple[Effect, ...]:
+    """How each arm differs from the first one on a setup, as far as there are blocks with both."""
+    pairs = (blocks.pairs(setup, arm) for arm in blocks.present(setup) if arm != 0)
+    figures = (zip(*one, strict=True) for one in pairs if one)
+    return tuple(effect(first, other, blocks.alpha(setup)) for first, other in figures)
+
+
+def block_s(blocks: Blocks, setup: int) -> float:
+    """How long a block of a setup takes without builds: by its trials so far, else by what a run is asked to last."""
+    trials = [one.trial for one in blocks.placed if blocks.is_of(one, setup) and one.trial.fault is None]
+    took = [trial.timings.total_s - trial.timings.build_s for trial in trials]
+    return len(blocks.present(setup)) * (fmean(took) if took else asked_s(blocks.plan.setups[setup]))
+
+
+def asked_s(planned: PlannedSetup) -> float:
+    """How long a trial takes without its build, as long as none is known."""
+    settings = planned.settings
+    return BOOT_AND_LAYOUT_S + len(settings.storage.stack.phases) * settings.workload.runtime_s
