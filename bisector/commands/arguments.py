@@ -10,7 +10,7 @@ from bisector.commands.output import write_document
 from bisector.config.disk_table import DISK_HELP, from_words
 from bisector.config.option_table import rows
 from bisector.config.options import CONFIG_FILE, Given
-from bisector.core import json_document
+from bisector.core import json_document, units
 from bisector.core.errors import UserError
 from bisector.core.json_document import Record
 from bisector.core.metric import named
@@ -57,6 +57,14 @@ def add_run_dir(parser: argparse.ArgumentParser, meaning: str = "which run (defa
 def add_json(parser: argparse.ArgumentParser) -> None:
     """``--json``: one document for scripts."""
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts; see docs/json.md")
+
+
+def duration(text: str) -> float:
+    """Seconds of a duration such as ``4h``; raises what argparse takes for a wrong value."""
+    value = units.duration_s(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text}: expected a duration such as 4h")
+    return value
 
 
 def write_json(document: Record) -> None:

@@ -15,6 +15,7 @@ from bisector.commands.arguments import (
     add_settings,
     add_verb,
     count,
+    duration,
     given_settings,
     seed,
     write_json,
@@ -26,7 +27,6 @@ from bisector.compare.plan import Asked, planned, warnings
 from bisector.config import Settings, options
 from bisector.config.option_table import rows
 from bisector.config.options import Given
-from bisector.core import units
 from bisector.executor.local import kernel_builder
 from bisector.git.repository import Repository
 from bisector.host.load import host_id
@@ -85,7 +85,12 @@ def add(verbs: Verbs) -> None:
     amount.add_argument(
         "--until", type=share, metavar="5%", help="measure until every interval is so narrow, at most 20 blocks"
     )
-    verb.add_argument("--budget", type=duration, metavar="DURATION", help="begin no block that ends after so long: 4h")
+    verb.add_argument(
+        "--budget",
+        type=duration,
+        metavar="DURATION",
+        help="begin no block that ends after so long: 4h; `bisector resume --budget` gives it more time",
+    )
     verb.add_argument(
         "--delta", type=share, default=0.05, metavar="5%", help="kernels within so much are the same (default: 5%%)"
     )
@@ -132,14 +137,6 @@ def share(text: str) -> float:
     value = float(number) / 100
     if not percent or rest.strip() or not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"{text}: expected a share such as 5%")
-    return value
-
-
-def duration(text: str) -> float:
-    """Seconds of a duration such as ``4h``; raises what argparse takes for a wrong value."""
-    value = units.duration_s(text)
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"{text}: expected a duration such as 4h")
     return value
 
 

@@ -4,9 +4,11 @@ import sys
 from contextlib import suppress
 
 from bisector.commands.comparison_show import show, show_measured
+from bisector.commands.output import warn
 from bisector.compare import session
 from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.verdict import State
+from bisector.doctor import checks
 from bisector.report.display import display_for
 from bisector.status.blocks import Blocks
 from bisector.store.comparison import Plan
@@ -14,7 +16,16 @@ from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 
 
-def is_over(store: Store, plan: Plan) -> bool:
+def resume(run: RunDirectory, store: Store, plan: Plan, budget_s: float | None, *, quiet: bool) -> int:
+    """Go on with a locked run that compares, for so much time from now on if that is given; the exit code."""
+    if budget_s is not None:
+        session.give_time(run, store, budget_s)
+    if not _is_over(store, plan):
+        checks.warn_again(plan.setups[0].settings, run.path, warn)
+    return conclude(run, store, plan, quiet=quiet)
+
+
+def _is_over(store: Store, plan: Plan) -> bool:
     """Whether nothing is left to measure, nor to build: what did not build is tried again."""
     last = store.state()
     return last is not None and last.state is State.MEASURED and not Blocks.of(plan, store).unbuilt
@@ -27,7 +38,7 @@ def conclude(run: RunDirectory, store: Store, plan: Plan, *, quiet: bool, as_jso
     """
     try:
         with display_for(sys.stderr if as_json else sys.stdout, quiet=quiet) as display:
-            if is_over(store, plan):
+            if _is_over(store, plan):
                 session.after_the_end(run, store, display)
             else:
                 session.go_on(run, store, display)

@@ -21,6 +21,7 @@ from bisector.commands.arguments import (
     add_run_dir,
     add_settings,
     add_verb,
+    duration,
     given_settings,
     run_directory,
     write_json,
@@ -57,6 +58,7 @@ _RESUME_EXAMPLES = """\
 examples:
   bisector resume                            the newest run, after Ctrl-C, a crash or a reboot
   bisector resume --run-dir RUN --skip 0123abcd   without a commit that stops the run
+  bisector resume --budget 2h                a comparison that has spent its --budget, for so much longer
 A comparison and a run of `bisector plan --calibrate` go on in the same way.
 """
 _NEXT_STEP_EXAMPLES = """\
@@ -118,6 +120,12 @@ def _add_searches(verbs: Verbs) -> None:
     add_settings(start_)
     resume_ = add_verb(verbs, "resume", resume, examples=_RESUME_EXAMPLES)
     resume_.add_argument("--skip", action="append", default=[], metavar="REV", help=_SKIP_HELP)
+    resume_.add_argument(
+        "--budget",
+        type=duration,
+        metavar="DURATION",
+        help="of a comparison: begin no block that ends after so long from now, whatever its budget was: 2h",
+    )
     add_run_dir(resume_)
     add_quiet(resume_)
     step_ = add_verb(verbs, "next-step", step, examples=_NEXT_STEP_EXAMPLES)
@@ -161,10 +169,10 @@ def resume(arguments: argparse.Namespace) -> int:
     run = run_directory(arguments)
     with run.lock(), Store.open(run.database) as store:
         if (plan := store.plan) is not None and not arguments.skip:
-            if not comparison.is_over(store, plan):
-                checks.warn_again(plan.setups[0].settings, run.path, warn)
-            return comparison.conclude(run, store, plan, quiet=arguments.quiet)
+            return comparison.resume(run, store, plan, arguments.budget, quiet=arguments.quiet)
         session.searched(run, store)
+        if arguments.budget is not None:
+            raise UserError(f"{run.path} holds no comparison: --budget is the time of one", "leave --budget out")
         last = store.state()
         ended = last is not None and last.state in _EXIT_CODES and not session.goes_on(store)
         if ended and arguments.skip:

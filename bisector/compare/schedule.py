@@ -17,7 +17,7 @@ from bisector.core.errors import UserError
 from bisector.core.subject import Compiler
 from bisector.status.blocks import Blocks, BlockState, names
 from bisector.status.progress import block_s, blocks_left, comparable, complete, effects
-from bisector.store.comparison import Block, Place
+from bisector.store.comparison import Block, Budget, Place
 from bisector.workload.base import MOST_SEED
 
 _ONCE_MORE = "bisector status; logs of builds are in compilers/ of the run directory; resume tries each fault once more"
@@ -25,7 +25,7 @@ _ONCE_MORE = "bisector status; logs of builds are in compilers/ of the run direc
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is on record: the blocks, and the seconds that were spent.
+    """What is on record: the blocks, the seconds that were spent, and the last budget that was given, if any was.
 
     ``installed`` are the compilers of the settings, or those of this host, the preferred one first.
     """
@@ -33,6 +33,12 @@ class Facts:
     blocks: Blocks
     spent_s: float = 0.0
     installed: tuple[Compiler, ...] = ()
+    given: Budget | None = None
+
+    @property
+    def budget(self) -> Budget | None:
+        """The one that holds."""
+        return self.given or self.blocks.plan.extent.budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +116,9 @@ def _next(facts: Facts) -> Begin | Done:
     if not due:
         return Done(_reached(blocks), in_vain)
     setup = min(due, key=lambda one: complete(blocks, one))
-    budget_s = blocks.plan.extent.budget_s
-    if budget_s is not None and facts.spent_s + block_s(blocks, setup) > budget_s:
-        return Done(f"another block would end after the budget of {units.duration(budget_s)}", in_vain)
+    budget = facts.budget
+    if budget is not None and facts.spent_s + block_s(blocks, setup) > budget.end_s:
+        return Done(f"another block would end after the budget of {units.duration(budget.budget_s)}", in_vain)
     return Begin(_next_block(blocks, setup))
 
 

@@ -4,6 +4,7 @@ One thread owns the state, and the state is the store's facts. Killed at any mom
 the same facts: what was in flight is lost, and measured again.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from bisector.bisect.single import patiently
 from bisector.compare import schedule
 from bisector.compare.plan import Asked, planned
 from bisector.compare.schedule import Begin, Build, Choose, Done, Facts, Measure
+from bisector.core import units
 from bisector.core.errors import AttemptFailed, BisectorError, Finding, InfraError, TrialRefused, UserError
 from bisector.core.events import Listener, Note, Planned, TrialJudged
 from bisector.core.subject import Cell, Compiler
@@ -31,9 +33,10 @@ from bisector.git.worktrees import hold
 from bisector.host.files import discard, remove_abandoned
 from bisector.kernel.toolchain import check_unchanged
 from bisector.status.blocks import BUILT_IN, Blocks, Earlier, judged
-from bisector.store.comparison import Placed, Plan, PlannedSetup
+from bisector.status.progress import left_s
+from bisector.store.comparison import Budget, Placed, Plan, PlannedSetup
 from bisector.store.facts import BuildTry, Compilers, Ended, Ending, NumberedTrial, Submitted, Work, now
-from bisector.store.rows import BisectionRow
+from bisector.store.rows import BisectionRow, StateRow
 from bisector.store.run_files import TRIALS, keep_files, keep_inputs
 from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
 from bisector.store.store import Store
@@ -79,6 +82,23 @@ def plan_of(store: Store) -> tuple[Plan, Path]:
     if plan is None or repository is None:
         raise RuntimeError(f"{store.path} holds no comparison")
     return plan, repository
+
+
+def give_time(run: RunDirectory, store: Store, budget_s: float) -> None:
+    """Give a comparison so many seconds from now on, whatever its budget was; all budgets stay on record.
+
+    The state is recorded along with it, so that the next process goes on, whatever becomes of this one. Raises
+    :class:`UserError` where nothing is left to measure.
+    """
+    plan, _ = plan_of(store)
+    blocks, last = Blocks.of(plan, store), store.state()
+    if last is not None and last.state is State.MEASURED and not (left_s(blocks) or blocks.unbuilt):
+        raise UserError(
+            f"{run.path} has measured what was asked for: {last.message}",
+            "bisector report shows it; more blocks are another comparison: bisector compare, with a larger --runs",
+        )
+    more = StateRow(now(), State.STOPPED, f"given {units.duration(budget_s)} more", os.getpid())
+    store.add(Budget(budget_s, store.spent_s()), more)
 
 
 def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here) -> Done:
@@ -144,9 +164,9 @@ class Comparison:
         self._end_lost()
         installed = self.equipment.executor.compilers()
         check_unchanged(self.store.compilers(), installed)
-        earlier = self._earlier()
+        earlier, given = self._earlier(), self.store.budgets()[-1:]
         while True:
-            facts = Facts(Blocks.of(self.plan, self.store, earlier), self.store.spent_s(), installed)
+            facts = Facts(Blocks.of(self.plan, self.store, earlier), self.store.spent_s(), installed, *given)
             match schedule.step(facts):
                 case Choose(compilers=compilers):
                     self.store.add(Compilers(compilers))

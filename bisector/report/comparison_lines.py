@@ -1,5 +1,6 @@
 """A comparison in a few lines: what decides on each setup, and how the run stands."""
 
+import math
 from collections.abc import Iterator
 
 from bisector.core import units
@@ -8,10 +9,12 @@ from bisector.report.as_text import block_lines
 from bisector.report.comparison_table import deciding_tables
 from bisector.status.blocks import Blocks, BlockState, result_of
 from bisector.status.from_record import resume_command
-from bisector.status.progress import comparable
+from bisector.status.progress import comparable, left_s
 from bisector.store.comparison import Plan
 from bisector.store.rundir import RunDirectory, state_of
 from bisector.store.store import Store
+
+_SPARE = 1.1  # a block that takes a little longer than those before is to have its time, too
 
 
 def whole(run: RunDirectory, store: Store, plan: Plan) -> Iterator[str]:
@@ -20,10 +23,15 @@ def whole(run: RunDirectory, store: Store, plan: Plan) -> Iterator[str]:
     yield from measured(blocks)
     state, message = state_of(run, store)
     yield f"{state}{f': {message}' if message else ''}"
+    resume = resume_command(run.path)
     if state is State.MEASURED and blocks.unbuilt:
         yield f"{', '.join(blocks.unbuilt)} did not build; resume tries it again"
-    if state is State.STOPPED or (state is State.MEASURED and blocks.unbuilt):
-        yield resume_command(run.path)
+    if state is State.MEASURED and (takes_s := left_s(blocks)):  # it ended by its budget
+        about = "about" if plan.extent.until is None else "at least"
+        yield f"what is left takes {about} {units.duration(takes_s)}; to give it as much time:"
+        yield f"{resume} --budget {math.ceil(_SPARE * takes_s / 60)}min"
+    elif state is State.STOPPED or (state is State.MEASURED and blocks.unbuilt):
+        yield resume
 
 
 def measured(blocks: Blocks) -> Iterator[str]:

@@ -5,7 +5,7 @@ Everything is read, nothing is decided; what a removed file would tell is left o
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from bisector.report.document import Workload
 from bisector.report.sections import quoted
 from bisector.status.blocks import Blocks, names, result_of
 from bisector.status.conclusion import CONFIG_ARTIFACT
-from bisector.store.comparison import Arm, Block, Plan, on_top
+from bisector.store.comparison import Arm, Block, Budget, Plan, on_top
 from bisector.store.rundir import RunDirectory, state_of
 from bisector.store.store import Store
 
@@ -45,10 +45,10 @@ def report(run: RunDirectory, store: Store, blocks: Blocks) -> ComparisonReport:
         workloads=tuple(_workloads(plan, run.path)),
         hosts=reporting.hosts_of(run.path, trials),
         seed=plan.extent.seed,
-        standing=_standing(*state),
+        standing=_standing(*state) + _budgets(plan, store.budgets()),
         state=state[0],
         run_dir=run.path,
-        command=_command(plan),
+        command=_command(plan, *store.budgets()[-1:]),
         tool_version=store.bisection().tool_version,
         versions=tuple(_versions(run.path, trials)),
     )
@@ -57,6 +57,15 @@ def report(run: RunDirectory, store: Store, blocks: Blocks) -> ComparisonReport:
 def _standing(state: State, message: str) -> str:
     how = {State.MEASURED: "It is finished", State.RUNNING: "It goes on"}.get(state, f"It is {state}")
     return clean(f"{how}{f': {message}' if message else ''}.")
+
+
+def _budgets(plan: Plan, given: Sequence[Budget]) -> str:
+    """A sentence, where more time was given than at first."""
+    if not given:
+        return ""
+    first = "none" if plan.extent.budget_s is None else units.duration(plan.extent.budget_s)
+    more = (f"{units.duration(one.budget_s)} more after {units.duration(one.spent_s)}" for one in given)
+    return f" Budgets: {', '.join((f'{first} at first', *more))}."
 
 
 def _kernels(plan: Plan, blocks: Blocks) -> Iterator[ComparedKernel]:
@@ -112,8 +121,8 @@ def _versions(run_dir: Path, trials: Iterable[Trial]) -> Iterator[tuple[str, str
                 return
 
 
-def _command(plan: Plan) -> str:
-    """What compares the same again."""
+def _command(plan: Plan, given: Budget | None = None) -> str:
+    """What compares the same again, with all the time that it was given."""
     extent, (first, *others) = plan.extent, plan.arms
     typed = [first, *(arm for arm in others if arm.subject != first.subject)]
     alone = [arm for arm in typed if not (arm.subject.parameters or arm.subject.fragment)]
@@ -126,7 +135,8 @@ def _command(plan: Plan) -> str:
     words += [word for one in workloads for word in one]
     words += ["--placebo"] if len(typed) < len(plan.arms) else []
     words += ["--until", _percent(extent.until)] if extent.until is not None else ["--runs", str(extent.runs)]
-    words += ["--budget", str(units.duration_text(extent.budget_s))] if extent.budget_s is not None else []
+    budget = given or extent.budget
+    words += ["--budget", str(units.duration_text(budget.end_s))] if budget is not None else []
     words += ["--delta", _percent(extent.delta), "--seed", str(extent.seed)]
     words += _own_fragments(plan.setups[0].settings)
     # Each setup has settings of disks that another one does not use.

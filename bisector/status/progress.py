@@ -4,6 +4,7 @@ A setup has as many blocks as were asked for, or as many as make its intervals n
 them. One on which nothing can be compared (any more) is n/a, and has no more.
 """
 
+import math
 from statistics import fmean
 
 from bisector.analysis.comparison import LOOKS, Effect, effect
@@ -49,6 +50,12 @@ def block_s(blocks: Blocks, setup: int) -> float:
     trials = [one.trial for one in blocks.placed if blocks.is_of(one, setup) and one.trial.fault is None]
     took = [trial.timings.total_s - trial.timings.build_s for trial in trials]
     return len(blocks.present(setup)) * (fmean(took) if took else asked_s(blocks.plan.setups[setup]))
+
+
+def left_s(blocks: Blocks) -> float:
+    """How long the blocks take that all setups are still to have."""
+    left = {setup: blocks_left(blocks, setup) for setup in range(len(blocks.plan.setups))}
+    return math.fsum(count * block_s(blocks, setup) for setup, count in left.items() if count)
 
 
 def asked_s(planned: PlannedSetup) -> float:

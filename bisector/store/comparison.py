@@ -65,12 +65,28 @@ class Absent:
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    """How long a comparison goes on: no block is begun that would end later than ``budget_s`` seconds of work allow.
+
+    They count from ``spent_s`` on, the seconds of work on record when it was given.
+    """
+
+    budget_s: float
+    spent_s: float = 0.0
+
+    @property
+    def end_s(self) -> float:
+        """The seconds of work, in all, at which it is spent."""
+        return self.spent_s + self.budget_s
+
+
+@dataclass(frozen=True, slots=True)
 class Extent:
     """How much is measured.
 
     ``runs`` blocks of each setup; with ``until`` as many as make every interval so narrow, a share of the first arm's
-    value. No block is begun that would end later than ``budget_s`` seconds of measuring allow. Values that differ by
-    less than the share ``delta`` count as the same. Everything random follows from ``seed``.
+    value. ``budget_s`` is that of the beginning. Values that differ by less than the share ``delta`` count as the same.
+    Everything random follows from ``seed``.
     """
 
     seed: int
@@ -78,6 +94,11 @@ class Extent:
     until: float | None = None
     budget_s: float | None = None
     delta: float = 0.05
+
+    @property
+    def budget(self) -> Budget | None:
+        """The budget until another one is given."""
+        return None if self.budget_s is None else Budget(self.budget_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +198,12 @@ def blocks_in(database: Database) -> tuple[Block, ...]:
     """Every block that was begun, oldest first."""
     rows = database.select("blocks", "n") if database.has("blocks") else []
     return tuple(build(Block, row) for row in rows)
+
+
+def budgets_in(database: Database) -> tuple[Budget, ...]:
+    """Every budget that was given after the beginning, oldest first; the last one holds."""
+    rows = database.select("budgets", "id") if database.has("budgets") else []
+    return tuple(build(Budget, row) for row in rows)
 
 
 def places_in(database: Database) -> dict[int, Place]:

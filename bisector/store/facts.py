@@ -14,7 +14,7 @@ from typing import Any
 from bisector.core.figures import Run
 from bisector.core.subject import Compiler, Mattering, NotChanged
 from bisector.core.trial import Control, Trial
-from bisector.store.comparison import Block, Place
+from bisector.store.comparison import Block, Budget, Place
 from bisector.store.database import Database
 from bisector.store.rows import InfraFaultRow, StateRow, columns
 
@@ -114,6 +114,7 @@ Fact = (
     | NumberedTrial
     | Control
     | Block
+    | Budget
     | BuildTry
     | Compilers
     | InfraFaultRow
@@ -209,6 +210,7 @@ _WRITERS: dict[type[Fact], Callable[[Database, Any], int]] = {
     NumberedTrial: _add_trial,
     Control: _row("controls"),
     Block: _row_now("blocks"),
+    Budget: _row_now("budgets"),
     BuildTry: lambda database, one: database.insert("build_tries", {**columns(one.compiler), **columns(one)}),
     Compilers: _add_compilers,
     InfraFaultRow: _row("infra_faults"),

@@ -153,6 +153,13 @@ CREATE TABLE placed (
     block INTEGER NOT NULL REFERENCES blocks (n),
     arm INTEGER NOT NULL REFERENCES arms (n)
 ) STRICT"""
+# How much time a person gave a comparison after its beginning; the budget of that is in its row.
+BUDGETS = """CREATE TABLE budgets (
+    id INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    budget_s REAL NOT NULL,
+    spent_s REAL NOT NULL
+) STRICT"""
 # An arm's own configuration fragment, by its SHA-256; the run's copy of that file, or of an image; of which one a build
 # was.
 OWN_FILE = {"fragment": "TEXT NOT NULL DEFAULT ''", "file": "TEXT"}

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bisector.store.later_tables import (
+    BUDGETS,
     BUILD_TRIES,
     BUILT_WITH,
     COMPARISON,
@@ -53,7 +54,7 @@ class Schema:
 
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 19
+VERSION = 20
 
 # From a version to the next one. Columns and tables are only ever added: what has no value reads as the record's
 # default, and a table that is not there as one without rows.
@@ -86,12 +87,13 @@ UPGRADES = {
     16: added("trials", SETUP),
     17: f"{COMPARISON}; {added('submitted', PLACE)}",
     18: f"{added('arms', OWN_FILE)}; {added('build_tries', BUILT_WITH)}",
+    19: BUDGETS,
 }
 
 _LATER = (
     *(RELEVANCE, COMPILERS, BUILD_TRIES, LATENCIES, DISKS, ORIGINS, MAILS, MAIL_EVENTS, TAKEN, MATTERING),
     *(NOT_CHANGED, SKIPS, CONTROLS, SUBMITTED, ENDED, VOUCHED, COMPARISON, added("submitted", PLACE)),
-    *(added("arms", OWN_FILE), added("build_tries", BUILT_WITH)),
+    *(added("arms", OWN_FILE), added("build_tries", BUILT_WITH), BUDGETS),
 )
 
 TABLES = f"""

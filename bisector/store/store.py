@@ -20,7 +20,7 @@ from bisector.core.verdict import State
 from bisector.storage.dmcache import counted
 from bisector.storage.parse import stack_of
 from bisector.store import comparison
-from bisector.store.comparison import Block, Placed, Plan
+from bisector.store.comparison import Block, Budget, Placed, Plan
 from bisector.store.database import Database, Moment, Row
 from bisector.store.facts import (
     STOP_FIELDS,
@@ -177,6 +177,10 @@ class Store:
     def blocks(self) -> tuple[Block, ...]:
         """The blocks of a comparison, in the order in which they were begun."""
         return comparison.blocks_in(self.database)
+
+    def budgets(self) -> tuple[Budget, ...]:
+        """What time a comparison was given after its beginning, oldest first; the last one holds."""
+        return comparison.budgets_in(self.database)
 
     def placed(self) -> tuple[Placed, ...]:
         """The trials of a comparison, in order of measuring, each with the whole subject of its arm."""

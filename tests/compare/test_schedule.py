@@ -24,8 +24,8 @@ from bisector.core.errors import UserError
 from bisector.core.subject import Cell, Compiler, Subject
 from bisector.core.trial import Stage, Trial
 from bisector.status.blocks import Blocks, BlockState, Earlier, result_of
-from bisector.status.progress import block_s, effects
-from bisector.store.comparison import Absent, Arm, Block, Extent, Place, Placed, Plan, PlannedSetup
+from bisector.status.progress import block_s, effects, left_s
+from bisector.store.comparison import Absent, Arm, Block, Budget, Extent, Place, Placed, Plan, PlannedSetup
 from bisector.store.facts import BuildTry
 from tests import fakes
 from tests.compare import planted
@@ -360,6 +360,29 @@ def test_the_budget_has_room_for_whole_blocks_only() -> None:
     assert done == Done("another block would end after the budget of 10 min")
     assert len(blocks.blocks) == 3
     assert all(blocks.state(block) is BlockState.DONE for block in blocks.blocks)
+
+
+def test_a_budget_that_is_given_later_counts_from_then_on() -> None:
+    plan = replace(PLAN, extent=Extent(7, 6, budget_s=600.0))
+    blocks, _ = played(nothing(plan), sound(plan))
+    spent_s = 540.0
+    more = Facts(blocks, spent_s, given=Budget(400.0, spent_s))
+    assert isinstance(step(more), Begin)
+    assert isinstance(step(replace(more, spent_s=spent_s + 220.0)), Begin)  # a block takes 180 s
+    assert step(replace(more, spent_s=spent_s + 221.0)) == Done(
+        "another block would end after the budget of 6 min 40 s"
+    )
+    assert isinstance(step(Facts(nothing(replace(plan, extent=Extent(7, 6))), given=Budget(1.0))), Done)
+
+
+def test_what_is_left_takes_as_long_as_the_blocks_that_are_due() -> None:
+    plan = replace(PLAN, extent=Extent(7, 6, budget_s=600.0), absent=(Absent(0, 2, "needs CONFIG_MD"),))
+    blocks, _ = played(nothing(plan), sound(plan))
+    assert [(block.setup, len(block.arms)) for block in blocks.blocks] == [(0, 2), (1, 3), (0, 2), (1, 3)]
+    assert left_s(blocks) == 4 * 2 * 60.0 + 4 * 3 * 60.0
+    assert left_s(played(nothing(), sound(PLAN))[0]) == 0.0
+    until = replace(plan, extent=Extent(7, 6, until=0.05), absent=(Absent(0, 0, "no"),))
+    assert left_s(replace(blocks, plan=until)) == (6 - 2) * 3 * 60.0
 
 
 def test_a_budget_that_ends_hides_no_setup_that_was_given_up() -> None:

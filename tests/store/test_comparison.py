@@ -8,7 +8,7 @@ import pytest
 
 from bisector.config import Settings, options
 from bisector.core.subject import Cell, Kind, Setup, Subject
-from bisector.store.comparison import Absent, Arm, Block, Extent, Place, Placed, Plan, PlannedSetup
+from bisector.store.comparison import Absent, Arm, Block, Budget, Extent, Place, Placed, Plan, PlannedSetup
 from bisector.store.database import DATABASE
 from bisector.store.facts import Ended, Ending, InFlight, NumberedTrial, Submitted, Work
 from bisector.store.rows import BisectionRow
@@ -57,6 +57,17 @@ def test_a_fragment_of_an_arm_is_the_last_of_the_settings() -> None:
     fragments = settings_of[0].kernel.fragments
     assert [one.kernel.fragments for one in settings_of] == [*[fragments] * 4, (*fragments, "/run/inputs/hz.config")]
     assert PLAN.with_fragment == (4,)
+
+
+def test_budgets_that_were_given_later_come_back_in_their_order(tmp_path: Path) -> None:
+    assert PLAN.extent.budget == Budget(3600.0)
+    assert replace(PLAN.extent, budget_s=None).budget is None
+    with Store.create(tmp_path / DATABASE, row(), plan=PLAN) as store:
+        assert store.budgets() == ()
+        store.add(Budget(7200.0, 3500.5))
+        store.add(Budget(60.0, 9000.0))
+        assert store.budgets() == (Budget(7200.0, 3500.5), Budget(60.0, 9000.0))
+        assert store.plan == PLAN
 
 
 def test_other_records_have_none(tmp_path: Path) -> None:

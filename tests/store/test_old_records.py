@@ -1,6 +1,6 @@
 """A record that an older version wrote means what it meant, and goes on; one real file of each version says so.
 
-Each file but those of the versions 11, 13, 15, 17 and 18 was written by the store of the commit that brought its
+Each file but those of the versions 11, 13, 15 and 17 to 19 was written by the store of the commit that brought its
 version, from the examples of that commit's own tests, under its default settings: to version 10 on the stack ``hdd``,
 then on ``lvmcache`` with the SSD alone as a baseline, and the HDD alone as others measured it. Columns that are taken
 away from a file of today would say nothing of the quirks of theirs.
@@ -19,7 +19,7 @@ from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
 from bisector.core.verdict import State
 from bisector.storage.filling import FILLED
 from bisector.store import schema
-from bisector.store.comparison import Place
+from bisector.store.comparison import Budget, Place
 from bisector.store.database import DATABASE
 from bisector.store.facts import BuildTry, Ended, Ending, NumberedTrial, Submitted, Work
 from bisector.store.store import Store
@@ -201,3 +201,19 @@ def test_a_record_that_version_18_wrote_means_what_it_meant(tmp_path: Path, read
         if not readonly:
             store.add(BuildTry(gcc, "a" * 40, "", "e" * 64), Ended(one.id, Ending.LOST))
             assert store.build_tries()[1].fragment == "e" * 64
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_a_record_that_version_19_wrote_means_what_it_meant(tmp_path: Path, readonly: bool) -> None:
+    """Its comparison had one budget for good; one that ended by it can be given more time."""
+    with Store.open(written_by(19, tmp_path), readonly=readonly) as store:
+        assert store.plan is not None
+        assert store.plan.extent.budget == Budget(3600.0)
+        assert store.plan.arms[4].subject.fragment == "e" * 64
+        last = store.state()
+        assert last is not None
+        assert (last.state, last.message) == (State.MEASURED, "another block would end after the budget of 1 h")
+        assert store.budgets() == ()
+        if not readonly:
+            store.add(Budget(7200.0, 3500.0))
+            assert store.budgets() == (Budget(7200.0, 3500.0),)
