@@ -6,7 +6,7 @@ the same facts: what was in flight is lost, and measured again.
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -22,7 +22,7 @@ from bisector.compare.schedule import Begin, Build, Choose, Done, Facts, Measure
 from bisector.core import units
 from bisector.core.errors import AttemptFailed, BisectorError, Finding, InfraError, TrialRefused, UserError
 from bisector.core.events import Listener, Note, Planned, TrialJudged
-from bisector.core.subject import Cell, Compiler
+from bisector.core.subject import Cell, Compiler, Kernel
 from bisector.core.trial import Fault, Stage
 from bisector.core.verdict import State, Terms, Verdict
 from bisector.doctor import checks as preflight
@@ -30,9 +30,11 @@ from bisector.executor.base import BuildRequest, result_of
 from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.git.worktrees import hold
-from bisector.host.files import discard, remove_abandoned
+from bisector.host.files import discard, inside, remove_abandoned
 from bisector.kernel.toolchain import check_unchanged
+from bisector.status import kernels
 from bisector.status.blocks import BUILT_IN, Blocks, Earlier, judged
+from bisector.status.conclusion import CONFIG_ARTIFACT
 from bisector.status.progress import left_s
 from bisector.store.comparison import Budget, Placed, Plan, PlannedSetup
 from bisector.store.facts import BuildTry, Compilers, Ended, Ending, NumberedTrial, Submitted, Work, now
@@ -162,8 +164,7 @@ class Comparison:
         measured with, and for a compiler that has changed. Everything measured is in the store either way.
         """
         self._end_lost()
-        installed = self.equipment.executor.compilers()
-        check_unchanged(self.store.compilers(), installed)
+        installed = self._installed()
         earlier, given = self._earlier(), self.store.budgets()[-1:]
         while True:
             facts = Facts(Blocks.of(self.plan, self.store, earlier), self.store.spent_s(), installed, *given)
@@ -175,9 +176,25 @@ class Comparison:
                 case Begin(block=block):
                     self.store.add(block)
                 case Measure() as measure:
-                    self._measure(measure, schedule.tries_again(facts.blocks, measure.block))
+                    self._measure(measure, facts.blocks)
                 case Done() as done:
                     return done
+
+    def _installed(self) -> tuple[Compiler, ...]:
+        """The compilers to choose from; once one is chosen, it is told when that one cannot build any more.
+
+        What it has built is kept and measured; a kernel that is not stops the run, with the name of its arm.
+        """
+        recorded = self.store.compilers()
+        try:
+            found = self.equipment.executor.compilers()
+            check_unchanged(recorded, found)
+        except UserError as error:
+            if not recorded:
+                raise
+            self.tell(Note(f"{error.message}; the kernels that are kept are measured all the same"))
+            return recorded
+        return found
 
     def _earlier(self) -> Earlier:
         """What earlier processes have on record; what they gave up of an arm is told, since it is tried again."""
@@ -220,13 +237,13 @@ class Comparison:
         self.store.add(BuildTry(compiler, commit.sha, reason, own), Ended(id_, Ending.DONE))
         return fault
 
-    def _measure(self, measure: Measure, again: bool) -> None:
+    def _measure(self, measure: Measure, blocks: Blocks) -> None:
         """An arm's trial in a block, told and on record; raises :class:`MetricAbsent` where nothing can decide."""
         planned, block = self.plan.setups[measure.block.setup], measure.block
         arm = self.plan.arms[measure.arm]
         what, of_image = f"{arm.name} on {planned.setup}, block {block.n}", "" if arm.subject.is_built else BUILT_IN
         with self._named(what, lambda: f"{TRIALS}/{self.store.next_n:04d}-*", of_image):
-            one = self._patiently(lambda: self._measure_once(measure, again))
+            one = self._patiently(lambda: self._measure_once(measure, blocks))
         verdict, why = judged(self.plan, block, one)
         told = "" if verdict is Verdict.MEASURED else why  # a sound trial of a comparison is on no side of a threshold
         self.tell(TrialJudged(one.n, one.trial, verdict, told, _TERMS, planned.objective))
@@ -237,7 +254,7 @@ class Comparison:
         if verdict is not Verdict.MEASURED:
             self.tell(Note(f"block {block.n} does not count"))
 
-    def _measure_once(self, measure: Measure, again: bool) -> Placed:
+    def _measure_once(self, measure: Measure, blocks: Blocks) -> Placed:
         block, n = measure.block, self.store.next_n
         arm, planned = self.plan.arms[measure.arm], self.plan.setups[block.setup]
         runs = self.plan.extent.runs
@@ -248,15 +265,26 @@ class Comparison:
             Cell(arm.subject, planned.setup),
             {},
             self.store.compilers(),
-            again=again,
+            again=schedule.tries_again(blocks, block),
             settings=self.plan.settings(block.setup, measure.arm),
             seed=block.seed,
             image=None if arm.subject.is_built else arm.file,
+            kernel=self._kernel(blocks, measure.arm),
         )
         with self._submitted(Submitted(Work.TRIAL, arm.commit.sha, n, block=block.n, arm=measure.arm)) as id_:
             trial = result_of(self.equipment.executor, request, self.tell, id_)
         self.store.add(NumberedTrial(n, trial, place=measure.place), Ended(id_, Ending.DONE))
         return Placed(n, measure.place, trial)
+
+    def _kernel(self, blocks: Blocks, arm: int) -> Kernel | None:
+        """What was measured of an arm, with the .config that this run keeps, if there is one."""
+        trial = kernels.first(self.plan, blocks.compared, arm)
+        if trial is None or trial.kernel is None:
+            return None
+        for config in (one.path for one in trial.artifacts if one.name == CONFIG_ARTIFACT):
+            with suppress(OSError):
+                return replace(trial.kernel, config=inside(self.store.path.parent, config))
+        return trial.kernel
 
     @contextmanager
     def _submitted(self, submitted: Submitted) -> Iterator[int]:

@@ -111,6 +111,11 @@ class Subject:
         return f"{self.commit.short}-{self.fragment[:12]}" if self.fragment else self.commit.short
 
     @property
+    def built_of(self) -> tuple[str, str]:
+        """The commit's hash and the fragment: subjects that have these in common have one kernel."""
+        return self.commit.sha, self.fragment
+
+    @property
     def is_built(self) -> bool:
         """Whether it is built here."""
         return self.kind is not Kind.IMAGE
@@ -187,6 +192,11 @@ class Kernel:
     )
 
     KEY_SEPARATOR: ClassVar[str] = "-"
+
+    @property
+    def family(self) -> str:
+        """Names all that it was made from but the tree."""
+        return self.key.partition(self.KEY_SEPARATOR)[0]
 
     @property
     def tree(self) -> str:

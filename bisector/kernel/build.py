@@ -132,6 +132,11 @@ class KernelBuilder:
         """The kept kernel of a git tree id, if there is one."""
         return self._as_asked(self._cache.find(self.key(tree)))
 
+    def find_again(self, kernel: Kernel) -> Kernel | None:
+        """A kernel that was measured, if it is still kept, whatever would be built in its place by now."""
+        kept = self._cache.find(kernel.key)
+        return self._as_asked(kept) if kept is not None and kept.content_sha256 == kernel.content_sha256 else None
+
     def find_alike(self, tree: str, trees: Trees) -> Kernel | None:
         """The kept kernel that would come of a git tree id, too, because nothing that its build read differs."""
         kept = [key.removeprefix(self._family) for key in self._cache.keys(self._family)]

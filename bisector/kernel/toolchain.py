@@ -116,13 +116,13 @@ def named(command: str) -> Compiler:
 
 
 def check_unchanged(recorded: Iterable[Compiler], found: Iterable[Compiler]) -> None:
-    """Raise :class:`UserError` when a compiler is not what it was when the bisection began."""
+    """Raise :class:`UserError` when a compiler is not what it was when the run began."""
     now = {compiler.command: compiler.identity for compiler in found}
     for compiler in recorded:
         identity = now.get(compiler.command)
         if identity != compiler.identity:
             raise UserError(
-                f"the compiler {compiler.command} has changed since this bisection began: it was {compiler.identity},"
+                f"the compiler {compiler.command} has changed since this run began: it was {compiler.identity},"
                 f" and {'is ' + identity if identity else 'does not work any more'};"
                 " kernels of two compilers cannot be compared",
                 f"install that version of {compiler.command} again, or begin anew",

@@ -190,6 +190,15 @@ def _needed(one: Effect, needed: int | None) -> str:
 def sentences(result: Result) -> Iterator[str]:
     """The gravest first."""
     yield from (
+        f"{one} was not one kernel all the time: it was built anew on the way, and another one came of it."
+        for one in result.several
+    )
+    yield from (
+        f"{one} and {other} were not built in the same way: the compiler, or what bisector adds to a build, had changed"
+        " in between, and may be a part of what differs."
+        for one, other in result.unlike
+    )
+    yield from (
         f"{one} and {other} are the same kernel: only noise differs between them." for one, other in result.equal
     )
     yield from _of_placebo(result)

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from itertools import combinations
 
 from bisector.analysis.comparison import ALPHA, LOOKED_ALPHA
 from bisector.analysis.judgement import judged_run, why_unscored
@@ -21,6 +20,7 @@ from bisector.analysis.verdicts import Judging
 from bisector.core.subject import Compiler
 from bisector.core.trial import Fault, Stage, Trial
 from bisector.core.verdict import Verdict
+from bisector.status import kernels
 from bisector.status.comparison import Arm as Shown
 from bisector.status.comparison import Measured, Result, SoundBlock, figure, result
 from bisector.store.comparison import Block, Place, Placed, Plan
@@ -97,6 +97,12 @@ class Blocks:
         """The blocks of a setup that count."""
         return tuple(block for block in self.of_setup(setup) if self.state(block) is BlockState.DONE)
 
+    @cached_property
+    def compared(self) -> tuple[Placed, ...]:
+        """The trials of blocks that count, or may come to."""
+        those = {block.n for block in self.blocks if self.state(block) in (BlockState.DONE, BlockState.OPEN)}
+        return tuple(one for one in self.placed if one.place.block in those)
+
     def count(self, state: BlockState) -> int:
         """How many blocks of all setups stand so."""
         return sum(self.state(block) is state for block in self.blocks)
@@ -164,10 +170,9 @@ class Blocks:
 
         Of what earlier processes tried, what did not build is tried again.
         """
-        subject, before = self.plan.arms[arm].subject, self.earlier.build_tries
+        built_of, before = self.plan.arms[arm].subject.built_of, self.earlier.build_tries
         known = [one for n, one in enumerate(self.build_tries, 1) if n > before or not one.reason]
-        built = (subject.commit.sha, subject.fragment)
-        return {one.compiler: one.reason for one in known if (one.sha, one.fragment) == built}
+        return {one.compiler: one.reason for one in known if (one.sha, one.fragment) == built_of}
 
     @property
     def unbuilt(self) -> tuple[str, ...]:
@@ -265,19 +270,11 @@ def result_of(blocks: Blocks) -> Result:
     placebos = [n > 0 and arm.subject == plan.arms[0].subject for n, arm in enumerate(plan.arms)]
     arms = [Shown(arm.name, placebo) for arm, placebo in zip(plan.arms, placebos, strict=True)]
     measured = [_measured(blocks, setup, name) for setup, name in enumerate(names(plan))]
-    return replace(result(arms, measured, plan.extent.delta), equal=_equal(blocks))
-
-
-def _equal(blocks: Blocks) -> tuple[tuple[str, str], ...]:
-    """Arms of two subjects whose kernels are the same: what differs between them is no part of the build."""
-    arms = blocks.plan.arms
-    contents = {one.place.arm: one.trial.kernel.content_sha256 for one in blocks.placed if one.trial.kernel is not None}
-    return tuple(
-        (arms[one].name, arms[other].name)
-        for one, other in combinations(sorted(contents), 2)
-        if contents[one] == contents[other]
-        and arms[one].subject != arms[other].subject
-        and arms[one].subject.parameters == arms[other].subject.parameters
+    return replace(
+        result(arms, measured, plan.extent.delta),
+        equal=kernels.equal(plan, blocks.placed),
+        several=kernels.several(plan, blocks.compared),
+        unlike=kernels.unlike(plan, blocks.compared),
     )
 
 

@@ -160,7 +160,8 @@ class Result:
     """What a comparison has shown so far; ``delta`` is the band of the same.
 
     ``void`` blocks did not count, and after ``missing`` of them there is no sound one.
-    ``equal`` are pairs of arms, by name, that are one kernel although they are not one subject. ``thin`` tells of
+    ``equal`` are pairs of arms, by name, that are one kernel although they are not one subject, ``several`` the arms
+    that were more than one kernel, ``unlike`` pairs of arms whose kernels were made in two ways. ``thin`` tells of
     percentiles that decide on too few I/Os.
     """
 
@@ -173,6 +174,8 @@ class Result:
     void: int
     missing: int = 0
     equal: tuple[tuple[str, str], ...] = ()
+    several: tuple[str, ...] = ()
+    unlike: tuple[tuple[str, str], ...] = ()
     thin: tuple[str, ...] = ()
 
     @property

@@ -28,6 +28,7 @@ from bisector.kernel import image
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.on_top import check_changes
+from bisector.kernel.once_more import as_measured
 from bisector.storage import layout
 from bisector.storage.layer import Phase
 from bisector.storage.layout import MountedStack
@@ -48,7 +49,8 @@ class TrialRequest:
     ``stop`` says when the run that counts may end early; None is for whole runs. ``again`` tells that the commit was
     tried before: then the host is to be quiet first. With ``anew`` the kernel is built whatever is known of its build.
     It goes no further than ``through``. ``settings`` are what it is measured with, where those are not the bench's.
-    The workload draws from ``seed``; with None as it does by itself. An ``image`` is booted as it is.
+    The workload draws from ``seed``; with None as it does by itself. An ``image`` is booted as it is. ``kernel`` is
+    what was measured of the subject before: it is measured again where it is kept, and no other one is.
     """
 
     n: int
@@ -62,6 +64,7 @@ class TrialRequest:
     settings: Settings | None = None
     seed: int | None = None
     image: Path | None = None
+    kernel: Kernel | None = None
 
     @property
     def commit(self) -> Commit:
@@ -141,7 +144,7 @@ class _Course:
             return image.kernel_of(self.request.image, self.request.commit)
         for compiler in self.request.compilers or self._builder.default_compilers():
             try:
-                return self._kernel_by(compiler)
+                return as_measured(self.request.kernel, self._kernel_by(compiler))
             except KernelFault as error:
                 if not error.kind.of_compiling:
                     raise
@@ -157,10 +160,10 @@ class _Course:
         return builder if asked is None else builder.with_settings(asked.kernel)
 
     def _kernel_by(self, compiler: Compiler) -> Kernel:
-        bench, commit = self.bench, self.request.commit
+        bench, commit, before = self.bench, self.request.commit, self.request.kernel
         builder = self._builder.using(compiler)
         if not self.request.anew:
-            kept = self._kept(builder)
+            kept = (builder.find_again(before) if before is not None else None) or self._kept(builder)
             if kept is not None:
                 shutil.copy(kept.config, self.logs / _CONFIG)
                 self._check_own_fragment(builder, kept.unmet)

@@ -123,7 +123,7 @@ def test_a_compiler_that_changed_meanwhile_is_refused(line: Lab, now: tuple[Comp
     with pytest.raises(fakes.Killed):
         line.bisect(bench)
     changed = engine(line, installed=now)
-    with pytest.raises(UserError, match="gcc has changed since this bisection began"):
+    with pytest.raises(UserError, match="gcc has changed since this run began"):
         line.bisect(changed)
     assert changed.measured == []
     assert line.found(line.bisect(engine(line, installed=(GCC,)))) == "c5"

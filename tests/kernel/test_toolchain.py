@@ -266,7 +266,7 @@ def test_the_same_compilers_pass() -> None:
     ],
 )
 def test_a_changed_compiler_is_refused(now: tuple[Compiler, ...], said: str) -> None:
-    with pytest.raises(UserError, match="gcc has changed since this bisection began") as caught:
+    with pytest.raises(UserError, match="gcc has changed since this run began") as caught:
         toolchain.check_unchanged((GCC,), now)
     assert said in caught.value.message
     assert "gcc 12.2.0, GNU ld 2.40" in caught.value.message

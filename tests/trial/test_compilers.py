@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
+from unittest.mock import ANY
 
 import pytest
 
@@ -19,6 +20,7 @@ from bisector.executor.base import BuildRequest, ControlRequest
 from bisector.executor.local import LocalExecutor
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
+from bisector.host.files import remove_whole
 from bisector.kernel import toolchain
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
@@ -174,6 +176,65 @@ def test_a_known_failure_is_not_believed_where_it_is_doubted(shop: Shop) -> None
     course.request = replace(course.request, anew=True)
     assert not course.build().cached
     assert shop.course(compiler).build().cached
+
+
+# A kernel that was measured before
+
+
+def again(shop: Shop, kernel: Kernel, compiler: Compiler) -> Kernel:
+    """The kernel of a further trial of the commit."""
+    course = shop.course(compiler)
+    course.request = replace(course.request, kernel=kernel)
+    return course.build()
+
+
+def makes_other_code(shop: Shop) -> None:
+    """From now on, by the same version; nothing that was built is left."""
+    program = shop.path / "cc"
+    program.write_text(program.read_text().replace('"$@"', '"$@" -O0'))
+    shop.engine.bench.builder._cache.clear(spare_used=False)
+    remove_whole(shop.engine.bench.build_dir)
+
+
+def test_the_kernel_that_was_measured_is_taken_whatever_would_be_built_by_now(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the compiler was upgraded."""
+    compiler = shop.compiler("cc", "cc 12.2")
+    first = shop.course(compiler).build()
+    monkeypatch.setattr("bisector.kernel.build.quirks.digest", lambda _: "those of another version")
+    monkeypatch.setattr(KernelBuilder, "build", None)
+    shop.compiler("cc", "cc 12.3")
+    found = again(shop, first, compiler)
+    assert (found.key, found.content_sha256, found.cached) == (first.key, first.content_sha256, True)
+    assert (shop.path / "logs/kernel.config").read_text() == first.config.read_text()
+
+
+def test_a_kernel_that_is_built_once_more_is_the_same_one_or_refused(shop: Shop) -> None:
+    """Here a tool of the build changes that no version tells of."""
+    compiler = shop.compiler("cc", "cc 12.2")
+    first = shop.course(compiler).build()
+    shop.engine.bench.builder._cache.clear(spare_used=False)
+    assert again(shop, first, compiler) == replace(shop.course(compiler).build(), cached=False, build_s=ANY)
+    makes_other_code(shop)
+    for _ in range(2):  # the second time it is kept
+        with pytest.raises(UserError, match="kept no more, and built once more it is another one: though of the same"):
+            again(shop, first, compiler)
+
+
+def test_a_kernel_of_another_version_of_bisector_is_refused_where_it_is_another_one(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = shop.compiler("cc", "cc 12.2")
+    first = shop.course(compiler).build()
+    shop.engine.bench.builder._cache.clear(spare_used=False)
+    monkeypatch.setattr("bisector.kernel.build.QUIRKS", ())
+    found = again(shop, first, compiler)  # no quirk that it had did anything to its code
+    assert (found.content_sha256, found.key == first.key) == (first.content_sha256, False)
+    makes_other_code(shop)
+    with pytest.raises(UserError, match="another one: its quirks changed from max-page-size to none") as caught:
+        again(shop, first, compiler)
+    assert caught.value.hint.endswith("begin anew: `bisector report` ends with the command")
 
 
 # A configuration fragment of a subject's own
