@@ -2,10 +2,9 @@
 
 import argparse
 import secrets
-from itertools import product
 from pathlib import Path
 
-from bisector.commands import comparison
+from bisector.commands import compare_setups, comparison
 from bisector.commands.arguments import (
     Verbs,
     add_json,
@@ -16,7 +15,6 @@ from bisector.commands.arguments import (
     add_verb,
     count,
     duration,
-    given_settings,
     seed,
     write_json,
 )
@@ -24,22 +22,20 @@ from bisector.commands.output import note, warn, write
 from bisector.compare import session
 from bisector.compare.forecast import forecast, forecast_rows
 from bisector.compare.plan import Asked, planned, warnings
-from bisector.config import Settings, options
 from bisector.config.option_table import rows
-from bisector.config.options import Given
 from bisector.executor.local import kernel_builder
 from bisector.git.repository import Repository
 from bisector.host.load import host_id
 from bisector.host.process import run_here
-from bisector.storage.parse import stack_of
 from bisector.store.comparison import Extent
 from bisector.store.rundir import Index
-from bisector.workload.fio.fio import FIO
 
 _EXAMPLES = """\
 examples:
   bisector compare v6.1 v6.2                 two kernels on the default stack, six blocks
   bisector compare v6.1 v6.2 v6.3 --stack lvmcache --stack hdd --runs 8
+  bisector compare v6.1 v6.2 --stack hdd --job partial --command 'tar -xf $CARRIED/x.tar' \\
+      --carry x.tar                          on a job of fio, and on a command
   bisector compare v6.1 v6.2 --until 5% --budget 8h     until every interval is that narrow, or the
                                              night is over
   bisector compare v6.1 --patch fix.patch    before and after a patch, or a series: what b4 or
@@ -55,7 +51,6 @@ Each block measures every kernel once, in a random order, each in a fresh guest 
 exit codes: 0 measured; others as in `bisector --help`
 """
 _BLOCKS = 6  # the least of which the exact test can reach 5 %
-_MANY = frozenset(("storage.stack", "workload.kind", "workload.job"))  # what makes one setup after the other
 _OF_A_SEARCH = frozenset(
     f"bisect.{name}"
     for name in ("threshold", "expect", "terms", "first_parent", "strategy", "suspect", "calibrate", "baselines")
@@ -71,15 +66,7 @@ def add(verbs: Verbs) -> None:
         nargs="+",
         help="a commit, a tag, or image:PATH, a bzImage that is built already; the first one is the reference",
     )
-    verb.add_argument(
-        "--stack",
-        action="append",
-        default=[],
-        metavar="STACK",
-        help="storage stack; repeatable (default: the setting's)",
-    )
-    verb.add_argument("--job", action="append", default=[], metavar="FILE", help="fio job file; repeatable")
-    verb.add_argument("--workload", action="append", default=[], metavar="NAME", help="workload; repeatable")
+    compare_setups.add(verb)
     amount = verb.add_mutually_exclusive_group()
     amount.add_argument("--runs", type=count, metavar="N", help=f"blocks on each setup (default: {_BLOCKS})")
     amount.add_argument(
@@ -128,7 +115,7 @@ def add(verbs: Verbs) -> None:
     add_run_dir(verb, "where to keep the run (default: below $XDG_STATE_HOME)")
     add_json(verb)
     add_quiet(verb)
-    add_settings(verb, {row.key for row in rows()} - _MANY - _OF_A_SEARCH)
+    add_settings(verb, {row.key for row in rows()} - compare_setups.keys() - _OF_A_SEARCH)
 
 
 def share(text: str) -> float:
@@ -147,7 +134,7 @@ def compare(arguments: argparse.Namespace) -> int:
     asked = Asked(
         arguments.repo,
         tuple(arguments.subjects),
-        settings_of(arguments),
+        compare_setups.settings_of(arguments),
         extent,
         arguments.placebo,
         tuple(arguments.patch),
@@ -177,14 +164,3 @@ def _tell_hours(asked: Asked, *, as_json: bool) -> int:
     else:
         write("".join(f"{name:10}{text}\n" for name, text in forecast_rows(expected)))
     return 0
-
-
-def settings_of(arguments: argparse.Namespace) -> tuple[Settings, ...]:
-    """The settings of each setup: every stack with every workload; raises :class:`UserError`."""
-    given = given_settings(arguments)
-    stacks = [{"storage.stack": Given(stack, "--stack")} for stack in arguments.stack] or [{}]
-    jobs = [{"workload.kind": Given(FIO.name, "--job"), "workload.job": Given(job, "--job")} for job in arguments.job]
-    workloads = [*jobs, *({"workload.kind": Given(name, "--workload")} for name in arguments.workload)] or [{}]
-    each = ({**given, **stack, **workload} for workload, stack in product(workloads, stacks))
-    disks_of = tuple(map(stack_of, arguments.stack))  # a disk of one of them need not be one of the others'
-    return tuple(options.load(flags, arguments.config, stacks=disks_of).settings for flags in each)

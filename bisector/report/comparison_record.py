@@ -24,12 +24,13 @@ from bisector.status.conclusion import CONFIG_ARTIFACT
 from bisector.store.comparison import Arm, Block, Budget, Plan, on_top
 from bisector.store.rundir import RunDirectory, state_of
 from bisector.store.store import Store
+from bisector.workload.workloads import WORKLOADS, chooser
 
 _SHA256_DIGITS = 64
 _FIO_OUTPUT = "fio.json"
 _FIO_VERSION = "fio version"
 # What the stacks and workloads of a comparison have each for itself, or all of them together.
-_OF_SETUPS = ("storage.stack", "workload.kind", "workload.job", "kernel.fragments")
+_OF_SETUPS = ("storage.stack", "workload.kind", "kernel.fragments")
 
 
 def report(run: RunDirectory, store: Store, blocks: Blocks) -> ComparisonReport:
@@ -140,7 +141,8 @@ def _command(plan: Plan, given: Budget | None = None) -> str:
     words += ["--delta", _percent(extent.delta), "--seed", str(extent.seed)]
     words += _own_fragments(plan.setups[0].settings)
     # Each setup has settings of disks that another one does not use.
-    flags = dict.fromkeys(flag for one in plan.setups for flag in reporting.flags(one.settings, _OF_SETUPS))
+    of_setups = (*_OF_SETUPS, *(one.chosen_by for one in WORKLOADS.values() if one.chosen_by))
+    flags = dict.fromkeys(flag for one in plan.setups for flag in reporting.flags(one.settings, of_setups))
     return shlex.join((*words, *(word for flag in flags for word in flag)))
 
 
@@ -162,10 +164,13 @@ def _own_fragments(settings: Settings) -> list[str]:
 
 
 def _workload_words(settings: Settings) -> tuple[str, str]:
-    """A job file by its name, another workload by its own."""
+    """By the flag that chooses it, of a file with the name alone; without such a flag by its name."""
     workload = settings.workload
-    job = next(iter(workload.inputs.values()), None)
-    return ("--workload", workload.kind) if job is None else ("--job", job.name)
+    row = chooser(workload.workload)
+    if row is None or not row.flag:
+        return "--workload", workload.kind
+    file = workload.inputs.get(row.field)
+    return row.flag, file.name if file is not None else str(row.kind.write(workload.values[row.field]))
 
 
 def _each(flag: str, values: Iterable[str]) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from bisector.core import metric
+from bisector.core.kinds import Option
 from bisector.workload.base import Workload
 from bisector.workload.command.command import COMMAND
 from bisector.workload.fio.fio import FIO
@@ -32,6 +33,11 @@ def forget(name: str) -> None:
     """Undo :func:`register`."""
     for own in _workloads.pop(name).metrics:
         metric.forget(own.name)
+
+
+def chooser(workload: Workload) -> Option | None:
+    """The row of the setting that chooses a workload; None of one that has to be named."""
+    return next((row for row in workload.options if row.key == workload.chosen_by), None)
 
 
 # A workload of this room is known by its line here.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector import cli
-from bisector.commands import compare
+from bisector.commands import compare_setups
 from bisector.core import resources
 from bisector.workload.fio import job_file
 from tests.articles import sets
@@ -23,7 +23,7 @@ def test_each_command_is_one_that_bisector_takes(tmp_path: Path) -> None:
     for run in sets.runs(KERNELS, tmp_path):
         arguments = cli.parsed([*run.words, "--run-dir", str(tmp_path)])
         if run.words[0] == "compare":
-            assert [one.storage.stack.text for one in compare.settings_of(arguments)]
+            assert [one.storage.stack.text for one in compare_setups.settings_of(arguments)]
             assert arguments.budget == run.most_s
 
 

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from bisector.cli import main
+from bisector.compare import session
 from bisector.core.trial import Trial
 from bisector.store.run_files import collect, trial_directory
 from bisector.trial.runner import TrialRequest
 from bisector.workload.fio import output
 from tests.compare import planted
-from tests.compare.desk import Desk
+from tests.compare.desk import Desk, settings
 from tests.docs.json_schema import valid
 from tests.kernel.test_image import bzimage
 from tests.mail import servers
@@ -63,6 +64,22 @@ def test_command_compares_the_same_again(done: Desk, capsys: pytest.CaptureFixtu
         "--stack", "lvmcache(ssd,hdd)+ext4", "--stack", "hdd+ext4", "--job", "partial.fio",
         "--placebo", "--runs", "3", "--delta", "5%", "--seed", "7", "--file-size", "64MiB",
     ]  # fmt: skip
+
+
+def test_command_has_every_workload_by_what_was_typed(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(desk.place)
+    (desk.place / "x.tar").write_text("")
+    carried = [str(desk.place / "x.tar")]
+    lines = [settings("hdd", workload__command__line=line, workload__command__carry=carried) for line in ("a b", "c")]
+    asked = replace(desk.asked("main~3", "main", runs=1), settings=(settings("hdd"), *lines))
+    with session.begun(asked, desk.place / "run", lambda _: None):
+        pass
+    words = shlex.split(json.loads(shown(capsys, "report", "--format", "json"))["command"])[4:]
+    assert words[:8] == ["--stack", "hdd+ext4", "--job", "partial.fio", "--command", "a b", "--command", "c"]
+    assert words[-2:] == ["--carry", "x.tar"]
+    assert not {"--workload", "--metric"} & set(words)
 
 
 def test_command_has_the_patches(
