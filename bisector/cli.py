@@ -80,6 +80,10 @@ def _complain(error: BisectorError) -> int:
     return error.exit_code
 
 
+# Words that are another command's: what a comparison takes depends on all of its words, which `compare` knows.
+_ANOTHERS: Mapping[tuple[str, ...], tuple[str, ...]] = {("plan", "compare"): ("compare", "--plan")}
+
+
 class _CommandParser(argparse.ArgumentParser):
     """The parser of a command; argparse itself, as of Python 3.11.2, raises when nobody reads its help."""
 
@@ -111,7 +115,7 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     What follows ``--`` are a range's paths wherever options stand before it: argparse itself takes no arguments of
     a command after its options, once an earlier one was given before them.
     """
-    words = list(argv)
+    words = [*_ANOTHERS.get(tuple(argv[:2]), argv[:2]), *argv[2:]]
     whole = parser(words[0] if words else "")
     takes_paths = bool(words) and words[0] in whole.commands and whole.commands[words[0]].get_default("paths") == []
     before, paths = words, []

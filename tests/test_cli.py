@@ -222,6 +222,14 @@ def test_help_has_every_command_once(world: World) -> None:
         assert [name, *command.description.rstrip(".").split()] in lines
 
 
+def test_what_a_comparison_takes_is_what_compare_says() -> None:
+    arguments = cli.parsed(["plan", "compare", "v6.1", "v6.2", "--stack", "hdd", "--json"])
+    assert arguments == cli.parsed(["compare", "--plan", "v6.1", "v6.2", "--stack", "hdd", "--json"])
+    assert (arguments.plan, arguments.subjects, arguments.stack) == (True, ["v6.1", "v6.2"], ["hdd"])
+    assert cli.parsed(["plan", "v6.1", "compare"]).new == "compare"
+    assert cli.parsed(["plan", "refs/heads/compare", "v6.2"]).old == "refs/heads/compare"
+
+
 def test_each_command_is_registered_by_the_module_that_the_catalogue_names() -> None:
     for entry in catalogue.entries():
         command = cli.parser(entry.name).commands[entry.name]

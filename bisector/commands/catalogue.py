@@ -39,7 +39,7 @@ GROUPS: Mapping[str, tuple[Entry, ...]] = {
         Entry("history", "nightly", "show what the nights measured"),
     ),
     "beforehand": (
-        Entry("plan", "plan", "estimate a bisection on this machine: trials, hours, confidence"),
+        Entry("plan", "plan", "estimate a bisection, or a comparison, on this machine: trials, hours, confidence"),
         Entry("simulate", "simulate", "search simulated histories many times, to see how often the answer is right"),
     ),
     "a single commit": (

@@ -44,6 +44,7 @@ examples:
   bisector plan v4.11 v4.13-rc1 --calibrate 3   measure each end three times first;
                                              `bisector resume` then searches
   bisector plan v4.11 v4.13-rc1 --json | jq .hours
+  bisector plan compare v6.1 v6.2 --stack hdd   of a comparison: as `bisector compare … --plan`
 Times and noise come from earlier runs on this host; what was not measured is assumed, and marked
 so.
 exit codes: 0 worth starting; 1 hopeless; others as in `bisector --help`

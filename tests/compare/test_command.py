@@ -307,6 +307,8 @@ def test_the_hours_are_told_beforehand(desk: Desk, capsys: pytest.CaptureFixture
     expected = json.loads(shown(capsys, "compare", "main~3", "main", "--plan", "--json", "--stack", "hdd", "--stack",
                                 "lvmcache", "--repo", "linux"))  # fmt: skip
     assert expected["hours"] == expected["hours_most"] == pytest.approx(hours)
+    words = ("main~3", "main", "--stack", "hdd", "--stack", "lvmcache", "--repo", "linux")
+    assert shown(capsys, "plan", "compare", *words) == said
     assert desk.bench.requests == []
 
 
@@ -344,6 +346,7 @@ def test_hours_come_from_what_earlier_comparisons_took(
         (("main", "v9"), "unknown revision 'v9'"),
         (("main", "HEAD"), "main and HEAD are the same commit"),
         (("main", "--patch", "none.patch"), "--patch none.patch: there is no such file"),
+        (("main", "--patch", "other.patch"), "patch failed: drivers/md/dm.c:1"),
         (("main", "--config-fragment", "none"), "configuration fragment none: no such file in"),
         (("main", "--config-fragment", "./none.config"), "none.config: No such file or directory"),
         (("main~1", "main", "--stack", "nvme"), "there is no layer or disk nvme"),
@@ -355,6 +358,7 @@ def test_hours_come_from_what_earlier_comparisons_took(
     ],
 )
 def test_bad_input(desk: Desk, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str) -> None:
+    Path("other.patch").write_text("--- a/drivers/md/dm.c\n+++ b/drivers/md/dm.c\n@@ -1 +1 @@\n-another\n+line\n")
     assert said in refused(desk, capsys, *words)
 
 
