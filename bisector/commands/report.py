@@ -51,15 +51,18 @@ examples:
   bisector plot                              every plot of the newest run, also while it runs
   bisector plot --kind curves -o before-and-after.svg
   bisector plot --kind curves --trial 4 --trial 7 -o curves.png
+  bisector plot --metric read.clat.p99       by another metric, of a comparison or a bisection
 kinds:
   curves     IOPS over time of each job and of all together, before and after the change; a panel
              for each run
   commits    the value that decides of each commit in the order of history, with levels and the step
   posterior  where in the range the change was believed to be after each trial
 of a comparison:
-  ratios     each kernel against the first one, with its interval; a panel for each metric
+  ratios     each kernel against the first one, with its interval; a panel for each metric, and one
+             for differences where a figure is zero
   runs       every run in the order of measuring, blocks joined
-  curves     IOPS over time of every kernel in the last block of each setup
+  curves     the IOPS that fio logged of every kernel, over time, in the last block of each setup
+             that counts
 """
 _MAIL_EXAMPLES = """\
 examples:
@@ -129,6 +132,7 @@ def _add_plot(verbs: Verbs) -> None:
         metavar="N",
         help="curves of trial N, as numbered in the table; repeatable",
     )
+    add_metric(verb)
     verb.add_argument("--format", type=Picture, choices=tuple(Picture), help="default: by the ending of FILE, else png")
     verb.add_argument(
         "-o",
@@ -186,12 +190,14 @@ def plot(arguments: argparse.Namespace) -> int:
     output = arguments.output or run.path / _PLOTS
     with Store.open(run.database, readonly=True) as store:
         if (plan := store.plan) is not None:
-            blocks, kinds = Blocks.of(plan, store), tuple(arguments.kind)
-            comparison_report.plot(run, store, blocks, kinds, output=output, wanted=arguments.format)
+            if arguments.over is not None:
+                raise UserError("a comparison has each metric over jobs as it decides", "leave out --over")
+            asked = comparison_report.Asked(tuple(arguments.kind), arguments.metric, output, arguments.format)
+            comparison_report.plot(run, store, Blocks.of(plan, store), asked)
             return 0
         wanted = _kinds(arguments)
         paths = _paths(wanted, output, arguments.format)
-        source = illustrations.source(run, store, tuple(dict.fromkeys(arguments.trial)))
+        source = illustrations.source(run, store, tuple(dict.fromkeys(arguments.trial)), objective_of(arguments))
     made = {kind: illustrations.plotted(kind, source) for kind in wanted}
     for complaint in (text for one in made.values() for text in one.complaints):
         note(f"bisector: not drawn: {complaint}")
@@ -238,7 +244,10 @@ def _text(run: RunDirectory, store: Store, form: Format, by: Objective | None) -
     """A page alone has more of the run than the document."""
     if (plan := store.plan) is not None:
         if by is not None:
-            raise UserError("a comparison has each metric in its report", "leave out --metric and --over")
+            raise UserError(
+                "a comparison has each metric in its report",
+                "leave out --metric and --over; bisector plot --metric draws it",
+            )
         if form is Format.MAIL:
             return compose.render(_letter(run, store))
         return comparison_report.text(run, store, Blocks.of(plan, store), form)

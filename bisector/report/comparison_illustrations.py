@@ -30,13 +30,18 @@ class Drawn:
     plot: Plot
 
 
-def plots(report: ComparisonReport, blocks: Blocks, run_dir: Path) -> tuple[tuple[Drawn, ...], tuple[str, ...]]:
-    """Every plot there is something for, and a sentence for each log that could not be read."""
-    made = [Drawn(RATIOS, one) for one in (forest(report.result),) if one is not None]
-    made += [Drawn(RUNS, one) for one in (run_order(report.result),) if one is not None]
+def plots(
+    report: ComparisonReport, blocks: Blocks, run_dir: Path, metric: str | None = None
+) -> tuple[tuple[Drawn, ...], tuple[str, ...]]:
+    """Every plot there is something for, and a sentence for each log that could not be read.
+
+    Of a ``metric`` its changes and its runs, whether it decides or not; curves are of what fio logs, whatever decides.
+    """
+    made = [Drawn(RATIOS, one) for one in (forest(report.result, metric),) if one is not None]
+    made += [Drawn(RUNS, one) for one in (run_order(report.result, metric),) if one is not None]
     complaints: list[str] = []
     several = len(blocks.plan.setups) > 1
-    for n, label in enumerate(names(blocks.plan)):
+    for n, label in enumerate(names(blocks.plan) if metric is None else ()):
         found = _curves(blocks, n, label, run_dir, complaints)
         if found is not None:
             made.append(Drawn(f"{CURVES}-{n + 1}" if several else CURVES, found))

@@ -1,4 +1,4 @@
-"""The pictures of a comparison: ratios with their intervals, and every run in the order of measuring.
+"""The pictures of a comparison: changes with their intervals, and every run in the order of measuring.
 
 The second one shows what the first one cannot: a drift, a wild run, a kernel whose place in the block matters.
 Values first; :func:`bisector.report.drawing.draw` makes pictures of them.
@@ -7,12 +7,13 @@ Values first; :func:`bisector.report.drawing.draw` makes pictures of them.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bisector.analysis.comparison import Effect, Scale
+from bisector.core.metric import short
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
-from bisector.report.comparison_table import caption, word
+from bisector.report.comparison_table import caption, difference_text, word
 from bisector.report.strokes import GREY, HATCHES, INKS, LEGEND_INCHES, axis_label, empty, legend, scale
 from bisector.status.comparison import Result, Row
 
@@ -24,7 +25,9 @@ _WIDTH_INCHES = 7.0
 _ROW_INCHES = 0.32
 _RUNS_INCHES = 2.6
 _LOGARITHMIC_FROM = 3.0
-_MARGIN = 1.15  # of the width of an axis of ratios, in logarithms
+_MARGIN = 1.15  # of the width of an axis of changes; of ratios in logarithms
+_DIFFERENCE_TICKS = 6
+_NOTHING = 1e-9  # of the width: what is left of a tick at 0
 # Ratios that are written on an axis, on either side of 1.
 _TICKS = (1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0)
 _ROUND_BELOW = 1.2
@@ -32,31 +35,37 @@ _LEAST_GAP = 0.1  # between two of them, of the width
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
-    """A kernel against the first one; ``low`` and ``high`` are None of one block."""
+class Mark:
+    """A kernel against the first one, as a ratio or a difference; ``low`` and ``high`` are None of one block.
+
+    ``band`` is how far a difference may be from 0 to be the same.
+    """
 
     label: str
     arm: int
     estimate: float
     low: float | None
     high: float | None
+    band: float
 
 
 @dataclass(frozen=True, slots=True)
-class RatioPanel:
-    """The ratios of one metric."""
+class Panel:
+    """The changes of one figure, all of them ratios or all of them differences."""
 
     title: str
-    ratios: tuple[Ratio, ...]
+    objective: Objective
+    scale: Scale
+    marks: tuple[Mark, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """A panel for each metric that decides; ``arms`` are the names of all kernels, the first one first."""
+    """A panel for each figure; ``arms`` are the names of all kernels, the first one first."""
 
     title: str
     arms: tuple[str, ...]
-    panels: tuple[RatioPanel, ...]
+    panels: tuple[Panel, ...]
     delta: float
 
 
@@ -88,39 +97,61 @@ class RunOrder:
     panels: tuple[RunsPanel, ...]
 
 
-def forest(result: Result) -> Forest | None:
-    """The ratios of the rows that decide; None where there are none. Differences have no place among ratios."""
-    arms = _names(result)
-    panels = []
-    for objective in dict.fromkeys(row.objective for row in result.rows):
-        rows = [row for row in result.rows if row.objective == objective]
-        ratios = tuple(one for row in rows for one in _ratios(row, result))
-        if ratios:
-            panels.append(RatioPanel(clean(caption(rows[0])), ratios))
-    title = f"Ratio to {arms[0]}, with 95 % intervals"
-    return Forest(title, arms, tuple(panels), result.delta) if panels else None
+def rows_of(result: Result, metric: str | None = None) -> tuple[Row, ...]:
+    """The rows that decide; of a metric, by its name or what people type of it, those that explore it, too."""
+    if metric is None:
+        return result.rows
+    return tuple(
+        row
+        for row in (*result.rows, *result.exploratory)
+        if metric in (row.objective.metric, short(row.objective.metric))
+    )
 
 
-def run_order(result: Result) -> RunOrder | None:
-    """Every value that decides; None before there is one."""
-    arms = _names(result)
+def forest(result: Result, metric: str | None = None) -> Forest | None:
+    """The changes of :func:`rows_of` with their intervals; None where there are none.
+
+    A difference has a linear axis and no place among ratios: it has a panel of its own.
+    """
+    arms, rows = _names(result), rows_of(result, metric)
+    found = [(row, scale, marks) for row in rows for scale in Scale if (marks := tuple(_marks(row, scale, result)))]
+    kinds = dict.fromkeys((_caption(row), row.objective, scale) for row, scale, _ in found)
     panels = tuple(
-        RunsPanel(clean(f"{row.label}: {caption(row)}"), row.objective, _dots(row))
-        for row in result.rows
-        if row.in_run_order
+        Panel(*kind, tuple(one for row, scale, marks in found if (_caption(row), row.objective, scale) == kind
+                           for one in marks))
+        for kind in kinds
+    )  # fmt: skip
+    scales = {panel.scale for panel in panels}
+    what = " or ".join(text for scale, text in _AGAINST.items() if scale in scales)
+    return Forest(f"{what} {arms[0]}, with 95 % intervals", arms, panels, result.delta) if panels else None
+
+
+_AGAINST = {Scale.RATIO: "ratio to", Scale.DIFFERENCE: "difference from"}
+
+
+def run_order(result: Result, metric: str | None = None) -> RunOrder | None:
+    """Every value of :func:`rows_of`; None before there is one."""
+    arms, rows = _names(result), rows_of(result, metric)
+    panels = tuple(
+        RunsPanel(f"{clean(row.label)}: {_caption(row)}", row.objective, _dots(row)) for row in rows if row.in_run_order
     )
     return RunOrder("Every run in the order of measuring, blocks joined", arms, panels) if panels else None
+
+
+def _caption(row: Row) -> str:
+    return clean(f"{'' if row.deciding else 'exploratory: '}{caption(row)}")
 
 
 def _names(result: Result) -> tuple[str, ...]:
     return tuple(clean(arm.name) for arm in result.arms)
 
 
-def _ratios(row: Row, result: Result) -> Iterator[Ratio]:
+def _marks(row: Row, scale: Scale, result: Result) -> Iterator[Mark]:
     for arm, change in enumerate(row.changes, 1):
         one = change.effect
-        if one is not None and one.scale is Scale.RATIO:
-            yield Ratio(clean(f"{row.label}: {word(change, result.delta)}"), arm, one.estimate, *_ends(one))
+        if one is not None and one.scale is scale:
+            label = f"{row.label}: {word(change, result.delta)}" if row.deciding else row.label
+            yield Mark(clean(label), arm, one.estimate, *_ends(one), one.band(result.delta))
 
 
 def _ends(one: Effect) -> tuple[float | None, float | None]:
@@ -136,46 +167,77 @@ def _dots(row: Row) -> tuple[Dot, ...]:
 
 
 def forest_figure(plot: Forest) -> "Figure":
-    """Ratios on a logarithmic axis, below each other, a panel for each metric."""
-    heights = [len(panel.ratios) + 1.5 for panel in plot.panels]
+    """Changes below each other, a panel for each figure: ratios on a logarithmic axis, differences on a linear one."""
+    heights = [len(panel.marks) + 1.5 for panel in plot.panels]
     figure = empty(_WIDTH_INCHES + LEGEND_INCHES, _ROW_INCHES * sum(heights) + 0.5 * len(heights) + 0.5)
     rows = figure.subplots(len(plot.panels), 1, squeeze=False, height_ratios=heights)
     for panel, (axes,) in zip(plot.panels, rows, strict=True):
-        _ratio_panel(axes, panel, plot)
-    figure.suptitle(plot.title)
+        prepare = _ratios if panel.scale is Scale.RATIO else _differences
+        prepare(axes, panel, plot)
+        _changes(axes, panel, plot)
+    figure.suptitle(plot.title[:1].upper() + plot.title[1:])
     legend(figure)
     return figure
 
 
-def _ratio_panel(axes: "Axes", panel: RatioPanel, plot: Forest) -> None:
-    band = 1 + plot.delta
-    axes.axvspan(1 / band, band, facecolor="#f2f2f2", edgecolor="#999999", hatch=HATCHES[0], linewidth=0.8, zorder=0,
-                 label=f"same ±{100 * plot.delta:g} %")  # fmt: skip
-    axes.axvline(1.0, color="#000000", linewidth=0.9)
-    for row, one in enumerate(panel.ratios):
+def _changes(axes: "Axes", panel: Panel, plot: Forest) -> None:
+    for row, one in enumerate(panel.marks):
         ink = INKS[one.arm % len(INKS)]
         if one.low is not None and one.high is not None:
             axes.plot([one.low, one.high], [row, row], color=ink.colour, linewidth=1.8, marker="|", markersize=9)
         filled = "full" if one.low is not None else "none"
         axes.plot([one.estimate], [row], ink.marker, color=ink.colour, fillstyle=filled, markersize=7,
                   label=plot.arms[one.arm])  # fmt: skip
-    axes.set_yticks(range(len(panel.ratios)), [one.label for one in panel.ratios])
-    axes.set_ylim(len(panel.ratios) - 0.25, -0.75)
+    axes.set_yticks(range(len(panel.marks)), [one.label for one in panel.marks])
+    axes.set_ylim(len(panel.marks) - 0.25, -0.75)
     axes.set_title(panel.title)
-    axes.set_xlabel(f"ratio to {plot.arms[0]}")
-    _ratio_axis(axes, panel.ratios, band)
+    axes.set_xlabel(f"{_AGAINST[panel.scale]} {plot.arms[0]}")
 
 
-def _ratio_axis(axes: "Axes", ratios: Sequence[Ratio], band: float) -> None:
+def _ends_of(panel: Panel) -> Iterator[float]:
+    for one in panel.marks:
+        yield from (one.estimate if one.low is None else one.low, one.estimate if one.high is None else one.high)
+
+
+def _ratios(axes: "Axes", panel: Panel, plot: Forest) -> None:
+    """The axis of ratios, and the band of the same on it."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: PLC0415 - see drawing.py
 
-    ends = [end for one in ratios for end in (one.low or one.estimate, one.high or one.estimate)]
-    most = _MARGIN * max(abs(math.log(end)) for end in (*ends, band) if 0 < end < math.inf)
+    band = 1 + plot.delta
+    axes.axvspan(1 / band, band, **_SAME, label=_same(plot))
+    axes.axvline(1.0, color="#000000", linewidth=0.9)
+    most = _MARGIN * max(abs(math.log(end)) for end in (*_ends_of(panel), band) if 0 < end < math.inf)
     axes.set_xscale("log")
     axes.set_xlim(math.exp(-most), math.exp(most))
     axes.xaxis.set_major_locator(FixedLocator(ratio_ticks(most)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
+
+
+def _differences(axes: "Axes", panel: Panel, plot: Forest) -> None:
+    """The axis of differences, with the band of each: the same is a share of the first kernel's figure."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: PLC0415 - see drawing.py
+
+    for row, one in enumerate(panel.marks):
+        axes.barh(row, 2 * one.band, left=-one.band, height=0.7, **_SAME, label=_same(plot))
+    axes.axvline(0.0, color="#000000", linewidth=0.9)
+    most = _MARGIN * max(abs(end) for end in (*_ends_of(panel), *(one.band for one in panel.marks))) or 1.0
+
+    def text(value: float, _place: object) -> str:
+        return difference_text(value, panel.objective) if abs(value) > _NOTHING * most else "0"
+
+    axes.set_xlim(-most, most)
+    axes.xaxis.set_major_locator(MaxNLocator(_DIFFERENCE_TICKS))
+    axes.xaxis.set_major_formatter(FuncFormatter(text))
+
+
+def _same(plot: Forest) -> str:
+    return f"same ±{100 * plot.delta:g} %"
+
+
+_SAME: dict[str, Any] = {
+    "facecolor": "#f2f2f2", "edgecolor": "#999999", "hatch": HATCHES[0], "linewidth": 0.8, "zorder": 0
+}  # fmt: skip
 
 
 def ratio_ticks(most: float) -> list[float]:

@@ -109,6 +109,11 @@ def change_text(value: float, one: Effect, objective: Objective) -> str:
     """A ratio as :func:`ratio_text`, a difference with its unit."""
     if one.scale is Scale.RATIO:
         return ratio_text(value, one.estimate)
+    return difference_text(value, objective)
+
+
+def difference_text(value: float, objective: Objective) -> str:
+    """With its sign and its unit: ``+12 IOPS``, ``-3.0 points``."""
     return f"{'-' if value < 0 else '+'}{_difference(abs(value), objective)}"
 
 

@@ -53,6 +53,12 @@ def test_all_plots(recorded: RecordedRun, capsys: pytest.CaptureFixture[str]) ->
     assert line.endswith("/full/partial_iops.2.log: line 2 is not one of an fio log: 'broken'")
 
 
+def test_another_metric_than_decided_can_be_drawn(recorded: RecordedRun, tmp_path: Path) -> None:
+    assert plot(recorded, "--kind", "commits", "--metric", "read.bw", "-o", tmp_path / "a.svg") == 0
+    assert "read.bw" in (tmp_path / "a.svg").read_text()
+    assert plot(recorded, "--kind", "commits", "--over", "sum") == 2
+
+
 def test_one_file_is_what_it_ends_like(recorded: RecordedRun, tmp_path: Path) -> None:
     assert plot(recorded, "--kind", "commits", "-o", tmp_path / "new" / "a.svg") == 0
     assert (tmp_path / "new" / "a.svg").read_text().startswith("<?xml")

@@ -251,12 +251,22 @@ def test_plots_are_files(done: Desk, capsys: pytest.CaptureFixture[str]) -> None
     assert Path("one.svg").read_bytes().startswith(b"<?xml")
 
 
+def test_another_metric_can_be_drawn(done: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = shown(capsys, "plot", "--metric", "read.clat.p99.00", "--format", "svg", "-o", "of-p99").split()
+    assert paths == ["of-p99/ratios.svg", "of-p99/runs.svg"]
+    assert b"exploratory: read.clat.p99 of the worst job" in Path(paths[0]).read_bytes()
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
         (("plot", "--kind", "commits"), "there is nothing of that to plot"),
         (("plot", "-o", "all.png"), "is one file, and there are 2 plots"),
         (("report", "--metric", "read.bw"), "a comparison has each metric in its report"),
+        (("plot", "--metric", "trim.iops"), "no run of this comparison has trim.iops\n  its metrics are: read.iops, "),
+        (("plot", "--metric", "read.iopps"), "read.iopps"),
+        (("plot", "--metric", "read.bw", "--kind", "curves"), "there is nothing of that to plot"),
+        (("plot", "--metric", "read.bw", "--over", "sum"), "as it decides"),
     ],
 )
 def test_what_a_comparison_has_not(
