@@ -20,6 +20,7 @@ from bisector.workload.fio.text import parse_text
 
 RECORDED = Path(__file__).parent.parent / "data" / "recorded-runs"
 OLD, NEW = "old", "new"  # the ends of a bisection, as its document calls them
+_UNKNOWN = "It did not show here; no reason for that was written down beforehand, and none is known."
 
 
 class Verdict(StrEnum):
@@ -193,7 +194,7 @@ def _mean(values: Iterable[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What is said of a finding; ``why`` is a sentence, which may be empty."""
+    """What is said of a finding; ``why`` is a sentence, empty of one that is held."""
 
     sentence: str
     wanted: str
@@ -207,7 +208,7 @@ class Shown:
 class Finding:
     """``over`` divided by ``under`` is at least ``least`` and at most ``most``.
 
-    ``otherwise`` says why that may not be so in a small virtual machine.
+    ``otherwise`` says why that may not be so in a small virtual machine; empty where no reason is known beforehand.
     """
 
     article: str
@@ -246,7 +247,7 @@ class Finding:
         if self.holds(found.low) and self.holds(found.high):
             return Shown(self.sentence, self.wanted, recorded, found.text, Verdict.HELD)
         crosses = self.holds(found.value) or self.holds(found.low) or self.holds(found.high)
-        why = "What was measured lies on both sides of the limit." if crosses else self.otherwise
+        why = "What was measured lies on both sides of the limit." if crosses else self.otherwise or _UNKNOWN
         return Shown(self.sentence, self.wanted, recorded, found.text, Verdict.NOT_HELD, why)
 
 

@@ -9,7 +9,7 @@ import pytest
 from bisector.core.objective import SUM, Objective
 from tests.articles import sets
 from tests.articles.articles import articles
-from tests.articles.findings import RECORDED, Cell, Finding, Measured, Named, Verdict, figure, run_of
+from tests.articles.findings import RECORDED, Cell, Finding, Measured, Named, Quotient, Verdict, figure, run_of
 from tests.articles.planted import ALONE, CULPRIT, KERNELS, bisection, comparison
 from tests.articles.sets import HDD, LVMCACHE, SSD
 from tests.examples import run
@@ -92,6 +92,23 @@ def test_a_finding_is_held_when_every_value_says_so(hdd: tuple[float, float], ve
     assert shown.verdict is verdict
     assert why in shown.why
     assert bool(why) == bool(shown.why)
+
+
+class Contrary(Measured):
+    """Everything is as it is not wanted."""
+
+    def quotient(self, over: Cell, under: Cell) -> Quotient:
+        (finding,) = (one for one in FINDINGS if (one.over, one.under) == (over, under))
+        value = finding.least / 2 if finding.least else finding.most * 2
+        return Quotient(value, value, value)
+
+
+@pytest.mark.parametrize("one", FINDINGS, ids=lambda one: f"{one.article}: {one.sentence}")
+def test_what_is_not_held_is_never_without_a_reason(one: Finding) -> None:
+    shown = one.shown(Contrary({}))
+    assert shown.verdict is Verdict.NOT_HELD
+    assert shown.why.endswith(".")
+    assert shown.why == (one.otherwise or shown.why)
 
 
 def test_the_least_favourable_values_stand_behind_a_quotient() -> None:

@@ -15,7 +15,7 @@ from tests.articles.planted import KERNELS
 
 def test_all_of_it_fits_into_its_time(tmp_path: Path) -> None:
     runs = sets.runs(KERNELS, tmp_path)
-    assert sum(run.most_s for run in runs) <= sets.BUDGET_S
+    assert sum(run.most_s for run in runs) < sets.BUDGET_S
     assert len({run.directory for run in runs}) == len(runs) == len({run.name for run in runs})
 
 
