@@ -193,11 +193,16 @@ def tries_again(blocks: Blocks, block: Block) -> bool:
 
 def _next_block(blocks: Blocks, setup: int) -> Block:
     n = len(blocks.blocks) + 1
-    drawn = random.Random(f"{blocks.plan.extent.seed}/{n}")  # noqa: S311 - an order, and no secret
-    arms = list(blocks.present(setup))
-    drawn.shuffle(arms)
+    arms, seed = drawn(blocks.plan.extent.seed, n, blocks.present(setup))
     round_ = max((block.round for block in blocks.counted(setup)), default=0) + 1
-    return Block(n, setup, round_, drawn.randint(1, MOST_SEED), tuple(arms))
+    return Block(n, setup, round_, seed, arms)
+
+
+def drawn(seed: int, n: int, arms: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    """The order in which the ``n``th block of all measures its arms, and the seed of its workload."""
+    generator, order = random.Random(f"{seed}/{n}"), list(arms)  # noqa: S311 - an order, and no secret
+    generator.shuffle(order)
+    return tuple(order), generator.randint(1, MOST_SEED)
 
 
 def _reached(blocks: Blocks) -> str:

@@ -331,9 +331,10 @@ def test_intervals_cover_the_truth_95_times_of_100(blocks: int, drift: float) ->
     assert 0.94 <= share((low <= math.log(0.9)) & (math.log(0.9) <= high)) <= 0.96
 
 
+@pytest.mark.parametrize("drift", [0.0, DRIFT])
 @pytest.mark.parametrize("ratio", [1.1, 1 / 1.1])
-def test_difference_of_10_percent_is_found_with_5_runs(ratio: float) -> None:
-    low, high = pooled(ratio, blocks=5)
+def test_difference_of_10_percent_is_found_with_5_runs(ratio: float, drift: float) -> None:
+    low, high = pooled(ratio, 5, drift)
     assert share((low > 0) if ratio > 1 else (high < 0)) >= 0.9
 
 
