@@ -11,6 +11,7 @@ from bisector.cli import main
 from bisector.compare import session
 from bisector.core.errors import Finding, Grade
 from bisector.core.trial import Trial
+from bisector.core.verdict import State
 from bisector.kernel.build import KernelBuilder
 from bisector.store.rundir import Index, RunDirectory, state_home
 from bisector.store.store import Store
@@ -182,6 +183,50 @@ def test_an_interrupted_run_is_resumed(desk: Desk, capsys: pytest.CaptureFixture
     requests = len(desk.bench.requests)
     assert "measured: 2 blocks on each setup" in shown(capsys, "resume", "--run-dir", "run", "--quiet")
     assert len(desk.bench.requests) == requests == 5
+
+
+def dies(process: pytest.MonkeyPatch, at: str, run: Path) -> None:
+    """A process is killed before or after it has put the end on record, or while it clears away."""
+    usual = Store.set_state
+
+    def set_state(store: Store, state: State, message: str = "") -> None:
+        if state is not State.MEASURED:
+            usual(store, state, message)
+            return
+        (run / "build").mkdir()
+        if at == "before the state":
+            raise fakes.Killed
+        usual(store, state, message)
+        if at == "after the state":
+            raise fakes.Killed
+
+    def no_further(*_: object) -> None:
+        raise fakes.Killed
+
+    process.setattr(Store, "set_state", set_state)
+    process.setattr(session, "discard" if at == "before the build is gone" else "let_go", no_further)
+
+
+@pytest.mark.parametrize(
+    "at", ["before the state", "after the state", "before the build is gone", "before the references are gone"]
+)
+def test_killed_at_its_end_a_run_is_shown_and_cleared_away(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    run = desk.place / "run"
+    with monkeypatch.context() as mortal:
+        dies(mortal, at, run)
+        with pytest.raises(fakes.Killed):
+            compare(desk, "main~3", "main", "--stack", "hdd", "--runs", "2", "--run-dir", "run", "--quiet")
+    assert (run / "build").is_dir() is (at != "before the references are gone")
+    assert desk.held()
+    before = desk.blocks()
+    assert "measured: 2 blocks on each setup" in shown(capsys, "resume", "--run-dir", "run", "--quiet")
+    assert desk.blocks() == before
+    assert len(desk.bench.requests) == 4
+    assert not (run / "build").exists()
+    assert desk.held() == set()
+    assert "measured: 2 blocks" in shown(capsys, "status", "--run-dir", "run")
 
 
 def test_what_was_measured_is_shown_before_the_error_that_ends_a_run(
