@@ -30,6 +30,7 @@ from bisector.report.document import (
 )
 from bisector.report.sections import host_facts
 from bisector.status.comparison import Result
+from bisector.status.time_spent import TimeSpent
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,8 @@ class ComparisonReport:
     """All that is told of a comparison, whether it goes on or not.
 
     ``storage`` has the commands that made the stack of each setup, ``workloads`` the job files, ``versions`` names and
-    versions of what ran in the guest. ``seed`` is that of the order. ``standing`` is a sentence on ``state``.
+    versions of what ran in the guest. ``seed`` is that of the order. ``standing`` is a sentence on ``state``. ``time``
+    is None while nothing is measured.
     """
 
     result: Result
@@ -79,6 +81,7 @@ class ComparisonReport:
     command: str
     tool_version: str
     versions: tuple[tuple[str, str], ...] = ()
+    time: TimeSpent | None = None
     envelope: Envelope | None = None
 
 
@@ -188,6 +191,16 @@ def _hosts(report: ComparisonReport) -> Iterator[Block]:
         yield host_facts(host)
     if report.versions:
         yield Facts(tuple((clean(name), clean(text)) for name, text in report.versions))
+    if report.time is not None:
+        yield Facts((("time", _time_text(report.time)),))
+
+
+def _time_text(time: TimeSpent) -> str:
+    """What the hours went to."""
+    parts = {"boots": time.boot_s, "layouts": time.storage_s, "workloads": time.workload_s, "all else": time.other_s}
+    told = ", ".join(f"{name} {units.duration(seconds)}" for name, seconds in parts.items())
+    builds = f"; builds {units.duration(time.build_s)} beside that" if time.build_s else ""
+    return f"{units.duration(time.total_s - time.build_s)}: {told} ({100 * time.other_share:.1f} %){builds}"
 
 
 def _reproduce(report: ComparisonReport) -> Iterator[Block]:

@@ -13,6 +13,7 @@ from bisector.report.comparison_table import sentences
 from bisector.status.comparison import Change, Figure, MeanChange, Row
 from bisector.status.from_record import resume_command
 from bisector.status.stack_contrasts import StackContrast, stack_contrasts
+from bisector.status.time_spent import TimeSpent
 
 
 class ComparedArm(Record, frozen=True, kw_only=True):
@@ -122,6 +123,18 @@ class ComparedBlock(Record, frozen=True, kw_only=True):
     void: Annotated[str, "why it does not count; empty if it does"]
 
 
+class ComparedTime(Record, frozen=True, kw_only=True):
+    """Wall seconds of all processes of the run, and what they went to."""
+
+    total_s: Annotated[float, "from the beginning of each process to its end, pauses between them left out"]
+    build_s: Annotated[float, "of that, building kernels"]
+    boot_s: Annotated[float, "booting guests"]
+    storage_s: Annotated[float, "laying out the stack"]
+    workload_s: Annotated[float, "the workload, with the filling of caches"]
+    other_s: Annotated[float, "all the rest: bisector's own, waiting for a quiet host, attempts that failed"]
+    other_share: Annotated[float, "`other_s` as a share of what is no build"]
+
+
 class ComparisonDocument(Record, frozen=True, kw_only=True):
     """What ``bisector compare --json`` prints, and ``bisector report --format json`` of a comparison."""
 
@@ -146,6 +159,7 @@ class ComparisonDocument(Record, frozen=True, kw_only=True):
     workloads: Annotated[tuple[JobFile, ...], "the job files"]
     hosts: Annotated[tuple[MeasuringHost, ...], "the hosts that measured"]
     versions: Annotated[dict[str, str], "versions of what ran in the guest, as far as they are on record"]
+    time: Annotated[ComparedTime | None, "what the hours went to; `null` while nothing is measured"]
     command: Annotated[str, "command that compares the same again"]
     tool_version: Annotated[str, "version of bisector"]
 
@@ -184,8 +198,21 @@ def document(report: ComparisonReport) -> ComparisonDocument:
             for one in report.hosts
         ),
         versions=dict(report.versions),
+        time=_time(report.time) if report.time is not None else None,
         command=report.command,
         tool_version=report.tool_version,
+    )
+
+
+def _time(time: TimeSpent) -> ComparedTime:
+    return ComparedTime(
+        total_s=time.total_s,
+        build_s=time.build_s,
+        boot_s=time.boot_s,
+        storage_s=time.storage_s,
+        workload_s=time.workload_s,
+        other_s=time.other_s,
+        other_share=time.other_share,
     )
 
 

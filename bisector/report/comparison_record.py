@@ -21,6 +21,7 @@ from bisector.report.document import Workload
 from bisector.report.sections import quoted
 from bisector.status.blocks import Blocks, names, result_of
 from bisector.status.conclusion import CONFIG_ARTIFACT
+from bisector.status.time_spent import TimeSpent
 from bisector.store.comparison import Arm, Block, Budget, Plan, on_top
 from bisector.store.rundir import RunDirectory, state_of
 from bisector.store.store import Store
@@ -52,6 +53,7 @@ def report(run: RunDirectory, store: Store, blocks: Blocks) -> ComparisonReport:
         command=_command(plan, *store.budgets()[-1:]),
         tool_version=store.bisection().tool_version,
         versions=tuple(_versions(run.path, trials)),
+        time=TimeSpent.of(store, trials),
     )
 
 

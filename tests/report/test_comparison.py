@@ -35,6 +35,7 @@ from bisector.report.comparison_table import (
 from bisector.report.document import Paragraph, Section, Table
 from bisector.report.drawing import Picture, draw
 from bisector.status.comparison import Arm, Measured, SoundBlock
+from bisector.status.time_spent import TimeSpent
 from tests.report import comparison_examples as examples
 from tests.report.test_as_html import HOSTILE, Page
 
@@ -316,6 +317,18 @@ def test_jq_of_the_page_about_json_fails_what_is_slower(example: str, code: int)
         words, input=render(getattr(examples, example)()), text=True, capture_output=True, check=False
     )
     assert (found.returncode, found.stderr) == (code, "")
+
+
+def test_what_the_hours_went_to_is_told() -> None:
+    made = replace(examples.usual(), time=TimeSpent(2_100.0, 280.0, 120.0, 60.0, 1_590.0))
+    said = " ".join(examples.RENDERERS["txt"](page(made)).split())
+    assert (
+        "time 30 min 20 s: boots 2 min, layouts 1 min, workloads 26 min 30 s, all else 50 s (2.7 %); builds 4 min 40 s"
+        " beside that"
+    ) in said
+    printed = json.loads(render(made))["time"]
+    assert (printed["other_s"], printed["other_share"]) == (50.0, pytest.approx(50 / 1820))
+    assert json.loads(render(examples.usual()))["time"] is None
 
 
 def test_json_of_one_block_has_no_interval() -> None:

@@ -1,0 +1,70 @@
+"""How long processes were at it, from planted records."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from bisector.core.verdict import State
+from bisector.store import times
+from bisector.store.database import DATABASE
+from bisector.store.facts import Ended, Ending, Fact, Submitted, Work
+from bisector.store.rows import StateRow
+from bisector.store.store import Store
+from tests.examples import commit
+from tests.store import examples
+
+START = datetime.fromisoformat("2026-03-01T10:00:00+00:00")
+TRIAL, BUILD = Submitted(Work.TRIAL, commit(1).sha, 1), Submitted(Work.BUILD, commit(1).sha)
+Record = Callable[..., None]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / DATABASE, examples.bisection()) as made:
+        yield made
+
+
+@pytest.fixture
+def record(store: Store, monkeypatch: pytest.MonkeyPatch) -> Record:
+    """Adds facts, or a state, at a second of the record."""
+
+    def add(at_s: float, *facts: Fact, state: State | None = None, pid: int = 1) -> None:
+        at = (START + timedelta(seconds=at_s)).isoformat()
+        monkeypatch.setattr("bisector.store.facts.now", lambda: at)
+        store.add(*facts, *([StateRow(at, state, "", pid)] if state is not None else []))
+
+    return add
+
+
+def test_pauses_between_processes_are_none_of_it(store: Store, record: Record) -> None:
+    assert times.of_processes_s(store.database) == 0.0
+    record(0, state=State.RUNNING)
+    record(10, TRIAL)
+    record(70, Ended(1, Ending.DONE))
+    record(75, state=State.STOPPED)
+    assert times.of_processes_s(store.database) == 75.0
+    record(1000, state=State.RUNNING, pid=2)
+    record(1030, state=State.MEASURED, pid=2)
+    assert times.of_processes_s(store.database) == 105.0
+
+
+def test_a_killed_process_counts_up_to_its_last_fact(store: Store, record: Record) -> None:
+    record(0, state=State.RUNNING)
+    record(10, TRIAL)
+    record(70, Ended(1, Ending.DONE), TRIAL)
+    record(500, state=State.STOPPED, pid=9)  # another one says so, long after
+    assert times.of_processes_s(store.database) == 70.0
+    record(1000, state=State.RUNNING, pid=2)
+    record(1001, Ended(2, Ending.LOST))
+    record(1060, state=State.MEASURED, pid=2)
+    assert times.of_processes_s(store.database) == 130.0
+
+
+def test_builds_are_from_submission_to_end(store: Store, record: Record) -> None:
+    record(0, BUILD)
+    record(100, Ended(1, Ending.DONE), BUILD)
+    record(150, Ended(2, Ending.LOST), TRIAL)
+    record(400, Ended(3, Ending.DONE), BUILD)
+    assert times.of_builds_s(store.database) == 100.0
