@@ -2,6 +2,7 @@
 
 import argparse
 import secrets
+from dataclasses import replace
 from pathlib import Path
 
 from bisector.commands import compare_setups, comparison
@@ -24,10 +25,11 @@ from bisector.compare.forecast import forecast, forecast_rows
 from bisector.compare.plan import Asked, planned, warnings
 from bisector.config.option_table import rows
 from bisector.executor.local import kernel_builder
+from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host.load import host_id
 from bisector.host.process import run_here
-from bisector.store.comparison import Extent
+from bisector.store.comparison import Extent, PlannedSetup
 from bisector.store.rundir import Index
 
 _EXAMPLES = """\
@@ -154,6 +156,8 @@ def _tell_hours(asked: Asked, *, as_json: bool) -> int:
     """What it takes; nothing is measured."""
     with Repository.open(asked.repository) as repository:
         plan = planned(repository, asked)
+        # With the very files that a run has: by these the trials of earlier runs are told to be alike.
+        plan = replace(plan, setups=tuple(PlannedSetup(bundled(one.settings, repository)) for one in plan.setups))
     for one in plan.setups:
         workload = one.settings.workload
         workload.workload.check(workload.values, one.objective, run_here)

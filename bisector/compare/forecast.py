@@ -14,7 +14,8 @@ from bisector.kernel.build import KernelBuilder
 from bisector.plan.experience import Experience, experience
 from bisector.plan.forecast import SMALL_BUILD_S, Quantity
 from bisector.status.blocks import Blocks
-from bisector.status.progress import asked_s, comparable
+from bisector.status.durations import asked_most_s, asked_s
+from bisector.status.progress import comparable
 from bisector.store.comparison import Plan, PlannedSetup
 
 
@@ -24,7 +25,8 @@ class SetupForecast(Record, frozen=True, kw_only=True):
     stack: Annotated[str, "storage stack"]
     workload: Annotated[str, "workload"]
     metric: Annotated[str, "the [metric](metrics.md) that decides"]
-    trial_s: Annotated[Quantity, "seconds of a trial without its build"]
+    trial_s: Annotated[Quantity, "seconds of a trial without its build; where they are assumed, its cache is full soon"]
+    trial_most_s: Annotated[float, "the same if its cache takes as long to fill as it may, where they are assumed"]
 
 
 class ComparisonForecast(Record, frozen=True, kw_only=True):
@@ -40,7 +42,9 @@ class ComparisonForecast(Record, frozen=True, kw_only=True):
     builds: Annotated[int, "number of kernels that are not kept from earlier builds"]
     build_s: Annotated[Quantity, "seconds of a build"]
     hours: Annotated[float, "hours of the least number of blocks, builds included; not more than the budget"]
-    hours_most: Annotated[float, "hours of the greatest number; not more than the budget"]
+    hours_most: Annotated[
+        float, "hours of the greatest number, caches taking as long to fill as they may; not more than the budget"
+    ]
     warnings: Annotated[tuple[str, ...], "sentences"]
 
 
@@ -62,9 +66,13 @@ def forecast(plan: Plan, builder: KernelBuilder, host: str, run_dirs: Sequence[P
     built = ((plan.arms[arm].commit.tree, plan.settings(0, arm).kernel) for arm in to_build)
     builds = sum(not _is_kept(builder.with_settings(kernel), tree) for tree, kernel in dict.fromkeys(built))
     arms = [len(blocks_of.present(setup)) for setup in compared]
-    round_s = sum(count * one.trial_s.value for count, one in zip(arms, setups, strict=True))
+    rounds_s = (
+        sum(count * one.trial_s.value for count, one in zip(arms, setups, strict=True)),
+        sum(count * one.trial_most_s for count, one in zip(arms, setups, strict=True)),
+    )
     least, most = (plan.extent.runs,) * 2 if plan.extent.until is None else (LOOKS[0], LOOKS[-1])
-    hours = [builds * build_s.value / 3600 + blocks * round_s / 3600 for blocks in (least, most)]
+    of_rounds = zip((least, most), rounds_s, strict=True)
+    hours = [(builds * build_s.value + blocks * round_s) / 3600 for blocks, round_s in of_rounds]
     budget = plan.extent.budget_s
     hours = hours if budget is None else [min(one, budget / 3600) for one in hours]
     return ComparisonForecast(
@@ -78,14 +86,29 @@ def forecast(plan: Plan, builder: KernelBuilder, host: str, run_dirs: Sequence[P
         build_s=build_s,
         hours=hours[0],
         hours_most=hours[1],
-        warnings=tuple(warnings(plan)),
+        warnings=(*warnings(plan), *_unknown([plan.setups[setup] for setup in compared], setups)),
     )
 
 
 def _setup(planned: PlannedSetup, trial_s: Quantity) -> SetupForecast:
     return SetupForecast(
-        stack=planned.setup.stack, workload=planned.setup.workload, metric=planned.objective.label, trial_s=trial_s
+        stack=planned.setup.stack,
+        workload=planned.setup.workload,
+        metric=planned.objective.label,
+        trial_s=trial_s,
+        trial_most_s=trial_s.value if trial_s.measured else asked_most_s(planned),
     )
+
+
+def _unknown(setups: Sequence[PlannedSetup], forecasts: Sequence[SetupForecast]) -> Iterator[str]:
+    """The workloads of which only a block tells how long they run."""
+    pairs = zip(setups, forecasts, strict=True)
+    unknown = (one for one, told in pairs if not (told.trial_s.measured or one.settings.workload.runtime_s))
+    for workload in dict.fromkeys(one.setup.workload for one in unknown):
+        yield (
+            f"{workload}: how long it runs is known from its first block on; until then its runs count for nothing,"
+            " here and in a budget"
+        )
 
 
 def _trial_s(planned: PlannedSetup, known: Experience) -> Quantity:
@@ -111,8 +134,8 @@ def forecast_rows(expected: ComparisonForecast) -> Iterator[tuple[str, str]]:
     yield "trials", _range(f"{expected.trials:,}", f"{expected.trials_most:,}")
     yield "builds", f"{expected.builds} of {units.duration(expected.build_s.value)} ({expected.build_s.source})"
     for one in expected.setups:
-        trial = f"{units.duration(one.trial_s.value)} ({one.trial_s.source})"
-        yield "a trial", f"{trial} of {one.workload} on {one.stack}, by {one.metric}"
+        trial = _range(*map(units.duration, (one.trial_s.value, one.trial_most_s)))
+        yield "a trial", f"{trial} ({one.trial_s.source}) of {one.workload} on {one.stack}, by {one.metric}"
     yield "time", _range(*(units.duration(hours * 3600) for hours in (expected.hours, expected.hours_most)))
     for warning in expected.warnings:
         yield "warning", warning

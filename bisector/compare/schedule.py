@@ -1,10 +1,10 @@
 """What a comparison measures next: one pure function of its record, asked after each fact.
 
-Blocks are begun in rounds: the setup with the fewest blocks that count comes next. A comparison ends after a number of
-blocks that was set before, or by the width of the intervals, looked at after some numbers of blocks. It never ends by
-what the intervals say: that would find a difference where there is none more often than the interval promises, while
-the width of an interval is nearly independent of where it lies (the mean and the variance of normal data are
-independent).
+Blocks are begun in rounds: the setup with the fewest blocks that count comes next; at the end of a budget the first one
+whose block is short enough. A comparison ends after a number of blocks that was set before, or by the width of the
+intervals, looked at after some numbers of blocks. It never ends by what the intervals say: that would find a difference
+where there is none more often than the interval promises, while the width of an interval is nearly independent of where
+it lies (the mean and the variance of normal data are independent).
 """
 
 import random
@@ -16,7 +16,8 @@ from bisector.core import units
 from bisector.core.errors import UserError
 from bisector.core.subject import Compiler
 from bisector.status.blocks import Blocks, BlockState, names
-from bisector.status.progress import block_s, blocks_left, comparable, complete, effects
+from bisector.status.durations import block_s
+from bisector.status.progress import blocks_left, comparable, complete, effects
 from bisector.store.comparison import Block, Budget, Place
 from bisector.workload.base import MOST_SEED
 
@@ -109,17 +110,17 @@ def step(facts: Facts) -> Step:
 
 
 def _next(facts: Facts) -> Begin | Done:
-    """Another block, where one is due and can end in time."""
+    """Another block, where one is due and can end in time: of the setup that has the fewest, if that can."""
     blocks, setups = facts.blocks, range(len(facts.blocks.plan.setups))
     due = [setup for setup in setups if blocks_left(blocks, setup) and not given_up(facts, setup)]
     in_vain = tuple(why for setup in setups if (why := given_up(facts, setup)))
     if not due:
         return Done(_reached(blocks), in_vain)
-    setup = min(due, key=lambda one: complete(blocks, one))
-    budget = facts.budget
-    if budget is not None and facts.spent_s + block_s(blocks, setup) > budget.end_s:
+    budget, fewest_first = facts.budget, sorted(due, key=lambda one: complete(blocks, one))
+    in_time = [one for one in fewest_first if budget is None or facts.spent_s + block_s(blocks, one) <= budget.end_s]
+    if budget is not None and not in_time:
         return Done(f"another block would end after the budget of {units.duration(budget.budget_s)}", in_vain)
-    return Begin(_next_block(blocks, setup))
+    return Begin(_next_block(blocks, in_time[0]))
 
 
 def wanted(blocks: Blocks) -> tuple[int, ...]:

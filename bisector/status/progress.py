@@ -5,14 +5,12 @@ them. One on which nothing can be compared (any more) is n/a, and has no more.
 """
 
 import math
-from statistics import fmean
 
 from bisector.analysis.comparison import LOOKS, Effect, effect
 from bisector.status.blocks import Blocks
-from bisector.store.comparison import PlannedSetup
+from bisector.status.durations import block_s
 
 _LEAST_ARMS = 2
-BOOT_AND_LAYOUT_S = 30.0  # of a trial in emulation: a boot takes 6 s, a stack up to 15 s
 
 
 def comparable(blocks: Blocks, setup: int) -> bool:
@@ -45,20 +43,7 @@ def effects(blocks: Blocks, setup: int) -> tuple[Effect, ...]:
     return tuple(effect(first, other, blocks.alpha(setup)) for first, other in figures)
 
 
-def block_s(blocks: Blocks, setup: int) -> float:
-    """How long a block of a setup takes without builds: by its trials so far, else by what a run is asked to last."""
-    trials = [one.trial for one in blocks.placed if blocks.is_of(one, setup) and one.trial.fault is None]
-    took = [trial.timings.total_s - trial.timings.build_s for trial in trials]
-    return len(blocks.present(setup)) * (fmean(took) if took else asked_s(blocks.plan.setups[setup]))
-
-
 def left_s(blocks: Blocks) -> float:
     """How long the blocks take that all setups are still to have."""
     left = {setup: blocks_left(blocks, setup) for setup in range(len(blocks.plan.setups))}
     return math.fsum(count * block_s(blocks, setup) for setup, count in left.items() if count)
-
-
-def asked_s(planned: PlannedSetup) -> float:
-    """How long a trial takes without its build, as long as none is known."""
-    settings = planned.settings
-    return BOOT_AND_LAYOUT_S + len(settings.storage.stack.phases) * settings.workload.runtime_s

@@ -348,13 +348,24 @@ def test_the_hours_are_told_beforehand(desk: Desk, capsys: pytest.CaptureFixture
     assert "trials    24\n" in said
     assert "builds    2 of 4 min 40 s (assumed)" in said
     assert "a trial   1 min 10 s (assumed) of fio(partial.fio) on hdd+ext4, by read.iops of the worst job" in said
-    hours = (2 * 280 + 12 * (30 + 40) + 12 * (30 + 80)) / 3600
+    assert "a trial   1 min 50 s to 6 min 10 s (assumed) of fio(partial.fio) on lvmcache(ssd,hdd)+ext4, by" in said
+    assert "time      45 min 20 s to 1 h 37 min" in said
+    hours = [(2 * 280 + 12 * (30 + 40) + 12 * (30 + 40 + filling)) / 3600 for filling in (40, 300)]
     expected = json.loads(shown(capsys, "compare", "main~3", "main", "--plan", "--json", "--stack", "hdd", "--stack",
                                 "lvmcache", "--repo", "linux"))  # fmt: skip
-    assert expected["hours"] == expected["hours_most"] == pytest.approx(hours)
+    assert [expected["hours"], expected["hours_most"]] == pytest.approx(hours)
     words = ("main~3", "main", "--stack", "hdd", "--stack", "lvmcache", "--repo", "linux")
     assert shown(capsys, "plan", "compare", *words) == said
     assert desk.bench.requests == []
+
+
+def test_a_command_whose_length_nobody_knows_is_told_of(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("compare", "main~3", "main", "--plan", "--stack", "hdd", "--command", "a", "--command", "b")
+    said = shown(capsys, *words, "--repo", "linux")
+    assert [line.partition(" (assumed) of ")[2] for line in said.splitlines() if line.startswith("a trial")] == [
+        "command(a) on hdd+ext4, by elapsed", "command(b) on hdd+ext4, by elapsed"
+    ]  # fmt: skip
+    assert "warning   command(b): how long it runs is known from its first block on" in said
 
 
 def test_what_cannot_be_compared_takes_no_time(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
