@@ -58,7 +58,7 @@ _RESUME_EXAMPLES = """\
 examples:
   bisector resume                            the newest run, after Ctrl-C, a crash or a reboot
   bisector resume --run-dir RUN --skip 0123abcd   without a commit that stops the run
-  bisector resume --budget 2h                a comparison that has spent its --budget, for so much longer
+  bisector resume --budget 2h                a comparison that has spent its --budget, for 2 h more
 A comparison and a run of `bisector plan --calibrate` go on in the same way.
 """
 _NEXT_STEP_EXAMPLES = """\
