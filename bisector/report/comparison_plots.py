@@ -122,7 +122,7 @@ def forest(result: Result, metric: str | None = None) -> Forest | None:
         for kind in kinds
     )  # fmt: skip
     scales = {panel.scale for panel in panels}
-    what = " or ".join(text for scale, text in _AGAINST.items() if scale in scales)
+    what = " or ".join(text for scale, text in _AGAINST.items() if scale in scales).capitalize()
     return Forest(f"{what} {arms[0]}, with 95 % intervals", arms, panels, result.delta) if panels else None
 
 
@@ -175,7 +175,7 @@ def forest_figure(plot: Forest) -> "Figure":
         prepare = _ratios if panel.scale is Scale.RATIO else _differences
         prepare(axes, panel, plot)
         _changes(axes, panel, plot)
-    figure.suptitle(plot.title[:1].upper() + plot.title[1:])
+    figure.suptitle(plot.title)
     legend(figure)
     return figure
 

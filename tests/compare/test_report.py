@@ -241,7 +241,7 @@ def test_markdown_and_html(done: Desk, capsys: pytest.CaptureFixture[str]) -> No
     assert shown(capsys, "report", "--format", "markdown").startswith("# Comparison of main")
     html = shown(capsys, "report", "--format", "html")
     assert html.count("<img ") == 2
-    assert "Plot: ratio to main~3, with 95 % intervals." in html
+    assert "Plot: Ratio to main~3, with 95 % intervals." in html
 
 
 def test_plots_are_files(done: Desk, capsys: pytest.CaptureFixture[str]) -> None:

@@ -369,7 +369,7 @@ def test_differences_have_a_panel_of_their_own_with_their_intervals() -> None:
     made = examples.report(zero, some)
     plot = forest(made.result)
     assert plot is not None
-    assert plot.title == "ratio to or difference from v6.10, with 95 % intervals"
+    assert plot.title == "Ratio to or difference from v6.10, with 95 % intervals"
     ratios, differences = sorted(plot.panels, key=lambda panel: panel.scale, reverse=True)
     assert (ratios.scale, differences.scale) == (Scale.RATIO, Scale.DIFFERENCE)
     assert ratios.title == differences.title == "cache.dirty_blocks (lower is better)"
