@@ -35,13 +35,23 @@ def _sound(blocks: Blocks, setup: int) -> list[Trial]:
 
 
 def asked_s(planned: PlannedSetup) -> float:
-    """How long a trial takes without its build, as long as none is known, if one round fills its cache."""
+    """How long a trial takes without its build, as long as none is known, if its cache is full after the least rounds.
+
+    Without the runs of a workload whose length nobody knows.
+    """
     settings = planned.settings
-    return BOOT_AND_LAYOUT_S + len(settings.storage.stack.phases) * settings.workload.runtime_s
+    return _asked_s(planned, settings.storage.fill_rounds * settings.workload.runtime_s)
 
 
 def asked_most_s(planned: PlannedSetup) -> float:
     """The same if its cache takes as long to fill as it may."""
     settings = planned.settings
-    fills = sum(phase.fills for phase in settings.storage.stack.phases)
-    return asked_s(planned) + fills * max(0.0, settings.storage.fill_deadline_s - settings.workload.runtime_s)
+    rounds_s = settings.storage.fill_rounds * settings.workload.runtime_s
+    return _asked_s(planned, max(rounds_s, settings.storage.fill_deadline_s))
+
+
+def _asked_s(planned: PlannedSetup, filling_s: float) -> float:
+    phases = planned.settings.storage.stack.phases
+    fills = sum(phase.fills for phase in phases)
+    runs_s = (len(phases) - fills) * planned.settings.workload.runtime_s
+    return BOOT_AND_LAYOUT_S + fills * filling_s + runs_s

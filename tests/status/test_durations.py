@@ -46,6 +46,7 @@ def trial(blocks: Blocks, of: int, total_s: float, workload_s: float = 0.0) -> T
         pytest.param({"storage.stack": "hdd"}, 40, 40, id="nothing is filled"),
         pytest.param(CACHED, 20 + 20, 180 + 20, id="until the deadline"),
         pytest.param({**CACHED, "storage.fill_deadline": "0s"}, 20 + 20, 20 + 20, id="one round in any case"),
+        pytest.param({**CACHED, "storage.fill_rounds": "3"}, 60 + 20, 180 + 20, id="at least three rounds"),
         pytest.param({"storage.stack": "hdd", **SEARCH}, 0, 0, id="nobody knows"),
     ],
 )
