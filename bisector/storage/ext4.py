@@ -46,12 +46,12 @@ _SYNTAX = Syntax(
     },
 )
 # All options that are in force are in a file of its own (Documentation/admin-guide/ext4.rst), in these words
-# (_ext4_show_options() in fs/ext4/super.c).
+# (_ext4_show_options() in fs/ext4/super.c). That something is off, such as nodiscard, older kernels do not say: there
+# it is read from discard being absent (v4.11, v4.12).
 _SHOWN = Shown(
     frozenset(
-        {"minixdf", "bsddf", "grpid", "nogrpid", "block_validity", "noblock_validity", "dioread_nolock", "dioread_lock"}
-        | {"discard", "nodiscard", "delalloc", "nodelalloc", "barrier", "nobarrier", "auto_da_alloc", "noauto_da_alloc"}
-        | {"init_itable", "noinit_itable", "errors", "commit", "data"}
+        {"minixdf", "grpid", "block_validity", "dioread_nolock", "discard", "delalloc", "barrier", "auto_da_alloc"}
+        | {"init_itable", "errors", "commit", "data"}
         | {"min_batch_time", "max_batch_time", "inode_readahead_blks", "max_dir_size_kb", "resuid", "resgid"}
     ),
     {
@@ -59,6 +59,7 @@ _SHOWN = Shown(
         "barrier=0": ("nobarrier",),
         "auto_da_alloc=1": ("auto_da_alloc",),
         "auto_da_alloc=0": ("noauto_da_alloc",),
+        "bsddf": ("bsddf",),
         "bsdgroups": ("grpid",),
         "sysvgroups": ("nogrpid",),
         **dict.fromkeys(("dioread_lock", "nodioread_nolock"), ("dioread_lock", "nodioread_nolock")),
@@ -67,7 +68,7 @@ _SHOWN = Shown(
         "max_batch_time=0": ("max_batch_time=0", "max_batch_time=15000"),
         "data_err=ignore": (),
     },
-    (("dioread_nolock", "dioread_lock", "nodioread_nolock"), GROUP_OF_FILES),
+    (("minixdf", "bsddf"), ("dioread_nolock", "dioread_lock", "nodioread_nolock"), GROUP_OF_FILES),
 )
 # By features and options that came later (ext4(5), "Kernel support", and the kernel's own history).
 _LATER = {

@@ -123,6 +123,22 @@ def test_an_option_that_the_kernel_did_not_take_is_its_fault(name: str, instead:
         laid_out(name, sound(name, mountinfo=mounted))
 
 
+# Read in guests of v4.11, which does not say in that file what is off.
+EXT4_V4_11 = (
+    "rw\nblock_validity\ndelalloc\njournal_checksum\nbarrier\nuser_xattr\nacl\nresuid=0\nresgid=0\nerrors=continue\n"
+    "commit=5\nmin_batch_time=0\nmax_batch_time=15000\nstripe=0\ndata=ordered\ninode_readahead_blks=32\ninit_itable=10\n"
+    "max_dir_size_kb=0\n"
+)
+
+
+def test_what_an_old_kernel_does_not_say_is_off() -> None:
+    mounted = Answer(mountinfo("ext4", "rw,noinit_itable,data=ordered"))
+    laid_out("ext4", {"/proc/fs/ext4/": Answer(EXT4_V4_11), "mountinfo": mounted})
+    shown = {"/proc/fs/ext4/": Answer(EXT4_V4_11.replace("delalloc", "discard\ndelalloc")), "mountinfo": mounted}
+    with pytest.raises(KernelFault, match=r"without nodiscard$"):
+        laid_out("ext4", shown)
+
+
 def test_ext4_shows_all_options_in_a_file_of_its_own() -> None:
     shown = FakeShell().run("cat /proc/fs/ext4/vdb/options").stdout
     for option in ("data=ordered", "barrier", "delalloc", "commit=5"):
