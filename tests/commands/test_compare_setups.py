@@ -108,7 +108,7 @@ class Sleep(Workload):
         return label
 
     def run(self, own: Own, site: RunSite) -> Run:
-        raise NotImplementedError
+        raise AssertionError("these tests measure nothing")
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ def test_arms_of_one_build_are_one_kernel(desk: Desk, monkeypatch: pytest.Monkey
 
 
 def test_a_block_that_does_not_count_binds_nobody(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that panics may be mended by a quirk of the next version."""
+    """A kernel that panics may boot with a quirk of the next version."""
     builds_anew(desk, monkeypatch)
     desk.bench.panics_n = frozenset((1, 2))
     desk.begin("c0", "c3", stacks=("hdd",), runs=1)
