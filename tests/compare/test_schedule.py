@@ -1,13 +1,11 @@
 """What a comparison measures next follows from its record alone."""
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bisector.analysis.comparison import ALPHA, LOOKED_ALPHA
 from bisector.compare.schedule import (
     Begin,
     Build,
@@ -21,63 +19,15 @@ from bisector.compare.schedule import (
 )
 from bisector.config import options
 from bisector.core.errors import UserError
-from bisector.core.subject import Cell, Compiler, Subject
+from bisector.core.subject import Cell, Compiler
 from bisector.core.trial import Stage, Trial
 from bisector.status.blocks import Blocks, BlockState, Earlier, result_of
-from bisector.status.durations import block_s
-from bisector.status.progress import effects, left_s
-from bisector.store.comparison import Absent, Arm, Block, Budget, Extent, Place, Placed, Plan, PlannedSetup
+from bisector.status.progress import effects
+from bisector.store.comparison import Absent, Block, Extent, Place, Placed, PlannedSetup
 from bisector.store.facts import BuildTry
 from tests import fakes
 from tests.compare import planted
-from tests.examples import commit
-
-
-def on(stack: str, fill_deadline: str = "41s") -> PlannedSetup:
-    """A setup; by default its cache may take one run to fill, so that a first block is thought as long as others."""
-    flags = {"storage.stack": stack, "storage.fill_deadline": fill_deadline}
-    return PlannedSetup(options.load(flags, directory=Path("/")).settings)
-
-
-SETUPS = tuple(map(on, ("lvmcache", "hdd")))
-ARMS = tuple(Arm(name, Subject(commit(n))) for n, name in enumerate(("v6.1", "v6.2", "v6.3")))
-PLAN = Plan(ARMS, SETUPS, Extent(7, 2))
-MORE = Arm("v6.1 + hz.config", Subject(commit(0), fragment="e" * 64), Path("/run/inputs/hz.config"))
-BUILT = tuple(BuildTry(fakes.GCC, arm.commit.sha, "") for arm in ARMS)
-
-Outcome = Callable[[Measure, int], Trial]
-
-
-def nothing(plan: Plan = PLAN) -> Blocks:
-    return Blocks(plan, compilers=(fakes.GCC,), build_tries=BUILT)
-
-
-def cell(plan: Plan, block: Block, arm: int) -> Cell:
-    return Cell(plan.arms[arm].subject, plan.setups[block.setup].setup)
-
-
-def sound(plan: Plan, value: Callable[[int], float] = lambda arm: 1_000.0) -> Outcome:
-    return lambda measure, _: planted.trial(cell(plan, measure.block, measure.arm), value(measure.arm))
-
-
-def after(blocks: Blocks, measure: Measure, trial: Trial) -> Blocks:
-    n = len(blocks.placed) + 1
-    return replace(blocks, placed=(*blocks.placed, Placed(n, measure.place, trial)))
-
-
-def played(blocks: Blocks, outcome: Outcome, *, spent_s: float = 0.0) -> tuple[Blocks, Done]:
-    """Everything that is measured until there is nothing left."""
-    while True:
-        spent = spent_s + sum(one.trial.timings.total_s for one in blocks.placed)
-        match step(Facts(blocks, spent)):
-            case Begin(block=block):
-                blocks = replace(blocks, blocks=(*blocks.blocks, block))
-            case Measure() as measure:
-                blocks = after(blocks, measure, outcome(measure, len(blocks.placed) + 1))
-            case Build() | Choose() as early:
-                raise AssertionError(early)
-            case Done() as done:
-                return blocks, done
+from tests.compare.played import ARMS, BUILT, MORE, PLAN, SETUPS, cell, nothing, played, sound
 
 
 def test_each_block_measures_every_arm_once_in_rounds() -> None:
@@ -357,141 +307,6 @@ def test_a_setup_is_given_up_when_no_block_is_sound(forgiven: int) -> None:
     assert len(blocks.counted(1)) == 2
 
 
-def test_the_budget_has_room_for_whole_blocks_only() -> None:
-    plan = replace(PLAN, extent=Extent(7, 6, budget_s=600.0))
-    blocks, done = played(nothing(plan), sound(plan))  # 60 s a trial
-    assert done == Done("another block would end after the budget of 10 min")
-    assert len(blocks.blocks) == 3
-    assert all(blocks.state(block) is BlockState.DONE for block in blocks.blocks)
-
-
-def test_where_the_next_block_is_too_long_for_the_budget_a_shorter_one_is_measured() -> None:
-    """A first block that fills a cache is thought to take as long as it may, 3 times 370 s; later ones what it took."""
-    slow = (on("lvmcache", fill_deadline="5min"), SETUPS[1])
-    plan = replace(PLAN, setups=slow, extent=Extent(7, 3, budget_s=1_000.0))
-    blocks, done = played(nothing(plan), sound(plan))
-    assert [block.setup for block in blocks.blocks] == [1, 1, 1]
-    assert done == Done("another block would end after the budget of 16 min 40 s")
-    blocks, _ = played(nothing(replace(plan, extent=Extent(7, 3, budget_s=1_120.0))), sound(plan))
-    assert [block.setup for block in blocks.blocks] == [0, 1, 0, 1, 0, 1]
-
-
-def test_a_budget_that_is_given_later_counts_from_then_on() -> None:
-    plan = replace(PLAN, extent=Extent(7, 6, budget_s=600.0))
-    blocks, _ = played(nothing(plan), sound(plan))
-    spent_s = 540.0
-    more = Facts(blocks, spent_s, given=Budget(400.0, spent_s))
-    assert isinstance(step(more), Begin)
-    assert isinstance(step(replace(more, spent_s=spent_s + 220.0)), Begin)  # a block takes 180 s
-    assert step(replace(more, spent_s=spent_s + 221.0)) == Done(
-        "another block would end after the budget of 6 min 40 s"
-    )
-    assert isinstance(step(Facts(nothing(replace(plan, extent=Extent(7, 6))), given=Budget(1.0))), Done)
-
-
-def test_what_is_left_takes_as_long_as_the_blocks_that_are_due() -> None:
-    plan = replace(PLAN, extent=Extent(7, 6, budget_s=600.0), absent=(Absent(0, 2, "needs CONFIG_MD"),))
-    blocks, _ = played(nothing(plan), sound(plan))
-    assert [(block.setup, len(block.arms)) for block in blocks.blocks] == [(0, 2), (1, 3), (0, 2), (1, 3)]
-    assert left_s(blocks) == 4 * 2 * 60.0 + 4 * 3 * 60.0
-    assert left_s(played(nothing(), sound(PLAN))[0]) == 0.0
-    until = replace(plan, extent=Extent(7, 6, until=0.05), absent=(Absent(0, 0, "no"),))
-    assert left_s(replace(blocks, plan=until)) == (6 - 2) * 3 * 60.0
-
-
-def test_a_budget_that_ends_hides_no_setup_that_was_given_up() -> None:
-    plan = replace(PLAN, extent=Extent(7, 9, budget_s=900.0))
-
-    def outcome(measure: Measure, n: int) -> Trial:
-        return planted.trial(cell(plan, measure.block, measure.arm), 1_000.0, busy=measure.block.setup == 0)
-
-    _, done = played(nothing(plan), outcome)
-    assert done.why.startswith("another block would end after the budget")
-    assert [why.partition(":")[0] for why in done.given_up] == ["fio(partial.fio) on lvmcache(ssd,hdd)+ext4"]
-
-
-def test_a_weak_block_that_the_budget_does_not_repeat_has_nothing_in_its_place() -> None:
-    plan = replace(PLAN, setups=SETUPS[1:], extent=Extent(7, 6, budget_s=750.0))
-
-    def outcome(measure: Measure, n: int) -> Trial:
-        return planted.trial(cell(plan, measure.block, measure.arm), 1_000.0, busy=n in (3, 10))
-
-    blocks, done = played(nothing(plan), outcome)
-    assert done.why.startswith("another block would end after the budget")
-    assert [blocks.state(block) for block in blocks.blocks] == [
-        BlockState.WEAK, BlockState.DONE, BlockState.DONE, BlockState.WEAK,
-    ]  # fmt: skip
-    found = result_of(blocks)
-    assert (found.void, found.missing) == (2, 1)
-
-
-def test_an_arm_that_is_lost_keeps_its_values() -> None:
-    """Its kernel panics from the fourth block on, and those before it count."""
-    plan = replace(PLAN, setups=SETUPS[1:], extent=Extent(7, 5))
-
-    def outcome(measure: Measure, n: int) -> Trial:
-        found = planted.trial(cell(plan, measure.block, measure.arm), 1_000.0 + measure.arm)
-        return replace(found, fault=fakes.PANIC, runs=()) if measure.arm == 1 and measure.block.n > 3 else found
-
-    blocks, _ = played(nothing(plan), outcome)
-    (row,) = result_of(blocks).rows
-    assert [len(side.values) for side in row.sides] == [5, 3, 5]
-    assert row.sides[1].absent == "after block 3: panic: Kernel panic - not syncing: test"
-    assert [change.effect and change.effect.blocks for change in row.changes] == [3, 5]
-
-
-def test_a_block_that_is_too_long_for_the_budget_is_not_begun_at_all() -> None:
-    plan = replace(PLAN, extent=Extent(7, 6, budget_s=200.0))
-    assert block_s(nothing(plan), 0) == 3 * (30.0 + 41.0 + 40.0)
-    blocks, done = played(nothing(plan), sound(plan))
-    assert (blocks.blocks, done.why) == ((), "another block would end after the budget of 3 min 20 s")
-
-
-NOISE = (0.0, 0.02, -0.02, 0.01, -0.01, 0.03, -0.03)
-
-
-@pytest.mark.parametrize(("noise", "looked_after"), [(0.5, 6), (1.4, 9), (1.8, 12), (10.0, 20)])
-def test_until_goes_on_as_long_as_an_interval_is_wide(noise: float, looked_after: int) -> None:
-    plan = replace(PLAN, arms=ARMS[:2], setups=SETUPS[1:], extent=Extent(7, 6, until=0.05))
-
-    def outcome(measure: Measure, n: int) -> Trial:
-        value = 1_000.0 * (1 + noise * NOISE[n % len(NOISE)]) * (2 if measure.arm == 1 else 1)
-        return planted.trial(cell(plan, measure.block, measure.arm), value)
-
-    blocks, done = played(nothing(plan), outcome)
-    assert len(blocks.counted(0)) == looked_after
-    every = "every" if looked_after < 20 else "not every"
-    assert done.why == f"{every} interval is within ±5 %: {looked_after} blocks on each setup"
-
-
-def test_how_many_blocks_made_the_intervals_narrow_is_said_of_each_setup() -> None:
-    plan = replace(PLAN, arms=ARMS[:2], extent=Extent(7, 6, until=0.05), absent=(Absent(2, 0, "no"),))
-    plan = replace(plan, setups=(*SETUPS, on("ssd"), on("hdd+xfs")))
-
-    def outcome(measure: Measure, n: int) -> Trial:
-        noise = 1.4 if measure.block.setup == 1 else 0.1
-        value = 1_000.0 * (1 + noise * NOISE[n % len(NOISE)])
-        return planted.trial(cell(plan, measure.block, measure.arm), value)
-
-    blocks, done = played(nothing(plan), outcome)
-    assert [len(blocks.counted(setup)) for setup in range(4)] == [6, 9, 0, 6]
-    assert done.why == (
-        "every interval is within ±5 %: 6 blocks on lvmcache(ssd,hdd)+ext4 and hdd+xfs; 9 blocks on hdd+ext4;"
-        " n/a: ssd+ext4"
-    )
-
-
-def test_a_lone_interval_that_ends_its_setup_leaves_out_less() -> None:
-    """By chance it is narrow too early; that several are so at once is no such chance."""
-    until = Extent(7, 6, until=0.05)
-    lone = nothing(replace(PLAN, arms=ARMS[:2], extent=until))
-    assert lone.alpha(0) == LOOKED_ALPHA
-    assert nothing(replace(PLAN, arms=ARMS[:2])).alpha(0) == ALPHA, "six blocks, whatever they show"
-    assert nothing(replace(PLAN, extent=until)).alpha(0) == ALPHA
-    lacks = replace(PLAN, extent=until, absent=(Absent(0, 2, "needs CONFIG_X"),))
-    assert [nothing(lacks).alpha(setup) for setup in (0, 1)] == [LOOKED_ALPHA, ALPHA]
-
-
 def test_schedule_and_result_have_the_same_intervals() -> None:
     plan = replace(PLAN, arms=ARMS[:2], setups=SETUPS[1:], extent=Extent(7, 6, until=0.05))
     blocks, _ = played(
@@ -507,3 +322,18 @@ def test_values_and_pairs_are_those_of_blocks_that_count() -> None:
     assert blocks.pairs(1, 2) == ((1_000.0, 1_002.0),) * 2
     assert blocks.trial(Place(1, 0)) is not None
     assert blocks.trial(Place(99, 0)) is None
+
+
+def test_an_arm_that_is_lost_keeps_its_values() -> None:
+    """Its kernel panics from the fourth block on, and those before it count."""
+    plan = replace(PLAN, setups=SETUPS[1:], extent=Extent(7, 5))
+
+    def outcome(measure: Measure, n: int) -> Trial:
+        found = planted.trial(cell(plan, measure.block, measure.arm), 1_000.0 + measure.arm)
+        return replace(found, fault=fakes.PANIC, runs=()) if measure.arm == 1 and measure.block.n > 3 else found
+
+    blocks, _ = played(nothing(plan), outcome)
+    (row,) = result_of(blocks).rows
+    assert [len(side.values) for side in row.sides] == [5, 3, 5]
+    assert row.sides[1].absent == "after block 3: panic: Kernel panic - not syncing: test"
+    assert [change.effect and change.effect.blocks for change in row.changes] == [3, 5]
