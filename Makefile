@@ -84,7 +84,7 @@ browser: setup
 	$(BIN)/pytest -m browser
 
 vm: setup
-	$(BIN)/pytest -m vm
+	$(BIN)/pytest -m vm --durations=30 --durations-min=5
 
 docs: setup
 	$(BIN)/python -m tests.docs.generate
