@@ -64,8 +64,8 @@ class ComparisonReport:
     """All that is told of a comparison, whether it goes on or not.
 
     ``storage`` has the commands that made the stack of each setup, ``workloads`` the job files, ``versions`` names and
-    versions of what ran in the guest. ``seed`` is that of the order. ``standing`` is a sentence on ``state``. ``time``
-    is None while nothing is measured.
+    versions of what ran in the guest. ``seed`` is that of the order. ``standing`` is a sentence on ``state``, and
+    ``resume_command`` goes on; empty where nothing is left to do. ``time`` is None while nothing is measured.
     """
 
     result: Result
@@ -78,6 +78,7 @@ class ComparisonReport:
     standing: str
     state: State
     run_dir: Path
+    resume_command: str
     command: str
     tool_version: str
     versions: tuple[tuple[str, str], ...] = ()

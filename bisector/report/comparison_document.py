@@ -11,7 +11,6 @@ from bisector.report.as_json import JobFile, MeasuringHost
 from bisector.report.comparison import ComparisonReport, MeasuredBlock, title
 from bisector.report.comparison_table import sentences
 from bisector.status.comparison import Change, Figure, MeanChange, Row
-from bisector.status.from_record import resume_command
 from bisector.status.stack_contrasts import StackContrast, stack_contrasts
 from bisector.status.time_spent import TimeSpent
 
@@ -177,7 +176,7 @@ def document(report: ComparisonReport) -> ComparisonDocument:
         state=report.state,
         standing=report.standing,
         run_dir=str(report.run_dir),
-        resume_command=None if report.state is State.MEASURED else resume_command(report.run_dir),
+        resume_command=report.resume_command or None,
         delta=result.delta,
         confidence=CONFIDENCE,
         arms=tuple(_arms(report)),

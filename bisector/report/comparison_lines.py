@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 from bisector.core import units
 from bisector.core.verdict import State
@@ -23,15 +24,23 @@ def whole(run: RunDirectory, store: Store, plan: Plan) -> Iterator[str]:
     yield from measured(blocks)
     state, message = state_of(run, store)
     yield f"{state}{f': {message}' if message else ''}"
-    resume = resume_command(run.path)
     if state is State.MEASURED and blocks.unbuilt:
         yield f"{', '.join(blocks.unbuilt)} did not build; resume tries it again"
     if state is State.MEASURED and (takes_s := left_s(blocks)):  # it ended by its budget
         about = "about" if plan.extent.until is None else "at least"
         yield f"what is left takes {about} {units.duration(takes_s)}; to give it as much time:"
-        yield f"{resume} --budget {math.ceil(_SPARE * takes_s / 60)}min"
-    elif state is State.STOPPED or (state is State.MEASURED and blocks.unbuilt):
-        yield resume
+    if state in (State.MEASURED, State.STOPPED) and (command := to_go_on(run.path, state, blocks)):
+        yield command
+
+
+def to_go_on(run_dir: Path, state: State, blocks: Blocks) -> str:
+    """What to type to go on: with more time where a budget ended it; empty where nothing is left to do."""
+    resume = resume_command(run_dir)
+    if state is not State.MEASURED:
+        return resume
+    if takes_s := left_s(blocks):
+        return f"{resume} --budget {math.ceil(_SPARE * takes_s / 60)}min"
+    return resume if blocks.unbuilt else ""
 
 
 def measured(blocks: Blocks) -> Iterator[str]:

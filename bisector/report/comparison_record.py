@@ -17,6 +17,7 @@ from bisector.core.trial import Artifact, Trial
 from bisector.core.verdict import State
 from bisector.report import reporting
 from bisector.report.comparison import ComparedKernel, ComparisonReport, MeasuredBlock
+from bisector.report.comparison_lines import to_go_on
 from bisector.report.document import Workload
 from bisector.report.sections import quoted
 from bisector.status.blocks import Blocks, names, result_of
@@ -50,6 +51,7 @@ def report(run: RunDirectory, store: Store, blocks: Blocks) -> ComparisonReport:
         standing=_standing(*state) + _budgets(plan, store.budgets()),
         state=state[0],
         run_dir=run.path,
+        resume_command=to_go_on(run.path, state[0], blocks),
         command=_command(plan, *store.budgets()[-1:]),
         tool_version=store.bisection().tool_version,
         versions=tuple(_versions(run.path, trials)),

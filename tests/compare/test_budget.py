@@ -67,6 +67,22 @@ def test_a_run_that_ended_by_its_budget_says_what_to_type(
     assert len(desk.bench.requests) == 4
 
 
+def test_a_script_reads_what_to_type_until_nothing_is_left(
+    desk: Desk, spent: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert resume_command(capsys) == spent[-1]
+    _, command, *words = shlex.split(spent[-1])
+    shown(capsys, command, *words)
+    assert resume_command(capsys) is None
+
+
+def resume_command(output: pytest.CaptureFixture[str]) -> object:
+    """Of the JSON document."""
+    output.readouterr()
+    assert main(["report", "--run-dir", "run", "--format", "json"]) == 0
+    return json.loads(output.readouterr().out)["resume_command"]
+
+
 def test_it_goes_on_for_as_long_as_it_is_given(
     desk: Desk, spent: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -73,6 +73,7 @@ def report(*setups: Measured, arms: Sequence[Arm] = (OLD, NEW)) -> ComparisonRep
         standing="6 blocks on each setup.",
         state=State.MEASURED,
         run_dir=Path("/runs/a b"),
+        resume_command="",
         command="bisector compare v6.10 v6.11 --stack lvmcache --stack bcache",
         tool_version="0.1.0",
         versions=(("fio", "fio-3.33"),),

@@ -291,8 +291,9 @@ def test_json_says_how_it_stands_and_what_to_type() -> None:
     made = examples.usual()
     printed = json.loads(render(made))
     assert (printed["state"], printed["run_dir"], printed["resume_command"]) == ("measured", "/runs/a b", None)
-    stopped = json.loads(render(replace(made, state=State.STOPPED)))
-    assert (stopped["state"], stopped["resume_command"]) == ("stopped", "bisector resume --run-dir '/runs/a b'")
+    typed = "bisector resume --run-dir '/runs/a b'"
+    stopped = json.loads(render(replace(made, state=State.STOPPED, resume_command=typed)))
+    assert (stopped["state"], stopped["resume_command"]) == ("stopped", typed)
 
 
 def test_json_has_what_a_kernel_changes_on_either_stack() -> None:
