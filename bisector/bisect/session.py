@@ -95,11 +95,9 @@ def begun(asked: Asked, run_dir: Path | None, warn: Callable[[Finding], None]) -
     ``warn`` is told what of this machine spoils figures, or a record, without being in the way.
     Raises :class:`UserError` for what cannot work; nothing is left of such a run.
     """
-    check_terms(asked.settings.bisect.terms)
     with Repository.open(asked.repository) as repository:
-        wanted = _wanted(repository, asked)
+        wanted, settings = checked(repository, asked)
         skips = tuple(sha for expression in asked.skips for sha in repository.expand(expression))
-        settings = bundled(asked.settings, repository)
     run = RunDirectory.create(run_dir, run_name(asked.old, asked.new))
     with run.lock(), gone_if_nothing_began(run):
         remove_abandoned(run.path)
@@ -123,7 +121,13 @@ def _recorded(run: RunDirectory, row: BisectionRow, inherited: Inherited | None)
     return store
 
 
-def _wanted(repository: Repository, asked: Asked) -> Range:
+def checked(repository: Repository, asked: Asked) -> tuple[Range, Settings]:
+    """The range, and the settings with the very files that a run has: by these earlier trials are told to be alike.
+
+    Raises :class:`UserError` for what this repository cannot give: the range, what the stack needs, a clone for the
+    workload; and for words that cannot be terms of git bisect.
+    """
+    check_terms(asked.settings.bisect.terms)
     old, new = repository.resolve(asked.old), repository.resolve(asked.new)
     for end in (old, new):
         repository.check_kernel_tree(end)
@@ -132,7 +136,7 @@ def _wanted(repository: Repository, asked: Asked) -> Range:
     check_tree(repository, (old, new), asked.settings.storage.stack, asked.settings.storage.layers)
     check_attributes(repository)
     check_suspects(repository, asked.settings.bisect.suspects, new)
-    return wanted
+    return wanted, bundled(asked.settings, repository)
 
 
 @contextmanager

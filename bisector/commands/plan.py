@@ -26,7 +26,7 @@ from bisector.commands.output import note, warn, write
 from bisector.config import Settings, options
 from bisector.core.subject import Relevance
 from bisector.executor.local import kernel_builder
-from bisector.git.ranges import Range, check_range, graph_of_range
+from bisector.git.ranges import Range, graph_of_range
 from bisector.git.repository import Repository
 from bisector.git.trees import Trees
 from bisector.host.load import host_id
@@ -73,15 +73,14 @@ def plan(arguments: argparse.Namespace) -> int:
     """Say what it would take."""
     settings = options.load(given_settings(arguments), arguments.config).settings
     settings.workload.workload.check(settings.workload.values, settings.bisect.objective, run_here)
+    asked = session.Asked(arguments.repo, arguments.old, arguments.new, settings, tuple(arguments.paths))
     if "bisect.calibrate" in given_settings(arguments):
-        _calibrate(arguments, settings)
-    known = experience(settings, host_id(), [Path(entry.run_dir) for entry in Index().entries()])
-    for text in known.unreadable:
-        note(f"bisector: passed over {text}")
+        _calibrate(asked, arguments.run_dir)
     with Repository.open(arguments.repo) as repository:
-        old, new = repository.resolve(arguments.old), repository.resolve(arguments.new)
-        wanted = Range(old, new, settings.bisect.first_parent, tuple(arguments.paths))
-        check_range(repository, wanted)
+        wanted, settings = session.checked(repository, asked)
+        known = experience(settings, host_id(), [Path(entry.run_dir) for entry in Index().entries()])
+        for text in known.unreadable:
+            note(f"bisector: passed over {text}")
         graph, _ = graph_of_range(repository, wanted)
         relevance = _relevance(repository, wanted, settings, known)
     made = forecast(
@@ -91,11 +90,10 @@ def plan(arguments: argparse.Namespace) -> int:
     return _HOPELESS if made.hopeless else 0
 
 
-def _calibrate(arguments: argparse.Namespace, settings: Settings) -> None:
+def _calibrate(asked: session.Asked, run_dir: Path | None) -> None:
     """Measure both ends, in a run that can be gone on with."""
-    asked = session.Asked(arguments.repo, arguments.old, arguments.new, settings, tuple(arguments.paths))
     with (
-        session.begun(asked, arguments.run_dir, warn) as (run, store),
+        session.begun(asked, run_dir, warn) as (run, store),
         display_for(sys.stderr, quiet=False) as display,
     ):
         session.go_on(run, store, display, aim=Aim.ENDS)

@@ -13,15 +13,18 @@ from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.subject import Commit
 from bisector.core.trial import Timings, Trial
 from bisector.core.verdict import Direction
+from bisector.git.bundle import bundled
+from bisector.git.repository import Repository
 from bisector.host.load import host_id
 from bisector.plan.experience import experience
 from bisector.store.rows import BisectionRow
+from bisector.store.run_files import keep_inputs
 from bisector.store.rundir import Index, IndexEntry
 from bisector.store.store import Store
 from tests import fakes
 from tests.docs.json_schema import valid
 from tests.examples import BUSY
-from tests.git.histories import build, linear
+from tests.git.histories import Node, build, linear
 
 DEFAULTS = options.load(directory=Path("/")).settings
 LONG_RUNS = options.load({"workload.runtime": "15min"}, directory=Path("/")).settings
@@ -148,6 +151,35 @@ def test_a_latency_on_another_cache_is_forecast(place: Place) -> None:
 def test_what_start_would_refuse_is_not_forecast(place: Place) -> None:
     said = place.refused("--metric", "write.iops")
     assert "no job has write.iops: none is told to write" in said
+
+
+def test_the_clone_that_a_workload_searches_is_the_one_that_start_makes(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the files of a workload earlier trials are told to be alike."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place.home / "cache"))
+    of_clone = ("--set", "workload.gitgrep.commit=main", "--set")
+    searched = {"gitgrep.pattern": "dm", "gitgrep.commit": "main", "gitgrep.path": "drivers"}
+    settings = options.load({f"workload.{key}": value for key, value in searched.items()}).settings
+    with Repository.open(place.home / "linux") as repository:
+        started = keep_inputs(bundled(settings, repository), place.home)
+    trial = place.trial("c0", 1000)
+    place.run("one", replace(trial, cell=replace(trial.cell, setup=started.setup)), settings=started)
+    found = place.json("--grep", "dm", *of_clone, "workload.gitgrep.path=drivers")
+    assert found["runs_s"] == {"value": 90, "source": "of 1 trial here", "measured": True}
+    assert "has no directory 'fs' to clone" in place.refused("--grep", "dm", *of_clone, "workload.gitgrep.path=fs")
+
+
+def test_a_tree_that_lacks_what_the_stack_needs_is_refused_as_start_does(place: Place) -> None:
+    lacks = Node("c17", ("c16",), files={"drivers/Kconfig": "config BLK_DEV_LOOP\n\tbool\n"})
+    shas = build(place.home / "other", (*linear(17), lacks))
+    words = [shas["c0"], shas["c17"], "--repo", str(place.home / "other")]
+    place.output.readouterr()
+    assert main(["plan", *words]) == 2
+    said = place.output.readouterr().err
+    assert "has no CONFIG_MD, " in said
+    assert main(["start", *words, "--run-dir", str(place.home / "run")]) == 2
+    assert place.output.readouterr().err == said
 
 
 def test_a_first_run_is_taken_to_be_whole(place: Place) -> None:
