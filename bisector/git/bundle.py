@@ -6,6 +6,7 @@ it. So a commit without parents is made of the tree, in a repository of its own 
 """
 
 import os
+import re
 import tempfile
 from contextlib import nullcontext
 from dataclasses import replace
@@ -21,6 +22,7 @@ from bisector.workload.base import Clone
 
 _KEPT = 4
 _BLOCK_BYTES = 4096
+_NAME = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\.bundle")  # the hash of the tree
 _REFERENCE = "refs/heads/tree"
 # Always the same commit of the same tree (git-hash-object(1)).
 _COMMIT = "tree {}\nauthor bisector <bisector@localhost> 0 +0000\ncommitter bisector <bisector@localhost> 0 +0000\n\n"
@@ -41,6 +43,11 @@ def bundled(settings: Settings, repository: Repository) -> Settings:
     with source as opened:
         made = _made(opened, clone, resources.cache_home() / "clones")
     return replace(settings, workload=workload.with_inputs({clone.field: made}))
+
+
+def is_made(file: Path) -> bool:
+    """Whether a bundle was made here and nobody gave it: by its name, which the copy in a run keeps."""
+    return _NAME.fullmatch(file.name) is not None
 
 
 def _made(repository: Repository, clone: Clone, cache: Path) -> Path:

@@ -22,6 +22,7 @@ from bisector.core.kinds import Option
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit
 from bisector.core.trial import Trial
+from bisector.git import bundle
 from bisector.git.remotes import origin
 from bisector.git.repository import Repository
 from bisector.host.files import inside
@@ -31,12 +32,14 @@ from bisector.status.view import BisectionView, TrialView
 from bisector.store.rows import BisectionRow
 from bisector.store.rundir import GIT_LOG, RunDirectory
 from bisector.store.store import Store
+from bisector.workload.workloads import WORKLOADS
 
 _HOST_FACTS = "host.json"
 STORAGE = "storage.txt"
 _RELEASE = re.compile(r"v\d+\.\d+[\w.-]*")
 # What says nothing of the measurement; --overwrite is one person's word for the content of a disk with that serial.
 _NO_MATTER = ("mail.", "kernel.sandbox", "storage.overwrite", "contention.patience")
+_KIND = "workload.kind"
 _NUMBERED = re.compile(r"\d+-")
 
 
@@ -243,12 +246,19 @@ def _flags(settings: Settings, without: tuple[str, ...]) -> Iterator[tuple[str, 
     """For each setting that has not its default (of this profile, on this machine), the words that set it."""
     usual, written = {**options.usual(settings), "profile": PROFILES[0]}, options.written_values(settings)
     known, storage = by_key(written), settings.storage
-    left_out = (*_NO_MATTER, *without, *unused(written, storage.used_disks))
+    choosing = [one for one in WORKLOADS.values() if written.get(one.chosen_by) != usual.get(one.chosen_by)]
+    chosen = (_KIND,) if choosing == [settings.workload.workload] else ()
+    left_out = (*_NO_MATTER, *without, *chosen, *unused(written, storage.used_disks))
     for key, value in written.items():
         # A further disk is there because one of its settings is.
         names_disk = key.endswith(".size") and bool(further([key]))
-        if (value != usual[key] or names_disk) and not key.startswith(left_out):
+        if (value != usual[key] or names_disk) and not (key.startswith(left_out) or _is_made(value)):
             yield from _words(known[key], value)
+
+
+def _is_made(value: object) -> bool:
+    """Whether it is a clone that the same command makes again."""
+    return isinstance(value, str) and bundle.is_made(Path(value))
 
 
 def _words(option: Option, value: object) -> Iterator[tuple[str, ...]]:

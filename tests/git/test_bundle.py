@@ -9,7 +9,7 @@ import pytest
 
 from bisector.config import Settings, options
 from bisector.core.errors import InfraError, UserError
-from bisector.git.bundle import bundled
+from bisector.git.bundle import bundled, is_made
 from bisector.git.repository import Repository
 from tests.git.conftest import Make
 from tests.git.histories import Node, git, linear
@@ -74,6 +74,7 @@ def test_another_repository_than_that_under_test(make: Make, tmp_path: Path) -> 
 def test_it_is_made_once_and_few_are_kept(make: Make, cache: Path) -> None:
     repository, _ = make(NODES)
     first = bundled(settings(), repository).workload.inputs["bundle"]
+    assert is_made(first)
     os.utime(first, (1, 1))
     content, was = first.read_bytes(), first.stat().st_ino
     again = bundled(settings(), repository).workload.inputs["bundle"]

@@ -90,6 +90,8 @@ def test_own_files_by_their_names(tmp_path: Path) -> None:
         {"workload.runtime": "90s", "storage.hdd.iops_limit": "2000", "machine.append": "quiet nosmt",
          "contention.max_other_cores": "1.25", "storage.ssd.size": "1GiB"},
         {"kernel.compiler": "gcc-12,clang", "kernel.jobs": "3", "machine.trial_deadline": "2h"},
+        {"workload.gitgrep.pattern": "dm", "workload.gitgrep.commit": "v6.1"},
+        {"workload.kind": "gitgrep", "workload.gitgrep.pattern": "dm", "workload.command.line": "sync"},
     ],
 )  # fmt: skip
 def test_command_means_the_same_settings(
@@ -114,6 +116,21 @@ def test_a_command_its_files_and_its_figures_are_asked_for_again(tmp_path: Path)
     assert [path.name for path in again.workload.inputs.values()] == ["bench.sh"]
     assert again.workload.with_inputs(settings.workload.inputs) == settings.workload
     assert again.bisect == settings.bisect
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (f"{'3f' * 20}.bundle", []),
+        (f"{'3f' * 32}.bundle", []),
+        ("mine.bundle", ["--set", "workload.gitgrep.bundle=mine.bundle"]),
+    ],
+)
+def test_a_clone_that_is_made_is_not_typed(tmp_path: Path, name: str, words: list[str]) -> None:
+    (tmp_path / name).touch()
+    given = {"workload.gitgrep.pattern": "dm", "workload.gitgrep.commit": "v6.1", "workload.gitgrep.bundle": name}
+    said = shlex.split(command(kept(tmp_path, dict(given))))
+    assert said[4:] == ["--grep", "dm", "--set", "workload.gitgrep.commit=v6.1", *words]
 
 
 def test_a_command_is_told_as_it_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
