@@ -108,6 +108,7 @@ class Bcache(Layer):
         Metric("cache.misses", Unit.COUNT, Better.LOWER, "reads that it did not answer, as it counts"),
         Metric("cache.bypassed", Unit.BYTES, None, "I/O that did not go through it, as it counts"),
         Metric("cache.dirty", Unit.BYTES, Better.LOWER, "data that was still to be written back at the end"),
+        Metric("cache.fills_up_to", Unit.PERCENT, None, "how full it gets, where filling it ended before it was full"),
     )
     phases = (Phase("empty", judged=False, fills=True), Phase("full", unready=not_full_before))
 
@@ -159,7 +160,8 @@ class Bcache(Layer):
         """A bcache that is registered, attached and set; what sysfs shows is checked."""
         settings = BcacheSettings(**site.own)
         fast, slow = (one.path for one in site.below)
-        device, cache, sysfs = (f"/dev/bisector-bcache{site.suffix}{end}" for end in ("", "-cache", "-sysfs"))
+        device = f"/dev/bisector-bcache{site.suffix}"
+        cache, sysfs, fill_end = (f"{device}-{name}" for name in ("cache", "sysfs", "fill-end"))
 
         def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
             _check_made(settings, _read(answers[0], Stage.STORAGE), answers[0])
@@ -185,10 +187,10 @@ class Bcache(Layer):
         return Made(
             device,
             steps,
-            (Step(sysfs_command(sysfs), kernel_fault),),
+            (Step(sysfs_command(sysfs, fill_end), kernel_fault),),
             verify,
-            counters=Counters(partial(_status, sysfs), counted),
-            fill=partial(_fill, settings, device, sysfs),
+            counters=Counters(partial(_status, sysfs, fill_end), counted),
+            fill=partial(_fill, settings, device, sysfs, fill_end),
         )
 
 
@@ -222,7 +224,7 @@ def _set(settings: BcacheSettings) -> dict[str, object]:
     }
 
 
-def _fill(settings: BcacheSettings, device: str, sysfs: str, seconds: float) -> tuple[Step, ...]:
+def _fill(settings: BcacheSettings, device: str, sysfs: str, fill_end: str, seconds: float) -> tuple[Step, ...]:
     """Read the device from its beginning, with the cutoff 0, until the cache is full.
 
     A workload hardly fills it: the laying out of files is sequential and passes by the cache, and reads add to it only
@@ -234,7 +236,8 @@ def _fill(settings: BcacheSettings, device: str, sysfs: str, seconds: float) -> 
     - a node of the btree is full (bcache.rst, "Still getting cache misses, of the same data"): reads of this length
       need few keys.
 
-    It ends without a full cache when reading twice the cache's size brought nothing.
+    It ends without a full cache when reading twice the cache's size brought nothing; then, and only then, how full the
+    cache is goes into the file ``fill_end``. It seems less full while garbage is collected, so it is looked at twice.
     """
     read_bytes = max(settings.bucket_bytes // _READS_OF_BUCKET, _BLOCK_SIZES[-1])
     count = _FILL_CHUNK_BYTES // read_bytes
@@ -250,6 +253,7 @@ def _fill(settings: BcacheSettings, device: str, sysfs: str, seconds: float) -> 
         collect,
         f"{read} 2>/dev/null",
     )
+    least = f"read -r _ again < {stats}; [ ${{again%\\%}} -ge ${{unused%\\%}} ] || unused=$again"
     chunks = f"/ {_FILL_CHUNK_BYTES} + 1))"
     steps = (
         f"echo 0 > {sysfs}/sequential_cutoff",
@@ -257,6 +261,7 @@ def _fill(settings: BcacheSettings, device: str, sysfs: str, seconds: float) -> 
         f"patience=$((2 * $(cat {sysfs}/cache/cache0/nbuckets) * {settings.bucket_bytes} {chunks}",
         f"read -r now _ < /proc/uptime; end=$((${{now%.*}} + {int(seconds)}))",
         f"while {' && '.join(conditions)}; do n=$((n + 1)); done",
+        f"[ $((n - gained)) -le $patience ] || {{ sleep 0.5; {least}; echo $((100 - ${{unused%\\%}})) > {fill_end}; }}",
         collect,
         f"echo {settings.cutoff_bytes} > {sysfs}/sequential_cutoff",
     )
@@ -274,9 +279,9 @@ def _workload_fault(failed: FailedStep) -> KernelFault:
     return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
 
 
-def _status(sysfs: str, shell: Shell) -> BcacheStatus:
+def _status(sysfs: str, fill_end: str, shell: Shell) -> BcacheStatus:
     """The kernel's own figures of the cache; raises :class:`KernelFault` when it gave up."""
-    (text,) = run_steps(shell, (Step(sysfs_command(sysfs), _workload_fault),), _STATUS_DEADLINE_S)
+    (text,) = run_steps(shell, (Step(sysfs_command(sysfs, fill_end), _workload_fault),), _STATUS_DEADLINE_S)
     return _read(text, Stage.WORKLOAD)
 
 

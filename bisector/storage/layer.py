@@ -141,6 +141,7 @@ class Made:
     ``verify`` raises :class:`bisector.core.errors.KernelFault` when the kernel made something else than was asked, and
     :class:`bisector.core.errors.InfraError` when the tools did. It is given the numbers of ``leaves``. Of a cache that
     the workload alone may not fill, ``fill`` gives the commands that do so within so many seconds, as far as they can.
+    Where these find out how full the cache gets, they leave that in the guest, for ``counters`` to go by.
     """
 
     path: str

@@ -77,6 +77,7 @@ def test_sizes_as_old_and_new_kernels_write_them(shown: str, size: int) -> None:
         V6_12.replace("stats_total/cache_hits:", "stats_total/cache_hits:" + "9" * 30),
         V6_12.replace("dev/stat:", "dev/stat:1 2\nx:"),
         V6_12.replace("cache/congested_write_threshold_us:", "x:"),
+        V6_12 + "fill_end:-1\n",
         "x" * 100_000,
     ],
 )
@@ -100,6 +101,42 @@ def test_the_hit_ratio_is_of_what_was_read_from_either_device() -> None:
     assert all(named(name) for name in values)
 
 
+@pytest.mark.parametrize(
+    ("replacement", "unused", "fill_end", "filled", "up_to"),
+    [
+        ("fifo", 27, 73, 100, 73),  # v6.1, buckets of 64 KiB
+        ("fifo", 34, 67, 100 * 66 / 67, 67),  # and of 16 KiB
+        ("random", 24, 75, 100, 75),
+        ("fifo", 50, 50, 100, 50),
+        ("fifo", 51, 49, 49, None),
+        ("fifo", 27, None, 73, None),  # it was not filled, or not to the end
+        ("lru", 27, 73, 73, None),
+        ("fifo", 2, None, 98, None),
+    ],
+)
+def test_how_full_a_cache_is_goes_by_where_its_filling_ended(
+    *, replacement: str, unused: int, fill_end: int | None, filled: float, up_to: int | None
+) -> None:
+    text = (
+        V6_12.replace("[lru]", "lru")
+        .replace(replacement, f"[{replacement}]")
+        .replace("Unused:\t\t2%", f"Unused:{unused}%")
+    )
+    status = parse_status(text if fill_end is None else f"{text}fill_end:{fill_end}\n")
+    values = dict(counted(status, status))
+    assert values["cache.filled_before"] == values["cache.filled"] == pytest.approx(filled)
+    assert values.get("cache.fills_up_to") == up_to
+
+
+@pytest.mark.parametrize("replacement", ["lru", "fifo", "random"])
+def test_no_cache_is_less_full_for_where_its_filling_ended(replacement: str) -> None:
+    status = replace(parse_status(V6_12), replacement=replacement)
+    for unused in range(101):
+        for end in (None, *range(101)):
+            found = replace(status, unused_percent=unused, fill_end_percent=end).filled_percent
+            assert 100 - unused <= found <= 100
+
+
 def test_a_cache_that_is_read_amid_a_collection_of_garbage_is_looked_at_again() -> None:
     status = parse_status(
         V6_12.replace("Unused:\t\t2%", "Unused:\t\t37%") + "cache/cache0/priority_stats:Unused:\t\t2%\n"
@@ -112,7 +149,7 @@ def test_what_a_workload_left_free_is_filled_past_the_cutoff() -> None:
     shell = FakeShell({})
     assert stack.fills_itself
     stack.fill(shell, 100.0)
-    first, *_, loop, _, last = shell.commands
+    first, *_, loop, _, _, last = shell.commands
     assert "echo 0 > /dev/bisector-bcache-sysfs/sequential_cutoff" in first
     assert "echo 4194304 > /dev/bisector-bcache-sysfs/sequential_cutoff" in last
     assert "dd if=/dev/bisector-bcache of=/dev/null iflag=direct bs=16384 count=256" in loop
