@@ -17,7 +17,7 @@ The rule, of the rounds of such a phase (a round is one run of the workload):
 
 A layer whose cache a workload alone may hardly fill (:attr:`bisector.storage.layer.Made.fill`) does so itself, once,
 after the first round, or as many as were asked for and there is time for: then the cache is full, there is no further
-round, and nothing to compare it with. What it took is on record as :data:`FILL`.
+round, and nothing to compare it with: what the rounds were like is over. What it took is on record as :data:`FILL`.
 
 A phase ends without that, too: at its deadline, and when a round brought nothing into a cache that is not full. Each
 round is a run on record, so both can be seen there.
@@ -52,7 +52,7 @@ def goes_on(rounds: Sequence[Run], least: int = 1) -> bool:
 
 def unsteady(rounds: Sequence[Run]) -> Iterator[str]:
     """What still changed from the last round but one to the last, in sentences."""
-    if len(rounds) < 2:  # noqa: PLR2004 - a change is between two
+    if len(rounds) < 2 or _value(rounds[-1], FILL) is not None:  # noqa: PLR2004 - a change is between two
         return
     for name in (FILLED, _HIT_RATIO):
         before, after = (_value(run, name) for run in rounds[-2:])

@@ -69,6 +69,13 @@ def test_how_full_a_cache_was_before_a_run(counters: tuple[tuple[str, float], ..
     assert list(not_full_before(replace(examples.run("full", 1.0, 1.0), counters=counters))) == why
 
 
+def test_rounds_tell_nothing_of_a_cache_that_was_filled_after_them() -> None:
+    """As bcache is, which is far from full then; how full it was before the judged run is looked at by itself."""
+    first, second = rounds((25, 30), (40, 60))
+    assert len(list(unsteady([first, second]))) == 2
+    assert not list(unsteady([first, replace(second, counters=(*second.counters, ("cache.fill", 7.9)))]))
+
+
 def test_rounds_have_names_that_tell_their_phase() -> None:
     assert [round_name("empty", number) for number in (1, 2, 10)] == ["empty", "empty@2", "empty@10"]
     assert [phase_name(round_name("empty", number)) for number in (1, 2)] == ["empty", "empty"]
