@@ -20,11 +20,30 @@ from bisector.config import options
 from bisector.core.deadline import Deadline
 from bisector.core.resources import cache_home
 from bisector.executor.local import kernel_builder
+from bisector.storage.layers import LAYERS
 from tests.demo import history
 from tests.demo.run import newest_tarball
 from tests.docs.json_schema import valid
 
 TRIAL_DEADLINE_S = 1500.0
+
+
+def _of(*names: str) -> tuple[str, ...]:
+    return tuple(word for name in names for word in ("--fragment", name))
+
+
+# The kernels of these tests are few, since each of them is compiled from nothing: with one option more ccache knows
+# no file again (`behind-ccache.sh`), and sched.h, which all files include, has an option of bcache. They are the
+# default one, one with the drivers of all layers, and the default one with what is on top of it here.
+KERNEL = _of("tiny", "vm", "storage-lvmcache")
+ALL_LAYERS = _of("tiny", "vm", *dict.fromkeys(name for layer in LAYERS.values() for name in layer.fragments))
+MODULES = """\
+# What the stack loads by itself; the guest's root, console and network stay built in.
+CONFIG_MODULES=y
+CONFIG_MODULE_UNLOAD=y
+CONFIG_DM_CACHE=m
+CONFIG_DM_CACHE_SMQ=m
+"""
 
 # A trial of seconds, with the kernels that other tests have: the slow disk is not slowed down, so that even a run of
 # this length leaves the small cache full.

@@ -5,14 +5,12 @@ from typing import Any
 
 import pytest
 
-from bisector.storage.layers import LAYERS
 from tests.demo.history import History
 from tests.docs.json_schema import valid
-from tests.in_vms.conftest import SHORT, Tool, check_layout_time
+from tests.in_vms.conftest import ALL_LAYERS, SHORT, Tool, check_layout_time
 
 pytestmark = pytest.mark.vm
 
-ALL = ("tiny", "vm", *dict.fromkeys(name for layer in LAYERS.values() for name in layer.fragments))
 SMALL = (
     *("--set", "storage.bcache.cache_size=16MiB", "--set", "storage.bcache.bucket_size=16KiB"),
     *("--set", "storage.lvmwritecache.cache_size=16MiB"),
@@ -20,10 +18,9 @@ SMALL = (
 
 
 def measured(tool: Tool, demo: History, stack: str, *words: str) -> dict[str, Any]:
-    fragments = (word for name in ALL for word in ("--fragment", name))
     tested = tool(
         *("test", demo.new, "--repo", tool.repo, "--json", "--quiet", *SHORT, *SMALL),
-        *(*fragments, "--stack", stack, *words),
+        *(*ALL_LAYERS, "--stack", stack, *words),
     )
     assert tested.returncode == 0, tested.stdout + tested.stderr
     trial: dict[str, Any] = valid("test", tested.stdout)

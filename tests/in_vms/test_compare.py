@@ -14,7 +14,7 @@ from bisector.status.blocks import Blocks, BlockState
 from bisector.store.store import Store
 from bisector.vm.definition import domain_prefix
 from tests.demo.history import History
-from tests.in_vms.conftest import SHORT, Tool, guests_of
+from tests.in_vms.conftest import KERNEL, MODULES, SHORT, Tool, guests_of
 
 pytestmark = pytest.mark.vm
 
@@ -67,7 +67,6 @@ def test_killed_comparison_goes_on_where_its_facts_end(tool: Tool, demo: History
 
 # What a guest says of its kernel, as the figure of a command.
 # On the disk alone, since a command that writes nothing fills no cache; by the kernel that the others have built.
-KERNEL = ("--fragment", "tiny", "--fragment", "vm", "--fragment", "storage-lvmcache")
 SAYS = ("--runs", "1", "--stack", "ssd", *KERNEL, *SHORT)
 
 
@@ -79,16 +78,20 @@ def figures(run_dir: Path) -> dict[str, float]:
 
 
 def test_fragment_on_top_is_in_the_kernel_that_boots(tool: Tool, built: None, demo: History, tmp_path: Path) -> None:
-    """A kernel with IKCONFIG shows its configuration (init/Kconfig); the other one has no such file."""
-    fragment, run_dir = tmp_path / "shown.config", tmp_path / "run"
-    fragment.write_text("CONFIG_IKCONFIG=y\nCONFIG_IKCONFIG_PROC=y\n")
-    line = "echo shown=$((1 + $(zcat /proc/config.gz 2>/dev/null | grep -c ^CONFIG_IKCONFIG)))"
+    """Of two kernels one lists its modules (proc(5)), and has a target and its policy.
+
+    That one is built here, with the other one kept; the test of modules finds it.
+    """
+    fragment, run_dir = tmp_path / "modules.config", tmp_path / "run"
+    fragment.write_text(MODULES)
+    modules = "/proc/modules /lib/modules/$(uname -r)/kernel/drivers/md/dm-cache*.ko"
+    line = f"echo shown=$((1 + $(ls -d {modules} 2>/dev/null | wc -l)))"
     words = ("--command", line, "--figure", "shown=count,higher", *SAYS)
     compared = tool(
         "compare", demo.new, "--config-fragment", fragment, "--repo", tool.repo, "--run-dir", run_dir, *words
     )
     assert compared.returncode == 0, compared.stdout + compared.stderr
-    assert figures(run_dir) == {demo.new: 1.0, f"{demo.new} + shown.config": 3.0}
+    assert figures(run_dir) == {demo.new: 1.0, f"{demo.new} + modules.config": 4.0}
 
 
 def test_fragment_that_kconfig_drops_ends_before_the_kernel_is_compiled(

@@ -8,12 +8,10 @@ import pytest
 
 from tests.demo.history import History
 from tests.docs.json_schema import valid
-from tests.in_vms.conftest import SHORT, Tool, check_layout_time
+from tests.in_vms.conftest import ALL_LAYERS, SHORT, Tool, check_layout_time
 
 pytestmark = pytest.mark.vm
 
-# One kernel for all of them.
-KERNEL = tuple(word for name in ("tiny", "vm", "storage-lvmcache", "storage-ram") for word in ("--fragment", name))
 MIB = 1 << 20
 JOB = """\
 [raw]
@@ -42,7 +40,7 @@ def job(tmp_path: Path) -> Path:
 def measured(tool: Tool, demo: History, job: Path, *words: str) -> dict[str, Any]:
     """One trial with its runs."""
     where = ("test", demo.new, "--repo", tool.repo, "--json", "--quiet")
-    tested = tool(*where, *SHORT, *KERNEL, "--job", job, *words)
+    tested = tool(*where, *SHORT, *ALL_LAYERS, "--job", job, *words)
     assert tested.returncode == 0, tested.stdout + tested.stderr
     trial: dict[str, Any] = valid("test", tested.stdout)
     check_layout_time(trial)

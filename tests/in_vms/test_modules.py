@@ -6,22 +6,14 @@ import pytest
 
 from tests.demo.history import History
 from tests.docs.json_schema import valid
-from tests.in_vms.conftest import Tool
+from tests.in_vms.conftest import MODULES, Tool
 
 pytestmark = pytest.mark.vm
-
-FRAGMENT = """\
-# What the stack loads by itself; the guest's root, console and network stay built in.
-CONFIG_MODULES=y
-CONFIG_MODULE_UNLOAD=y
-CONFIG_DM_CACHE=m
-CONFIG_DM_CACHE_SMQ=m
-"""
 
 
 def test_a_stack_of_modules(tool: Tool, demo: History, tmp_path: Path) -> None:
     fragment = tmp_path / "modules.config"
-    fragment.write_text(FRAGMENT)
+    fragment.write_text(MODULES)
     tested = tool(
         *("test", demo.new, "--repo", tool.repo, "--json", "--quiet"),
         *("--fragment", "auto", "--fragment", fragment, "--runtime", "10s"),

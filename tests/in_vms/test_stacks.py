@@ -5,19 +5,12 @@ from typing import Any
 
 import pytest
 
-from bisector.storage.layers import LAYERS
 from tests.demo.history import History
 from tests.docs.json_schema import valid
-from tests.in_vms.conftest import SHORT, SHORT_RUNS, Tool, check_layout_time
+from tests.in_vms.conftest import ALL_LAYERS, KERNEL, SHORT, SHORT_RUNS, Tool, check_layout_time
 
 pytestmark = pytest.mark.vm
 
-# The kernel that other tests have; a stack without a cache would do with less.
-KERNEL = ("--fragment", "tiny", "--fragment", "vm", "--fragment", "storage-lvmcache")
-
-# One kernel for all layers, so that there is one build; a stack alone would do with less.
-FRAGMENTS = ("tiny", "vm", *(name for layer in LAYERS.values() for name in layer.fragments))
-ALL = tuple(word for name in FRAGMENTS for word in ("--fragment", name))
 # mkfs.xfs wants 300 MiB; most of it stays a hole.
 LARGER = ("--set", "storage.ssd.size=512MiB", "--set", "storage.hdd.size=512MiB")
 
@@ -38,8 +31,8 @@ def test_a_layer_with_a_setting_of_its_own(tool: Tool, demo: History) -> None:
 @pytest.mark.usefixtures("built")
 def test_a_disk_that_the_stack_does_not_name_is_not_attached(tool: Tool, demo: History) -> None:
     tested = tool(
-        *("test", demo.new, "--repo", tool.repo, "--json", "--quiet", *SHORT, *KERNEL),
-        *("--stack", "hdd+ext4", "--ssd", "/dev/nowhere"),
+        *("test", demo.new, "--repo", tool.repo, "--json", "--quiet", "--stack", "hdd+ext4", "--ssd", "/dev/nowhere"),
+        *(*SHORT, *KERNEL),
     )
     assert tested.returncode == 0, tested.stdout + tested.stderr
     trial = valid("test", tested.stdout)
@@ -65,7 +58,7 @@ def test_a_layer_is_made_and_read_back(tool: Tool, demo: History, stack: str, co
     further = [word for name in ("hdd2", "hdd3") if name in stack for word in ("--disk", f"{name}=512MiB")]
     tested = tool(
         *("test", demo.new, "--repo", tool.repo, "--json", "--quiet", "--stack", stack),
-        *(*SHORT_RUNS, *LARGER, *further, *ALL),
+        *(*SHORT_RUNS, *LARGER, *further, *ALL_LAYERS),
     )
     assert tested.returncode == 0, tested.stdout + tested.stderr
     trial = valid("test", tested.stdout)
@@ -77,7 +70,7 @@ def test_a_layer_is_made_and_read_back(tool: Tool, demo: History, stack: str, co
 
 @pytest.mark.parametrize("stack", ["lvmcache(crypt(ssd),crypt(hdd))+xfs", "crypt(lvmcache(ssd,hdd))+btrfs"])
 def test_a_cache_below_and_above_encryption(tool: Tool, demo: History, stack: str) -> None:
-    trial = tool.trial(demo.new, *SHORT_RUNS, *LARGER, *ALL, "--stack", stack)
+    trial = tool.trial(demo.new, *SHORT_RUNS, *LARGER, *ALL_LAYERS, "--stack", stack)
     assert trial["runs"][1]["cache"]["before"]["used_blocks"] > 0
     assert "cryptsetup open" in made(trial)
     check_layout_time(trial)
