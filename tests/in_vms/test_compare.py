@@ -70,15 +70,14 @@ def test_killed_comparison_goes_on_where_its_facts_end(tool: Tool, demo: History
 SAYS = ("--runs", "1", "--stack", "ssd", *KERNEL, *SHORT)
 
 
-def figures(run_dir: Path) -> dict[str, float]:
-    """What the command printed in the one block, by the names of the arms."""
-    blocks = blocks_of(run_dir)
-    (row,) = blocks.values(0)
+def figures(blocks: Blocks, setup: int = 0) -> dict[str, float]:
+    """What decides in the one block of a setup, by the names of the arms: of a command what it printed."""
+    (row,) = blocks.values(setup)
     return {blocks.plan.arms[arm].name: value for arm, value in row.items()}
 
 
 def test_fragment_on_top_is_in_the_kernel_that_boots(tool: Tool, built: None, demo: History, tmp_path: Path) -> None:
-    """Of two kernels one lists its modules (proc(5)), and has a target and its policy.
+    """By a command and a job of fio: of two kernels one lists its modules (proc(5)), and has a target and its policy.
 
     That one is built here, with the other one kept; the test of modules finds it.
     """
@@ -86,12 +85,20 @@ def test_fragment_on_top_is_in_the_kernel_that_boots(tool: Tool, built: None, de
     fragment.write_text(MODULES)
     modules = "/proc/modules /lib/modules/$(uname -r)/kernel/drivers/md/dm-cache*.ko"
     line = f"echo shown=$((1 + $(ls -d {modules} 2>/dev/null | wc -l)))"
-    words = ("--command", line, "--figure", "shown=count,higher", *SAYS)
+    words = ("--command", line, "--figure", "shown=count,higher", "--job", "partial", *SAYS)
     compared = tool(
         "compare", demo.new, "--config-fragment", fragment, "--repo", tool.repo, "--run-dir", run_dir, *words
     )
     assert compared.returncode == 0, compared.stdout + compared.stderr
-    assert figures(run_dir) == {demo.new: 1.0, f"{demo.new} + modules.config": 4.0}
+    blocks, with_modules = blocks_of(run_dir), f"{demo.new} + modules.config"
+    assert [one.setup.workload.partition("(")[0] for one in blocks.plan.setups] == ["command", "fio"]
+    assert figures(blocks) == {demo.new: 1.0, with_modules: 4.0}
+    of_fio = figures(blocks, setup=1)
+    assert set(of_fio) == {demo.new, with_modules}
+    assert all(value > 0 for value in of_fio.values())
+    kernels = {(one.place.arm, one.trial.kernel.content_sha256) for one in blocks.placed if one.trial.kernel}
+    assert len(kernels) == 2, "one kernel of each arm, for both workloads"
+    assert "fio(partial.fio)" in tool("table", "--run-dir", run_dir).stdout
 
 
 def test_fragment_that_kconfig_drops_ends_before_the_kernel_is_compiled(
