@@ -20,14 +20,15 @@ from tests.guestshell import Answer, FakeShell
 
 MIB = 1 << 20
 VALUES = options.load({"storage.lvmwritecache.cache_size": "16MiB"}, directory=Path("/")).settings.storage.layers
-# A cache of 16 MiB with LVM 2.03.16 and Linux 6.12.117, after two runs of fio that read.
-# It had no writeback_jobs: these are named since then.
+# Recorded: a cache of 16 MiB with LVM 2.03.16 and Linux 6.12.117, after two runs of fio that read. The table had no
+# writeback_jobs, which are named since then; v4.18 and v6.12 print them in this place.
 V6_12 = "0 253952 writecache 0 4080 2286 0 57925 28781 9352 3 33 2890 6426 0 15 0"
 TABLE = (
     "0 253952 writecache s 251:2 251:1 4096 10 high_watermark 50 low_watermark 45 writeback_jobs 65536 "
     "autocommit_blocks 65536 autocommit_time 1000"
 )
-# The same as v4.18 prints it: four figures (writecache_status() in drivers/md/dm-writecache.c).
+# Not recorded: its first four figures, which are all that writecache_status() in drivers/md/dm-writecache.c prints from
+# v4.18 to v5.14, "%ld %llu %llu %llu".
 V4_18 = "0 253952 writecache 0 4080 2286 0"
 GUEST = {
     "stat -L": Answer("fd:10\nfd:20\n"),

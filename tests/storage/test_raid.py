@@ -19,7 +19,9 @@ MIB = 1 << 20
 NO_FILES = Files(0, "")
 RAID1, RAID5 = LAYERS["raid1"], LAYERS["raid5"]
 CHUNKS = {"chunk_bytes": 512 << 10, "stripes": 256, "threads": 0}
-# As `grep -H .` prints the files of an array in sysfs.
+# Not recorded, but as `grep -H .` prints the files of an array of v4.11 in sysfs, and of v4.12. In drivers/md/md.c:
+# level 3429, raid_disks 3699, metadata_version 4237, chunk_size 3754, layout 3653, degraded 4487, sync_action 4315,
+# rdN/offset 2867, array_state 3893; in bitmap.c bitmap/location 2198; those of RAID 5 in raid5.c from line 6208 on.
 OF_RAID1 = """\
 level:raid1
 raid_disks:2
@@ -49,6 +51,9 @@ rd1/offset:2048
 rd2/offset:2048
 stripe_cache_size:256
 group_thread_cnt:0
+rmw_level:1
+preread_bypass_threshold:1
+skip_copy:0
 array_state:active
 rd0/block/dev:254:16
 rd1/block/dev:254:32
@@ -102,7 +107,7 @@ def test_stripes_over_three_devices() -> None:
     assert of_three.verify is not None
     of_three.verify((OF_RAID5,), {"/dev/a": "254:16", "/dev/b": "254:32", "/dev/c": "254:48"})
     with pytest.raises(KernelFault, match="rmw_level 2; asked for rmw_level 1"):
-        of_three.verify((OF_RAID5 + "rmw_level:2\n",), {})
+        of_three.verify((OF_RAID5.replace("rmw_level:1", "rmw_level:2"),), {})
     other = {**CHUNKS, "chunk_bytes": 65536, "stripes": 4096}
     changed = made(RAID5, 4, other, "2")
     assert "--raid-devices=4" in changed.steps[1].command
@@ -145,6 +150,13 @@ def test_a_file_is_written_where_it_is_there_and_differs(tmp_path: Path) -> None
     (tmp_path / "rmw_level").write_text("1\n")
     (tmp_path / "rmw_level").chmod(0o444)
     assert (after("skip_copy"), after("rmw_level"), after("stripe_cache_size")) == (["0"], ["1"], [])
+
+
+def test_a_kernel_before_v4_1_has_no_rmw_level() -> None:
+    of_three = made(RAID5, 3, CHUNKS)
+    assert of_three.verify is not None
+    disks = {"/dev/a": "254:16", "/dev/b": "254:32", "/dev/c": "254:48"}
+    of_three.verify((OF_RAID5.replace("rmw_level:1\n", ""),), disks)
 
 
 def test_a_kernel_without_bitmaps_has_none() -> None:
