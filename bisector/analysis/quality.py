@@ -9,6 +9,7 @@ from bisector.core.figures import Run
 from bisector.core.trial import Trial
 from bisector.storage.filling import FILL
 from bisector.storage.stack import Stack
+from bisector.workload.repetitions import PREPARED
 
 # Below this an I/O that took long, or a run that ended late, says nothing. On the hard disk of the recorded bisect of
 # 2017 the longest of all I/Os took 1.7 s, and no run of 15 min ended more than 0.2 s late; in emulation, 0.6 s.
@@ -148,20 +149,29 @@ def _time(run: Run, limits: Limits) -> Iterator[str]:
 def _apart(trial: Trial, limits: Limits) -> Iterator[str]:
     """How long the cache had nothing to do, by the host's monotonic clock: a person may set the other one meanwhile.
 
-    While its layer fills it, it has. Before fio's own time a run lays out its files, which takes as long as the disks
-    need; but into an empty cache no longer than into a full one.
+    While its layer fills it, it has, and while a command's files come to lie on the stack. Before fio's own time a run
+    lays out its files, which takes as long as the disks need; but into an empty cache no longer than into a full one.
     """
     *earlier, last = trial.runs
     if not earlier:
         return
-    filling_s = sum(dict(run.counters).get(FILL, 0.0) for run in trial.runs)
-    between_s = trial.timings.workload_s - sum(run.duration_s for run in trial.runs) - filling_s
+    at_work_s = sum(run.duration_s + _seconds(run, FILL) + _seconds(run, PREPARED) for run in trial.runs)
+    between_s = trial.timings.workload_s - at_work_s
     writes = any(job.direction != "read" and job.total_ios for run in earlier for job in run.jobs)
     limit_s = limits.max_between_s(writes) * len(earlier)
     if not between_s <= limit_s:
         yield f"{between_s:.1f} s went by between the runs, limit {limit_s:.1f} s"
-    limit_s = limits.max_longer_s(last.aside_s)
+    limit_s = limits.max_longer_s(_aside_s(last))
     for run in earlier:
-        more_s = run.aside_s - last.aside_s
+        more_s = _aside_s(run) - _aside_s(last)
         if not more_s <= limit_s:
             yield f"the {run.name} run lasted {more_s:.1f} s longer than it should, limit {limit_s:.1f} s"
+
+
+def _aside_s(run: Run) -> float:
+    """How long it took to lay out the files of a run."""
+    return run.aside_s + _seconds(run, PREPARED)
+
+
+def _seconds(run: Run, counter: str) -> float:
+    return dict(run.counters).get(counter, 0.0)

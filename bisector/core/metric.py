@@ -216,6 +216,7 @@ _WHOLE: tuple[Metric, ...] = (
     Metric("user", Unit.SECONDS, Better.LOWER, "user CPU time of the command"),
     Metric("system", Unit.SECONDS, Better.LOWER, "system CPU time of the command"),
     Metric("cpu", Unit.PERCENT, None, "CPU time of the command, of its run time; above 100 % on several CPUs"),
+    Metric("prepared", Unit.SECONDS, None, "time until the command could run: files carried in, a clone, its setup"),
     Metric("cpu.user", Unit.PERCENT, Better.LOWER, "user CPU time of the job, of its run time"),
     Metric("cpu.system", Unit.PERCENT, Better.LOWER, "system CPU time of the job, of its run time"),
     Metric("cpu.context_switches", Unit.COUNT, Better.LOWER, "context switches of the job"),

@@ -5,6 +5,7 @@ and one line in :mod:`bisector.workload.workloads`. One of another package is gi
 :func:`bisector.workload.workloads.register`.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -115,7 +116,7 @@ class RunSite:
     with a live counter ends the run as soon as ``stop`` is met; others leave that alone. ``seed`` is the seed of
     whatever the workload draws at random, a number from 1 to :data:`MOST_SEED`; with None the workload has its own. A
     run that ``goes_on`` is a further round of the phase of its name: it uses the files of the round before, where the
-    workload can.
+    workload can. ``began_s`` is when it was its turn, by the host's monotonic clock.
     """
 
     shell: Shell
@@ -131,13 +132,18 @@ class RunSite:
     offset_bytes: int = 0
     seed: int | None = None
     goes_on: bool = False
+    began_s: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A command that has run in the guest, and what was read on the host and off the stack meanwhile."""
+    """A command that has run in the guest, and what was read on the host and off the stack meanwhile.
+
+    ``prepared_s`` is how long the workload was at other things before.
+    """
 
     site: RunSite
+    prepared_s: float
     finished: CommandResult
     started_at: str
     before: Readings
@@ -173,6 +179,7 @@ class Watched:
 
 def watched(site: RunSite, command: str, hear: Callable[[str], None], deadline: Deadline) -> Watched:
     """Run shell text that reads the clock twice, see :data:`READ_CLOCK`; ``hear`` gets all other lines on stderr."""
+    prepared_s = time.monotonic() - site.began_s
     before = site.stack.read(site.shell)
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     clocks = Clocks()
@@ -186,7 +193,7 @@ def watched(site: RunSite, command: str, hear: Callable[[str], None], deadline: 
         finished = site.shell.stream(command, line, deadline.remaining_s)
     finally:
         contention = meter.stop()
-    return Watched(site, finished, started_at, before, contention, clocks)
+    return Watched(site, prepared_s, finished, started_at, before, contention, clocks)
 
 
 def timed(command: str) -> str:

@@ -24,7 +24,7 @@ from bisector.workload.repetitions import (
     CARRIED,
     MOST_REPETITIONS,
     OUTPUTS,
-    TIMED,
+    SHARED,
     Carried,
     Repeated,
     Repetition,
@@ -47,7 +47,7 @@ class GitGrep(Workload):
 
     name = "gitgrep"
     chosen_by = "workload.gitgrep.pattern"
-    shared = TIMED
+    shared = SHARED
     # fmt: off
     options = (
         Option("workload.gitgrep.pattern", "pattern", kinds.text("a basic regular expression"), "EXPORT_SYMBOL_GPL",
@@ -138,7 +138,7 @@ class GitGrep(Workload):
         command = f'{{ {grep}; echo $? >{status}; }} | cksum; read -r s <{status}; [ "$s" -le 1 ]'
         repeated = Repeated("git grep", command, f"{directory}/clone", own["runs"])
         ran, done = repeat(site, repeated, deadline)
-        return ran.run(values=figures(site, done, _Same(own["pattern"]).check, "git grep"))
+        return ran.run(values=figures(ran, done, _Same(own["pattern"]).check, "git grep"))
 
 
 class _Same:

@@ -33,8 +33,9 @@ from bisector.workload.clocks import READ_CLOCK
 OUTPUTS = "/tmp/bisector"  # noqa: S108 -- see above
 CARRIED = "/var/tmp/bisector"  # noqa: S108 -- see above
 MOST_REPETITIONS = 1000
-# The metrics of :attr:`Repetition.values`.
-TIMED = ("elapsed", "user", "system", "cpu")
+TIMED = ("elapsed", "user", "system", "cpu")  # metrics of each repetition
+PREPARED = "prepared"
+SHARED = (*TIMED, PREPARED)
 MOST_BYTES = 1 << 20  # of what one repetition prints on either stream
 KEPT = "repetitions.json"
 LEFT = "left-behind.txt"  # beside it: the processes that were killed
@@ -191,11 +192,12 @@ def repeat(site: RunSite, repeated: Repeated, deadline: Deadline) -> tuple[Watch
 
 
 def figures(
-    site: RunSite, done: Sequence[Repetition], read: Callable[[Repetition], Mapping[str, float]], what: str
+    ran: Watched, done: Sequence[Repetition], read: Callable[[Repetition], Mapping[str, float]], what: str
 ) -> tuple[tuple[str, float], ...]:
-    """Each metric of the run: the median over its repetitions; those of each are kept in ``site.logs``.
+    """Each metric of the run: the median over its repetitions; those of each are kept in its logs.
 
-    ``read`` gives the metrics of one, and raises :class:`Unusable`, which becomes an error as the module has it.
+    What it took to prepare the run is one, too. ``read`` gives the metrics of one repetition, and raises
+    :class:`Unusable`, which becomes an error as the module has it.
     """
     found: list[dict[str, float]] = []
     for n, one in enumerate(done, 1):
@@ -204,9 +206,9 @@ def figures(
         except Unusable as error:
             raise blamed(n, what, error) from error
     text = json.dumps([{"n": n, **values} for n, values in enumerate(found, 1)], indent=1)
-    (site.logs / KEPT).write_text(f"{text}\n", encoding="utf-8")
+    (ran.site.logs / KEPT).write_text(f"{text}\n", encoding="utf-8")
     names = [name for name in found[0] if all(name in one for one in found)]
-    return tuple((name, median(one[name] for one in found)) for name in names)
+    return (*((name, median(one[name] for one in found)) for name in names), (PREPARED, ran.prepared_s))
 
 
 def blamed(n: int, what: str, error: Unusable) -> BisectorError:

@@ -106,6 +106,21 @@ def test_the_time_in_which_a_layer_fills_its_cache_is_none_between_the_runs() ->
     )
 
 
+def test_the_time_in_which_the_files_of_a_command_are_laid_out_is_none_between_the_runs() -> None:
+    def runs(first_s: float, last_s: float) -> tuple[Run, Run]:
+        first, last = (replace(run, jobs=(), duration_s=40.0) for run in (EMPTY, GOOD))
+        return replace(first, counters=(("prepared", first_s),)), replace(last, counters=(("prepared", last_s),))
+
+    assert weaknesses(timed(*runs(60.0, 80.0), workload_s=80.0 + 140.0 + 9.0), LIMITS) == ()
+    assert weaknesses(timed(*runs(60.0, 80.0), workload_s=80.0 + 140.0 + 11.0), LIMITS) == (
+        "11.0 s went by between the runs, limit 10.0 s",
+    )
+    assert weaknesses(timed(*runs(80.0, 60.0), workload_s=80.0 + 140.0), LIMITS) == ()
+    assert weaknesses(timed(*runs(91.0, 60.0), workload_s=80.0 + 151.0), LIMITS) == (
+        "the empty run lasted 31.0 s longer than it should, limit 30.0 s",
+    )
+
+
 def test_every_run_is_asked() -> None:
     busy = replace(EMPTY, contention=replace(QUIET, other_busy_cores=2.0))
     assert weaknesses(trial(busy, GOOD), LIMITS) == (

@@ -61,9 +61,14 @@ def test_its_time_is_a_figure_of_the_run_and_what_it_prints_another(place: Place
     line = "echo x >>file; echo tps=$(wc -l <file) k/s"
     values = dict(run(place, line=line, runs=3, figures=figures("tps=1/s,higher")).counters)
     assert values["custom:tps:1/s:higher"] == 2000.0  # the median
-    assert set(values) == {"cache.promotions", "elapsed", "user", "system", "cpu", "custom:tps:1/s:higher"}
+    assert set(values) == {"cache.promotions", "elapsed", "user", "system", "cpu", "prepared", "custom:tps:1/s:higher"}
     kept = json.loads((place.path / "logs" / "repetitions.json").read_text())
     assert [one["custom:tps:1/s:higher"] for one in kept] == [1000.0, 2000.0, 3000.0]
+
+
+def test_how_long_its_setup_takes_is_on_record(place: Place) -> None:
+    values = dict(run(place, line="true", setup="sleep 0.3").counters)
+    assert values["prepared"] >= 0.3 > values["elapsed"]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +144,7 @@ def test_settings_that_cannot_work(given: dict[str, Any], message: str) -> None:
 def test_metric_that_it_lacks(metric: str) -> None:
     with pytest.raises(UserError, match="no run of command has") as caught:
         COMMAND.check(settings_of(figures=figures("tps=1/s,higher")), Objective(metric), run_here)
-    assert caught.value.hint == "its metrics are: elapsed, user, system, cpu, custom:tps"
+    assert caught.value.hint == "its metrics are: elapsed, user, system, cpu, prepared, custom:tps"
     with pytest.raises(UserError, match="command has no job 'one'"):
         COMMAND.check(settings_of(), Objective("elapsed", "one"), run_here)
 

@@ -16,7 +16,7 @@ from bisector.core.shell import CommandResult, Shell
 from bisector.host.process import run_here
 from bisector.storage.layout import Readings
 from bisector.workload import repetitions
-from bisector.workload.base import RunSite
+from bisector.workload.base import RunSite, Watched
 from bisector.workload.repetitions import CARRIED, MOST_BYTES, OUTPUTS, Carried, Repeated, Repetition, State, Unusable
 from tests.localshell import LocalShell
 
@@ -116,11 +116,18 @@ def test_a_carried_program_is_the_commands_alone(place: Place) -> None:
     assert [one.output for one in done] == ["carried\n"] * 2
 
 
+def ran_once(place: Place) -> Watched:
+    deadline = Deadline("the end of the test", 60.0)
+    repetitions.prepare(place.site, deadline)
+    return repetitions.repeat(place.site, Repeated("it", "true", f"{place.path}/mnt", 1, State.KEPT), deadline)[0]
+
+
 def test_run_has_the_medians_and_each_repetition_is_kept(place: Place) -> None:
     done = tuple(Repetition(seconds, 1.0, 0.5, f"{n}") for n, seconds in enumerate((2.0, 9.0, 4.0), 1))
-    place.site.logs.mkdir()
-    found = repetitions.figures(place.site, done, lambda one: {"custom:n:1/s:higher": float(one.output)}, "it")
-    assert dict(found) == {"elapsed": 4.0, "user": 1.0, "system": 0.5, "cpu": 37.5, "custom:n:1/s:higher": 2.0}
+    ran = ran_once(place)
+    found = dict(repetitions.figures(ran, done, lambda one: {"custom:n:1/s:higher": float(one.output)}, "it"))
+    assert found.pop("prepared") == ran.prepared_s > 0
+    assert found == {"elapsed": 4.0, "user": 1.0, "system": 0.5, "cpu": 37.5, "custom:n:1/s:higher": 2.0}
     kept = json.loads((place.site.logs / "repetitions.json").read_text())
     assert [one["elapsed"] for one in kept] == [2.0, 9.0, 4.0]
     assert (kept[1]["n"], kept[1]["custom:n:1/s:higher"]) == (2, 2.0)
@@ -136,10 +143,10 @@ def test_what_the_first_repetition_lacks_is_the_commands_what_a_later_one_lacks_
             raise Unusable("no figure", "print one")
         return {}
 
-    place.site.logs.mkdir()
+    ran = ran_once(place)
     done = tuple(Repetition(1.0, 0.0, 0.0, n) for n in "12")
     with pytest.raises(expected, match="no figure"):
-        repetitions.figures(place.site, done, read, "it")
+        repetitions.figures(ran, done, read, "it")
 
 
 @pytest.mark.parametrize(

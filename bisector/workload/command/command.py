@@ -16,7 +16,7 @@ from bisector.workload.command.figures import EXAMPLE, figures_kind, matched_apa
 from bisector.workload.repetitions import (
     CARRIED,
     MOST_REPETITIONS,
-    TIMED,
+    SHARED,
     Carried,
     Repeated,
     Repetition,
@@ -37,7 +37,7 @@ class Command(Workload):
 
     name = "command"
     chosen_by = "workload.command.line"
-    shared = TIMED
+    shared = SHARED
     # fmt: off
     options = (
         Option("workload.command.line", "line", kinds.text("a command line for sh", empty=True), "",
@@ -152,7 +152,7 @@ class Command(Workload):
         def read(one: Repetition) -> dict[str, float]:
             return {figure.metric: figure.value(one.output, matches) for figure in own["figures"]}
 
-        return ran.run(values=figures(site, done, read, "the command"))
+        return ran.run(values=figures(ran, done, read, "the command"))
 
 
 COMMAND = Command()
