@@ -1,6 +1,6 @@
 """What is promised of a comparison, on planted figures in the very order in which it measures, by what it says of them.
 
-``tests/analysis/test_comparison.py`` has more of them, and faster; here nothing is computed but by the product.
+``tests/analysis/test_comparison_planted.py`` has more of them, and faster; here nothing is computed but by the product.
 """
 
 import math
