@@ -13,7 +13,6 @@ from bisector.store.comparison import Budget
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests import fakes
-from tests.compare import planted
 from tests.compare.desk import Desk
 from tests.store import examples
 
@@ -22,14 +21,10 @@ COMPARE = ("compare", "main~3", "main", "--stack", "hdd", "--repo", "linux", "--
 
 
 @pytest.fixture(autouse=True)
-def at_the_desk(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def minutes(at_the_desk: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each trial takes a minute, and so a block two."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(desk.place / "cache"))
-    monkeypatch.chdir(desk.place)
-    monkeypatch.setattr(session.go_on, "__defaults__", (desk.equip,))
     monkeypatch.setattr(Store, "spent_s", lambda store: _TRIAL_S * len(store.placed()))
     monkeypatch.setattr("bisector.commands.measure.checks.warn_again", lambda *_: None)
-    desk.bench.value = planted.by_name(desk.shas, {"c0": 1_000.0, "c3": 1_300.0})
 
 
 @pytest.fixture
