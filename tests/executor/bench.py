@@ -1,0 +1,163 @@
+"""The executor of this host with its real path of a trial, and with a builder, guests and fio that answer at once.
+
+Guests and fio are tried for real in tests/in_vms.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from bisector.analysis.early_stop import StopRule
+from bisector.config import KernelSettings, Settings, StorageSettings, options
+from bisector.core.deadline import Deadline
+from bisector.core.errors import InfraError, KernelFault
+from bisector.core.figures import Run
+from bisector.core.subject import Compiler, Kernel
+from bisector.core.trial import Fault, Stage
+from bisector.executor.local import LocalExecutor
+from bisector.storage.layout import MountedStack
+from bisector.storage.stack import Stack
+from bisector.trial.runner import Bench
+from bisector.workload.base import MountedStack as RunStack
+from bisector.workload.base import RunSite, StopCondition
+from tests import examples, fakes
+from tests.examples import EARLY
+
+COMMIT = examples.commit(7)
+RULE = StopRule(1_363.0, 40.0, 20.5)
+CONTENT = "5" * 64
+
+
+@dataclass(frozen=True)
+class Builder:
+    """A builder that needs no time; the compilers it has, and those whose builds fail."""
+
+    kernel: Kernel
+    failing: frozenset[Compiler] = frozenset()
+    compiler: Compiler = fakes.GCC
+
+    def compilers(self) -> tuple[Compiler, ...]:
+        return (fakes.GCC, fakes.OLD_GCC)
+
+    def default_compilers(self) -> tuple[Compiler, ...]:
+        return (fakes.GCC,)
+
+    def using(self, compiler: Compiler) -> "Builder":
+        return replace(self, compiler=compiler)
+
+    def with_settings(self, settings: KernelSettings) -> "Builder":
+        return self
+
+    def find(self, tree: str) -> None:
+        return None
+
+    def find_alike(self, tree: str, trees: object) -> None:
+        return None
+
+    def recall_failure(self, tree: str, logs: Path) -> None: ...
+
+    def build(self, tree: str, places: object) -> Kernel:
+        if self.compiler in self.failing:
+            raise as_raised(fakes.BUILD_ERROR)
+        return self.kernel
+
+
+class Source:
+    """Sources that are there."""
+
+    trees = None
+
+    def checkout(self, commit: object) -> Path:
+        return Path("/src")
+
+
+@dataclass
+class Machines:
+    """Guests that boot, or raise ``at_boot``."""
+
+    at_boot: Exception | None = None
+    guest: object = None
+    attached: list[tuple[str, ...]] = field(default_factory=list)
+
+    @contextmanager
+    def prepared(
+        self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings, append: str
+    ) -> Iterator["Machines"]:
+        self.attached.append((*tuple(storage.used_disks), *append.split()))
+        yield self
+
+    def facts(self) -> dict[str, str]:
+        return {}
+
+    def deadline(self, what: str, seconds: float) -> Deadline:
+        return Deadline(what, seconds)
+
+    def boot(self) -> None:
+        if self.at_boot is not None:
+            raise self.at_boot
+
+    def blamed(self, stage: Stage) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+@dataclass
+class Workload:
+    """A run of fio that ends at once, early where it may; keeps what it was told."""
+
+    laid_out: list[str] = field(default_factory=list)
+    kept_files: list[bool] = field(default_factory=list)
+    rules: list[StopCondition | None] = field(default_factory=list)
+    stacks: list[RunStack] = field(default_factory=list)
+
+    def lay_out(self, guest: object, stack: Stack, *_: object) -> MountedStack:
+        self.laid_out.append(str(stack))
+        return MountedStack("/mnt", ("mkfs",))
+
+    def run(self, own: object, site: RunSite) -> Run:
+        self.kept_files.append(site.keep_files)
+        self.rules.append(site.stop)
+        self.stacks.append(site.stack)
+        return examples.run(site.name, 1_002.0, 8_046.0, stopped_early=EARLY if site.stop else None)
+
+
+def as_raised(fault: Fault) -> KernelFault:
+    return KernelFault(fault.stage, fault.kind, fault.reason, fault.tail)
+
+
+@dataclass(frozen=True)
+class Bad:
+    """What goes wrong: a fault of the kernel at boot, trouble of the host, a compiler that is too new."""
+
+    fault: Fault | None = None
+    trouble: bool = False
+    failing: frozenset[Compiler] = frozenset()
+
+
+NOTHING = Bad()
+
+
+def settings_of(stack: str) -> Settings:
+    return options.load({"storage.stack": stack}, directory=Path("/")).settings
+
+
+def local(
+    run_dir: Path,
+    settings: Settings,
+    bad: Bad = NOTHING,
+    attached: list[tuple[str, ...]] | None = None,
+    guest: object = None,
+) -> LocalExecutor:
+    (run_dir / "kernel.config").write_text("CONFIG_EXT4_FS=y\n", encoding="utf-8")
+    kernel = replace(examples.kernel(content=CONTENT), config=run_dir / "kernel.config")
+    at_boot = InfraError("the network went away") if bad.trouble else as_raised(bad.fault) if bad.fault else None
+    source, builder, machines = (
+        cast("Any", one)
+        for one in (
+            Source(),
+            Builder(kernel, bad.failing),
+            Machines(at_boot, guest, [] if attached is None else attached),
+        )
+    )
+    return LocalExecutor(Bench(settings, run_dir, source, builder, machines, lambda event: None))

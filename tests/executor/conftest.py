@@ -1,0 +1,15 @@
+"""A workload that ends at once, on a stack that is made at once."""
+
+import pytest
+
+from bisector.storage import layout
+from bisector.workload.fio.fio import Fio
+from tests.executor.bench import Workload
+
+
+@pytest.fixture
+def workload(monkeypatch: pytest.MonkeyPatch) -> Workload:
+    made = Workload()
+    monkeypatch.setattr(layout, "lay_out", made.lay_out)
+    monkeypatch.setattr(Fio, "run", lambda _, own, site: made.run(own, site))
+    return made
