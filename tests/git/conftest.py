@@ -1,12 +1,17 @@
 """git as on a machine where nobody has configured it."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from bisector.core.verdict import Terms
+from bisector.git.bisect import Bisect
+from bisector.git.ranges import Range, check_range
 from bisector.git.repository import Repository
 from tests.git.histories import Node, build
+from tests.git.searches import Begin, Search
 
 Made = tuple[Repository, dict[str, str]]
 Make = Callable[..., Made]
@@ -37,3 +42,26 @@ def make(tmp_path: Path) -> Iterator[Make]:
     yield make_
     for repository in opened:
         repository.close()
+
+
+@pytest.fixture
+def begin(make: Make, tmp_path: Path) -> Iterator[Begin]:
+    with ExitStack() as stack:
+
+        def begin_(
+            nodes: tuple[Node, ...],
+            old: str,
+            new: str,
+            *paths: str,
+            first_parent: bool = False,
+            terms: Terms | None = None,
+            skips: tuple[str, ...] = (),
+        ) -> Search:
+            repository, names = make(nodes, checkout=True)
+            wanted = Range(repository.resolve(names[old]), repository.resolve(names[new]), first_parent, paths)
+            check_range(repository, wanted)
+            bisect = stack.enter_context(Bisect(repository, tmp_path / "run", wanted, terms or Terms()))
+            bisect.start([names[name] for name in skips])
+            return Search(repository, names, bisect)
+
+        yield begin_

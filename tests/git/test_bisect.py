@@ -1,74 +1,17 @@
 import pickle
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from bisector.core.verdict import Terms, Verdict
-from bisector.git.bisect import Bisect, Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths, Step, Try
+from bisector.git.bisect import Bisect, Contradiction, Found, OnlySkippedLeft, OutsidePaths, Try
 from bisector.git.command import Answer
-from bisector.git.ranges import Range, check_range
-from bisector.git.repository import Repository
+from bisector.git.ranges import Range
 from bisector.host.files import is_scratch
 from tests.git.checks import assert_git_agrees, footprint
 from tests.git.conftest import Make
-from tests.git.histories import Node, ancestors, criss_cross, git, linear, octopus, old_base_merge, stable_tags
-
-OLD, NEW, SKIP = Verdict.OLD, Verdict.NEW, Verdict.SKIP
-
-
-class Search:
-    """A bisection of a named history, driven by the names."""
-
-    def __init__(self, repository: Repository, names: dict[str, str], bisect: Bisect) -> None:
-        self.repository = repository
-        self.names = {sha: name for name, sha in names.items()}
-        self.shas = names
-        self.bisect = bisect
-        self.tried: list[str] = []
-
-    def run(self, verdict_of: Callable[[str], Verdict]) -> Step:
-        """To the end, by an oracle."""
-        while isinstance(step := self.bisect.next(), Try):
-            name = self.names[step.commit.sha]
-            self.tried.append(name)
-            assert step.is_merge_base or step.commit.sha in self.bisect.candidates()
-            assert self.bisect.tell(step.commit.sha, verdict_of(name))
-        if isinstance(step, Found):
-            assert_git_agrees(self.bisect, step)
-        return step
-
-    def to(self, culprit: str, nodes: tuple[Node, ...], *skipped: str) -> Step:
-        """To the end, without noise: a commit is new if the culprit is its ancestor or itself."""
-        known = ancestors(nodes)
-        return self.run(lambda name: SKIP if name in skipped else NEW if culprit in known[name] else OLD)
-
-
-Begin = Callable[..., Search]
-
-
-@pytest.fixture
-def begin(make: Make, tmp_path: Path) -> Iterator[Begin]:
-    with ExitStack() as stack:
-
-        def begin_(
-            nodes: tuple[Node, ...],
-            old: str,
-            new: str,
-            *paths: str,
-            first_parent: bool = False,
-            terms: Terms | None = None,
-            skips: tuple[str, ...] = (),
-        ) -> Search:
-            repository, names = make(nodes, checkout=True)
-            wanted = Range(repository.resolve(names[old]), repository.resolve(names[new]), first_parent, paths)
-            check_range(repository, wanted)
-            bisect = stack.enter_context(Bisect(repository, tmp_path / "run", wanted, terms or Terms()))
-            bisect.start([names[name] for name in skips])
-            return Search(repository, names, bisect)
-
-        yield begin_
+from tests.git.histories import Node, git, linear, octopus, old_base_merge
+from tests.git.searches import NEW, OLD, SKIP, Begin
 
 
 def test_line(begin: Begin) -> None:
@@ -188,69 +131,6 @@ def test_path_with_odd_characters_survives_the_replay(begin: Begin) -> None:
     assert isinstance(step, Found)
     assert step.commit.subject == "odd"
     assert_git_agrees(search.bisect, step)
-
-
-def test_log_of_a_tried_merge_base_can_be_replayed(begin: Begin, tmp_path: Path) -> None:
-    nodes = stable_tags()
-    search = begin(nodes, "s2", "n2")
-    search.to("c4", nodes)
-    (tmp_path / "log").write_text(search.bisect.log())
-    git(search.repository.top, "worktree", "add", "-q", "--detach", str(tmp_path / "again"))
-    said = git(tmp_path / "again", "bisect", "replay", str(tmp_path / "log"))
-    assert f"{search.shas['c4']} is the first fixed commit" in said
-
-
-def test_merge_base_is_tried_first(begin: Begin) -> None:
-    nodes = stable_tags()
-    search = begin(nodes, "s2", "n2")
-    first = search.bisect.next()
-    assert isinstance(first, Try)
-    assert (first.commit.subject, first.is_merge_base) == ("c2", True)
-    step = search.to("c4", nodes)
-    assert isinstance(step, Found)
-    assert step.commit.subject == "c4"
-
-
-def test_merge_base_that_is_new(begin: Begin) -> None:
-    search = begin(stable_tags(), "s2", "n2")
-    step = search.run(lambda _: NEW)
-    assert isinstance(step, MergeBaseIsNew)
-    assert (step.merge_base.subject, step.old.subject, step.new.subject) == ("c2", "s2", "n2")
-    assert search.bisect.tell(search.shas["c4"], OLD) is False
-    search.bisect.start(told=[(search.shas["c2"], NEW)])
-    assert search.bisect.next() == step
-
-
-def test_skipped_merge_base(begin: Begin) -> None:
-    nodes = stable_tags()
-    search = begin(nodes, "s2", "n2", skips=("c2",))
-    step = search.to("c5", nodes)
-    assert isinstance(step, Found)
-    assert "c2" not in search.tried
-
-
-def test_two_merge_bases(begin: Begin) -> None:
-    nodes = criss_cross()
-    search = begin(nodes, "p", "q")
-    step = search.to("y", nodes)
-    assert isinstance(step, Found)
-    assert step.commit.subject == "y"
-    assert {"a", "b"} <= set(search.tried)
-
-
-def test_second_merge_base_that_is_new(begin: Begin) -> None:
-    search = begin(criss_cross(), "p", "q")
-    first = search.bisect.next()
-    assert isinstance(first, Try)
-    other = ({"a", "b"} - {first.commit.subject}).pop()
-    for again in (False, True):
-        if again:
-            search.bisect.start(told=[(search.shas[other], NEW)])
-        else:
-            search.bisect.tell(search.shas[other], NEW)
-        step = search.bisect.next()
-        assert isinstance(step, MergeBaseIsNew)
-        assert step.merge_base.subject == other
 
 
 def test_old_end_right_below_the_new_one(begin: Begin) -> None:
