@@ -145,8 +145,8 @@ def timed(*runs: Run, workload_s: float = WORKLOAD_S) -> Trial:
     return replace(trial(*runs), timings=Timings(workload_s=workload_s))
 
 
-def slow_io(run: Run, seconds: float) -> Run:
-    latency = Latency(LatencyKind.COMPLETION, 1e5, seconds * 1e9, 2e6, 1e6)
+def slow_io(run: Run, seconds: float, mean_s: float = 2e-3) -> Run:
+    latency = Latency(LatencyKind.COMPLETION, 1e5, seconds * 1e9, mean_s * 1e9, 1e6)
     return replace(run, jobs=(replace(run.jobs[0], latencies=(latency,)), *run.jobs[1:]))
 
 
@@ -172,6 +172,14 @@ def test_a_guest_that_stood_still_in_a_run_is_seen(which: int, change: Callable[
     (found,) = weaknesses(timed(*runs), LIMITS)
     assert why in found
     assert found.startswith("in the empty run") is (which == 0)
+
+
+def test_the_wait_in_a_deep_queue_is_no_stall() -> None:
+    """As 64 reads of 1 MiB at a time on a disk of 24 MiB/s; one of them would take 42 ms."""
+    queued = [slow_io(run, 5.29, 2.61) for run in AS_MEASURED]
+    assert weaknesses(timed(*queued), LIMITS) == ()
+    (found,) = weaknesses(timed(queued[0], slow_io(queued[1], 8.0, 2.61)), LIMITS)
+    assert "an I/O of job partial/1 took 8.0 s, limit 7.8 s" in found
 
 
 def test_what_a_hard_disk_takes_is_no_stall() -> None:
