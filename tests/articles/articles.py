@@ -82,7 +82,7 @@ def _kernels(kernels: Kernels) -> Article:
 
     cells = {version or kernels.older: dict(of_kernel(version, arm, first)) for version, arm, first in stand}
     old, new = cells["4.11.6-1"], cells["4.12.3"]
-    short = "The mean of 30 s has the seconds in it in which the cache takes in what is read often."
+    short = "The mean of 40 s has the seconds in it in which the cache takes in what is read often."
     findings = [
         Finding(name, "Before v4.12 a full lvmcache is near the HDD.", old[_FULL], old["hdd"], most=3),
         Finding(name, "From v4.12 on it is not.", new[_FULL], new["hdd"], 4, otherwise=short),
