@@ -6,7 +6,7 @@ import pytest
 
 from tests.demo.history import History
 from tests.docs.json_schema import valid
-from tests.in_vms.conftest import MODULES, Tool
+from tests.in_vms.conftest import MODULES, SHORT, Tool
 
 pytestmark = pytest.mark.vm
 
@@ -16,7 +16,7 @@ def test_a_stack_of_modules(tool: Tool, demo: History, tmp_path: Path) -> None:
     fragment.write_text(MODULES)
     tested = tool(
         *("test", demo.new, "--repo", tool.repo, "--json", "--quiet"),
-        *("--fragment", "auto", "--fragment", fragment, "--runtime", "10s"),
+        *("--fragment", "auto", "--fragment", fragment, *SHORT),
     )
     assert tested.returncode == 0, tested.stdout + tested.stderr
     trial = valid("test", tested.stdout)
