@@ -185,7 +185,7 @@ def say(text: str) -> None:
 
 def again(desk: Desk, made: kernels.Kernels, only: Sequence[str] = (), *, measure: bool = True) -> int:
     """Measure what is missing, or what ``only`` names of it, and write the page; the exit status."""
-    runs, about = sets.runs(made, desk.work), articles(made)
+    runs, about = sets.runs(made), articles(made)
     failed: dict[str, int] = {}
     left = [run for run in runs if not desk.document_path(run).is_file() and (not only or run.name in only)]
     if measure and left:

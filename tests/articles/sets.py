@@ -7,9 +7,7 @@ from the stack and not from the CPU. ``recorded`` tells what was scaled, and why
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from bisector.core import resources
 from tests.articles.kernels import Kernels
 from tests.demo.history import NEW_TAG, OLD_TAG
 
@@ -22,12 +20,10 @@ SSD, HDD, RAM, LVMCACHE = "ssd+ext4", "hdd+ext4", "ram+ext4", "lvmcache(ssd,hdd)
 # A cutoff of 4 MiB is bcache's default; of 0, everything goes through the cache.
 BCACHE_4M = "bcache(ssd,hdd,sequential_cutoff=4MiB)+ext4"
 BCACHE_0 = "bcache(ssd,hdd,sequential_cutoff=0)+ext4"
-# Of the recorded writes one after the other none reached the slow disk. Laying out a file as large as the cache leaves
-# it full of dirty data, and then bcache writes through (CUTOFF_WRITEBACK_SYNC in drivers/md/bcache/writeback.h): they
-# are written back at once here.
+# Of the recorded writes none reached the slow disk while a run lasted. Here the file of the run before may still be
+# dirty, and bcache writes through when much of it is (CUTOFF_WRITEBACK_SYNC in drivers/md/bcache/writeback.h): dirty
+# data are written back at once.
 BCACHE_WRITEBACK = "bcache(ssd,hdd,cache_mode=writeback,sequential_cutoff=0,writeback_percent=0)+ext4"
-# Laid out at once, a file as large as the cache is more than bcache has room for in this mode, and v6.1 hangs.
-FEW_DIRTY = "sysctl.vm.dirty_bytes=8388608 sysctl.vm.dirty_background_bytes=4194304"
 
 JOBS = (
     "rand-write-iops", "rand-read-iops", "write-bandwidth", "read-bandwidth",
@@ -70,15 +66,15 @@ class Run:
         return self.spare * self.expected_s
 
 
-def runs(kernels: Kernels, work: Path) -> tuple[Run, ...]:
-    """All runs, in the order in which they are run; writes the job files that are scaled into ``work``."""
+def runs(kernels: Kernels) -> tuple[Run, ...]:
+    """All runs, in the order in which they are run."""
     return (
         _stacks(kernels),
         _grep(kernels),
         _kernels(kernels),
         _bisect(kernels),
         _submit(kernels),
-        _cloud(kernels, scaled_jobs(work)),
+        _cloud(kernels),
     )
 
 
@@ -92,15 +88,15 @@ def _stacks(kernels: Kernels) -> Run:
         *_compare(kernels, 11 * _SPARE_OF_CACHES, kernels.slow_cache, "--placebo", "--runs", "1"),
         *_each("--stack", LVMCACHE, BCACHE_0, BCACHE_4M, SSD, HDD),
         *("--job", "partial", "--metric", "read.iops", "--over", "sum"),
-        *("--runtime", "20s", "--file-size", "48MiB", "--cache-size", "96MiB"),
+        *("--runtime", "20s", "--file-size", "24MiB", "--cache-size", "48MiB"),
         *_set({
             "storage.bcache.cache_size": "64MiB", "storage.ssd.iops_limit": "8000", "storage.hdd.iops_limit": "250",
             "storage.fill_deadline": "3min",
         }),
     )  # fmt: skip
     scaled = (
-        "Runs take 20 s (30 min), files have 48 MiB (2 GiB), the caches 64 and 96 MiB, the SSD is limited to 8,000"
-        " IOPS and the HDD to 250, so that a run reads as much of its files from the HDD as the recorded ones."
+        "Runs take 20 s (30 min), files have 24 MiB (2 GiB), the cache of bcache has 64 MiB, so that it has room for"
+        " both, and that of lvmcache 48 MiB. The SSD is limited to 8,000 IOPS and the HDD to 250."
         f" The recorded kernel was older than v4.12; {kernels.slow_cache} has a fault of the same effect, which was"
         " made on purpose: a full dm-cache takes nothing in. A cache is filled and then judged with new files; what is"
         " recorded of a cache that was empty is compared with the run that fills it."
@@ -173,23 +169,22 @@ def _submit(kernels: Kernels) -> Run:
     return Run(SUBMIT, SUBMIT, what, words, 8 * _MIN_S, scaled)
 
 
-def _cloud(kernels: Kernels, jobs: Mapping[str, Path]) -> Run:
+def _cloud(kernels: Kernels) -> Run:
     words = (
         *_compare(kernels, 18 * _SPARE, kernels.newest, "--placebo", "--runs", "1"),
         *_each("--stack", BCACHE_WRITEBACK, SSD, HDD),
-        *_each("--job", *(str(jobs[name]) for name in JOBS)),
-        *("--runtime", "8s", "--file-size", "128MiB"),
+        *_each("--job", *JOBS),
+        *("--runtime", "8s", "--file-size", "16MiB"),
         *_set({
-            "storage.bcache.cache_size": "128MiB", "storage.fill_deadline": "110s", "machine.append": FEW_DIRTY,
+            "storage.bcache.cache_size": "128MiB", "storage.fill_deadline": "110s",
             "storage.ssd.iops_limit": "3000", "storage.ssd.bandwidth_limit": "48MiB",
             "storage.hdd.iops_limit": "600", "storage.hdd.bandwidth_limit": "24MiB",
         }),
     )  # fmt: skip
     scaled = (
-        "Runs take 8 s on a file of 128 MiB (1 and 2 GiB). The recorded file was smaller than its cache; bisector"
-        " judges a cache once it is full, so the file is as large as the cache, and the job files, otherwise those of"
-        " the same names, do their I/O in a tenth of it, or in its first 8 MiB one after the other. The SSD is limited"
-        " to 3,000 IOPS and 48 MiB/s, the HDD to 600 and 24 MiB/s."
+        "Runs take 8 s on a file of 16 MiB (1 and 2 GiB). The recorded file was smaller than its cache, which was new;"
+        " the cache of 128 MiB is filled with other data here before a run is judged. The SSD is limited to 3,000 IOPS"
+        " and 48 MiB/s, the HDD to 600 and 24 MiB/s."
     )
     what = "six workloads on SSD, HDD and bcache, on one kernel, which is measured twice"
     return Run(CLOUD, CLOUD, what, words, 18 * _MIN_S, scaled)
@@ -208,24 +203,3 @@ def _each(flag: str, *values: str) -> Iterator[str]:
 
 def _set(values: Mapping[str, str]) -> Iterator[str]:
     yield from _each("--set", *(f"{key}={value}" for key, value in values.items()))
-
-
-# Where a job does its I/O, behind the line that says how large its file is (fio(1)): in the tenth of it that was
-# written last, or in the first 8 MiB over and over.
-_SIZE = "size=${FILE_SIZE}\n"
-_RANDOM = "random_distribution=zoned:0/90:100/10\n"
-_IN_ORDER = "zonemode=strided\nzonerange=8m\nzonesize=1t\nzoneskip=0\n"
-
-
-def scaled_jobs(work: Path) -> dict[str, Path]:
-    """The job files of the six workloads, with their I/O in a part of the file; written where they are not there."""
-    directory = work / "jobs"
-    directory.mkdir(parents=True, exist_ok=True)
-    found = {}
-    for name in JOBS:
-        text = (resources.jobs() / f"{name}.fio").read_text("utf-8")
-        where = _RANDOM if name.startswith("rand-") else _IN_ORDER
-        made = text.replace(_SIZE, _SIZE + where)
-        found[name] = directory / f"{name}.fio"
-        found[name].write_text(made, encoding="utf-8")
-    return found

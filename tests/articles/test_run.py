@@ -134,7 +134,7 @@ def row(page: str, sentence: str) -> list[str]:
 
 
 def test_the_page(desk: Desk) -> None:
-    (planned, *_) = sets.runs(KERNELS, desk.work)
+    (planned, *_) = sets.runs(KERNELS)
     for n, iops in ((500, 4000.0), (501, 4400.0)):  # the trials of the fifth stack
         path = desk.run_dir(planned) / "trials" / f"0{n}-abc" / "empty" / "fio.json"
         path.parent.mkdir(parents=True)
@@ -162,7 +162,7 @@ def test_the_page(desk: Desk) -> None:
 
 def test_builds_are_not_among_the_seconds_of_a_run(desk: Desk) -> None:
     again(desk, KERNELS)
-    (planned,) = (one for one in sets.runs(KERNELS, desk.work) if one.name == sets.BISECT)
+    (planned,) = (one for one in sets.runs(KERNELS) if one.name == sets.BISECT)
     path = next(desk.work.glob(f"{sets.BISECT}-*.times"))
     path.write_text("[[1000.0, 1600.0], [2000.0, 2100.0]]", encoding="utf-8")
     spent = desk.spent(planned)

@@ -7,19 +7,17 @@ import pytest
 
 from bisector import cli
 from bisector.commands import compare_setups
-from bisector.core import resources
 from bisector.core.subject import Subject
 from bisector.status.blocks import Blocks
 from bisector.status.durations import asked_s, block_s
 from bisector.store.comparison import Arm, Extent, Plan, PlannedSetup
-from bisector.workload.fio import job_file
 from tests.articles import sets
 from tests.articles.planted import KERNELS
 from tests.examples import commit
 
 
-def test_all_of_it_fits_into_its_time(tmp_path: Path) -> None:
-    runs = sets.runs(KERNELS, tmp_path)
+def test_all_of_it_fits_into_its_time() -> None:
+    runs = sets.runs(KERNELS)
     assert sum(run.most_s for run in runs) < sets.BUDGET_S
     assert len({run.directory for run in runs}) == len(runs) == len({run.name for run in runs})
 
@@ -27,7 +25,7 @@ def test_all_of_it_fits_into_its_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [sets.STACKS, sets.GREP, sets.KERNELS, sets.SUBMIT, sets.CLOUD])
 def test_no_budget_keeps_a_stack_from_being_measured(name: str, tmp_path: Path) -> None:
     """Each trial takes its share of what is expected, and a tenth more; a first block is thought to take longest."""
-    (run,) = (one for one in sets.runs(KERNELS, tmp_path) if one.name == name)
+    (run,) = (one for one in sets.runs(KERNELS) if one.name == name)
     arguments = cli.parsed([*run.words, "--run-dir", str(tmp_path)])
     kernels = [*arguments.subjects, *arguments.patch, *(["again"] if arguments.placebo else [])]
     arms = tuple(Arm(arm, Subject(commit(n))) for n, arm in enumerate(kernels))
@@ -44,33 +42,22 @@ def test_no_budget_keeps_a_stack_from_being_measured(name: str, tmp_path: Path) 
 
 
 def test_each_command_is_one_that_bisector_takes(tmp_path: Path) -> None:
-    for run in sets.runs(KERNELS, tmp_path):
+    for run in sets.runs(KERNELS):
         arguments = cli.parsed([*run.words, "--run-dir", str(tmp_path)])
         if run.words[0] == "compare":
             assert [one.storage.stack.text for one in compare_setups.settings_of(arguments)]
             assert arguments.budget == pytest.approx(run.most_s)
 
 
-def test_another_thing_to_run_has_another_directory(tmp_path: Path) -> None:
-    run = sets.runs(KERNELS, tmp_path)[0]
+def test_another_thing_to_run_has_another_directory() -> None:
+    run = sets.runs(KERNELS)[0]
     assert run.directory.startswith(f"{run.name}-")
     assert replace(run, words=(*run.words, "--placebo")).directory != run.directory
     assert replace(run, scaled="otherwise", expected_s=1.0).directory == run.directory
 
 
-def test_a_machine_with_one_kernel_compares_it_alone(tmp_path: Path) -> None:
-    of = {run.name: run for run in sets.runs(replace(KERNELS, older=""), tmp_path)}
+def test_a_machine_with_one_kernel_compares_it_alone() -> None:
+    of = {run.name: run for run in sets.runs(replace(KERNELS, older=""))}
     words = of[sets.KERNELS].words
     assert words[1:3] == (KERNELS.slow_cache, KERNELS.newest)
     assert "" not in words
-
-
-@pytest.mark.parametrize("name", sets.JOBS)
-def test_the_scaled_jobs_differ_in_where_they_do_their_io(name: str, tmp_path: Path) -> None:
-    made = sets.scaled_jobs(tmp_path)[name].read_text(encoding="utf-8")
-    original = (resources.jobs() / f"{name}.fio").read_text(encoding="utf-8")
-    more = [line for line in made.splitlines() if line not in original.splitlines()]
-    assert len(more) == (1 if name.startswith("rand-") else 4)
-    assert [line for line in made.splitlines() if line not in more] == original.splitlines()
-    assert job_file.objection(made) is None
-    assert job_file.deciding(made) == job_file.deciding(original)
