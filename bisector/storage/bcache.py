@@ -118,8 +118,8 @@ class Bcache(Layer):
         return backing
 
     def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
-        """The cache has room on its device, enough buckets, and the files of a run fill it."""
-        settings, fast = BcacheSettings(**own), below[0]
+        """The cache has room on its device, enough buckets, and the other device has as much to fill it with."""
+        settings, (fast, slow) = BcacheSettings(**own), below
         size_key, bucket_key = "storage.bcache.cache_size", "storage.bcache.bucket_size"
         bucket, cache = settings.bucket_bytes, settings.cache_bytes or fast.size_bytes
         if bucket & (bucket - 1) or bucket > _MOST_BUCKET_BYTES:
@@ -145,10 +145,11 @@ class Bcache(Layer):
                 (size_key, *fast.keys),
                 f"the cache needs {size_text(needed)} on {fast.what}, which has {size_text(fast.size_bytes)}",
             )
-        if settings.mode is not CacheMode.NONE and files.total_bytes < cache:
+        if settings.mode is not CacheMode.NONE and slow.size_bytes is not None and slow.size_bytes < cache:
             yield Problem(
-                (*files.keys, size_key),
-                f"{files.sentence}, which never fills the cache; the run that tells is the one with a full cache",
+                (*slow.keys, size_key),
+                f"{slow.what} has {size_text(slow.size_bytes)}, which never fills the cache; the run that tells is the"
+                " one with a full cache",
             )
 
     def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:

@@ -252,7 +252,7 @@ def test_answers_that_are_none_are_this_kernels_fault(key: str, said: str) -> No
         ({"storage.bcache.bucket_size": "128KiB"}, "bcache needs 513 buckets or more"),
         ({"storage.bcache.writeback_percent": "41"}, "at most 40"),
         ({"storage.bcache.cache_size": "512MiB", "workload.file_size": "256MiB"}, "the cache needs 513MiB on the SSD"),
-        ({"workload.file_size": "4MiB"}, "never fills the cache"),
+        ({"storage.hdd.size": "32MiB", "workload.file_size": "4MiB"}, "the HDD has 32MiB, which never fills the cache"),
         ({"storage.bcache.cache_mode": "passthrough"}, "one of writethrough, writeback, writearound, none"),
     ],
 )
