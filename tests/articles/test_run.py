@@ -147,7 +147,7 @@ def test_the_page(desk: Desk) -> None:
     assert row(page, "A full lvmcache is near the HDD.")[2:5] == ["1.58", "1.00", "held"]
     assert row(page, "An lvmcache comes near the SSD")[2:5] == ["0.88", "0.52 (0.50 to 0.55)", "held"]
     assert row(page, "With v6.1 it is not, either.")[2:5] == ["72.2", "1.81 (1.80 to 1.82)", "not held"]
-    assert row(page, "With v6.1 it is not, either.")[5].startswith("The mean of 30 s")
+    assert row(page, "With v6.1 it is not, either.")[5].startswith("The mean of 40 s")
     assert row(page, "The bisection names")[2:5] == ["6cf4cc8f8b3b in 16 kernels", "cccccccccccc in 3 trials", "held"]
     assert row(page, "On a RAM disk, submitting")[3:5] == ["–", "not shown"]  # noqa: RUF001 - the sign for no figure
     assert row(page, "lvmcache, full: 4.9.30-2")[1:] == ["657 IOPS", "–"]  # noqa: RUF001
