@@ -189,7 +189,7 @@ def _cloud() -> Article:
     for what, (hdd, ssd, bcache) in (("writes", write_bw), ("reads", read_bw)):
         findings += [
             Finding(name, f"In sequential {what} bcache is above the SSD.", bcache, ssd, 1.05, otherwise=bypass),
-            Finding(name, f"In sequential {what} bcache is well above the HDD.", bcache, hdd, 1.5),
+            Finding(name, f"In sequential {what} bcache is well above the HDD.", bcache, hdd, 1.5, otherwise=bypass),
         ]
     for what, (_, ssd, bcache) in (("write", write_p50), ("read", read_p50)):
         sentence = f"At depth 1 the median {what} takes as long as on the SSD."
