@@ -13,6 +13,9 @@ from bisector.store.store import Store
 from tests.analysis.recorded import RECORDED
 
 DATA = RECORDED.parent
+SET = RECORDED / "lvmcache-bisect-2017"
+SLOW = tuple(SET / f"13-4.12.0-rc1+78c45607b909-{run}.txt" for run in ("empty", "full"))
+FAST = tuple(SET / f"14-4.12.0-rc1+6cf4cc8f8b3b-{run}.txt" for run in ("empty", "full"))
 
 
 @dataclass
@@ -55,6 +58,16 @@ class Desk:
     def view(self) -> BisectionView:
         with Store.open(self.run / "record.sqlite", readonly=True) as store:
             return from_record.view(RunDirectory(self.run), store)
+
+
+def index(desk: Desk, *rows: str, header: str = "commit,run,verdict,file") -> tuple[str, Path]:
+    path = desk.path / "index.csv"
+    path.write_text(desk.beside("\n".join((header, *rows)) + "\n"), encoding="utf-8")
+    return "--index", path
+
+
+def row(commit: str, file: Path, verdict: str = "", run: str = "full") -> str:
+    return f"{commit},{run},{verdict},{file}"
 
 
 @pytest.fixture
