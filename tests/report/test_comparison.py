@@ -1,26 +1,20 @@
-"""The report of a comparison in each of its forms, and its pictures by value."""
+"""The report of a comparison in each of its forms."""
 
 import json
 import math
-import shlex
-import shutil
-import subprocess
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from bisector.analysis.comparison import LOOKED_ALPHA, Scale
+from bisector.analysis.comparison import LOOKED_ALPHA
 from bisector.core import units
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.core.trial import Trial
-from bisector.core.verdict import State
 from bisector.report import as_html
 from bisector.report.as_text import plain
 from bisector.report.comparison import ComparisonReport, page, title
 from bisector.report.comparison_document import document, render
-from bisector.report.comparison_plots import Dot, forest, forest_figure, ratio_ticks, run_order, runs_figure, tick_text
 from bisector.report.comparison_table import (
     deciding_tables,
     digits,
@@ -33,8 +27,7 @@ from bisector.report.comparison_table import (
     word,
 )
 from bisector.report.document import Paragraph, Section, Table
-from bisector.report.drawing import Picture, draw
-from bisector.status.comparison import Arm, Measured, SoundBlock
+from bisector.status.comparison import Arm
 from bisector.status.time_spent import TimeSpent
 from tests.report import comparison_examples as examples
 from tests.report.test_as_html import HOSTILE, Page
@@ -270,56 +263,6 @@ def test_hostile_words_are_text() -> None:
         assert "\x1b" not in render_(page(replace(made, result=result, kernels=kernels)))
 
 
-def test_json_has_every_value_and_what_was_said() -> None:
-    made = document(examples.usual())
-    printed = json.loads(render(examples.usual()))
-    assert printed["schema"] == 1
-    assert [one["value"] for one in printed["rows"][0]["values"][:2]] == [412.0, 491.0]
-    (change,) = printed["rows"][0]["changes"]
-    assert (change["outcome"], change["blocks"], change["scale"]) == ("faster", 6, "ratio")
-    assert change["low"] < change["estimate"] < change["high"]
-    assert printed["rows"][2]["absent"] == {"v6.10": "needs CONFIG_DM_WRITECACHE"}
-    assert printed["rows"][2]["changes"][0]["outcome"] is None
-    assert {row["deciding"] for row in printed["exploratory"]} == {False}
-    assert all(change.outcome is None for row in made.exploratory for change in row.changes)
-    assert printed["arms"][0]["config_sha256"] == "0123456789abcdef" * 4
-    assert len(printed["blocks"]) == 18
-
-
-def test_json_says_how_it_stands_and_what_to_type() -> None:
-    """A script does not read sentences; only a comparison's document has the key ``arms``."""
-    made = examples.usual()
-    printed = json.loads(render(made))
-    assert (printed["state"], printed["run_dir"], printed["resume_command"]) == ("measured", "/runs/a b", None)
-    typed = "bisector resume --run-dir '/runs/a b'"
-    stopped = json.loads(render(replace(made, state=State.STOPPED, resume_command=typed)))
-    assert (stopped["state"], stopped["resume_command"]) == ("stopped", typed)
-
-
-def test_json_has_what_a_kernel_changes_on_either_stack() -> None:
-    printed = json.loads(render(examples.usual()))
-    (one,) = printed["stacks"]
-    assert (one["arm"], one["first"], one["stack"], one["metric"]) == (
-        "v6.11", "lvmcache(ssd,hdd)+ext4", "bcache(ssd,hdd)+ext4", "read.iops",
-    )  # fmt: skip
-    assert one["low"] < one["estimate"] < one["high"] < 1
-    assert one["p"] <= one["adjusted_p"] < 0.0001
-    assert printed["tested"] == 2
-
-
-@pytest.mark.skipif(shutil.which("jq") is None, reason="no jq here")
-@pytest.mark.parametrize(("example", "code"), [("usual", 0), ("matrix", 1), ("unclear", 0)])
-def test_jq_of_the_page_about_json_fails_what_is_slower(example: str, code: int) -> None:
-    """The command of docs/json.md as it stands there."""
-    text = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
-    (line,) = (line for line in text.splitlines() if "| jq -e " in line and "slower" in line)
-    words = shlex.split(line.partition(" | ")[2].partition("    #")[0])
-    found = subprocess.run(
-        words, input=render(getattr(examples, example)()), text=True, capture_output=True, check=False
-    )
-    assert (found.returncode, found.stderr) == (code, "")
-
-
 def test_what_the_hours_went_to_is_told() -> None:
     made = replace(examples.usual(), time=TimeSpent(2_100.0, 280.0, 120.0, 60.0, 1_590.0))
     said = " ".join(examples.RENDERERS["txt"](page(made)).split())
@@ -330,142 +273,6 @@ def test_what_the_hours_went_to_is_told() -> None:
     printed = json.loads(render(made))["time"]
     assert (printed["other_s"], printed["other_share"]) == (50.0, pytest.approx(50 / 1820))
     assert json.loads(render(examples.usual()))["time"] is None
-
-
-def test_json_of_one_block_has_no_interval() -> None:
-    one = {arm: values[:1] for arm, values in examples.FASTER.items()}
-    (change,) = json.loads(render(examples.report(examples.measured(one))))["rows"][0]["changes"]
-    assert (change["low"], change["high"], change["p"], change["adjusted_p"]) == (None, None, None, None)
-    assert change["estimate"] == pytest.approx(491 / 412)
-
-
-def test_forest_has_a_panel_for_each_metric_and_ratios_alone() -> None:
-    plot = forest(examples.of_few_blocks().result)
-    assert plot is not None
-    assert [panel.title for panel in plot.panels] == [
-        "read.iops of the worst job (higher is better)",
-        "read.clat.mean of the worst job (lower is better)",
-    ], "as the captions of the tables"
-    (one,) = plot.panels[0].marks
-    assert one.low is not None
-    assert one.high is not None
-    assert one.low < one.estimate < one.high
-    assert one.label == "lvmcache(ssd,hdd)+ext4: faster"
-
-
-def counted(first: float, *others: float, stack: Setup = examples.LVMCACHE) -> Measured:
-    """A counter that decides: of the first kernel it has one value, of the other one several."""
-    usual = replace(examples.measured(examples.FASTER, stack), objective=Objective("cache.dirty_blocks"))
-
-    def trials(block: SoundBlock, other: float) -> dict[str, tuple[int, Trial]]:
-        values = zip((first, other), block.trials.items(), strict=True)
-        return {arm: (n, examples.with_counter(one, "cache.dirty_blocks", value)) for value, (arm, (n, one)) in values}
-
-    blocks = zip(usual.blocks, others, strict=False)
-    return replace(usual, blocks=tuple(replace(block, trials=trials(block, other)) for block, other in blocks))
-
-
-def test_differences_have_a_panel_of_their_own_with_their_intervals() -> None:
-    zero, some = counted(0.0, 10.0, 14.0, 12.0), counted(100.0, 120.0, 121.0, 119.0, stack=examples.BCACHE)
-    made = examples.report(zero, some)
-    plot = forest(made.result)
-    assert plot is not None
-    assert plot.title == "Ratio to or difference from v6.10, with 95 % intervals"
-    ratios, differences = sorted(plot.panels, key=lambda panel: panel.scale, reverse=True)
-    assert (ratios.scale, differences.scale) == (Scale.RATIO, Scale.DIFFERENCE)
-    assert ratios.title == differences.title == "cache.dirty_blocks (lower is better)"
-    (one,), (other,) = ratios.marks, differences.marks
-    assert one.estimate == pytest.approx(1.2, rel=0.01)
-    assert (other.estimate, other.band) == (12.0, 0.0)
-    assert (other.low, other.high) == pytest.approx((12 - 4.9683, 12 + 4.9683), abs=1e-4)  # t of 2 freedoms: 4.3027
-    assert run_order(made.result) is not None
-    said = " ".join(examples.RENDERERS["txt"](page(made)).split())
-    assert "differences are given and not ratios: cache.dirty_blocks on lvmcache(ssd,hdd)+ext4." in said
-
-
-def test_the_axis_of_differences_is_linear_and_has_signs_and_units() -> None:
-    plot = forest(examples.report(counted(0.0, 10.0, 14.0, 12.0)).result)
-    assert plot is not None
-    figure = forest_figure(plot)
-    figure.draw_without_rendering()
-    (axes,) = figure.axes
-    assert axes.get_xscale() == "linear"
-    assert axes.get_xlabel() == "difference from v6.10"
-    low, high = axes.get_xlim()
-    assert low == -high < -16
-    shown = [text.get_text() for text in axes.get_xticklabels()]
-    assert {"-16", "0", "+16"} <= set(shown)
-    assert figure.get_suptitle() == "Difference from v6.10, with 95 % intervals"
-
-
-def test_a_difference_of_nothing_and_one_block_without_an_interval_can_be_drawn() -> None:
-    for of in (counted(0.0, 0.0, 0.0), counted(0.0, 3.0)):
-        plot = forest(examples.report(of).result)
-        assert plot is not None
-        assert draw(plot, Picture.SVG)
-
-
-def test_any_metric_of_the_runs_can_be_drawn() -> None:
-    result = examples.usual().result
-    plot, runs = forest(result, "read.clat.mean"), run_order(result, "read.clat.mean")
-    assert plot is not None
-    assert runs is not None
-    (panel,) = plot.panels
-    assert panel.title == "exploratory: read.clat.mean of the worst job (lower is better)"
-    assert [one.label for one in panel.marks] == [row.label for row in result.rows[:2]], "nothing is said of them"
-    assert [len(one.dots) for one in runs.panels] == [12, 12, 6]
-    assert forest(result, "read.iops") == forest(result)
-    assert forest(result, "trim.iops") is None
-
-
-def test_runs_are_in_the_order_of_measuring() -> None:
-    plot = run_order(examples.usual().result)
-    assert plot is not None
-    assert [len(panel.dots) for panel in plot.panels] == [12, 12, 6]
-    assert plot.panels[0].dots[:2] == (Dot(1, 0, 1, 412.0), Dot(2, 1, 1, 491.0))
-
-
-@pytest.mark.parametrize(
-    ("values", "wrong"),
-    [
-        ((1405.0, 1417.0), "1,412.5, written as 1,412"),
-        ((4.2, 4.9), "several ticks that are written as 4"),
-        ((0.5, 3e5), ""),
-    ],
-)
-def test_ticks_say_where_they_stand(values: tuple[float, float], wrong: str) -> None:
-    plot = run_order(examples.report(examples.measured({"v6.10": values, "v6.11": values})).result)
-    assert plot is not None
-    figure = runs_figure(plot)
-    figure.draw_without_rendering()
-    axes = figure.axes[0]
-    formatted = [(axes.yaxis.get_major_formatter()(tick), tick) for tick in axes.get_yticks()]
-    assert all(float(text.replace(",", "")) == pytest.approx(tick) for text, tick in formatted), wrong
-
-
-@pytest.mark.parametrize("name", ["usual", "with_placebo", "of_few_blocks", "unclear"])
-def test_pictures_are_drawn_and_equal_ones_are_equal_files(name: str) -> None:
-    result = getattr(examples, name)().result
-    for plot in (forest(result), run_order(result)):
-        assert plot is not None
-        svg = draw(plot, Picture.SVG)
-        assert svg == draw(plot, Picture.SVG)
-        assert b"v6.11" in svg
-
-
-def test_picture_of_one_block_and_of_a_huge_ratio() -> None:
-    huge = {"v6.10": (1.0,), "v6.11": (5000.0,)}
-    plot = forest(examples.report(examples.measured(huge)).result)
-    assert plot is not None
-    assert plot.panels[0].marks[0].low is None
-    assert draw(plot, Picture.PNG)
-
-
-def test_ticks_of_ratios_are_round_and_apart() -> None:
-    assert ratio_ticks(0.06) == pytest.approx([0.95, 0.98, 1.0, 1.02, 1.05])
-    assert ratio_ticks(3.0) == pytest.approx([0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20])
-    assert list(map(tick_text, (0.5, 0.95, 1.0, 1.2, 20.0))) == ["1/2", "-5 %", "1", "+20 %", "20x"]
-    assert ratio_ticks(0.0001) == [1.0]
 
 
 def test_verdict_of_what_is_absent() -> None:

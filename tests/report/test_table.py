@@ -4,8 +4,8 @@ import pytest
 
 from bisector.core.figures import Run
 from bisector.core.objective import Objective
-from bisector.core.subject import Commit, Kind, Relevance
-from bisector.core.verdict import State, Terms, Verdict
+from bisector.core.subject import Kind
+from bisector.core.verdict import Terms, Verdict
 from bisector.report.figures import (
     Figures,
     baseline_text,
@@ -20,7 +20,7 @@ from bisector.report.summary import answer_lines, footer_lines
 from bisector.report.table import report_lines, rows, time_lines, verdict_lines
 from bisector.report.terminal import Line, as_text, cells, line_text
 from bisector.status import document_of
-from bisector.status.view import BisectionView, ConfigChanges, OptionChange, TrialView
+from bisector.status.view import BisectionView, TrialView
 from tests import examples as records
 from tests.examples import cell
 from tests.report import examples
@@ -290,38 +290,6 @@ def test_no_times_without_trials() -> None:
     assert time_lines([], Terms()) == []
 
 
-def test_footer_counts_what_kernels_lack() -> None:
-    lacking = replace(examples.BROKEN.trial, kernel=records.kernel(("CONFIG_VIRTIO_MENU=y",), ("max-page-size",)))
-    plain = replace(examples.FIXED.trial, kernel=records.kernel((), ("max-page-size",)))
-    view = examples.view(TrialView(1, lacking, Verdict.OLD, ""), TrialView(2, plain, Verdict.NEW, ""))
-    footer = text(footer_lines(view, 80))
-    assert "not obtained CONFIG_VIRTIO_MENU=y (1 of 2 kernels)\n" in footer
-    assert "quirks       max-page-size\n" in footer
-
-
-def test_one_compiler_is_in_the_footer_and_several_are_beside_each_kernel_too() -> None:
-    by_another = replace(examples.FIXED.trial, kernel=replace(records.kernel(), toolchain="gcc 11.3"))
-    one, other = TrialView(1, examples.BROKEN.trial, Verdict.OLD, ""), TrialView(2, by_another, Verdict.NEW, "")
-    assert "compiler     gcc 12.2.0, GNU ld 2.40\n" in text(footer_lines(examples.view(one), 80))
-    assert "built by" not in text(verdict_lines((one,), Terms(), 80))
-    footer = text(footer_lines(examples.view(one, other), 80))
-    assert "compiler     gcc 12.2.0, GNU ld 2.40 (1 of 2 kernels)\n             gcc 11.3 (1 of 2 kernels)\n" in footer
-    table = text(verdict_lines((one, other), Terms(), 80))
-    assert table.index("built by gcc 12.2.0") < table.index("\n 2  ") < table.index("built by gcc 11.3")
-
-
-def test_footer_names_every_option_that_differs_from_the_parent() -> None:
-    options = tuple(OptionChange(f"CONFIG_OPTION_{n}", "n", "y") for n in range(30))
-    view = replace(examples.found(), config_changes=(examples.CHANGES, ConfigChanges(examples.COMMITS[1], options)))
-    footer = " ".join(text(footer_lines(view, 80)).split())
-    parents = [examples.COMMITS[n].short for n in (2, 1)]
-    assert f"differs from that of the parent {parents[0]} in 2 options: CONFIG_DM_CACHE_SMQ: n -> y;" in footer
-    assert f"parent {parents[1]} in 30 options:" in footer
-    assert all(f"CONFIG_OPTION_{n}: n -> y" in footer for n in range(30))
-    equal = replace(view, config_changes=(ConfigChanges(examples.COMMITS[1], ()),))
-    assert "configuration" not in text(footer_lines(equal, 80))
-
-
 def test_a_commit_that_was_not_even_built_says_so() -> None:
     built = examples.REUSED.trial
     assert built.kernel is not None
@@ -344,40 +312,6 @@ def test_an_end_without_a_commit_is_not_taken_for_the_commit() -> None:
     picked = cell(trial.commit, Kind.PICKED, trial.subject.changed_by)
     with_it = replace(examples.REVERTED, trial=replace(trial, cell=picked))
     assert rows([with_it], view.terms)[0].why == "no commit: the old end with 3a5b3c7d9e1f"
-
-
-def test_footer_says_how_sure_it_is() -> None:
-    text = " ".join(as_text(footer_lines(examples.believed(), 100)).split())
-    assert "search 3a5b3c7d9e1f 99.4 %, 99 % in 1 commit; 1 contradiction (0.6 expected);" in text
-    assert "the new end without it is as the old one; without suspecting drivers/md: 98.1 %" in text
-    assert "answer 3a5b3c7d9e1f is the first fixed commit, 99.4 %" in text
-
-
-def test_two_changes_are_said_to_be_no_single_one() -> None:
-    text = " ".join(as_text(answer_lines(examples.two_changes(), 100)).split())
-    assert "not one change; if there were one, the first fixed commit would be one of 2 commits: 60.0 % 3a5b" in text
-
-
-def test_footer_says_how_many_commits_can_matter() -> None:
-    whole = replace(examples.view(examples.BROKEN, examples.FIXED), relevance=Relevance(14_565, 1_012))
-    assert "14,565 commits, 1,012 can matter to this kernel" in as_text(footer_lines(whole, 80))
-
-
-def test_long_lists_are_cut_with_their_count() -> None:
-    many = tuple(Commit(f"{n:040x}", "t", f"subject {n}", records.STARTED_AT) for n in range(100))
-    view = replace(examples.narrowed(), candidates=many)
-    answer = text(answer_lines(view, 80))
-    assert "one of 100 commits" in answer
-    assert "and 92 more" in answer
-
-
-@pytest.mark.parametrize("state", [State.STOPPED, State.FAILED])
-def test_what_can_go_on_says_how(state: State) -> None:
-    view = replace(examples.view(examples.BROKEN, state=state), message="interrupted by the person at the keyboard")
-    answer = text(answer_lines(view, 80))
-    assert answer.startswith(state.value)
-    assert "interrupted by the person" in answer
-    assert answer.endswith("next         bisector resume --run-dir /var/runs/r1\n")
 
 
 @pytest.mark.parametrize(
