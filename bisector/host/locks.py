@@ -26,7 +26,7 @@ from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError
 
 _LONGEST = 8192  # more than a holder writes: PATH_MAX and a little
-_WAIT_S = 1.0  # longer than anybody's look at who holds it
+_WAIT_S = 1.0  # longer than anybody's look at who holds it, and than a holder takes to write who it is
 
 # All users share this directory (Filesystem Hierarchy Standard 3.0, 3.15), and anybody may write there.
 SHARED_TURN = Path("/run/lock/bisector-measuring.lock")
@@ -167,9 +167,9 @@ def measurer() -> Measurer | None:
 
 
 def _take(file: int, tell: Callable[[str], None]) -> None:
-    if _try_lock(file):
+    if (seen := _holder_or_lock(file)) is None:
         return
-    seen, turn = _signed(file), Deadline("the end of a turn", _LONGEST_TURN_S)
+    turn = Deadline("the end of a turn", _LONGEST_TURN_S)
     tell(f"waiting for {seen}{_stopped(seen)}: builds and measurements on one host take turns")
     while True:
         with suppress(DeadlineExpired):
@@ -183,6 +183,20 @@ def _take(file: int, tell: Callable[[str], None]) -> None:
                 f"ps -o pid,stat,etime,args -p {seen.pid}" if seen.pid else f"fuser -v {SHARED_TURN} {own_turn()}",
             )
         tell(f"still waiting for {seen}{_stopped(seen)}")
+
+
+def _holder_or_lock(file: int) -> Measurer | None:
+    """Who holds it; None when the lock is ours. A holder whose turn has just begun has a moment to write its name."""
+
+    def probe() -> tuple[Measurer | None] | None:
+        if _try_lock(file):
+            return (None,)
+        holder = _signed(file)
+        return (holder,) if holder.pid else None
+
+    with suppress(DeadlineExpired):
+        return Deadline("the holder's name", _WAIT_S).poll(probe)[0]
+    return _signed(file)
 
 
 def _stopped(holder: Measurer) -> str:
@@ -241,14 +255,28 @@ def _sign(file: int, run_dir: Path, purpose: Purpose) -> None:
 
 
 def _signed(file: int) -> Measurer:
-    """What the holder has written. Any user may write that file, so nothing in it is an error of bisector."""
+    """What the holder has written. Any user may write that file, so nothing in it is an error of bisector.
+
+    A name stays in the file when its process has ended, until the next holder overwrites it: it is nobody's then.
+    """
     try:
         match json.loads(os.pread(file, _LONGEST, 0)):
-            case {"pid": int(pid), "run_dir": str(run_dir), "since": str(since), **more}:
+            case {"pid": int(pid), "run_dir": str(run_dir), "since": str(since), **more} if _lives(pid):
                 return Measurer(pid, run_dir, since, _purpose(more.get("purpose")))
     except (OSError, ValueError, RecursionError):
         pass
     return Measurer()
+
+
+def _lives(pid: int) -> bool:
+    """Whether there is such a process, of any user (kill(2), signal 0)."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return pid > 0
 
 
 def _purpose(written: object) -> Purpose:

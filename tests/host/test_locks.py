@@ -100,6 +100,26 @@ def test_a_second_one_waits_and_tells_for_whom(tmp_path: Path, whose: str) -> No
     assert told[0].startswith(f"waiting for run /runs/first, process {first.pid}: ")
 
 
+def test_a_holder_that_has_not_written_its_name_yet_has_not_that_of_the_one_before(tmp_path: Path) -> None:
+    """Between its lock and its name stands what the last holder wrote; that one has ended."""
+    told: list[str] = []
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    with held_elsewhere() as first:
+        name = locks.own_turn().read_text()
+        locks.own_turn().write_text(name.replace(f'"pid": {first.pid}', f'"pid": {gone.pid}'))
+        assert str(locks.measurer()) == "another process"
+        threading.Timer(0.2, locks.own_turn().write_text, (name,)).start()
+
+        def tell(text: str) -> None:
+            told.append(text)
+            first.kill()
+
+        with locks.measuring(tmp_path, tell):
+            pass
+    assert [text.partition(": ")[0] for text in told] == [f"waiting for run /runs/first, process {first.pid}"]
+
+
 def test_a_holder_that_was_stopped_is_told_and_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +238,7 @@ DAMAGED = {
     "an infinite process": '{"pid": 1e999, "run_dir": "/", "since": ""}',
     "a process without a number": '{"pid": NaN, "run_dir": "/", "since": ""}',
     "a process of thousands of digits": f'{{"pid": {"9" * 5000}, "run_dir": "/", "since": ""}}',
+    "everybody": '{"pid": -1, "run_dir": "/", "since": ""}',
     "no directory": '{"pid": 1, "run_dir": ["/"], "since": ""}',
 }
 
@@ -269,8 +290,8 @@ def test_a_build_is_not_called_a_measurement(capsys: pytest.CaptureFixture[str],
 @pytest.mark.parametrize("more", ["", ', "purpose": "a nap"', ', "purpose": ["build"]'])
 def test_what_another_version_of_the_tool_holds_it_for_is_not_known(tmp_path: Path, more: str) -> None:
     with locks.measuring(tmp_path, silent):
-        locks.own_turn().write_text(f'{{"pid": 7, "run_dir": "/", "since": "now"{more}}}')
-        assert locks.measurer() == Measurer(7, "/", "now", Purpose.UNKNOWN)
+        locks.own_turn().write_text(f'{{"pid": {os.getpid()}, "run_dir": "/", "since": "now"{more}}}')
+        assert locks.measurer() == Measurer(os.getpid(), "/", "now", Purpose.UNKNOWN)
 
 
 USER = """
