@@ -4,10 +4,10 @@ Each run has one directory. Virtual disks are limited to what emulation surely r
 from the stack and not from the CPU. ``recorded`` tells what was scaled, and why.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tests import kept_runs
 from tests.articles.kernels import Kernels
 from tests.demo.history import NEW_TAG, OLD_TAG
 
@@ -46,24 +46,12 @@ _MIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One run of bisector: its set, what it does, the words after ``bisector``, and the seconds that are expected.
+class Run(kept_runs.Run):
+    """A run for a recorded set; the seconds are without builds. ``scaled`` says what is other than in the article."""
 
-    Those are without builds. ``scaled`` says what is smaller than in the article, or otherwise another thing.
-    """
-
-    name: str
     article: str
-    what: str
-    words: tuple[str, ...]
-    expected_s: float
     scaled: str
     spare: float = _SPARE
-
-    @property
-    def directory(self) -> str:
-        """A name that is another one when what is run is another thing."""
-        return f"{self.name}-{hashlib.sha256(chr(0).join(self.words).encode()).hexdigest()[:8]}"
 
     @property
     def most_s(self) -> float:
@@ -108,7 +96,7 @@ def _stacks(kernels: Kernels) -> Run:
         " recorded of a cache that was empty is compared with the run that fills it."
     )
     what = "SSD, HDD, bcache and lvmcache on one kernel, which is measured twice"
-    return Run(STACKS, STACKS, what, words, 11 * _MIN_S, scaled, _SPARE_OF_CACHES)
+    return Run(STACKS, what, words, 11 * _MIN_S, STACKS, scaled, _SPARE_OF_CACHES)
 
 
 def _grep(kernels: Kernels) -> Run:
@@ -127,7 +115,7 @@ def _grep(kernels: Kernels) -> Run:
         "git grep searches the directory kernel of the tree, three times with a cold page cache. Its figures are not"
         " among the recorded runs. An lvmcache is left out: it takes in what is read often, and nothing is here."
     )
-    return Run(GREP, STACKS, "git grep on three stacks, on the same kernel", words, 5 * _MIN_S, scaled)
+    return Run(GREP, "git grep on three stacks, on the same kernel", words, 5 * _MIN_S, STACKS, scaled)
 
 
 def _kernels(kernels: Kernels) -> Run:
@@ -145,7 +133,7 @@ def _kernels(kernels: Kernels) -> Run:
         " files have 32 MiB, the cache 64 MiB, the HDD is limited to 1,000 IOPS. The slower job counts."
     )
     what = f"{1 + len(others)} kernels on SSD, HDD and lvmcache"
-    return Run(KERNELS, KERNELS, what, words, 20 * _MIN_S, scaled)
+    return Run(KERNELS, what, words, 20 * _MIN_S, KERNELS, scaled)
 
 
 def _bisect(kernels: Kernels) -> Run:
@@ -155,7 +143,7 @@ def _bisect(kernels: Kernels) -> Run:
         " distribution's source, two of which do not boot, and one of which repairs dm-cache."
     )
     return Run(
-        BISECT, BISECT, "a bisection by the IOPS of a full lvmcache", words, 10 * _MIN_S, scaled, _SPARE_OF_A_SEARCH
+        BISECT, "a bisection by the IOPS of a full lvmcache", words, 10 * _MIN_S, BISECT, scaled, _SPARE_OF_A_SEARCH
     )
 
 
@@ -172,7 +160,7 @@ def _submit(kernels: Kernels) -> Run:
         " leaves the submission to a worker. Runs take 6 s on a file of 32 MiB, the disk is limited to 500 IOPS."
     )
     what = "a patch, before and after, on a disk and on a RAM disk, by the submission latency of reads"
-    return Run(SUBMIT, SUBMIT, what, words, 8 * _MIN_S, scaled)
+    return Run(SUBMIT, what, words, 8 * _MIN_S, SUBMIT, scaled)
 
 
 def _cloud(kernels: Kernels) -> Run:
@@ -193,7 +181,7 @@ def _cloud(kernels: Kernels) -> Run:
         " and 48 MiB/s, the HDD to 600 and 24 MiB/s."
     )
     what = "six workloads on SSD, HDD and bcache, on one kernel, which is measured twice"
-    return Run(CLOUD, CLOUD, what, words, 18 * _MIN_S, scaled)
+    return Run(CLOUD, what, words, 18 * _MIN_S, CLOUD, scaled)
 
 
 def _compare(kernels: Kernels, minutes: float, *words: str) -> tuple[str, ...]:

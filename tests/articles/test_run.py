@@ -11,19 +11,15 @@ from typing import Any
 import pytest
 
 from bisector.core.deadline import Deadline
-from bisector.store.database import DATABASE
-from tests.articles import sets, stub
+from tests.articles import sets
 from tests.articles.planted import ALONE, CULPRIT, KERNELS, bisection, comparison
-from tests.articles.run import Clock, Desk, again
+from tests.articles.run import Desk, again
 from tests.articles.sets import BCACHE_0, BCACHE_4M, HDD, LVMCACHE, SSD
 from tests.recorded_run import fio_json
+from tests.stub_bisector import in_place
 
 NAMES = (sets.STACKS, sets.GREP, sets.KERNELS, sets.BISECT, sets.SUBMIT, sets.CLOUD)
 ENTRY = "from tests.articles.test_run import driven; import sys; sys.exit(driven(sys.argv[1]))"
-
-
-def in_place(*words: str | Path) -> list[str]:
-    return [sys.executable, "-S", "-E", str(Path(__file__).with_name("stub.py")), *map(str, words)]
 
 
 def driven(work: str) -> int:
@@ -167,19 +163,3 @@ def test_builds_are_not_among_the_seconds_of_a_run(desk: Desk) -> None:
     path.write_text("[[1000.0, 1600.0], [2000.0, 2100.0]]", encoding="utf-8")
     spent = desk.spent(planned)
     assert (spent.seconds, spent.builds_s) == (700.0 - 90.0, 90.0)
-
-
-def test_a_killed_process_counts_up_to_its_last_fact(tmp_path: Path) -> None:
-    facts, path = tmp_path / DATABASE, tmp_path / "run.times"
-    facts.touch()
-    os.utime(facts, (1500.0, 1500.0))
-    path.write_text("[[1000.0], [2000.0, 2010.0]]", encoding="utf-8")
-    assert Clock(path, facts).total_s() == 510.0
-    assert Clock(path, tmp_path / "none").total_s() == 10.0
-    path.write_text("[[100", encoding="utf-8")
-    assert Clock(path, facts).total_s() == 0.0
-
-
-def test_the_command_is_bisectors_own() -> None:
-    assert Desk(Path("/x")).tool("resume")[1:] == ["-m", "bisector", "resume"]
-    assert stub.DATABASE == DATABASE

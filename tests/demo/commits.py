@@ -1,19 +1,22 @@
 """The demonstration's commits: a table of small edits, and how they become a history with branches and merges.
 
-Keys of a commit: ``line`` (branch), ``from`` (key of the commit its line starts at), ``merge`` (line that is merged),
-``undo`` (key of the commit that is taken back), ``tag``, and ``effect``: ``code`` changes the kernel, ``none`` touches
-nothing it is built from, ``no-build`` and ``panic`` say what becomes of it, ``merge`` brings what its line has.
+Keys of a commit: ``line`` (branch, "main" if none is named), ``from`` (key of the commit its line starts at), ``merge``
+(line that is merged), ``undo`` (key of the commit that is taken back), ``tag``, and ``effect``: ``code`` changes the
+kernel, ``none`` touches nothing it is built from, ``no-build`` and ``panic`` say what becomes of it, ``merge`` brings
+what its line has.
 """
 
 import hashlib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bisector.core.errors import UserError
 
 EDITS = Path(__file__).parent / "edits" / "commits.toml"
+MAIN = "main"
+FIRST_MARK = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +44,9 @@ class Edit:
 class Entry:
     """One commit as the table has it."""
 
-    line: str
     subject: str
     effect: str
+    line: str = MAIN
     key: str = ""
     base: str = ""
     merge: str = ""
@@ -51,6 +54,16 @@ class Entry:
     tag: str = ""
     body: str = ""
     edits: tuple[Edit, ...] = ()
+
+    @property
+    def taken_back(self) -> tuple[Edit, ...]:
+        """The edits that take this commit back."""
+        return tuple(Edit(edit.path, edit.new, edit.old) for edit in reversed(self.edits))
+
+    @property
+    def alone(self) -> "Entry":
+        """This commit without its place in the table: on the main line, and without a tag."""
+        return replace(self, line=MAIN, base="", tag="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +98,7 @@ def load_entries(text: str) -> tuple[Entry, ...]:
     for row in tomllib.loads(text)["commit"]:
         edits = tuple(_edit(edit) for edit in row.pop("edit", ()))
         if "undo" in row:
-            undone = next(entry for entry in entries if entry.key == row["undo"])
-            edits = tuple(Edit(edit.path, edit.new, edit.old) for edit in reversed(undone.edits))
+            edits = next(entry for entry in entries if entry.key == row["undo"]).taken_back
         entries.append(Entry(base=row.pop("from", ""), edits=edits, **row))
     return tuple(entries)
 
@@ -97,11 +109,11 @@ def touched_paths(entries: Sequence[Entry]) -> frozenset[str]:
 
 
 def plan(entries: Sequence[Entry], originals: Mapping[str, bytes]) -> Iterator[Step]:
-    """The commits after the first (mark 1), each with its parents and its changed files."""
+    """The commits after the first, each with its parents and its changed files."""
     built = {edit.path for entry in entries if entry.effect != "none" for edit in entry.edits}
-    lines = {"main": _Line(1, dict(originals))}
+    lines = {MAIN: _Line(FIRST_MARK, dict(originals))}
     starts: dict[str, _Line] = {}
-    for mark, entry in enumerate(entries, start=2):
+    for mark, entry in enumerate(entries, start=FIRST_MARK + 1):
         if entry.base:
             lines[entry.line] = starts[entry.base].fork()
         line = lines[entry.line]

@@ -6,33 +6,30 @@ git configuration takes part. ``python -m tests.demo.history --tarball FILE --re
 """
 
 import argparse
-import fcntl
 import hashlib
 import json
 import lzma
-import os
 import shutil
-import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from bisector.core.errors import BisectorError, InfraError, UserError
+from bisector.core.errors import InfraError, UserError
 from tests.demo import commits
-from tests.demo.commits import EDITS, Step, digest, load_entries, plan, touched_paths
+from tests.demo import fast_import as maker
+from tests.demo.commits import EDITS, FIRST_MARK, Entry, Step, digest, load_entries, plan, touched_paths
+from tests.demo.fast_import import MARKS, fast_import, file, header, read_marks, write_step
+from tests.demo.repository import Repository, locked
+from tests.kept_runs import exit_status
 
 OLD_TAG, NEW_TAG = "demo-old", "demo-new"
 CULPRIT_KEY = "fix"
 STAMP = "bisector-demo.json"
-_IDENTITY = "Demonstration <demo@example.org>"
-_FIRST_DATE_S = 1_704_067_200  # 2024-01-01T00:00:00Z
-_STEP_S = 3600
-# Level 1 makes a quarter of level 0's size in the same time; deltas would cost time at each checkout.
-_FAST = ("-c", "core.compression=1", "-c", "fastimport.unpackLimit=0")
+# The code that decides what a commit of a history is.
+MAKERS = tuple(Path(str(module.__file__)) for module in (commits, maker))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +64,10 @@ def make(tarball: Path, repo: Path) -> History:
     repo = repo.absolute()
     origin = {
         "tarball_sha256": _file_digest(tarball),
-        "generator": digest(Path(__file__).read_bytes(), Path(commits.__file__).read_bytes(), EDITS.read_bytes()),
+        "generator": digest(*(part.read_bytes() for part in (Path(__file__), *MAKERS, EDITS))),
     }
     repo.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(repo.with_name(repo.name + ".lock")):
+    with locked(repo.with_name(repo.name + ".lock")):
         if (kept := _kept(repo, origin)) is not None:
             return kept
         _refuse_others(repo)
@@ -93,16 +90,15 @@ def make(tarball: Path, repo: Path) -> History:
 
 def _build(tarball: Path, aside: Path, repo: Path) -> History:
     entries = load_entries(EDITS.read_text(encoding="utf-8"))
-    _git(None, "init", "--quiet", "--template=", "--object-format=sha1", "--initial-branch=main", str(aside))
-    marks = aside / ".git" / "bisector-marks"
+    Repository.new(aside)
+    marks = aside / ".git" / MARKS
     steps: list[Step] = []
-    with _fast_import(aside, marks) as out:
+    with fast_import(aside, marks) as out:
         originals = _write_first(tarball, touched_paths(entries), out)
         for step in plan(entries, originals):
-            _write_step(step, out)
+            write_step(step, out)
             steps.append(step)
-    shas = {int(mark[1:]): sha for mark, sha in map(str.split, marks.read_text().splitlines())}
-    marks.unlink()
+    shas = read_marks(marks)
     made = {
         step.mark: MadeCommit(shas[step.mark], step.entry.subject, step.entry.effect, step.kernel) for step in steps
     }
@@ -117,13 +113,14 @@ def _write_first(tarball: Path, wanted: frozenset[str], out: IO[bytes]) -> dict[
     try:
         with tarfile.open(tarball, mode="r|*") as archive:
             first = archive.next()
-            out.write(_header(1, f"{first.name.partition('/')[0] if first else tarball.name}: import", ""))
+            name = first.name.partition("/")[0] if first else tarball.name
+            out.write(header(FIRST_MARK, Entry(f"{name}: import", "code")))
             for member in archive:
                 _, _, path = member.name.partition("/")
                 if not path or member.isdir():
                     continue
                 content = _content(archive, member)
-                out.write(_file(path, content, _mode(member)))
+                out.write(file(path, content, _mode(member)))
                 if path in wanted:
                     originals[path] = content
     except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
@@ -131,28 +128,6 @@ def _write_first(tarball: Path, wanted: frozenset[str], out: IO[bytes]) -> dict[
     if missing := sorted(wanted - originals.keys()):
         raise UserError(f"{tarball}: it has no {missing[0]}", "give a tarball of Linux 6.1 or 6.12 with --tarball")
     return originals
-
-
-def _write_step(step: Step, out: IO[bytes]) -> None:
-    out.write(_header(step.mark, step.entry.subject, step.entry.body))
-    for keyword, parent in zip(("from", "merge"), step.parents, strict=False):
-        out.write(f"{keyword} :{parent}\n".encode())
-    for path, content in sorted(step.files.items()):
-        out.write(_file(path, content, b"100644"))
-    if step.entry.tag:
-        out.write(f"reset refs/tags/{step.entry.tag}\nfrom :{step.mark}\n\n".encode())
-
-
-def _header(mark: int, subject: str, body: str) -> bytes:
-    """The head of a commit for git-fast-import(1); dates follow the order of making."""
-    message = f"{subject}\n\n{body}\n" if body else f"{subject}\n"
-    who = f"{_IDENTITY} {_FIRST_DATE_S + _STEP_S * mark} +0000"
-    head = f"commit refs/heads/main\nmark :{mark}\nauthor {who}\ncommitter {who}\ndata {len(message.encode())}\n"
-    return (head + message).encode()
-
-
-def _file(path: str, content: bytes, mode: bytes) -> bytes:
-    return b"M %s inline %s\ndata %d\n%s\n" % (mode, path.encode(), len(content), content)
 
 
 def _mode(member: tarfile.TarInfo) -> bytes:
@@ -170,29 +145,6 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return file.read()
 
 
-@contextmanager
-def _fast_import(repo: Path, marks: Path) -> Iterator[IO[bytes]]:
-    """git fast-import's standard input; nothing is kept unless the block ends well."""
-    command = ["git", "-C", str(repo), *_FAST, "fast-import", "--quiet", "--done", "--depth=0"]
-    process = subprocess.Popen(
-        [*command, f"--export-marks={marks}"], stdin=subprocess.PIPE, env=_environment(), start_new_session=True
-    )
-    assert process.stdin is not None
-    try:
-        with process.stdin as out:
-            yield out
-            out.write(b"done\n")
-    except BrokenPipeError:
-        pass  # git says on standard error why it ended; its status tells below
-    except BaseException:
-        process.kill()
-        raise
-    finally:
-        status = process.wait()
-    if status != 0:
-        raise InfraError(f"git fast-import ended with status {status}", "is there room on the disk?")
-
-
 def _kept(repo: Path, origin: Mapping[str, str]) -> History | None:
     """The history of that origin when it is there and whole."""
     try:
@@ -204,7 +156,10 @@ def _kept(repo: Path, origin: Mapping[str, str]) -> History | None:
     rows = stamp["history"]
     commits = tuple(MadeCommit(**row) for row in rows["commits"])
     history = History(str(repo), rows["old"], rows["new"], MadeCommit(**rows["culprit"]), commits)
-    tags = _git(repo, "rev-list", "--no-walk=unsorted", OLD_TAG, NEW_TAG)
+    try:
+        tags = Repository(repo).git("rev-list", "--no-walk=unsorted", OLD_TAG, NEW_TAG)
+    except InfraError:
+        return None
     return history if tags.split() == [history.old, history.new] else None
 
 
@@ -213,28 +168,6 @@ def _refuse_others(repo: Path) -> None:
     ours = (repo / ".git" / STAMP).exists()
     if not ours and repo.exists() and (not repo.is_dir() or any(repo.iterdir())):
         raise UserError(f"{repo}: there is something else already", "name another directory with --repo")
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _git(repo: Path | None, *arguments: str) -> str:
-    """The output of a git command; empty when it fails, which the caller then finds out."""
-    where = ["-C", str(repo)] if repo else []
-    done = subprocess.run(
-        ["git", *where, *arguments], stdout=subprocess.PIPE, env=_environment(), text=True, check=False
-    )
-    return done.stdout if done.returncode == 0 else ""
-
-
-def _environment() -> dict[str, str]:
-    """Without the person's git settings: a template, a hook or a default branch would change what is made."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return {**kept, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 
 
 def _file_digest(path: Path) -> str:
@@ -250,11 +183,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tarball", type=Path, required=True, help="Debian's linux-source-VERSION.tar.xz")
     parser.add_argument("--repo", type=Path, required=True, help="where the repository is to stand")
     options = parser.parse_args(arguments)
-    try:
-        history = make(options.tarball, options.repo)
-    except BisectorError as error:
-        sys.stderr.write(f"error: {error.message}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
-        return error.exit_code
+    return exit_status(lambda: _print(make(options.tarball, options.repo)))
+
+
+def _print(history: History) -> int:
     sys.stdout.write(json.dumps(asdict(history), indent=1) + "\n")
     return 0
 

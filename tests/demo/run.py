@@ -13,16 +13,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bisector.core.errors import BisectorError, UserError
+from bisector.core.errors import UserError
 from bisector.core.resources import cache_home
 from bisector.store.database import DATABASE
 from bisector.store.rundir import state_home
 from tests.demo import compare, history
 from tests.demo.history import NEW_TAG, OLD_TAG, History
+from tests.kept_runs import bisector, exit_status, waited_for
 
 SOURCES = Path("/usr/src")
 _WRONG_ANSWER = 1
-_ENDED_BY_SIGNAL = 128
 
 
 def tarballs(directory: Path = SOURCES) -> list[Path]:
@@ -38,14 +38,19 @@ def newest_tarball(directory: Path = SOURCES) -> Path:
     return tarballs(directory)[-1]
 
 
+def number(tarball: Path) -> str:
+    """Its version, as in "6.12"."""
+    return ".".join(map(str, version(tarball)))
+
+
+def history_of(tarball: Path, home: Path) -> Path:
+    """Where the history that is made of a tarball is kept: of the newest beside it, it is the demonstration's."""
+    return home / ("linux" if tarball == newest_tarball(tarball.parent) else f"linux-{number(tarball)}")
+
+
 def version(path: Path) -> tuple[int, ...]:
     """That in the name of a tarball."""
     return tuple(int(number) for number in re.findall(r"\d+", path.name.removesuffix(".tar.xz")))
-
-
-def bisector(*arguments: str | Path) -> list[str]:
-    """The command line of the tool itself, with this interpreter."""
-    return [sys.executable, "-m", "bisector", *map(str, arguments)]
 
 
 def verdict(wanted: History, status: Mapping[str, Any]) -> tuple[bool, str]:
@@ -63,13 +68,13 @@ def demonstrate(tarball: Path, extra: Sequence[str]) -> int:
     """Make the history, bisect it, compare; the exit status."""
     began = time.monotonic()
     _say(f"making the history from {tarball}")
-    made = history.make(tarball, cache_home() / "demo" / "linux")
+    made = history.make(tarball, history_of(tarball, cache_home() / "demo"))
     _say(f"{len(made.commits)} commits in {made.repo} ({time.monotonic() - began:.0f} s)")
     run_dir = state_home() / "demo"
     if (run_dir / DATABASE).is_file():
         subprocess.run(bisector("reset", "--delete", "--run-dir", run_dir), check=False)
     start = bisector("start", OLD_TAG, NEW_TAG, "--repo", made.repo, "--run-dir", run_dir, *extra)
-    if ended := _interruptible(start):
+    if ended := waited_for(start):
         return ended
     report = subprocess.run(bisector("status", "--json", "--run-dir", run_dir), stdout=subprocess.PIPE, check=False)
     if report.returncode != 0:
@@ -80,17 +85,6 @@ def demonstrate(tarball: Path, extra: Sequence[str]) -> int:
     minutes, seconds = divmod(round(time.monotonic() - began), 60)
     _say(f"{sentence}; {minutes} min {seconds} s in all")
     return 0 if right else _WRONG_ANSWER
-
-
-def _interruptible(command: Sequence[str]) -> int:
-    """Run with our terminal; Ctrl-C reaches the child too, which ends in its own way and is waited for."""
-    with subprocess.Popen(command) as child:
-        while True:
-            try:
-                status = child.wait()
-            except KeyboardInterrupt:
-                continue
-            return status if status >= 0 else _ENDED_BY_SIGNAL - status
 
 
 def _say(text: str) -> None:
@@ -106,11 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tarball", type=Path, help="a linux-source-VERSION.tar.xz (default: the newest in /usr/src)")
     parser.add_argument("rest", nargs="*", metavar="FLAG", help="after --: more flags for bisector start")
     options = parser.parse_args(arguments)
-    try:
-        return demonstrate(options.tarball or newest_tarball(), options.rest)
-    except BisectorError as error:
-        sys.stderr.write(f"error: {error.message}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
-        return error.exit_code
+    return exit_status(lambda: demonstrate(options.tarball or newest_tarball(), options.rest))
 
 
 if __name__ == "__main__":

@@ -329,7 +329,7 @@ def full_disk(tmp_path: Path) -> Path:
     """A git that ends as it does when the disk is full."""
     script = tmp_path / "bin" / "git"
     script.parent.mkdir()
-    script.write_text('#!/bin/sh\ncase " $* " in *" init "*) mkdir -p "$5/.git";; *) exit 128;; esac\n')
+    script.write_text('#!/bin/sh\ncase " $* " in *" init "*) mkdir -p "$2/.git";; *) exit 128;; esac\n')
     script.chmod(0o755)
     return script.parent
 

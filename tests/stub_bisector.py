@@ -1,7 +1,7 @@
-"""In place of bisector: ``python stub.py WORDS…`` does what the test's files in its directory say, and imports nothing.
+"""In place of bisector: ``python stub_bisector.py WORDS…`` does what files in its directory say, and imports nothing.
 
 ``documents.json`` has what is printed of each run, ``statuses.json`` the exit statuses of the next attempts at each,
-``hold.RUN`` makes an attempt wait to be killed. ``log`` gets a line for each command.
+``hold.RUN`` makes an attempt wait to be killed. ``log`` gets a line for each command, and ``words`` all of it.
 """
 
 import json
@@ -12,12 +12,18 @@ from pathlib import Path
 DATABASE = "record.sqlite"
 
 
+def in_place(*words: str | Path) -> list[str]:
+    """The command line of this, as that of bisector is made."""
+    return [sys.executable, "-S", "-E", __file__, *map(str, words)]
+
+
 def main() -> int:
     words, here = sys.argv[1:], Path.cwd()
     run_dir = Path(words[words.index("--run-dir") + 1])
     run, _, _ = run_dir.name.rpartition("-")
-    with (here / "log").open("a", encoding="utf-8") as log:
-        log.write(f"{words[0]} {run or words[2]}\n")
+    for name, line in (("log", f"{words[0]} {run or words[2]}"), ("words", " ".join(words))):
+        with (here / name).open("a", encoding="utf-8") as log:
+            log.write(f"{line}\n")
     if words[0] == "kernel":
         return 0
     if words[0] == "status":
