@@ -10,6 +10,7 @@ class StopReason(StrEnum):
 
     ABOVE = "above"
     NOT_ABOVE = "not above"
+    SETTLED = "settled"  # of a run that fills a cache: it was full, and its figures held still
 
 
 class LatencyKind(StrEnum):
@@ -134,15 +135,27 @@ class EarlyStop:
     ``bound`` is what the mean of each deciding value was above (ABOVE) or what one was below (NOT_ABOVE), the margin
     for chance taken off or added: so the side holds for other thresholds, too, up to there. Both are values of
     ``metric`` over jobs as ``over`` says, and tell nothing of another metric.
+
+    A run that an answer may rest on was also clear of the whole run of its counterpart, the commit ``against``: by the
+    factor ``apart`` at least (below 1 for a smaller value), moment by moment. Of a run that filled a cache (SETTLED)
+    ``metric`` tells how full it was at least, ``bound``, where ``threshold`` is full.
     """
 
-    reason: Annotated[StopReason, "whether the values were clear above the threshold, or clear not above it"]
+    reason: Annotated[
+        StopReason,
+        "whether the values were clear above the threshold, or clear not above it; `settled` of a run that filled a "
+        "cache, which was full and steady",
+    ]
     at_s: Annotated[float, "seconds from the start of the run"]
     bound: Annotated[float, "value of `metric` that the run is above, or not above, with a margin for chance"]
     threshold: Annotated[float, "value of `metric` between the two sides"]
     why: Annotated[str, "one sentence"]
     metric: Annotated[str, "the [metric](metrics.md); the bound tells nothing of another one"] = "read.iops"
     over: Annotated[str, "what several jobs amounted to"] = "worst"
+    against: Annotated[str, "commit of the whole run that it was clear of, too; empty without one"] = ""
+    apart: Annotated[
+        float | None, "by what factor at least, moment by moment, with a margin for chance; `null` without one"
+    ] = None
 
 
 _ROUND_MARK = "@"

@@ -46,6 +46,13 @@ class FaultKind(StrEnum):
         return self in (FaultKind.CONFIG_ERROR, FaultKind.BUILD_ERROR)
 
 
+class Fill(StrEnum):
+    """How the runs that fill a cache were to end: after their whole length, or as soon as the cache was settled."""
+
+    WHOLE = "whole"
+    SHORT = "short"
+
+
 @dataclass(frozen=True, slots=True)
 class Timings:
     """Wall seconds of each part of a trial; the rest up to ``total_s`` is ours."""
@@ -135,7 +142,7 @@ class Trial:
 
     ``same_kernel_as`` names the commit whose equal kernel was measured, when this one was not. ``origin`` tells who
     measured, where that was somebody else. ``control`` is the one that was asked because of its fault, if there was
-    one.
+    one. ``fill`` is what was asked for: a cache that was not settled in time was filled by whole runs all the same.
     """
 
     cell: Cell
@@ -150,6 +157,7 @@ class Trial:
     same_kernel_as: str | None = None
     origin: Origin | None = None
     control: Control | None = None
+    fill: Fill = Fill.WHOLE
 
     @property
     def subject(self) -> Subject:
@@ -180,6 +188,25 @@ class Trial:
     def stopped_early(self) -> EarlyStop | None:
         """How the last run, the one that counts, was ended before its time; None of a whole one."""
         return self.runs[-1].stopped_early if self.runs else None
+
+    @property
+    def filled_short(self) -> bool:
+        """Whether a run that filled its cache was ended before its time, as soon as the cache was settled."""
+        return any(run.stopped_early is not None for run in self.runs[:-1])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of its runs went their whole length, so that its figures can be held against others' alike."""
+        return bool(self.runs) and all(run.stopped_early is None for run in self.runs)
+
+    @property
+    def bears_answer(self) -> bool:
+        """Whether an answer may rest on it: it is whole, or its last run alone was stopped.
+
+        That is once it was clear of its counterpart, and not of the threshold alone.
+        """
+        stop = self.stopped_early
+        return self.is_whole or (stop is not None and bool(stop.against) and not self.filled_short)
 
     @property
     def same_sources(self) -> bool:

@@ -66,7 +66,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long a comparison goes on: no block is begun that would end later than ``budget_s`` seconds of work allow.
+    """How long a run goes on: no block, and no trial of a search, is begun that would end after ``budget_s`` seconds.
 
     They count from ``spent_s`` on, the seconds of work on record when it was given.
     """

@@ -14,6 +14,7 @@ from typing import Any
 from bisector.core.figures import Run
 from bisector.core.subject import Compiler, Mattering, NotChanged
 from bisector.core.trial import Control, Trial
+from bisector.search.noise import Earlier
 from bisector.store.comparison import Block, Budget, Place
 from bisector.store.database import Database
 from bisector.store.rows import InfraFaultRow, StateRow, columns
@@ -118,6 +119,7 @@ Fact = (
     | BuildTry
     | Compilers
     | InfraFaultRow
+    | Earlier
     | Mattering
     | NotChanged
     | Skip
@@ -190,7 +192,7 @@ def _add_compilers(database: Database, one: Compilers) -> int:
 
 def _add_mattering(database: Database, mattering: Mattering) -> int:
     for sha in sorted(mattering.shas):
-        database.insert("mattering", {"sha": sha})
+        database.insert("mattering", {"sha": sha, "again": mattering.again.get(sha)})
     return database.insert("relevance", {"id": 1, **columns(mattering.relevance)})
 
 
@@ -214,6 +216,7 @@ _WRITERS: dict[type[Fact], Callable[[Database, Any], int]] = {
     BuildTry: lambda database, one: database.insert("build_tries", {**columns(one.compiler), **columns(one)}),
     Compilers: _add_compilers,
     InfraFaultRow: _row("infra_faults"),
+    Earlier: _row("earlier"),
     Mattering: _add_mattering,
     NotChanged: _row("not_changed"),
     Skip: _row_now("skips"),

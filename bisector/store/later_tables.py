@@ -58,10 +58,21 @@ EARLY_STOPS = """CREATE TABLE early_stops (
     why TEXT NOT NULL{}
 ) STRICT"""
 STOPPED_BY = {"metric": "TEXT NOT NULL DEFAULT 'read.iops'", "over": "TEXT NOT NULL DEFAULT 'worst'"}
+# Of a run that was clear of another commit's, too, which one, and by what factor at least.
+CLEAR_OF = {"against": "TEXT NOT NULL DEFAULT ''", "apart": "REAL"}
+# How the runs that fill a cache were to end.
+FILL = {"fill": "TEXT NOT NULL DEFAULT 'whole'"}
 TAKEN = """CREATE TABLE taken (
     trial INTEGER PRIMARY KEY REFERENCES trials (n),
     run_dir TEXT NOT NULL,
     n INTEGER NOT NULL
+) STRICT"""
+EARLIER = """CREATE TABLE earlier (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    better INTEGER NOT NULL,
+    better_contradicted INTEGER NOT NULL,
+    worse INTEGER NOT NULL,
+    worse_contradicted INTEGER NOT NULL
 ) STRICT"""
 MATTERING = """CREATE TABLE mattering (
     sha TEXT PRIMARY KEY
@@ -153,7 +164,7 @@ CREATE TABLE placed (
     block INTEGER NOT NULL REFERENCES blocks (n),
     arm INTEGER NOT NULL REFERENCES arms (n)
 ) STRICT"""
-# How much time a person gave a comparison after its beginning; the budget of that is in its row.
+# How much time a person gave a search, or a comparison after its beginning; the budget of that is in its row.
 BUDGETS = """CREATE TABLE budgets (
     id INTEGER PRIMARY KEY,
     at TEXT NOT NULL,
@@ -164,6 +175,10 @@ BUDGETS = """CREATE TABLE budgets (
 # was.
 OWN_FILE = {"fragment": "TEXT NOT NULL DEFAULT ''", "file": "TEXT"}
 BUILT_WITH = {"fragment": "TEXT NOT NULL DEFAULT ''"}
+# The share of a build that make does again for a commit that can matter, where that is known.
+AGAIN = {"again": "REAL"}
+# Whether a state was entered because the budget allowed no more.
+OUT_OF_TIME = {"out_of_time": "INTEGER NOT NULL DEFAULT 0"}
 # To which block and arm a submission belongs.
 PLACE = {"block": "INTEGER", "arm": "INTEGER"}
 # What a trial was measured on. One of an older version has neither: its setup is that of the settings; with ``alone``,

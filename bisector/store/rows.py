@@ -94,12 +94,16 @@ class InfraFaultRow:
 
 @dataclass(frozen=True, slots=True)
 class StateRow:
-    """A state the bisection entered, when, and the process that wrote so."""
+    """A state the bisection entered, when, and the process that wrote so.
+
+    With ``out_of_time`` it would go on, and its budget allowed no more.
+    """
 
     at: str
     state: State
     message: str
     pid: int
+    out_of_time: bool = False
 
 
 def _plain(value: Any) -> Any:

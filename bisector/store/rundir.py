@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from bisector.core.errors import InfraError, UserError
 from bisector.core.verdict import State
@@ -18,7 +18,11 @@ from bisector.host.files import is_scratch
 from bisector.host.locks import Held, Holder, held, holder_of
 from bisector.store.database import DATABASE, UNFINISHED
 from bisector.store.run_files import INPUTS, TRIALS
-from bisector.store.store import Store
+
+# The store knows what the search makes of earlier runs, and so its numpy, which takes long to load; most of what is
+# asked of a run directory needs neither, least of all the settings.
+if TYPE_CHECKING:
+    from bisector.store.store import Store
 
 LOCK = "lock"
 GIT_LOG = "bisect.log"
@@ -139,7 +143,7 @@ class RunDirectory:
         return holder_of(self.path / LOCK)
 
 
-def state_of(run: RunDirectory, store: Store) -> tuple[State, str]:
+def state_of(run: RunDirectory, store: "Store") -> tuple[State, str]:
     """The state and its message; one that says it runs, in nobody's hands, has been stopped."""
     last = store.state()
     if last is None or last.state is State.RUNNING:

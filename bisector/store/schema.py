@@ -8,23 +8,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bisector.store.later_tables import (
+    AGAIN,
     BUDGETS,
     BUILD_TRIES,
     BUILT_WITH,
+    CLEAR_OF,
     COMPARISON,
     COMPILERS,
     CONTROLS,
     COUNTERS,
     CPU_COLUMNS,
     DISKS,
+    EARLIER,
     EARLY_STOPS,
     ENDED,
+    FILL,
     LATENCIES,
     MAIL_EVENTS,
     MAILS,
     MATTERING,
     NOT_CHANGED,
     ORIGINS,
+    OUT_OF_TIME,
     OWN_FILE,
     PLACE,
     RELEVANCE,
@@ -54,7 +59,7 @@ class Schema:
 
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 20
+VERSION = 21
 
 # From a version to the next one. Columns and tables are only ever added: what has no value reads as the record's
 # default, and a table that is not there as one without rows.
@@ -88,12 +93,21 @@ UPGRADES = {
     17: f"{COMPARISON}; {added('submitted', PLACE)}",
     18: f"{added('arms', OWN_FILE)}; {added('build_tries', BUILT_WITH)}",
     19: BUDGETS,
+    20: "; ".join(
+        (
+            added("states", OUT_OF_TIME),
+            added("mattering", AGAIN),
+            EARLIER,
+            added("trials", FILL),
+            added("early_stops", CLEAR_OF),
+        )
+    ),
 }
 
 _LATER = (
     *(RELEVANCE, COMPILERS, BUILD_TRIES, LATENCIES, DISKS, ORIGINS, MAILS, MAIL_EVENTS, TAKEN, MATTERING),
     *(NOT_CHANGED, SKIPS, CONTROLS, SUBMITTED, ENDED, VOUCHED, COMPARISON, added("submitted", PLACE)),
-    *(added("arms", OWN_FILE), added("build_tries", BUILT_WITH), BUDGETS),
+    *(added("arms", OWN_FILE), added("build_tries", BUILT_WITH), BUDGETS, added("mattering", AGAIN), EARLIER),
 )
 
 TABLES = f"""
@@ -134,7 +148,8 @@ CREATE TABLE trials (
     same_kernel_as TEXT,
     kind TEXT NOT NULL DEFAULT 'commit',
     changed_by TEXT,
-    {", ".join(f"{name} {kind} NOT NULL" for name, kind in SETUP.items())}
+    {", ".join(f"{name} {kind} NOT NULL" for name, kind in SETUP.items())},
+    {", ".join(f"{name} {kind}" for name, kind in FILL.items())}
 ) STRICT;
 
 CREATE TABLE faults (
@@ -193,7 +208,7 @@ CREATE TABLE jobs (
 ) STRICT;
 CREATE INDEX jobs_of_run ON jobs (run);
 
-{EARLY_STOPS.format("".join(f", {name} {kind}" for name, kind in STOPPED_BY.items()))};
+{EARLY_STOPS.format("".join(f", {name} {kind}" for name, kind in (STOPPED_BY | CLEAR_OF).items()))};
 
 CREATE TABLE caches (
     run INTEGER NOT NULL REFERENCES runs (id),
@@ -236,7 +251,8 @@ CREATE TABLE states (
     at TEXT NOT NULL,
     state TEXT NOT NULL,
     message TEXT NOT NULL,
-    pid INTEGER NOT NULL
+    pid INTEGER NOT NULL,
+    {", ".join(f"{name} {kind}" for name, kind in OUT_OF_TIME.items())}
 ) STRICT;
 """
 

@@ -1,11 +1,9 @@
 """The facts of one bisection as records; there is one way to add them, a transaction of the database."""
 
-import math
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
@@ -17,15 +15,15 @@ from bisector.core.figures import CacheStatus, Contention, CpuUse, DiskFigures, 
 from bisector.core.subject import Cell, Commit, Compiler, Kernel, NotChanged, Relevance, Setup, Subject
 from bisector.core.trial import Artifact, Control, Fault, Origin, Taken, Timings, Trial
 from bisector.core.verdict import State
+from bisector.search.noise import Earlier
 from bisector.storage.dmcache import counted
 from bisector.storage.parse import stack_of
-from bisector.store import comparison
+from bisector.store import comparison, times
 from bisector.store.comparison import Block, Budget, Placed, Plan
 from bisector.store.database import Database, Moment, Row
 from bisector.store.facts import (
     STOP_FIELDS,
     BuildTry,
-    Ending,
     Fact,
     InFlight,
     NumberedTrial,
@@ -179,7 +177,7 @@ class Store:
         return comparison.blocks_in(self.database)
 
     def budgets(self) -> tuple[Budget, ...]:
-        """What time a comparison was given after its beginning, oldest first; the last one holds."""
+        """What time a search was given, or a comparison after its beginning, oldest first; the last one holds."""
         return comparison.budgets_in(self.database)
 
     def placed(self) -> tuple[Placed, ...]:
@@ -192,15 +190,7 @@ class Store:
 
     def spent_s(self) -> float:
         """Seconds between the submissions and the ends of all that was done, or failed; what was lost has none."""
-        if not self.database.has("submitted"):
-            return 0.0
-        with self.database.snapshot():
-            ended = {row["submission"]: row for row in self.database.select("ended")}
-            begun = {row["id"]: datetime.fromisoformat(row["at"]) for row in self.database.select("submitted")}
-        spans = (
-            datetime.fromisoformat(row["at"]) - begun[id_] for id_, row in ended.items() if row["ending"] != Ending.LOST
-        )
-        return math.fsum(span.total_seconds() for span in spans)
+        return times.of_work_s(self.database)
 
     def trials(self) -> tuple[Numbered, ...]:
         """Every trial on the setup that is searched with its number, equal to what was added, as of one moment.
@@ -316,6 +306,11 @@ class Store:
         counted = relevance is not None and relevance.can_matter == len(rows)
         return frozenset(row["sha"] for row in rows) if counted else None
 
+    def again(self) -> dict[str, float]:
+        """The share of a build that make does again for a commit, by its hash, where that is known."""
+        rows = self.database.select("mattering") if self.database.has("mattering") else []
+        return {row["sha"]: row["again"] for row in rows if row.get("again") is not None}
+
     def not_changed(self) -> tuple[NotChanged, ...]:
         """Every such end, oldest first."""
         rows = self.database.select("not_changed", "id") if self.database.has("not_changed") else []
@@ -326,9 +321,14 @@ class Store:
         rows = self.database.select("relevance") if self.database.has("relevance") else []
         return build(Relevance, rows[0]) if rows else None
 
-    def set_state(self, state: State, message: str = "") -> None:
-        """Record that this process brought the bisection into ``state``, now."""
-        self.add(StateRow(now(), state, message, os.getpid()))
+    def earlier(self) -> Earlier:
+        """What runs of the same experiment on this host had read when this one began."""
+        rows = self.database.select("earlier") if self.database.has("earlier") else []
+        return build(Earlier, rows[0]) if rows else Earlier()
+
+    def set_state(self, state: State, message: str = "", *, out_of_time: bool = False) -> None:
+        """Record that this process brought the bisection into ``state``, now; whether its budget allowed no more."""
+        self.add(StateRow(now(), state, message, os.getpid(), out_of_time))
 
     def state(self) -> StateRow | None:
         """The last state recorded; a killed process leaves "running", see :func:`rundir.state_of`."""

@@ -1,6 +1,7 @@
 """How long the processes of a run were at it, by the times of what they put on record."""
 
 import math
+from collections.abc import Collection
 from datetime import datetime
 
 from bisector.core.verdict import State
@@ -28,14 +29,19 @@ def of_processes_s(database: Database) -> float:
     return math.fsum(spans)
 
 
-def of_builds_s(database: Database) -> float:
-    """Wall seconds of the builds that were asked for alone; of one that was lost they are not known."""
+def of_work_s(database: Database, kinds: Collection[Work] = frozenset(Work)) -> float:
+    """Wall seconds of the work of these kinds that was submitted; of what was lost they are not known."""
     if not database.has("submitted"):
         return 0.0
     with database.snapshot():
         ended = {row["submission"]: row for row in database.select("ended") if row["ending"] != Ending.LOST}
-        builds = [row for row in database.select("submitted") if row["work"] == Work.BUILD and row["id"] in ended]
-    return math.fsum((_at(ended[row["id"]]) - _at(row)).total_seconds() for row in builds)
+        work = [row for row in database.select("submitted") if row["work"] in kinds and row["id"] in ended]
+    return math.fsum((_at(ended[row["id"]]) - _at(row)).total_seconds() for row in work)
+
+
+def of_builds_s(database: Database) -> float:
+    """The same of the builds that were asked for alone."""
+    return of_work_s(database, (Work.BUILD,))
 
 
 def _at(row: Row) -> datetime:

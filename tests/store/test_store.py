@@ -22,6 +22,7 @@ from bisector.core.subject import Compiler, Kind, Mattering, NotChanged, Relevan
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Taken, Trial
 from bisector.core.verdict import State
 from bisector.mail.outbox import Mail, Mails, Outcome
+from bisector.search.noise import Earlier
 from bisector.store import schema
 from bisector.store.database import DATABASE
 from bisector.store.facts import BuildTry, Compilers, Ended, Ending, InFlight, NumberedTrial, Submitted, Work
@@ -39,6 +40,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def test_bisection_comes_back(store: Store) -> None:
     assert store.bisection() == examples.bisection()
+
+
+def test_what_earlier_runs_read_comes_back(store: Store) -> None:
+    assert store.earlier() == Earlier()
+    seen = Earlier(better=7, better_contradicted=1, worse=5)
+    store.add(seen)
+    assert store.earlier() == seen
 
 
 def test_commits_that_a_person_gives_up_on_later_are_skips_like_those_of_the_start(store: Store) -> None:
@@ -142,8 +150,9 @@ def test_rows_of_no_trial_are_refused(store: Store) -> None:
 def test_how_much_can_matter_is_kept(store: Store) -> None:
     assert store.relevance() is None
     assert store.mattering() is None
-    store.add(Mattering(14_565, frozenset(("a" * 40, "b" * 40))))
+    store.add(Mattering(14_565, frozenset(("a" * 40, "b" * 40)), {"a" * 40: 0.25}))
     assert store.relevance() == Relevance(14_565, 2)
+    assert store.again() == {"a" * 40: 0.25}
     assert store.mattering() == frozenset(("a" * 40, "b" * 40))
     store.database.connection.execute("DELETE FROM mattering")  # as an earlier version left it
     assert store.mattering() is None
@@ -292,13 +301,14 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
     _before_imports(store)
     later_tables = ("mail_events", "mails", "relevance", "compilers", "build_tries", "early_stops", "taken")
     of_comparisons = ("budgets", "placed", "blocks", "absent", "setups", "arms", "comparison")
-    of_searches = ("mattering", "not_changed", "skips", "vouched", "controls", "ended", "submitted")
+    of_searches = ("earlier", "mattering", "not_changed", "skips", "vouched", "controls", "ended", "submitted")
     for later in (*later_tables, *of_comparisons, *of_searches):
         store.database.connection.execute(f"DROP TABLE {later}")
-    for column in ("kind", "changed_by", "stack", "workload"):
+    for column in ("kind", "changed_by", "stack", "workload", "fill"):
         store.database.connection.execute(f"ALTER TABLE trials DROP COLUMN {column}")
     store.database.connection.execute("ALTER TABLE kernels DROP COLUMN modules")
     store.database.connection.execute("ALTER TABLE runs DROP COLUMN counters")
+    store.database.connection.execute("ALTER TABLE states DROP COLUMN out_of_time")
     store.database.connection.execute("PRAGMA user_version = 1")
     store.close()
     with Store.open(store.path, readonly=True) as reader:

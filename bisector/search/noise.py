@@ -1,0 +1,122 @@
+"""How often a reading misleads: rates that are learnt.
+
+A run misleads by a hiccup of the host, a kernel as a whole by its layout or by another change beside it (*sticky*:
+repeating it teaches nothing). Nobody knows these rates beforehand, so each has a few values that it may have, with the
+probability of each; all readings of a search weigh them, together with everything else that it does not know.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from bisector.search.graph import Floats
+
+# The rates that a run may mislead at, and how likely each is beforehand. What misleads makes a run worse: a kernel of
+# the better side looks worse some 3 times in 100, and one of the worse side hardly ever looks better. Either may do so
+# in a quarter of its runs all the same; on a host that is loud both do.
+_RATES = (0.001, 0.004, 0.015, 0.05, 0.12, 0.25)
+_BETTER_LOOKS_WORSE = (0.20, 0.20, 0.25, 0.24, 0.07, 0.04)
+_WORSE_LOOKS_BETTER = (0.70, 0.20, 0.06, 0.02, 0.01, 0.01)
+_LOUD = (0.0, 0.0, 0.0, 0.0, 0.5, 0.5)
+_LOUD_HOSTS = 0.05
+# The share of kernels that mislead as a whole.
+_STICKY = (0.003, 0.015, 0.05)
+_STICKY_PRIOR = (0.45, 0.40, 0.15)
+# What earlier runs on this host read counts for less than what this one reads: hosts change. So many of them count at
+# most, and with this probability none does.
+_EARLIER_AT_MOST = 40.0
+_EARLIER_IN_VAIN = 0.1
+# What is expected of a host beforehand: the usual rates, as if they came from so many readings.
+_USUAL_IS_WORTH = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Error rates: of a run of an old kernel that looks new, of a new one that looks old, of a commit as a whole.
+
+    The defaults are the usual ones where the new side is the better one: see :meth:`worse_by_accident`.
+    """
+
+    old_as_new: float = 0.003
+    new_as_old: float = 0.05
+    sticky: float = 0.01
+
+    @classmethod
+    def worse_by_accident(cls, *, new_is_better: bool) -> "Noise":
+        """The usual rates: what misleads makes a run worse, and a bad kernel does not become a good one by accident."""
+        usual = cls()
+        return usual if new_is_better else replace(usual, old_as_new=usual.new_as_old, new_as_old=usual.old_as_new)
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What earlier runs of the same experiment on this host read of kernels whose side was known by other readings.
+
+    How many readings there were of kernels of the better side, of the worse side, and how many contradicted it.
+    """
+
+    better: int = 0
+    better_contradicted: int = 0
+    worse: int = 0
+    worse_contradicted: int = 0
+
+    @property
+    def noise(self) -> Noise:
+        """What to expect here where the new side is the better one: the usual rates, after these readings."""
+        usual = Noise()
+        return replace(
+            usual,
+            old_as_new=_after(usual.old_as_new, self.worse, self.worse_contradicted),
+            new_as_old=_after(usual.new_as_old, self.better, self.better_contradicted),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rates:
+    """What the rates may be, and the logarithm of the probability of each case beforehand; they sum to 1."""
+
+    old_as_new: Floats
+    new_as_old: Floats
+    sticky: Floats
+    log_prior: Floats
+
+    @classmethod
+    def known(cls, noise: Noise) -> Self:
+        """Of somebody who knows them."""
+        return cls(np.array([noise.old_as_new]), np.array([noise.new_as_old]), np.array([noise.sticky]), np.zeros(1))
+
+    def mean(self, weight: Floats) -> Noise:
+        """By weights that sum to 1."""
+        return Noise(*(float(weight @ each) for each in (self.old_as_new, self.new_as_old, self.sticky)))
+
+    @classmethod
+    def unknown(cls, *, new_is_better: bool = True, earlier: Earlier | None = None) -> Self:
+        """Of somebody who knows which side is the better one, and what earlier runs read."""
+        both = np.outer(_WORSE_LOOKS_BETTER, _BETTER_LOOKS_WORSE)
+        both = (1 - _LOUD_HOSTS) * both + _LOUD_HOSTS * np.outer(_LOUD, _LOUD)
+        both = _updated(both, earlier or Earlier())
+        both = both if new_is_better else both.T
+        rates = np.array(_RATES)
+        old_as_new, new_as_old, sticky = np.meshgrid(rates, rates, np.array(_STICKY), indexing="ij")
+        prior = both[:, :, None] * np.array(_STICKY_PRIOR)
+        return cls(old_as_new.ravel(), new_as_old.ravel(), sticky.ravel(), np.log(prior.ravel()))
+
+
+def _after(usual: float, readings: int, contradicted: int) -> float:
+    return (usual * _USUAL_IS_WORTH + contradicted) / (_USUAL_IS_WORTH + readings)
+
+
+def _updated(prior: Floats, seen: Earlier) -> Floats:
+    """The prior of both rates, the worse side's by rows, after earlier readings, of which so many were wrong."""
+    sides = ((seen.worse, seen.worse_contradicted), (seen.better, seen.better_contradicted))
+    after = prior * np.outer(*(_likelihood(readings, contradicted) for readings, contradicted in sides))
+    updated: Floats = (1 - _EARLIER_IN_VAIN) * after / after.sum() + _EARLIER_IN_VAIN * prior
+    return updated
+
+
+def _likelihood(readings: int, contradicted: int) -> Floats:
+    """Of readings of one side, for each rate."""
+    weight, rates = min(1.0, _EARLIER_AT_MOST / max(readings, 1)), np.array(_RATES)
+    found: Floats = rates ** (weight * contradicted) * (1 - rates) ** (weight * (readings - contradicted))
+    return found
