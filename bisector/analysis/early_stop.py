@@ -12,11 +12,12 @@ for 40 s it is 0.5 s and 3 s.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from bisector.analysis.paired import Counterpart
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.objective import MEAN, OVER, SUM, WORST, Objective
 from bisector.workload.base import Progress
@@ -43,13 +44,15 @@ _LATE = 2.5
 class StopRule:
     """The line that a run is held against, its whole length, and from when on it may be called slow (None: never).
 
-    ``threshold`` is a value of the objective, whose metric is a rate that is reported while a run lasts.
+    ``threshold`` is a value of the objective, whose metric is a rate that is reported while a run lasts. With a
+    ``counterpart``, on the other side of the line, a run has to be clear of that, too: an answer may rest on it.
     """
 
     threshold: float
     runtime_s: float
     guard_s: float | None = None
     objective: Objective = field(default_factory=Objective)
+    counterpart: Counterpart | None = None
 
     @property
     def batch_s(self) -> float:
@@ -85,7 +88,18 @@ class StopRule:
         if not deciding:
             return None
         at_s = min(float(job.at_s[-1]) for job in deciding)
-        return _all_done(self, deciding, at_s) or _above(self, deciding, at_s) or _not_above(self, deciding, at_s)
+        stop = _all_done(self, deciding, at_s) or _above(self, deciding, at_s) or _not_above(self, deciding, at_s)
+        return stop if stop is None or self.counterpart is None else self._clear(stop, self.counterpart, deciding)
+
+    def _clear(self, stop: EarlyStop, other: Counterpart, jobs: Sequence["_Job"]) -> EarlyStop | None:
+        """The same where the run is clear of its counterpart, too."""
+        apart = other.apart([(job.at_s, job.done) for job in jobs], stop.at_s, self.runtime_s)
+        is_above = stop.reason is StopReason.ABOVE
+        if apart is None or is_above is other.is_better or is_above is not (apart > 1):
+            return None
+        factor = f"{apart if is_above else 1 / apart:.1f} times {'above' if is_above else 'below'}"
+        why = f"{stop.why}; and it was at least {factor} the run of {other.sha[:12]}"
+        return replace(stop, why=why, against=other.sha, apart=apart)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

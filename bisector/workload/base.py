@@ -278,6 +278,10 @@ class Workload(ABC):
         """What of it does not follow :attr:`RunSite.seed`, in sentences; raises :class:`UserError` as :meth:`files`."""
         return ()
 
+    def repeats_itself(self, own: Own) -> bool:
+        """Whether runs without a seed draw the same random numbers; raises :class:`UserError` as :meth:`files`."""
+        return False
+
     def files(self, own: Own) -> Files:
         """What one run writes; raises :class:`UserError` where its input cannot be read."""
         return Files(0, "no files")

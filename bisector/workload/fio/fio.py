@@ -61,6 +61,10 @@ class Fio(Workload):
             for name in job_file.own_seeds(_text(own["job"]))
         )
 
+    def repeats_itself(self, own: Own) -> bool:
+        """Unless a job says otherwise and names no seed; raises :class:`UserError`."""
+        return job_file.repeats_itself(_text(own["job"]))
+
     def files(self, own: Own) -> Files:
         """One file for each job; raises :class:`UserError` for a job file that cannot be read, or has no job."""
         settings, jobs = FioSettings(**own), _job_count(own["job"])

@@ -175,6 +175,11 @@ def own_seeds(text: str) -> tuple[str, ...]:
     )
 
 
+def repeats_itself(text: str) -> bool:
+    """Whether each run of the file as it is draws the same offsets: randrepeat is on by default (fio(1))."""
+    return all(job.is_on("randrepeat", default=True) or "randseed" in job.options for job in jobs(text))
+
+
 def has_ramp(text: str) -> bool:
     """Whether a job does I/O before it counts: fio's status has that, too, and its figures in the end have not."""
     return any("ramp_time" in job.options for job in jobs(text))

@@ -1,0 +1,177 @@
+"""When a run is clear of its counterpart's: by hand, and how often it errs on simulated runs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bisector.analysis.early_stop import Floats, StopRule, batch_s
+from bisector.analysis.paired import Counterpart
+from bisector.core.figures import EarlyStop, StopReason
+from bisector.workload.base import Progress
+from tests.analysis.early_stops import LENGTHS_S, LINE, World, concave, stop_of
+
+SHA = "a1b2c3d4e5f6" + "0" * 28
+
+
+def counterpart(run: Floats, length_s: float, *, is_better: bool = True) -> Counterpart:
+    """A whole run, by job and batch."""
+    return Counterpart(SHA, is_better, batch_s(length_s), tuple(tuple(map(float, job)) for job in run))
+
+
+def steady(*levels: float, batches: int = 80) -> Floats:
+    """Jobs at these rates, with a ripple so that there is some noise."""
+    ripple = 1 + 0.02 * np.cos(np.arange(batches) * 1.7)
+    rates: Floats = np.array(levels)[:, None] * ripple
+    return rates
+
+
+def stopped(
+    run: Floats, other: Counterpart | None, guard: float | None = 13.5, line: float = 2_000.0
+) -> EarlyStop | None:
+    rule = StopRule(line, 40.0, guard, counterpart=other)
+    at_s = np.arange(1, run.shape[1] + 1) * 0.5
+    return stop_of(rule, at_s, np.cumsum(run, axis=1) * 0.5)
+
+
+def test_it_is_clear_of_the_line_and_of_the_other_run() -> None:
+    stop = stopped(steady(500.0, 510.0), counterpart(steady(4_000.0, 4_100.0), 40.0))
+    assert stop is not None
+    assert (stop.reason, stop.at_s, stop.against) == (StopReason.NOT_ABOVE, 20.0, SHA)
+    assert stop.apart == pytest.approx(1 / 8)  # the ripple is in both, and cancels
+    assert stop.why.endswith("and it was at least 8.0 times below the run of a1b2c3d4e5f6")
+    alone = stopped(steady(500.0, 510.0), None)
+    assert alone is not None
+    assert (alone.at_s, alone.against, alone.apart) == (13.5, "", None)
+
+
+def test_a_better_one_is_clear_of_a_worse_one() -> None:
+    stop = stopped(steady(4_000.0, 4_100.0), counterpart(steady(500.0, 510.0), 40.0, is_better=False), guard=None)
+    assert stop is not None
+    assert (stop.reason, stop.at_s, stop.against) == (StopReason.ABOVE, 20.0, SHA)
+    assert stop.apart is not None
+    assert stop.apart > 7
+
+
+def test_what_is_clear_of_the_line_alone_goes_on() -> None:
+    """The other run was as slow at the same moments: it became fast later, and so may this one."""
+    late = np.where(np.arange(80) < 64, steady(500.0, 510.0), steady(4_000.0, 4_100.0))
+    assert stopped(steady(500.0, 510.0), None) is not None
+    assert stopped(steady(500.0, 510.0), counterpart(late, 40.0)) is None
+
+
+def test_one_on_its_own_side_of_the_line_is_no_counterpart() -> None:
+    other = counterpart(steady(500.0, 510.0), 40.0, is_better=False)
+    assert stopped(steady(50.0, 51.0), other) is None
+    assert stopped(steady(50.0, 51.0), replace(other, is_better=True)) is not None
+
+
+def test_the_worst_job_decides_as_it_does_for_the_line() -> None:
+    """One job of the fast kernel starves: the sum would be apart, and the worst jobs are not."""
+    assert stopped(steady(500.0, 510.0), counterpart(steady(9_000.0, 505.0), 40.0)) is None
+
+
+def test_a_run_without_any_io_is_apart_and_not_infinitely() -> None:
+    stop = stopped(np.zeros((2, 80)), counterpart(steady(4_000.0, 4_100.0), 40.0))
+    assert stop is not None
+    assert stop.apart is not None
+    assert stop.apart == pytest.approx(1e-3, rel=0.2)
+    assert stopped(np.zeros((2, 80)), counterpart(np.zeros((2, 80)), 40.0)) is None
+
+
+def test_where_the_log_of_the_other_ends_nothing_is_known() -> None:
+    other = counterpart(steady(4_000.0, 4_100.0, batches=30), 40.0)
+    assert stopped(steady(500.0, 510.0), other) is None
+    assert Counterpart(SHA, True, 0.5, ()).apart([], 30.0, 40.0) is None
+
+
+RUNS = 40
+
+
+@pytest.fixture(params=LENGTHS_S, ids=lambda length: f"{length:g} s")
+def world(request: pytest.FixtureRequest) -> World:
+    return World(request.param, np.random.default_rng(20170514), RUNS)
+
+
+def from_run_to_run(world: World, runs: Floats, deviation: float) -> Floats:
+    """What two runs of a kernel differ by from beginning to end."""
+    moved: Floats = runs * np.exp(world.rng.normal(0.0, deviation, (RUNS, 1, 1)))
+    return moved
+
+
+def clear(world: World, runs: Floats, others: Floats) -> list[float | None]:
+    """By what share of the run each was clear of the other kernel's; None where it was not, whatever the line."""
+    at_s, done = world.progress(runs)
+    found = []
+    for run, other in zip(done, others.reshape(RUNS, 2, -1, 20).mean(-1), strict=True):
+        pair = counterpart(other, world.length_s)
+        looks = range(at_s.size // 2, at_s.size + 1)
+        times = (
+            n for n in looks if pair.apart([(at_s[:n], job[:n]) for job in run], float(at_s[n - 1]), world.length_s)
+        )
+        found.append(next((n / at_s.size for n in times), None))
+    return found
+
+
+def share(found: list[float | None]) -> float:
+    return sum(one is not None for one in found) / len(found)
+
+
+def test_two_runs_of_one_kernel_are_not_clear_of_each_other(world: World) -> None:
+    """With 5 % from run to run none of 120; with 10 % about 1 of 100, and then the line is still between."""
+    for level in (22_000.0, 1_000.0):
+        flat = [np.full(world.at.size, level)] * 2
+        both = [from_run_to_run(world, world.runs(*flat), 0.05) for _ in range(2)]
+        assert share(clear(world, *both)) == 0
+    assert share(clear(world, *(world.runs(*[concave(world.at)] * 2) for _ in range(2)))) == 0
+
+
+def test_late_jumps_of_one_kernel_are_not_called_apart(world: World) -> None:
+    assert share(clear(world, world.late_jump(), world.late_jump())) == 0
+
+
+@pytest.mark.parametrize(("factor", "least"), [(2.0, 0.95), (4.0, 1.0), (20.0, 1.0)])
+def test_kernels_that_are_apart_are_so_by_half_of_the_run(world: World, factor: float, least: float) -> None:
+    fast, slow = (
+        from_run_to_run(world, world.runs(*[np.full(world.at.size, one)] * 2), 0.05) for one in (1, 1 / factor)
+    )
+    found = clear(world, 22_000 * slow, 22_000 * fast)
+    assert share(found) >= least
+    assert np.median([one for one in found if one is not None]) < 0.55
+
+
+def stops(
+    world: World, runs: Floats, others: Floats, *, others_better: bool, guard: float | None
+) -> list[EarlyStop | None]:
+    """By the line and the other run, as in the loop."""
+    at_s, done = world.progress(runs)
+    batches = others.reshape(RUNS, 2, -1, 20).mean(-1)
+    pairs = [counterpart(other, world.length_s, is_better=others_better) for other in batches]
+    return [
+        stop_of(StopRule(LINE, world.length_s, guard, counterpart=pair), at_s, run, first=20)
+        for pair, run in zip(pairs, done, strict=True)
+    ]
+
+
+def test_a_kernel_that_collapses_after_good_minutes_is_not_called_fast(world: World) -> None:
+    """The price of the line alone, which answers do not pay."""
+    runs = world.runs(*[np.where(world.at < 0.4, 22_000.0, 1_000.0)] * 2)
+    slow = world.runs(*[np.full(world.at.size, 1_000.0)] * 2)
+    found = stops(world, runs, slow, others_better=False, guard=None)
+    assert [one for one in found if one is not None and one.reason is StopReason.ABOVE] == []
+
+
+def test_a_late_jump_is_never_called_slow_even_where_the_guard_is_too_early(world: World) -> None:
+    """Held against another run of a kernel that jumps, as early as half of the run."""
+    found = stops(world, world.late_jump(), world.late_jump(), others_better=True, guard=0.2 * world.length_s)
+    assert [one for one in found if one is not None and one.reason is StopReason.NOT_ABOVE] == []
+
+
+def test_progress_of_jobs_by_name() -> None:
+    """The objective may be of one job: then that one is held against the same of the other run."""
+    other = counterpart(steady(4_000.0), 40.0)
+    rule = StopRule(2_000.0, 40.0, 13.5, counterpart=other)
+    done = np.cumsum(steady(500.0), axis=1)[0] * 0.5
+    at_s = (np.arange(1, 81) * 0.5).tolist()
+    found = [rule.met_by([Progress("a", at_s[:n], done[:n].tolist())]) for n in range(1, 81)]
+    assert next(one.at_s for one in found if one is not None) == 20.0
