@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bisector.bisect.git_side import counted
 from bisector.core.verdict import Terms, Verdict
 from bisector.git.bisect import Bisect, Try
 from bisector.git.ranges import Range, check_range
 from bisector.git.repository import Repository
 from bisector.git.trees import Trees
+from bisector.kernel.remade import Ends
 from bisector.kernel.sources import Sources
 from tests.git.histories import build, subsystems
 
@@ -52,7 +52,7 @@ def main() -> None:
                 read = Sources(frozenset(("init/main.c", *(f"files/b/{number}" for number in range(3)))))
                 walk = Trees(repository).along(wanted)
                 assert walk is not None
-                relevance = counted(*walk, [read]).relevance
+                relevance = Ends((read,)).mattering(*walk).relevance
             planning_s = time.monotonic() - before
             say(f"{'planning, all of it':<40}{planning_s:7.2f} s   (goal: {GOAL_S:g} s)")
             assert isinstance(step, Try)

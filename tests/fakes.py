@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bisector.analysis.early_stop import StopRule
@@ -238,6 +238,7 @@ class FakeKin:
     repository: Repository
     twins: Mapping[str, str] = field(default_factory=dict)
     known: Mattering | None = None
+    kept_kernels: frozenset[str] = frozenset()
 
     def parents(self, sha: str) -> tuple[str, ...]:
         return self.repository.parents(sha)
@@ -247,6 +248,9 @@ class FakeKin:
 
     def mattering(self, wanted: Range, old: Kernel, new: Kernel) -> Mattering | None:
         return self.known
+
+    def kept(self, wanted: Range, compilers: Sequence[Compiler]) -> frozenset[str]:
+        return self.kept_kernels
 
 
 def among(shas: Iterable[str]) -> Callable[[str], bool]:

@@ -3,15 +3,15 @@
 Kernels are known without building them from what builds have read, and what git says differs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Protocol
 
 from bisector.bisect.facts import GitState
 from bisector.bisect.instructions import (
     ChangedEnd,
     CommitsOf,
+    KeptKernels,
     LeftInRange,
     ParentsOf,
     Question,
@@ -19,14 +19,14 @@ from bisector.bisect.instructions import (
     TwinOf,
     WhatMatters,
 )
-from bisector.core.subject import Change, Commit, Kernel, Mattering
+from bisector.core.subject import Commit, Compiler, Kernel, Mattering
 from bisector.core.verdict import Verdict
 from bisector.git.bisect import Bisect, Contradiction, Step, Try
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.git.trees import Trees, changed_end
 from bisector.kernel.build import KernelBuilder
-from bisector.kernel.sources import Sources
+from bisector.kernel.remade import Ends, set_anew
 
 
 class Kin(Protocol):
@@ -42,6 +42,10 @@ class Kin(Protocol):
 
     def mattering(self, wanted: Range, old: Kernel, new: Kernel) -> Mattering | None:
         """Which commits of the range can matter, given the kernels of its ends."""
+        ...
+
+    def kept(self, wanted: Range, compilers: Sequence[Compiler]) -> frozenset[str]:
+        """The hashes of the commits of the range of which a kernel is kept that one of these compilers made."""
         ...
 
 
@@ -74,23 +78,14 @@ class Kinship:
         A commit counts when it touches what one of the two builds read or what always counts. It is a
         forecast: a file that only kernels in between read is in neither list.
         """
-        reads = [read for kernel in (old, new) if (read := self.builder.read_by(kernel.key)) is not None]
+        reads = tuple(read for kernel in (old, new) if (read := self.builder.read_by(kernel.key)) is not None)
         walk = self.trees.along(wanted) if reads else None
-        return counted(*walk, reads) if walk is not None else None
+        return Ends(reads, set_anew(old.config, new.config)).mattering(*walk) if walk is not None else None
 
-
-def counted(commits: int, changes: Iterable[tuple[str, Change]], reads: Sequence[Sources]) -> Mattering:
-    """Which of so many commits change, each by its hash, what counts for one of the builds that read so much."""
-
-    @cache  # most commits change files that others change, too
-    def counts(change: Change) -> bool:
-        return any(read.counts(change) for read in reads)
-
-    mattering: set[str] = set()
-    for sha, change in changes:
-        if sha not in mattering and counts(change):
-            mattering.add(sha)
-    return Mattering(commits, frozenset(mattering))
+    def kept(self, wanted: Range, compilers: Sequence[Compiler]) -> frozenset[str]:
+        """The hashes of the commits of the range of which a kernel is kept that one of these compilers made."""
+        trees = {tree for compiler in compilers for tree in self.builder.using(compiler).kept_trees()}
+        return frozenset(sha for sha, tree in self.trees.of_range(wanted).items() if tree in trees)
 
 
 @dataclass(slots=True)
@@ -108,16 +103,24 @@ class GitSide:
         match question:
             case CommitsOf(shas=shas):
                 return self.repository.commits(shas)
+            case ChangedEnd(kind=kind, commit=commit, end=end):
+                return changed_end(self.repository, kind, commit, end, first_parent=self.wanted.first_parent)
+            case LeftInRange():
+                return self.bisect.in_range()
+            case _:
+                return self._of_kin(question)
+
+    def _of_kin(self, question: Question[object]) -> object:
+        """What is known of kernels without building them."""
+        match question:
             case ParentsOf(shas=shas):
                 return {sha: self.kin.parents(sha) for sha in shas}
             case TwinOf(commit=commit, kernel=kernel):
                 return self.kin.twin(commit, kernel)
             case WhatMatters(old=old, new=new):
                 return self.kin.mattering(self.wanted, old, new)
-            case ChangedEnd(kind=kind, commit=commit, end=end):
-                return changed_end(self.repository, kind, commit, end, first_parent=self.wanted.first_parent)
-            case LeftInRange():
-                return self.bisect.in_range()
+            case KeptKernels(compilers=compilers):
+                return self.kin.kept(self.wanted, compilers)
         raise RuntimeError(f"git is asked something that it cannot answer: {question}")
 
     def show(self, show: ShowGit) -> GitState:

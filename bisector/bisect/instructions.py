@@ -33,7 +33,8 @@ class Submit:
 
     ``matter`` names what it is for: attempts that fail and controls that are asked because of them are of one matter.
     ``about`` are the trials because of whose faults a control is due. With ``may_stop_early`` the loop adds the rule by
-    which a trial may. ``because`` is what the search knew when it chose.
+    which a trial may; with ``clear_of`` that by which one may on which an answer rests: clear of the whole run of one
+    of these commits, too. ``because`` is what the search knew when it chose.
     """
 
     request: Request
@@ -41,6 +42,7 @@ class Submit:
     tell: tuple[Event, ...] = ()
     wait_s: float = 0.0
     may_stop_early: bool = False
+    clear_of: tuple[str, ...] = ()
     about: tuple[int, ...] = ()
     because: Readings | None = None
     host: str = ""
@@ -98,12 +100,16 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How a bisection ended: ``candidates`` holds one commit when it was found."""
+    """How a bisection ended: ``candidates`` holds one commit when it was found.
+
+    ``out_of_time`` when it would go on, and its budget allows no more.
+    """
 
     state: State
     candidates: tuple[Commit, ...]
     skipped: tuple[Commit, ...]
     message: str
+    out_of_time: bool = False
 
 
 # Questions
@@ -146,6 +152,13 @@ class WhatMatters(Question[Mattering | None]):
 
     old: Kernel
     new: Kernel
+
+
+@dataclass(frozen=True)
+class KeptKernels(Question[frozenset[str]]):
+    """The hashes of the commits of the range of which a kernel is kept, made by one of these compilers."""
+
+    compilers: tuple[Compiler, ...]
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,11 @@ class Trees:
         rows = [found[start : start + len(paths)] for start in range(0, len(found), len(paths))]
         return tuple(other for other, row in zip(others, rows[1:], strict=True) if row == rows[0])
 
+    def of_range(self, wanted: Range) -> dict[str, str]:
+        """The tree of each commit of a range, by hashes."""
+        words = ("log", "--no-show-signature", "--format=%H %T", *wanted.limits(wanted.new.sha, (wanted.old.sha,)))
+        return dict(line.split() for line in self.repository.ask(*words).lines)
+
     def along(self, wanted: Range) -> tuple[int, Iterator[tuple[str, Change]]] | None:
         """How many commits a range has, and their changes against their first parents, with the commit's hash each.
 

@@ -137,6 +137,10 @@ class KernelBuilder:
         kept = self._cache.find(kernel.key)
         return self._as_asked(kept) if kept is not None and kept.content_sha256 == kernel.content_sha256 else None
 
+    def kept_trees(self) -> frozenset[str]:
+        """The git tree ids of which a kernel is kept."""
+        return frozenset(key.removeprefix(self._family) for key in self._cache.kernels(self._family))
+
     def find_alike(self, tree: str, trees: Trees) -> Kernel | None:
         """The kept kernel that would come of a git tree id, too, because nothing that its build read differs."""
         kept = [key.removeprefix(self._family) for key in self._cache.keys(self._family)]

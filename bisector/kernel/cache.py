@@ -83,6 +83,11 @@ class KernelCache:
             found = (entry for entry in self._entries() if entry.name.startswith(prefix))
             return tuple(entry.name for entry in sorted(found, key=lambda entry: _age_s(entry, now)))
 
+    def kernels(self, prefix: str) -> frozenset[str]:
+        """The keys of kernels that begin so: those of failures are left out."""
+        with self._troubles():
+            return frozenset(path.parent.name for path in self.root.glob(f"{prefix}*/{entries.IMAGE}"))
+
     def sources(self, key: str) -> Sources | None:
         """What the build of this key's kernel read; None when that is not known."""
         with self._troubles():

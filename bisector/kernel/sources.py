@@ -36,8 +36,9 @@ import errno
 import gzip
 import os
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 from typing import Self
@@ -53,6 +54,8 @@ _NONE = frozenset(
 )
 _COMMANDS = (b"cmd_", b"savedcmd_")
 _SOURCE = b"source_"
+_ASKED = b"    $(wildcard include/config/"
+_TARGETS = ""  # the name under which the number of targets is kept
 _IS = b" := "
 _LONGEST_BYTES = 16 << 20  # a file of Kbuild's own, of which the longest is the linker's command
 # A build that did not say so of this one said nothing.
@@ -169,11 +172,15 @@ def recipe(command_file: Path) -> Recipe:
 class Sources:
     """The files that a build read: relative to the top of the tree, ``./`` in the build directory, or absolute.
 
-    ``whole_kinds`` are suffixes all of whose files count.
+    ``whole_kinds`` are suffixes all of whose files count. ``targets`` is how many targets were compiled, 0 where nobody
+    counted them, and ``readers`` how many of them have read a file, or asked for an option (``CONFIG_X``), if more than
+    one did.
     """
 
     files: frozenset[str]
     whole_kinds: frozenset[str] = frozenset()
+    targets: int = 0
+    readers: Mapping[str, int] = field(default_factory=dict)
 
     def counts(self, change: Change) -> bool:
         """Whether what was built may differ by this change; when in doubt it does."""
@@ -234,17 +241,22 @@ class Sources:
 
     def packed(self) -> bytes:
         """As a small file; :meth:`unpacked` is the way back."""
-        lines = (" ".join(sorted(self.whole_kinds)), *sorted(self.files))
+        counts = (f"{number}\t{name}" for name, number in sorted({**self.readers, _TARGETS: self.targets}.items()))
+        lines = (" ".join(sorted(self.whole_kinds)), *sorted(self.files), *counts)
         return gzip.compress("".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"), mtime=0)
 
     @classmethod
     def unpacked(cls, data: bytes) -> Self | None:
         """None for what is no whole list."""
         try:
-            kinds, *files = gzip.decompress(data).decode(errors="surrogateescape").splitlines()
+            kinds, *lines = gzip.decompress(data).decode(errors="surrogateescape").splitlines()
+            files = frozenset(line for line in lines if "\t" not in line)
+            counted = (line.split("\t", 1) for line in lines if "\t" in line)
+            readers = {name: int(number) for number, name in counted}
         except (OSError, EOFError, zlib.error, ValueError):
             return None
-        return cls(frozenset(files), frozenset(kinds.split())) if _ALWAYS_READ in files else None
+        targets = readers.pop(_TARGETS, 0)
+        return cls(files, frozenset(kinds.split()), targets, readers) if _ALWAYS_READ in files else None
 
 
 def collected(build: Path, source: Path, obtained: Mapping[str, str], deciding: Iterable[str] = ()) -> Sources | None:
@@ -253,24 +265,43 @@ def collected(build: Path, source: Path, obtained: Mapping[str, str], deciding: 
     ``obtained`` is its configuration, ``deciding`` are files (relative to the top) that we looked at
     to decide how to build, whether they are there or not. Raises ``OSError``.
     """
-    named = (os.path.normpath(build / file) for file in _files_read(build))
+    lines = _lines_read(build)
     real_directory = cache(os.path.realpath)  # a hundred of them hold thousands of files
-    files = {_told(file, build, source) for path in named for file in _itself_and_target(path, real_directory)}
-    files |= {os.path.normpath(file) for file in _kconfig_files(build / _KCONFIG_FILES)} | set(deciding)
+    readers: Counter[str] = Counter()
+    for line, number in lines.items():
+        for named in _files((line,)):
+            names = _itself_and_target(os.path.normpath(build / named), real_directory)
+            readers.update(dict.fromkeys((_told(name, build, source) for name in names), number))
+    files = readers.keys() | {os.path.normpath(file) for file in _kconfig_files(build / _KCONFIG_FILES)} | set(deciding)
+    for line, number in lines.items():
+        readers.update(dict.fromkeys(_options(line), number))
     kinds = {kind for option, kind in _ALL_OF_A_KIND.items() if obtained.get(option, "n") in ("y", "m")}
-    return Sources(frozenset(files), frozenset(kinds)) if _ALWAYS_READ in files else None
+    several = {name: number for name, number in readers.items() if number > 1}
+    return Sources(frozenset(files), frozenset(kinds), _compiled(lines), several) if _ALWAYS_READ in files else None
 
 
-def _files_read(build: Path) -> frozenset[str]:
-    """The files that all targets of a build were made of, as the compiler named them; raises ``OSError``.
+def _lines_read(build: Path) -> Counter[bytes]:
+    """In how many ``.cmd`` files of a build each line is; raises ``OSError``.
 
-    Of the two thousand files of a small kernel's build nearly all lines are the same ones, so they
-    are told apart before they are looked at.
+    Of the two thousand files of a small kernel's build nearly all lines are the same ones, so they are counted before
+    they are looked at.
     """
-    lines: set[bytes] = set()
+    lines: Counter[bytes] = Counter()
     for path in command_files(build):
-        lines.update(whole(path, _LONGEST_BYTES).split(b"\n"))
-    return frozenset(_files(lines))
+        lines.update(set(whole(path, _LONGEST_BYTES).split(b"\n")))
+    return lines
+
+
+def _compiled(lines: Counter[bytes]) -> int:
+    """How many targets were made of one source each."""
+    return sum(number for line, number in lines.items() if line.startswith(_SOURCE))
+
+
+def _options(line: bytes) -> Iterator[str]:
+    """The option that a target asked for; before v5.12 it was a header's name, as in ``include/config/blk/dev.h``."""
+    if line.startswith(_ASKED):
+        name = os.fsdecode(line[len(_ASKED) :]).partition(")")[0].removesuffix(".h")
+        yield f"CONFIG_{name.replace('/', '_').upper()}"
 
 
 def _files(lines: Iterable[bytes]) -> Iterator[str]:
@@ -279,7 +310,7 @@ def _files(lines: Iterable[bytes]) -> Iterator[str]:
             continue
         if line.startswith(_SOURCE):
             yield os.fsdecode(line.partition(_IS)[2].strip())
-        elif line.startswith(b"  ") and not line.startswith(b"    $("):
+        elif line.startswith(b"  ") and not line.startswith(_ASKED):
             yield os.fsdecode(line.strip(b" \\"))
 
 

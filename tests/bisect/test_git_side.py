@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -167,11 +167,26 @@ def test_how_many_commits_can_matter_is_counted(world: World) -> None:
     old, new = world.build("base"), world.build("makefile")
     wanted = Range(world.commits["base"], world.commits["makefile"])
     mattering = Mattering(6, frozenset(world.commits[name].sha for name, _, other in STEPS[:6] if other))
-    assert world.kin.mattering(wanted, old, new) == mattering
+    found = world.kin.mattering(wanted, old, new)
+    assert found is not None
+    assert (found.commits, found.shas) == (mattering.commits, mattering.shas)
+    read, comment, makefile = (found.again[world.commits[name].sha] for name, _, other in STEPS[:6] if other)
+    assert 0 < makefile <= read == comment < 1
     assert mattering.relevance == Relevance(commits=6, can_matter=3)
     for kernel in (old, new):
         (kernel.image.parent / "sources.gz").unlink()
     assert world.kin.mattering(wanted, old, new) is None
+
+
+def test_commits_of_the_range_whose_kernels_are_kept_are_known(world: World) -> None:
+    """Those that were built: of its equals without a build nobody knows beforehand."""
+    for name in ("base", "read", "makefile"):
+        world.build(name)
+    (gcc,) = world.kin.builder.compilers()
+    wanted = Range(world.commits["docs"], world.commits["comment"])
+    assert world.kin.kept(wanted, (gcc,)) == {world.commits["read"].sha}
+    assert world.kin.kept(wanted, (replace(gcc, identity="gcc 99"),)) == frozenset()
+    assert world.kin.kept(wanted, ()) == frozenset()
 
 
 def test_what_a_merge_brings_in_is_the_merges_where_only_first_parents_count(world: World) -> None:

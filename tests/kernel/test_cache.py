@@ -350,3 +350,12 @@ def test_a_log_without_measure_is_kept_from_its_end(
     assert lines[1].startswith("line ")
     assert lines[-1] == "line 999"
     assert len(found.log.read_bytes()) < 1050
+
+
+def test_kernels_are_told_from_failures(cache: KernelCache, tmp_path: Path) -> None:
+    assert cache.kernels("k") == frozenset()
+    for key in ("k1", "k2", "other"):
+        cache.store(kernel(tmp_path, key))
+    cache.store_failure(failure(tmp_path, "k3"))
+    assert set(cache.keys("k")) == {"k1", "k2", "k3"}
+    assert cache.kernels("k") == {"k1", "k2"}
