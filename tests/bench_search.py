@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from bisector.core.verdict import Strategy
-from bisector.search.likelihood import Noise
+from bisector.search.noise import Noise
 from bisector.search.simulate.runs import search_for, simulate
 from bisector.search.simulate.world import Conditions
 from tests.search.graphs import kernel_like
@@ -26,9 +26,9 @@ class Goal:
 def main() -> None:
     noise = Noise()
     world = Conditions(noise.old_as_new, noise.new_as_old, noise.sticky, skip=0.03)
-    for goal in (Goal(15_000, 20), Goal(30_000, 100)):
+    for goal in (Goal(15_000, 10), Goal(30_000, 100)):
         graph = kernel_like(goal.commits)
-        drawn = simulate(graph, Strategy.BAYES, world, search_for(world, noise), seed=1, trials=SEARCHES)
+        drawn = simulate(graph, Strategy.BAYES, world, search_for(world), seed=1, trials=SEARCHES)
         steps = [ms for result in drawn for ms in result.steps_ms]
         sys.stdout.write(
             f"{len(graph):,} commits in {graph.reach.count:,} segments: a step {fmean(steps):.1f} ms,"

@@ -7,8 +7,8 @@ builder has seen twice where the host may be to blame), and on the second time w
 was not done in time, a hang, a panic, a command that failed): a loaded host can make a deadline expire.
 It is believed at once, too, when a kernel known to be good was tried right after it and came further, and
 not at all when that one failed.
-Weak evidence is measured again up to a limit, then the commit is skipped. A whole run counts before one
-that was stopped early, whatever that said.
+Weak evidence is measured again up to a limit, then the commit is skipped. What an answer may rest on counts before
+what was stopped early, or measured after a short fill, whatever that said.
 
 A header that an upgrade removed, an image with a flipped bit, bad memory: each makes every commit look broken, in a
 way that depends on the commit as little as on chance. What a host breaks it breaks for the ends of the range, too,
@@ -150,7 +150,7 @@ def settle(evidence: Sequence[Evidence], policy: RetryPolicy) -> Settlement:
     """What all trials of one commit, in the order of measuring, amount to; those whose fault is doubted, to nothing."""
     doubted = [one.trial.fault for one in evidence if one.trial.doubted and one.trial.fault is not None]
     evidence = [one for one in evidence if not one.trial.doubted]
-    for one in sorted(evidence, key=lambda one: one.trial.stopped_early is not None):
+    for one in sorted(evidence, key=lambda one: (not one.trial.bears_answer, one.trial.stopped_early is not None)):
         if one.sound:
             return Measured(one.trial)
     faults = [one.trial.fault for one in evidence if one.trial.fault is not None]
@@ -167,14 +167,15 @@ def settle(evidence: Sequence[Evidence], policy: RetryPolicy) -> Settlement:
 
 
 def lacks_whole_run(evidence: Sequence[Evidence], policy: RetryPolicy) -> bool:
-    """Whether what is known of a commit rests on a run that was stopped early, and a whole one is still to be tried.
+    """Whether what is known of a commit rests on what no answer may rest on, and better is still to be tried.
 
-    One that ends weak or with a fault is tried again as often as any.
+    That is a run that was stopped early by the threshold alone, or a short fill. One that ends weak or with a fault is
+    tried again as often as any.
     """
     counts = settle(evidence, policy)
     counted = (one for one in evidence if not (one.forgiven or one.trial.doubted))
-    whole = sum(one.trial.stopped_early is None for one in counted)
-    return isinstance(counts, Measured) and counts.trial.stopped_early is not None and whole <= policy.weak_repeats
+    whole = sum(one.trial.bears_answer or not one.trial.runs for one in counted)
+    return isinstance(counts, Measured) and not counts.trial.bears_answer and whole <= policy.weak_repeats
 
 
 # When a sound end is tried again

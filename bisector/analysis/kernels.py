@@ -39,8 +39,8 @@ def measured(judging: Judging) -> dict[str, str]:
 
 
 def measured_whole(judging: Judging) -> dict[str, str]:
-    """Those that are measured by runs of which none was stopped early, or need no such run any more."""
-    early = {trial.commit.sha for _, trial in judging.trials if trial.stopped_early is not None}
+    """Those that are measured by trials that an answer may rest on alone, or need no such trial any more."""
+    early = {trial.commit.sha for _, trial in judging.trials if trial.runs and not trial.bears_answer}
     return {
         content: sha
         for content, sha in measured(judging).items()

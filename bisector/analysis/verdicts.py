@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from bisector.analysis import threshold
+from bisector.analysis import short_fill, threshold
 from bisector.analysis.early_stop import holds
 from bisector.analysis.judgement import (
     Again,
@@ -28,12 +28,13 @@ from bisector.analysis.judgement import (
     why_unscored,
 )
 from bisector.analysis.quality import Limits, weaknesses
+from bisector.analysis.short_fill import BothWays, ShortFill
 from bisector.analysis.threshold import Ends, Level, Threshold, levels, other_gaps
 from bisector.config import Settings
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit
-from bisector.core.trial import Trial
+from bisector.core.trial import Fill, Trial
 from bisector.core.verdict import Direction, Terms, Verdict
 
 
@@ -98,6 +99,25 @@ class Judging:
         whole = sha in (self.old, self.new)
         return settle(self._evidence_of(self._trials_of(sha), whole=whole), self.settings.retries)
 
+    @cached_property
+    def short_fill(self) -> ShortFill:
+        """Whether caches that are filled only until they are settled measure the same."""
+        ends = tuple(map(self._both_ways, (self.old, self.new)))
+        line = self._line.score if self._line is not None else None
+        return short_fill.standing(ends, line, self.settings.retries.weak_repeats + 1)
+
+    def _both_ways(self, sha: str) -> BothWays:
+        """An end with either fill, in runs that count of whole length."""
+        tried = [one for _, one in self.trials if one.commit.sha == sha and one.fill is Fill.SHORT]
+        sound = [one for one in tried if self._whole_evidence(one).sound]
+        in_vain = sum(not one.filled_short for one in sound)
+        whole, short = tuple(self.scores.get(sha, ())), tuple(map(self.score, sound))
+        return BothWays(sha, whole, short, len(tried), in_vain)
+
+    def _is_set_aside(self, trial: Trial) -> bool:
+        """Whether the short fill of a trial's cache is not known to be harmless."""
+        return trial.filled_short and not self.short_fill.harmless
+
     @property
     def given_up(self) -> tuple[str, ...]:
         """The commits of which no measurement was sound, with no fault of their own."""
@@ -105,7 +125,9 @@ class Judging:
         return tuple(sha for sha, one in settled.items() if isinstance(one, Untestable) and one.weak)
 
     def _evidence_of(self, trials: Iterable[Numbered], *, whole: bool = False) -> list[Evidence]:
-        found = ((n, self._whole_evidence(trial) if whole else self._evidence(trial)) for n, trial in trials)
+        """What trials amount to one by one; one with a short fill that does not count here is none."""
+        counted = ((n, one) for n, one in trials if not one.filled_short or (not whole and self.short_fill.harmless))
+        found = ((n, self._whole_evidence(trial) if whole else self._evidence(trial)) for n, trial in counted)
         return [replace(one, forgiven=n <= self.forgiven) for n, one in found]
 
     def _trials_of(self, sha: str) -> list[Numbered]:
@@ -138,7 +160,7 @@ class Judging:
 
         Where no trial of the commit is sound, it is what :meth:`settlement` gives.
         """
-        mine = [(n, trial) for n, trial in self.trials if trial.commit.sha == sha]
+        mine = [(n, one) for n, one in self.trials if one.commit.sha == sha and not self._is_set_aside(one)]
         ended = [
             place
             for place, (_, one) in enumerate(mine, 1)
@@ -201,10 +223,11 @@ class Judging:
 
     @cached_property
     def scores(self) -> dict[str, list[float]]:
-        """The scores of every sound trial of whole runs, by the commit's hash."""
+        """The scores of every sound trial of whole runs alone, by the commit's hash."""
         found: defaultdict[str, list[float]] = defaultdict(list)
         for _, trial in self.trials:
-            whole = trial.same_kernel_as is None and trial.runs and trial.stopped_early is None
+            # The line is found without those whose cache was filled in another way: they are held against it.
+            whole = trial.same_kernel_as is None and trial.is_whole
             if whole and not self._unscored(trial) and self._evidence(trial).sound:
                 found[trial.commit.sha].append(self.score(trial))
         return dict(found)
@@ -264,6 +287,9 @@ class Judging:
             return Judgement(Verdict.WEAK, f"doubted, a sound end failed, too: {trial.fault.sentence}")
         if evidence.trial.fault is not None:
             return Judgement(Verdict.SKIP, evidence.trial.fault.sentence)
+        if self._is_set_aside(trial) and self.short_fill.missing and len(evidence.weaknesses) == 1:
+            found = self.objective.deciding_text(judged_run(trial))
+            return Judgement(Verdict.MEASURED, f"{found}, after a short fill, which is yet to be compared")
         if evidence.weaknesses:
             return Judgement(Verdict.WEAK, "; ".join(evidence.weaknesses))
         return self._judge_sound(trial)
@@ -278,6 +304,9 @@ class Judging:
 
     def _evidence(self, trial: Trial) -> Evidence:
         """A trial and its weaknesses; a run that was stopped early may have been held against another threshold."""
+        if self._is_set_aside(trial):
+            why = f"the short fill of its cache is not known to be harmless: {self.short_fill.why}"
+            return Evidence(trial, (*self._weaknesses(trial), why))
         stop = trial.stopped_early
         if stop is None or trial.commit.sha in (self.old, self.new) or (line := self.threshold_value) is None:
             return self._whole_evidence(trial)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from bisector.analysis.judgement import Again, Measured, Numbered, Untestable
 from bisector.analysis.verdicts import Judging
+from bisector.bisect.budget import ends_in_time
 from bisector.bisect.facts import Aim, Facts
 from bisector.bisect.instructions import Attempt, Record, Submit, Tell
 from bisector.config import Settings
@@ -38,7 +39,8 @@ def measure(facts: Facts) -> Submit | Tell | None:
             attempts = facts.heard.matters.get(_matter(setup), ())
             match _settlement(facts, attempts):
                 case Again(why=why):
-                    return _submit(facts, setup, why if attempts else "")
+                    submit = _submit(facts, setup, why if attempts else "")
+                    return submit if ends_in_time(facts, submit) else _no_time(setup)
                 case Untestable(why=why):
                     message = f"the {setup_name(setup)} could not be measured: {why}"
                     return given_up(facts, setup, InfraError(message, "bisector baselines tries it again"))
@@ -62,6 +64,11 @@ def given_up(facts: Facts, setup: Setup, error: BisectorError) -> Tell:
     if facts.task.aim is Aim.BASELINES:
         raise error
     return Tell((Note(f"no baseline: {error}"),), (_matter(setup),))
+
+
+def _no_time(setup: Setup) -> Tell:
+    note = Note(f"the {setup_name(setup)} would end after the budget: bisector baselines measures it")
+    return Tell((note,), (_matter(setup),))
 
 
 def _submit(facts: Facts, setup: Setup, again: str) -> Submit:

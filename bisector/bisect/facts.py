@@ -4,6 +4,7 @@ What was heard is no loss when the process is killed: it is asked for, or tried,
 the record has of its commit and of equal kernels (:func:`measure`).
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,18 +14,21 @@ from typing import Self, TypeVar, cast
 
 from bisector.analysis import kernels
 from bisector.analysis.judgement import Again, Judgement, Measured, Numbered, Untestable
+from bisector.analysis.settled import rule_for
 from bisector.analysis.verdicts import Judging
-from bisector.bisect.instructions import Attempt, CommitsOf, Outlook, Question, ShowGit, Submit
+from bisector.bisect.instructions import Attempt, CommitsOf, KeptKernels, Outlook, Question, ShowGit, Submit, Tell
 from bisector.config import RetryPolicy, Settings
-from bisector.core.events import Planned
+from bisector.core.events import Note, Planned
 from bisector.core.subject import Cell, Commit, Compiler, NotChanged, Relevance, Subject
-from bisector.core.trial import Control, Trial
+from bisector.core.trial import Control, Fill, Trial
 from bisector.git.bisect import Contradiction
 from bisector.git.bisect import Step as Proposal
 from bisector.git.ranges import Ground, Range
-from bisector.search.posterior import Facts as Readings
+from bisector.search.noise import Earlier
+from bisector.search.readings import Facts as Readings
 from bisector.status.conclusion import Standing
 from bisector.status.evidence import Case, Known
+from bisector.store.comparison import Budget
 from bisector.store.facts import BuildTry, InFlight
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
@@ -85,6 +89,10 @@ class Recorded:
     relevance: Relevance | None
     mattering: frozenset[str] | None
     not_changed: tuple[NotChanged, ...]
+    budget: Budget | None = None
+    spent_s: float = 0.0
+    again: Mapping[str, float] = field(default_factory=dict)
+    earlier: Earlier = field(default_factory=Earlier)
 
     @classmethod
     def of(cls, task: Task, store: Store) -> Self:
@@ -101,7 +109,16 @@ class Recorded:
             store.relevance(),
             store.mattering(),
             store.not_changed(),
+            next(reversed(store.budgets()), None),
+            store.spent_s(),
+            store.again(),
+            store.earlier(),
         )
+
+    @property
+    def left_s(self) -> float:
+        """For how long it may still be measured."""
+        return math.inf if self.budget is None else self.budget.end_s - self.spent_s
 
     @cached_property
     def judging(self) -> Judging:
@@ -114,13 +131,27 @@ class Recorded:
         """Every trial with what it says by itself."""
         return tuple(self.judging.judged_trials())
 
+    def standing(self, kept: frozenset[str]) -> Standing:
+        """What all readings say of the range, of which some kernels are kept."""
+        if kept not in self._standings:
+            if self.task.ground is None:
+                raise RuntimeError("a strategy that weighs nothing asks for the posterior")
+            known = Known(
+                self.task.skips,
+                self.mattering,
+                self.not_changed,
+                self.task.bases,
+                self.earlier,
+                left_s=self.left_s,
+                kept=kept,
+                again=self.again,
+            )
+            self._standings[kept] = Standing(Case(self.task.ground, self.judging, known))
+        return self._standings[kept]
+
     @cached_property
-    def standing(self) -> Standing:
-        """What all readings say of the range."""
-        if self.task.ground is None:
-            raise RuntimeError("a strategy that weighs nothing asks for the posterior")
-        known = Known(self.task.skips, self.mattering, self.not_changed, self.task.bases)
-        return Standing(Case(self.task.ground, self.judging, known))
+    def _standings(self) -> dict[frozenset[str], Standing]:
+        return {}
 
     def is_skipped(self, sha: str) -> bool:
         """Whether a commit is not to be measured any more for what its trials ended in."""
@@ -177,6 +208,11 @@ class Facts:
         return self.recorded.judging
 
     @property
+    def standing(self) -> Standing:
+        """What all readings say of the range, and what a trial takes."""
+        return self.recorded.standing(self.answer(KeptKernels(self.recorded.compilers)))
+
+    @property
     def words(self) -> tuple[str, str]:
         """What the ends are called, which may follow from what they measure."""
         return self.judging.terms.old, self.judging.terms.new
@@ -206,14 +242,21 @@ def measure(
     *,
     whole: bool = False,
     because: Readings | None = None,
+    fill: Fill | None = None,
+    clear_of: Iterable[str] = (),
 ) -> Submit:
     """One trial on the setup of the search.
 
-    Its runs are not stopped early if it is ``whole``, or of an end, of which the line is.
+    Its runs are not stopped early if it is ``whole``, or of an end, of which the line is; a whole one may be once it
+    is ``clear_of`` the run of one of these commits, too. Without a ``fill`` to use, the short one is used where it is
+    harmless and the trial is not whole.
     """
     commit, judging, recorded = subject.commit, facts.judging, facts.recorded
     cell = Cell(subject, facts.task.settings.setup)
     whole = whole or commit in facts.task.ends
+    if fill is None:
+        may_be_short = not whole and rule_for(facts.task.settings) is not None and judging.short_fill.harmless
+        fill = Fill.SHORT if may_be_short else Fill.WHOLE
     # A kernel that has its figures and is asked for again is not to be told that it has them.
     known = isinstance(judging.settlement(commit.sha), Measured)
     others = kernels.measured_whole(judging) if whole else kernels.measured(judging)
@@ -222,12 +265,18 @@ def measure(
     again = recorded.was_tried(commit.sha)
     n = recorded.next_n
     return Submit(
-        TrialRequest(n, cell, {} if known else others, recorded.compilers, again=again, anew=anew),
+        TrialRequest(n, cell, {} if known else others, recorded.compilers, again=again, anew=anew, fill=fill),
         f"trial {commit.sha}",
         tell=(_planned(facts, commit, purpose, outlook),),
         may_stop_early=not whole,
+        clear_of=tuple(clear_of) if commit not in facts.task.ends else (),
         because=because,
     )
+
+
+def once(facts: Facts, key: str, note: Note) -> Tell | None:
+    """Tell it, unless that was done."""
+    return None if key in facts.heard.told else Tell((note,), (key,))
 
 
 def _planned(facts: Facts, commit: Commit, purpose: str, outlook: Outlook) -> Planned:

@@ -12,7 +12,7 @@ from bisector.core.subject import Commit, Compiler, Kernel, Kind, Mattering
 from bisector.core.verdict import State, Terms, Verdict
 from bisector.executor.base import Failed, Finished, Request
 from bisector.git.trees import CannotBeHad, Changed
-from bisector.search.posterior import Facts as Readings
+from bisector.search.readings import Facts as Readings
 from bisector.store.facts import Fact
 
 T_co = TypeVar("T_co", covariant=True)

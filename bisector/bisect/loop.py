@@ -8,13 +8,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from bisector.analysis.early_stop import StopRule
 from bisector.bisect.facts import Aim, Facts, Heard, Recorded, Task
 from bisector.bisect.git_side import GitSide
 from bisector.bisect.instructions import Ask, Attempt, Done, Installed, Question, Record, ShowGit, Submit, Tell, Wait
 from bisector.bisect.step import step
-from bisector.bisect.stop_rule import stop_rule
+from bisector.bisect.stop_rule import rule_clear_of, stop_rule
 from bisector.config import Settings
 from bisector.core.events import Event, Listener
+from bisector.core.trial import Fill
 from bisector.core.verdict import Strategy
 from bisector.executor.base import BuildRequest, ControlRequest, Executor, Job, Progress, Request
 from bisector.git.ranges import Ground
@@ -75,13 +77,20 @@ class Bisection:
         if submit.wait_s:
             self.pause(submit.wait_s)
         request = submit.request
-        if isinstance(request, TrialRequest) and submit.may_stop_early:
-            request = replace(request, stop=stop_rule(self._facts().judging, self.task.run_dir))
+        if isinstance(request, TrialRequest):
+            request = replace(request, stop=self._rule(submit, request.fill))
         id_ = self.store.add(_submitted(request, submit.host))
         self.executor.submit(Job(id_, request), submit.host)
         self._in_flight[id_] = submit
         if submit.because is not None:
             self._heard = replace(self._heard, chose_by=submit.because)
+
+    def _rule(self, submit: Submit, fill: Fill) -> StopRule | None:
+        """By which its last run may end early, from the logs of earlier ones; None for a whole one."""
+        judging, run_dir = self._facts().judging, self.task.run_dir
+        if submit.may_stop_early:
+            return stop_rule(judging, run_dir, fill)
+        return rule_clear_of(judging, run_dir, submit.clear_of) if submit.clear_of else None
 
     def _wait(self) -> None:
         news = self.executor.next()

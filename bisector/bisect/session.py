@@ -1,5 +1,6 @@
 """A run from what was asked to its end of some kind: what ``start``, ``resume`` and a night have in common."""
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +15,7 @@ from bisector.bisect.git_side import GitSide, Kin, Kinship
 from bisector.bisect.instructions import Done
 from bisector.bisect.loop import Bisection, task_of
 from bisector.config import Settings, checks, options
+from bisector.core import units
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, Finding, InfraError, Interrupted, UserError
 from bisector.core.events import Listener, Note
 from bisector.core.objective import MetricAbsent
@@ -33,10 +35,13 @@ from bisector.git.trees import Trees
 from bisector.git.worktrees import hold, release
 from bisector.host import process
 from bisector.host.files import discard, our_files, remove_abandoned
+from bisector.host.load import host_id
 from bisector.mail import outbox
+from bisector.plan.experience import experience
 from bisector.status import from_record
-from bisector.store.facts import Compilers
-from bisector.store.rows import BisectionRow
+from bisector.store.comparison import Budget
+from bisector.store.facts import Compilers, now
+from bisector.store.rows import BisectionRow, StateRow
 from bisector.store.run_files import adopt, keep_inputs, remove_unfinished
 from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
 from bisector.store.store import Store
@@ -58,7 +63,10 @@ class Inherited:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a person, or a night, wants bisected; revisions and skips as typed, ``paths`` limit the range."""
+    """What a person, or a night, wants bisected; revisions and skips as typed, ``paths`` limit the range.
+
+    No trial is begun that would end later than ``budget_s`` seconds of measuring allow.
+    """
 
     repository: Path
     old: str
@@ -67,6 +75,7 @@ class Asked:
     paths: tuple[str, ...] = ()
     skips: tuple[str, ...] = ()
     inherited: Inherited | None = None
+    budget_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +113,11 @@ def begun(asked: Asked, run_dir: Path | None, warn: Callable[[Finding], None]) -
         preflight.check(settings, run.path, warn)
         settings = keep_inputs(settings, run.path)
         row = _row(asked, repository.top, wanted, skips, settings)
+        known = experience(settings, host_id(), [Path(entry.run_dir) for entry in Index().entries()])
         with _recorded(run, row, asked.inherited) as store:
+            if asked.budget_s is not None:
+                store.add(Budget(asked.budget_s))
+            store.add(known.earlier)
             Index().add(IndexEntry(str(run.path), str(repository.top), asked.old, asked.new, row.created_at))
             yield run, store
 
@@ -201,6 +214,15 @@ def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Eq
         discard(run.path / _BUILD)
 
 
+def give_time(store: Store, budget_s: float) -> None:
+    """Give a run so many seconds from now on, whatever its budget was; all budgets stay on record.
+
+    The state is recorded along with it, so that the next process goes on, whatever becomes of this one.
+    """
+    more = StateRow(now(), State.STOPPED, f"given {units.duration(budget_s)} more", os.getpid())
+    store.add(Budget(budget_s, store.spent_s()), more)
+
+
 def skip(store: Store, expressions: Iterable[str]) -> None:
     """Record that commits of the range are not to be measured (any more); all of them or none.
 
@@ -257,7 +279,9 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here, 
             hold(repository, run.path, {"old": wanted.old.sha, "new": wanted.new.sha})
             with _process(settings, store, repository, tell, equip=equip, aim=aim) as bisection:
                 outcome = bisection.run()
-        store.set_state(outcome.state, outcome.message)
+        store.set_state(outcome.state, outcome.message, out_of_time=outcome.out_of_time)
+    if outcome.out_of_time:  # as after an interruption all stays for the process that goes on
+        return outcome
     discard(run.path / _BUILD)
     if outcome.state is not State.STOPPED:
         outbox.leave_draft(run, store, tell)
@@ -269,11 +293,14 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here, 
 def goes_on(store: Store) -> bool:
     """Whether a narrowed run can do better when it is resumed; its ends are held until then.
 
-    It can where commits were given up because no measurement of them was sound, unless a person skips them anyway.
+    It can with more time where its budget allowed no more, and where commits were given up because no measurement of
+    them was sound, unless a person skips them anyway.
     """
     asked, last = store.bisection(), store.state()
     if last is None or last.state is not State.NARROWED:
         return False
+    if last.out_of_time:
+        return True
     judging = Judging(options.from_json(asked.settings), store.trials(), asked.old_sha, asked.new_sha)
     return not set(judging.given_up) <= set(asked.skips)
 

@@ -6,10 +6,12 @@ same record comes to the same.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from bisector.analysis.judgement import Measured, Untestable, after_a_row, before_an_answer, judged_run
+from bisector.analysis.judgement import Measured, after_a_row, before_an_answer, judged_run
 from bisector.analysis.tail import thin_tail
 from bisector.bisect import baselines
-from bisector.bisect.facts import Aim, Facts, Unanswered, measure
+from bisector.bisect.budget import in_time
+from bisector.bisect.ends import measure_both, repeat
+from bisector.bisect.facts import Aim, Facts, Unanswered, once
 from bisector.bisect.failures import (
     after_control,
     after_failure,
@@ -18,13 +20,13 @@ from bisector.bisect.failures import (
     control_recorded,
     fault_row,
 )
+from bisector.bisect.fills import both_ways
 from bisector.bisect.instructions import (
     Ask,
     Attempt,
     Done,
     Installed,
     Instruction,
-    Outlook,
     Record,
     Submit,
     Tell,
@@ -33,9 +35,9 @@ from bisector.bisect.instructions import (
 )
 from bisector.bisect.stop_rule import why_whole
 from bisector.bisect.strategies import by_bayes, by_git
-from bisector.core.errors import AttemptFailed, BisectorError, EndsDoNotReproduce, InfraError
+from bisector.core.errors import AttemptFailed, BisectorError, EndsDoNotReproduce
 from bisector.core.events import Note, TrialJudged
-from bisector.core.subject import Commit, Compiler, Subject
+from bisector.core.subject import Commit, Compiler
 from bisector.core.trial import Fault, Trial
 from bisector.core.verdict import State, Strategy, Verdict
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished
@@ -56,8 +58,7 @@ def step(facts: Facts, in_flight: Collection[int], idle: Sequence[str]) -> Instr
             or next(_arrived(facts), None)
             or _untold(facts)
             or (Wait() if in_flight or not idle else None)
-            or next(_begun(facts), None)
-            or _AIMS[facts.task.aim](facts)
+            or in_time(facts, next(_begun(facts), None) or _AIMS[facts.task.aim](facts))
         )
     except Unanswered as missing:
         return Ask(missing.question)
@@ -161,7 +162,7 @@ def _after_failure(facts: Facts, attempts: Sequence[Attempt], error: BisectorErr
 
 
 def _answer(facts: Facts) -> Instruction:
-    return _prepared(facts) or _control_after_a_row(facts) or _searched(facts)
+    return _prepared(facts) or both_ways(facts) or _control_after_a_row(facts) or _searched(facts)
 
 
 def _both_ends(facts: Facts) -> Instruction:
@@ -175,7 +176,7 @@ def _baselines(facts: Facts) -> Instruction:
 
 def _prepared(facts: Facts) -> Instruction | None:
     first = _say_what_is_whole(facts) or _settle_compilers(facts)
-    return first or _say_what_is_thin(facts) or _measure_both(facts) or _repeat(facts) or _relevance(facts)
+    return first or _say_what_is_thin(facts) or measure_both(facts) or repeat(facts) or _relevance(facts)
 
 
 def _searched(facts: Facts) -> Instruction:
@@ -256,70 +257,25 @@ def _none_builds(failures: Iterable[BuildTry]) -> EndsDoNotReproduce:
 def _say_what_is_whole(facts: Facts) -> Tell | None:
     """Tell once why no run can be stopped early, where that is so."""
     why = why_whole(facts.judging.objective)
-    return _once(facts, "whole runs", Note(why)) if why else None
+    return once(facts, "whole runs", Note(why)) if why else None
 
 
 def _say_what_is_thin(facts: Facts) -> Tell | None:
     """Tell once that a percentile decides of which the first runs have too few I/Os."""
     runs = [judged_run(trial) for _, trial in facts.judging.trials if trial.fault is None and trial.runs]
     said = thin_tail(facts.judging.objective, runs)
-    return _once(facts, "thin tail", Note(said)) if said else None
-
-
-def _measure_both(facts: Facts) -> Submit | Tell | None:
-    """A trial of an end that has no verdict yet; then the line between them is told.
-
-    Raises :class:`EndsDoNotReproduce` when there is nothing to bisect, :class:`InfraError` for an end that could not be
-    measured, :class:`bisector.core.errors.UserError` when the first that was has no value that can decide.
-    """
-    judging = facts.judging
-    for commit, word in zip(facts.task.ends, facts.words, strict=True):
-        if (judgement := judging.judge(commit.sha)) is None:
-            judging.check_metric(commit.sha)
-            return measure(facts, Subject(commit), f"the {word} end", Outlook())
-        if judgement.verdict is Verdict.SKIP:
-            raise _no_end(facts, commit, word, judgement.why)
-    line = judging.threshold()
-    if line is None:
-        raise RuntimeError("both ends are measured and there is no threshold")
-    return _once(facts, "threshold", Note(line.sentence(judging.objective)))
-
-
-def _repeat(facts: Facts) -> Submit | None:
-    """A trial of the ends in turn, until each has as many sound readings as asked for, or can have no more."""
-    asked = facts.task.settings.bisect.calibrate
-    for number in range(2, asked + 1):
-        for commit, word in zip(facts.task.ends, facts.words, strict=True):
-            can_be = not isinstance(facts.judging.since(commit.sha), Untestable)
-            if len(facts.judging.sound(commit.sha)) < number and can_be:
-                return measure(facts, Subject(commit), f"the {word} end, {number} of {asked}", Outlook())
-    return None
+    return once(facts, "thin tail", Note(said)) if said else None
 
 
 def _relevance(facts: Facts) -> Record | Tell | None:
     """Record and tell once which commits can matter, which the ends' builds tell."""
     if facts.recorded.relevance is not None:
-        return _once(facts, "relevance", Note(facts.recorded.relevance.sentence))
+        return once(facts, "relevance", Note(facts.recorded.relevance.sentence))
     old, new = (facts.judging.settlement(end.sha) for end in facts.task.ends)
     if not (isinstance(old, Measured) and isinstance(new, Measured) and old.trial.kernel and new.trial.kernel):
         return None
     mattering = facts.answer(WhatMatters(old.trial.kernel, new.trial.kernel))
     return Record((mattering,)) if mattering is not None else None
-
-
-def _once(facts: Facts, key: str, note: Note) -> Tell | None:
-    """Tell it, unless that was done."""
-    return None if key in facts.heard.told else Tell((note,), (key,))
-
-
-def _no_end(facts: Facts, commit: Commit, word: str, why: str) -> BisectorError:
-    """Why an end cannot be judged: that of the host is no answer, and the next process measures it anew."""
-    if commit.sha in facts.judging.given_up:
-        return InfraError(f"the {word} end {commit.short} could not be measured: {why}", "bisector doctor")
-    return EndsDoNotReproduce(
-        f"the {word} end {commit.short} cannot be judged: {why}",
-        "choose an end that builds, boots and survives the workload",
-    )
 
 
 # What was asked of a sound end is not asked again

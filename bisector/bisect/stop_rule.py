@@ -4,20 +4,22 @@ fio writes a log of its I/Os where the job file asks for one. Of bandwidth the s
 I/O are the same on the whole throughout a run.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 
 from bisector.analysis.early_stop import Floats, StopRule, batch_s, became_fast_s, deciding_rates, guard_s
-from bisector.analysis.judgement import judged_run
+from bisector.analysis.judgement import Measured, judged_run
+from bisector.analysis.paired import Counterpart
 from bisector.analysis.verdicts import Judging
 from bisector.core.figures import JobFigures, Run
 from bisector.core.metric import Unit
 from bisector.core.objective import Objective
-from bisector.core.trial import Trial
+from bisector.core.trial import Fill, Trial
+from bisector.core.verdict import Verdict
 from bisector.host.files import inside
 from bisector.workload.fio.logs import LogUnreadable, Series, job_number, parse_log, resample
 
@@ -31,22 +33,53 @@ def why_whole(objective: Objective) -> str:
     return f"no run is stopped early: {objective.metric} is known only when a run has ended"
 
 
-def stop_rule(judging: Judging, run_dir: Path) -> StopRule | None:
+def stop_rule(judging: Judging, run_dir: Path, fill: Fill = Fill.WHOLE) -> StopRule | None:
     """When a run may end early; None while there is no threshold, and where whole runs are asked for or needed.
 
-    The ends are never to be measured by it: it comes from their whole runs.
+    The ends are never to be measured by it: it comes from their whole runs. When a fast kernel becomes fast depends on
+    how long its cache has been in use, so that of trials with the same ``fill`` alone counts.
     """
     line, workload, objective = judging.threshold(), judging.settings.workload, judging.objective
     if line is None or workload.full_runs or not objective.definition.live:
         return None
     threshold = objective.value_of(line.score)
     runtime_s = float(workload.runtime_s)
-    least_lead_s = min((_lead_s(trial) for trial, _ in judging.sound() if trial.origin is None), default=0.0)
+    short = fill is Fill.SHORT
+    like = [trial for trial, _ in judging.sound() if trial.filled_short is short]
+    least_lead_s = min((_lead_s(trial) for trial in like if trial.origin is None), default=0.0)
     curves = Curves(objective, run_dir, runtime_s)
-    fast_after_s = [curves.fast_after_s(trial, threshold) for trial in judging.better_trials]
-    later_s = [max(_lead_s(trial) - least_lead_s, 0.0) for trial in judging.better_trials]
+    fast = [trial for trial in judging.better_trials if trial.filled_short is short]
+    fast_after_s = [curves.fast_after_s(trial, threshold) for trial in fast]
+    later_s = [max(_lead_s(trial) - least_lead_s, 0.0) for trial in fast]
     counted = [None if after_s is None else after_s + more for after_s, more in zip(fast_after_s, later_s, strict=True)]
     return StopRule(threshold, runtime_s, guard_s(counted, runtime_s), objective)
+
+
+def rule_clear_of(judging: Judging, run_dir: Path, shas: Iterable[str]) -> StopRule | None:
+    """When a run that an answer may rest on may end early: clear of the line, and of the whole run of one of these.
+
+    None, so that it goes its whole length, where none of them has such a run with the logs of its jobs, of the same
+    random numbers and after a cache that was filled by whole runs.
+    """
+    rule, workload = stop_rule(judging, run_dir), judging.settings.workload
+    if rule is None or not workload.workload.repeats_itself(workload.values):
+        return None
+    found = (_counterpart(judging, Curves(judging.objective, run_dir, rule.runtime_s), sha) for sha in shas)
+    other = next(filter(None, found), None)
+    return None if other is None else replace(rule, counterpart=other)
+
+
+def _counterpart(judging: Judging, curves: "Curves", sha: str) -> Counterpart | None:
+    """The whole run of a commit, or of the one that has its kernel."""
+    settled, judgement = judging.settlement(sha), judging.judge(sha)
+    if not isinstance(settled, Measured) or judgement is None or judging.direction is None:
+        return None
+    trial = settled.trial
+    rates = curves.rates(trial) if trial.stopped_early is None and trial.bears_answer else ()
+    if not rates or trial.origin is not None or judgement.verdict not in (Verdict.OLD, Verdict.NEW):
+        return None
+    is_better = judgement.verdict is judging.direction.verdict(better=True)
+    return Counterpart(sha, is_better, batch_s(curves.runtime_s), tuple(tuple(map(float, one)) for one in rates))
 
 
 def _lead_s(trial: Trial) -> float:
@@ -72,10 +105,16 @@ class Curves:
 
     def fast_after_s(self, trial: Trial, threshold: float) -> float | None:
         """By which second of its last run a trial was fast; None when that is not known, or was never for good."""
-        if trial.stopped_early is not None:
-            return trial.stopped_early.at_s
-        rates = deciding_rates(self.objective, self._batches(trial))
-        return became_fast_s(rates, self.runtime_s, threshold)
+        stop = trial.stopped_early
+        if stop is not None and not stop.against:
+            return stop.at_s
+        # One that was to be clear of another run, too, was not stopped as soon as it was fast.
+        known = became_fast_s(self.rates(trial), self.runtime_s, threshold)
+        return stop.at_s if known is None and stop is not None else known
+
+    def rates(self, trial: Trial) -> tuple[Floats, ...]:
+        """The batches of its last run that the objective looks at; none unless there is a log for every job."""
+        return deciding_rates(self.objective, self._batches(trial))
 
     def _batches(self, trial: Trial) -> Mapping[str, Floats]:
         """Each job of the run that counts, in batches, by its log; nothing unless there is one for every job."""

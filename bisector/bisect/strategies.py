@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from bisector.analysis import kernels
 from bisector.analysis.judgement import Again
+from bisector.bisect.budget import why_over
 from bisector.bisect.facts import Facts, measure
 from bisector.bisect.instructions import (
     ChangedEnd,
@@ -25,12 +26,12 @@ from bisector.bisect.instructions import (
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
 from bisector.core.subject import Commit, Kind, NotChanged, Subject
-from bisector.core.units import share
+from bisector.core.units import plural, share
 from bisector.core.verdict import State, Terms, Verdict
 from bisector.git.bisect import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths
 from bisector.git.bisect import Try as Midpoint
 from bisector.git.trees import CannotBeHad
-from bisector.search.step import Answer, Ending, Try, Undo
+from bisector.search.step import Answer, Ending, Try, Undo, figures_tell
 from bisector.status.conclusion import Standing, outside_paths
 
 # By git
@@ -86,8 +87,8 @@ def _turned(facts: Facts, now: dict[str, Verdict]) -> tuple[Note, ...]:
 def _a_whole_run_came_last(facts: Facts, sha: str) -> bool:
     """Whether the last trial of all is a whole run of a commit that had one that was stopped early before."""
     *before, (_, last) = facts.judging.trials
-    early = any(trial.commit.sha == sha and trial.stopped_early is not None for _, trial in before)
-    return early and last.commit.sha == sha and last.stopped_early is None
+    early = any(trial.commit.sha == sha and trial.runs and not trial.bears_answer for _, trial in before)
+    return early and last.commit.sha == sha and last.bears_answer
 
 
 def _whole_run(facts: Facts, culprit: Commit) -> Submit | None:
@@ -97,7 +98,9 @@ def _whole_run(facts: Facts, culprit: Commit) -> Submit | None:
     commit = next(filter(None, map(facts.judging.to_measure_whole, rests_on)), None)
     if commit is None:
         return None
-    return measure(facts, Subject(commit), "a whole run before the answer is given", Outlook(1, 1), whole=True)
+    others = () if commit.sha == culprit.sha else (culprit.sha,)
+    purpose = "a whole run before the answer is given"
+    return measure(facts, Subject(commit), purpose, Outlook(1, 1), whole=True, clear_of=others)
 
 
 def _found(facts: Facts, commit: Commit) -> Done:
@@ -137,7 +140,7 @@ def by_bayes(facts: Facts) -> Instruction:
     Raises :class:`bisector.core.errors.EndsDoNotReproduce` when a merge base shows that there is nothing to bisect.
     """
     base = _base_to_measure(facts)
-    standing = facts.recorded.standing
+    standing = facts.standing
     return (
         (None if _holds(facts, standing.final) else _show(facts, standing.shown))
         or (measure(facts, Subject(base), "merge base", _outlook(standing)) if base is not None else None)
@@ -185,7 +188,11 @@ def _begun(facts: Facts, standing: Standing) -> Instruction | None:
     if last.commit.sha in facts.task.skips or not isinstance(facts.judging.since(last.commit.sha), Again):
         return None
     if last.subject.changed_by is not None:
-        return _changed(facts, standing, last.subject.kind, facts.commit(last.subject.changed_by))
+        commit, overlaps = (
+            facts.commit(last.subject.changed_by),
+            figures_tell(standing.case.search.rules, standing.belief),
+        )
+        return _changed(facts, standing, last.subject.kind, commit, clear_of_end=not overlaps)
     return measure(facts, Subject(last.commit), "", _outlook(standing))
 
 
@@ -198,15 +205,21 @@ def _decided(facts: Facts, standing: Standing) -> Instruction:
         case Try(commit=number, whole=whole) as one:
             purpose = "an answer rests on it" if one.confirms else ""
             commit = facts.commit(standing.case.commit_for(number))
-            return measure(facts, Subject(commit), purpose, _outlook(standing), whole=whole, because=known)
-        case Undo(commit=number, kernel=kind):
-            step = _changed(facts, standing, kind, facts.commit(ground.shas[number]))
+            others = _beside(standing, one)
+            return measure(
+                facts, Subject(commit), purpose, _outlook(standing), whole=whole, because=known, clear_of=others
+            )
+        case Undo(commit=number, kernel=kind) as one:
+            commit = facts.commit(ground.shas[number])
+            step = _changed(facts, standing, kind, commit, whole=one.whole, clear_of_end=one.beside_end)
             return step if isinstance(step, Record) else replace(step, because=known)
         case Answer() as answer:
             return _concluded(facts, standing, answer)
 
 
-def _changed(facts: Facts, standing: Standing, kind: Kind, commit: Commit) -> Submit | Record:
+def _changed(
+    facts: Facts, standing: Standing, kind: Kind, commit: Commit, *, whole: bool = True, clear_of_end: bool
+) -> Submit | Record:
     """One trial of an end without a commit, or with it; where that cannot be had, this is the fact."""
     end = facts.task.wanted.new if kind is Kind.REVERTED else facts.task.wanted.old
     made = facts.answer(ChangedEnd(kind, commit, end))
@@ -214,7 +227,16 @@ def _changed(facts: Facts, standing: Standing, kind: Kind, commit: Commit) -> Su
         note = Note(f"there is no {_changed_name(kind, commit, end)}: {made.reason}")
         return Record((NotChanged(kind, commit.sha, end.sha, made.reason),), tell=(note,))
     subject = Subject(made.commit, kind, commit.sha)
-    return measure(facts, subject, _changed_name(kind, commit, end), _outlook(standing), whole=True)
+    name = _changed_name(kind, commit, end)
+    others = (end.sha,) if clear_of_end else ()
+    return measure(facts, subject, name, _outlook(standing), whole=whole, clear_of=others)
+
+
+def _beside(standing: Standing, one: Try) -> tuple[str, ...]:
+    """The commits that a whole run may be held against; the old end stands for what is before the range."""
+    case = standing.case
+    before = () if case.ground.graph.parents[one.commit] else (case.judging.old,)
+    return (*before, *map(case.commit_for, one.beside)) if one.beside else ()
 
 
 def _changed_name(kind: Kind, commit: Commit, end: Commit) -> str:
@@ -226,6 +248,8 @@ def _concluded(facts: Facts, standing: Standing, answer: Answer) -> Instruction:
     ground = standing.case.ground
     commit = facts.commit(ground.shas[answer.commit])
     paths = facts.task.wanted.paths
+    if answer.out_of_time:
+        return _out_of_time(facts, standing, answer, commit)
     if ground.is_outside(answer.commit) and answer.ending is not Ending.NOT_ONE_CHANGE:
         return Done(State.NARROWED, _left_by_git(facts), (), outside_paths(paths))
     if answer.ending is not Ending.FOUND:
@@ -239,6 +263,13 @@ def _concluded(facts: Facts, standing: Standing, answer: Answer) -> Instruction:
     new = facts.judging.terms.new
     sure = f"{commit.short} is the first {new} commit: {commit.subject} ({share(answer.probability)})"
     return _show(facts, standing.final) or Done(State.FOUND, (commit,), (), sure)
+
+
+def _out_of_time(facts: Facts, standing: Standing, answer: Answer, likeliest: Commit) -> Done:
+    candidates = facts.commits(sha for sha, _ in standing.candidates)
+    one_change = answer.ending is not Ending.NOT_ONE_CHANGE
+    known = _likeliest(likeliest, answer) if one_change else _not_one_change(answer)
+    return Done(State.NARROWED, candidates, (), f"{known}; {why_over(facts)}", out_of_time=True)
 
 
 def _narrowed(facts: Facts, standing: Standing, answer: Answer, likeliest: Commit) -> Done:
@@ -268,11 +299,15 @@ def _outlook(standing: Standing) -> Outlook:
 
 
 def _one_of(likeliest: Commit, answer: Answer, skipped: Iterable[Commit]) -> str:
-    count = len(answer.candidates)
     names = ", ".join(commit.short for commit in skipped)
     why = f"; {names} cannot be tested and stand in the way" if names else ""
     unconfirmed = "" if answer.confirmed else "; no end without it, or with it, could be had to confirm it"
-    return f"one of {count} commits, most likely {likeliest.short} ({share(answer.probability)}){why or unconfirmed}"
+    return f"{_likeliest(likeliest, answer)}{why or unconfirmed}"
+
+
+def _likeliest(commit: Commit, answer: Answer) -> str:
+    what = plural(len(answer.candidates), "commit")
+    return f"one of {what}, most likely {commit.short} ({share(answer.probability)})"
 
 
 def _not_one_change(answer: Answer) -> str:

@@ -26,6 +26,7 @@ from bisector.commands.arguments import (
     run_directory,
     write_json,
 )
+from bisector.commands.forecasting import forecast_of
 from bisector.commands.output import note, warn, write
 from bisector.config import options
 from bisector.core.errors import UserError
@@ -36,6 +37,7 @@ from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host import process
 from bisector.host.files import discard
+from bisector.plan.budget import reach_from
 from bisector.report.display import display_for
 from bisector.report.figures import baseline_facts
 from bisector.status import document_of, from_record
@@ -51,6 +53,7 @@ examples:
   bisector start v4.11 v4.13-rc1 --suspect drivers/md --suspect block
   bisector start v6.1 v6.2 --stack 'crypt(hdd)+xfs' --metric read.clat.p99
   bisector start v4.11 v4.13-rc1 --strategy git
+  bisector start v4.11 v4.13-rc1 --budget 8h     the best answer that one night can give
   bisector start v4.11 v4.13-rc1 --baselines     then also each disk alone
   bisector start v4.11 v4.13-rc1 --skip 0123abcd --skip v4.12-rc1..4567cdef -- drivers/md
 """
@@ -58,7 +61,7 @@ _RESUME_EXAMPLES = """\
 examples:
   bisector resume                            the newest run, after Ctrl-C, a crash or a reboot
   bisector resume --run-dir RUN --skip 0123abcd   without a commit that stops the run
-  bisector resume --budget 2h                a comparison that has spent its --budget, for 2 h more
+  bisector resume --budget 3h                one that has spent its --budget, for 3 h more
 A comparison and a run of `bisector plan --calibrate` go on in the same way.
 """
 _NEXT_STEP_EXAMPLES = """\
@@ -86,6 +89,8 @@ examples:
 For each disk it boots the kernel of the run's new end and runs the workload once; a baseline that
 is on record is only shown.
 """
+_BUDGET_HELP = "begin no trial that ends after so long: 6h; then the answer is as narrow as it is"
+_MORE_HELP = "begin no trial, or block, that ends after so long from now on, whatever the budget was: 3h"
 _EXIT_CODES = {State.FOUND: 0, State.NARROWED: 3}
 _UNTESTABLE = 3
 
@@ -114,18 +119,14 @@ def _add_searches(verbs: Verbs) -> None:
         metavar="REV",
         help="leave out a commit that does not work, or A..B; repeatable",
     )
+    start_.add_argument("--budget", type=duration, metavar="DURATION", help=_BUDGET_HELP)
     add_repo(start_)
     add_run_dir(start_, "where to keep the run (default: below $XDG_STATE_HOME)")
     add_quiet(start_)
     add_settings(start_)
     resume_ = add_verb(verbs, "resume", resume, examples=_RESUME_EXAMPLES)
     resume_.add_argument("--skip", action="append", default=[], metavar="REV", help=_SKIP_HELP)
-    resume_.add_argument(
-        "--budget",
-        type=duration,
-        metavar="DURATION",
-        help="of a comparison: begin no block that ends after so long from now, whatever its budget was: 2h",
-    )
+    resume_.add_argument("--budget", type=duration, metavar="DURATION", help=_MORE_HELP)
     add_run_dir(resume_)
     add_quiet(resume_)
     step_ = add_verb(verbs, "next-step", step, examples=_NEXT_STEP_EXAMPLES)
@@ -159,8 +160,18 @@ def start(arguments: argparse.Namespace) -> int:
     """Check everything, record what is asked, bisect."""
     settings = options.load(given_settings(arguments), arguments.config).settings
     ends = arguments.old, arguments.new
-    asked = session.Asked(arguments.repo, *ends, settings, tuple(arguments.paths), tuple(arguments.skip))
+    asked = session.Asked(
+        arguments.repo,
+        *ends,
+        settings,
+        tuple(arguments.paths),
+        tuple(arguments.skip),
+        budget_s=arguments.budget,
+    )
     with session.begun(asked, arguments.run_dir, warn) as (run, store):
+        if arguments.budget is not None and not arguments.quiet:
+            reach = forecast_of(asked).reach
+            note(f"bisector: {reach.sentence if reach is not None else ''}")
         return _conclude(run, store, quiet=arguments.quiet)
 
 
@@ -171,16 +182,23 @@ def resume(arguments: argparse.Namespace) -> int:
         if (plan := store.plan) is not None and not arguments.skip:
             return comparison.resume(run, store, plan, arguments.budget, quiet=arguments.quiet)
         session.searched(run, store)
-        if arguments.budget is not None:
-            raise UserError(f"{run.path} holds no comparison: --budget is the time of one", "leave --budget out")
         last = store.state()
         ended = last is not None and last.state in _EXIT_CODES and not session.goes_on(store)
-        if ended and arguments.skip:
+        if ended and (arguments.skip or arguments.budget is not None):
             raise UserError(f"{run.path} has its answer; nothing more is measured", "bisector start OLD NEW --skip REV")
-        if ended:
-            return _show_end(run, store, arguments.quiet)
+        over = last is not None and last.out_of_time and arguments.budget is None
+        if over and arguments.skip:
+            raise UserError(
+                f"the budget of {run.path} is over", "with more time: bisector resume --budget 3h --skip REV"
+            )
+        if ended or over:
+            return _show_end(run, store, quiet=arguments.quiet, is_over=over)
         if arguments.skip:
             session.skip(store, arguments.skip)
+        if arguments.budget is not None:
+            session.give_time(store, arguments.budget)
+            if not arguments.quiet and (case := from_record.case_of(store)) is not None:
+                note(f"bisector: {reach_from(case, arguments.budget).sentence}")
         checks.warn_again(options.from_json(store.bisection().settings), run.path, warn)
         return _conclude(run, store, quiet=arguments.quiet)
 
@@ -248,9 +266,11 @@ def _conclude(run: RunDirectory, store: Store, *, quiet: bool) -> int:
     return _EXIT_CODES[outcome.state]
 
 
-def _show_end(run: RunDirectory, store: Store, quiet: bool) -> int:
+def _show_end(run: RunDirectory, store: Store, *, quiet: bool, is_over: bool) -> int:
+    """Show how a run ended; of one whose time is over all stays for the process that goes on."""
     view = from_record.view(run, store)
     with display_for(sys.stdout, quiet=quiet) as display:
-        session.after_the_answer(run, store, display)
+        if not is_over:
+            session.after_the_answer(run, store, display)
         display.conclude(view)
     return _EXIT_CODES.get(view.state, 1)

@@ -3,13 +3,13 @@
 import argparse
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from bisector.bisect import session
 from bisector.bisect.facts import Aim
-from bisector.bisect.git_side import Kinship
 from bisector.commands.arguments import (
     Verbs,
     add_json,
@@ -18,31 +18,27 @@ from bisector.commands.arguments import (
     add_settings,
     add_verb,
     count,
+    duration,
     given_settings,
     seed,
     write_json,
 )
+from bisector.commands.forecasting import SEARCHES, forecast_of
 from bisector.commands.output import note, warn, write
-from bisector.config import Settings, options
-from bisector.core.subject import Relevance
-from bisector.executor.local import kernel_builder
-from bisector.git.ranges import Range, graph_of_range
-from bisector.git.repository import Repository
-from bisector.git.trees import Trees
-from bisector.host.load import host_id
+from bisector.config import options
 from bisector.host.process import run_here
-from bisector.plan.experience import Experience, experience
-from bisector.plan.forecast import Asked, Forecast, forecast, forecast_lines
+from bisector.plan.forecast import Forecast
+from bisector.plan.forecast_lines import forecast_lines
 from bisector.report.display import display_for, print_lines
 from bisector.report.terminal import as_text
 from bisector.status import from_record
-from bisector.store.rundir import Index
 
 _EXAMPLES = """\
 examples:
   bisector plan v4.11 v4.13-rc1              is one night enough?
   bisector plan v4.11 v4.13-rc1 --calibrate 3   measure each end three times first;
                                              `bisector resume` then searches
+  bisector plan v4.11 v4.13-rc1 --budget 8h  what can be reached in one night?
   bisector plan v4.11 v4.13-rc1 --json | jq .hours
   bisector plan compare v6.1 v6.2 --stack hdd   of a comparison: as `bisector compare … --plan`
 Times and noise come from earlier runs on this host; what was not measured is assumed, and marked
@@ -61,7 +57,14 @@ def add(verbs: Verbs) -> None:
     verb.add_argument("paths", metavar="PATH", nargs="*", default=[], help="after --: only commits that touch these")
     add_repo(verb)
     verb.add_argument(
-        "--searches", type=count, default=30, metavar="N", help="how many searches to simulate (default: 30)"
+        "--searches",
+        type=count,
+        default=SEARCHES,
+        metavar="N",
+        help=f"how many searches to simulate (default: {SEARCHES})",
+    )
+    verb.add_argument(
+        "--budget", type=duration, metavar="DURATION", help="say what can be reached in so long: 6h; see bisector start"
     )
     verb.add_argument("--seed", type=seed, default=1, metavar="N", help="seed of the simulation (default: 1)")
     add_run_dir(verb, "with --calibrate: where to keep the run (default: below $XDG_STATE_HOME)")
@@ -76,16 +79,7 @@ def plan(arguments: argparse.Namespace) -> int:
     asked = session.Asked(arguments.repo, arguments.old, arguments.new, settings, tuple(arguments.paths))
     if "bisect.calibrate" in given_settings(arguments):
         _calibrate(asked, arguments.run_dir)
-    with Repository.open(arguments.repo) as repository:
-        wanted, settings = session.checked(repository, asked)
-        known = experience(settings, host_id(), [Path(entry.run_dir) for entry in Index().entries()])
-        for text in known.unreadable:
-            note(f"bisector: passed over {text}")
-        graph, _ = graph_of_range(repository, wanted)
-        relevance = _relevance(repository, wanted, settings, known)
-    made = forecast(
-        Asked(wanted, graph, settings, settings.bisect.strategy, arguments.searches, arguments.seed), known, relevance
-    )
+    made = forecast_of(replace(asked, budget_s=arguments.budget), arguments.searches, arguments.seed)
     _show(made, as_json=arguments.json)
     return _HOPELESS if made.hopeless else 0
 
@@ -98,16 +92,6 @@ def _calibrate(asked: session.Asked, run_dir: Path | None) -> None:
     ):
         session.go_on(run, store, display, aim=Aim.ENDS)
         note(f"bisector: to search with these readings: {from_record.resume_command(run.path)}")
-
-
-def _relevance(repository: Repository, wanted: Range, settings: Settings, known: Experience) -> Relevance | None:
-    """How many commits can matter, when both ends were built before and their builds are kept."""
-    kernels = [known.kernels.get(end.sha) for end in (wanted.old, wanted.new)]
-    if kernels[0] is None or kernels[1] is None:
-        return None
-    kin = Kinship(Trees(repository), kernel_builder(settings.kernel), wanted.first_parent)
-    mattering = kin.mattering(wanted, kernels[0], kernels[1])
-    return mattering.relevance if mattering is not None else None
 
 
 def _show(made: Forecast, *, as_json: bool) -> None:

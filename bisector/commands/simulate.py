@@ -1,39 +1,46 @@
 """``simulate``: how often the search is right in simulated histories, and at what cost."""
 
 import argparse
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 
-from bisector.commands.arguments import Verbs, add_json, add_repo, add_verb, count, seed, write_json
+from bisector.commands.arguments import Verbs, add_json, add_repo, add_verb, count, duration, seed, write_json
 from bisector.commands.output import write
+from bisector.config import FillMode
+from bisector.core import units
 from bisector.core.json_document import Record
 from bisector.core.verdict import Strategy
 from bisector.git.ranges import Range, check_range, graph_of_range, read_graph
 from bisector.git.repository import Repository
 from bisector.search.graph import RangeGraph
+from bisector.search.noise import Noise, Rates
 from bisector.search.simulate import runs as simulation
-from bisector.search.simulate.runs import Summary, search_for, told
-from bisector.search.simulate.world import BOTH_EARLY, Conditions, Durations
+from bisector.search.simulate.durations import WHOLE_FILLS, Durations, usual_durations
+from bisector.search.simulate.runs import Summary, search_for
+from bisector.search.simulate.world import Conditions
 
 _EXAMPLES = """\
 examples:
-  bisector simulate --range v4.11 v4.13-rc1 --flip 0.05 --early-stop second
+  bisector simulate --range v4.11 v4.13-rc1 --flip 0.05
   bisector simulate --graph graph.txt.gz --flip-fixed 0.03 --flip-broken 0.002 --skip 0.05
   bisector simulate --graph graph.txt.gz --flip 0.05 --assume-flip 0.01   the search assumes less
                                              noise than there is
-The search knows --flip and --sticky, as from a calibration of the ends, unless --assume-… is given.
+  bisector simulate --graph graph.txt.gz --flip 0.05 --budget 8h   how far one gets in a night
+The search learns how often runs and kernels mislead, unless --assume-… fixes it.
 """
 
-Early: TypeAlias = Literal["second", "both"]
+Early: TypeAlias = Literal["second"]
+Fill: TypeAlias = Literal["short", "whole"]
 
+_MIN_S = 60.0
 _SECOND: Final = "second"
-_BOTH: Final = "both"
-_EARLY = {_SECOND: Durations(), _BOTH: BOTH_EARLY}
 _RUNS = {
-    None: "none stops early",
-    _SECOND: "the second of a kernel stops once it is clear, as with start",
-    _BOTH: "both of a kernel stop once they are clear; with start only the second does: --early-stop second",
+    (None, "whole"): "none stops early",
+    (_SECOND, "whole"): "the second of a kernel stops once it is clear, as with start and storage.fill = whole",
+    (_SECOND, "short"): "the first of a kernel stops once its cache is settled, the second once it is clear, as with "
+    "start",
 }
 
 
@@ -44,19 +51,26 @@ class Simulation(Record, frozen=True, kw_only=True):
     commits: Annotated[int, "number of commits in the history"]
     trials: Annotated[int, "number of searches"]
     seed: Annotated[int, "seed of the simulation"]
-    early_stop: Annotated[Early | None, "which runs of a kernel stop early; `null` if none does"]
+    early_stop: Annotated[Early | None, "which run of a kernel stops once it is clear; `null` if none does"]
+    fill: Annotated[Fill, "whether runs that fill a cache end once it is settled, or go their `whole` length"]
     success_rate: Annotated[float, "share of the searches whose first answer is right"]
     in_set_rate: Annotated[float, "share of the searches whose candidates hold the culprit"]
     set_size_mean: Annotated[float, "mean number of candidates"]
     claimed_mean: Annotated[float, "mean probability that the searches claim"]
-    evaluations_mean: Annotated[float, "mean number of completed runs after the ends"]
+    evaluations_mean: Annotated[float, "mean number of completed runs after the first ones of the ends"]
     evaluations_p90: Annotated[float, "nine of ten searches take at most so many"]
+    ends_again_mean: Annotated[float, "mean number of these that are of an end, before the search"]
+    both_ways_rate: Annotated[float, "share of the searches that measure both ends with a short fill, too"]
     skips_mean: Annotated[float, "mean number of commits that cannot be tested"]
     vm_hours_mean: Annotated[float, "mean hours of building and measuring"]
     vm_hours_p90: Annotated[float, "nine of ten searches take at most so many"]
     step_ms_mean: Annotated[float, "mean milliseconds in which a commit is chosen"]
     step_ms_max: Annotated[float, "the most milliseconds in which a commit was chosen"]
     not_one_change_rate: Annotated[float, "share of the searches that end because no single change explains the runs"]
+    budget_s: Annotated[float | None, "seconds that each search has after the ends; `null` without a limit"]
+    named_rate: Annotated[float, "share of the searches that name a commit"]
+    named_right_rate: Annotated[float, "share of these that name the right one; 0 if there are none"]
+    left_median: Annotated[float, "median number of candidates of the others; 0 if there are none"]
 
 
 def add(verbs: Verbs) -> None:
@@ -84,25 +98,41 @@ def add(verbs: Verbs) -> None:
         ("--relevant", 1.0, "that a commit can change the measured kernel; the search knows which"),
         ("--suspects", None, "that the culprit is a suspect, as 3 %% of all commits are (default: no suspects)"),
         ("--undo", 1.0, "that a commit can be reverted on the new end"),
-        ("--assume-flip", None, "the --flip that the search assumes"),
-        ("--assume-sticky", None, "the --sticky that the search assumes"),
+        ("--pick", 0.0, "that a commit can be picked on the old end"),
+        ("--assume-flip", None, "the --flip that the search takes for known (default: it learns all rates)"),
+        ("--assume-sticky", None, "the --sticky that the search takes for known"),
     ):
         verb.add_argument(flag, type=_probability, default=default, metavar="P", help=meaning)
     verb.add_argument("--effect", type=_factor, metavar="F", help="runs have figures, F times as high when fixed")
     verb.add_argument(
         "--spread", type=_spread, default=0.1, metavar="S", help="standard deviation of the figures' logarithm"
     )
+    verb.add_argument(
+        "--drift", type=_drift, default=0.0, metavar="D", help="growth of the figures' logarithm in an hour"
+    )
+    verb.add_argument("--second-step", action="store_true", help="the change is made in two steps, by two commits")
     runs = verb.add_mutually_exclusive_group()
     runs.add_argument(
         "--early-stop",
         nargs="?",
         const=_SECOND,
-        choices=tuple(_EARLY),
-        help=f"which runs of a kernel stop once their verdict is clear:"
-        f" the {_SECOND}, as with `start` (without a value), "
-        f"or {_BOTH}, for comparing searches (default for bayes)",
+        choices=(_SECOND,),
+        help=f"the {_SECOND} run of a kernel stops once its verdict is clear, as with `start` (default for bayes)",
     )
     runs.add_argument("--full-runs", action="store_true", help="no run stops early (default for git)")
+    verb.add_argument(
+        "--budget",
+        type=duration,
+        metavar="DURATION",
+        help="how long each search may take after the ends: 6h",
+    )
+    verb.add_argument(
+        "--fill",
+        type=FillMode,
+        choices=tuple(FillMode),
+        default=FillMode.AUTO,
+        help="when the first run of a kernel ends, as storage.fill says of `start` (default: auto)",
+    )
     verb.add_argument("--trials", type=count, default=500, metavar="N", help="how many searches (default: 500)")
     verb.add_argument("--seed", type=seed, default=1, metavar="N", help="seed (default: 1)")
     add_json(verb)
@@ -111,37 +141,52 @@ def add(verbs: Verbs) -> None:
 def simulate(arguments: argparse.Namespace) -> int:
     """Simulate, and say how it went."""
     graph = _graph(arguments)
-    conditions = _conditions(arguments)
-    noise = told(conditions)
-    if arguments.assume_flip is not None:
-        noise = replace(noise, old_as_new=_some(arguments.assume_flip), new_as_old=_some(arguments.assume_flip))
-    if arguments.assume_sticky is not None:
-        noise = replace(noise, sticky=_some(arguments.assume_sticky))
-    search = search_for(conditions, noise)
+    conditions = _conditions(arguments, len(graph))
+    search = search_for(conditions, _assumed(arguments))
     results = simulation.simulate(
         graph, arguments.strategy, conditions, search, seed=arguments.seed, trials=arguments.trials
     )
     summary = Summary.of(tuple(results))
     if arguments.json:
-        asked = {"strategy": arguments.strategy, "trials": arguments.trials, "seed": arguments.seed}
-        write_json(Simulation(**asked, commits=len(graph), early_stop=_early_stop(arguments), **asdict(summary)))
+        names = ("strategy", "trials", "seed")
+        asked = {**{name: getattr(arguments, name) for name in names}, "budget_s": arguments.budget}
+        early, fill = _stopped(conditions)
+        write_json(Simulation(**asked, commits=len(graph), early_stop=early, fill=fill, **asdict(summary)))
     else:
-        write(_as_text(arguments, len(graph), summary))
+        write(_as_text(arguments, len(graph), conditions, summary))
     return 0
 
 
-def _as_text(arguments: argparse.Namespace, commits: int, summary: Summary) -> str:
+def _assumed(arguments: argparse.Namespace) -> Rates | None:
+    """The rates that the search takes for known; None when it learns them."""
+    flip, sticky = arguments.assume_flip, arguments.assume_sticky
+    if flip is None and sticky is None:
+        return None
+    noise = Noise() if flip is None else Noise(_some(flip), _some(flip))
+    return Rates.known(noise if sticky is None else replace(noise, sticky=_some(sticky)))
+
+
+def _as_text(arguments: argparse.Namespace, commits: int, conditions: Conditions, summary: Summary) -> str:
     shown = (
         ("searches", f"{arguments.trials} by {arguments.strategy} among {commits:,} commits, seed {arguments.seed}"),
         ("first answer", f"{summary.success_rate:.1%} right, {summary.claimed_mean:.1%} claimed"),
         ("set", f"{summary.in_set_rate:.1%} hold the culprit; {summary.set_size_mean:.2f} commits"),
+        *([("budget", _reached(arguments.budget, summary))] if arguments.budget is not None else []),
         ("evaluations", f"{summary.evaluations_mean:.1f}, nine of ten at most {summary.evaluations_p90:.0f}"),
         ("skips", f"{summary.skips_mean:.1f}"),
-        ("runs", _RUNS[_early_stop(arguments)]),
+        ("runs", _RUNS[_stopped(conditions)]),
         ("VM time", f"{summary.vm_hours_mean:.1f} h, nine of ten at most {summary.vm_hours_p90:.1f} h"),
         ("a step", f"{summary.step_ms_mean:.1f} ms, {summary.step_ms_max:.1f} ms at most"),
     )
     return "".join(f"{name:13}{text}\n" for name, text in shown)
+
+
+def _reached(budget_s: float, summary: Summary) -> str:
+    """How many searches were done in time, and how far the others were."""
+    named = f"{summary.named_rate:.1%} name a commit within {units.duration(budget_s)}"
+    right = f", {summary.named_right_rate:.1%} of them the right one" if summary.named_rate else ""
+    others = f"; the others are left with {summary.left_median:,.0f} (median)" if summary.named_rate < 1 else ""
+    return named + right + others
 
 
 def _graph(arguments: argparse.Namespace) -> RangeGraph:
@@ -155,8 +200,8 @@ def _graph(arguments: argparse.Namespace) -> RangeGraph:
     return graph
 
 
-def _conditions(arguments: argparse.Namespace) -> Conditions:
-    early = _early_stop(arguments)
+def _conditions(arguments: argparse.Namespace, commits: int) -> Conditions:
+    budget_min = math.inf if arguments.budget is None else arguments.budget / _MIN_S
     return Conditions(
         old_as_new=arguments.flip if arguments.flip_broken is None else arguments.flip_broken,
         new_as_old=arguments.flip if arguments.flip_fixed is None else arguments.flip_fixed,
@@ -165,17 +210,26 @@ def _conditions(arguments: argparse.Namespace) -> Conditions:
         relevant=arguments.relevant,
         suspects=arguments.suspects,
         undo=arguments.undo,
+        pick=arguments.pick,
+        drift=arguments.drift,
+        second_step=arguments.second_step,
         effect=arguments.effect,
         spread=arguments.spread,
-        early_stop=early is not None,
-        durations=_EARLY[early or _SECOND],
+        early_stop=bool(arguments.early_stop) or (arguments.strategy is Strategy.BAYES and not arguments.full_runs),
+        budget_min=budget_min,
+        durations=_durations(arguments.fill, commits * arguments.relevant, budget_min),
     )
 
 
-def _early_stop(arguments: argparse.Namespace) -> Early | None:
-    unsaid = arguments.early_stop is None and not arguments.full_runs
-    asked: Early | None = arguments.early_stop
-    return _BOTH if unsaid and arguments.strategy is Strategy.BAYES else asked
+def _durations(fill: FillMode, matter: float, left_min: float) -> Durations:
+    return {FillMode.SHORT: Durations(), FillMode.WHOLE: WHOLE_FILLS}.get(fill) or usual_durations(matter, left_min)
+
+
+def _stopped(conditions: Conditions) -> tuple[Early | None, Fill]:
+    """Which run is stopped once it is clear, and how caches are filled."""
+    if not conditions.early_stop:
+        return None, "whole"
+    return _SECOND, "whole" if conditions.durations is WHOLE_FILLS else "short"
 
 
 def _probability(text: str) -> float:
@@ -196,6 +250,13 @@ def _spread(text: str) -> float:
     value = float(text)
     if not value > 0:
         raise argparse.ArgumentTypeError(f"{text}: expected a number above 0")
+    return value
+
+
+def _drift(text: str) -> float:
+    value = float(text)
+    if not abs(value) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number between -1 and 1")
     return value
 
 

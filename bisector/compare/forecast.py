@@ -12,7 +12,7 @@ from bisector.core import units
 from bisector.core.json_document import SCHEMA, Record
 from bisector.kernel.build import KernelBuilder
 from bisector.plan.experience import Experience, experience
-from bisector.plan.forecast import SMALL_BUILD_S, Quantity
+from bisector.plan.inputs import SMALL_BUILD_S, Quantity
 from bisector.status.blocks import Blocks
 from bisector.status.durations import asked_most_s, asked_s
 from bisector.status.progress import comparable

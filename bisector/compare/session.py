@@ -4,7 +4,6 @@ One thread owns the state, and the state is the store's facts. Killed at any mom
 the same facts: what was in flight is lost, and measured again.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -13,13 +12,13 @@ from typing import TypeVar
 
 from bisector.analysis.tail import thin_tail
 from bisector.analysis.verdicts import Judging
+from bisector.bisect import session as bisection
 from bisector.bisect.failures import fault_row
 from bisector.bisect.session import Equip, Equipment, clean_up, ends_recorded, gone_if_nothing_began, here, let_go
 from bisector.bisect.single import patiently
 from bisector.compare import schedule
 from bisector.compare.plan import Asked, planned
 from bisector.compare.schedule import Begin, Build, Choose, Done, Facts, Measure
-from bisector.core import units
 from bisector.core.errors import AttemptFailed, BisectorError, Finding, InfraError, TrialRefused, UserError
 from bisector.core.events import Listener, Note, Planned, TrialJudged
 from bisector.core.subject import Cell, Compiler, Kernel
@@ -36,9 +35,9 @@ from bisector.status import kernels
 from bisector.status.blocks import BUILT_IN, Blocks, Earlier, judged
 from bisector.status.conclusion import CONFIG_ARTIFACT
 from bisector.status.progress import left_s
-from bisector.store.comparison import Budget, Placed, Plan, PlannedSetup
+from bisector.store.comparison import Placed, Plan, PlannedSetup
 from bisector.store.facts import BuildTry, Compilers, Ended, Ending, NumberedTrial, Submitted, Work, now
-from bisector.store.rows import BisectionRow, StateRow
+from bisector.store.rows import BisectionRow
 from bisector.store.run_files import TRIALS, keep_files, keep_inputs
 from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
 from bisector.store.store import Store
@@ -87,11 +86,7 @@ def plan_of(store: Store) -> tuple[Plan, Path]:
 
 
 def give_time(run: RunDirectory, store: Store, budget_s: float) -> None:
-    """Give a comparison so many seconds from now on, whatever its budget was; all budgets stay on record.
-
-    The state is recorded along with it, so that the next process goes on, whatever becomes of this one. Raises
-    :class:`UserError` where nothing is left to measure.
-    """
+    """Give a comparison so many seconds from now on; raises :class:`UserError` where nothing is left to measure."""
     plan, _ = plan_of(store)
     blocks, last = Blocks.of(plan, store), store.state()
     if last is not None and last.state is State.MEASURED and not (left_s(blocks) or blocks.unbuilt):
@@ -99,8 +94,7 @@ def give_time(run: RunDirectory, store: Store, budget_s: float) -> None:
             f"{run.path} has measured what was asked for: {last.message}",
             "bisector report shows it; more blocks are another comparison: bisector compare, with a larger --runs",
         )
-    more = StateRow(now(), State.STOPPED, f"given {units.duration(budget_s)} more", os.getpid())
-    store.add(Budget(budget_s, store.spent_s()), more)
+    bisection.give_time(store, budget_s)
 
 
 def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here) -> Done:

@@ -137,13 +137,24 @@ class DiskSettings:
         return self.path is not None and self.path.startswith("volume:")
 
 
+class FillMode(StrEnum):
+    """Whether runs that fill a cache may end once it is settled, where that was shown to be harmless.
+
+    AUTO shows it where that can save more than it costs, SHORT whatever it costs.
+    """
+
+    AUTO = "auto"
+    SHORT = "short"
+    WHOLE = "whole"
+
+
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
     """The storage stack under test, every disk by name, and the values of each layer's own settings.
 
     ``overwrite`` are the disks, by their own names, whose content may go. A run that fills a cache is repeated
     ``fill_rounds`` times or more, until the cache is full and steady, but begins no later than would end by
-    ``fill_deadline_s`` after the first one began.
+    ``fill_deadline_s`` after the first one began. ``fill`` says whether it may end before its time.
     """
 
     stack: Stack
@@ -152,6 +163,7 @@ class StorageSettings:
     overwrite: tuple[str, ...] = ()
     fill_deadline_s: float = 0.0
     fill_rounds: int = 1
+    fill: FillMode = FillMode.WHOLE
 
     @property
     def used_disks(self) -> Mapping[str, DiskSettings]:

@@ -18,7 +18,7 @@ _TABLE = "storage"
 # What `--disk` calls the settings, beside their own names.
 _SHORT = {"iops": "iops_limit", "bandwidth": "bandwidth_limit"}
 # Settings of storage that are no layer's.
-_OTHERS = frozenset(("stack", "overwrite", "fill_deadline", "fill_rounds"))
+_OTHERS = frozenset(("stack", "overwrite", "fill_deadline", "fill_rounds", "fill"))
 _FIRST = "size"  # what stands first without a name
 DISK_HELP = (
     "a disk by its name with its settings, such as hdd2=1GiB,iops=1000,bandwidth=100MiB,latency=5ms,path=/srv/hdd2; "

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, Accelerator, Security, disk_table
+from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, Accelerator, FillMode, Security, disk_table
 from bisector.core import kinds
 from bisector.core.kinds import AUTO, Kind, Option, Unfit
 from bisector.core.metric import is_short, named, plain_number
@@ -197,6 +197,9 @@ _OF_STORAGE: tuple[Option, ...] = (
            before="0s"),
     Option("storage.fill_rounds", "storage.fill_rounds", kinds.integer(1), 1,
            "how often the run that fills a cache is made at least, up to 100 times"),
+    Option("storage.fill", "storage.fill", kinds.choice(FillMode), "auto",
+           "when the run that fills a cache ends in a search: short is once the cache is settled, if the ends measure "
+           "the same that way; auto is the same if it pays; whole is after its whole length", before="whole"),
     Option("storage.overwrite", "storage.overwrite", kinds.words('["WD-WX11A1234567"]'), (),
            "block devices and volumes that may be overwritten although they are not blank, by serial number or by "
            "the name that a refusal shows", flag="--overwrite", metavar="SERIAL", repeat=True),

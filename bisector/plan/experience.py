@@ -1,7 +1,7 @@
 """What earlier runs on this host took and read, as far as they were of the same experiment."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +12,8 @@ from bisector.core.errors import BisectorError
 from bisector.core.figures import StopReason
 from bisector.core.subject import Kernel
 from bisector.core.trial import Trial
+from bisector.core.verdict import Verdict
+from bisector.search.noise import Earlier
 from bisector.store.run_files import kernel_inputs
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
@@ -30,9 +32,11 @@ class Spread:
 class Experience:
     """Seconds of each part of the trials of comparable runs, what their kernels read, and the kernels.
 
-    ``above_s`` and ``below_s`` are the runs of trials that were stopped early, by what was clear then. Builds are
-    comparable when the configuration is the same; the rest when guest, storage and workload are, too. ``scores`` are
-    those of all sound whole trials by commit, ``kernels`` what was built of a commit.
+    ``above_s`` and ``below_s`` are the runs of trials that were stopped early, by what was clear then, after whole
+    fills; ``short_above_s`` and ``short_below_s`` after short ones, and ``fills_s`` are those short fills alone. Builds
+    are comparable when the configuration is the same; the rest when guest, storage and workload are, too. ``scores``
+    are those of all sound whole trials by commit, ``kernels`` what was built of a commit. ``earlier`` counts the
+    readings of kernels that were read more than once.
     """
 
     builds_s: tuple[float, ...] = ()
@@ -40,8 +44,12 @@ class Experience:
     workloads_s: tuple[float, ...] = ()
     above_s: tuple[float, ...] = ()
     below_s: tuple[float, ...] = ()
+    short_above_s: tuple[float, ...] = ()
+    short_below_s: tuple[float, ...] = ()
+    fills_s: tuple[float, ...] = ()
     scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
+    earlier: Earlier = field(default_factory=Earlier)
     unreadable: tuple[str, ...] = ()
 
     @property
@@ -61,8 +69,9 @@ def experience(settings: Settings, host: str, run_dirs: Iterable[Path]) -> Exper
     for run_dir in run_dirs:
         try:
             with Store.open(RunDirectory.open(run_dir).database, readonly=True) as store:
+                asked = store.bisection()
                 for theirs, trials in _measured_in(store):
-                    found.add(settings, theirs, trials, host)
+                    found.add(settings, theirs, trials, host, (asked.old_sha, asked.new_sha))
         except BisectorError as error:
             found.unreadable.append(f"{run_dir}: {error}")
     return found.whole()
@@ -83,13 +92,21 @@ class _Collected:
     builds_s: list[float] = field(default_factory=list)
     setups_s: list[float] = field(default_factory=list)
     workloads_s: list[float] = field(default_factory=list)
-    above_s: list[float] = field(default_factory=list)
-    below_s: list[float] = field(default_factory=list)
+    early_s: defaultdict[tuple[StopReason, bool], list[float]] = field(default_factory=lambda: defaultdict(list))
+    fills_s: list[float] = field(default_factory=list)
     scores: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     kernels: dict[str, Kernel] = field(default_factory=dict)
+    earlier: Earlier = field(default_factory=Earlier)
     unreadable: list[str] = field(default_factory=list)
 
-    def add(self, ours: Settings, theirs: Settings, trials: tuple[tuple[int, Trial], ...], host: str) -> None:
+    def add(
+        self,
+        ours: Settings,
+        theirs: Settings,
+        trials: tuple[tuple[int, Trial], ...],
+        host: str,
+        ends: tuple[str, str],
+    ) -> None:
         here = tuple((n, trial) for n, trial in trials if trial.host == host)
         if kernel_inputs(ours.kernel) != kernel_inputs(theirs.kernel):
             return
@@ -101,28 +118,65 @@ class _Collected:
             return
         for _, trial in _ran(here, tuple(phase.name for phase in theirs.storage.stack.phases)):
             self.setups_s.append(trial.timings.boot_s + trial.timings.storage_s)
-            self._runs_of(trial).append(trial.timings.workload_s)
+            self._add_runs(trial)
         seen = replace(theirs, bisect=theirs.bisect.by(ours.bisect.objective))
-        for sha, scores in Judging(seen, here).scores.items():
+        judging = Judging(seen, here, *ends)
+        for sha, scores in judging.scores.items():
             self.scores[sha] += scores
+        self.earlier = _more(self.earlier, judging)
 
-    def _runs_of(self, trial: Trial) -> list[float]:
-        stop = trial.stopped_early
-        if stop is None:
-            return self.workloads_s
-        return self.above_s if stop.reason is StopReason.ABOVE else self.below_s
+    def _add_runs(self, trial: Trial) -> None:
+        """One that was stopped because it was clear of another one, too, is neither whole nor as most are."""
+        stop, seconds = trial.stopped_early, trial.timings.workload_s
+        if trial.filled_short:
+            self.fills_s.append(sum(run.duration_s for run in trial.runs[:-1]))
+        elif stop is None:
+            self.workloads_s.append(seconds)
+        if stop is not None and not stop.against:
+            self.early_s[stop.reason, trial.filled_short].append(seconds)
 
     def whole(self) -> Experience:
+        above, below = (
+            tuple(tuple(self.early_s[reason, short]) for short in (False, True))
+            for reason in (StopReason.ABOVE, StopReason.NOT_ABOVE)
+        )
         return Experience(
             tuple(self.builds_s),
             tuple(self.setups_s),
             tuple(self.workloads_s),
-            tuple(self.above_s),
-            tuple(self.below_s),
+            above[False],
+            below[False],
+            above[True],
+            below[True],
+            tuple(self.fills_s),
             {sha: tuple(scores) for sha, scores in self.scores.items()},
             self.kernels,
+            self.earlier,
             tuple(self.unreadable),
         )
+
+
+def _more(earlier: Earlier, judging: Judging) -> Earlier:
+    """The same with a run's readings of kernels that it read more than once.
+
+    An end is of its own side, another kernel of that of most of its readings. One reading of each says nothing: it is
+    what the others are held against.
+    """
+    if judging.direction is None:
+        return earlier
+    ends = {judging.old: Verdict.OLD, judging.new: Verdict.NEW}
+    better = judging.direction.verdict(better=True)
+    counts = {True: [earlier.better, earlier.better_contradicted], False: [earlier.worse, earlier.worse_contradicted]}
+    for sha in dict.fromkeys(trial.commit.sha for _, trial in judging.trials):
+        verdicts: Counter[Verdict] = Counter(
+            verdict for _, verdict in judging.sound(sha) if verdict in (Verdict.OLD, Verdict.NEW)
+        )
+        if (readings := verdicts.total()) > 1:
+            side = ends.get(sha) or max(verdicts, key=verdicts.__getitem__)
+            count = counts[side is better]
+            count[0] += readings - 1
+            count[1] += min(readings - 1, readings - verdicts[side])
+    return Earlier(*counts[True], *counts[False])
 
 
 def _built(trial: Trial) -> bool:

@@ -9,7 +9,7 @@ from bisector.analysis.judgement import judged_run
 from bisector.analysis.tail import thin_tail
 from bisector.core import units
 from bisector.core.errors import InfraError, UserError
-from bisector.core.figures import Run
+from bisector.core.figures import Run, StopReason
 from bisector.core.metric import Better
 from bisector.core.objective import WORST, Objective
 from bisector.core.printable import clean
@@ -161,3 +161,37 @@ def by_setup(baselines: Sequence[Trial]) -> dict[str, list[Trial]]:
 def baseline_text(trials: Iterable[Trial], objective: Objective) -> str:
     """The figures on one setup and the kernel of each; there are several where others measured several."""
     return "; ".join(f"{values_text(judged_run(trial), objective)} on {trial.commit.short}" for trial in trials)
+
+
+def early_note(trials: Sequence[TrialView]) -> str:
+    """What is to be known of the runs that were stopped early; empty where none was."""
+    reasons = {run.stopped_early.reason for one in trials for run in one.trial.runs if run.stopped_early is not None}
+    said = ["when its verdict was clear"] if reasons - {StopReason.SETTLED} else []
+    said += ["when the cache that it filled was settled"] if StopReason.SETTLED in reasons else []
+    return f"stopped early, {' or '.join(said)}" if said else ""
+
+
+def filling_note(trials: Sequence[TrialView]) -> str:
+    """What it took to fill caches, as sentences with a space before each; empty where it was one whole run each."""
+    return "".join(filter(None, (_rounds_note(trials), _short_note(trials))))
+
+
+def _rounds_note(trials: Sequence[TrialView]) -> str:
+    rounds = [[run for run in one.trial.runs if run.repeats] for one in trials]
+    if not any(rounds):
+        return ""
+    took = units.duration(sum(run.duration_s for more in rounds for run in more))
+    several = sum(map(bool, rounds))
+    return (
+        f" In {units.plural(several, 'trial')} the cache was not full and steady after one run, which was repeated "
+        f"{units.plural(max(map(len, rounds)), 'time')} at most, for {took} in all."
+    )
+
+
+def _short_note(trials: Sequence[TrialView]) -> str:
+    seconds = [sum(run.duration_s for run in one.trial.runs[:-1]) for one in trials if one.trial.filled_short]
+    if not seconds:
+        return ""
+    fastest, slowest = (units.duration(figure(seconds)) for figure in (min, max))
+    took = f"{fastest}" if fastest == slowest else f"{fastest} to {slowest}"
+    return f" In {units.plural(len(seconds), 'trial')} the cache was filled until it was settled, which took {took}."

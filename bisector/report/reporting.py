@@ -16,7 +16,7 @@ from pathlib import Path
 from bisector.config import Settings, options
 from bisector.config.disk_table import further, unused
 from bisector.config.option_table import PROFILES, by_key
-from bisector.core import resources
+from bisector.core import resources, units
 from bisector.core.errors import BisectorError, UserError
 from bisector.core.kinds import Option
 from bisector.core.objective import Objective
@@ -29,6 +29,7 @@ from bisector.host.files import inside
 from bisector.report.document import Asked, Host, Origin, Report, Row, Workload
 from bisector.status import from_record
 from bisector.status.view import BisectionView, TrialView
+from bisector.store.comparison import Budget
 from bisector.store.rows import BisectionRow
 from bisector.store.rundir import GIT_LOG, RunDirectory
 from bisector.store.store import Store
@@ -55,7 +56,7 @@ def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Repo
     return Report(
         bisection=view,
         rows=_rows(view.trials, places),
-        asked=_asked_here(asked, settings) if store.is_search else _without_command(view),
+        asked=_asked_here(asked, settings, *store.budgets()[-1:]) if store.is_search else _without_command(view),
         origin=where,
         workload=workload_of(settings, run.path) if measured_here else Workload("", "", ()),
         storage=first_text(run.path, trials, STORAGE),
@@ -180,15 +181,19 @@ def _host_facts(lines: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     return ()
 
 
-def _asked_here(row: BisectionRow, settings: Settings) -> Asked:
+def _asked_here(row: BisectionRow, settings: Settings, budget: Budget | None = None) -> Asked:
     """What was typed, as far as it is on record, and the command."""
-    return Asked(row.old_rev, row.new_rev, row.paths, row.skips, row.first_parent, command(row, settings))
+    return Asked(row.old_rev, row.new_rev, row.paths, row.skips, row.first_parent, command(row, settings, budget))
 
 
-def command(row: BisectionRow, settings: Settings) -> str:
-    """``bisector start OLD NEW`` with its flags; the names of files are without their directories."""
+def command(row: BisectionRow, settings: Settings, budget: Budget | None = None) -> str:
+    """``bisector start OLD NEW`` with its flags; the names of files are without their directories.
+
+    It has all the time that was given in the end.
+    """
     words = ["bisector", "start", end_word(row.old_rev, row.old_sha), end_word(row.new_rev, row.new_sha)]
     words += [word for one in flags(settings) for word in one]
+    words += ["--budget", str(units.duration_text(budget.end_s))] if budget is not None else []
     words += [word for sha in row.skips for word in ("--skip", sha[:12])]
     words += ["--", *row.paths] if row.paths else []
     return shlex.join(words)

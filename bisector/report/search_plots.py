@@ -194,14 +194,18 @@ class Belief:
 def narrowing(
     title: str, beliefs: Iterable[Belief], target: float, words: tuple[tuple[Verdict, str], ...]
 ) -> Narrowing | None:
-    """The beliefs in the order of measuring; None when there is none."""
-    beliefs = tuple(beliefs)
-    if not beliefs:
-        return None
-    length = len(beliefs[0].posterior.p)
+    """The beliefs in the order of measuring, of which one at a time is held; None when there is none."""
+    edges: tuple[int, ...] = (0,)
+    found = list[After]()
+    for one in beliefs:
+        edges = _edges(len(one.posterior.p))
+        found.append(_after(one, edges, target))
+    return Narrowing(title, edges[-1], edges, target, tuple(found), words) if found else None
+
+
+def _edges(length: int) -> tuple[int, ...]:
     parts = min(length, _MOST_PARTS)
-    edges = tuple(length * part // parts for part in range(parts + 1))
-    return Narrowing(title, length, edges, target, tuple(_after(one, edges, target) for one in beliefs), words)
+    return tuple(length * part // parts for part in range(parts + 1))
 
 
 def _after(belief: Belief, edges: tuple[int, ...], target: float) -> After:

@@ -12,9 +12,9 @@ from bisector.core.subject import Commit, Kernel, Kind
 from bisector.core.verdict import Direction, State, Verdict
 from bisector.report import before_after
 from bisector.report.document import Block, Facts, Host, Listing, Page, Paragraph, Report, Section
-from bisector.report.figures import EARLY, baseline_facts, tail_note, words
+from bisector.report.figures import EARLY, baseline_facts, early_note, filling_note, tail_note, words
 from bisector.report.table import trial_table
-from bisector.status.view import BisectionView, TrialView
+from bisector.status.view import BisectionView
 
 _LISTED = 20
 
@@ -57,7 +57,8 @@ def answer_sentence(report: Report) -> str:
         count = units.plural(len(view.candidates), "commit")
         if view.belief is not None and not view.belief.one_change:
             return f"This is not one change; if it were, the first {view.terms.new} commit would be one of {count}."
-        return f"The first {view.terms.new} commit is one of {count}."
+        over = f"; {view.budget.why_over}" if view.budget is not None and view.budget.is_over else ""
+        return f"The first {view.terms.new} commit is one of {count}{over}."
     left = f", {units.plural(len(view.candidates), 'candidate')} left" if view.candidates else ""
     why = f": {clean(view.message)}" if view.message else ""
     what = "Nothing is searched" if view.state is State.MEASURED else f"The bisection is {_STANDING[view.state]}"
@@ -174,30 +175,16 @@ def _what_figures_are(objective: Objective) -> str:
 
 def _evaluations(report: Report) -> str:
     view = report.bisection
-    early = any(run.stopped_early for trial in view.trials for run in trial.trial.runs)
-    stopped = f" A run with {EARLY} was stopped early, when its verdict was clear; the others are full runs."
+    early = early_note(view.trials)
     order = "the order of history, place counts commits from the old end"
     if all(row.place is None for row in report.rows):
         order = "the order of their dates, for no repository tells that of history"
     return (
         f"{', '.join(evaluations(view))}. Rows are in {order}; n is the order of measuring."
         + _what_figures_are(view.objective)
-        + (stopped if early else "")
+        + (f" A run with {EARLY} was {early}; the others are full runs." if early else "")
         + f" {tail_note(view)}".rstrip(" ")
-        + _filling(view.trials)
-    )
-
-
-def _filling(trials: Sequence[TrialView]) -> str:
-    """What it took to fill caches, where that was more than one run."""
-    rounds = [[run for run in one.trial.runs if run.repeats] for one in trials]
-    if not any(rounds):
-        return ""
-    took = units.duration(sum(run.duration_s for more in rounds for run in more))
-    several = sum(map(bool, rounds))
-    return (
-        f" In {units.plural(several, 'trial')} the cache was not full and steady after one run, which was repeated "
-        f"{units.plural(max(map(len, rounds)), 'time')} at most, for {took} in all."
+        + filling_note(view.trials)
     )
 
 

@@ -8,7 +8,7 @@ from bisector.core.objective import WORST, Objective
 from bisector.core.printable import clean
 from bisector.core.subject import Kind
 from bisector.core.verdict import State
-from bisector.report.figures import EARLY, baseline_facts, tail_note, words
+from bisector.report.figures import EARLY, baseline_facts, early_note, tail_note, words
 from bisector.report.sections import candidate_lines, evaluations, per_kernel, quoted
 from bisector.report.terminal import Line, Role, Span, cells, left, shorten, wrapped
 from bisector.status.view import BisectionView, LevelView
@@ -91,10 +91,8 @@ def _figures(view: BisectionView, width: int) -> list[Line]:
     what = f"{figure} {jobs}of each run" if view.objective.over == WORST else f"{view.objective.label}, of each run"
     texts = [what] if runs else []
     texts += _sentences(tail_note(view), width)
-    if any(run.stopped_early for run in runs):
-        texts += _sentences(
-            f"{EARLY} stopped early, when its verdict was clear: not to be compared with a full run", width
-        )
+    if early := early_note(view.trials):
+        texts += _sentences(f"{EARLY} {early}: not to be compared with a full run", width)
     return _labelled("figures", texts, width)
 
 
@@ -189,6 +187,14 @@ def _controls(view: BisectionView, width: int) -> list[Line]:
     return [*lines, *_labelled("doubts", _listed(failed), width, Role.WEAK)]
 
 
+def _budget(view: BisectionView, width: int) -> list[Line]:
+    """How much of the time that a person gave is spent."""
+    if view.budget is None:
+        return []
+    spent, given = (units.duration(seconds) for seconds in (view.budget.spent_s, view.budget.budget_s))
+    return _labelled("budget", [f"{spent} of {given} spent"], width)
+
+
 def _directory(view: BisectionView, width: int) -> list[Line]:
     return _labelled("record", [view.run_dir], width)
 
@@ -208,6 +214,7 @@ _CIRCUMSTANCES = (
     _origin,
     _infra,
     _controls,
+    _budget,
     _directory,
 )
 
@@ -229,10 +236,12 @@ def _narrowed(view: BisectionView, width: int) -> list[Line]:
     title = f"the first {view.terms.new} commit is one of {count}:"
     if view.belief is not None and not view.belief.one_change:
         title = f"not one change; if there were one, the first {view.terms.new} commit would be one of {count}:"
+    over = _sentences(view.budget.why_over, width) if view.budget is not None and view.budget.is_over else []
     return [
         *_labelled("answer", [title], width, Role.WEAK),
         *_labelled("", _listed(candidate_lines(view)), width),
         *_labelled("in the way", _listed(f"skipped {quoted(one)}" for one in view.skips_in_the_way), width, Role.SKIP),
+        *_labelled("out of time", over, width),
     ]
 
 
@@ -278,6 +287,8 @@ def _next(view: BisectionView) -> list[Line]:
     match view.state:
         case State.FOUND if view.first_fixed is not None:
             command = shlex.join(["git", "-C", view.repository, "show", view.first_fixed.short])
+        case State.NARROWED if view.budget is not None and view.budget.is_over:
+            command = view.resume_command
         case State.NARROWED if view.candidates:
             shas = [commit.short for commit in view.candidates[:_LISTED]]
             command = shlex.join(["git", "-C", view.repository, "show", "--stat", *shas])

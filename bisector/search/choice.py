@@ -9,20 +9,20 @@ A commit is named once whole runs of it and of its parents, and an end with it u
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bisector.core.verdict import Verdict
 from bisector.search.graph import Floats, Mask, Numbers, RangeGraph
-from bisector.search.likelihood import PICK_IN_VAIN, Evidence, Kernel, Noise
-from bisector.search.posterior import Facts, Posterior, as_mask
+from bisector.search.posterior import Chances, Evidence, Posterior
+from bisector.search.readings import OLD_END, Facts, Kernel, as_mask
 
 # A commit beside one that does not work may not work either: whatever broke it lasts some commits. How many is a guess
 # that goes with the runs of 30 commits in simulate/world.py.
 _SKIP_NEAR = 0.9
 _SKIP_LENGTH = 25.0
+BOTH_ENDS = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,17 +34,51 @@ class Problem:
     relevant: Mask | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Costs:
-    """Expected minutes: of a build, of what comes before a run, of runs by side and of whole length, of a skip."""
+    """Expected minutes: of a build, of what comes before a run, of runs by side and of whole length, of a skip.
+
+    ``builds_min`` are those of each commit, where they are known to differ; else, and of an end without a commit or
+    with it, a build takes ``build_min``. No trial has taken more than ``spare`` times what is expected of it, its build
+    aside.
+    """
 
     build_min: float = 6.0
+    builds_min: Floats | None = None
     setup_min: float = 3.0
     old_run_min: float = 30.0
     new_run_min: float = 30.0
     whole_run_min: float = 30.0
     skip_min: float = 8.0
     skip_share: float = 0.03
+    spare: float = 1.0
+
+    def builds(self, count: int) -> Floats:
+        """Minutes of a build of each of so many commits."""
+        return np.full(count, self.build_min) if self.builds_min is None else self.builds_min
+
+    def build_of(self, commit: int) -> float:
+        """Minutes of a build of a commit."""
+        return self.build_min if self.builds_min is None else float(self.builds_min[commit])
+
+    def longest(self, build_min: float, *, whole: bool) -> float:
+        """Minutes of a trial with such a build, if it takes as much longer than others as any did so far."""
+        runs_min = self.whole_run_min if whole else max(self.old_run_min, self.new_run_min)
+        return build_min + self.spare * (self.setup_min + runs_min)
+
+    @property
+    def of_whole_runs(self) -> "Costs":
+        """The same where no run is stopped early."""
+        return replace(self, old_run_min=self.whole_run_min, new_run_min=self.whole_run_min)
+
+    @property
+    def whole_from(self) -> float:
+        """How likely it has to be that an answer will rest on a run, for a whole one to be the cheaper one.
+
+        One that was stopped early is repeated then, without a build. 0 where none is stopped early.
+        """
+        early_min = (self.old_run_min + self.new_run_min) / 2
+        return max(0.0, self.whole_run_min - early_min) / (self.setup_min + self.whole_run_min)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,12 +86,17 @@ class Prospects:
     """For each commit what a trial is expected to tell: ``gain_bits``, and ``worth``, bits for each expected minute.
 
     That a commit may turn out to be untestable counts in both, and not in ``sound_bits``; one that did has no worth
-    (-inf).
+    (-inf). ``longest_min`` is how long the trial takes at most, as far as that can be told.
     """
 
     sound_bits: Floats
     gain_bits: Floats
     worth: Floats
+    longest_min: Floats
+
+    def within(self, left_min: float) -> "Prospects":
+        """The same when what would take longer is of no use."""
+        return replace(self, worth=np.where(self.longest_min <= left_min, self.worth, -np.inf))
 
     @property
     def best(self) -> int:
@@ -79,35 +118,38 @@ class Prospects:
         return float(testable.max()) if len(testable) else 0.0
 
 
-def prospects(graph: RangeGraph, belief: Posterior, facts: Facts, noise: Noise, costs: Costs) -> Prospects:
+def prospects(graph: RangeGraph, belief: Posterior, facts: Facts, costs: Costs) -> Prospects:
     """What a trial of each commit would tell, and whether it is worth its time."""
     mass = np.clip(graph.mass(belief.p), 0.0, 1.0)
-    looks_new, looks_old = _predictive(len(graph), belief, noise)
-    # P(the answer is "old"), given either side
-    says_old = mass * looks_old + (1 - mass) * (1 - looks_new)
-    gain = _entropy(says_old) - mass * _entropy(looks_old) - (1 - mass) * _entropy(looks_new)
-    gain = np.maximum(gain, 0.0)
+    gain = _gain_bits(mass, (belief.fresh,))
+    tested = {commit: evidence.next for commit, evidence in belief.tested.items() if commit != OLD_END}
+    gain[list(tested)] = _gain_bits(mass[list(tested)], tuple(tested.values()))
     skip = skip_probability(graph, facts, costs.skip_share)
-    run = costs.build_min + costs.setup_min + mass * costs.new_run_min + (1 - mass) * costs.old_run_min
+    builds = costs.builds(len(graph))
+    run = builds + costs.setup_min + mass * costs.new_run_min + (1 - mass) * costs.old_run_min
     sound = gain
     gain = sound * (1 - skip)
     worth = gain / ((1 - skip) * run + skip * costs.skip_min)
     worth[as_mask(len(graph), facts.closed)] = -np.inf
-    return Prospects(sound, gain, worth)
+    return Prospects(sound, gain, worth, builds + costs.longest(0.0, whole=False))
 
 
-def undo_gain_bits(p: float, kernel: Kernel, so_far: Evidence, noise: Noise) -> float:
+def pays_both_ways(commits: float, saved: float, trial: float, left: float = math.inf) -> bool:
+    """Whether trials of both ends in a quicker way, too, take less than that way can save in the search.
+
+    Among so many commits; what it saves in a trial at most, what a trial takes, and what is left, in one unit of time.
+    """
+    trials = min(math.log2(max(2.0, commits)), left / trial - BOTH_ENDS)
+    return trials * saved > BOTH_ENDS * trial
+
+
+def undo_gain_bits(p: float, kernel: Kernel, chances: Chances) -> float:
     """What it tells to measure the new end without a commit, or the old end with it, that has probability ``p``.
 
-    ``so_far`` is the evidence of that kernel's earlier readings, unhardened.
+    ``chances`` are those that this reading misleads.
     """
-    if kernel is Kernel.PICKED:
-        noise = replace(noise, new_as_old=max(noise.new_as_old, PICK_IN_VAIN))
-    looks_new, looks_old = _misleads(so_far, noise)
     new = 1 - p if kernel is Kernel.REVERTED else p
-    parts = np.array([new * looks_old + (1 - new) * (1 - looks_new), looks_old, looks_new])
-    answer, old_noise, new_noise = (float(bits) for bits in _entropy(parts))
-    return answer - new * old_noise - (1 - new) * new_noise
+    return float(_gain_bits(np.array([new]), (chances,))[0])
 
 
 def skip_probability(graph: RangeGraph, facts: Facts, share: float) -> Floats:
@@ -141,21 +183,15 @@ def _doubts(
         yield near, _SKIP_NEAR * np.exp(-np.abs(graph.position[near] - place) / _SKIP_LENGTH)
 
 
-def _predictive(count: int, belief: Posterior, noise: Noise) -> tuple[Floats, Floats]:
-    """For each commit P(an old kernel looks new) and P(a new one looks old), after what it has shown already."""
-    fresh = _misleads(Evidence(0.0, 0.0), noise)
-    looks_new, looks_old = np.full(count, fresh[0]), np.full(count, fresh[1])
-    for commit, evidence in belief.tested.items():
-        looks_new[commit], looks_old[commit] = _misleads(evidence, noise)
-    return looks_new, looks_old
+def _gain_bits(new: Floats, chances: Sequence[Chances]) -> Floats:
+    """What readings tell of kernels that are new with these probabilities; each misleads by chances of its own or all.
 
-
-def _misleads(so_far: Evidence, noise: Noise) -> tuple[float, float]:
-    """P(this kernel looks new though it is old) and P(it looks old though it is new) in its next reading."""
-    a, b = noise.old_as_new, noise.new_as_old
-    stuck_old = so_far.sticky_given(Verdict.OLD, noise.sticky)
-    stuck_new = so_far.sticky_given(Verdict.NEW, noise.sticky)
-    return stuck_old * (1 - b) + (1 - stuck_old) * a, stuck_new * (1 - a) + (1 - stuck_new) * b
+    That is how much is unknown of the answer, less what noise hides of it on either side.
+    """
+    looks_new, looks_old = np.array([(one.looks_new, one.looks_old) for one in chances]).reshape(-1, 2).T
+    says_old = new * looks_old + (1 - new) * (1 - looks_new)
+    bits: Floats = _entropy(says_old) - new * _entropy(looks_old) - (1 - new) * _entropy(looks_new)
+    return np.maximum(bits, 0.0)
 
 
 def _entropy(p: Floats) -> Floats:
@@ -167,13 +203,14 @@ def _entropy(p: Floats) -> Floats:
 
 
 def missing_whole_runs(problem: Problem, facts: Facts, culprit: int, *, stand_ins: bool) -> tuple[int, ...]:
-    """The parents of ``culprit`` that can be tested and itself, as far as none of them has a whole run yet.
+    """``culprit`` and its parents that can be tested, as far as none of them has a whole run yet.
 
-    The old end stands for what is before the range. With ``stand_ins``, so does any commit for another when nothing
-    between them can change the kernel.
+    The culprit comes first: the others' runs may be stopped once they are clear of its. The old end stands for what is
+    before the range. With ``stand_ins``, so does any commit for another when nothing between them can change the
+    kernel.
     """
     whole = facts.with_twins(r.commit for r in facts.readings if r.kernel is Kernel.COMMIT and r.full)
-    wanted = [commit for commit in (*problem.graph.parents[culprit], culprit) if commit not in facts.closed]
+    wanted = [commit for commit in (culprit, *problem.graph.parents[culprit]) if commit not in facts.closed]
     return tuple(
         commit for commit in wanted if commit not in whole and not (stand_ins and _stood_for(problem, whole, commit))
     )
@@ -187,11 +224,37 @@ def contradicted(belief: Posterior, commit: int) -> bool:
 def undecided_revert(problem: Problem, facts: Facts, belief: Posterior, commit: int, odds: float) -> bool:
     """Whether the new end without ``commit`` was read, speaks neither for nor against it with ``odds``, and may yet.
 
-    One with it may lack what it builds upon, however often it is read.
+    The odds are to hold in all cases of the noise but the noisiest: of a host that may mislead in every fifth run, one
+    reading that fits is little, and on one that is known to be quiet it is enough. The old end with the commit may lack
+    what it builds upon, however often it is read.
     """
-    for_it = _for_it(belief, commit).get(Kernel.REVERTED)
+    read = belief.undone.get((commit, Kernel.REVERTED))
     can_be_had = Kernel.REVERTED in undo_options(problem, facts, commit)
-    return for_it is not None and can_be_had and abs(for_it) < math.log(odds)
+    return read is not None and can_be_had and abs(read.surely_new) < math.log(odds)
+
+
+def speaking_against(problem: Problem, facts: Facts, belief: Posterior, suspect: int, odds: float) -> Iterator[int]:
+    """``suspect`` and its parents that by their own runs are on the wrong side, but not with ``odds``, and may yet be.
+
+    Most such runs are accidents: everything else speaks for the suspect. Of kernels that are equal the measured one is
+    given.
+    """
+    measured = dict(facts.twins)
+    for commit in (suspect, *problem.graph.parents[suspect]):
+        read = belief.tested.get(commit)
+        if read is None or commit in facts.closed or _fits(read, commit, suspect):
+            continue
+        if abs(read.surely_new) < math.log(odds):
+            yield measured.get(commit, commit)
+
+
+def stopped_undone(problem: Problem, facts: Facts, commit: int) -> Kernel | None:
+    """The end without ``commit``, or with it, that was read and can be had, if no run of either was a whole one."""
+    runs = [one for one in facts.readings if one.commit == commit and one.kernel is not Kernel.COMMIT]
+    if any(one.full for one in runs):
+        return None
+    read = {one.kernel for one in runs}
+    return next((kernel for kernel in undo_options(problem, facts, commit) if kernel in read), None)
 
 
 def _for_it(belief: Posterior, commit: int) -> dict[Kernel, float]:
@@ -201,14 +264,24 @@ def _for_it(belief: Posterior, commit: int) -> dict[Kernel, float]:
     return {kernel: sides[kernel] * (one.new - one.old) for kernel, one in read.items() if one is not None}
 
 
+def beside(graph: RangeGraph, commit: int) -> tuple[int, ...]:
+    """The commits that one more or one less makes of a commit: its parents and its children."""
+    return (*graph.parents[commit], *graph.children[commit])
+
+
 def borne_out(problem: Problem, belief: Posterior, commit: int) -> bool:
     """Whether nothing that was measured of ``commit``, its parents and the ends without it speaks against it.
 
     However likely the prior and the rest make it.
     """
-    shows_new = {number: evidence.new >= evidence.old for number, evidence in belief.tested.items()}
-    parents_old = not any(shows_new.get(parent, False) for parent in problem.graph.parents[commit])
-    return shows_new.get(commit, True) and parents_old and not contradicted(belief, commit)
+    read = {one: belief.tested.get(one) for one in (commit, *problem.graph.parents[commit])}
+    fit = (_fits(evidence, one, commit) for one, evidence in read.items() if evidence is not None)
+    return all(fit) and not contradicted(belief, commit)
+
+
+def _fits(read: Evidence, commit: int, suspect: int) -> bool:
+    """Whether the readings of a suspect show it new, or those of a parent show that old."""
+    return (read.new >= read.old) is (commit == suspect)
 
 
 def undo_options(problem: Problem, facts: Facts, commit: int) -> tuple[Kernel, ...]:

@@ -12,6 +12,7 @@ a history of branches (on the recorded one half a segment to each): sums over an
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -25,7 +26,7 @@ Parents: TypeAlias = tuple[tuple[int, ...], ...]
 Bits: TypeAlias = NDArray[np.uint8]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class RangeGraph:
     """A range; the last commit is the new end, and commits without parents hang on the old end.
 
@@ -70,12 +71,24 @@ class RangeGraph:
         """The new end."""
         return len(self.parents) - 1
 
+    @cached_property
+    def merges(self) -> Mask:
+        """Which commits have more than one parent."""
+        return np.array([len(row) > 1 for row in self.parents], dtype=np.bool_)
+
     def ancestors(self, commit: int) -> Mask:
         """Which commits of the range a kernel built from ``commit`` has: its ancestors and itself."""
         segment, place = self.segment[commit], int(self.position[commit])
         reached: Mask = self.reach.row(segment)[self.segment]
         reached[self.order[self.first[segment] + place + 1 : self.first[segment + 1]]] = False
         return reached
+
+    def has(self, commit: int, which: Numbers) -> Mask:
+        """For each of some commits whether a kernel built from ``commit`` has it."""
+        segment = self.segment[which]
+        later = (segment == self.segment[commit]) & (self.position[which] > self.position[commit])
+        had: Mask = self.reach.row(self.segment[commit])[segment] & ~later
+        return had
 
     def mass(self, weights: Floats) -> Floats:
         """For each commit the weight of its ancestors and itself; the error is about 1e-15 of all weight."""

@@ -1,235 +1,244 @@
-"""How likely a reading is of a kernel on either side of the change.
+"""How likely the readings of each kernel are, given that it is old or new, and given each case of the noise.
 
-A reading is a verdict, or a score (on a log scale, larger is better), seen against two *levels* learnt from all
-readings. A single run can mislead (a hiccup of the host: the rates of :class:`Noise`), and so can a
-commit as a whole (its layout, its build, another change beside it: ``sticky``). Repeating the second
-kind teaches nothing, so the trust in one kernel saturates however often it is measured. What noise costs at least, in
-runs and in the smallest effect that can be found at all, comes last.
+A reading is a verdict, or a figure seen against the *levels* of both sides. A case of the noise is one combination of
+what is not known of it: how often a run misleads, how often a kernel does as a whole, and where the levels lie. Tables
+have a row for each kernel and a column for each case.
 """
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Self, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bisector.core.subject import Kind
 from bisector.core.verdict import Verdict
+from bisector.search.graph import Floats, Numbers
+from bisector.search.levels import Particles, beyond
+from bisector.search.noise import Rates
+from bisector.search.readings import Kernel, Reading
 
-# Least width of a level, in natural log units: a reading is not believed to repeat within less than 10 %.
-_LEAST_SPREAD = 0.10
-# Share of readings that are on neither level, equal on both sides: they speak for none.
-_STRAY = 0.01
-# A stray reading is anywhere within a range of this factor, evenly on the log scale.
-_STRAY_DENSITY = 1 / math.log(600)
 # A picked commit may lack what it builds upon, so that it does nothing although it is the one.
 PICK_IN_VAIN = 0.30
-_GUESSING = 0.5
-_STEPS = 40  # of halving an interval: more than the digits of a double need here
+# Share of figures that are on neither level. A stray figure is anywhere within a range of this factor, evenly on the
+# log scale, but so much likelier on its own side of the line: once it says little, and often it is no accident.
+_STRAY = 0.01
+_STRAY_DENSITY = 1 / np.log(600)
+_STRAY_LEANS = 3.0
+_LEAST = 1e-12  # of a share: nothing is impossible
+_LARGEST = 600.0  # of an exponent: what a double holds is a little more
 
-
-Kernel: TypeAlias = Kind
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Reading:
-    """One completed measurement of ``commit`` (by number), or of an end with it undone or done.
-
-    ``score`` is that of the run, where it counts; ``verdict`` (OLD or NEW) is what counts without it. ``full`` tells
-    whether the run went its whole length.
-    """
-
-    commit: int
-    kernel: Kernel
-    verdict: Verdict
-    score: float | None = None
-    full: bool = True
+Key: TypeAlias = tuple[int, Kernel]
+Pair: TypeAlias = tuple[Floats, Floats]
 
 
 @dataclass(frozen=True, slots=True)
-class Noise:
-    """Error rates: of a run of an old kernel that looks new, of a new one that looks old, of a commit as a whole.
+class Line:
+    """The score that separates verdicts, and whether the new side is above it."""
 
-    The defaults are for one-sided noise, where the new side is the better one: see :meth:`worse_by_accident`.
-    """
+    score: float = 0.0
+    new_is_above: bool = True
 
-    old_as_new: float = 0.003
-    new_as_old: float = 0.05
-    sticky: float = 0.01
-
-    @classmethod
-    def worse_by_accident(cls, *, new_is_better: bool) -> "Noise":
-        """The usual rates: what misleads makes a run worse, and a bad kernel does not become a good one by accident."""
-        usual = cls()
-        return usual if new_is_better else replace(usual, old_as_new=usual.new_as_old, new_as_old=usual.old_as_new)
+    def stray(self, scores: Floats) -> Pair:
+        """The density of stray figures of the old side, and of the new one."""
+        on_new_side = (scores > self.score) == self.new_is_above
+        much, little = 2 * _STRAY_LEANS / (1 + _STRAY_LEANS), 2 / (1 + _STRAY_LEANS)
+        old, new = np.where(on_new_side, little, much), np.where(on_new_side, much, little)
+        return old * _STRAY_DENSITY, new * _STRAY_DENSITY
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
-    """Where the scores of one side lie: Student's t with four degrees of freedom."""
-
-    centre: float
-    spread: float
-
-    def density(self, score: float) -> float:
-        """Per natural log unit."""
-        z = (score - self.centre) / self.spread
-        return 0.375 / math.sqrt(1 + z * z / 4) ** 5 / self.spread
-
-
-@dataclass(frozen=True, slots=True)
-class Levels:
-    """The levels of both sides."""
-
-    old: Level
-    new: Level
-
-    @property
-    def overlap(self) -> float:
-        """The share of a level's readings that lie on the other level's side of the line between."""
-        z = abs(self.new.centre - self.old.centre) / (self.new.spread + self.old.spread)
-        # The upper tail of Student's t with four degrees of freedom
-        root = 1 + z * z / 4
-        return 0.5 - 0.375 * z / math.sqrt(root) * (1 - z * z / (12 * root))
-
-    @classmethod
-    def learn(cls, old_end: Sequence[float], new_end: Sequence[float], others: Iterable[float] = ()) -> "Levels":
-        """The levels of scores: those of the ends, and all others with the end they are nearer to.
-
-        The line between is the middle of the widest gap among all of them between the ends. Without two figures
-        a side the spread is the least one. Strays do not move a level: median and median deviation (MAD; 1.4826
-        makes it the standard deviation of a normal distribution).
-        """
-        others = tuple(others)
-        low, high = sorted((float(np.median(old_end)), float(np.median(new_end))))
-        inside = np.array(sorted({low, high, *(x for x in (*others, *old_end, *new_end) if low < x < high)}))
-        widest = int(np.argmax(np.diff(inside))) if len(inside) > 1 else 0
-        line = (inside[widest] + inside[min(widest + 1, len(inside) - 1)]) / 2
-        old_is_low = np.median(old_end) < np.median(new_end)
-        below = [x for x in others if x < line]
-        above = [x for x in others if x >= line]
-        old, new = (below, above) if old_is_low else (above, below)
-        return cls(_level((*old_end, *old)), _level((*new_end, *new)))
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """Log-likelihoods of all readings of one kernel, given that its run is of an old or of a new kernel."""
-
-    old: float
-    new: float
-
-    def hardened(self, sticky: float) -> "Evidence":
-        """The evidence where the kernel as a whole shows the other side with probability ``sticky``.
-
-        The ratio never exceeds (1 - sticky) / sticky.
-        """
-        right, wrong = math.log1p(-sticky), math.log(sticky)
-        old = float(np.logaddexp(right + self.old, wrong + self.new))
-        new = float(np.logaddexp(right + self.new, wrong + self.old))
-        return Evidence(old, new)
-
-    def sticky_given(self, side: Verdict, sticky: float) -> float:
-        """Probability that a kernel of ``side`` shows the other side, after these readings."""
-        shown, other = (self.old, self.new) if side is Verdict.OLD else (self.new, self.old)
-        odds = math.log(sticky) + other - math.log1p(-sticky) - shown
-        return 1 / (1 + math.exp(-min(700.0, max(-700.0, odds))))
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Weighing:
-    """Readings to likelihoods; without levels, or for a reading without a figure, the verdict alone counts."""
+    """What readings are weighed by: how often they may mislead, and where levels are looked for.
 
-    noise: Noise = field(default_factory=Noise)
-    levels: Levels | None = None
+    ``ends`` are the scores of the old end and of the new one, near which their levels are; None where verdicts alone
+    count. ``line`` separates verdicts.
+    """
 
-    @property
-    def expected(self) -> Noise:
-        """The error rates of the next verdict: those of the noise, and what the levels overlap."""
-        if self.levels is None:
-            return self.noise
-        overlap, noise = self.levels.overlap, self.noise
-        return replace(
-            noise,
-            old_as_new=noise.old_as_new + (1 - 2 * noise.old_as_new) * overlap,
-            new_as_old=noise.new_as_old + (1 - 2 * noise.new_as_old) * overlap,
+    rates: Rates = field(default_factory=Rates.unknown)
+    ends: tuple[float, float] | None = None
+    line: Line = field(default_factory=Line)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Record:
+    """All readings by kernel, in an order that does not depend on that of the readings.
+
+    ``old`` and ``new`` count the verdicts of each kernel that have no figure, ``of`` is for each figure the number of
+    its kernel, ascending, and ``hours`` its time. ``verdicts`` count for each kernel those of the old side and of the
+    new one, with a figure or not. ``now`` is the time of the last reading.
+    """
+
+    kernels: tuple[Key, ...]
+    old: Numbers
+    new: Numbers
+    scores: Floats
+    hours: Floats
+    of: Numbers
+    verdicts: tuple[Numbers, Numbers]
+    now: float
+
+    @classmethod
+    def gather(cls, readings: Sequence[Reading]) -> Self:
+        """Of all readings."""
+        kernels = tuple(sorted({one.of for one in readings}))
+        number = {key: place for place, key in enumerate(kernels)}
+
+        def counted(wanted: Sequence[Reading], verdict: Verdict) -> Numbers:
+            places = [number[one.of] for one in wanted if one.verdict is verdict]
+            return np.bincount(np.array(places, dtype=np.intp), minlength=len(kernels))
+
+        bare = [one for one in readings if one.score is None]
+        figures = sorted((number[one.of], one.score, one.hour) for one in readings if one.score is not None)
+        return cls(
+            kernels,
+            counted(bare, Verdict.OLD),
+            counted(bare, Verdict.NEW),
+            np.array([score for _, score, _ in figures]),
+            np.array([hour for _, _, hour in figures]),
+            np.array([place for place, _, _ in figures], dtype=np.intp),
+            (counted(readings, Verdict.OLD), counted(readings, Verdict.NEW)),
+            max((one.hour for one in readings), default=0.0),
         )
 
-    def of(self, readings: Iterable[Reading]) -> Evidence:
-        """The evidence of readings of one kernel, before it is hardened."""
-        pairs = [self._one(reading) for reading in sorted(readings, key=_sort_key)]
-        return Evidence(math.fsum(old for old, _ in pairs), math.fsum(new for _, new in pairs))
-
-    def _one(self, reading: Reading) -> tuple[float, float]:
-        a, b = self.noise.old_as_new, self.noise.new_as_old
-        if reading.kernel is Kernel.PICKED:
-            b = max(b, PICK_IN_VAIN)
-        if self.levels is not None and reading.score is not None:
-            old, new = (level.density(reading.score) for level in (self.levels.old, self.levels.new))
-            keep = 1 - _STRAY
-            stray = _STRAY * _STRAY_DENSITY
-            # What misleads lands on the other level: a cache that promotes nothing is as slow as one that cannot.
-            return (
-                math.log(keep * ((1 - a) * old + a * new) + stray),
-                math.log(keep * ((1 - b) * new + b * old) + stray),
-            )
-        if reading.verdict is Verdict.NEW:
-            return math.log(a), math.log1p(-b)
-        return math.log1p(-a), math.log(b)
+    @property
+    def picked(self) -> NDArray[np.bool_]:
+        """Which kernels are the old end with a commit."""
+        return np.array([kernel is Kernel.PICKED for _, kernel in self.kernels], dtype=np.bool_)
 
 
-def _sort_key(reading: Reading) -> tuple[str, float]:
-    return reading.verdict, reading.score or 0.0
+@dataclass(frozen=True, eq=False)
+class Cases:
+    """All combinations of rates and, where there are figures, of levels as they are ``now``; rates vary fastest."""
+
+    rates: Rates
+    levels: Particles | None
+    line: Line
+    now: float = 0.0
+
+    @property
+    def log_prior(self) -> Floats:
+        """The logarithm of what each case has beforehand, but for a constant."""
+        weights = np.zeros(1) if self.levels is None else self.levels.log_weight
+        return np.add.outer(weights, self.rates.log_prior).ravel()
+
+    @property
+    def sticky(self) -> Floats:
+        """For each case how often a kernel misleads as a whole."""
+        return np.tile(self.rates.sticky, 1 if self.levels is None else len(self.levels.log_weight))
+
+    @property
+    def overlap(self) -> Floats:
+        """For each case the share of the figures that lie on the wrong side of the line, the mean of both levels."""
+        if self.levels is None:
+            return np.zeros(len(self.rates.log_prior))
+        wrong_new, wrong_old = self._beyond_line
+        return np.repeat((wrong_new + wrong_old) / 2, len(self.rates.log_prior))
+
+    def misleads(self, kernel: Kernel = Kernel.COMMIT) -> Pair:
+        """For each case P(a verdict is "new") of a run of an old kernel, and P(it is "old") of one of a new kernel.
+
+        By accident, and by the part of a level's figures that lies on the wrong side of the line.
+        """
+        return self._misleads(kernel, None if self.levels is None else self._beyond_line)
+
+    def tells(self, kernel: Kernel = Kernel.COMMIT) -> Pair:
+        """The same of a figure, which is on the side of the level that it is nearer to, wherever the line is."""
+        return self._misleads(kernel, None if self.levels is None else self._beyond_middle)
+
+    def _misleads(self, kernel: Kernel, wrong: Pair | None) -> Pair:
+        a, b = self.rates.old_as_new, _new_as_old(self.rates, kernel)
+        if wrong is None:
+            return a, b
+        wrong_new, wrong_old = (share[:, None] for share in wrong)
+        looks_new = (1 - a) * wrong_new + a * (1 - wrong_old)
+        looks_old = (1 - b) * wrong_old + b * (1 - wrong_new)
+        return looks_new.ravel(), looks_old.ravel()
+
+    @cached_property
+    def _beyond_middle(self) -> Pair:
+        """For each pair of levels the share of both beyond the point that is as many spreads away from either."""
+        if self.levels is None:
+            raise RuntimeError("there is no middle where there are no levels")
+        old, new = self.levels.old, self.levels.new
+        share = beyond(np.abs(new.at(self.now) - old.at(self.now)) / (new.spread + old.spread))
+        return np.maximum(share, _LEAST), np.maximum(share, _LEAST)
+
+    @cached_property
+    def _beyond_line(self) -> Pair:
+        """For each pair of levels the share of the old one beyond the line, and that of the new one."""
+        if self.levels is None:
+            raise RuntimeError("no share of a level lies beyond a line where there are no levels")
+        old, new = (side.above(self.line.score, self.now) for side in (self.levels.old, self.levels.new))
+        wrong = (old, 1 - new) if self.line.new_is_above else (1 - old, new)
+        return np.clip(wrong[0], _LEAST, 1 - _LEAST), np.clip(wrong[1], _LEAST, 1 - _LEAST)
 
 
-def _level(figures: Sequence[float]) -> Level:
-    centre = float(np.median(figures))
-    deviation = float(np.median(np.abs(np.asarray(figures) - centre)))
-    return Level(centre, max(_LEAST_SPREAD, 1.4826 * deviation))
+def raw(record: Record, cases: Cases) -> Pair:
+    """The log-likelihoods of each kernel's readings, were its runs those of an old and of a new kernel."""
+    picked = record.picked
+    old, new = _of_verdicts(record, cases, Kernel.COMMIT)
+    if cases.levels is not None and len(record.scores):
+        more = _of_figures(record, cases, cases.levels, Kernel.COMMIT)
+        old, new = old + more[0], new + more[1]
+    if picked.any():
+        new[picked] = _of_verdicts(record, cases, Kernel.PICKED)[1][picked]
+        if cases.levels is not None and len(record.scores):
+            new[picked] += _of_figures(record, cases, cases.levels, Kernel.PICKED)[1][picked]
+    return old, new
 
 
-def expected_runs(commits: int, error: float, miss: float) -> float:
-    """How many runs tell one of so many commits, with the chance ``miss`` of a wrong answer; no fewer will do.
+def hardened(old: Floats, new: Floats, sticky: Floats) -> Pair:
+    """The log-likelihoods where a kernel as a whole shows the other side with the probability ``sticky``.
 
-    ``error`` is the rate of wrong readings; at a half and above it is infinite. Burnashev (1974): log2(N)/C +
-    log2(1/miss)/C1, where C is the capacity of the channel and C1 what a reading of a suspect tells.
+    Their difference never exceeds that of log(1 - sticky) and log(sticky), however often the kernel is read.
     """
-    if error >= _GUESSING:
-        return math.inf
-    capacity = 1 - _entropy(error)
-    if error <= 0:
-        return math.log2(commits) if commits > 1 else 0.0
-    confirming = (1 - 2 * error) * math.log2((1 - error) / error)
-    return math.log2(max(1, commits)) / capacity + math.log2(1 / miss) / confirming
+    odds = np.exp(np.clip(new - old, -_LARGEST, _LARGEST))
+    return old + np.log((1 - sticky) + sticky * odds), old + np.log(sticky + (1 - sticky) * odds)
 
 
-def levels_apart(factor: float, spread: float) -> Levels:
-    """The levels of two sides; readings of one have the standard deviation ``spread``, in natural log units."""
-    width = spread / math.sqrt(2)  # Student's t with 4 degrees of freedom has the variance 2
-    return Levels(Level(0.0, width), Level(math.log(factor), width))
+def stuck(old: Floats, new: Floats, sticky: Floats) -> Pair:
+    """P(a kernel shows the other side) after its readings, if it is old, and if it is new."""
+    odds = np.exp(np.clip(new - old, -_LARGEST, _LARGEST))
+    if_old, if_new = sticky * odds, (1 - sticky) * odds
+    return if_old / (1 - sticky + if_old), sticky / (sticky + if_new)
 
 
-def error_rate(factor: float, spread: float, noise: Noise) -> float:
-    """How often a reading is on the wrong side of the line between two levels, the mean of both sides."""
-    expected = Weighing(noise, levels_apart(factor, spread)).expected
-    return (expected.old_as_new + expected.new_as_old) / 2
+def shown_by(mine: Floats, other: Floats, stray: Floats, rate: Floats | float) -> Floats:
+    """The density of figures of a side whose runs look like those of the other one at a rate.
+
+    What misleads lands on the other level: a cache that promotes nothing is as slow as one that cannot.
+    """
+    density: Floats = (1 - _STRAY) * ((1 - rate) * mine + rate * other) + _STRAY * stray
+    return density
 
 
-def least_factor(commits: int, spread: float, noise: Noise, *, miss: float, runs: int) -> float:
-    """The smallest factor between the two sides that can be found in so many runs; infinite when none can."""
-
-    def too_close(log_factor: float) -> bool:
-        return expected_runs(commits, error_rate(math.exp(log_factor), spread, noise), miss) > runs
-
-    near, far = 0.0, 50.0 * spread
-    if too_close(far):
-        return math.inf
-    for _ in range(_STEPS):
-        middle = (near + far) / 2
-        near, far = (middle, far) if too_close(middle) else (near, middle)
-    return math.exp(far)
+def _new_as_old(rates: Rates, kernel: Kernel) -> Floats:
+    return np.maximum(rates.new_as_old, PICK_IN_VAIN) if kernel is Kernel.PICKED else rates.new_as_old
 
 
-def _entropy(p: float) -> float:
-    return -p * math.log2(p) - (1 - p) * math.log2(1 - p) if 0 < p < 1 else 0.0
+def _of_verdicts(record: Record, cases: Cases, kernel: Kernel) -> Pair:
+    looks_new, looks_old = cases.misleads(kernel)
+    counts, places = np.unique(np.stack((record.old, record.new), axis=1), axis=0, return_inverse=True)
+    said_old, said_new = (counts[:, place, None].astype(np.float64) for place in (0, 1))
+    old: Floats = said_new * np.log(looks_new) + said_old * np.log1p(-looks_new)
+    new: Floats = said_old * np.log(looks_old) + said_new * np.log1p(-looks_old)
+    return old[places.ravel()], new[places.ravel()]
+
+
+def _of_figures(record: Record, cases: Cases, levels: Particles, kernel: Kernel) -> Pair:
+    f_old, f_new = (side.density(record.scores, record.hours) for side in (levels.old, levels.new))
+    strays = cases.line.stray(record.scores)
+    first = np.flatnonzero(np.diff(record.of, prepend=-1))
+    found = []
+    rates = (cases.rates.old_as_new, _new_as_old(cases.rates, kernel))
+    for mine, other, stray, rate in ((f_old, f_new, strays[0], rates[0]), (f_new, f_old, strays[1], rates[1])):
+        few, places = np.unique(rate, return_inverse=True)
+        # A reading, a pair of levels, a rate
+        each = np.log(shown_by(mine.T[..., None], other.T[..., None], stray[:, None, None], few))
+        by_kernel = np.add.reduceat(each, first, axis=0)[..., places]
+        table = np.zeros((len(record.kernels), by_kernel[0].size))
+        table[record.of[first]] = by_kernel.reshape(len(first), -1)
+        found.append(table)
+    return found[0], found[1]

@@ -1,20 +1,23 @@
 """Which commit is the first new one, given all facts so far: a probability for each commit of the range.
 
-It is conditional on there being one such commit; :func:`fit` says whether the readings can be of one change at all.
+It is conditional on there being one such commit; :mod:`bisector.search.fit` says whether the readings can be of one
+change at all.
 
-A kernel is new if and only if the first new commit is among its ancestors or itself. The
-posterior is made anew from the facts each time, so their order, and whether they were replayed, makes no difference.
+A kernel is new if and only if the first new commit is among those that it has. Commits that are among the same measured
+kernels have the same likelihood and are a *class*: the sum over classes and cases of the noise is exact. The posterior
+is made anew from the facts each time, so their order, and whether they were replayed, makes no difference.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from bisector.core.verdict import Verdict
 from bisector.search.graph import Floats, Mask, Numbers, RangeGraph
-from bisector.search.likelihood import Evidence, Kernel, Noise, Reading, Weighing
+from bisector.search.levels import Levels, Particles
+from bisector.search.likelihood import Cases, Key, Pair, Record, Weighing, hardened, raw, shown_by, stuck
+from bisector.search.noise import Noise
+from bisector.search.readings import OLD_END, Facts, Kernel, new_under
 
 # A commit that cannot change the kernel that is measured: next to nothing, as the analysis of what is built may err.
 IRRELEVANT_WEIGHT = 1e-4
@@ -22,69 +25,75 @@ IRRELEVANT_WEIGHT = 1e-4
 # the suspicion wrong, the former costs log2(20) bits, which two kernels bring.
 SUSPECT_WEIGHT = 20.0
 _SUSPECTS_SHARE = 0.5
-# Below this probability of so many contradictions the readings are not of one change.
-_MISFIT = 1e-3
+# Means of what single kernels show are taken over so many cases of the noise at most, the likeliest.
+_CASES = 512
+# The noisiest cases have this share of the weight. One reading of a host of which next to nothing is known may be wrong
+# once in five times, whatever the mean is.
+_NOISIEST = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known: readings, commits that cannot be tested, and ends that a commit cannot be undone or done on.
+class Chances:
+    """How likely the next reading of a kernel misleads: P("new") if it is old, P("old") if it is new."""
 
-    Of ``twins`` the first has the kernel of the second, so that the readings of the second are its own, too.
-    ``exhausted`` are commits that gave readings and give no more. ``in_vain`` counts the changed ends that were
-    built and gave none.
+    looks_new: float
+    looks_old: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Log-likelihoods of all readings of a kernel, were its runs those of an old and of a new one; its next reading.
+
+    Means over all cases of the noise, with the weights that all readings give them. ``surely_new`` are the log-odds
+    that the readings reach in all cases but the noisiest, negative where they speak for the old side; 0 where these
+    cases do not agree on a side.
     """
 
-    readings: tuple[Reading, ...] = ()
-    skips: tuple[int, ...] = ()
-    failed: tuple[tuple[int, Kernel], ...] = ()
-    twins: tuple[tuple[int, int], ...] = ()
-    exhausted: tuple[int, ...] = ()
-    in_vain: int = 0
+    old: float
+    new: float
+    surely_new: float
+    next: Chances
 
-    def with_reading(self, reading: Reading) -> "Facts":
-        """These and one more reading."""
-        return replace(self, readings=(*self.readings, reading))
 
-    def with_skip(self, commit: int) -> "Facts":
-        """These, and a commit that cannot be tested."""
-        return replace(self, skips=(*self.skips, commit))
+@dataclass(frozen=True, slots=True, eq=False)
+class Joint:
+    """Everything that the posterior is a sum over: classes of commits, and cases of the noise.
 
-    def with_failed(self, commit: int, kernel: Kernel) -> "Facts":
-        """These, and an end that a commit does not revert or pick on, or that does not work then."""
-        return replace(self, failed=(*self.failed, (commit, kernel)))
+    ``of`` is the class of each commit, ``has`` whether a class makes a kernel new, ``log_class`` the logarithm of the
+    probability of a class beforehand. ``old`` and ``new`` are the log-likelihoods of a kernel's readings in each case,
+    given its side. ``log_evidence`` is the logarithm of the probability of all readings, for one change.
+    """
 
-    @property
-    def untestable(self) -> frozenset[int]:
-        """Commits that were skipped and whose kernel never gave a reading."""
-        return frozenset(self.skips) - self.measured
-
-    @property
-    def closed(self) -> frozenset[int]:
-        """Commits that no reading can be had of (any more)."""
-        return self.untestable | frozenset(self.exhausted)
-
-    def with_twins(self, commits: Iterable[int]) -> frozenset[int]:
-        """These commits, and all that have the kernel of one of them."""
-        known = frozenset(commits)
-        return known | {twin for twin, other in self.twins if other in known}
-
-    @property
-    def measured(self) -> frozenset[int]:
-        """Commits whose kernel gave a reading."""
-        return self.with_twins(reading.commit for reading in self.readings if reading.kernel is Kernel.COMMIT)
+    record: Record
+    of: Numbers
+    has: Mask
+    log_class: Floats
+    log_case: Floats
+    old: Floats
+    new: Floats
+    log_evidence: float
+    weight: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Posterior:
     """``p`` is the probability of each commit to be the first new one.
 
-    ``tested`` and ``undone`` are the evidence of each kernel's readings, before it is hardened.
+    ``tested`` and ``undone`` are the evidence of each kernel's readings, ``fresh`` the chances of a commit that has
+    none, ``fresh_pick`` those of the old end with a commit. ``noise`` are the rates as far as they are learnt,
+    ``levels`` the likeliest ones (None without figures of both ends), and ``overlap`` is the share of the figures that
+    are expected on the wrong side of the line for where their levels lie.
     """
 
     p: Floats
     tested: Mapping[int, Evidence]
-    undone: Mapping[tuple[int, Kernel], Evidence]
+    undone: Mapping[Key, Evidence]
+    fresh: Chances
+    fresh_pick: Chances
+    noise: Noise
+    levels: Levels | None
+    overlap: float
+    joint: Joint
 
     @property
     def best(self) -> int:
@@ -110,20 +119,6 @@ class Posterior:
         return tuple(int(commit) for commit in ranked[:count])
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """How many readings contradict the likeliest commit, how many should, and the chance of that many or more."""
-
-    contradictions: int
-    expected: float
-    tail: float
-
-    @property
-    def one_change(self) -> bool:
-        """Whether the readings can be of a single change."""
-        return self.tail >= _MISFIT
-
-
 def prior(
     count: int, relevant: Mask | None = None, suspects: Mask | None = None, factor: float = SUSPECT_WEIGHT
 ) -> Floats:
@@ -142,75 +137,143 @@ def prior(
 
 def posterior(graph: RangeGraph, log_prior: Floats, facts: Facts, weighing: Weighing) -> Posterior:
     """Bayes' rule over all facts."""
-    by_kernel: dict[tuple[int, Kernel], list[Reading]] = defaultdict(list)
-    for reading in facts.readings:
-        by_kernel[reading.commit, reading.kernel].append(reading)
-    evidence = {key: weighing.of(by_kernel[key]) for key in sorted(by_kernel)}
-    log_p = log_prior.copy()
-    for (commit, kernel), raw in evidence.items():
-        hard = raw.hardened(weighing.noise.sticky)
-        match kernel:
-            case Kernel.COMMIT:
-                log_p += np.where(graph.ancestors(commit), hard.new, hard.old)
-            case Kernel.REVERTED:  # old if this commit is the one, else new
-                log_p[commit] += hard.old - hard.new
-            case Kernel.PICKED:
-                log_p[commit] += hard.new - hard.old
-    p = np.exp(log_p - log_p.max())
-    tested = {commit: raw for (commit, kernel), raw in evidence.items() if kernel is Kernel.COMMIT}
+    record = Record.gather(facts.readings)
+    of, has = _classes(graph, record.kernels)
+    shares = np.exp(log_prior - log_prior.max())
+    log_class = np.log(np.bincount(of, weights=shares) / shares.sum())
+    cases = _cases(record, has, log_class, weighing)
+    side = raw(record, cases)
+    old, new = hardened(*side, cases.sticky)
+    log_joint = _summed(has, log_class, old, new) + cases.log_prior
+    weight = _weights(log_joint)
+    total = float(weight.sum())
+    log_evidence = float(log_joint.max()) + float(np.log(total))
+    by_class, by_case = weight.sum(axis=1) / total, weight.sum(axis=0) / total
+    joint = Joint(record, of, has, log_class, cases.log_prior, old, new, log_evidence, by_case)
+    evidence = _evidence(record, cases, side, by_case)
+    tested = {commit: one for (commit, kernel), one in evidence.items() if kernel is Kernel.COMMIT}
     return Posterior(
-        p / p.sum(),
+        (shares * (by_class / np.bincount(of, weights=shares))[of]),
         tested | {twin: tested[other] for twin, other in facts.twins if other in tested},
-        {key: raw for key, raw in evidence.items() if key[1] is not Kernel.COMMIT},
+        {key: one for key, one in evidence.items() if key[1] is not Kernel.COMMIT},
+        _fresh(cases, by_case, Kernel.COMMIT),
+        _fresh(cases, by_case, Kernel.PICKED),
+        _learnt(cases, by_case),
+        cases.levels.mode if cases.levels is not None else None,
+        float(by_case @ cases.overlap),
+        joint,
     )
 
 
-def fit(graph: RangeGraph, facts: Facts, first_new: int, noise: Noise) -> Fit:
-    """How well one change at ``first_new`` explains the readings.
+def _classes(graph: RangeGraph, kernels: tuple[Key, ...]) -> tuple[Numbers, Mask]:
+    """The class of each commit, and whether a class makes a kernel new."""
+    starts = _alike(graph, kernels)
+    one_of_each = graph.order[starts]
+    masks = [new_under(graph, commit, kernel, one_of_each) for commit, kernel in kernels]
+    of = np.zeros(len(starts), dtype=np.intp)
+    for mask in masks:
+        split = 2 * of + mask
+        there = np.bincount(split) > 0
+        of = (np.cumsum(there) - 1)[split]
+    one_of_each = np.zeros(int(of.max()) + 1, dtype=np.intp)
+    one_of_each[of] = np.arange(len(of))
+    has = np.zeros((len(one_of_each), len(kernels)), dtype=np.bool_)
+    for place, mask in enumerate(masks):
+        has[:, place] = mask[one_of_each]
+    of_commits = np.empty(len(graph), dtype=np.intp)
+    of_commits[graph.order] = np.repeat(of, np.diff(starts, append=len(graph)))
+    return of_commits, has
 
-    Of one kernel's n readings the wrong ones are binomial, or all but the wrong ones when the
-    kernel as a whole misleads; the sum over kernels is convolved exactly. The search prefers the commit with the
-    fewest contradictions, so the tail errs towards "one change".
+
+def _alike(graph: RangeGraph, kernels: tuple[Key, ...]) -> Numbers:
+    """The places in the order of segments from each of which on, up to the next one, commits are of one class.
+
+    A segment is only parted by a measured commit of its own.
     """
-    counts: dict[tuple[int, Kernel], list[bool]] = {}
-    for reading in facts.readings:
-        key = (reading.commit, reading.kernel)
-        counts.setdefault(key, []).append(reading.verdict is not _side_under(graph, key, first_new))
-    spread = np.ones(1)
-    for key, wrong in sorted(counts.items()):
-        old = _side_under(graph, key, first_new) is Verdict.OLD
-        usual, stuck = noise.old_as_new, 1 - noise.new_as_old
-        if not old:
-            usual, stuck = noise.new_as_old, 1 - noise.old_as_new
-        n = len(wrong)
-        spread = np.convolve(spread, (1 - noise.sticky) * _binomial(n, usual) + noise.sticky * _binomial(n, stuck))
-    seen = sum(sum(wrong) for wrong in counts.values())
-    return Fit(seen, float(spread @ np.arange(len(spread))), float(spread[seen:].sum()))
+    measured = np.array([commit for commit, _ in kernels if commit != OLD_END], dtype=np.intp)
+    places = graph.first[graph.segment[measured]] + graph.position[measured]
+    starts: Numbers = np.unique(np.concatenate((graph.first[:-1], places, places + 1)))
+    return starts[starts < len(graph)]
 
 
-def as_mask(count: int, commits: Numbers | tuple[int, ...] | frozenset[int]) -> Mask:
-    """Commits as a mask."""
-    mask = np.zeros(count, dtype=np.bool_)
-    mask[list(commits)] = True
-    return mask
+def _summed(has: Mask, log_class: Floats, old: Floats, new: Floats) -> Floats:
+    """For each class and case the log-likelihood of all readings, and what the class has beforehand."""
+    summed: Floats = has.astype(np.float64) @ (new - old) + old.sum(axis=0) + log_class[:, None]
+    return summed
 
 
-def _side_under(graph: RangeGraph, reading_of: tuple[int, Kernel], first_new: int) -> Verdict:
-    """The side a kernel is on if ``first_new`` is the first new commit."""
-    commit, kernel = reading_of
-    match kernel:
-        case Kernel.COMMIT:
-            return Verdict.NEW if graph.ancestors(commit)[first_new] else Verdict.OLD
-        case Kernel.REVERTED:
-            return Verdict.OLD if commit == first_new else Verdict.NEW
-        case Kernel.PICKED:
-            return Verdict.NEW if commit == first_new else Verdict.OLD
-        case Kernel.PATCHED | Kernel.IMAGE:
-            raise ValueError("no search measures a commit with a patch on top, or an image")
+def _cases(record: Record, has: Mask, log_class: Floats, weighing: Weighing) -> Cases:
+    """All cases of the noise."""
+    rates = weighing.rates
+    if weighing.ends is None:
+        return Cases(rates, None, weighing.line, record.now)
+    usual = rates.mean(np.exp(rates.log_prior))
+    a, b, sticky = usual.old_as_new, usual.new_as_old, usual.sticky
+    kernels, strays = len(record.kernels), weighing.line.stray(record.scores)
+
+    def assign(f_old: Floats, f_new: Floats) -> Pair:
+        """By the probability of each kernel's side at the mean rates."""
+        if_old, if_new = shown_by(f_old, f_new, strays[0], a), shown_by(f_new, f_old, strays[1], b)
+        old = np.bincount(record.of, np.log(if_old), kernels) + record.new * np.log(a) + record.old * np.log1p(-a)
+        new = np.bincount(record.of, np.log(if_new), kernels) + record.old * np.log(b) + record.new * np.log1p(-b)
+        log = _summed(has, log_class, *(one[:, None] for one in hardened(old, new, np.array(sticky))))[:, 0]
+        p_class = _weights(log)
+        is_new = (p_class / p_class.sum()) @ has
+        stuck_old, stuck_new = stuck(old, new, np.array(sticky))
+        shows_new = (is_new * (1 - stuck_new) + (1 - is_new) * stuck_old)[record.of]
+        # The stray share of a figure is of neither level.
+        of_new = shows_new * (1 - b) / if_new + (1 - shows_new) * a / if_old
+        of_old = shows_new * b / if_new + (1 - shows_new) * (1 - a) / if_old
+        return of_old * f_old, of_new * f_new
+
+    particles = Particles.learn(record.scores, record.hours, weighing.ends, assign)
+    return Cases(rates, particles, weighing.line, record.now)
 
 
-def _binomial(n: int, p: float) -> Floats:
-    distribution = np.ones(1)
-    for _ in range(n):
-        distribution = np.convolve(distribution, (1 - p, p))
-    return distribution
+def _weights(log: Floats, axis: int | None = None) -> Floats:
+    weights: Floats = np.exp(log - log.max(axis=axis, keepdims=axis is not None))
+    return weights
+
+
+def _likely(weight: Floats) -> Numbers:
+    return np.argsort(-weight, kind="stable")[:_CASES]
+
+
+def _evidence(record: Record, cases: Cases, side: Pair, by_case: Floats) -> dict[Key, Evidence]:
+    likely = _likely(by_case)
+    weight = by_case[likely] / by_case[likely].sum()
+    raw_old, raw_new = (one[:, likely] for one in side)
+    stuck_old, stuck_new = stuck(raw_old, raw_new, cases.sticky[likely])
+    chances = {kernel: cases.tells(kernel) for kernel in {kernel for _, kernel in record.kernels}}
+    means = [np.log(_weights(one, axis=1) @ weight) + one.max(axis=1) for one in (raw_old, raw_new)]
+    found = {}
+    for place, key in enumerate(record.kernels):
+        a, b = (one[likely] for one in chances[key[1]])
+        looks_new = weight @ (stuck_old[place] * (1 - b) + (1 - stuck_old[place]) * a)
+        looks_old = weight @ (stuck_new[place] * (1 - a) + (1 - stuck_new[place]) * b)
+        old, new = (float(one[place]) for one in means)
+        surely = _surely(raw_new[place] - raw_old[place], weight)
+        found[key] = Evidence(old, new, surely, Chances(float(looks_new), float(looks_old)))
+    return found
+
+
+def _surely(log_odds: Floats, weight: Floats) -> float:
+    """The log-odds that all cases but the noisiest reach, on the side that these agree on."""
+    order = np.argsort(log_odds, kind="stable")
+    below = np.cumsum(weight[order])
+    least, most = (float(log_odds[order[np.searchsorted(below, share)]]) for share in (_NOISIEST, 1 - _NOISIEST))
+    return max(least, 0.0) + min(most, 0.0)
+
+
+def _fresh(cases: Cases, by_case: Floats, kernel: Kernel) -> Chances:
+    a, b = cases.tells(kernel)
+    sticky = cases.sticky
+    return Chances(
+        float(by_case @ (sticky * (1 - b) + (1 - sticky) * a)), float(by_case @ (sticky * (1 - a) + (1 - sticky) * b))
+    )
+
+
+def _learnt(cases: Cases, by_case: Floats) -> Noise:
+    rates = cases.rates
+    by_rate = by_case.reshape(-1, len(rates.log_prior)).sum(axis=0)
+    return rates.mean(by_rate)

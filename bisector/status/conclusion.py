@@ -9,7 +9,7 @@ Of what others measured there is no search: what their trials amount to follows 
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -25,8 +25,9 @@ from bisector.git.repository import Repository
 from bisector.host.files import inside
 from bisector.kernel import kconfig
 from bisector.search.choice import missing_whole_runs, prospects, undo_options
-from bisector.search.likelihood import Kernel
-from bisector.search.posterior import Fit, Posterior, fit
+from bisector.search.fit import Fit, fit
+from bisector.search.posterior import Posterior
+from bisector.search.readings import Kernel
 from bisector.search.step import Answer, Decision, Ending, believe, decide_from
 from bisector.status.evidence import Case
 from bisector.status.view import ConfigChanges, OptionChange
@@ -56,14 +57,7 @@ class Standing:
         """The next step; that commits with equal kernels are apart is nobody's answer."""
         decision = decide_from(self.case.problem, self.case.facts, self.case.search, self.belief)
         if isinstance(decision, Answer) and self.case.impossible[decision.commit]:
-            return Answer(
-                Ending.NOT_ONE_CHANGE,
-                decision.commit,
-                decision.probability,
-                decision.candidates,
-                decision.fit,
-                decision.confirmed,
-            )
+            return replace(decision, ending=Ending.NOT_ONE_CHANGE)
         return decision
 
     @property
@@ -91,7 +85,7 @@ class Standing:
     @cached_property
     def fit(self) -> Fit:
         """How well one change at the likeliest commit explains the readings."""
-        return fit(self.case.ground.graph, self.case.facts, self.belief.best, self.case.search.weighing.expected)
+        return fit(self.belief, self.belief.best)
 
     @property
     def one_change(self) -> bool:
@@ -138,7 +132,7 @@ class Standing:
         case, belief = self.case, self.belief
         if isinstance(self.decision, Answer):
             return 0
-        outlook = prospects(case.ground.graph, belief, case.facts, case.search.weighing.expected, case.search.costs)
+        outlook = prospects(case.ground.graph, belief, case.facts, case.search.costs)
         searching = math.ceil(belief.unknown_bits / max(_LEAST_BITS_A_TRIAL, outlook.best_gain_bits))
         if self.probability >= case.search.rules.suspect:
             searching = 0

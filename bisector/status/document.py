@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from bisector.core.figures import Contention, DiskFigures, EarlyStop, JobFigures
 from bisector.core.json_document import SCHEMA, DecidingMetric, NamedCommit, Record
 from bisector.core.subject import Kernel, Kind, Relevance, Setup
-from bisector.core.trial import Artifact, Control, Fault, Origin, Stage, Taken
+from bisector.core.trial import Artifact, Control, Fault, Fill, Origin, Stage, Taken
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
 from bisector.status.view import InfraFaultView, LevelView, OptionChange
 
@@ -85,6 +85,7 @@ class JudgedTrial(Record, frozen=True, kw_only=True):
     reason: Annotated[str, "one sentence"]
     fault: Annotated[Fault | None, "fault of the kernel, if it has one"]
     runs: Annotated[tuple[PhaseRun, ...], "one for each phase"]
+    fill: Annotated[Fill, "how runs that fill a cache were to end: after their `whole` length, or once it is settled"]
     build_s: Annotated[float, "seconds of the build"]
     boot_s: Annotated[float, "seconds of the guest's boot"]
     storage_s: Annotated[float, "seconds of making the storage stack"]
@@ -155,6 +156,14 @@ class LikelyCommit(Record, frozen=True, kw_only=True):
     probability: Annotated[float, "probability that it is"]
 
 
+class Budget(Record, frozen=True, kw_only=True):
+    """For how long a run may measure, by the last `--budget`."""
+
+    budget_s: Annotated[float, "seconds of measuring that it allows, from when it was given"]
+    spent_s: Annotated[float, "seconds that were spent since then"]
+    is_over: Annotated[bool, "whether the search ended because no further trial would end in time"]
+
+
 class Status(Record, frozen=True, kw_only=True):
     """What ``bisector status --json`` prints."""
 
@@ -208,6 +217,7 @@ class Status(Record, frozen=True, kw_only=True):
     baselines: Annotated[tuple[Baseline, ...], "the disks alone"]
     infra_faults: Annotated[tuple[InfraFaultView, ...], "infrastructure errors, which are never a verdict"]
     controls: Annotated[tuple[Control, ...], "ends that were tried again because of the faults of other commits"]
+    budget: Annotated[Budget | None, "for how long it may be measured; `null` if for as long as it takes"] = None
     started_at: Annotated[str, "time"]
     ended_at: Annotated[str | None, "time; `null` while it can go on"]
     run_dir: Annotated[str, "path of the run directory"]

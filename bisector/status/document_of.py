@@ -12,6 +12,7 @@ from bisector.core.verdict import Terms, Verdict
 from bisector.status.document import (
     Baseline,
     Baselines,
+    Budget,
     CacheState,
     CacheStates,
     ConfigDifference,
@@ -58,6 +59,7 @@ def status(view: BisectionView) -> Status:
         baselines=tuple(map(_baseline, view.baselines)),
         infra_faults=view.infra_faults,
         controls=view.controls,
+        budget=Budget(**asdict(view.budget)) if view.budget is not None else None,
         started_at=view.started_at,
         ended_at=view.ended_at,
         run_dir=view.run_dir,
@@ -101,6 +103,7 @@ def _trial(view: TrialView, terms: Terms, belief: BeliefView | None) -> dict[str
         "reason": view.why,
         "fault": trial.fault,
         "runs": tuple(map(_run, trial.runs)),
+        "fill": trial.fill,
         **asdict(trial.timings),
         "ours_s": ours_s(trial.timings),
         "kernel": trial.kernel,

@@ -5,29 +5,32 @@ them, and cannot be apart, so that no commit between them is the first new one.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
 from bisector.analysis.judgement import Measured, Untestable
 from bisector.analysis.verdicts import Judging
-from bisector.core.subject import NotChanged, Subject
+from bisector.core.subject import Kind, NotChanged, Subject
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, Verdict
 from bisector.git.ranges import Ground
+from bisector.search.building import UNKNOWN_SHARE, Build, expected_builds
 from bisector.search.choice import Costs, Problem
 from bisector.search.graph import Floats, Mask
-from bisector.search.likelihood import Kernel, Levels, Noise, Reading, Weighing
-from bisector.search.posterior import Facts, as_mask, prior
+from bisector.search.likelihood import Line, Weighing
+from bisector.search.noise import Earlier, Rates
+from bisector.search.posterior import prior
+from bisector.search.readings import OLD_END, Facts, Kernel, Reading, as_mask
 from bisector.search.step import Search
+from bisector.status.costs import costs_of
 
 # A commit between two with equal kernels: no evidence makes up for this, short of hashes that collide.
 IMPOSSIBLE_WEIGHT = 1e-9
-# So many spreads from both levels a figure between them says nothing by itself.
-_BETWEEN_SPREADS = 3.0
-_LEAST_LEAN = 0.01  # natural log units
+_MIN_S = 60.0
 _ENDS_ALWAYS_CUT = (Kernel.REVERTED, Kernel.PICKED)
 
 
@@ -36,13 +39,19 @@ class Known:
     """What is on record beside the trials.
 
     ``skips`` are the hashes a person knows to be untestable, ``mattering`` those that can change the kernel (None:
-    not known), ``bases`` those that both ends have.
+    not known), ``bases`` those that both ends have. ``earlier`` is what comparable runs on this host read. It may
+    still be measured for ``left_s``. ``kept`` are the hashes of commits whose kernels are kept from earlier runs;
+    ``again`` has the share of a build that make does again for a commit, by its hash, where that is known.
     """
 
     skips: tuple[str, ...] = ()
     mattering: frozenset[str] | None = None
     not_changed: tuple[NotChanged, ...] = ()
     bases: tuple[str, ...] = ()
+    earlier: Earlier | None = None
+    left_s: float = math.inf
+    kept: frozenset[str] = frozenset()
+    again: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -65,10 +74,11 @@ class Case:
 
     @cached_property
     def search(self) -> Search:
-        """What readings are weighed by, and what trials cost."""
-        # What misleads makes a run worse: a kernel that is as bad as it can be gets no better by accident.
-        noise = Noise.worse_by_accident(new_is_better=self.judging.direction is not Direction.REGRESSION)
-        return Search(Weighing(noise, self._levels), _costs(self.judging.sound(), self.judging))
+        """What readings are weighed by, what trials cost, and for how long there may be more."""
+        better = self.judging.direction is not Direction.REGRESSION
+        rates = Rates.unknown(new_is_better=better, earlier=self.known.earlier)
+        weighing = Weighing(rates, self._ends, Line(self.judging.line or 0.0, better))
+        return Search(weighing, self._costs, left_min=self.known.left_s / _MIN_S)
 
     @cached_property
     def facts(self) -> Facts:
@@ -98,6 +108,46 @@ class Case:
     def commit_for(self, number: int) -> str:
         """The hash of the commit whose trial is one of this commit's kernel."""
         return self.ground.shas[self._representatives.get(self.ground.shas[number], number)]
+
+    # What it takes.
+
+    @property
+    def _costs(self) -> Costs:
+        """Minutes as they were measured here, those of a build by the way from the tree that was built last."""
+        usual, graph = costs_of(self.judging), self.ground.graph
+        expected = expected_builds(graph, self._again, tuple(self._builds()))
+        builds_min = np.full(len(graph), usual.build_min) if expected is None else expected
+        ends_min = float(builds_min[graph.tip])  # an end without a commit is as far away as the end
+        builds_min[[self.ground.numbers[sha] for sha in self._built if sha in self.ground.numbers]] = 0.0
+        return replace(usual, build_min=ends_min, builds_min=builds_min)
+
+    @property
+    def _built(self) -> frozenset[str]:
+        """The commits whose kernels need no build."""
+        made = (trial.commit.sha for _, trial in self.judging.trials if trial.kernel is not None)
+        return self.known.kept | frozenset(made)
+
+    def _builds(self) -> Iterator[Build]:
+        """What make was run for, in order."""
+        for _, trial in self.judging.trials:
+            if trial.timings.build_s and trial.kernel is not None and not (trial.kernel.cached or trial.same_sources):
+                yield Build(self._has(trial.subject), trial.timings.build_s / _MIN_S, trial.kernel.family)
+
+    @property
+    def _again(self) -> Floats:
+        """The share of a build that each commit makes again."""
+        relevant, numbers = self._relevant, self.ground.numbers
+        again = np.full(len(numbers), UNKNOWN_SHARE) if relevant is None else np.where(relevant, UNKNOWN_SHARE, 0.0)
+        known = {numbers[sha]: share for sha, share in self.known.again.items() if sha in numbers}
+        again[list(known)] = list(known.values())
+        return again
+
+    def _has(self, subject: Subject) -> Mask:
+        """Which commits of the range a kernel has, but for the one that was taken out of an end, or added."""
+        number = self.ground.numbers.get(subject.commit.sha)
+        if number is not None:
+            return self.ground.graph.ancestors(number)
+        return np.full(len(self.ground.graph), subject.kind is Kind.REVERTED)
 
     # Which commits are one.
 
@@ -135,18 +185,20 @@ class Case:
     # What trials say.
 
     def _readings(self) -> Iterator[Reading]:
-        found = [(self._kernel(trial), trial, verdict) for trial, verdict in self.judging.sound()]
+        sound = self.judging.sound()
+        found = [(self._kernel(trial), trial, verdict) for trial, verdict in sound]
+        # Hours of sound trials: nobody knows what a host does while nothing is measured
+        hours = accumulate((trial.timings.total_s / 3600 for trial, _ in sound), initial=0.0)
         counts: dict[tuple[int, Kernel], int] = {}
         for kernel, _, _ in found:
             if kernel is not None:
                 counts[kernel] = counts.get(kernel, 0) + 1
-        for kernel, trial, verdict in found:
+        for hour, (kernel, trial, verdict) in zip(hours, found, strict=False):
             if kernel is not None and verdict in (Verdict.OLD, Verdict.NEW):
-                score = self._score(trial, verdict, alone=counts[kernel] == 1)
-                yield Reading(*kernel, verdict, score, full=is_whole(trial))
+                yield replace(self._reading(kernel, trial, verdict, alone=counts[kernel] == 1), hour=hour)
 
     def _kernel(self, trial: Trial) -> tuple[int, Kernel] | None:
-        """What a trial's reading is of; None for what is not in the range, as the old end."""
+        """What a trial's reading is of; None for what is before the range, but for the old end."""
         sha = trial.commit.sha
         if not trial.subject.is_commit:
             shas = self._shas_by_kernel.get(trial.kernel.content_sha256, ()) if trial.kernel is not None else ()
@@ -154,35 +206,42 @@ class Case:
                 number = self.ground.numbers.get(trial.subject.changed_by or "")
                 return None if number is None else (number, trial.subject.kind)
             sha = shas[0]
-        number = self._representatives.get(sha)
+        number = self._representatives.get(sha, OLD_END if sha == self.judging.old else None)
         return None if number is None else (number, Kernel.COMMIT)
 
-    def _score(self, trial: Trial, verdict: Verdict, *, alone: bool) -> float | None:
-        """The score of a trial; None where the verdict alone is to count.
+    def _reading(self, kernel: tuple[int, Kernel], trial: Trial, verdict: Verdict, *, alone: bool) -> Reading:
+        """What a trial says of a kernel of which it is the only one, or not.
 
-        That is so when a person drew the line, which the levels know nothing of, and of a run that was stopped early,
-        which is not to be compared with whole ones. A score that is far from both levels says nothing and is
-        measured again; twice seen it is no accident, and its side counts.
+        The verdict alone counts when a person drew the line, which levels know nothing of, and of a run that was
+        stopped early, or came after a short fill, which is not to be compared with whole ones. The first verdict on an
+        end by such a line says nothing: without it there would be no search. A figure that is on neither end's level
+        says nothing and is measured again; twice seen it is no accident, and its side counts.
         """
-        levels = self._levels
-        if levels is None or not is_whole(trial):
-            return None
-        score = self.judging.score(trial)
-        far = all(abs(score - level.centre) > _BETWEEN_SPREADS * level.spread for level in (levels.old, levels.new))
-        if not far:
-            return score
-        return _leaning(score, levels, verdict) if alone else None
+        full = trial.bears_answer
+        if self._ends is None:
+            first = any(trial is one for one in self._first_of_ends)
+            return Reading(*kernel, Verdict.MEASURED if first else verdict, full=full)
+        if trial.is_whole and not self.judging.is_on_an_ends_level(trial):
+            return Reading(*kernel, Verdict.MEASURED if alone else verdict, full=full)
+        return Reading(*kernel, verdict, self.judging.score(trial) if trial.is_whole else None, full)
 
     @cached_property
-    def _levels(self) -> Levels | None:
-        if self.judging.settings.bisect.threshold_value is not None:
+    def _ends(self) -> tuple[float, float] | None:
+        """The first scores of both ends; None where a person drew the line."""
+        first = self._first_of_ends
+        if self.judging.settings.bisect.threshold_value is not None or len(first) < len(("old", "new")):
             return None
-        scores: dict[str, list[float]] = {self.judging.old: [], self.judging.new: [], "": []}
-        for trial, _ in self.judging.sound():
-            if is_whole(trial) and self.judging.is_on_an_ends_level(trial):
-                scores.get(trial.commit.sha, scores[""]).append(self.judging.score(trial))
-        old, new = scores[self.judging.old], scores[self.judging.new]
-        return Levels.learn(old, new, scores[""]) if old and new else None
+        old, new = map(self.judging.score, first)
+        return old, new
+
+    @cached_property
+    def _first_of_ends(self) -> tuple[Trial, ...]:
+        """The first sound whole trial of each end that has one."""
+        wholes = (
+            [trial for trial, _ in self.judging.sound(sha) if trial.is_whole]
+            for sha in (self.judging.old, self.judging.new)
+        )
+        return tuple(trials[0] for trials in wholes if trials)
 
     # What cannot be had.
 
@@ -242,41 +301,3 @@ class Case:
         log_prior = prior(len(self.ground.graph), self._relevant, suspects)
         impossible: Floats = np.where(self.impossible, math.log(IMPOSSIBLE_WEIGHT), 0.0)
         return log_prior + impossible
-
-
-def is_whole(trial: Trial) -> bool:
-    """Whether the runs of a trial went their whole length."""
-    return bool(trial.runs) and trial.stopped_early is None
-
-
-def _leaning(score: float, levels: Levels, verdict: Verdict) -> float:
-    """A score between the levels, where neither is, leans to its side of the line, however near the other level is."""
-    low, high = sorted((levels.old.centre, levels.new.centre))
-    middle = (low + high) / 2
-    on_low_side = (verdict is Verdict.OLD) is (levels.old.centre < levels.new.centre)
-    if not low < score < high:
-        return score
-    return min(score, middle - _LEAST_LEAN) if on_low_side else max(score, middle + _LEAST_LEAN)
-
-
-def _costs(sound: Iterable[tuple[Trial, Verdict]], judging: Judging) -> Costs:
-    """Minutes as they were measured here, the defaults where nothing was."""
-    default = Costs()
-    sound = tuple(sound)
-    builds = [trial.timings.build_s for _, trial in judging.trials if trial.timings.build_s]
-    faulty = [trial.timings.total_s for _, trial in judging.trials if trial.fault is not None]
-    runs = {side: [trial.timings.workload_s for trial, one in sound if one is side] for side in Verdict}
-    return replace(
-        default,
-        build_min=_minutes(builds, default.build_min),
-        setup_min=_minutes([t.timings.boot_s + t.timings.storage_s for t, _ in sound], default.setup_min),
-        old_run_min=_minutes(runs[Verdict.OLD], default.old_run_min),
-        new_run_min=_minutes(runs[Verdict.NEW], default.new_run_min),
-        whole_run_min=_minutes([t.timings.workload_s for t, _ in sound if is_whole(t)], default.whole_run_min),
-        skip_min=_minutes(faulty, _minutes(builds, default.skip_min)),
-    )
-
-
-def _minutes(seconds: list[float], otherwise: float) -> float:
-    mean = math.fsum(seconds) / len(seconds) / 60 if seconds else 0.0
-    return mean or otherwise

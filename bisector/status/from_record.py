@@ -1,5 +1,6 @@
 """How a bisection stands, from its record alone, by the metric that decided or by another: what ``status`` shows."""
 
+import math
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,20 +12,24 @@ from bisector.analysis import kernels
 from bisector.analysis.judgement import Measured, Numbered, judged_run
 from bisector.analysis.verdicts import Judging
 from bisector.config import options
+from bisector.core import units
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, UserError
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit
+from bisector.core.trial import Trial
 from bisector.core.units import plural
 from bisector.core.verdict import State, Strategy, Verdict
 from bisector.git.ranges import Ground, Range
 from bisector.git.repository import Repository
 from bisector.status.conclusion import Standing, config_changes, ends_by_others, outcome_by_others, outside_paths
 from bisector.status.evidence import Case, Known
-from bisector.status.view import BeliefView, BisectionView, InfraFaultView, LevelView, Likely, TrialView
+from bisector.status.view import BeliefView, BisectionView, BudgetView, InfraFaultView, LevelView, Likely, TrialView
 from bisector.store.rows import BisectionRow, StateRow
 from bisector.store.rundir import GIT_LOG, RunDirectory, state_of
 from bisector.store.store import Store
 
+_MIN_S = 60.0
+_SPARE = 1.1  # a trial that takes a little longer than those before is to have its time, too
 _SIDES = (Verdict.OLD, Verdict.NEW)
 _ENDED = (State.FOUND, State.NARROWED, State.FAILED, State.IMPORTED)
 
@@ -56,6 +61,7 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     first = candidates[0] if state is State.FOUND and candidates else None
     trials = [trial for _, trial in judging.trials]
     log, taken = run.path / GIT_LOG, store.taken()
+    budget = _budget(store, last)
     own_steps = tuple(map(judging.objective.value_of, judging.other_lines))
     seen = judging if by is None else replace(judging, settings=replace(settings, bisect=settings.bisect.by(by)))
     if by is not None:
@@ -89,7 +95,7 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
         started_at=asked.created_at,
         ended_at=asked.created_at if by_others else _ended_at(state, last),
         run_dir=str(run.path),
-        resume_command=resume_command(run.path) if is_search and state not in _ENDED else "",
+        resume_command=_how_to_go_on(run, state, budget, _left_s(trials, belief)) if is_search else "",
         log=str(log) if log.is_file() else "",
         levels=tuple(LevelView.of(one, objective) for one in seen.levels),
         other_steps=tuple(map(objective.value_of, seen.other_lines)),
@@ -97,7 +103,31 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
         controls=store.controls(),
         next_step_command=next_step_command(run.path) if own_steps and state in _ENDED and seen is judging else "",
         seen_again=seen_again(judging, seen),
+        budget=budget,
     )
+
+
+def _budget(store: Store, last: StateRow | None) -> BudgetView | None:
+    """The budget that counts; None without one."""
+    budget = next(reversed(store.budgets()), None)
+    if budget is None:
+        return None
+    is_over = last is not None and last.out_of_time
+    return BudgetView(budget.budget_s, store.spent_s() - budget.spent_s, is_over)
+
+
+def _left_s(trials: Sequence[Trial], belief: BeliefView | None) -> float:
+    """About how long the search would go on, by what its trials took; 0 when that is not known."""
+    took = [trial.timings.total_s for trial in trials if trial.timings.total_s]
+    return belief.trials_left * math.fsum(took) / len(took) if belief is not None and took else 0.0
+
+
+def _how_to_go_on(run: RunDirectory, state: State, budget: BudgetView | None, left_s: float) -> str:
+    """What to type to go on; of a search whose time is over with enough of it."""
+    if budget is not None and budget.is_over:
+        more = f"{math.ceil(_SPARE * left_s / _MIN_S)}min" if left_s else units.duration_text(budget.budget_s)
+        return f"{resume_command(run.path)} --budget {more}"
+    return resume_command(run.path) if state not in _ENDED else ""
 
 
 def _measured(trials: Sequence[Numbered]) -> str:
@@ -143,7 +173,18 @@ def case(repository: Repository, asked: BisectionRow, judging: Judging, store: S
     """All that is known of a bisection, as the search weighs it."""
     ground = Ground.of(repository, _range(repository, asked), judging.settings.bisect.suspects)
     bases = repository.merge_bases(asked.new_sha, asked.old_sha)
-    return Case(ground, judging, Known(asked.skips, store.mattering(), store.not_changed(), bases))
+    known = Known(asked.skips, store.mattering(), store.not_changed(), bases, store.earlier(), again=store.again())
+    return Case(ground, judging, known)
+
+
+def case_of(store: Store) -> Case | None:
+    """The same of a record alone; None by git, before both ends are measured, and when the repository is gone."""
+    asked = store.bisection()
+    judging = Judging(options.from_json(asked.settings), store.trials(), asked.old_sha, asked.new_sha)
+    if not believes(asked, judging) or asked.repository is None:
+        return None
+    with Repository.open(asked.repository) as repository:
+        return case(repository, asked, judging, store)
 
 
 def _belief(asked: BisectionRow, judging: Judging, store: Store) -> BeliefView | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from bisector.analysis.threshold import Level
+from bisector.core import units
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit, Kind, Relevance
 from bisector.core.trial import Control, Taken, Timings, Trial
@@ -105,6 +106,20 @@ class InfraFaultView:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetView:
+    """For how long a person lets the run measure, how much of that is spent, and whether the search ended for it."""
+
+    budget_s: float
+    spent_s: float
+    is_over: bool
+
+    @property
+    def why_over(self) -> str:
+        """The sentence for a search that has no time left."""
+        return why_over(self.budget_s)
+
+
+@dataclass(frozen=True, slots=True)
 class BisectionView:
     """How a bisection stands: all that is shown of it, in any form."""
 
@@ -138,6 +153,7 @@ class BisectionView:
     seen_again: str = ""
     baselines: tuple[Trial, ...] = ()
     controls: tuple[Control, ...] = ()
+    budget: BudgetView | None = None
 
     @property
     def taken_over(self) -> int:
@@ -157,6 +173,11 @@ class BisectionView:
     def trials_s(self) -> float:
         """Wall seconds of all trials together."""
         return math.fsum(trial.trial.timings.total_s for trial in self.trials)
+
+
+def why_over(budget_s: float) -> str:
+    """The sentence for a search that has no time left."""
+    return f"another trial would end after the budget of {units.duration(budget_s)}"
 
 
 def ours_s(timings: Timings) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from bisector.core.figures import CacheStatus
-from bisector.storage.filling import FILLED
+from bisector.storage.filling import FILLED, Settling
 
 _MODES = ("writeback", "writethrough", "passthrough")
 _NAMED = re.compile(r"(\S+) (\d+) (\d+)")
@@ -14,6 +14,11 @@ SECTOR_BYTES = 512
 PASSTHROUGH, CLEANER = "passthrough", "cleaner"
 # The metrics that :func:`counted` gives.
 COUNTS = ("cache.hit_ratio", "cache.promotions", "cache.demotions", "cache.dirty_blocks", FILLED)
+# smq spreads the blocks over its levels at the end of each CACHE_UPDATE_PERIOD, and marks anew what it may demote at
+# that of each DEMOTE_PERIOD (drivers/md/dm-cache-policy-smq.c, end_cache_period() and update_sentinels()). In v6.1 both
+# are 60 s; the smq of before dm-cache's rework in v4.12 had 10 s and 60 s. The demonstration's fixed kernel becomes
+# fast when that moment comes, and not before. mq is the same policy since v4.6; before, it counted hits, and no time.
+SETTLING = Settling(period_s=60.0)
 _GREATEST = 2**63  # of an integer that the record holds; the kernel's counters have 32 bits, or are block numbers
 _QUOTED = 200
 _LONGEST_LINE = 4096  # what the kernel has room for is about as long (drivers/md/dm-ioctl.c), what it writes is shorter

@@ -21,9 +21,13 @@ round, and nothing to compare it with: what the rounds were like is over. What i
 
 A phase ends without that, too: at its deadline, and when a round brought nothing into a cache that is not full. Each
 round is a run on record, so both can be seen there.
+
+A round goes its whole length. Where that is longer than the cache needs, :mod:`bisector.analysis.settled` tells when it
+may end: there the layer says by :class:`Settling` how long its policy takes to look at a full cache.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from bisector.core.figures import Run
@@ -35,7 +39,23 @@ _LEAST_GAIN_POINTS = 1.0
 # where nothing else is on record that tells it, at the start.
 FILLED, FILLED_BEFORE = "cache.filled", "cache.filled_before"
 FILL = "cache.fill"  # seconds
-_HIT_RATIO = "cache.hit_ratio"
+HIT_RATIO = "cache.hit_ratio"
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """How long the policy of a cache takes to settle once the cache is full: so many of its periods, in seconds.
+
+    What the kernel does by a clock it does at the end of each period, in every kernel that the layer is for.
+    """
+
+    period_s: float
+    periods: int = 1
+
+    @property
+    def least_s(self) -> float:
+        """How long the cache has to have been full."""
+        return self.period_s * self.periods
 
 
 def goes_on(rounds: Sequence[Run], least: int = 1) -> bool:
@@ -54,7 +74,7 @@ def unsteady(rounds: Sequence[Run]) -> Iterator[str]:
     """What still changed from the last round but one to the last, in sentences."""
     if len(rounds) < 2 or _value(rounds[-1], FILL) is not None:  # noqa: PLR2004 - a change is between two
         return
-    for name in (FILLED, _HIT_RATIO):
+    for name in (FILLED, HIT_RATIO):
         before, after = (_value(run, name) for run in rounds[-2:])
         if before is not None and after is not None and abs(after - before) > STEADY_POINTS:
             yield f"the cache was not steady after {len(rounds)} rounds: {name} went from {before:.1f} to {after:.1f} %"

@@ -13,6 +13,7 @@ from bisector.core.figures import Run
 from bisector.core.kinds import Option, Problem
 from bisector.core.metric import Metric
 from bisector.core.shell import Shell, Step
+from bisector.storage.filling import Settling
 
 MOUNTPOINT = "/mnt"
 OF_CACHES = "cache."  # so begin the names of what any cache counts (bisector.core.metric)
@@ -32,14 +33,17 @@ class Phase:
     """One run of a trial; ``name`` is the run's on record.
 
     The judged phase is the last one and decides; those before it bring the stack into the state that is asked about,
-    so their files keep their room and they are never stopped early. ``unready`` gives the reasons why a run of this
-    phase did not begin in that state. A phase that ``fills`` a cache is run again, on the same files, until the cache
-    is full and steady (:mod:`bisector.storage.filling`): each run of it is a round, with a name of its own on record.
+    so their files keep their room. ``unready`` gives the reasons why a run of this phase did not begin in that state.
+    A phase that ``fills`` a cache is run again, on the same files, until the cache is full and steady
+    (:mod:`bisector.storage.filling`): each run of it is a round, with a name of its own on record. Where the layer says
+    how long its cache takes for ``settling``, and its counters can be read at any moment, such a run may end before its
+    time.
     """
 
     name: str
     judged: bool = True
     fills: bool = False
+    settling: Settling | None = None
     unready: Callable[[Run], Iterator[str]] = _always_ready
 
 

@@ -78,7 +78,7 @@ class LvmCache(Layer):
     )
     # fmt: on
     counts = dmcache.COUNTS
-    phases = (Phase("empty", judged=False, fills=True), Phase("full", unready=_full))
+    phases = (Phase("empty", judged=False, fills=True, settling=dmcache.SETTLING), Phase("full", unready=_full))
 
     def extent(self, below: Sequence[Extent], own: Own) -> Extent:
         """As large as the origin."""

@@ -20,7 +20,7 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
 from bisector.storage.disks import kernel_fault
 from bisector.storage.dmcache import CacheUnusable
-from bisector.storage.filling import FILLED, FILLED_BEFORE, not_full_before
+from bisector.storage.filling import FILLED, FILLED_BEFORE, Settling, not_full_before
 from bisector.storage.layer import Counters, Extent, Files, Layer, Made, Own, Phase, Site
 from bisector.storage.lvm import EXTENT_BYTES, TREE, Part, check_parts, group_steps, volume_fault, whole_extents
 
@@ -37,6 +37,8 @@ _BLOCK_SIZES = (512, 4096)  # lvmcache(7), "dm-writecache block size"
 # most so many (MAX_WRITEBACK_JOBS in drivers/md/dm-writecache.c).
 _FIXED = {"writeback_jobs": 65536, "autocommit_blocks": 65536, "autocommit_time": 1000}
 _DATA_SHARE = 0.9  # of the volume, beside 16 bytes of metadata for each block (struct wc_memory_entry)
+# Nothing else goes by a clock: it writes back by the watermarks, and max_age is off (drivers/md/dm-writecache.c).
+_SETTLING = Settling(_FIXED["autocommit_time"] / 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,10 @@ class LvmWritecache(Layer):
         Metric("cache.free_blocks", Unit.COUNT, None, "blocks of the cache that were free at the end"),
         Metric("cache.writeback_blocks", Unit.COUNT, None, "blocks that were being written back at the end"),
     )
-    phases = (Phase("empty", judged=False, fills=True), Phase("full", unready=not_full_before))
+    phases = (
+        Phase("empty", judged=False, fills=True, settling=_SETTLING),
+        Phase("full", unready=not_full_before),
+    )
 
     def extent(self, below: Sequence[Extent], own: Own) -> Extent:
         """As large as the origin."""

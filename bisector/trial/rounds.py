@@ -33,7 +33,8 @@ class Rounds:
             now = self.clock.now_s()
             longest_s = max(longest_s, now - began)
             rounds = runs[first:]
-            if not phase.fills or not filling.goes_on(rounds, self.storage.fill_rounds):
+            is_settled = runs[-1].stopped_early is not None
+            if not phase.fills or is_settled or not filling.goes_on(rounds, self.storage.fill_rounds):
                 return
             left_s = self.storage.fill_deadline_s - (now - start)
             another = longest_s <= left_s

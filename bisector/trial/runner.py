@@ -19,7 +19,7 @@ from bisector.core.errors import AttemptFailed, InfraError, KernelFault, TrialRe
 from bisector.core.events import Listener, StageStarted
 from bisector.core.figures import Run, round_name
 from bisector.core.subject import Cell, Commit, Compiler, Kernel, Subject
-from bisector.core.trial import Fault, FaultKind, Stage, Timings, Trial
+from bisector.core.trial import Fault, FaultKind, Fill, Stage, Timings, Trial
 from bisector.git.source_tree import SourceTree
 from bisector.host.files import our_files
 from bisector.host.load import ContentionMeter, host_id
@@ -33,6 +33,7 @@ from bisector.storage import layout
 from bisector.storage.layer import Phase
 from bisector.storage.layout import MountedStack
 from bisector.storage.parse import stack_of
+from bisector.trial.looks import once_settled
 from bisector.trial.rounds import Rounds
 from bisector.vm.base import Machine, Machines
 from bisector.workload.base import RunSite
@@ -50,7 +51,8 @@ class TrialRequest:
     tried before: then the host is to be quiet first. With ``anew`` the kernel is built whatever is known of its build.
     It goes no further than ``through``. ``settings`` are what it is measured with, where those are not the bench's.
     The workload draws from ``seed``; with None as it does by itself. An ``image`` is booted as it is. ``kernel`` is
-    what was measured of the subject before: it is measured again where it is kept, and no other one is.
+    what was measured of the subject before: it is measured again where it is kept, and no other one is. With the short
+    ``fill`` the runs that fill a cache end once it is settled.
     """
 
     n: int
@@ -65,6 +67,7 @@ class TrialRequest:
     seed: int | None = None
     image: Path | None = None
     kernel: Kernel | None = None
+    fill: Fill = Fill.WHOLE
 
     @property
     def commit(self) -> Commit:
@@ -130,6 +133,7 @@ class _Course:
             timings=Timings(**self.seconds, total_s=self.bench.clock.now_s() - self._start),
             artifacts=(),
             same_kernel_as=self.same_kernel_as,
+            fill=self.request.fill,
         )
 
     @property
@@ -252,6 +256,7 @@ class _Course:
     def _run(self, machine: Machine, stack: MountedStack, phase: Phase, number: int, deadline: Deadline) -> Run:
         self._enter(Stage.WORKLOAD, f"{phase.name} run" + (f", round {number}" if number > 1 else ""))
         workload, name = self._settings.workload, round_name(phase.name, number)
+        settled = once_settled(self._settings, self.request.fill, stack, machine.guest)
         site = RunSite(
             machine.guest,
             stack,
@@ -262,11 +267,7 @@ class _Course:
             on_sample=self.bench.tell,
             deadline_s=deadline.remaining_s,
             locally=run_here,
-            # A run that prepares another one is always whole. lvmcache's second one shows how long the cache has been
-            # there: smq looks it over once a minute. After a first run of 20 s instead of 40 s, the demonstration's
-            # fixed kernel became fast in second 36 of the second run, not in second 16, and its mean was 880 IOPS, not
-            # 3,200: below the threshold.
-            stop=self.request.stop if phase.judged else None,
+            stop=self.request.stop if phase.judged else settled,
             offset_bytes=self._storage.stack.phases.index(phase) * workload.files.total_bytes,
             seed=self.request.seed,
             goes_on=number > 1,

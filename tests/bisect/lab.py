@@ -18,7 +18,7 @@ from bisector.git.repository import Repository
 from bisector.status import from_record
 from bisector.status.view import BisectionView
 from bisector.store.rows import BisectionRow
-from bisector.store.rundir import RunDirectory
+from bisector.store.rundir import GIT_LOG, RunDirectory
 from bisector.store.store import Store
 from tests import fakes
 from tests.git import histories
@@ -26,6 +26,8 @@ from tests.git.histories import Node
 
 DEFAULTS = options.load(directory=Path("/")).settings
 BY_GIT = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, strategy=Strategy.GIT))
+# Of the new side: so far from the old one that no end is read again before the search, to learn the noise.
+FAR_IOPS = 40 * fakes.SLOW_IOPS
 
 
 @dataclass
@@ -41,6 +43,7 @@ class Lab:
     skips: tuple[str, ...] = ()
     twins: Mapping[str, str] = field(default_factory=dict)
     known: Mattering | None = None
+    kept: tuple[str, ...] = ()
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -54,6 +57,10 @@ class Lab:
         by_sha = {key: {self.shas.get(name, name): value for name, value in row.items()} for key, row in table.items()}
         return fakes.FakeExecutor(fakes.among(new), culprit=culprit, **by_sha)  # type: ignore[arg-type] # rows of the right type each
 
+    def far_engine(self, culprit: str, **table: Mapping[str, object]) -> fakes.FakeExecutor:
+        """The same, with ends of which no search reads one again before it begins."""
+        return replace(self.engine(culprit, **table), fast_iops=FAR_IOPS)
+
     def bisect(self, engine: fakes.FakeExecutor) -> Done:
         """One process's life: from the store's facts to an answer, or to its death."""
         with Repository.open(self.path / "linux") as repository, self._store() as store:
@@ -61,11 +68,14 @@ class Lab:
             wanted = Range(old, new, self.settings.bisect.first_parent, self.paths)
             with Bisect(repository, self.path, wanted, self.settings.bisect.terms or Terms.usual(None)) as bisect:
                 skips = (*(self.shas[name] for name in self.skips), *store.bisection().skips)
-                kin = fakes.FakeKin(repository, {self.shas[a]: self.shas[b] for a, b in self.twins.items()}, self.known)
+                twins = {self.shas[a]: self.shas[b] for a, b in self.twins.items()}
+                kept = frozenset(self.shas[name] for name in self.kept)
+                kin = fakes.FakeKin(repository, twins, self.known, kept)
                 git = GitSide(repository, wanted, bisect, kin)
                 task = task_of(git, store, self.settings, skips)
                 outcome = Bisection(task, store, git, engine, self.events.append, fakes.at_once).run()
-                self.log = bisect.log()
+                told = self.path / GIT_LOG
+                self.log = told.read_text(encoding="utf-8") if told.is_file() else ""
         return outcome
 
     def trials(self) -> tuple[Trial, ...]:

@@ -28,6 +28,7 @@ from bisector.store.facts import BuildTry, Compilers, Ended, Fact, NumberedTrial
 from bisector.store.rows import BisectionRow, InfraFaultRow
 from bisector.store.store import Store
 from tests import fakes
+from tests.bisect.lab import FAR_IOPS
 from tests.git import histories
 from tests.mortal import Mortal
 
@@ -55,7 +56,7 @@ class Story:
 
 STORIES = {
     # An end without the culprit cannot be had; its parent breaks the network each time.
-    "bayes": Story(Strategy.BAYES, 35, {"c7": fakes.PANIC}, {"c11": 1, "c6": 1, "c5": 99}),
+    "bayes": Story(Strategy.BAYES, 43, {"c7": fakes.PANIC}, {"c11": 1, "c6": 1, "c5": 99}),
     # A panic, a network that comes back, and two commits that never reach it.
     "git": Story(Strategy.GIT, 46, {"c7": fakes.PANIC}, {"c11": 1, "c6": 1, "c8": 99, "c9": 99}),
     # So many faults in a row that a sound end is tried again, and then nothing but skips.
@@ -115,6 +116,7 @@ class World:
         return fakes.FakeExecutor(
             fakes.among(new),
             culprit=CULPRIT,
+            fast_iops=FAR_IOPS,
             installed=(fakes.GCC, fakes.OLD_GCC),
             does_not_build={("gcc", self.shas[NEW]): fakes.BUILD_ERROR},
             **table,  # type: ignore[arg-type] # rows of the right type each

@@ -74,7 +74,7 @@ def test_a_host_that_breaks_in_the_middle_costs_no_commit(line: Lab, fault: Faul
 def test_faults_of_the_commits_themselves_stand_when_the_end_still_works(line: Lab) -> None:
     engine = line.engine("c8", faults=dict.fromkeys(INNER[3:12], NO_ROOT))
     outcome = line.bisect(engine)
-    assert outcome.state is State.NARROWED
+    assert line.shas["c8"] in {commit.sha for commit in outcome.candidates}
     assert engine.controls
     assert set(engine.controls) == {(line.shas["c16"], Stage.BOOT)}
     asked = [n for control in controls(line) for n in control.trials]
@@ -174,7 +174,7 @@ def test_trouble_that_passes_while_the_end_is_tried_is_no_commits(by_git: Lab) -
 @pytest.mark.parametrize("stage", [Stage.CHECKOUT, None], ids=["checkout", "without facts"])
 def test_trouble_for_which_no_end_can_speak_stops_the_run_and_costs_no_commit(line: Lab, stage: Stage | None) -> None:
     """A partial clone fetches a commit's files when it is checked out; those of the ends are there already."""
-    engine = line.engine("c3", infra=dict.fromkeys(INNER, 12))
+    engine = line.far_engine("c3", infra=dict.fromkeys(INNER, 12))
     engine.infra_stage = stage
     with pytest.raises(AttemptFailed, match=r"^the network went away$") as caught:
         line.bisect(engine)
@@ -183,7 +183,7 @@ def test_trouble_for_which_no_end_can_speak_stops_the_run_and_costs_no_commit(li
     assert engine.attempts == {first: RetryPolicy().attempts, line.shas["c0"]: 1, line.shas["c16"]: 1}
     assert engine.controls == []
     assert faulty(line) == []
-    assert line.found(line.bisect(line.engine("c3"))) == "c3"
+    assert line.found(line.bisect(line.far_engine("c3"))) == "c3"
 
 
 @pytest.mark.parametrize("stage", [Stage.CHECKOUT, None], ids=["checkout", "without facts"])

@@ -57,7 +57,7 @@ def test_first_parents_merge_stands_for_what_it_brought(tmp_path: Path) -> None:
 
 def test_ends_on_two_branches_try_the_merge_base_first(tmp_path: Path) -> None:
     lab = lab_of(tmp_path, histories.stable_tags(), "s2", "n2")
-    assert lab.found(lab.bisect(lab.engine("c4"))) == "c4"
+    assert lab.found(lab.bisect(lab.far_engine("c4"))) == "c4"
     assert tried(lab)[2] == "c2"
 
 
@@ -98,10 +98,10 @@ def test_what_does_neither_is_likely_and_not_sure(tmp_path: Path) -> None:
 
 
 def test_what_does_neither_is_sure_when_the_next_one_is_not_it(tmp_path: Path) -> None:
-    """Its parent is no suspect; its child, which it might have misled for, is ruled out by taking that out."""
+    """One of its neighbours, which it might have misled for, is ruled out by taking that out."""
     lab = lab_of(tmp_path, conflicting("c3", "c6", "c8"), "c0", "c11")
     assert lab.found(lab.bisect(lab.engine("c6"))) == "c6"
-    assert kinds(lab) == [(Kind.REVERTED, "c7")]
+    assert kinds(lab) in ([(Kind.REVERTED, "c5")], [(Kind.REVERTED, "c7")])
 
 
 def test_paths_limit_what_is_tried(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_paths_limit_what_is_tried(tmp_path: Path) -> None:
         for node in histories.linear(12)
     ]
     lab = lab_of(tmp_path, nodes, "c0", "c11", paths=("drivers/md",))
-    assert lab.found(lab.bisect(lab.engine("c6"))) == "c6"
+    assert lab.found(lab.bisect(lab.far_engine("c6"))) == "c6"
     assert set(tried(lab)[2:]) <= {"c3", "c6", "c9"}
 
 

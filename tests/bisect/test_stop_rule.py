@@ -11,10 +11,10 @@ from bisector.analysis.early_stop import StopRule
 from bisector.analysis.verdicts import Judging
 from bisector.bisect import stop_rule
 from bisector.config import Settings, options
-from bisector.core.figures import JobFigures, StopReason
+from bisector.core.figures import EarlyStop, JobFigures, StopReason
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit
-from bisector.core.trial import Artifact, Trial
+from bisector.core.trial import Artifact, Fill, Trial
 from bisector.core.verdict import Direction
 from tests import fakes
 from tests.examples import BUSY, EARLY
@@ -119,6 +119,35 @@ def test_a_run_that_was_stopped_as_fast_counts_too(record: Record, slow: Trial, 
     unclear = fakes.trial(other.commit, stopped=replace(EARLY, at_s=21.0, bound=1_999.0))
     below = fakes.trial(other.commit, stopped=replace(EARLY, reason=StopReason.NOT_ABOVE, bound=400.0))
     assert record.rule(slow, fast, unclear, below) == record.rule(slow, fast)
+
+
+def test_a_run_that_was_to_be_clear_of_another_one_was_fast_sooner(record: Record, slow: Trial, fast: Trial) -> None:
+    """It was not stopped before half of its time, whenever it became fast: its log tells."""
+    clear = replace(EARLY, at_s=30.0, bound=3_000.0, against=SLOW.sha, apart=3.0)
+    logged = record.end(OTHER, fakes.FAST_IOPS, (8, 12), n=2)
+    stopped = replace(logged, runs=(logged.runs[0], replace(logged.runs[1], stopped_early=clear)))
+    rule = record.rule(slow, fast, stopped)
+    assert rule is not None
+    assert rule.guard_s == pytest.approx(1.5 * 12.5)
+    without = record.rule(slow, fast, replace(stopped, artifacts=()))
+    assert without is not None
+    assert without.guard_s is None  # twice 30 s, as far as is known
+
+
+def test_the_guard_is_from_trials_with_the_same_fill(record: Record, slow: Trial, fast: Trial) -> None:
+    """How long the cache was there before a short one is over is another time."""
+    settled = EarlyStop(StopReason.SETTLED, 20.0, 98.0, 95.0, "full", "cache.filled")
+    late = record.end(FAST, fakes.FAST_IOPS, (20, 22), n=3)
+
+    def shortly(trial: Trial) -> Trial:
+        return replace(trial, runs=(replace(trial.runs[0], stopped_early=settled), trial.runs[1]), fill=Fill.SHORT)
+
+    trials = (slow, fast, shortly(record.end(SLOW, fakes.SLOW_IOPS, (0, 0), n=4)), shortly(late))
+    judging = Judging(record.settings, tuple(enumerate(trials, 1)), SLOW.sha, FAST.sha)
+    assert judging.short_fill.harmless
+    rules = [stop_rule.stop_rule(judging, record.run_dir, fill) for fill in (Fill.WHOLE, Fill.SHORT)]
+    assert [rule.guard_s for rule in rules if rule is not None] == [pytest.approx(25.0), None]
+    assert record.rule(slow, fast) == rules[0]
 
 
 def test_of_a_regression_the_old_end_is_the_fast_one(record: Record, slow: Trial, fast: Trial) -> None:

@@ -25,18 +25,34 @@ RATES = {
 def test_the_contract(strategy: str, capsys: pytest.CaptureFixture[str]) -> None:
     rates = [word for flag, rate in RATES.items() for word in (f"--{flag}", str(rate))]
     code = main(
-        ["simulate", "--graph", str(RECORDED), "--strategy", strategy, *rates, "--seed", "4", "--trials", "2", "--json"]
+        [
+            "simulate",
+            "--graph",
+            str(RECORDED),
+            "--strategy",
+            strategy,
+            *rates,
+            "--seed",
+            "4",
+            "--trials",
+            "2",
+            "--json",
+            "--budget",
+            "6h",
+        ]
     )
     document = valid("simulate", capsys.readouterr().out)
     assert code == 0
-    asked = ("strategy", "commits", "trials", "seed", "early_stop")
+    asked = ("strategy", "commits", "trials", "seed", "early_stop", "fill", "budget_s")
     assert all(isinstance(value, float) for key, value in document.items() if key not in asked)
     assert {key: document[key] for key in asked} == {
         "strategy": strategy,
         "commits": 14_565,
         "trials": 2,
         "seed": 4,
-        "early_stop": "both" if strategy == "bayes" else None,
+        "early_stop": "second" if strategy == "bayes" else None,
+        "fill": "short" if strategy == "bayes" else "whole",
+        "budget_s": 6 * 3600.0,
     }
 
 
@@ -63,36 +79,44 @@ def test_what_the_search_believes_can_be_wrong(tmp_path: Path, capsys: pytest.Ca
 def minutes(line: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[float, object]:
     main(["simulate", "--graph", str(line), "--trials", "20", "--json", *words])
     document = valid("simulate", capsys.readouterr().out)
-    return document["vm_hours_mean"] * 60, document["early_stop"]
+    return document["vm_hours_mean"] * 60, (document["early_stop"], document["fill"])
+
+
+def line(path: Path, commits: int) -> Path:
+    path.write_text("0\n" + "".join(f"{n} {n - 1}\n" for n in range(1, commits)), encoding="ascii")
+    return path
 
 
 def test_which_runs_are_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Minutes of a trial's runs: 30 whole, 21 when the second is stopped, 8 or 16 if both could be."""
-    (tmp_path / "two").write_text("0\n1 0\n", encoding="ascii")
-    git = partial(minutes, tmp_path / "two", capsys, "--strategy", "git")
-    # One trial tells two commits apart; git ends no run early unless asked to, and then measures that one again, whole.
-    again = 3 + 30
+    """Minutes of a trial's runs: 30 whole, 21 when the second is stopped, 9 when the first is, too."""
+    git = partial(minutes, line(tmp_path / "two", 2), capsys, "--strategy", "git")
+    # One trial tells two commits apart; git ends no run early unless asked to, and then measures that one again, whole:
+    # the later one at its full length, and the earlier one until it is clear of the new end's, at 8 of 15 minutes.
     whole, stopped = git("--full-runs")
-    assert stopped is None
-    assert git() == (whole, None)
+    assert stopped == (None, "whole")
+    assert git() == git("--full-runs", "--fill", "short") == (whole, (None, "whole"))
     assert git("--early-stop") == git("--early-stop", "second")
     second, stopped = git("--early-stop")
-    assert second == pytest.approx(whole - 9 + again)
-    assert stopped == "second"
-    both, stopped = git("--early-stop", "both")
-    assert stopped == "both"
-    assert whole - 22 < both - again < whole - 14
-    # The figures that the search is held to are those of the study's world, where both runs are.
-    (tmp_path / "line").write_text("0\n" + "".join(f"{n} {n - 1}\n" for n in range(1, 30)), encoding="ascii")
-    bayes = partial(minutes, tmp_path / "line", capsys)
-    assert bayes() == bayes("--early-stop", "both")
-    assert bayes()[0] < bayes("--early-stop", "second")[0] < bayes("--full-runs")[0]
+    assert whole - 9 + 3 + 23 <= second <= whole - 9 + 3 + 30
+    assert stopped == ("second", "whole")  # two trials more would not pay here
+    both_ends = 2 * (3 + 3 + 15)
+    short, stopped = git("--early-stop", "--fill", "short")
+    assert short == pytest.approx(second - 12 + both_ends)
+    assert stopped == ("second", "short")
+
+
+def test_the_search_stops_runs_as_start_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bayes = partial(minutes, line(tmp_path / "line", 300), capsys)
+    assert bayes() == bayes("--early-stop") == bayes("--fill", "short")
+    assert bayes("--relevant", "0.05")[1] == ("second", "whole")
+    assert bayes()[0] < bayes("--fill", "whole")[0] < bayes("--full-runs")[0]
 
 
 @pytest.mark.parametrize(
     "words",
     [
         pytest.param(["--early-stop", "first"], id="not to be stopped"),
+        pytest.param(["--fill", "half"], id="no fill"),
         pytest.param(["--flip", "1.5"], id="no probability"),
         pytest.param(["--trials", "0"], id="no trial"),
         pytest.param(["--seed", "-1"], id="negative seed"),

@@ -14,7 +14,6 @@ from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests import fakes
 from tests.compare.desk import Desk
-from tests.store import examples
 
 _TRIAL_S = 60.0
 COMPARE = ("compare", "main~3", "main", "--stack", "hdd", "--repo", "linux", "--runs", "4")
@@ -123,12 +122,6 @@ def test_time_adds_nothing_where_nothing_is_left(desk: Desk, capsys: pytest.Capt
     said = refused(capsys, "resume", "--run-dir", "run", "--budget", "1h")
     assert "run has measured what was asked for: 4 blocks on each setup" in said
     assert given(desk.place) == ()
-
-
-def test_a_search_has_no_budget(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
-    run = RunDirectory.create(desk.place / "search", "")
-    Store.create(run.database, examples.bisection()).close()
-    assert "search holds no comparison: --budget" in refused(capsys, "resume", "--run-dir", "search", "--budget", "1h")
 
 
 def test_the_report_tells_what_each_budget_was(

@@ -14,9 +14,8 @@ from bisector.core.verdict import Verdict
 from bisector.git.ranges import Range, graph_of_range
 from bisector.git.repository import Repository
 from bisector.search.graph import RangeGraph
-from bisector.search.likelihood import Kernel, Reading
-from bisector.search.posterior import Facts
-from bisector.search.simulate.runs import Midpoint, next_commit
+from bisector.search.readings import Facts, Kernel, Reading
+from bisector.search.simulate.midpoint import Midpoint, next_commit
 from tests.demo.history import History, MadeCommit
 
 _ENDS = 2

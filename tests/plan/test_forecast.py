@@ -11,12 +11,13 @@ from bisector.cli import main
 from bisector.config import Settings, options
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.subject import Commit
-from bisector.core.trial import Timings, Trial
+from bisector.core.trial import Fill, Timings, Trial
 from bisector.core.verdict import Direction
 from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host.load import host_id
 from bisector.plan.experience import experience
+from bisector.search.noise import Earlier
 from bisector.store.rows import BisectionRow
 from bisector.store.run_files import keep_inputs
 from bisector.store.rundir import Index, IndexEntry
@@ -95,6 +96,8 @@ def test_earlier_runs_tell_times_noise_and_factor(place: Place) -> None:
     place.run("one", place.trial("c0", 1000), place.trial("c16", 4000, build_s=20), place.trial("c0", 1100))
     found = place.json("--seed", "5")
     assert found["warnings"] == []
+    source = "assumed: no kernel of the better side was read twice here"
+    assert found["wrong_runs"] == {"value": 0.05, "source": source, "measured": False}
     assert found["seed"] == 5
     assert found["build_least_s"] == {"value": 20, "source": "of 3 builds here", "measured": True}
     assert found["build_most_s"] == {"value": 60, "source": "of 3 builds here", "measured": True}
@@ -106,6 +109,24 @@ def test_earlier_runs_tell_times_noise_and_factor(place: Place) -> None:
     assert noise["value"] == pytest.approx(0.0674, abs=1e-4)  # ln(1.1) / sqrt(2)
     assert noise["source"] == "2 readings of 1 kernel here"
     assert found["first_answer_right"] == 1.0
+
+
+def test_earlier_runs_tell_how_often_readings_mislead(place: Place) -> None:
+    again = [place.trial("c0", 1000), place.trial("c16", 4000), place.trial("c16", 1100), place.trial("c3", 1000)]
+    twice = [place.trial("c16", 4100), place.trial("c3", 1050), place.trial("c5", 4000)]
+    run_dir = place.run("one", place.trial("c0", 1000), place.trial("c16", 4000), *again, *twice)
+    place.run("elsewhere", place.trial("c0", 1000, host="other"), place.trial("c16", 4000, host="other"))
+    found = experience(DEFAULTS, host_id(), [run_dir, place.home / "elsewhere"]).earlier
+    # Of the better end three more readings, one of them wrong; of the worse end one more, and one of c3.
+    assert found == Earlier(better=3, better_contradicted=1, worse=2, worse_contradicted=0)
+    # 5 % and 0.3 % of twenty readings, and these.
+    assert (found.noise.new_as_old, found.noise.old_as_new) == pytest.approx((2 / 23, 0.06 / 22))
+
+
+def test_plan_says_that_the_ends_are_to_be_read_again(place: Place) -> None:
+    place.run("one", place.trial("c0", 1000), place.trial("c16", 2200), place.trial("c0", 1200))
+    assert place.json()["ends_again"] >= 1
+    assert "times more before the search, to learn the noise" in place.plan()
 
 
 def test_a_cache_that_was_filled_in_several_rounds_took_what_it_took(place: Place) -> None:
@@ -128,6 +149,60 @@ def test_runs_that_were_stopped_early_are_no_figures_and_have_times_of_their_own
     assert place.json("--full-runs")["early_new_s"] == found["runs_s"]
     assert "stopped early" not in place.plan("--full-runs")
     assert set(experience(DEFAULTS, host_id(), [run_dir]).scores) == {place.shas["c0"], place.shas["c16"]}
+
+
+def test_ends_both_ways_and_what_a_short_fill_takes(place: Place) -> None:
+    """In runs of 15 min; by itself it is not tried among 16 commits, of which two trials more find half."""
+    # So far apart that a slow run is clear, too: one that is not has no figure after a short fill.
+    whole = ("--runtime", "15min", "--set", "bisect.min_ends_ratio=8")
+    assert place.json(*whole)["fill_s"] is None
+    long = (*whole, "--set", "storage.fill=short")
+    usual = place.json(*long)
+    assert usual["fill_s"] == {"value": 180, "source": "assumed", "measured": False}
+    assert (usual["early_old_s"]["value"], usual["early_new_s"]["value"]) == (pytest.approx(1642.5 - 720), 1395 - 720)
+    without = place.json(*whole)
+    assert usual["trials"] == pytest.approx(without["trials"] + 2, abs=1)
+    ends_s = 2 * (180 + 180 + 900)
+    assert ends_s - 6 * 720 < (usual["hours"] - without["hours"]) * 3600 < ends_s - 2 * 720
+    text = place.plan(*long)
+    assert "filling 3 min until a cache is settled (assumed)" in text
+    assert "filling" not in place.plan()
+
+    trials = [_long(place.trial("c0", 1000)), _long(place.trial("c16", 9000))]
+    short = [_filled_short(trial) for trial in trials]
+    early = [_stopped(short[1], StopReason.ABOVE, 700.0), _stopped(trials[1], StopReason.ABOVE, 1_300.0)]
+    place.run("long", *trials, *short, *early, settings=LONG_RUNS)
+    known = place.json(*long)
+    assert known["fill_s"] == {"value": 360, "source": "of 3 short fills here", "measured": True}
+    assert known["early_new_s"]["value"] == 700  # with a short fill, as the search has them
+    assert known["early_old_s"]["value"] == pytest.approx(1642.5 - 540)
+    assert known["runs_s"]["value"] == 1800
+    assert place.json("--runtime", "15min")["early_new_s"]["value"] == 1_300
+
+
+def test_a_run_that_is_held_against_another_one_needs_the_same_random_numbers(place: Place, tmp_path: Path) -> None:
+    job = tmp_path / "own.fio"
+    text = "[partial]\nrw=randread\nnumjobs=2\nrandrepeat=0\nsize=${FILE_SIZE}\nruntime=${RUNTIME}\n"
+    job.write_text(f"{text}directory=${{DIRECTORY}}\ntime_based\n", encoding="utf-8")
+    words = ("--runtime", "15min")
+    assert place.json(*words, "--job", str(job))["hours"] > place.json(*words)["hours"] + 0.1
+
+
+def _long(trial: Trial) -> Trial:
+    runs = (
+        replace(run, duration_s=900.0, jobs=tuple(replace(job, runtime_ms=900_000) for job in run.jobs))
+        for run in trial.runs
+    )
+    return replace(trial, runs=tuple(runs), timings=replace(trial.timings, workload_s=1_800.0))
+
+
+def _filled_short(trial: Trial) -> Trial:
+    stop = EarlyStop(StopReason.SETTLED, 360.0, 98.0, 95.0, "full", "cache.filled")
+    first, last = trial.runs
+    timings = replace(trial.timings, workload_s=1_260.0)
+    return replace(
+        trial, runs=(replace(first, duration_s=360.0, stopped_early=stop), last), fill=Fill.SHORT, timings=timings
+    )
 
 
 def test_no_run_is_stopped_early_by_what_is_known_at_its_end_only(place: Place) -> None:
@@ -287,3 +362,15 @@ def _stopped(trial: Trial, reason: StopReason, workload_s: float) -> Trial:
     stop = EarlyStop(reason, 10.0, 2_500.0, 2_000.0, "clear")
     runs = (*trial.runs[:-1], replace(trial.runs[-1], stopped_early=stop))
     return replace(trial, runs=runs, timings=replace(trial.timings, workload_s=workload_s))
+
+
+def test_what_a_budget_reaches_is_said(place: Place) -> None:
+    whole = place.json()
+    assert whole["reach"] is None
+    assert "budget 10 of 10 simulated searches name a commit in 20 h" in place.plan("--budget", "20h")
+    half_s = round(whole["hours"] * 1800)
+    reach = place.json("--budget", f"{half_s}s")["reach"]
+    assert (reach["budget_s"], reach["searches"]) == (half_s, 10)
+    assert reach["named"] < 10
+    assert 1 < reach["candidates"] <= 16
+    assert "narrow it down to" in place.plan("--budget", f"{half_s}s")

@@ -12,7 +12,10 @@ from bisector.report import reporting
 from bisector.report.curves import Band
 from bisector.report.document import Report, Row
 from bisector.report.search_plots import After, Belief, How, Mark, commits, narrowed, narrowing
-from bisector.search.posterior import Posterior
+from bisector.search.graph import RangeGraph
+from bisector.search.likelihood import Weighing
+from bisector.search.posterior import posterior
+from bisector.search.readings import Facts
 from bisector.status.view import LevelView, TrialView
 from bisector.store.store import Store
 from tests import examples as records
@@ -135,7 +138,10 @@ WORDS = ((Verdict.OLD, "broken"), (Verdict.NEW, "fixed"))
 
 
 def belief(n: int, verdict: Verdict, *p: float) -> Belief:
-    return Belief(n, n - 1, verdict, Posterior(np.array(p or (0.1, 0.2, 0.4, 0.2, 0.1)), {}, {}))
+    shown = np.array(p or (0.1, 0.2, 0.4, 0.2, 0.1))
+    line = RangeGraph.of([(), *((n,) for n in range(len(shown) - 1))])
+    nothing = posterior(line, np.zeros(len(shown)), Facts(), Weighing())
+    return Belief(n, n - 1, verdict, replace(nothing, p=shown))
 
 
 def test_each_commit_of_a_short_range_has_its_own_part() -> None:

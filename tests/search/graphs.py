@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from bisector.core.verdict import Verdict
 from bisector.git.ranges import read_graph
 from bisector.search.graph import RangeGraph
-from bisector.search.likelihood import Kernel, Noise, Reading, Weighing
-from bisector.search.posterior import Facts
+from bisector.search.likelihood import Weighing
+from bisector.search.noise import Noise, Rates
+from bisector.search.readings import Facts, Kernel, Reading
 from bisector.search.step import Search, Try, Undo
 
 RECORDED = Path(__file__).parent.parent / "data" / "graphs" / "merge-graph-14565.txt.gz"
-QUIET = Search(Weighing(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002)))
+QUIET = Search(Weighing(Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))))
 
 
 @cache
@@ -92,4 +93,5 @@ def oracle(
         return facts.with_reading(Reading(step.commit, Kernel.COMMIT, verdict, full=step.whole))
     if step.commit in stuck:
         return facts.with_failed(step.commit, step.kernel)
-    return facts.with_reading(Reading(step.commit, step.kernel, truth(graph, culprit, step.commit, step.kernel)))
+    verdict = truth(graph, culprit, step.commit, step.kernel)
+    return facts.with_reading(Reading(step.commit, step.kernel, verdict, full=step.whole))

@@ -14,6 +14,7 @@ from tests.search.graphs import brute_ancestors, graphs, kernel_like, recorded
 def test_ancestors_are_those_that_a_walk_finds(graph: RangeGraph) -> None:
     for commit in range(len(graph)):
         assert set(np.flatnonzero(graph.ancestors(commit))) == brute_ancestors(graph, commit)
+        np.testing.assert_array_equal(graph.has(commit, np.arange(len(graph))), graph.ancestors(commit))
 
 
 @settings(max_examples=60, deadline=None, database=None)

@@ -1,7 +1,8 @@
-"""What a reading is worth, and what it is not; what noise costs at least, and what searches find."""
+"""What a reading is worth, and what it is not."""
 
 import math
 import pickle
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -9,171 +10,228 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bisector.core.objective import Objective
-from bisector.core.verdict import Strategy, Verdict
-from bisector.search.likelihood import (
-    Evidence,
-    Kernel,
-    Level,
-    Levels,
-    Noise,
-    Reading,
-    Weighing,
-    error_rate,
-    expected_runs,
-    least_factor,
-)
-from bisector.search.simulate.runs import Summary, search_for, simulate
-from bisector.search.simulate.world import Conditions
+from bisector.core.verdict import Verdict
+from bisector.search.graph import RangeGraph
+from bisector.search.levels import Level, Levels, Particles
+from bisector.search.likelihood import Cases, Line, Record, Weighing, hardened, raw, stuck
+from bisector.search.noise import Earlier, Noise, Rates
+from bisector.search.posterior import Posterior, posterior, prior
+from bisector.search.readings import OLD_END, Facts, Kernel, Reading
 from tests.analysis.test_recorded_bisect import VERDICTS, measured
-from tests.search.graphs import kernel_like
 
-SURE = Noise(0.001, 0.001, 0.002)
 NOISE = Noise(old_as_new=0.003, new_as_old=0.05, sticky=0.01)
 LEVELS = Levels(Level(math.log(1_000), 0.1), Level(math.log(20_000), 0.1))
 OLD, NEW = Verdict.OLD, Verdict.NEW
+LINE = RangeGraph.of([(), *((n,) for n in range(9))])
 
 
 def reading(verdict: Verdict, figure: float | None = None, kernel: Kernel = Kernel.COMMIT) -> Reading:
     return Reading(1, kernel, verdict, None if figure is None else math.log(figure))
 
 
-def ratio(evidence: Evidence) -> float:
-    return math.exp(evidence.new - evidence.old)
+def ratio(readings: Sequence[Reading], levels: Levels | None = None) -> float:
+    """How much likelier the readings of one kernel are if it is new."""
+    known = None if levels is None else Particles.known(levels)
+    old, new = raw(Record.gather(readings), Cases(Rates.known(NOISE), known, Line(math.log(4_500))))
+    return float(np.exp(new - old)[0, 0])
 
 
 def test_a_verdict_counts_by_the_error_rates() -> None:
-    weighing = Weighing(NOISE)
-    assert ratio(weighing.of([reading(NEW)])) == pytest.approx(0.95 / 0.003)
-    assert ratio(weighing.of([reading(OLD)])) == pytest.approx(0.05 / 0.997)
-    assert ratio(weighing.of([reading(NEW), reading(OLD)])) == pytest.approx(0.95 / 0.003 * 0.05 / 0.997)
+    assert ratio([reading(NEW)]) == pytest.approx(0.95 / 0.003)
+    assert ratio([reading(OLD)]) == pytest.approx(0.05 / 0.997)
+    assert ratio([reading(NEW), reading(OLD)]) == pytest.approx(0.95 / 0.003 * 0.05 / 0.997)
+    assert ratio([reading(Verdict.MEASURED)]) == 1
 
 
-@given(st.lists(st.sampled_from([OLD, NEW]), max_size=30))
+@given(st.lists(st.sampled_from([OLD, NEW]), min_size=1, max_size=30))
 def test_trust_in_one_kernel_saturates(verdicts: list[Verdict]) -> None:
-    raw = Weighing(NOISE).of([reading(verdict) for verdict in verdicts])
-    hard = raw.hardened(0.01)
-    assert abs(hard.new - hard.old) <= math.log(0.99 / 0.01) + 1e-9
-    assert (hard.new - hard.old) * (raw.new - raw.old) >= 0
+    side = raw(Record.gather([reading(verdict) for verdict in verdicts]), Cases(Rates.known(NOISE), None, Line()))
+    old, new = hardened(*side, np.array([0.01]))
+    assert abs(new - old).max() <= math.log(0.99 / 0.01) + 1e-9
+    assert ((new - old) * (side[1] - side[0]) >= 0).all()
 
 
 def test_hardened_is_the_mixture() -> None:
-    raw = Evidence(old=math.log(0.2), new=math.log(0.7))
-    hard = raw.hardened(0.1)
-    assert math.exp(hard.new) == pytest.approx(0.9 * 0.7 + 0.1 * 0.2)
-    assert math.exp(hard.old) == pytest.approx(0.9 * 0.2 + 0.1 * 0.7)
-    assert raw.sticky_given(NEW, 0.1) == pytest.approx(0.1 * 0.2 / (0.9 * 0.7 + 0.1 * 0.2))
-    assert raw.sticky_given(OLD, 0.1) == pytest.approx(0.1 * 0.7 / (0.9 * 0.2 + 0.1 * 0.7))
-    assert Evidence(-5_000.0, 0.0).sticky_given(OLD, 0.01) == pytest.approx(1)
+    side = np.log([[0.2]]), np.log([[0.7]])
+    old, new = hardened(*side, np.array([0.1]))
+    assert math.exp(new[0, 0]) == pytest.approx(0.9 * 0.7 + 0.1 * 0.2)
+    assert math.exp(old[0, 0]) == pytest.approx(0.9 * 0.2 + 0.1 * 0.7)
+    stuck_old, stuck_new = stuck(*side, np.array([0.1]))
+    assert stuck_new[0, 0] == pytest.approx(0.1 * 0.2 / (0.9 * 0.7 + 0.1 * 0.2))
+    assert stuck_old[0, 0] == pytest.approx(0.1 * 0.7 / (0.9 * 0.2 + 0.1 * 0.7))
+    assert stuck(np.array([-5_000.0]), np.zeros(1), np.array([0.01]))[0] == pytest.approx(1)
 
 
 def test_a_figure_between_the_levels_says_little() -> None:
-    weighing = Weighing(NOISE, LEVELS)
-    assert ratio(weighing.of([reading(NEW, 20_000)])) > 200
-    assert ratio(weighing.of([reading(OLD, 1_000)])) < 1 / 15
-    assert 1 / 3 < ratio(weighing.of([reading(OLD, 4_500)])) < 3
-    assert 1 / 3 < ratio(weighing.of([reading(NEW, 400_000)])) < 3
+    assert ratio([reading(NEW, 20_000)], LEVELS) > 200
+    assert ratio([reading(OLD, 1_000)], LEVELS) < 1 / 15
+    for figure, says in ((4_000, 1 / 3), (5_000, 3), (400_000, 3)):
+        assert ratio([reading(NEW, figure)], LEVELS) == pytest.approx(says, rel=0.35)
+        assert ratio([reading(NEW, figure)] * 3, LEVELS) == pytest.approx(says**3, rel=0.8)
 
 
 def test_a_hiccup_looks_like_the_other_level() -> None:
     """A figure exactly on the slow level is no stronger against "new" than the verdict would be."""
-    slow = Weighing(NOISE, LEVELS).of([reading(OLD, 1_000)])
-    assert ratio(slow) == pytest.approx(ratio(Weighing(NOISE).of([reading(OLD)])), rel=0.05)
+    assert ratio([reading(OLD, 1_000)], LEVELS) == pytest.approx(ratio([reading(OLD)], LEVELS), rel=0.05)
 
 
-def test_densities_are_densities() -> None:
-    x = np.linspace(-200, 200, 400_001)
-    level = Level(3.0, 0.5)
-    assert sum(level.density(float(one)) for one in x[::10]) * 0.01 == pytest.approx(1, abs=1e-3)
+def test_a_verdict_misleads_by_what_the_levels_overlap() -> None:
+    near = Levels(Level(0.0, 0.1), Level(0.2, 0.1))
+    cases = Cases(Rates.known(NOISE), Particles.known(near), Line(0.1))
+    looks_new, looks_old = cases.misleads()
+    beyond = near.overlap
+    assert cases.overlap[0] == pytest.approx(beyond)
+    assert looks_new[0] == pytest.approx(0.997 * beyond + 0.003 * (1 - beyond))
+    assert looks_old[0] == pytest.approx(0.95 * beyond + 0.05 * (1 - beyond))
+
+
+def test_what_a_figure_tells_does_not_hang_on_the_line() -> None:
+    near = Levels(Level(0.0, 0.1), Level(0.2, 0.1))
+    beside = Cases(Rates.known(NOISE), Particles.known(near), Line(0.5))
+    assert beside.misleads()[1][0] > 0.9
+    between = Cases(Rates.known(NOISE), Particles.known(near), Line(0.1))
+    assert beside.tells()[1][0] == pytest.approx(between.misleads()[1][0])
+
+
+def test_levels_move_with_the_host() -> None:
+    moving = Levels(Level(0.0, 0.05), Level(1.0, 0.05), drift=0.1)
+    early, late = (Cases(Rates.known(NOISE), Particles.known(moving), Line(0.5), now) for now in (0.0, 5.0))
+    assert early.overlap[0] < 0.001
+    assert late.overlap[0] == pytest.approx(0.25, abs=0.01)  # the old level has come to the line
+    assert late.tells()[0][0] < 0.005
 
 
 def test_a_pick_in_vain_is_weak() -> None:
-    weighing = Weighing(NOISE)
-    assert ratio(weighing.of([reading(OLD, kernel=Kernel.PICKED)])) == pytest.approx(0.3 / 0.997)
-    assert ratio(weighing.of([reading(NEW, kernel=Kernel.PICKED)])) == pytest.approx(0.7 / 0.003)
-
-
-def test_levels_are_learnt_from_the_ends_and_the_rest() -> None:
-    logs = [math.log(x) for x in (690, 700, 2_100, 6_000, 7_900, 17_400, 20_100, 24_700)]
-    levels = Levels.learn([math.log(1_000)], [math.log(22_000), math.log(21_000)], logs[:3] + logs[5:])
-    assert math.exp(levels.old.centre) == pytest.approx(math.sqrt(700 * 1_000))
-    assert 19_000 < math.exp(levels.new.centre) < 22_000
-    assert levels.old.spread > 0.1
-
-
-def test_the_bisect_by_hand_of_2017() -> None:
-    """Fifteen of its readings decide; the one between the levels, at 6,120 IOPS, is no evidence for either."""
-    figures = {order: Objective().value(measured(order, kernel).runs[-1]) for order, kernel, _ in VERDICTS}
-    logs = [math.log(figure) for figure in figures.values()]
-    weighing = Weighing(NOISE, Levels.learn(logs[:1], logs[1:2], logs[2:]))
-    for order, _, verdict in VERDICTS:
-        says = ratio(weighing.of([reading(OLD, figures[order])]))
-        if 6_000 < figures[order] < 7_000:
-            assert 1 / 2 < says < 2
-        else:
-            assert (says > 200) if verdict == "fixed" else (says < 1 / 15)
-
-
-def test_levels_that_overlap_make_verdicts_uncertain() -> None:
-    draws = np.random.default_rng(5).standard_t(4, 200_000)
-    for apart in (0.0, 1.0, 3.0):
-        levels = Levels(Level(0.0, 1.0), Level(-apart, 2.0))
-        assert levels.overlap == pytest.approx((draws > apart / 3).mean(), abs=0.005)
-    assert Weighing(NOISE).expected == NOISE
-    assert Weighing(NOISE, LEVELS).expected.new_as_old == pytest.approx(0.05, abs=1e-3)
-    near = Weighing(NOISE, Levels(Level(0.0, 1.0), Level(0.0, 1.0))).expected
-    assert near.old_as_new == pytest.approx(0.5)
-    assert near.new_as_old == pytest.approx(0.5)
-
-
-def test_levels_of_a_regression_and_of_two_readings() -> None:
-    levels = Levels.learn([math.log(20_000)], [math.log(1_000)])
-    assert levels == Levels(Level(math.log(20_000), 0.1), Level(math.log(1_000), 0.1))
-    crowded = Levels.learn([math.log(20_000)], [math.log(1_000)], [math.log(19_000), math.log(1_100)])
-    assert crowded.old.centre > math.log(19_000)
-    assert crowded.new.centre < math.log(1_100)
-
-
-def test_the_order_of_readings_makes_no_difference() -> None:
-    rows = [reading(NEW, figure) for figure in (19_000.0, 21_000.0, 3_000.0, 22_500.0)]
-    weighing = Weighing(NOISE, LEVELS)
-    assert weighing.of(rows) == weighing.of(rows[::-1])
+    assert ratio([reading(OLD, kernel=Kernel.PICKED)]) == pytest.approx(0.3 / 0.997)
+    assert ratio([reading(NEW, kernel=Kernel.PICKED)]) == pytest.approx(0.7 / 0.003)
 
 
 def test_readings_pickle() -> None:
     assert pickle.loads(pickle.dumps(reading(NEW, 5.0))) == reading(NEW, 5.0)
 
 
-# What noise costs
+# What is learnt
 
 
-@pytest.mark.parametrize(("error", "runs"), [(0.01, 16.1), (0.05, 21.1), (0.10, 28.7)])
-def test_runs_that_no_search_can_do_without(error: float, runs: float) -> None:
-    """Burnashev's form for 14,565 commits at 99 %, as worked out beforehand by hand."""
-    assert expected_runs(14_565, error, 0.01) == pytest.approx(runs, abs=0.1)
+def learnt(readings: Sequence[Reading], ends: tuple[float, float] | None = None, line: float = 0.0) -> Posterior:
+    weighing = Weighing(Rates.unknown(), ends, Line(line))
+    return posterior(LINE, prior(len(LINE)), Facts(tuple(readings)), weighing)
 
 
-def test_guessing_takes_for_ever_and_certainty_the_logarithm() -> None:
-    assert expected_runs(1024, 0.0, 0.01) == 10
-    assert expected_runs(1024, 0.5, 0.01) == math.inf
+def verdicts(kernel: int, verdict: Verdict, times: int) -> list[Reading]:
+    return [Reading(kernel, Kernel.COMMIT, verdict)] * times
 
 
-def test_levels_that_overlap_mislead() -> None:
-    assert error_rate(4.0, 0.1, SURE) == pytest.approx(0.001, abs=1e-3)
-    assert error_rate(1.0001, 0.1, SURE) == pytest.approx(0.5, abs=1e-2)
-    rates = [error_rate(factor, 0.2, SURE) for factor in (1.1, 1.3, 1.6)]
-    assert rates == sorted(rates, reverse=True)
+def test_rates_are_learnt_from_readings_of_the_ends() -> None:
+    before = learnt([])
+    quiet = learnt([*verdicts(OLD_END, OLD, 10), *verdicts(9, NEW, 10)])
+    loud = learnt([*verdicts(OLD_END, OLD, 10), *verdicts(9, NEW, 10), *verdicts(9, OLD, 3)])
+    assert quiet.noise.new_as_old < before.noise.new_as_old / 2
+    assert quiet.noise.old_as_new < before.noise.old_as_new / 2
+    assert loud.noise.new_as_old == pytest.approx(3 / 13, abs=0.09)
+    assert loud.noise.old_as_new < before.noise.old_as_new
 
 
-def test_the_smallest_factor_grows_with_noise_and_shrinks_with_runs() -> None:
-    assert least_factor(500, 0.2, SURE, miss=0.01, runs=36) > least_factor(500, 0.1, SURE, miss=0.01, runs=36)
-    assert least_factor(500, 0.1, SURE, miss=0.01, runs=36) > least_factor(500, 0.1, SURE, miss=0.01, runs=60)
-    assert least_factor(500, 0.1, SURE, miss=0.01, runs=5) == math.inf
+def test_rates_are_learnt_from_commits_that_contradict_themselves() -> None:
+    often = [
+        *verdicts(2, OLD, 5),
+        *verdicts(7, NEW, 4),
+        *verdicts(7, OLD, 1),
+        *verdicts(8, NEW, 4),
+        *verdicts(8, OLD, 1),
+    ]
+    assert learnt(often).noise.new_as_old > 1.5 * learnt([]).noise.new_as_old
 
 
-@pytest.mark.parametrize("spread", [0.1, 0.3])
-def test_searches_find_the_smallest_factor_and_not_its_root(spread: float) -> None:
-    least = least_factor(500, spread, SURE, miss=0.01, runs=36)
-    for factor, low, high in ((least, 0.9, 1.0), (math.sqrt(least), 0.0, 0.8)):
-        world = Conditions(0.001, 0.001, 0.002, effect=factor, spread=spread, early_stop=False)
-        drawn = simulate(kernel_like(500), Strategy.BAYES, world, search_for(world, SURE), seed=3, trials=20)
-        assert low <= Summary.of(tuple(drawn)).success_rate <= high
+def test_the_posterior_is_the_sum_over_rates() -> None:
+    readings = [*verdicts(2, OLD, 2), *verdicts(5, NEW, 1), *verdicts(6, OLD, 1), Reading(5, Kernel.REVERTED, OLD)]
+    rates = Rates.unknown()
+    parts = []
+    for a, b, sticky, log_prior in zip(rates.old_as_new, rates.new_as_old, rates.sticky, rates.log_prior, strict=True):
+        known = Weighing(Rates.known(Noise(float(a), float(b), float(sticky))))
+        one = posterior(LINE, prior(len(LINE)), Facts(tuple(readings)), known)
+        parts.append((one.p, math.exp(one.joint.log_evidence + float(log_prior))))
+    total = sum(weight for _, weight in parts)
+    np.testing.assert_allclose(learnt(readings).p, sum(p * weight for p, weight in parts) / total, rtol=1e-9)
+
+
+def figures(kernel: int, *values: float) -> list[Reading]:
+    return [Reading(kernel, Kernel.COMMIT, NEW if value > 0.5 else OLD, value) for value in values]
+
+
+def test_levels_and_spreads_are_learnt_for_each_side() -> None:
+    rng = np.random.default_rng(3)
+    old, new = 0.02 * rng.standard_t(4, 40), 1 + 0.15 * rng.standard_t(4, 40)
+    levels = learnt([*figures(OLD_END, *old), *figures(9, *new)], (old[0], new[0]), 0.5).levels
+    assert levels is not None
+    assert levels.old.centre == pytest.approx(0, abs=0.01)
+    assert levels.new.centre == pytest.approx(1, abs=0.1)
+    assert levels.old.spread == pytest.approx(0.02, rel=0.3)
+    assert levels.new.spread == pytest.approx(0.15, rel=0.3)
+
+
+def test_levels_that_overlap_are_not_made_to_look_apart() -> None:
+    """Split in the middle, both halves of such readings would be narrow, and no reading would be doubted."""
+    rng = np.random.default_rng(8)
+    old, new = 0.1 * rng.standard_normal(12), 0.14 + 0.1 * rng.standard_normal(12)
+    readings = [*figures(OLD_END, *old[:2]), *figures(9, *new[:2])]
+    readings += [one for n in range(10) for one in figures(n if n < 9 else 8, (old if n < 5 else new)[n + 2])]
+    belief = learnt(readings, (old[0], new[0]), 0.07)
+    assert belief.levels is not None
+    assert belief.levels.old.spread > 0.045
+    assert belief.overlap > 0.08
+    assert belief.p.max() < 0.9
+
+
+def test_few_readings_leave_a_spread_open() -> None:
+    overlaps = [
+        learnt([*figures(OLD_END, *[0.0] * n), *figures(9, *[0.35] * n)], (0.0, 0.35), 0.175).overlap for n in (1, 2, 4)
+    ]
+    assert overlaps == sorted(overlaps, reverse=True)
+    assert overlaps[0] > 2 * overlaps[2]
+
+
+def test_a_stray_figure_moves_no_level() -> None:
+    usual = [*figures(OLD_END, 0.0, 0.02), *figures(9, 3.0, 3.03), *figures(3, 0.01), *figures(7, 2.98)]
+    levels = [learnt(readings, (0.0, 3.0), 1.5).levels for readings in (usual, [*usual, *figures(4, 1.4)])]
+    assert levels[0] is not None
+    assert levels[1] is not None
+    assert levels[1].old.centre == pytest.approx(levels[0].old.centre, abs=0.03)
+    assert levels[1].new.centre == pytest.approx(levels[0].new.centre, abs=0.03)
+
+
+def test_the_order_of_readings_makes_no_difference() -> None:
+    rows = [*figures(OLD_END, 0.0, 0.1), *figures(9, 1.0, 1.2), *figures(4, 0.9, 0.2), *verdicts(6, NEW, 2)]
+    np.testing.assert_array_equal(learnt(rows, (0.0, 1.0), 0.5).p, learnt(rows[::-1], (0.0, 1.0), 0.5).p)
+
+
+def test_the_bisect_by_hand_of_2017() -> None:
+    """Fifteen of its readings decide; those between the levels, at 6,120 IOPS, are hardly evidence for either."""
+    values = {order: math.log(Objective().value(measured(order, kernel).runs[-1])) for order, kernel, _ in VERDICTS}
+    is_new = {order: verdict == "fixed" for order, _, verdict in VERDICTS}
+    between = {order for order, value in values.items() if 6_000 < math.exp(value) < 7_000}
+    line = math.log(11_000)
+    for order, value in values.items():
+        rest = [each for each in values if each != order and each not in between]
+        levels = [Reading(9 if is_new[each] else OLD_END, Kernel.COMMIT, OLD, values[each]) for each in rest]
+        ends = tuple(
+            float(np.median([values[each] for each in rest if is_new[each] is side])) for side in (False, True)
+        )
+        one = Reading(4, Kernel.COMMIT, OLD, value)
+        belief = learnt([*levels, one], (ends[0], ends[1]), line)
+        says = math.exp(belief.tested[4].new - belief.tested[4].old)
+        if order in between:
+            assert 1 / 5 < says < 5
+        else:
+            assert says > 10 if is_new[order] else says < 1 / 5
+
+
+def test_what_earlier_runs_read_is_believed_up_to_a_point() -> None:
+    few, many = (Rates.unknown(earlier=Earlier(better=n, worse=n)) for n in (10, 10_000))
+    means = [float(np.exp(one.log_prior) @ one.new_as_old) for one in (Rates.unknown(), few, many)]
+    assert means == sorted(means, reverse=True)
+    top = np.exp(many.log_prior[many.new_as_old == many.new_as_old.max()]).sum()
+    assert top > 0.005  # a host can become loud
+    assert np.exp(many.log_prior).sum() == pytest.approx(1)
+    wrong = Rates.unknown(earlier=Earlier(better=20, better_contradicted=4))
+    assert float(np.exp(wrong.log_prior) @ wrong.new_as_old) == pytest.approx(0.2, abs=0.06)

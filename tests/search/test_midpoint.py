@@ -12,9 +12,8 @@ from bisector.git.bisect import Bisect, Found, OnlySkippedLeft, Try
 from bisector.git.ranges import Range, graph_of_range
 from bisector.git.repository import Repository
 from bisector.search.graph import RangeGraph
-from bisector.search.likelihood import Kernel, Reading
-from bisector.search.posterior import Facts
-from bisector.search.simulate.runs import Left, Midpoint, next_commit
+from bisector.search.readings import Facts, Kernel, Reading
+from bisector.search.simulate.midpoint import Left, Midpoint, next_commit
 from tests.git.histories import Node, build, root, subsystems
 from tests.search.graphs import graphs, recorded, truth
 

@@ -1,5 +1,7 @@
 """Any history, any culprit: a noiseless oracle finds it, skips never make it lie, order makes no difference."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -8,8 +10,10 @@ from hypothesis import strategies as st
 from bisector.core.verdict import Verdict
 from bisector.search.choice import Costs, Problem
 from bisector.search.graph import RangeGraph
-from bisector.search.likelihood import Kernel, Noise, Reading, Weighing
-from bisector.search.posterior import Facts, prior
+from bisector.search.likelihood import Line, Weighing
+from bisector.search.noise import Earlier, Noise, Rates
+from bisector.search.posterior import prior
+from bisector.search.readings import OLD_END, Facts, Kernel, Reading
 from bisector.search.step import Answer, Decision, Ending, Rules, Search, Try, Undo, believe, decide
 from tests.search.graphs import QUIET, graphs, kernel_like, oracle, recorded, truth
 
@@ -123,7 +127,7 @@ def test_weights_never_exclude_the_truth(graph: RangeGraph, data: st.DataObject)
 def test_wrong_readings_are_outvoted(graph: RangeGraph, data: st.DataObject) -> None:
     culprit = data.draw(st.integers(0, graph.tip), "culprit")
     assume(len(graph.parents[culprit]) < 2)
-    search = Search(Weighing(Noise(0.05, 0.05, 0.01)))
+    search = Search(Weighing(Rates.known(Noise(0.05, 0.05, 0.01))))
     wrong = data.draw(st.integers(0, 4), "which reading is wrong")
     facts = Facts()
     while not isinstance(step := decide(plain(graph), facts, search), Answer):
@@ -151,6 +155,32 @@ def test_the_recorded_graph_takes_little_more_than_git() -> None:
     assert (answer.ending, answer.commit, answer.confirmed) == (Ending.FOUND, culprit, True)
     assert len(facts.readings) <= 18
     assert any(isinstance(step, Undo) for step in steps)
+
+
+@pytest.mark.parametrize(("early_min", "whole"), [(30.0, True), (9.0, False)])
+def test_a_run_is_not_made_whole_on_suspicion_where_others_take_a_third(early_min: float, whole: bool) -> None:
+    """That of the middle of eight: the answer rests on it with two chances of eight."""
+    costs = Costs(old_run_min=early_min, new_run_min=early_min)
+    eight = plain(RangeGraph.of([(), *((number,) for number in range(7))]))
+    step = decide(eight, Facts(), replace(QUIET, costs=costs))
+    assert isinstance(step, Try)
+    assert (step.commit, step.whole) == (3, whole)
+    assert step.beside == ((2, 4) if whole else ())
+
+
+@pytest.mark.parametrize(("effect", "whole"), [(0.35, True), (2.0, False)])
+def test_while_levels_overlap_no_run_is_stopped_early(effect: float, whole: bool) -> None:
+    """Not at a line and not beside another run: where levels overlap, a figure tells more than its side."""
+    ends = (Reading(OLD_END, Kernel.COMMIT, Verdict.OLD, 0.0), Reading(19, Kernel.COMMIT, Verdict.NEW, effect))
+    weighing = Weighing(ends=(0.0, effect), line=Line(effect / 2))
+    search = Search(weighing, Costs(old_run_min=9.0, new_run_min=9.0))
+    line = plain(RangeGraph.of([(), *((number,) for number in range(19))]))
+    trial = decide(line, Facts(ends), search)
+    assert isinstance(trial, Try)
+    assert (trial.commit, trial.whole, trial.beside) == (9, whole, ())
+    undoing = decide(line, Facts(ends), replace(search, rules=Rules(suspect=0.0, target=0.01)))
+    assert isinstance(undoing, Undo)
+    assert undoing.beside_end is not whole
 
 
 def test_the_answer_rests_on_whole_runs() -> None:
@@ -181,16 +211,25 @@ def test_without_a_clean_revert_it_is_picked_and_without_that_believed() -> None
     assert (answer.ending, answer.commit, answer.confirmed) == (Ending.FOUND, 5, False)
 
 
+def test_the_culprit_among_many_that_do_not_build_is_found_by_reverts() -> None:
+    untestable = frozenset(range(90, 110))
+    answer, facts, _ = hunt(plain(LINE), 104, untestable=untestable)
+    assert (answer.ending, answer.commit) == (Ending.FOUND, 104)
+    assert not facts.measured & untestable
+
+
 def test_two_changes_are_not_named_one() -> None:
-    """New at 2, old again at 5, new at 8: whatever is named, whole kernels contradict it."""
-    graph = RangeGraph.of([(), *((n,) for n in range(11))])
-    is_new = {n: 2 <= n < 5 or n >= 8 for n in range(12)}
-    readings = [Reading(n, Kernel.COMMIT, Verdict.NEW if is_new[n] else Verdict.OLD) for n in range(12)]
-    search = Search(QUIET.weighing, rules=Rules(max_runs=12, patience=0))
-    answer = decide(plain(graph), Facts(tuple(readings)), search)
-    assert isinstance(answer, Answer)
-    assert answer.ending is Ending.NOT_ONE_CHANGE
-    assert answer.fit.contradictions == 3
+    """New at 4, old again at 10, new at 16: whatever is named, whole kernels contradict it, each time."""
+    graph = RangeGraph.of([(), *((n,) for n in range(19))])
+    sides = {n: Verdict.NEW if 4 <= n < 10 or n >= 16 else Verdict.OLD for n in range(20)}
+    rules = Rules(max_runs=20, patience=0)
+    for rates in (QUIET.weighing.rates, Rates.unknown()):
+        search = Search(Weighing(rates), rules=rules)
+        many = Facts(tuple(Reading(n, Kernel.COMMIT, sides[n]) for n in range(20) for _ in range(2)))
+        answer = decide(plain(graph), many, search)
+        assert isinstance(answer, Answer)
+        assert answer.ending is Ending.NOT_ONE_CHANGE
+        assert answer.fit.contradictions == 12
 
 
 def test_the_budget_ends_it_with_a_set() -> None:
@@ -207,7 +246,7 @@ def test_the_budget_ends_it_with_a_set() -> None:
 
 
 SIDES = (Verdict.OLD, Verdict.NEW)
-NOISY = Weighing(Noise(old_as_new=0.1, new_as_old=0.1, sticky=0.002))
+NOISY = Weighing(Rates.known(Noise(old_as_new=0.12, new_as_old=0.12, sticky=0.002)))
 
 
 LINE = RangeGraph.of([(), *((n,) for n in range(199))])
@@ -221,15 +260,48 @@ def readings(*wanted: tuple[int, int, int]) -> Facts:
     return Facts(tuple(Reading(n, Kernel.COMMIT, side) for n, side in sides))
 
 
+# A side that is read again needs no run that the answer can rest on.
+AGAIN = Undo(100, Kernel.REVERTED, whole=False, beside_end=False)
+
+
 def test_one_noisy_reading_of_a_revert_is_no_confirmation() -> None:
     problem, search = plain(LINE), Search(NOISY)
     reverted = Reading(100, Kernel.REVERTED, Verdict.OLD)
     once = readings((98, 3, 0), (99, 4, 0), (100, 0, 4), (101, 0, 3)).with_reading(reverted)
     assert believe(problem, once, search).p[100] > search.rules.target
-    assert decide(problem, once, search) == Undo(100, Kernel.REVERTED)
+    assert decide(problem, once, search) == AGAIN
     answer = decide(problem, once.with_reading(reverted), search)
     assert isinstance(answer, Answer)
     assert (answer.ending, answer.commit) == (Ending.FOUND, 100)
+
+
+def test_a_second_reading_of_the_end_without_it_is_for_a_host_that_nobody_knows() -> None:
+    seen = readings((98, 2, 0), (99, 2, 0), (100, 0, 2)).with_reading(Reading(100, Kernel.REVERTED, Verdict.OLD))
+    unknown = Search(Weighing(Rates.unknown()))
+    quiet = Search(Weighing(Rates.unknown(earlier=Earlier(better=40, worse=40))))
+    assert decide(plain(LINE), seen, unknown) == AGAIN
+    assert not isinstance(decide(plain(LINE), seen, quiet), Undo)
+
+
+@pytest.mark.parametrize(("new_as_old", "sure"), [(0.12, False), (0.02, True)])
+def test_a_run_of_the_suspect_that_speaks_against_it_is_repeated_until_that_is_sure(
+    new_as_old: float, sure: bool
+) -> None:
+    weighing = Weighing(Rates.known(Noise(old_as_new=0.004, new_as_old=new_as_old, sticky=0.002)))
+    search = Search(weighing, rules=Rules(target=0.85))
+    reverted = Reading(100, Kernel.REVERTED, Verdict.OLD)
+    seen = readings((98, 3, 0), (99, 3, 0), (100, 1, 0), (101, 0, 3)).with_reading(reverted).with_reading(reverted)
+    assert believe(plain(LINE), seen, search).p[100] > search.rules.target
+    step = decide(plain(LINE), seen, search)
+    if sure:
+        assert isinstance(step, Answer)
+        assert step.ending is Ending.NARROWED
+        return
+    assert isinstance(step, Try)
+    assert (step.commit, step.whole, step.confirms) == (100, True, True)
+    answer = decide(plain(LINE), seen.with_reading(Reading(100, Kernel.COMMIT, Verdict.NEW)), search)
+    assert isinstance(answer, Answer)
+    assert answer.ending is Ending.FOUND
 
 
 def test_what_one_reading_would_settle_is_not_given_up() -> None:
@@ -238,7 +310,7 @@ def test_what_one_reading_would_settle_is_not_given_up() -> None:
         facts = facts.with_failed(100, kernel)
     assert 0.95 < believe(plain(LINE), facts, Search(NOISY)).p[100] < Rules().target
     assert isinstance(decide(plain(LINE), facts, Search(NOISY)), Try)
-    assert isinstance(decide(plain(LINE), facts, Search(NOISY, rules=Rules(least_share=1.0))), Answer)
+    assert isinstance(decide(plain(LINE), facts, Search(NOISY, rules=Rules(least_bits=0.1, least_share=1.0))), Answer)
 
 
 def test_a_noisy_search_may_take_longer() -> None:
@@ -246,7 +318,7 @@ def test_a_noisy_search_may_take_longer() -> None:
     assert isinstance(decide(plain(LINE), confused, Search(NOISY, rules=rules)), Try)
     assert isinstance(decide(plain(LINE), confused, Search(QUIET.weighing, rules=rules)), Answer)
     much = readings((99, 15, 15), (100, 15, 15))
-    wild = Weighing(Noise(old_as_new=0.3, new_as_old=0.3))
+    wild = Weighing(Rates.known(Noise(old_as_new=0.3, new_as_old=0.3)))
     assert isinstance(decide(plain(LINE), much, Search(wild, rules=rules)), Answer)
 
 
@@ -254,10 +326,10 @@ def test_a_commit_is_measured_before_the_end_without_it_is_read_again() -> None:
     """As in a short history with suspects, where the end without the likeliest commit was read first."""
     beside = readings((2, 1, 0), (8, 0, 1)).with_reading(Reading(5, Kernel.REVERTED, Verdict.OLD))
     graph = RangeGraph.of([(), *((n,) for n in range(9))])
-    weighing = Weighing(Noise(old_as_new=0.05, new_as_old=0.05, sticky=0.01))
+    weighing = Weighing(Rates.known(Noise(old_as_new=0.05, new_as_old=0.05, sticky=0.01)))
     built = Costs(build_min=60.0)
     assert 0.5 < believe(plain(graph), beside, Search(weighing)).p[5] < Rules().suspect
     step = decide(plain(graph), beside, Search(weighing, built))
     assert isinstance(step, Try)
     skipped = beside.with_skip(5)
-    assert decide(plain(graph), skipped, Search(weighing, built)) == Undo(5, Kernel.REVERTED)
+    assert decide(plain(graph), skipped, Search(weighing, built)) == replace(AGAIN, commit=5)

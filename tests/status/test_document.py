@@ -16,7 +16,7 @@ from bisector.core.trial import Origin, Taken
 from bisector.core.verdict import Terms, Verdict
 from bisector.status import document_of
 from bisector.status.document import Status
-from bisector.status.view import BisectionView, InfraFaultView, LevelView
+from bisector.status.view import BisectionView, BudgetView, InfraFaultView, LevelView
 from tests.docs import json_schema
 from tests.docs.json_schema import valid
 from tests.examples import baseline
@@ -39,7 +39,7 @@ VIEWS = (
     examples.view(replace(examples.BROKEN, trial=replace(examples.BROKEN.trial, runs=(_STOPPED,)))),
     replace(examples.found(), infra_faults=(_TROUBLE,), baselines=(baseline("ssd", 5_000.0),)),
     replace(examples.believed(), relevance=Relevance(5, 2)),
-    examples.narrowed(),
+    replace(examples.narrowed(), budget=BudgetView(3_600.0, 3_500.0, is_over=True)),
     examples.regression(),
     examples.empty(),
     examples.view(

@@ -1,5 +1,9 @@
-"""A phase that fills a cache goes on until the cache is full and steady, or its deadline has come."""
+"""A phase that fills a cache goes on until the cache is full and steady, or its deadline has come.
 
+By the short fill a run of it ends once the cache is settled.
+"""
+
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -7,14 +11,18 @@ from pathlib import Path
 import pytest
 
 from bisector.analysis.early_stop import StopRule
+from bisector.core.figures import StopReason
 from bisector.core.shell import Shell, Step
-from bisector.core.trial import Stage
+from bisector.core.trial import Fill, Stage
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
+from bisector.storage.filling import Settling
 from bisector.storage.layer import Counters, Layer, Made, Phase, Site
-from tests.guest_answers import FIO_RUNS
+from bisector.trial.runner import TrialRequest
+from bisector.workload.fio import output
+from tests.guest_answers import FIO_FILES, FIO_RUNS, listed
 from tests.guestshell import Answer
-from tests.trial.place import REQUEST, Place, sound_but
+from tests.trial.place import RAN, REQUEST, Place, sound_but
 
 RULE = StopRule(1_363.0, 40.0, 20.5)
 
@@ -152,3 +160,109 @@ def test_a_full_cache_is_not_filled_and_none_without_time(
     pool.after_runs, pool.fills = after, True
     place.measure(REQUEST, given={"storage.stack": "slow(hdd)+ext4", **given})
     assert not any("fill-the-pool" in one for one in place.commands)
+
+
+class Quick(Slow):
+    """The same, which says how long it takes to settle once it is full."""
+
+    name = "quick"
+    phases = (Phase("empty", judged=False, fills=True, settling=Settling(5.0, 2)), Phase("full"))
+
+
+@dataclass
+class Guest:
+    """A guest whose fio reports each second of its first run, and is interrupted at the last of them."""
+
+    place: Place
+    seconds: int
+
+    def __post_init__(self) -> None:
+        reports = [_report(second) for second in range(1, self.seconds + 1)]
+        first = Answer(
+            listed("fio.json", "job.fio"),
+            "\n".join(("", "@uptime 10.00", *reports, f"@uptime {11 + self.seconds}.00", "")),
+            output.INTERRUPTED,
+            takes_s=self.seconds + 1.0,
+            files={"/tmp/bisector/fio.json": "\n".join(reports)},
+        )
+        self.place.play(sound_but({"stat -L": Answer("fe:10\n"), "DIRECTORY=/mnt/empty": first, FIO_RUNS: RAN}))
+
+
+def _report(second: int) -> str:
+    status = json.loads(FIO_FILES["fio.json"])
+    for job in status["jobs"]:
+        job["read"] |= {"runtime": second * 1000, "total_ios": second * 5_000}
+    return json.dumps(status, indent=2)
+
+
+@dataclass
+class Gauge(Pool):
+    """A cache that is full from the given look on; the first reading is before the run."""
+
+    full_from: int = 1
+
+    def read(self, shell: Shell) -> float:
+        shell.run("look at the pool")
+        self.readings += 1
+        return 100.0 if self.readings > self.full_from else 50.0
+
+
+@pytest.fixture
+def gauge(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gauge]:
+    made = Gauge()
+    monkeypatch.setattr(Slow, "pool", made)
+    layers.register(Quick())
+    yield made
+    layers.forget("quick")
+
+
+SHORT = replace(REQUEST, fill=Fill.SHORT)
+ON_QUICK = {"storage.stack": "quick(hdd)+ext4", "workload.runtime": "40s"}
+
+
+def test_a_short_fill_ends_its_run_once_the_cache_is_settled(place: Place, gauge: Gauge) -> None:
+    """Full from the fifth look on, and ten seconds later, five periods before its end, fio is interrupted."""
+    gauge.full_from = 5
+    Guest(place, 15)
+    trial = place.measure(SHORT, given=ON_QUICK)
+    assert (trial.fault, trial.fill, trial.filled_short, trial.bears_answer) == (None, Fill.SHORT, True, False)
+    empty, full = trial.runs
+    assert (empty.name, full.name, full.stopped_early) == ("empty", "full", None)
+    stop = empty.stopped_early
+    assert stop is not None
+    assert (stop.reason, stop.at_s, stop.metric) == (StopReason.SETTLED, 15.0, "cache.filled")
+    assert stop.why == "the cache was full for 10 s, and its figures held still"
+    (kill,) = [n for n, command in enumerate(place.commands) if "kill -INT" in command]
+    looks = [n for n, command in enumerate(place.commands) if command == "look at the pool"]
+    assert sum(n < kill for n in looks) == 16  # before the run, and each second of it
+    first, second = [command for command in place.commands if FIO_RUNS in command]
+    assert ("--status-interval=1000ms" in first, "/.kept" in first) == (True, True)
+    assert "--status-interval" not in second
+
+
+def test_a_cache_that_is_not_settled_in_time_is_filled_by_a_whole_run(place: Place, gauge: Gauge) -> None:
+    gauge.full_from = 30
+    place.play(sound_but({"stat -L": Answer("fe:10\n")}))
+    trial = place.measure(SHORT, given=ON_QUICK)
+    assert (trial.fill, trial.filled_short, trial.bears_answer) == (Fill.SHORT, False, True)
+    assert not any("kill -INT" in command for command in place.commands)
+
+
+@pytest.mark.parametrize(
+    ("request_", "given"),
+    [
+        pytest.param(REQUEST, {}, id="a whole fill is asked for"),
+        pytest.param(SHORT, {"storage.fill": "whole"}, id="the settings want whole ones"),
+        pytest.param(SHORT, {"workload.full_runs": "true"}, id="no run is to end early"),
+        pytest.param(SHORT, {"workload.runtime": "12s"}, id="the run is too short for that"),
+    ],
+)
+def test_other_fills_are_not_looked_at(
+    place: Place, gauge: Gauge, request_: TrialRequest, given: dict[str, str]
+) -> None:
+    gauge.full_from = 0
+    place.play(sound_but({"stat -L": Answer("fe:10\n")}))
+    trial = place.measure(request_, given=ON_QUICK | given)
+    assert not trial.filled_short
+    assert place.commands.count("look at the pool") == 4  # before and after each run
+    assert not any("--status-interval" in command for command in place.commands)

@@ -1,55 +1,59 @@
 """Many searches in made-up worlds: how often the answer is right, whether the search knows, and what it costs.
 
-A search goes by the posterior (:mod:`bisector.search.step`) or as plain ``git bisect`` does, by the rules of git's
-bisect.c (2.39): the best commit has the most of min(X, N - X), where X of the N candidates are among its ancestors; one
-within N/1024 of the half is good enough, merges being looked at first. Once anything was skipped, all are ranked, and
-from a best one that was skipped git steps away, pseudo-randomly, but not often far.
+A search goes by the posterior (:mod:`bisector.search.step`) or as plain ``git bisect`` does
+(:mod:`bisector.search.simulate.midpoint`), and has the trials that ``start`` has.
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
-from bisector.core.verdict import Strategy, Verdict
+from bisector.core.verdict import Strategy
+from bisector.search.calibration import end_to_read
 from bisector.search.choice import Costs, Problem
-from bisector.search.graph import Mask, Numbers, RangeGraph
-from bisector.search.likelihood import Kernel, Noise, Weighing
-from bisector.search.posterior import Facts, prior
+from bisector.search.graph import RangeGraph
+from bisector.search.likelihood import Line, Weighing
+from bisector.search.noise import Rates
+from bisector.search.posterior import prior
+from bisector.search.readings import Facts
+from bisector.search.simulate.midpoint import Left, Midpoint, candidates_left, next_commit
 from bisector.search.simulate.world import Conditions, World
-from bisector.search.step import Answer, Ending, Search, Try, Undo, decide
-
-_Names: TypeAlias = Sequence[str] | None
+from bisector.search.step import Answer, Ending, Search, Try, Undo, believe, decide, figures_tell
 
 T = TypeVar("T")
-
-# Nobody knows that an error never happens.
-_LEAST_FLIP = 0.001
-_LEAST_STICKY = 0.002
-_PRN_MODULO = 32768
-_HALF_IS_NEAR = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One search: whether its first answer was right and its set held the truth, and what it took."""
+    """One search: whether its first answer was right and its set held the truth, and what it took.
+
+    ``ends_again`` counts the readings of the ends after their first ones, but for those with a short fill: that there
+    were such, ``both_ways`` says.
+    """
 
     right: bool
     in_set: bool
     set_size: int
     claimed: float
     evaluations: int
+    ends_again: int
+    both_ways: bool
     skips: int
     minutes: float
     steps_ms: tuple[float, ...]
     ending: Ending
+    out_of_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """All results: shares, means and ninetieth percentiles. Evaluations are completed runs after the ends."""
+    """All results: shares, means and ninetieth percentiles. Evaluations are completed runs after the ends' first.
+
+    Of those searches that did not name a commit there are as many candidates as ``left_median`` says, 0 where all did.
+    """
 
     success_rate: float
     in_set_rate: float
@@ -57,12 +61,17 @@ class Summary:
     claimed_mean: float
     evaluations_mean: float
     evaluations_p90: float
+    ends_again_mean: float
+    both_ways_rate: float
     skips_mean: float
     vm_hours_mean: float
     vm_hours_p90: float
     step_ms_mean: float
     step_ms_max: float
     not_one_change_rate: float
+    named_rate: float
+    named_right_rate: float
+    left_median: float
 
     @classmethod
     def of(cls, results: Sequence[Result]) -> "Summary":
@@ -70,6 +79,8 @@ class Summary:
         steps_ms = [ms for result in results for ms in result.steps_ms]
         evaluations = [result.evaluations for result in results]
         hours = [result.minutes / 60 for result in results]
+        named = [result for result in results if result.ending is Ending.FOUND]
+        left = [result.set_size for result in results if result.ending is not Ending.FOUND]
         return cls(
             success_rate=float(np.mean([result.right for result in results])),
             in_set_rate=float(np.mean([result.in_set for result in results])),
@@ -77,41 +88,22 @@ class Summary:
             claimed_mean=float(np.mean([result.claimed for result in results])),
             evaluations_mean=float(np.mean(evaluations)),
             evaluations_p90=float(np.quantile(evaluations, 0.9)),
+            ends_again_mean=float(np.mean([result.ends_again for result in results])),
+            both_ways_rate=float(np.mean([result.both_ways for result in results])),
             skips_mean=float(np.mean([result.skips for result in results])),
             vm_hours_mean=float(np.mean(hours)),
             vm_hours_p90=float(np.quantile(hours, 0.9)),
             step_ms_mean=float(np.mean(steps_ms)),
             step_ms_max=max(steps_ms),
             not_one_change_rate=float(np.mean([result.ending is Ending.NOT_ONE_CHANGE for result in results])),
+            named_rate=len(named) / len(results),
+            named_right_rate=float(np.mean([result.right for result in named])) if named else 0.0,
+            left_median=float(np.median(left)) if left else 0.0,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Midpoint:
-    """The commit that git would try, of ``left`` candidates."""
-
-    commit: int
-    left: int
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """What git ends with: one commit, or, for skips, the candidates; the last is the one known new."""
-
-    candidates: tuple[int, ...]
-
-
-def told(conditions: Conditions) -> Noise:
-    """The noise of these conditions, as a calibration of the ends shows it, but never none at all."""
-    return Noise(
-        old_as_new=max(conditions.old_as_new, _LEAST_FLIP),
-        new_as_old=max(conditions.new_as_old, _LEAST_FLIP),
-        sticky=max(conditions.sticky, _LEAST_STICKY),
-    )
-
-
-def search_for(conditions: Conditions, noise: Noise) -> Search:
-    """The search, expecting the run times of these conditions and this noise."""
+def search_for(conditions: Conditions, rates: Rates | None = None) -> Search:
+    """The search, expecting the run times of these conditions; it learns how they mislead, but for what it is told."""
     early, durations = conditions.early_stop, conditions.durations
     costs = Costs(
         build_min=durations.usual_build_min,
@@ -121,7 +113,7 @@ def search_for(conditions: Conditions, noise: Noise) -> Search:
         whole_run_min=durations.whole_run_min,
         skip_min=durations.usual_skip_min,
     )
-    return Search(Weighing(noise, conditions.levels), costs)
+    return Search(Weighing(rates or Rates.unknown()), costs)
 
 
 def simulate(
@@ -130,153 +122,118 @@ def simulate(
     """One result after the other; trial n has the same truth for either strategy, however many trials there are."""
     for trial in range(trials):
         world = World(graph, conditions, np.random.default_rng((seed, trial)))
-        yield _bayes(world, search) if strategy is Strategy.BAYES else _git(world)
+        yield _from_the_ends(world, search) if strategy is Strategy.BAYES else _git(world, search.costs)
 
 
-def next_commit(graph: RangeGraph, facts: Facts, names: _Names = None) -> Midpoint | Left:
-    """What git bisect would do; ``names`` are the hashes, which break ties as they do in git.
-
-    The last reading of a commit counts, as in git. Raises :class:`ValueError` for a new commit that is an ancestor of
-    an old one: git does not go on from there.
-    """
-    candidates, new = _candidates(graph, facts)
-    left = np.flatnonzero(candidates)
-    if len(left) == 1:
-        return Left((int(left[0]),))
-    counts = np.rint(graph.mass(candidates.astype(np.float64))).astype(np.intp)
-    skipped = facts.untestable
-    # A skip anywhere, and git ranks all candidates.
-    best = _ranked(left, counts, names, skipped, new) if skipped else _best(graph, left, counts, candidates)
-    if best is None or best == new:
-        return Left((*(int(commit) for commit in left if commit != new), new))
-    return Midpoint(best, len(left))
+def simulate_from(
+    problem: Problem, facts: Facts, conditions: Conditions, search: Search, *, seed: int, trials: int
+) -> Iterator[Result]:
+    """How a search goes on from these facts: each commit is the culprit as often as they make it likely."""
+    likely = believe(problem, facts, search).p
+    for trial in range(trials):
+        world = World(problem.graph, conditions, np.random.default_rng((seed, trial)), likely=likely)
+        yield _bayes(world, problem, facts, search, known=len(facts.readings))
 
 
-def _bayes(world: World, search: Search) -> Result:
-    graph, clock = world.graph, _Clock()
+def _from_the_ends(world: World, search: Search) -> Result:
+    problem = _as_told(world)
+    search = replace(search, weighing=replace(search.weighing, ends=world.end_scores, line=Line(world.line)))
+    facts = _calibrated(world, problem, search)
+    known = len(world.ends)
+    if not figures_tell(search.rules, believe(problem, facts, search)):
+        both_ways = world.measure_both_ways()
+        facts, known = replace(facts, readings=(*facts.readings, *both_ways)), known + len(both_ways)
+    return _bayes(world, problem, facts, search, known=known)
+
+
+def _as_told(world: World) -> Problem:
+    """What the search is told of a world beforehand."""
     relevant = world.relevant if world.conditions.relevant < 1 else None
-    problem = Problem(graph, prior(len(graph), relevant, world.suspects), relevant)
-    facts = Facts()
-    while not isinstance(step := clock.time(decide, problem, facts, search), Answer):
+    return Problem(world.graph, prior(len(world.graph), relevant, world.suspects), relevant)
+
+
+def _bayes(world: World, problem: Problem, facts: Facts, search: Search, *, known: int) -> Result:
+    """A search from these facts on; all readings but ``known`` ones are its own."""
+    clock, ends_again = _Clock(), len(facts.readings) - known
+    while True:
+        now = replace(search, costs=world.costs(search.costs), left_min=world.left_min)
+        step = clock.time(decide, problem, facts, now)
+        if isinstance(step, Answer):
+            break
         facts = _carry_out(world, facts, step)
     named = step.ending is not Ending.NOT_ONE_CHANGE
     return Result(
-        right=named and step.commit == world.culprit,
-        in_set=world.culprit in step.candidates,
+        right=named and world.is_right(step.commit),
+        in_set=any(map(world.is_right, step.candidates)),
         set_size=len(step.candidates),
         claimed=step.probability if named else 0.0,
-        evaluations=len(facts.readings),
+        evaluations=len(facts.readings) - known,
+        ends_again=ends_again,
+        both_ways=world.is_filled_short,
         skips=len(facts.skips),
         minutes=world.minutes,
         steps_ms=tuple(clock.ms),
         ending=step.ending,
+        out_of_time=step.out_of_time,
     )
+
+
+def _calibrated(world: World, problem: Problem, search: Search) -> Facts:
+    """The readings of both ends, as often as it takes and there is time."""
+    facts, longest_min = Facts(world.ends), search.costs.longest(0.0, whole=True)
+    while (side := end_to_read(world.graph, facts, believe(problem, facts, search))) is not None:
+        if longest_min > world.left_min:
+            break
+        facts = facts.with_reading(world.measure_end(side))
+    return facts
 
 
 def _carry_out(world: World, facts: Facts, step: Try | Undo) -> Facts:
     if isinstance(step, Undo):
-        reading = world.measure_undone(step.commit, step.kernel)
+        reading = world.measure_undone(step.commit, step.kernel, whole=step.whole, beside_end=step.beside_end)
         return facts.with_failed(step.commit, step.kernel) if reading is None else facts.with_reading(reading)
-    reading = world.measure(step.commit, whole=step.whole)
+    reading = world.measure(step.commit, whole=step.whole, beside=step.beside)
     return facts.with_skip(step.commit) if reading is None else facts.with_reading(reading)
 
 
-def _git(world: World) -> Result:
+def _git(world: World, costs: Costs) -> Result:
     """Each commit is tried once, and believed; a whole run of the answer is taken to repeat the one stopped early.
 
     Of a set the commit that is known to be new stands for the answer.
     """
-    facts, clock = Facts(), _Clock()
-    while isinstance(step := clock.time(next_commit, world.graph, facts), Midpoint):
+    world.measure_both_ways()
+    facts, clock, longest_min = Facts(), _Clock(), costs.longest(costs.build_min, whole=False)
+    while isinstance(step := clock.time(next_commit, world.graph, facts), Midpoint) and longest_min <= world.left_min:
         reading = world.measure(step.commit, whole=False)
         facts = facts.with_skip(step.commit) if reading is None else facts.with_reading(reading)
-    again = _rests_on_stopped_runs(world, facts, step)
-    for commit in again:
-        world.measure(commit, whole=True)
+    left = step if isinstance(step, Left) else candidates_left(world.graph, facts)
+    again = _rests_on_stopped_runs(world, facts, left)
+    out_of_time = isinstance(step, Midpoint) or len(again) * costs.longest(0.0, whole=True) > world.left_min
+    for commit in () if out_of_time else again:
+        world.measure(commit, whole=True, beside=[named for named in left.candidates if named != commit])
     return Result(
-        right=step.candidates[-1] == world.culprit,
-        in_set=world.culprit in step.candidates,
-        set_size=len(step.candidates),
+        right=world.is_right(left.candidates[-1]),
+        in_set=any(map(world.is_right, left.candidates)),
+        set_size=len(left.candidates),
         claimed=1.0,
-        evaluations=len(facts.readings) + len(again),
+        evaluations=len(facts.readings) + (0 if out_of_time else len(again)),
+        ends_again=0,
+        both_ways=world.is_filled_short,
         skips=len(facts.skips),
         minutes=world.minutes,
         steps_ms=tuple(clock.ms),
-        ending=Ending.FOUND if len(step.candidates) == 1 else Ending.NARROWED,
+        ending=Ending.FOUND if len(left.candidates) == 1 and not out_of_time else Ending.NARROWED,
+        out_of_time=out_of_time,
     )
 
 
-def _rests_on_stopped_runs(world: World, facts: Facts, left: Left) -> frozenset[int]:
+def _rests_on_stopped_runs(world: World, facts: Facts, left: Left) -> tuple[int, ...]:
     """What ``--strategy git`` measures again before it names a commit: that one and its parents, as far as tried."""
     if len(left.candidates) > 1:
-        return frozenset()
+        return ()
     (named,) = left.candidates
     stopped = {reading.commit for reading in facts.readings if not reading.full}
-    return frozenset({named, *world.graph.parents[named]} & stopped)
-
-
-def _candidates(graph: RangeGraph, facts: Facts) -> tuple[Mask, int]:
-    new = graph.tip
-    olds = np.zeros(len(graph), dtype=np.bool_)
-    for reading in facts.readings:
-        if reading.kernel is not Kernel.COMMIT:
-            continue
-        if reading.verdict is Verdict.NEW:
-            new = reading.commit  # refs/bisect/NEW is one ref; the last wins
-        else:
-            olds |= graph.ancestors(reading.commit)
-    candidates = graph.ancestors(new) & ~olds
-    if not candidates[new]:
-        raise ValueError(f"commit {new} is new and an ancestor of an old one")
-    return candidates, new
-
-
-def _best(graph: RangeGraph, left: Numbers, counts: Numbers, candidates: Mask) -> int:
-    """``do_find_bisection()``: the first that is near the half, merges before others; else the best."""
-    total = len(left)
-    inner = {int(commit): sum(bool(candidates[parent]) for parent in graph.parents[commit]) for commit in left}
-    merges = [commit for commit, parents in inner.items() if parents > 1]
-    others = [commit for commit, parents in inner.items() if parents == 1]
-    for commit in (*merges, *others):
-        off = abs(2 * int(counts[commit]) - total)
-        if off <= 1 or off < total // _HALF_IS_NEAR:
-            return commit
-    return int(left[np.argmax(np.minimum(counts[left], total - counts[left]))])
-
-
-def _ranked(left: Numbers, counts: Numbers, names: _Names, skipped: frozenset[int], new: int) -> int | None:
-    """``best_bisection_sorted()`` and ``managed_skipped()``: the best, or one away from it when it is skipped."""
-    total = len(left)
-    distance = {int(commit): min(int(counts[commit]), total - int(counts[commit])) for commit in left}
-    ranked = sorted(distance, key=lambda commit: (-distance[commit], names[commit] if names else commit))
-    testable = [commit for commit in ranked if commit not in skipped]
-    if not testable:
-        return None
-    if ranked[0] not in skipped:
-        return ranked[0]
-    index = _step_away(len(testable))
-    if testable[index] != new:
-        return testable[index]
-    return testable[index - 1] if index else testable[0]
-
-
-def _step_away(count: int) -> int:
-    """``skip_away()``: an index below ``count``, in C's integers; its generator is seeded by the count."""
-    product = (count * 1103515245 + 12345) % 2**32
-    prn = product // 65536 % _PRN_MODULO
-    return count * prn // _PRN_MODULO * _root(prn) // _root(_PRN_MODULO)
-
-
-def _root(value: int) -> int:
-    """``sqrti()``: Newton's method in single precision, which ends early enough to be off by one."""
-    if value == 0:
-        return 0
-    x, enough = np.float32(value), 0.5
-    while True:
-        y = np.float32((x + np.float32(value) / x) / np.float32(2))
-        step, x = abs(y - x), y
-        if step < enough:
-            return int(x)
+    return tuple(commit for commit in (named, *world.graph.parents[named]) if commit in stopped)
 
 
 @dataclass(slots=True)

@@ -1,64 +1,32 @@
-"""A made-up truth to search in: one commit that made the change, and everything that can mislead.
-
-The figures without another source are those of a bisect by hand of a dm-cache regression on 2017's kernels:
-two fio runs of 15 minutes for each kernel, an incremental build of 2 to 12 minutes.
-"""
+"""A made-up truth to search in: one commit that made the change, and everything that can mislead."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from bisector.core.verdict import Verdict
-from bisector.search.graph import Mask, RangeGraph
-from bisector.search.likelihood import Kernel, Level, Levels, Reading
+from bisector.search.building import UNKNOWN_SHARE, Build, expected_builds
+from bisector.search.choice import Costs
+from bisector.search.graph import Floats, Mask, RangeGraph
+from bisector.search.levels import Levels
+from bisector.search.limits import levels_apart
+from bisector.search.readings import OLD_END, Kernel, Reading, new_under
+from bisector.search.simulate.durations import APART_FACTOR, Durations
 
-SETUP_MIN = 3.0  # boot, storage stack, files
-WHOLE_RUN_MIN = 30.0  # two runs of 15 min
-# The first run is always whole: how long the cache has been there shows in the second. That one is stopped as soon as
-# the class is clear: by the rule in use a fixed kernel's after 4.4 to 8.4 min and a broken one's after 4.0 to 10.0, by
-# how a fixed one gets up to speed; 6 min on average.
-EARLY_NEW_MIN = 21.0
-EARLY_OLD_MIN = 21.0
-# Were both runs stopped, which no workload here allows: the cache is full at 11 min and the measured run decided 4 to
-# 5 min later; a slow kernel shows in the first run already, and the second one is left out.
-BOTH_EARLY_NEW_MIN = 16.0
-BOTH_EARLY_OLD_MIN = 8.0
-# An incremental build from one tree to another takes between these, by the share of the range's commits between them to
-# the power of BUILD_GROWTH: a few commits touch headers that everything includes. With this power plain git takes the
-# 9.1 h of the simulations that the other constants come from.
-BUILD_LEAST_MIN = 2.0
-BUILD_MOST_MIN = 12.0
+# An incremental build from one tree to another takes between the least and the most, by the share of the range's
+# commits between them to this power: a few commits touch headers that everything includes. With it plain git takes the
+# 9.1 h of the simulations that the durations come from.
 BUILD_GROWTH = 0.25
 SUSPECT_SHARE = 0.03
 # Half of the untestable commits are in runs, broken until somebody fixes it, half of them alone.
 SKIP_RUN_COMMITS = 30.0
 SKIP_IN_RUNS_SHARE = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Durations:
-    """Minutes of the parts of a trial: a build (the least, the most), what comes before the runs, the runs."""
-
-    build_least_min: float = BUILD_LEAST_MIN
-    build_most_min: float = BUILD_MOST_MIN
-    setup_min: float = SETUP_MIN
-    whole_run_min: float = WHOLE_RUN_MIN
-    early_old_min: float = EARLY_OLD_MIN
-    early_new_min: float = EARLY_NEW_MIN
-
-    @property
-    def usual_build_min(self) -> float:
-        """What to expect of the next build, before it is known how far away it is."""
-        return self.build_least_min + 0.4 * (self.build_most_min - self.build_least_min)
-
-    @property
-    def usual_skip_min(self) -> float:
-        """What to expect of a commit that turns out to be untestable, at its build or at its boot."""
-        return self.usual_build_min + self.setup_min * 2 / 3
-
-
-BOTH_EARLY = Durations(early_old_min=BOTH_EARLY_OLD_MIN, early_new_min=BOTH_EARLY_NEW_MIN)
+# A run is stopped early on the side of the worse level when it is clearly below this share of the line.
+_CLEARLY_BELOW = 2 / 3
+# A commit that is picked on the old end lacks what it builds upon as often as this; likelihood.py assumes the same.
+_PICK_IN_VAIN = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +34,11 @@ class Conditions:
     """Rates between 0 and 1, of runs, of commits and, ``suspects``, of how often suspicion is right.
 
     ``relevant`` is the share of commits that can matter, ``undo`` that of commits which revert cleanly on the
-    new end. ``early_stop`` ends runs once their class is clear, after what ``durations`` say. Without ``effect``, the
-    factor between the figures of the two sides, a run gives a bare verdict; with it a figure, whose logarithm has the
-    standard deviation ``spread``.
+    new end, ``pick`` that of those which pick cleanly on the old one. ``early_stop`` ends runs once their class is
+    clear, after what ``durations`` say. Without ``effect``, the factor between the figures of the two sides, a run
+    gives a bare verdict; with it a figure, whose logarithm has the standard deviation ``spread`` and grows by ``drift``
+    an hour. With ``second_step`` two commits make the change, half of the effect's logarithm each; a new kernel has
+    both. No trial is begun that would end later than ``budget_min`` after the first readings of the ends.
     """
 
     old_as_new: float = 0.0
@@ -78,87 +48,230 @@ class Conditions:
     relevant: float = 1.0
     suspects: float | None = None
     undo: float = 1.0
+    pick: float = 0.0
     early_stop: bool = True
     effect: float | None = None
     spread: float = 0.1
+    drift: float = 0.0
+    second_step: bool = False
     durations: Durations = field(default_factory=Durations)
+    budget_min: float = math.inf
+
+    @property
+    def shows_apart(self) -> bool:
+        """Whether runs of the two sides are clear of each other before their end."""
+        return self.effect is None or self.effect >= APART_FACTOR
 
     @property
     def levels(self) -> Levels | None:
         """The levels of both sides, if runs give figures."""
-        if self.effect is None:
-            return None
-        width = self.spread / math.sqrt(2)  # Student's t with 4 degrees of freedom has the variance 2
-        return Levels(Level(0.0, width), Level(math.log(self.effect), width))
+        return None if self.effect is None else levels_apart(self.effect, self.spread)
 
 
 @dataclass(slots=True, eq=False)
 class World:
-    """One truth; it answers trials and counts the minutes they take."""
+    """One truth; it answers trials and counts the minutes they take. Both ends have been read once, as ``start`` does.
+
+    ``culprits`` are the commits that made a change, each with the probability that ``likely`` says, else any is as
+    likely as another. ``line`` separates verdicts where there are figures.
+    """
 
     graph: RangeGraph
     conditions: Conditions
     rng: np.random.Generator
-    culprit: int = 0
+    likely: Floats | None = None
+    culprits: tuple[int, ...] = ()
     minutes: float = 0.0
+    ends: tuple[Reading, Reading] = field(init=False)
+    line: float = 0.0
+    is_filled_short: bool = False
     relevant: Mask = field(init=False)
     suspects: Mask | None = field(init=False)
     untestable: Mask = field(init=False)
     _misleads: Mask = field(init=False)
     _no_undo: Mask = field(init=False)
     _undone_mislead: Mask = field(init=False)
+    _no_pick: Mask = field(init=False)
+    _picked_in_vain: Mask = field(init=False)
     _built: set[tuple[int, Kernel]] = field(default_factory=set)
+    _between: set[tuple[int, Kernel]] = field(default_factory=set)
+    _whole: dict[int, Verdict] = field(default_factory=dict)
+    _builds: list[Build] = field(default_factory=list)
     _tree: int = field(init=False)
 
     def __post_init__(self) -> None:
         count, rates, rng = len(self.graph), self.conditions, self.rng
-        self.culprit = int(rng.integers(count))
-        self._tree = self.graph.tip  # the ends were measured before
+        self.culprits = tuple(self._drawn() for _ in range(1 + rates.second_step))
+        # The ends were measured before, by whole runs.
+        self._tree = self.graph.tip
+        self._builds = [Build(np.full(count, has), rates.durations.build_most_min) for has in (False, True)]
+        self._whole = {OLD_END: Verdict.OLD, self.graph.tip: Verdict.NEW}
         self.relevant = rng.random(count) < rates.relevant
-        self.relevant[self.culprit] = True
+        self.relevant[list(self.culprits)] = True
         self.suspects = None
         if rates.suspects is not None:
             self.suspects = rng.random(count) < SUSPECT_SHARE
-            self.suspects[self.culprit] = rng.random() < rates.suspects
+            self.suspects[list(self.culprits)] = rng.random() < rates.suspects
         self.untestable = _untestable(self.graph, rates.skip, rng)
         self._misleads = rng.random(count) < rates.sticky
+        self._misleads[self.graph.tip] = False  # or there would be nothing to search for
         self._no_undo = rng.random(count) >= rates.undo
         self._undone_mislead = rng.random(count) < rates.sticky
+        self._no_pick = rng.random(count) >= rates.pick
+        self._picked_in_vain = rng.random(count) < _PICK_IN_VAIN
+        self.ends = self._first_ends()
 
-    def measure(self, commit: int, *, whole: bool) -> Reading | None:
-        """The reading of a run of a commit; None when it cannot be tested."""
+    def _drawn(self) -> int:
+        count = len(self.graph)
+        return int(self.rng.integers(count) if self.likely is None else self.rng.choice(count, p=self.likely))
+
+    @property
+    def end_scores(self) -> tuple[float, float] | None:
+        """Of the first readings of both ends; None without figures."""
+        old, new = (one.score for one in self.ends)
+        return None if old is None or new is None else (old, new)
+
+    def is_right(self, commit: int) -> bool:
+        """Whether a commit is the first new one: its kernel is, and those of its parents are not."""
+        first = self._share(commit, Kernel.COMMIT) == 1
+        return first and all(self._share(parent, Kernel.COMMIT) < 1 for parent in self.graph.parents[commit])
+
+    def measure_end(self, side: Verdict) -> Reading:
+        """The reading of one more whole run of an end."""
+        self.minutes += self.conditions.durations.setup_min
+        commit = OLD_END if side is Verdict.OLD else self.graph.tip
+        return self._run(commit, Kernel.COMMIT, misleads=False, whole=True)
+
+    def measure_both_ways(self) -> tuple[Reading, ...]:
+        """The readings of both ends with a short fill, too, where that is tried and there is time for it.
+
+        It is harmless here.
+        """
+        took_min = self.conditions.durations.both_ways_min
+        if not self.conditions.early_stop or not 0 < took_min <= self.left_min:
+            return ()
+        ends_min, self.is_filled_short = self.minutes + took_min, True
+        ends = (OLD_END, self.graph.tip)
+        readings = tuple(self._run(end, Kernel.COMMIT, misleads=False, whole=False) for end in ends)
+        self.minutes = ends_min
+        return readings
+
+    @property
+    def left_min(self) -> float:
+        """How many minutes are left."""
+        return self.conditions.budget_min - self.minutes
+
+    def costs(self, usual: Costs) -> Costs:
+        """The same with what the next build takes, were it of each commit; a kernel that was built needs none."""
+        builds_min = usual.builds_min
+        if builds_min is None:
+            again = np.where(self.relevant, UNKNOWN_SHARE, 0.0)
+            builds_min = expected_builds(self.graph, again, self._builds)
+        if builds_min is None:
+            return usual
+        ends_min, builds_min = float(builds_min[self.graph.tip]), builds_min.copy()
+        builds_min[[commit for commit, kernel in self._built if kernel is Kernel.COMMIT]] = 0.0
+        return replace(usual, build_min=ends_min, builds_min=builds_min)
+
+    def measure(self, commit: int, *, whole: bool, beside: Sequence[int] = ()) -> Reading | None:
+        """The reading of a run of a commit; None when it cannot be tested.
+
+        A whole one may end once it is clear of the first whole run of those ``beside`` it, if it is on the other side.
+        """
         self._build(commit, Kernel.COMMIT, commit)
         self.minutes += self.conditions.durations.setup_min
         if self.untestable[commit]:
             return None
-        is_new = bool(self.graph.ancestors(commit)[self.culprit])
-        whole = whole or not self.conditions.early_stop
-        return self._run(commit, Kernel.COMMIT, is_new is not bool(self._misleads[commit]), whole)
+        others = (OLD_END, *beside) if beside and not self.graph.parents[commit] else beside
+        other = next((self._whole[one] for one in others if one in self._whole), None)
+        return self._run(commit, Kernel.COMMIT, misleads=bool(self._misleads[commit]), whole=whole, other=other)
 
-    def measure_undone(self, commit: int, kernel: Kernel) -> Reading | None:
-        """The reading of a run of the new end without a commit; None, at no cost, when it cannot be reverted.
+    def measure_undone(
+        self, commit: int, kernel: Kernel, *, whole: bool = True, beside_end: bool = True
+    ) -> Reading | None:
+        """The reading of a run of an end without a commit, or with it; None, at no cost, when it cannot be had.
 
-        Nothing is picked.
+        A whole one may end once it is clear of the end's whole run, if that is asked for.
         """
-        if kernel is Kernel.PICKED or self._no_undo[commit]:
+        if (self._no_pick if kernel is Kernel.PICKED else self._no_undo)[commit]:
             return None
         self._build(commit, kernel, self.graph.tip)
         self.minutes += self.conditions.durations.setup_min
-        is_new = commit != self.culprit
-        return self._run(commit, kernel, is_new is not bool(self._undone_mislead[commit]), whole=True)
+        end = Verdict.OLD if kernel is Kernel.PICKED else Verdict.NEW
+        other = end if beside_end else None
+        return self._run(commit, kernel, misleads=bool(self._undone_mislead[commit]), whole=whole, other=other)
 
-    def _run(self, commit: int, kernel: Kernel, shows_new: bool, whole: bool) -> Reading:
-        wrong = self.conditions.new_as_old if shows_new else self.conditions.old_as_new
-        shows_new = shows_new is not bool(self.rng.random() < wrong)
-        figure = None
-        if levels := self.conditions.levels:
-            level = levels.new if shows_new else levels.old
-            figure = level.centre + level.spread * float(self.rng.standard_t(4))
-            shows_new = figure > (levels.old.centre + levels.new.centre) / 2
-        durations = self.conditions.durations
-        early = durations.early_new_min if shows_new else durations.early_old_min
-        self.minutes += durations.whole_run_min if whole else early
-        return Reading(commit, kernel, Verdict.NEW if shows_new else Verdict.OLD, figure, whole)
+    def _first_ends(self) -> tuple[Reading, Reading]:
+        """Readings of both ends that differ as expected, without which no search begins; they make the line.
+
+        A verdict on an end by itself says nothing: it is what the words mean.
+        """
+        keys = ((OLD_END, Kernel.COMMIT, Verdict.OLD), (self.graph.tip, Kernel.COMMIT, Verdict.NEW))
+        levels = self.conditions.levels
+        if levels is None:
+            return Reading(*keys[0][:2], Verdict.MEASURED), Reading(*keys[1][:2], Verdict.MEASURED)
+        while True:
+            old, new = (self._figure(share) for share in (0.0, 1.0))
+            if new > old:
+                break
+        # Beside the new end's level, as the line of `start` is once a level between the ends is known
+        self.line = old + (new - old) * (0.75 if self.conditions.second_step else 0.5)
+        return Reading(*keys[0], old), Reading(*keys[1], new)
+
+    def _share(self, commit: int, kernel: Kernel) -> float:
+        """The share of all changes that a kernel has."""
+        if kernel is Kernel.PICKED and self._picked_in_vain[commit]:
+            return 0.0
+        return float(new_under(self.graph, commit, kernel, np.array(self.culprits)).mean())
+
+    def _run(
+        self, commit: int, kernel: Kernel, *, misleads: bool, whole: bool, other: Verdict | None = None
+    ) -> Reading:
+        """The reading of a run that is held against a whole one of the side ``other``, if there is one."""
+        share = self._share(commit, kernel)
+        if misleads:
+            share = 1.0 - share
+        is_new = share == 1
+        wrong = self.conditions.new_as_old if is_new else self.conditions.old_as_new
+        if self.rng.random() < wrong:
+            is_new = not is_new
+            share = float(is_new)
+        figure, hour, is_clear = None, self.minutes / 60, True
+        if self.conditions.levels is not None:
+            figure = self._figure(share)
+            is_new = figure > self.line
+            is_clear = is_new or figure < self.line + math.log(_CLEARLY_BELOW)
+        verdict = Verdict.NEW if is_new else Verdict.OLD
+        took_min = self._runs_min(verdict, whole=whole, is_clear=is_clear, other=other)
+        self.minutes += took_min
+        is_whole = took_min >= self.conditions.durations.whole_run_min
+        if is_whole and kernel is Kernel.COMMIT:
+            self._whole[commit] = verdict
+        if not is_whole or figure is None:
+            return Reading(commit, kernel, verdict, full=whole or is_whole, hour=hour)
+        if 0 < share < 1:  # a level between: once it says nothing, then its side counts
+            verdict = verdict if (commit, kernel) in self._between else Verdict.MEASURED
+            self._between.add((commit, kernel))
+            return Reading(commit, kernel, verdict, hour=hour)
+        return Reading(commit, kernel, verdict, figure, hour=hour)
+
+    def _runs_min(self, verdict: Verdict, *, whole: bool, is_clear: bool, other: Verdict | None) -> float:
+        """What the runs of a trial take that shows this side, clearly or not."""
+        rates, durations = self.conditions, self.conditions.durations
+        if whole or not rates.early_stop:
+            is_apart = rates.early_stop and rates.shows_apart and other not in (None, verdict)
+            return durations.apart_min if is_apart else durations.whole_run_min
+        if not is_clear:
+            return durations.unclear_min
+        return durations.early_new_min if verdict is Verdict.NEW else durations.early_old_min
+
+    def _figure(self, share: float) -> float:
+        """The score of a run of a kernel that has this share of the changes."""
+        if (levels := self.conditions.levels) is None:
+            raise RuntimeError("no figure in a world of verdicts")
+        centre = levels.old.centre + share * (levels.new.centre - levels.old.centre)
+        drift = self.conditions.drift * self.minutes / 60
+        return centre + levels.new.spread * float(self.rng.standard_t(4)) + drift
 
     def _build(self, commit: int, kernel: Kernel, tree: int) -> None:
         """A kernel that was built is kept; else the sources go from the last tree to this one."""
@@ -168,7 +281,9 @@ class World:
         apart = int(np.count_nonzero(self.graph.ancestors(tree) ^ self.graph.ancestors(self._tree)))
         share: float = (apart / len(self.graph)) ** BUILD_GROWTH
         least, most = self.conditions.durations.build_least_min, self.conditions.durations.build_most_min
-        self.minutes += least + (most - least) * share
+        took_min = least + (most - least) * share
+        self.minutes += took_min
+        self._builds.append(Build(self.graph.ancestors(tree), took_min))
         self._tree = tree
 
 

@@ -1,0 +1,70 @@
+"""Both ends, which are measured before anything else, and again until it is known how far their levels are apart."""
+
+from bisector.analysis.judgement import Untestable
+from bisector.bisect.budget import ends_in_time
+from bisector.bisect.facts import Facts, measure, once
+from bisector.bisect.instructions import Outlook, Submit, Tell
+from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError
+from bisector.core.events import Note
+from bisector.core.subject import Commit, Subject
+from bisector.core.units import share
+from bisector.core.verdict import Verdict
+from bisector.search.calibration import end_to_read
+
+
+def measure_both(facts: Facts) -> Submit | Tell | None:
+    """A trial of an end that has no verdict yet; then the line between them is told.
+
+    Raises :class:`EndsDoNotReproduce` when there is nothing to bisect, :class:`InfraError` for an end that could not be
+    measured, :class:`bisector.core.errors.UserError` when the first that was has no value that can decide.
+    """
+    judging = facts.judging
+    for commit, word in zip(facts.task.ends, facts.words, strict=True):
+        if (judgement := judging.judge(commit.sha)) is None:
+            judging.check_metric(commit.sha)
+            return measure(facts, Subject(commit), f"the {word} end", Outlook())
+        if judgement.verdict is Verdict.SKIP:
+            raise _no_end(facts, commit, word, judgement.why)
+    line = judging.threshold()
+    if line is None:
+        raise RuntimeError("both ends are measured and there is no threshold")
+    return once(facts, "threshold", Note(line.sentence(judging.objective)))
+
+
+def repeat(facts: Facts) -> Submit | None:
+    """A trial of the ends in turn, until each has as many sound readings as asked for, or can have no more."""
+    asked = facts.task.settings.bisect.calibrate
+    for number in range(2, asked + 1):
+        for commit, word in zip(facts.task.ends, facts.words, strict=True):
+            can_be = not isinstance(facts.judging.since(commit.sha), Untestable)
+            if len(facts.judging.sound(commit.sha)) < number and can_be:
+                return measure(facts, Subject(commit), f"the {word} end, {number} of {asked}", Outlook())
+    return _repeat_as_needed(facts)
+
+
+def _repeat_as_needed(facts: Facts) -> Submit | None:
+    """A trial of an end whose level has to be known better before the search, if there is time for it.
+
+    None by git, which believes each verdict.
+    """
+    if facts.task.ground is None:
+        return None
+    standing = facts.standing
+    side = end_to_read(standing.case.problem.graph, standing.case.facts, standing.belief)
+    sides = zip((Verdict.OLD, Verdict.NEW), facts.task.ends, facts.words, strict=True)
+    for commit, word in ((commit, word) for one, commit, word in sides if one is side):
+        if not isinstance(facts.judging.since(commit.sha), Untestable):
+            purpose = f"the {word} end once more, as {share(standing.belief.overlap)} of the figures may mislead"
+            trial = measure(facts, Subject(commit), purpose, Outlook())
+            return trial if ends_in_time(facts, trial) else None
+    return None
+
+
+def _no_end(facts: Facts, commit: Commit, word: str, why: str) -> BisectorError:
+    """Why an end cannot be judged: that of the host is no answer, and the next process measures it anew."""
+    if commit.sha in facts.judging.given_up:
+        return InfraError(f"the {word} end {commit.short} could not be measured: {why}", "bisector doctor")
+    return EndsDoNotReproduce(
+        f"the {word} end {commit.short} cannot be judged: {why}",
+        "choose an end that builds, boots and survives the workload",
+    )

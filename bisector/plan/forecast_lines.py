@@ -1,0 +1,69 @@
+"""The forecast for a person: what a bisection would take, from which figures, and what speaks against it."""
+
+from collections.abc import Iterator
+from math import expm1
+
+from bisector.core import units
+from bisector.plan.forecast import Forecast
+from bisector.plan.inputs import Quantity
+from bisector.report.terminal import Line, Role, Span, left, wrapped
+
+_LABEL_WIDTH = 15
+_SELDOM = 0.5  # a mean that is no number of times
+
+
+def forecast_lines(expected: Forecast, width: int) -> Iterator[Line]:
+    """The paragraph for a person: what it would take, from which figures, and what speaks against it."""
+    for label, text, role in _rows(expected):
+        for number, line in enumerate(wrapped(text.split(), width - _LABEL_WIDTH)):
+            yield Span(left(label if number == 0 else "", _LABEL_WIDTH), Role.HEAD), Span(line, role)
+
+
+def _rows(one: Forecast) -> Iterator[tuple[str, str, Role]]:
+    can = (
+        f"{one.can_matter:,} can matter to this kernel"
+        if one.can_matter is not None
+        else "how many can matter to this kernel is known once both ends are built"
+    )
+    yield "range", f"{units.plural(one.commits, 'commit')}, {can}", Role.PLAIN
+    yield (
+        "trials",
+        f"{one.trials:.0f}, nine of ten searches at most {one.trials_p90:.0f}; both ends included",
+        Role.PLAIN,
+    )
+    hours = f"{units.duration(one.hours * 3600)}, nine of ten at most {units.duration(one.hours_p90 * 3600)}"
+    yield "time", hours, Role.STRONG
+    if one.reach is not None:
+        yield "budget", one.reach.sentence, Role.STRONG
+    right = f"{one.first_answer_right:.0%} of the answers right, {one.claimed:.1%} claimed"
+    yield "confidence", f"{right} ({one.searches} simulated searches by {one.strategy}, seed {one.seed})", Role.PLAIN
+    builds = f"{units.duration(one.build_least_s.value)} to {units.duration(one.build_most_s.value)}"
+    yield "a build", f"{builds} ({one.build_most_s.source})", _role(one.build_most_s)
+    before = f"{units.duration(one.setup_s.value)} ({one.setup_s.source})"
+    yield "before runs", before, _role(one.setup_s)
+    yield "the runs", f"{units.duration(one.runs_s.value)} ({one.runs_s.source})", _role(one.runs_s)
+    if one.early_new_s.value < one.runs_s.value:
+        early = f"{units.duration(one.early_old_s.value)} on the old side, {units.duration(one.early_new_s.value)}"
+        yield "stopped early", f"{early} on the new one ({one.early_new_s.source})", _role(one.early_new_s)
+    if one.fill_s is not None:
+        filling = f"{units.duration(one.fill_s.value)} until a cache is settled ({one.fill_s.source})"
+        yield "filling", f"{filling}; both ends are measured both ways", _role(one.fill_s)
+    yield "noise", f"{expm1(one.spread.value):.1%} ({one.spread.source})", _role(one.spread)
+    wrong = f"{one.wrong_runs.value:.1%} of the better side's look like the worse side's ({one.wrong_runs.source})"
+    yield "wrong runs", wrong, _role(one.wrong_runs)
+    yield "the ends", f"{one.factor.value:.2f} times apart ({one.factor.source}){_again(one)}", _role(one.factor)
+    found = f"what is at least {one.least_factor:.2f} times apart" if one.least_factor is not None else "nothing"
+    yield "findable", found, Role.PLAIN
+    for warning in one.warnings:
+        yield "warning", warning, Role.OLD if one.hopeless else Role.WEAK
+
+
+def _again(one: Forecast) -> str:
+    """How often the ends are read again before the search, where that is to be expected."""
+    if one.ends_again < _SELDOM:
+        return ""
+    return f"; so near that they are read {one.ends_again:.0f} times more before the search, to learn the noise"
+
+
+def _role(quantity: Quantity) -> Role:
+    return Role.PLAIN if quantity.measured else Role.WEAK

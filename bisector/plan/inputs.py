@@ -1,0 +1,215 @@
+"""What a forecast is made from: what earlier runs took and read on this host, and what is assumed where none did."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import exp, inf
+from statistics import fmean, median
+from typing import Annotated, TypeAlias
+
+from bisector.analysis.settled import is_tried, rule_for
+from bisector.config import Settings
+from bisector.core import units
+from bisector.core.json_document import Record
+from bisector.core.verdict import Direction, Strategy
+from bisector.git.ranges import Range
+from bisector.plan.experience import Experience
+from bisector.search.graph import RangeGraph
+from bisector.search.noise import Earlier, Noise
+from bisector.search.simulate.durations import (
+    APART_MIN,
+    BUILD_LEAST_MIN,
+    BUILD_MOST_MIN,
+    RUN_MIN,
+    SETUP_MIN,
+    Durations,
+)
+
+_MIN_S = 60.0
+# Of the smallest configuration, measured on two cores: a file that changed, and everything.
+SMALL_BUILD_S = (17.0, 280.0)
+_SPREAD = 0.10  # what a reading is believed to repeat within, as long as nothing was repeated
+# Of the 40 s of the run that counts a fast kernel's took 22, and a slow one's 33 with one fast known; those before it
+# are always whole.
+_EARLY_ABOVE_SHARE = 22 / 40
+_EARLY_BELOW_SHARE = 33 / 40
+
+_Figure: TypeAlias = Callable[[Sequence[float]], float]
+
+
+class Quantity(Record, frozen=True):
+    """A figure that went into a forecast."""
+
+    value: Annotated[float, "in the unit that its key names"]
+    source: Annotated[str, "where it comes from"]
+    measured: Annotated[bool, "whether it was measured on this machine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A range, its graph, the settings, and how many searches are simulated with which seed, in how long a time."""
+
+    wanted: Range
+    graph: RangeGraph
+    settings: Settings
+    strategy: Strategy = Strategy.BAYES
+    searches: int = 30
+    seed: int = 1
+    budget_s: float | None = None
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether runs may be: only what fio reports while a run lasts tells its side before the end."""
+        return not self.settings.workload.full_runs and self.settings.bisect.objective.definition.live
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a forecast is made from; :class:`bisector.plan.forecast.Forecast` says what each is.
+
+    The runs of a trial are ``saved_s`` shorter for a short fill, and take ``apart_s`` where they end once they are
+    clear of their counterpart's. ``noise`` is that of the simulated runs.
+    """
+
+    build_least_s: Quantity
+    build_most_s: Quantity
+    setup_s: Quantity
+    runs_s: Quantity
+    early_old_s: Quantity
+    early_new_s: Quantity
+    fill_s: Quantity | None
+    saved_s: float
+    apart_s: float
+    spread: Quantity
+    factor: Quantity
+    noise: Noise
+    wrong_runs: Quantity
+
+    @property
+    def durations(self) -> Durations:
+        """The same for a simulated search."""
+        return Durations(
+            build_least_min=self.build_least_s.value / _MIN_S,
+            build_most_min=self.build_most_s.value / _MIN_S,
+            setup_min=self.setup_s.value / _MIN_S,
+            whole_run_min=self.runs_s.value / _MIN_S,
+            early_old_min=self.early_old_s.value / _MIN_S,
+            early_new_min=self.early_new_s.value / _MIN_S,
+            unclear_min=(self.runs_s.value - self.saved_s) / _MIN_S,
+            apart_min=self.apart_s / _MIN_S,
+            both_ways_min=self._both_ways_s / _MIN_S,
+        )
+
+    @property
+    def _both_ways_s(self) -> float:
+        """What the trials of both ends with a short fill take: they build nothing."""
+        return 0.0 if self.fill_s is None else 2 * (self.trial_s(0.0) - self.saved_s)
+
+    def trial_s(self, build_s: float) -> float:
+        """A trial with such a build, whose runs are whole."""
+        return build_s + self.setup_s.value + self.runs_s.value
+
+
+def inputs_of(asked: Asked, known: Experience, matter: int, left_s: float = inf) -> Inputs:
+    """What is known of this machine, or assumed, for a search among so many commits with so much time left."""
+    settings = asked.settings
+    least_s, most_s = SMALL_BUILD_S
+    if settings.kernel.base_config is not None:
+        least_s, most_s = BUILD_LEAST_MIN * _MIN_S, BUILD_MOST_MIN * _MIN_S
+    runs = len(settings.storage.stack.phases)
+    runs_s = _measured(known.workloads_s, fmean, float(runs * settings.workload.runtime_s), "trial", "as asked for")
+    setup_s = _measured(known.setups_s, median, SETUP_MIN * _MIN_S, "trial")
+    fill_s = _fill(asked, known, matter, setup_s.value + runs_s.value, left_s)
+    saved_s = 0.0 if fill_s is None else settings.workload.runtime_s - fill_s.value
+    old, new = (
+        _measured(seconds, fmean, runs_s.value * (runs - 1 + share) / runs - saved_s, "trial")
+        if asked.stops_early
+        else runs_s
+        for seconds, share in (
+            (_early(known.below_s, known.short_below_s, saved_s), _EARLY_BELOW_SHARE),
+            (_early(known.above_s, known.short_above_s, saved_s), _EARLY_ABOVE_SHARE),
+        )
+    )
+    if _direction(asked, known) is Direction.REGRESSION:
+        old, new = new, old
+    return Inputs(
+        build_least_s=_measured(known.builds_s, min, least_s, "build"),
+        build_most_s=_measured(known.builds_s, max, most_s, "build"),
+        setup_s=setup_s,
+        runs_s=runs_s,
+        early_old_s=old,
+        early_new_s=new,
+        fill_s=fill_s,
+        saved_s=saved_s,
+        apart_s=_apart_s(asked, runs_s.value),
+        spread=_spread(known),
+        factor=_factor(asked, known),
+        noise=known.earlier.noise,
+        wrong_runs=_wrong_runs(known.earlier),
+    )
+
+
+def _early(after_whole_fills: Sequence[float], after_short: Sequence[float], saved_s: float) -> Sequence[float]:
+    """Seconds of the runs of trials that were stopped early, with the fills that are to be expected."""
+    return (after_short if saved_s else ()) or tuple(seconds - saved_s for seconds in after_whole_fills)
+
+
+def _apart_s(asked: Asked, runs_s: float) -> float:
+    """What the runs of a trial take that ends once it is clear of its counterpart's; whole ones where none does."""
+    workload, runs = asked.settings.workload, len(asked.settings.storage.stack.phases)
+    if not asked.stops_early or not workload.workload.repeats_itself(workload.values):
+        return runs_s
+    return runs_s * (runs - 1 + APART_MIN / RUN_MIN) / runs
+
+
+def _fill(asked: Asked, known: Experience, matter: int, trial_s: float, left_s: float) -> Quantity | None:
+    """How long a short fill takes, where ``start`` would try one."""
+    rule = rule_for(asked.settings)
+    if rule is None or not asked.stops_early or not is_tried(asked.settings, matter, trial_s, left_s):
+        return None
+    return _measured(known.fills_s, fmean, rule.expected_s, "short fill")
+
+
+def _measured(
+    seconds: Sequence[float], of: _Figure, otherwise_s: float, what: str, source: str = "assumed"
+) -> Quantity:
+    if not seconds:
+        return Quantity(otherwise_s, source, measured=False)
+    return Quantity(of(seconds), f"of {units.plural(len(seconds), what)} here", measured=True)
+
+
+def _spread(known: Experience) -> Quantity:
+    spread = known.spread
+    if spread is None:
+        return Quantity(_SPREAD, "assumed: no kernel was read twice here", measured=False)
+    of = f"{units.plural(spread.readings, 'reading')} of {units.plural(spread.kernels, 'kernel')} here"
+    return Quantity(max(spread.deviation, 0.001), of, measured=True)
+
+
+def _wrong_runs(earlier: Earlier) -> Quantity:
+    """How often a run of the better side looks like one of the worse side, as most wrong ones do."""
+    if not earlier.better:
+        source = "assumed: no kernel of the better side was read twice here"
+        return Quantity(earlier.noise.new_as_old, source, measured=False)
+    return Quantity(earlier.noise.new_as_old, f"of {units.plural(earlier.better, 'reading')} here", measured=True)
+
+
+def _factor(asked: Asked, known: Experience) -> Quantity:
+    """By what factor the ends differ, in the direction that is expected."""
+    ends = _ends(asked, known)
+    if ends is None:
+        return Quantity(asked.settings.bisect.min_ends_ratio, "assumed: the least that is not refused", measured=False)
+    (old, new), objective = ends, asked.settings.bisect.objective
+    direction = asked.settings.bisect.expected or Direction.between(old, new)
+    values = " and ".join(objective.text(objective.value_of(score)) for score in ends)
+    return Quantity(exp((new - old) * direction.sign), f"{values}, measured here", measured=True)
+
+
+def _ends(asked: Asked, known: Experience) -> tuple[float, float] | None:
+    """The scores of both ends, where both were measured here."""
+    old, new = (known.scores.get(end.sha) for end in (asked.wanted.old, asked.wanted.new))
+    return None if old is None or new is None else (median(old), median(new))
+
+
+def _direction(asked: Asked, known: Experience) -> Direction | None:
+    ends = _ends(asked, known)
+    return asked.settings.bisect.expected or (None if ends is None else Direction.between(*ends))

@@ -1,0 +1,231 @@
+"""A search that may take so long: no trial is begun that would end later, and what is known then is told."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector.bisect import session
+from bisector.bisect.instructions import Done
+from bisector.bisect.session import Asked
+from bisector.cli import main
+from bisector.core.events import Note
+from bisector.core.trial import Timings, Trial
+from bisector.core.verdict import State, Strategy
+from bisector.store.comparison import Budget
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
+from bisector.trial.runner import TrialRequest
+from tests import fakes
+from tests.bisect.lab import BY_GIT, DEFAULTS, tried
+from tests.bisect.limited import Clock, Limited
+from tests.bisect.site import Site
+from tests.docs.json_schema import valid
+from tests.git import histories
+
+TRIAL_S = 400.0  # more than is reckoned with before there is a trial
+# Builds are short, as how long the next one takes is an estimate; between the runs is no time to spare.
+TIMINGS = Timings(build_s=2.0, boot_s=5.0, storage_s=309.0, workload_s=84.0, total_s=TRIAL_S)
+BY = {Strategy.GIT: BY_GIT, Strategy.BAYES: DEFAULTS}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr("bisector.store.facts.now", made.now)
+    real = fakes.FakeExecutor.measure
+
+    def measure(self: fakes.FakeExecutor, request: TrialRequest) -> Trial:
+        made.passes(TRIAL_S)
+        return replace(real(self, request), timings=TIMINGS)
+
+    monkeypatch.setattr(fakes.FakeExecutor, "measure", measure)
+    return made
+
+
+def limited(path: Path, strategy: Strategy = Strategy.BAYES, **more: object) -> Limited:
+    return Limited(path, histories.linear(17), "c0", "c16", **{"settings": BY[strategy], **more})  # type: ignore[arg-type] # Lab's own fields
+
+
+@pytest.fixture(params=list(Strategy))
+def line(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Limited:
+    return limited(tmp_path, request.param)
+
+
+def is_over(outcome: Done) -> bool:
+    return outcome.state is State.NARROWED and outcome.out_of_time
+
+
+def test_a_search_ends_with_its_budget_and_goes_on_with_another(line: Limited) -> None:
+    engine = line.far_engine("c11")
+    line.give(5 * TRIAL_S + 90)
+    outcome = line.bisect(engine)
+    assert is_over(outcome)
+    assert outcome.message.endswith("another trial would end after the budget of 34 min 50 s")
+    assert (line.spent_s, len(line.trials())) == (5 * TRIAL_S, 5)
+    assert line.bisect(engine) == outcome  # without more time it ends where it ended
+    line.give(100 * TRIAL_S)
+    assert line.found(line.bisect(engine)) == "c11"
+    commits = [sha for sha in engine.measured if sha in line.names]
+    assert len(set(commits)) == len(commits)
+
+
+def test_what_a_budget_cuts_short_is_what_comes_without_one(tmp_path: Path, clock: Clock) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "short").mkdir()
+    whole, short = limited(tmp_path / "whole"), limited(tmp_path / "short")
+    assert whole.found(whole.bisect(whole.engine("c11"))) == "c11"
+    short.give(5 * TRIAL_S)
+    short.bisect(short.engine("c11"))
+    assert 2 < len(tried(short)) < len(tried(whole))
+    assert tried(short) == tried(whole)[: len(tried(short))]
+
+
+@pytest.mark.parametrize("trials", range(10))
+def test_no_trial_is_begun_that_would_end_later(tmp_path: Path, clock: Clock, trials: int) -> None:
+    """Every trial takes as long as the one before, and the first one as long as it is asked to at most."""
+    lab = limited(tmp_path)
+    lab.give(trials * TRIAL_S + 50)
+    outcome = lab.bisect(lab.engine("c11"))
+    assert is_over(outcome) or outcome.state is State.FOUND
+    assert lab.spent_s <= trials * TRIAL_S
+    if is_over(outcome):
+        assert lab.spent_s >= (trials - 1) * TRIAL_S  # what is lacking then may be a whole run that takes longer
+
+
+def test_without_time_for_both_ends_nothing_is_known(line: Limited) -> None:
+    line.give(600.0)
+    outcome = line.bisect(line.engine("c11"))
+    assert (outcome, tried(line)) == (
+        Done(State.NARROWED, (), (), "another trial would end after the budget of 10 min", out_of_time=True),
+        ["c0"],
+    )
+    assert len(line.shown(outcome)) == 16
+
+
+def test_a_weak_trial_is_not_repeated_when_there_is_no_time(line: Limited) -> None:
+    line.give(3 * TRIAL_S + 10)
+    outcome = line.bisect(line.far_engine("c11", busy={"c8": 1}))
+    assert is_over(outcome)
+    assert tried(line) == ["c0", "c16", "c8"]
+
+
+def test_an_attempt_that_failed_is_not_made_again_when_there_is_no_time(line: Limited) -> None:
+    line.give(3 * TRIAL_S + 50)
+    outcome = line.bisect(line.far_engine("c11", infra={"c8": 1}))
+    assert is_over(outcome)
+    assert (line.spent_s, tried(line)) == (3 * TRIAL_S, ["c0", "c16"])
+
+
+def test_an_answer_is_not_lost_for_the_disks_alone(tmp_path: Path, clock: Clock) -> None:
+    with_disks = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, baselines=True))
+    lab = limited(tmp_path, settings=with_disks)
+    lab.bisect(engine := lab.engine("c11"))
+    alone = {sha for sha in engine.measured if sha not in lab.names}
+    assert {"ssd", "hdd"} <= alone
+    took_s = lab.spent_s - 2 * TRIAL_S
+    (tmp_path / "again").mkdir()
+    short = limited(tmp_path / "again", settings=with_disks)
+    short.give(took_s + TRIAL_S / 2)
+    engine = short.engine("c11")
+    assert short.found(short.bisect(engine)) == "c11"
+    assert not {"ssd", "hdd"} & set(engine.measured)
+    told = [event.text for event in short.events if isinstance(event, Note)]
+    assert any("would end after the budget: bisector baselines measures it" in text for text in told)
+
+
+def test_what_is_lost_with_a_process_is_not_spent(line: Limited) -> None:
+    """A budget is for what was done; it is the same budget in the next process."""
+    engine = line.engine("c11")
+    line.give(4 * TRIAL_S + 90)
+    engine.kill_at = 4
+    with pytest.raises(fakes.Killed):
+        line.bisect(engine)
+    assert line.spent_s == 3 * TRIAL_S
+    engine.kill_at = None
+    assert is_over(line.bisect(engine))
+    assert len(line.trials()) == 4
+
+
+# A person's run
+
+
+@pytest.fixture
+def site(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("bisector.doctor.checks.check", lambda *_: None)
+    return Site(tmp_path)
+
+
+def test_a_person_is_told_what_is_known_and_how_to_go_on(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = Asked(site.repository, "old", "main", site.settings, budget_s=3 * TRIAL_S + 20)
+    with session.begun(asked, site.home / "run", lambda _: None) as (run, store):
+        assert site._go_on(run, store) is State.NARROWED
+    run_dir = str(site.home / "run")
+    held = site.held()
+    assert held != []
+    assert not (site.home / "run/report.eml").exists()
+    (site.home / "run/build").mkdir()
+    measured = list(site.engine.measured)
+    assert main(["resume", "--run-dir", run_dir]) == 3
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "another trial would end after the budget of 20 min 20 s" in shown
+    assert "budget 20 min of 20 min 20 s spent" in shown
+    more = re.search(rf"next (bisector resume --run-dir {run_dir} --budget \d+min)", shown)
+    assert more is not None
+    assert (site.engine.measured, site.held()) == (measured, held)
+    assert (site.home / "run/build").exists()
+    assert main(["status", "--json", "--run-dir", run_dir]) == 0
+    document = valid("status", capsys.readouterr().out)
+    assert document["budget"] == {"budget_s": 1220.0, "spent_s": 1200.0, "is_over": True}
+    assert document["resume_command"] == more[1]
+    assert main(["report", "--run-dir", run_dir, "--format", "text"]) == 0
+    report = " ".join(capsys.readouterr().out.split())
+    assert "is one of 5 commits; another trial would end after the budget of 20 min 20 s." in report
+    assert "bisector start " in report
+    assert " --budget 1220s" in report
+    assert main(["resume", "--run-dir", run_dir, "--skip", site.shas["c3"]]) == 2
+    assert "--budget" in capsys.readouterr().err
+
+
+def test_what_is_reached_is_told_before_the_first_trial(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bisector.commands.measure._conclude", lambda *_, **__: 0)
+    words = ["start", "old", "main", "--repo", str(site.repository), "--run-dir", str(site.home / "run")]
+    assert main([*words, "--budget", "8h"]) == 0
+    assert "of 30 simulated searches name a commit in 8 h" in capsys.readouterr().err
+    with Store.open(RunDirectory(site.home / "run").database, readonly=True) as store:
+        assert store.budgets() == (Budget(8 * 3600.0),)
+
+
+def test_more_time_is_given_by_resume(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = Asked(site.repository, "old", "main", site.settings, budget_s=3 * TRIAL_S + 20)
+    with session.begun(asked, site.home / "run", lambda _: None) as (run, store):
+        site._go_on(run, store)
+    monkeypatch.setattr("bisector.doctor.checks.warn_again", lambda *_: None)
+    monkeypatch.setattr("bisector.bisect.session.here", site._equip)
+    monkeypatch.setattr(session.go_on, "__defaults__", (site._equip, *(session.go_on.__defaults__ or ())[1:]))
+    run_dir = str(site.home / "run")
+    assert main(["resume", "--run-dir", run_dir, "--budget", "1h"]) == 0
+    printed = capsys.readouterr()
+    assert "of 30 simulated searches name a commit in 1 h" in printed.err
+    assert f"{site.shas['c3'][:12]} is the first fixed commit" in printed.out
+    with Store.open(RunDirectory(site.home / "run").database, readonly=True) as store:
+        assert store.budgets() == (Budget(3 * TRIAL_S + 20), Budget(3600.0, 3 * TRIAL_S))
+    assert site.held() == []
+    assert main(["resume", "--run-dir", run_dir, "--budget", "1h"]) == 2
+    assert "has its answer" in capsys.readouterr().err
+
+
+def test_a_budget_too_short_for_anything_is_told_as_such(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = Asked(site.repository, "old", "main", site.settings, budget_s=10.0)
+    with session.begun(asked, site.home / "run", lambda _: None) as (run, store):
+        assert site._go_on(run, store) is State.NARROWED
+    assert main(["resume", "--run-dir", str(site.home / "run")]) == 3
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "another trial would end after the budget of 10 s" in shown
+    assert site.engine.measured == []

@@ -1,0 +1,132 @@
+"""A search that may take so long and no longer."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bisector.core.verdict import Strategy
+from bisector.search.choice import Costs, Problem
+from bisector.search.graph import RangeGraph
+from bisector.search.likelihood import Weighing
+from bisector.search.posterior import prior
+from bisector.search.readings import Facts
+from bisector.search.simulate.durations import Durations
+from bisector.search.simulate.runs import Result, Summary, search_for, simulate, simulate_from
+from bisector.search.simulate.world import Conditions, World
+from bisector.search.step import Answer, Ending, Search, Try, decide
+
+
+def chain(count: int) -> RangeGraph:
+    return RangeGraph.of([(n - 1,) if n else () for n in range(count)])
+
+
+LINE = chain(200)
+# As long as they are expected to be, so that nothing but the choice can make a search too long.
+EVEN = Durations(build_least_min=5.0, build_most_min=5.0, both_ways_min=0.0)
+WORLD = Conditions(old_as_new=0.003, new_as_old=0.05, sticky=0.01, durations=EVEN)
+BUDGETS_H = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 10.0)
+
+
+def searched(budget_h: float, strategy: Strategy = Strategy.BAYES) -> tuple[Result, ...]:
+    world = replace(WORLD, budget_min=60 * budget_h)
+    return tuple(simulate(LINE, strategy, world, told_of_builds(world), seed=3, trials=20))
+
+
+def told_of_builds(world: Conditions) -> Search:
+    """A search that has not to learn what the builds take."""
+    search = search_for(world)
+    builds_min = np.full(len(LINE), EVEN.build_most_min)
+    return replace(search, costs=replace(search.costs, builds_min=builds_min))
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("budget_h", BUDGETS_H)
+def test_no_trial_is_begun_that_would_end_later(budget_h: float, strategy: Strategy) -> None:
+    results = searched(budget_h, strategy)
+    assert max(result.minutes for result in results) <= 60 * budget_h
+    # What was left would not have been enough for another one, or by git for whole runs of the answer and its parent.
+    over = [result for result in results if result.out_of_time]
+    for result in over:
+        waits = strategy is Strategy.GIT and result.set_size == 1
+        assert 60 * budget_h - result.minutes < (2 * (3 + 30) if waits else 5 + 3 + 30)
+
+
+def test_more_time_brings_a_better_answer() -> None:
+    found = [Summary.of(searched(budget_h)) for budget_h in BUDGETS_H]
+    named = [one.named_rate for one in found]
+    assert named == sorted(named)
+    assert named[0] == 0.0
+    assert named[-1] >= 0.9
+    sizes = [one.set_size_mean for one in found]
+    assert sizes == sorted(sizes, reverse=True)
+    assert all(one.in_set_rate >= 0.95 for one in found)
+
+
+def test_with_time_enough_a_search_is_what_it_is_without_a_budget() -> None:
+    assert _without_clock(searched(100.0)) == _without_clock(searched(math.inf))
+
+
+def test_nothing_is_named_that_could_not_be_confirmed() -> None:
+    """What is found in time is found in the same way as with all the time there is."""
+    for short, whole in zip(searched(4.0), searched(math.inf), strict=True):
+        if short.ending is Ending.FOUND:
+            assert (short.minutes, short.claimed) == (whole.minutes, whole.claimed)
+            assert not short.out_of_time
+        else:
+            assert short.out_of_time
+
+
+def test_a_sure_commit_that_lacks_its_confirmation_is_not_named() -> None:
+    """The last step of a search with all the time is a whole run; with less than that there is an answer that waits."""
+    problem, search = Problem(LINE, prior(len(LINE))), search_for(WORLD)
+    world, facts, before = World(LINE, WORLD, np.random.default_rng((3, 0))), Facts(), Facts()
+    while not isinstance(step := decide(problem, facts, search), Answer):
+        before = facts
+        reading = (
+            world.measure(step.commit, whole=step.whole)
+            if isinstance(step, Try)
+            else world.measure_undone(step.commit, step.kernel)
+        )
+        assert reading is not None
+        facts = facts.with_reading(reading)
+    assert step.ending is Ending.FOUND
+    late = decide(problem, before, replace(search, left_min=5.0))
+    assert isinstance(late, Answer)
+    assert (late.ending, late.out_of_time, late.commit) == (Ending.NARROWED, True, step.commit)
+    # What is over is over, whatever time is left.
+    done = decide(problem, facts, replace(search, left_min=0.0))
+    assert isinstance(done, Answer)
+    assert (done.ending, done.out_of_time) == (Ending.FOUND, False)
+
+
+def test_a_run_that_can_be_stopped_early_is_tried_where_a_whole_one_is_too_long() -> None:
+    """Of three commits each is likely enough to be run whole, but for the time."""
+    few = chain(3)
+    costs = Costs(build_min=5.0, setup_min=3.0, old_run_min=10.0, new_run_min=12.0, whole_run_min=30.0)
+    search = Search(Weighing(), costs)
+    steps = [decide(Problem(few, prior(3)), Facts(), replace(search, left_min=left)) for left in (38.0, 37.9, 20.0)]
+    assert [step.whole for step in steps if isinstance(step, Try)] == [True, False, False]
+    assert isinstance(decide(Problem(few, prior(3)), Facts(), replace(search, left_min=19.9)), Answer)
+
+
+def test_a_search_goes_on_from_what_is_known() -> None:
+    """The likelier a commit is by the facts, the more often it is the culprit of a simulated search from there."""
+    problem, search = Problem(LINE, prior(len(LINE))), search_for(WORLD)
+    world, facts = World(LINE, WORLD, np.random.default_rng((3, 0))), Facts()
+    for _ in range(6):
+        step = decide(problem, facts, search)
+        assert isinstance(step, Try)
+        reading = world.measure(step.commit, whole=step.whole)
+        assert reading is not None
+        facts = facts.with_reading(reading)
+    on = Summary.of(tuple(simulate_from(problem, facts, WORLD, search, seed=1, trials=20)))
+    anew = Summary.of(searched(math.inf))
+    assert on.evaluations_mean - 6 < anew.evaluations_mean - 3
+    assert on.success_rate >= 0.9
+
+
+def _without_clock(results: Sequence[Result]) -> list[Result]:
+    return [replace(result, steps_ms=()) for result in results]
