@@ -19,11 +19,12 @@ BROWSER := chromium chromium-driver
 # A second kernel for the articles, where the distribution has it.
 NEWER := linux-source-6.12
 
-.PHONY: help setup packages demo articles test lint unit browser vm docs bench calibrate clean
+.PHONY: help setup packages demo articles histories test lint unit browser vm docs bench calibrate clean
 
 help:
 	@echo 'make demo   find the commit that fixed dm-cache in a history made from the distribution'"'"'s kernel source'
 	@echo 'make articles   run the recorded sets of five articles again, scaled, and write a page of what held (90 minutes at most, and builds)'
+	@echo 'make histories   bisect ten histories with known changes, drawn from SEED, and end with a table (three hours at most)'
 	@echo 'make test   linters, unit tests, a page in a browser, and the real thing in a virtual machine'
 	@echo 'make lint | unit | browser | vm   each part of make test'
 	@echo 'make docs   write the generated parts of docs/ again'
@@ -64,6 +65,11 @@ demo: setup
 articles: setup
 	@if apt-cache show $(NEWER) >/dev/null 2>&1; then $(MAKE) --no-print-directory packages PACKAGES='$(NEWER)'; fi
 	$(BIN)/python -m tests.articles.run
+
+# The edits are for this version, which a newer distribution has beside its own or not at all.
+histories: setup
+	@if apt-cache show linux-source-6.1 >/dev/null 2>&1; then $(MAKE) --no-print-directory packages PACKAGES=linux-source-6.1; fi
+	$(BIN)/python -m tests.histories.run $(if $(SEED),--seed $(SEED))
 
 test: lint unit browser vm
 

@@ -1,0 +1,113 @@
+"""On what each change shows: the words of a person for ``bisector start``, and how long a trial is expected to take.
+
+What decides a figure is a limit or a delay of a virtual disk, so that a change shows by a factor of 3 at least on any
+host: with a delay of 10 ms, 16 requests in flight have 1,600 IOPS and one alone has 100; with a limit of 100 IOPS,
+requests of 128 KiB have 12.8 MB/s and those of 8 KiB 0.8. Times and factors are expected, not measured.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+JOBS = Path(__file__).parent / "jobs"
+# One configuration for all kernels, so that one that two histories have is built once.
+FRAGMENTS = ("tiny", "vm", "storage-lvmcache", "storage-ram")
+_SLOW_ANSWERS = {"storage.ssd.latency": "10ms"}
+
+
+class Family(StrEnum):
+    """What kind of stack a setup is of: there is a history of each."""
+
+    CACHE = "cache"
+    FILES = "files"
+    DEVICE = "device"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A stack and a job: the words for them, seconds of a trial without its build, and the keys of what shows on it.
+
+    ``pair`` are two changes that show one after the other: the first makes it slow, the second slower.
+    """
+
+    name: str
+    family: Family
+    words: tuple[str, ...]
+    trial_s: float
+    changes: tuple[str, ...]
+    pair: tuple[str, str] | None = None
+
+
+def _words(stack: str, runtime: str, *words: str, **settings: str) -> tuple[str, ...]:
+    return ("--stack", stack, "--runtime", runtime, *words, *_each("--set", settings))
+
+
+def _each(flag: str, settings: Mapping[str, str]) -> Iterator[str]:
+    for key, value in settings.items():
+        yield from (flag, f"{key}={value}")
+
+
+def _own(name: str) -> tuple[str, str]:
+    return "--job", str(JOBS / f"{name}.fio")
+
+
+# As in the demonstration: smq looks its cache over once a minute, and two runs have to last longer than that.
+_OF_A_CACHE = "40s"
+# Files as large as the cache, as there, and half as large: they are in it sooner.
+_SMALL_CACHE = ("--file-size", "16MiB", "--cache-size", "32MiB")
+
+SETUPS = (
+    Setup("lvmcache", Family.CACHE, _words("lvmcache", _OF_A_CACHE, *_SMALL_CACHE), 105.0, ("spoil",)),
+    Setup(
+        "lvmcache, written through", Family.CACHE,
+        _words("lvmcache(ssd,hdd,cache_mode=writethrough)+ext4", _OF_A_CACHE, *_SMALL_CACHE), 105.0,
+        ("clean-from-origin",),
+    ),
+    Setup(
+        "deep reads", Family.FILES, _words("ssd", "12s", "--job", "rand-read-iops", **_SLOW_ANSWERS), 35.0,
+        ("waits", "waits-in-iomap", "two-in-flight"),
+    ),
+    Setup(
+        "deep writes", Family.FILES, _words("ssd", "12s", "--job", "rand-write-iops", **_SLOW_ANSWERS), 35.0,
+        ("writes-wait",),
+    ),
+    Setup(
+        "single reads", Family.FILES,
+        _words("ssd", "12s", "--job", "rand-read-latency", "--metric", "read.lat.mean"), 30.0,
+        ("plug-waits",),
+    ),
+    Setup(
+        "large reads", Family.FILES,
+        _words("ssd", "12s", *_own("large-reads"), **{"storage.ssd.iops_limit": "200"}), 35.0,
+        ("requests-of-128k", "requests-of-32k"), ("requests-of-128k", "requests-of-32k"),
+    ),
+    Setup(
+        "buffered reads", Family.FILES,
+        _words(
+            "ssd", "12s", *_own("buffered-reads"), "--file-size", "192MiB", **{"storage.ssd.iops_limit": "100"},
+        ), 45.0,
+        ("window-of-32k", "disks-read-8k-ahead"), ("window-of-32k", "disks-read-8k-ahead"),
+    ),
+    Setup(
+        "buffered writes", Family.FILES,
+        _words(
+            "ssd", "12s", *_own("buffered-writes"), "--file-size", "64MiB", **{"storage.ssd.iops_limit": "500"},
+        ), 35.0,
+        ("dirty-ratio",),
+    ),
+    Setup(
+        "synced writes", Family.FILES,
+        _words("ssd", "12s", *_own("synced-writes"), **{"storage.ssd.iops_limit": "100"}), 35.0,
+        ("datasync-commits",),
+    ),
+    Setup(
+        "raw reads", Family.DEVICE, _words("ssd+raw", "12s", *_own("deep-raw-reads"), **_SLOW_ANSWERS), 30.0,
+        ("reads-on-the-stack",),
+    ),
+    Setup(
+        "ram", Family.MEMORY, _words("ram", "12s", "--job", "randrw", **{"storage.ram.size": "128MiB"}), 30.0,
+        ("brd-takes-its-time",),
+    ),
+)  # fmt: skip
