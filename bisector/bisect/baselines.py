@@ -39,8 +39,7 @@ def measure(facts: Facts) -> Submit | Tell | None:
             attempts = facts.heard.matters.get(_matter(setup), ())
             match _settlement(facts, attempts):
                 case Again(why=why):
-                    submit = _submit(facts, setup, why if attempts else "")
-                    return submit if ends_in_time(facts, submit) else _no_time(setup)
+                    return in_time(facts, setup, _submit(facts, setup, why if attempts else ""))
                 case Untestable(why=why):
                     message = f"the {setup_name(setup)} could not be measured: {why}"
                     return given_up(facts, setup, InfraError(message, "bisector baselines tries it again"))
@@ -66,7 +65,10 @@ def given_up(facts: Facts, setup: Setup, error: BisectorError) -> Tell:
     return Tell((Note(f"no baseline: {error}"),), (_matter(setup),))
 
 
-def _no_time(setup: Setup) -> Tell:
+def in_time(facts: Facts, setup: Setup, submit: Submit) -> Submit | Tell:
+    """An attempt at a baseline; where it would end after the budget, only that is told, which costs no answer."""
+    if ends_in_time(facts, submit):
+        return submit
     note = Note(f"the {setup_name(setup)} would end after the budget: bisector baselines measures it")
     return Tell((note,), (_matter(setup),))
 

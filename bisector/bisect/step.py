@@ -150,12 +150,12 @@ def _begun(facts: Facts) -> Iterator[Submit | Tell]:
 
 def _after_failure(facts: Facts, attempts: Sequence[Attempt], error: BisectorError) -> Submit | Tell:
     request = attempts[-1].submit.request
-    try:
+    if not isinstance(request, TrialRequest) or _is_searched(facts, request):
         return after_failure(facts, attempts, error)
+    try:
+        return baselines.in_time(facts, request.cell.setup, after_failure(facts, attempts, error))
     except BisectorError as raised:
-        if isinstance(request, TrialRequest) and not _is_searched(facts, request):
-            return baselines.given_up(facts, request.cell.setup, raised)
-        raise
+        return baselines.given_up(facts, request.cell.setup, raised)
 
 
 # What to come to
