@@ -143,7 +143,7 @@ def by_bayes(facts: Facts) -> Instruction:
     standing = facts.standing
     return (
         (None if _holds(facts, standing.final) else _show(facts, standing.shown))
-        or (measure(facts, Subject(base), "merge base", _outlook(standing)) if base is not None else None)
+        or (_of_base(facts, standing, base) if base is not None else None)
         or _begun(facts, standing)
         or _decided(facts, standing)
     )
@@ -182,18 +182,28 @@ def _base_to_measure(facts: Facts) -> Commit | None:
     return None
 
 
+def _of_base(facts: Facts, standing: Standing, base: Commit) -> Submit:
+    overlaps = figures_tell(standing.case.search.rules, standing.belief)
+    return measure(facts, Subject(base), "merge base", _outlook(standing), whole=overlaps)
+
+
 def _begun(facts: Facts, standing: Standing) -> Instruction | None:
-    """The last trial once more, when it settled nothing."""
+    """The last trial once more, when it settled nothing.
+
+    Such a trial is no fact for the search, which decides as it did before: the run is whole, or not, as it was to be.
+    """
     _, last = facts.judging.trials[-1]
     if last.commit.sha in facts.task.skips or not isinstance(facts.judging.since(last.commit.sha), Again):
         return None
+    overlaps = figures_tell(standing.case.search.rules, standing.belief)
     if last.subject.changed_by is not None:
-        commit, overlaps = (
-            facts.commit(last.subject.changed_by),
-            figures_tell(standing.case.search.rules, standing.belief),
-        )
+        commit = facts.commit(last.subject.changed_by)
         return _changed(facts, standing, last.subject.kind, commit, clear_of_end=not overlaps)
-    return measure(facts, Subject(last.commit), "", _outlook(standing))
+    decided = standing.decision
+    if isinstance(decided, Try) and standing.case.commit_for(decided.commit) == last.commit.sha:
+        others = _beside(standing, decided)
+        return measure(facts, Subject(last.commit), "", _outlook(standing), whole=decided.whole, clear_of=others)
+    return measure(facts, Subject(last.commit), "", _outlook(standing), whole=overlaps)
 
 
 def _decided(facts: Facts, standing: Standing) -> Instruction:

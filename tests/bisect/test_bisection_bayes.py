@@ -122,6 +122,24 @@ def test_a_weak_trial_is_no_reading(line: Lab) -> None:
     assert engine.measured.count(line.shas["c8"]) >= 3
 
 
+def test_a_whole_run_on_a_busy_host_is_repeated_whole(line: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = line.far_engine("c7")
+    engine.stops_early = True
+    real, sha = engine._measured, line.shas["c7"]
+    spoiled: list[int] = []
+
+    def measured(request: TrialRequest) -> Trial:
+        if request.commit.sha == sha and request.stop is None and not spoiled:
+            spoiled.append(len([one for one, _ in engine.rules if one == sha]))
+            engine.busy = {sha: engine.attempts[sha] + 1}
+        return real(request)
+
+    monkeypatch.setattr(engine, "_measured", measured)
+    assert line.found(line.bisect(engine)) == "c7"
+    rules = [rule for one, rule in engine.rules if one == sha]
+    assert rules[spoiled[0] :][:2] == [None, None]
+
+
 def test_host_that_stays_contended_makes_a_skip_not_a_reading(line: Lab) -> None:
     engine = line.engine("c7", busy={"c8": 99})
     assert line.found(line.bisect(engine)) == "c7"
