@@ -1,6 +1,7 @@
 """Where to look for the step that a run did not look for, with the readings it has already."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from bisector.analysis.verdicts import Judging
 from bisector.bisect.session import Asked, Inherited
@@ -41,7 +42,10 @@ def next_step(run: RunDirectory, store: Store) -> Asked:
     settings = replace(settings, bisect=replace(settings.bisect, threshold=threshold))
     with Repository.open(asked.repository) as repository:
         old, new = _ends(repository, asked, replace(judging, settings=settings))
-    inherited = Inherited(run.path, (*judging.trials, *store.baselines()), store.compilers())
+    own = (*judging.trials, *store.baselines())
+    directories = {run.path, *(Path(one.run_dir) for one in store.taken().values())}
+    measured_in = frozenset(directory.resolve() for directory in directories)
+    inherited = Inherited(run.path, own, store.compilers(), measured_in)
     return Asked(asked.repository, old, new, settings, asked.paths, asked.skips, inherited)
 
 

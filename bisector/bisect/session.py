@@ -40,7 +40,7 @@ from bisector.mail import outbox
 from bisector.plan.experience import experience
 from bisector.status import from_record
 from bisector.store.comparison import Budget
-from bisector.store.facts import Compilers, now
+from bisector.store.facts import Compilers, Fact, now
 from bisector.store.rows import BisectionRow, StateRow
 from bisector.store.run_files import adopt, keep_inputs, remove_unfinished
 from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
@@ -51,14 +51,12 @@ _BUILD = "build"
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """What another run has measured and this one takes over: its directory, its trials, what built them.
-
-    Baselines are among the trials; they are the last ones.
-    """
+    """What is taken over from another run: its directory, trials (baselines last), compilers; whoever measured them."""
 
     run_dir: Path
     trials: tuple[tuple[int, Trial], ...]
     compilers: tuple[Compiler, ...]
+    measured_in: frozenset[Path] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,25 +111,31 @@ def begun(asked: Asked, run_dir: Path | None, warn: Callable[[Finding], None]) -
         preflight.check(settings, run.path, warn)
         settings = keep_inputs(settings, run.path)
         row = _row(asked, repository.top, wanted, skips, settings)
-        known = experience(settings, host_id(), [Path(entry.run_dir) for entry in Index().entries()])
-        with _recorded(run, row, asked.inherited) as store:
-            if asked.budget_s is not None:
-                store.add(Budget(asked.budget_s))
-            store.add(known.earlier)
+        with _recorded(run, row, asked.inherited, tuple(_known_before(asked, settings))) as store:
             Index().add(IndexEntry(str(run.path), str(repository.top), asked.old, asked.new, row.created_at))
             yield run, store
 
 
-def _recorded(run: RunDirectory, row: BisectionRow, inherited: Inherited | None) -> Store:
+def _known_before(asked: Asked, settings: Settings) -> Iterator[Fact]:
+    """What is on record from the first moment on: without it a resumed run would never know of it."""
+    if asked.budget_s is not None:
+        yield Budget(asked.budget_s)
+    # What is taken over is read here, and does not count as read before, too.
+    own = asked.inherited.measured_in if asked.inherited is not None else frozenset()
+    earlier = [path for entry in Index().entries() if (path := Path(entry.run_dir)).resolve() not in own]
+    yield experience(settings, host_id(), earlier).earlier
+    if asked.inherited is not None and asked.inherited.compilers:
+        yield Compilers(asked.inherited.compilers)
+
+
+def _recorded(run: RunDirectory, row: BisectionRow, inherited: Inherited | None, facts: Iterable[Fact]) -> Store:
     """The store of a new run, with what it takes over from another one."""
     if inherited is None:
-        return Store.create(run.database, row)
+        return Store.create(run.database, row, facts=facts)
     source = inherited.run_dir
     trials = [adopt(source, trial, run.path, n) for n, (_, trial) in enumerate(inherited.trials, 1)]
-    store = Store.create(run.database, row, trials, [Taken(str(source), n) for n, _ in inherited.trials])
-    if inherited.compilers:
-        store.add(Compilers(inherited.compilers))
-    return store
+    taken = [Taken(str(source), n) for n, _ in inherited.trials]
+    return Store.create(run.database, row, trials, taken, facts=facts)
 
 
 def checked(repository: Repository, asked: Asked) -> tuple[Range, Settings]:

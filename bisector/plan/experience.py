@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -70,8 +70,10 @@ def experience(settings: Settings, host: str, run_dirs: Iterable[Path]) -> Exper
         try:
             with Store.open(RunDirectory.open(run_dir).database, readonly=True) as store:
                 asked = store.bisection()
+                taken = store.taken().keys()
                 for theirs, trials in _measured_in(store):
-                    found.add(settings, theirs, trials, host, (asked.old_sha, asked.new_sha))
+                    here = tuple((n, trial) for n, trial in trials if trial.host == host)
+                    found.add(settings, theirs, here, taken, (asked.old_sha, asked.new_sha))
         except BisectorError as error:
             found.unreadable.append(f"{run_dir}: {error}")
     return found.whole()
@@ -103,27 +105,28 @@ class _Collected:
         self,
         ours: Settings,
         theirs: Settings,
-        trials: tuple[tuple[int, Trial], ...],
-        host: str,
+        here: tuple[tuple[int, Trial], ...],
+        taken: Collection[int],
         ends: tuple[str, str],
     ) -> None:
-        here = tuple((n, trial) for n, trial in trials if trial.host == host)
+        """The trials ``here`` of a run; those that it took over count with the run that measured them."""
+        own = tuple((n, trial) for n, trial in here if n not in taken)
         if kernel_inputs(ours.kernel) != kernel_inputs(theirs.kernel):
             return
-        for _, trial in here:
+        for _, trial in own:
             if trial.kernel is not None:
                 self.kernels[trial.commit.sha] = trial.kernel
                 self.builds_s += [trial.kernel.build_s] if _built(trial) else []
         if _measured_with(ours) != _measured_with(theirs):
             return
-        for _, trial in _ran(here, tuple(phase.name for phase in theirs.storage.stack.phases)):
+        for _, trial in _ran(own, tuple(phase.name for phase in theirs.storage.stack.phases)):
             self.setups_s.append(trial.timings.boot_s + trial.timings.storage_s)
             self._add_runs(trial)
         seen = replace(theirs, bisect=theirs.bisect.by(ours.bisect.objective))
         judging = Judging(seen, here, *ends)
-        for sha, scores in judging.scores.items():
+        for sha, scores in replace(judging, trials=own).scores.items():
             self.scores[sha] += scores
-        self.earlier = _more(self.earlier, judging)
+        self.earlier = _more(self.earlier, judging, [trial for _, trial in own])
 
     def _add_runs(self, trial: Trial) -> None:
         """One that was stopped because it was clear of another one, too, is neither whole nor as most are."""
@@ -156,8 +159,8 @@ class _Collected:
         )
 
 
-def _more(earlier: Earlier, judging: Judging) -> Earlier:
-    """The same with a run's readings of kernels that it read more than once.
+def _more(earlier: Earlier, judging: Judging, own: Sequence[Trial]) -> Earlier:
+    """The same with a run's ``own`` readings of kernels that were read more than once.
 
     An end is of its own side, another kernel of that of most of its readings. One reading of each says nothing: it is
     what the others are held against.
@@ -167,15 +170,16 @@ def _more(earlier: Earlier, judging: Judging) -> Earlier:
     ends = {judging.old: Verdict.OLD, judging.new: Verdict.NEW}
     better = judging.direction.verdict(better=True)
     counts = {True: [earlier.better, earlier.better_contradicted], False: [earlier.worse, earlier.worse_contradicted]}
-    for sha in dict.fromkeys(trial.commit.sha for _, trial in judging.trials):
-        verdicts: Counter[Verdict] = Counter(
-            verdict for _, verdict in judging.sound(sha) if verdict in (Verdict.OLD, Verdict.NEW)
-        )
-        if (readings := verdicts.total()) > 1:
+    for sha in dict.fromkeys(trial.commit.sha for trial in own):
+        sided = [(trial, verdict) for trial, verdict in judging.sound(sha) if verdict in (Verdict.OLD, Verdict.NEW)]
+        if len(sided) > 1:
+            verdicts = Counter(verdict for _, verdict in sided)
             side = ends.get(sha) or max(verdicts, key=verdicts.__getitem__)
+            read = [verdict for trial, verdict in sided if any(trial is one for one in own)]
+            readings = min(len(read), len(sided) - 1)
             count = counts[side is better]
-            count[0] += readings - 1
-            count[1] += min(readings - 1, readings - verdicts[side])
+            count[0] += readings
+            count[1] += min(readings, sum(verdict is not side for verdict in read))
     return Earlier(*counts[True], *counts[False])
 
 

@@ -56,12 +56,14 @@ class Store:
         trials: Iterable[Trial] = (),
         taken: Iterable[Taken] = (),
         plan: Plan | None = None,
+        *,
+        facts: Iterable[Fact] = (),
     ) -> Self:
         """Make a database that holds ``bisection``, and no trials yet but those that are known before.
 
-        ``taken`` tells of the first of them where they were taken over from, ``plan`` what is compared in it. It
-        appears under its name when it is complete. Raises :class:`UserError` when there is one already,
-        :class:`InfraError` when it cannot be written.
+        ``taken`` tells of the first of them where they were taken over from, ``plan`` what is compared in it, ``facts``
+        are what else is known when it begins. It appears under its name when it is complete, with all of that. Raises
+        :class:`UserError` when there is one already, :class:`InfraError` when it cannot be written.
         """
         with Database.create(path) as new:
             new.insert("bisection", {"id": 1, **columns(bisection)})
@@ -71,6 +73,8 @@ class Store:
                 write(new, NumberedTrial(number, trial))
             for n, origin in enumerate(taken, 1):
                 new.insert("taken", {"trial": n, **columns(origin)})
+            for fact in facts:
+                write(new, fact)
         return cls.open(path)
 
     @classmethod

@@ -1,6 +1,7 @@
 """A search that may take so long: no trial is begun that would end later, and what is known then is told."""
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,6 +136,21 @@ def test_an_answer_is_not_lost_for_the_disks_alone(tmp_path: Path, clock: Clock)
     assert any("would end after the budget: bisector baselines measures it" in text for text in told)
 
 
+def test_an_answer_is_not_lost_for_a_disk_that_failed_and_would_be_tried_again_too_late(
+    tmp_path: Path, clock: Clock
+) -> None:
+    (tmp_path / "again").mkdir()
+    lab = limited(tmp_path)
+    lab.bisect(lab.engine("c11"))
+    disks = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, baselines=True))
+    short = limited(tmp_path / "again", settings=disks)
+    short.give(lab.spent_s + 1.5 * TRIAL_S)
+    engine = short.engine("c11")
+    engine.infra = {**engine.infra, "ssd": 1}
+    assert short.found(short.bisect(engine)) == "c11"
+    assert engine.attempts["ssd"] == 1
+
+
 def test_what_is_lost_with_a_process_is_not_spent(line: Limited) -> None:
     """A budget is for what was done; it is the same budget in the next process."""
     engine = line.engine("c11")
@@ -187,6 +203,20 @@ def test_a_person_is_told_what_is_known_and_how_to_go_on(site: Site, capsys: pyt
     assert " --budget 1220s" in report
     assert main(["resume", "--run-dir", run_dir, "--skip", site.shas["c3"]]) == 2
     assert "--budget" in capsys.readouterr().err
+
+
+def test_a_run_has_its_budget_from_the_first_moment_on(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed at its first fact, it goes on with the time that it was given."""
+
+    def add(self: Store, *facts: object) -> int:
+        raise fakes.Killed
+
+    monkeypatch.setattr(Store, "add", add)
+    asked = Asked(site.repository, "old", "main", site.settings, budget_s=60.0)
+    with suppress(fakes.Killed), session.begun(asked, site.home / "run", lambda _: None):
+        pass
+    with Store.open(RunDirectory(site.home / "run").database, readonly=True) as store:
+        assert store.budgets() == (Budget(60.0),)
 
 
 def test_what_is_reached_is_told_before_the_first_trial(

@@ -23,13 +23,14 @@ from bisector.core.verdict import Direction, State
 from bisector.git.repository import Repository
 from bisector.report.summary import footer_lines
 from bisector.report.terminal import as_text
+from bisector.search.noise import Earlier
 from bisector.status import document_of, from_record
 from bisector.status.view import BisectionView
 from bisector.storage.parse import lone_disk
 from bisector.store.facts import Compilers
 from bisector.store.rows import BisectionRow
 from bisector.store.run_files import collect, trial_directory
-from bisector.store.rundir import RunDirectory
+from bisector.store.rundir import Index, IndexEntry, RunDirectory
 from bisector.store.store import Store
 from tests import fakes
 from tests.docs.json_schema import valid
@@ -245,6 +246,22 @@ def test_only_what_lies_between_the_ends_levels_is_on_neither(site: Site) -> Non
     assert aside == ["4d44ec5ab751"]
     alone = replace(judging, new=site.shas["243bfd2c052d"])  # both ends on one level: no reading is on neither
     assert all(alone.is_on_an_ends_level(trial) for _, trial in alone.trials)
+
+
+def test_what_is_taken_over_was_not_read_before_too(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trials of the first run teach the second one its rates: as its own, and not once more as another run's."""
+    monkeypatch.setattr("bisector.bisect.session.host_id", lambda: "box")
+    run = site.first_run()
+    with Store.open(run.database) as store:
+        for n in (20, 21):
+            store.add_trial(site._trial(run, n, site.new, 20_900.0))
+        asked = next_step(run, store)
+    Index().add(IndexEntry(str(run.path), str(asked.repository), "c0", "new", "2026-01-01T00:00:00Z"))
+    with session.begun(asked, site.home / "second", lambda _: None) as (_, store):
+        assert store.earlier() == Earlier()
+    another = replace(asked, inherited=None)
+    with session.begun(another, site.home / "third", lambda _: None) as (_, store):
+        assert store.earlier() == Earlier(better=2)
 
 
 def test_two_levels_have_no_next_step(site: Site, capsys: pytest.CaptureFixture[str]) -> None:

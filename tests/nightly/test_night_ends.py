@@ -259,7 +259,7 @@ def test_killed_before_a_run_has_its_record(world: World, monkeypatch: pytest.Mo
     world.slow_from["cache"] = "c6"
     world.push("cache", "c9")
 
-    def killed(*_: object) -> None:
+    def killed(*_: object, **__: object) -> None:
         raise fakes.Killed
 
     with monkeypatch.context() as patch:
