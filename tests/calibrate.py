@@ -1,7 +1,9 @@
-"""``make calibrate``: whether the search is as good as it says, on a real history's shape; an hour, not seconds.
+"""``make calibrate``: whether the search is as good as it says, on a real history's shape; hours, not seconds.
 
-Each row is a world and what the search has to reach in it. Nothing of the world is told to the search. Seeds can be
-given: the figures must not hang on one. Rows can be chosen by a part of their name.
+Each row is a world and what the search has to reach in it. None of its rates, spreads, drifts and steps are told to the
+search; with two steps, the line between the verdicts is beside the new end's level, where ``start`` finds it. Seeds can
+be given: the figures must not hang on one. Rows can be chosen by a part of their names. The ends' first trials are not
+among the hours.
 """
 
 import argparse
