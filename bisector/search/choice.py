@@ -221,16 +221,17 @@ def contradicted(belief: Posterior, commit: int) -> bool:
     return sum(_for_it(belief, commit).values()) < 0
 
 
-def undecided_revert(problem: Problem, facts: Facts, belief: Posterior, commit: int, odds: float) -> bool:
-    """Whether the new end without ``commit`` was read, speaks neither for nor against it with ``odds``, and may yet.
+def may_be_luck(problem: Problem, facts: Facts, belief: Posterior, surely: float, at_most: int) -> bool:
+    """Whether the new end without the likeliest commit is to be read again, since what speaks for that may be luck.
 
-    The odds are to hold in all cases of the noise but the noisiest: of a host that may mislead in every fifth run, one
-    reading that fits is little, and on one that is known to be quiet it is enough. The old end with the commit may lack
-    what it builds upon, however often it is read.
+    That is while there are cases of the noise in which the commit has less than the probability ``surely``: of a host
+    that may mislead in every fifth run, one reading that fits is little, and on one that is known to be quiet it is
+    enough. The old end with the commit may lack what it builds upon, however often it is read.
     """
-    read = belief.undone.get((commit, Kernel.REVERTED))
-    can_be_had = Kernel.REVERTED in undo_options(problem, facts, commit)
-    return read is not None and can_be_had and abs(read.surely_new) < math.log(odds)
+    revert = (belief.best, Kernel.REVERTED)
+    read = sum(one.of == revert for one in facts.readings)
+    can_be_had = Kernel.REVERTED in undo_options(problem, facts, belief.best)
+    return belief.surely < surely and can_be_had and 0 < read < at_most
 
 
 def speaking_against(problem: Problem, facts: Facts, belief: Posterior, suspect: int, odds: float) -> Iterator[int]:

@@ -15,11 +15,11 @@ from bisector.search.choice import (
     beside,
     borne_out,
     contradicted,
+    may_be_luck,
     missing_whole_runs,
     prospects,
     speaking_against,
     stopped_undone,
-    undecided_revert,
     undo_gain_bits,
     undo_options,
 )
@@ -37,18 +37,19 @@ _UNDO_AMONG = 8
 class Rules:
     """When to confirm, and when to stop.
 
-    A commit with the probability ``suspect`` is confirmed, which is due anyway before it is named, and tells more than
-    another trial would; it is named at ``target``. The new end without it is read until that by itself speaks for or
-    against it with the odds ``sure``, however noisy the host may be by what is known of it; and so is it or a parent of
-    it whose runs speak against it. Less than ``least_bits`` is not worth a trial (as a share of what noise lets any
-    tell), unless it is ``least_share`` of all that is unknown: at 98.9 % a tenth of a bit is lacking, and one noisy
-    reading settles it. From the probability ``whole_from`` on that a commit or a child of it is the answer, a run is
-    not stopped early, since it would have to be repeated; nor while more than the share ``most_overlap`` of the figures
-    is expected on the wrong side of the line, where a figure tells more than its side. ``max_runs`` counts completed
-    runs; a search that noise makes longer has up to twice as many, ``patience`` times what one takes on average.
-    ``max_undone`` counts kernels built without a commit or with it to find the suspect (most of a run of 30 commits
-    that do not build), of which ``max_in_vain`` more may give no reading than give one; ``max_confirming`` more may be
-    built to confirm one. Below the probability ``undo_from`` a commit is not undone while a trial tells anything. Among
+    A commit with the probability ``suspect`` is confirmed, which is due anyway before it is named, and tells more
+    than another trial would; it is named at ``target``. Then the new end without it is read again, ``max_reverts``
+    times in all, until it has ``surely`` however noisy the host may be by what is known of it. The suspect or a
+    parent of it whose runs speak against it is read until these do so with the odds ``sure``. Less than
+    ``least_bits`` is not worth a trial (as a share of what noise lets any tell), unless it is ``least_share`` of
+    all that is unknown: at 98.9 % a tenth of a bit is lacking, and one noisy reading settles it. From the
+    probability ``whole_from`` on that a commit or a child of it is the answer, a run is not stopped early, since it
+    would have to be repeated; nor while more than the share ``most_overlap`` of the figures is expected on the
+    wrong side of the line, where a figure tells more than its side. ``max_runs`` counts completed runs; a search
+    that noise makes longer has up to twice as many, ``patience`` times what one takes on average. ``max_undone``
+    counts kernels built without a commit or with it to find the suspect (most of a run of 30 commits that do not
+    build), of which ``max_in_vain`` more may give no reading than give one; ``max_confirming`` more may be built to
+    confirm one. Below the probability ``undo_from`` a commit is not undone while a trial tells anything. Among
     ``few`` candidates each is tried that would tell something if it worked.
     """
 
@@ -59,6 +60,8 @@ class Rules:
     least_bits: float = 0.03
     least_share: float = 0.05
     sure: float = 10.0
+    surely: float = 0.95
+    max_reverts: int = 5
     max_runs: int = 60
     patience: float = 3.0
     undo_from: float = 0.10
@@ -208,8 +211,6 @@ def _confirmation(
     if not _is_undone(belief, suspect) and _may_change_ends(facts, rules, belief, more=rules.max_confirming):
         for kernel in undo_options(problem, facts, suspect):
             return _undo(facts, search, belief, suspect, kernel, confirms=True)
-    if undecided_revert(problem, facts, belief, suspect, rules.sure):
-        return _undo(facts, search, belief, suspect, Kernel.REVERTED, confirms=True)
     if (stopped := stopped_undone(problem, facts, suspect)) is not None:
         return _undo(facts, search, belief, suspect, stopped, confirms=True)
     # Only when the end without it speaks for the suspect, what is said of kernels that cannot differ is believed, too.
@@ -218,6 +219,8 @@ def _confirmation(
         return _trial(problem, search, belief, outlook, commit, confirms=True)
     for commit in speaking_against(problem, facts, belief, suspect, rules.sure):
         return _trial(problem, search, belief, outlook, commit, confirms=True)
+    if may_be_luck(problem, facts, belief, rules.surely, rules.max_reverts):
+        return _undo(facts, search, belief, suspect, Kernel.REVERTED, confirms=True)
     return None
 
 

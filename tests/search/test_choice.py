@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from bisector.core.verdict import Verdict
@@ -10,14 +11,14 @@ from bisector.search.choice import (
     Problem,
     borne_out,
     contradicted,
+    may_be_luck,
     missing_whole_runs,
     stopped_undone,
-    undecided_revert,
     undo_options,
 )
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Weighing
-from bisector.search.noise import Noise, Rates
+from bisector.search.noise import Rates
 from bisector.search.posterior import posterior, prior
 from bisector.search.readings import Facts, Kernel, Reading, as_mask
 
@@ -94,30 +95,24 @@ def test_an_end_speaks_for_or_against(kernel: Kernel, verdict: Verdict, against:
     assert bool(belief.p[5] < belief.p[6]) is against
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "undecided"),
-    [
-        pytest.param((), False, id="nothing read"),
-        pytest.param((OLD,), True, id="9 to 1 for it"),
-        pytest.param((NEW,), True, id="9 to 1 against it"),
-        pytest.param((OLD, OLD), False, id="81 to 1"),
-        pytest.param((NEW, NEW), False, id="81 to 1 against it"),
-        pytest.param((OLD, NEW), True, id="even"),
-    ],
-)
-def test_a_noisy_end_without_the_suspect_is_read_until_it_says_something(
-    verdicts: tuple[Verdict, ...], undecided: bool
-) -> None:
-    problem, weighing = Problem(LINE, prior(10)), Weighing(Rates.known(Noise(0.1, 0.1, 0.01)))
+def test_what_may_be_luck_on_a_loud_host_is_read_again_without_the_suspect() -> None:
+    """Four kernels as they should be, and the new end without the suspect: sure by rates of 2 %, not if 20 % may be."""
+    problem = Problem(LINE, prior(10))
+    reverted = Reading(5, Kernel.REVERTED, OLD)
+    first = Facts((*(Reading(n, Kernel.COMMIT, OLD if n < 5 else NEW) for n in (3, 4, 5, 6)), reverted))
 
-    def is_undecided(kernel: Kernel, facts: Facts) -> bool:
-        facts = replace(facts, readings=tuple(Reading(5, kernel, verdict) for verdict in verdicts))
-        belief = posterior(LINE, problem.log_prior, facts, weighing)
-        return undecided_revert(problem, facts, belief, 5, 10)
+    def may_be(*rates: float, facts: Facts = first) -> bool:
+        a = np.array(rates)
+        noise = Rates(a, a, np.full_like(a, 0.003), np.log(np.full_like(a, 1 / len(a))))
+        belief = posterior(LINE, problem.log_prior, facts, Weighing(noise))
+        assert belief.best == 5
+        return may_be_luck(problem, facts, belief, 0.95, 3)
 
-    assert is_undecided(Kernel.REVERTED, Facts()) is undecided
-    assert not is_undecided(Kernel.REVERTED, Facts().with_failed(5, Kernel.REVERTED))
-    assert not is_undecided(Kernel.PICKED, Facts())
+    assert not may_be(0.02)
+    assert may_be(0.02, 0.2)
+    assert not may_be(0.02, 0.2, facts=replace(first, readings=(*first.readings, reverted, reverted)))  # three times
+    assert not may_be(0.02, 0.2, facts=replace(first, readings=first.readings[:-1]))  # it was not read at all
+    assert not may_be(0.02, 0.2, facts=first.with_failed(5, Kernel.REVERTED))
 
 
 @pytest.mark.parametrize(
