@@ -119,7 +119,7 @@ class Desk:
         return Clock(self.work / f"{run.directory}.times", self.run_dir(run) / DATABASE)
 
     def say(self, text: str) -> None:
-        """A line of ours."""
+        """Print a line of progress."""
         sys.stdout.write(f"{self.name}: {text}\n")
         sys.stdout.flush()
 

@@ -257,7 +257,7 @@ def _sign(file: int, run_dir: Path, purpose: Purpose) -> None:
 def _signed(file: int) -> Measurer:
     """What the holder has written. Any user may write that file, so nothing in it is an error of bisector.
 
-    A name stays in the file when its process has ended, until the next holder overwrites it: it is nobody's then.
+    The file keeps the name of a process that has ended until the next holder overwrites it; such a name is ignored.
     """
     try:
         match json.loads(os.pread(file, _LONGEST, 0)):
