@@ -20,6 +20,7 @@ from bisector.search.posterior import SUSPECT_WEIGHT, posterior, prior
 from bisector.search.readings import OLD_END, Facts, Kernel, Reading, as_mask
 from bisector.search.simulate.durations import (
     APART_MIN,
+    CACHED_SHARE,
     CLEAR_MIN,
     EARLY_NEW_MIN,
     MOST_SAVED_MIN,
@@ -110,7 +111,38 @@ def test_minutes() -> None:
     slow = world(WHOLE_FILLED)
     old = next(commit for commit in range(len(slow.graph)) if not slow.graph.ancestors(commit)[slow.culprits[0]])
     slow.measure(old, whole=False)
-    assert slow.minutes == pytest.approx(12 + SETUP_MIN + RUN_MIN + CLEAR_MIN, abs=0.01)  # from one end to the other
+    # From one end to the first commit, of which the other end's build made all but what that one changes.
+    compiled = (1 / len(slow.graph)) ** 0.25
+    build_min = 2 + 10 * (compiled + CACHED_SHARE * (1 - compiled))
+    assert slow.minutes == pytest.approx(build_min + SETUP_MIN + RUN_MIN + CLEAR_MIN, abs=0.01)
+
+
+def test_what_was_built_on_either_side_is_not_compiled_again() -> None:
+    """From the new end's tree back to the middle of a chain, and to trees beside it."""
+    chain = RangeGraph.of([(n - 1,) if n else () for n in range(10_000)])
+
+    def built(cached_share: float, *commits: int) -> list[float]:
+        rates = Conditions(undo=1.0, durations=replace(Durations(), cached_share=cached_share))
+        made = World(chain, rates, np.random.default_rng(1))
+        found = []
+        for commit in commits:
+            before = made.minutes
+            made.measure(commit, whole=True)
+            found.append(made.minutes - before - SETUP_MIN - WHOLE_RUN_MIN)
+        return found
+
+    half = 0.5**0.25  # of a build, on either side
+    both = half * half
+    assert built(1.0, 4_999)[0] == pytest.approx(2 + 10 * half, abs=0.01)
+    assert built(0.0, 4_999)[0] == pytest.approx(2 + 10 * both, abs=0.01)
+    assert built(0.15, 4_999)[0] == pytest.approx(2 + 10 * (both + 0.15 * (half - both)), abs=0.01)
+    # Beside a tree that was built, from one that is far away.
+    assert built(0.0, 4_999, 100, 5_000)[2] == pytest.approx(2 + 10 * (0.0001 * 0.5) ** 0.25, abs=0.05)
+    made = World(chain, Conditions(undo=1.0), np.random.default_rng(1))
+    made.measure(10, whole=True)
+    before = made.minutes
+    made.measure_undone(10, Kernel.REVERTED)  # all of the new end is there, but for the commit
+    assert made.minutes - before == pytest.approx(2 + 10 * CACHED_SHARE + SETUP_MIN + WHOLE_RUN_MIN, abs=0.02)
 
 
 WHOLE_FILLED = Conditions(durations=WHOLE_FILLS)
@@ -122,7 +154,7 @@ def took(made: World, commit: int, *beside: int) -> float:
     made.measure(commit, whole=False)
     before = made.minutes
     made.measure(commit, whole=True, beside=beside)
-    return made.minutes - before - SETUP_MIN
+    return round(made.minutes - before - SETUP_MIN, 6)
 
 
 def nine(rates: Conditions = WHOLE_FILLED, culprit: int = 4) -> World:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bisector.core.verdict import Verdict
-from bisector.search.building import UNKNOWN_SHARE, Build, expected_builds
+from bisector.search.building import UNKNOWN_SHARE, Build, expected_builds, nearest_trees, share_of_both
 from bisector.search.choice import Costs
 from bisector.search.graph import Floats, Mask, RangeGraph
 from bisector.search.levels import Levels
@@ -15,9 +15,9 @@ from bisector.search.limits import levels_apart
 from bisector.search.readings import OLD_END, Kernel, Reading, new_under
 from bisector.search.simulate.durations import APART_FACTOR, Durations
 
-# An incremental build from one tree to another takes between the least and the most, by the share of the range's
-# commits between them to this power: a few commits touch headers that everything includes. With it plain git takes the
-# 9.1 h of the simulations that the durations come from.
+# What differs between two trees is the share of the range's commits between them to this power: a few commits touch
+# headers that everything includes. With it plain git takes the 9.1 h of the simulations that the durations come from,
+# where nothing that was built once is built again sooner.
 BUILD_GROWTH = 0.25
 SUSPECT_SHARE = 0.03
 # Half of the untestable commits are in runs, broken until somebody fixes it, half of them alone.
@@ -147,8 +147,9 @@ class World:
 
         It is harmless here.
         """
-        took_min = self.conditions.durations.both_ways_min
-        if not self.conditions.early_stop or not 0 < took_min <= self.left_min:
+        conditions = self.conditions
+        took_min = conditions.durations.both_ways_min
+        if not conditions.early_stop or not 0 < took_min <= self.left_min:
             return ()
         ends_min, self.is_filled_short = self.minutes + took_min, True
         ends = (OLD_END, self.graph.tip)
@@ -274,17 +275,28 @@ class World:
         return centre + levels.new.spread * float(self.rng.standard_t(4)) + drift
 
     def _build(self, commit: int, kernel: Kernel, tree: int) -> None:
-        """A kernel that was built is kept; else the sources go from the last tree to this one."""
+        """A kernel that was built is kept; else the sources go from the last tree to this one.
+
+        What differs is made again, and compiled unless a tree had it that was built before.
+        """
         if (commit, kernel) in self._built:
             return
         self._built.add((commit, kernel))
-        apart = int(np.count_nonzero(self.graph.ancestors(tree) ^ self.graph.ancestors(self._tree)))
-        share: float = (apart / len(self.graph)) ** BUILD_GROWTH
-        least, most = self.conditions.durations.build_least_min, self.conditions.durations.build_most_min
-        took_min = least + (most - least) * share
+        has, durations = self.graph.ancestors(tree), self.conditions.durations
+        made = self._apart(has ^ self.graph.ancestors(self._tree))
+        apart = tuple(nearest_trees(has, (one.has for one in self._builds), self._apart))
+        each = [self._apart(commits) for commits in apart]
+        common = self._apart(apart[0] & apart[-1])
+        compiled = min(made, float(share_of_both(each[0], each[-1], common)))
+        work = compiled + durations.cached_share * (made - compiled)
+        took_min = durations.build_least_min + (durations.build_most_min - durations.build_least_min) * work
         self.minutes += took_min
-        self._builds.append(Build(self.graph.ancestors(tree), took_min))
+        self._builds.append(Build(has, took_min))
         self._tree = tree
+
+    def _apart(self, commits: Mask) -> float:
+        """The share of a build that such commits make again."""
+        return float((np.count_nonzero(commits) / len(self.graph)) ** BUILD_GROWTH)
 
 
 def _untestable(graph: RangeGraph, share: float, rng: np.random.Generator) -> Mask:
