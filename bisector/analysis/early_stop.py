@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from bisector.analysis.paired import Counterpart
+from bisector.analysis.paired import Alike, Counterpart
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.objective import MEAN, OVER, SUM, WORST, Objective
 from bisector.workload.base import Progress
@@ -45,7 +45,8 @@ class StopRule:
     """The line that a run is held against, its whole length, and from when on it may be called slow (None: never).
 
     ``threshold`` is a value of the objective, whose metric is a rate that is reported while a run lasts. With a
-    ``counterpart``, on the other side of the line, a run has to be clear of that, too: an answer may rest on it.
+    ``counterpart``, on the other side of the line, a run has to be clear of that, too: an answer may rest on it. With
+    ``alike`` it has to measure what a run of the same kernel did.
     """
 
     threshold: float
@@ -53,6 +54,7 @@ class StopRule:
     guard_s: float | None = None
     objective: Objective = field(default_factory=Objective)
     counterpart: Counterpart | None = None
+    alike: Alike | None = None
 
     @property
     def batch_s(self) -> float:
@@ -89,7 +91,11 @@ class StopRule:
             return None
         at_s = min(float(job.at_s[-1]) for job in deciding)
         stop = _all_done(self, deciding, at_s) or _above(self, deciding, at_s) or _not_above(self, deciding, at_s)
-        return stop if stop is None or self.counterpart is None else self._clear(stop, self.counterpart, deciding)
+        if stop is not None and self.counterpart is not None:
+            return self._clear(stop, self.counterpart, deciding)
+        if stop is not None and self.alike is not None:
+            return self._like(stop, self.alike, deciding)
+        return stop
 
     def _clear(self, stop: EarlyStop, other: Counterpart, jobs: Sequence["_Job"]) -> EarlyStop | None:
         """The same where the run is clear of its counterpart, too."""
@@ -100,6 +106,15 @@ class StopRule:
         factor = f"{apart if is_above else 1 / apart:.1f} times {'above' if is_above else 'below'}"
         why = f"{stop.why}; and it was at least {factor} the run of {other.sha[:12]}"
         return replace(stop, why=why, against=other.sha, apart=apart)
+
+    def _like(self, stop: EarlyStop, same: Alike, jobs: Sequence["_Job"]) -> EarlyStop | None:
+        """The same where the run is like that of the same kernel, too."""
+        courses = [(job.at_s, job.done) for job in jobs]
+        factor = same.run.alike(courses, stop.at_s, self.runtime_s, same.most)
+        if factor is None:
+            return None
+        why = f"{stop.why}; and it was {factor:.2f} times this kernel's whole run"
+        return replace(stop, why=why, against=same.run.sha, apart=factor)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

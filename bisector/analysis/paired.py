@@ -1,4 +1,4 @@
-"""When a run is clear of its counterpart's whole run, moment by moment; pure.
+"""When a run is clear of its counterpart's whole run, moment by moment, or alike it; pure.
 
 An answer says that two kernels which differ by one commit are on two sides: the commit and its parent, or an end with
 and without the commit. So a run that the answer rests on is held against the whole run of the other kernel, and not
@@ -11,6 +11,10 @@ Student's t of the ten differences puts their mean a factor of 1.25 apart with a
 the half of the run in which it is looked at together (Bonferroni). The factor is for what two runs of one kernel
 differ by from beginning to end, of which no piece tells. Not before half of the run: a kernel that becomes fast late,
 or collapses after good minutes, shows by then (both were seen after 4 to 7 of 15 minutes).
+
+An end whose cache was filled in another way is held against the whole run of its own kernel. It is *alike* when d says
+that their mean is within a factor either way, with an error of a twentieth in all looks: two one-sided tests show
+equivalence (Schuirmann 1987).
 """
 
 import math
@@ -28,7 +32,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Course: TypeAlias = tuple[Floats, Floats]
 
 _PIECES, _BATCHES_OF_A_PIECE = 10, 3
-_ERROR, _LOOKS = 1e-3, 45
+_ERROR, _ALIKE_ERROR, _LOOKS = 1e-3, 5e-2, 45
 _LEAST_FACTOR = 1.25
 _NOT_BEFORE = 0.5
 # What did next to nothing in a piece is not infinitely far away: this share of the larger value is the least.
@@ -37,7 +41,7 @@ _LEAST_SHARE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Counterpart:
-    """A whole run to be clear of: of the commit ``sha``, on the better side of the threshold or not.
+    """A whole run to be clear of, or alike: of the commit ``sha``, on the better side of the threshold or not.
 
     ``rates`` are those of its jobs (or of what they amount to) in batches of ``batch_s``.
     """
@@ -52,6 +56,27 @@ class Counterpart:
 
         None while they are not clear of each other.
         """
+        found = self._mean_and_error(courses, at_s, runtime_s)
+        if found is None:
+            return None
+        mean, error = found
+        least = abs(mean) - quantile(1 - _ERROR / _LOOKS, _PIECES - 1) * error
+        return math.exp(math.copysign(least, mean)) if least > math.log(_LEAST_FACTOR) else None
+
+    def alike(self, courses: Sequence[Course], at_s: float, runtime_s: float, most: float) -> float | None:
+        """By what factor a run that has come so far differs from this one, when that is within ``most`` either way.
+
+        None while that is not clear.
+        """
+        found = self._mean_and_error(courses, at_s, runtime_s)
+        if found is None:
+            return None
+        mean, error = found
+        largest = abs(mean) + quantile(1 - _ALIKE_ERROR / _LOOKS, _PIECES - 1) * error
+        return math.exp(mean) if largest < math.log(most) else None
+
+    def _mean_and_error(self, courses: Sequence[Course], at_s: float, runtime_s: float) -> tuple[float, float] | None:
+        """The mean of the ten d, and its standard error; None where there are none yet, or none any more."""
         length_s = _BATCHES_OF_A_PIECE * self.batch_s
         grid = at_s - length_s * np.arange(_PIECES, -1, -1.0)
         mine = [_course(self.batch_s, one) for one in self.rates]
@@ -63,9 +88,15 @@ class Counterpart:
         if most <= 0:
             return None
         d = np.log(np.maximum(values, _LEAST_SHARE * most) / np.maximum(others, _LEAST_SHARE * most))
-        mean, error = float(d.mean()), float(d.std(ddof=1)) / math.sqrt(_PIECES)
-        least = abs(mean) - quantile(1 - _ERROR / _LOOKS, _PIECES - 1) * error
-        return math.exp(math.copysign(least, mean)) if least > math.log(_LEAST_FACTOR) else None
+        return float(d.mean()), float(d.std(ddof=1)) / math.sqrt(_PIECES)
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """The whole run of the same kernel, and the factor by which a run may differ from it."""
+
+    run: Counterpart
+    most: float
 
 
 def _course(batch_s: float, rates: Sequence[float]) -> Course:

@@ -1,6 +1,8 @@
 """Whether a cache that was filled until it was settled measures the same as one that was filled by whole runs; pure.
 
-Both ends are measured both ways, in runs that count of their whole length. The short fill is harmless when at each end
+Both ends are measured both ways. The run that counts goes its whole length after a short fill, too, or ends once it is
+clear of the threshold and like the end's whole run in pieces of the same moments (:mod:`bisector.analysis.paired`). The
+short fill is harmless when at each end
 
 - the *verdict* is alike: both are on one side of the threshold, and
 - the *level* is alike: their scores differ by no more than a quarter of what the ends differ by, and by no more than a
@@ -15,6 +17,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Self
+
+from bisector.analysis.judgement import score
+from bisector.core.objective import Objective
+from bisector.core.trial import Trial
 
 _MOST_FACTOR = 1.25
 _SHARE_OF_GAP = 0.25
@@ -34,6 +41,19 @@ class BothWays:
     tries: int = 0
     in_vain: int = 0
 
+    @classmethod
+    def of(cls, sha: str, whole: tuple[float, ...], sound: Sequence[Trial], tries: int, objective: Objective) -> Self:
+        """Of the sound trials for which a short fill was asked.
+
+        One that was stopped for being like the first whole run is held against that piece by piece, not by its mean.
+        """
+        counted = sound if whole else ()
+        short = (
+            score(one, objective) if one.unlike is None else whole[0] + objective.better.sign * math.log(one.unlike)
+            for one in counted
+        )
+        return cls(sha, whole, tuple(short), tries, sum(not one.filled_short for one in counted))
+
 
 @dataclass(frozen=True, slots=True)
 class ShortFill:
@@ -42,6 +62,12 @@ class ShortFill:
     harmless: bool = False
     missing: str = ""
     why: str = ""
+
+
+def most_moved(ends: Sequence[BothWays]) -> float:
+    """By how much a score may differ where that is called alike; both ends have whole runs."""
+    apart = abs(median(ends[0].whole) - median(ends[-1].whole))
+    return min(math.log(_MOST_FACTOR), _SHARE_OF_GAP * apart)
 
 
 def standing(ends: Sequence[BothWays], line: float | None, most_tries: int) -> ShortFill:
@@ -55,8 +81,7 @@ def standing(ends: Sequence[BothWays], line: float | None, most_tries: int) -> S
             if end.tries >= most_tries:
                 return ShortFill(why=f"no sound measurement of an end in {end.tries}")
             return ShortFill(missing=end.sha, why="the ends are not measured both ways yet")
-    apart = abs(median(ends[0].whole) - median(ends[-1].whole))
-    most = min(math.log(_MOST_FACTOR), _SHARE_OF_GAP * apart)
+    most = most_moved(ends)
     return next((ShortFill(why=why) for end in ends if (why := _harm(end, line, most))), ShortFill(harmless=True))
 
 

@@ -4,7 +4,7 @@ The loop decides by it and ``status`` shows it, so both always agree.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -102,17 +102,18 @@ class Judging:
     @cached_property
     def short_fill(self) -> ShortFill:
         """Whether caches that are filled only until they are settled measure the same."""
-        ends = tuple(map(self._both_ways, (self.old, self.new)))
         line = self._line.score if self._line is not None else None
-        return short_fill.standing(ends, line, self.settings.retries.weak_repeats + 1)
+        return short_fill.standing(self.both_ways, line, self.settings.retries.weak_repeats + 1)
+
+    @property
+    def both_ways(self) -> tuple[BothWays, BothWays]:
+        """Both ends with either fill."""
+        return self._both_ways(self.old), self._both_ways(self.new)
 
     def _both_ways(self, sha: str) -> BothWays:
-        """An end with either fill, in runs that count of whole length."""
         tried = [one for _, one in self.trials if one.commit.sha == sha and one.fill is Fill.SHORT]
         sound = [one for one in tried if self._whole_evidence(one).sound]
-        in_vain = sum(not one.filled_short for one in sound)
-        whole, short = tuple(self.scores.get(sha, ())), tuple(map(self.score, sound))
-        return BothWays(sha, whole, short, len(tried), in_vain)
+        return BothWays.of(sha, tuple(self.scores.get(sha, ())), sound, len(tried), self.objective)
 
     def _is_set_aside(self, trial: Trial) -> bool:
         """Whether the short fill of a trial's cache is not known to be harmless."""
@@ -124,9 +125,11 @@ class Judging:
         settled = {sha: self.settlement(sha) for sha in dict.fromkeys(trial.commit.sha for _, trial in self.trials)}
         return tuple(sha for sha, one in settled.items() if isinstance(one, Untestable) and one.weak)
 
-    def _evidence_of(self, trials: Iterable[Numbered], *, whole: bool = False) -> list[Evidence]:
+    def _evidence_of(self, trials: Sequence[Numbered], *, whole: bool = False) -> list[Evidence]:
         """What trials amount to one by one; one with a short fill that does not count here is none."""
-        counted = ((n, one) for n, one in trials if not one.filled_short or (not whole and self.short_fill.harmless))
+        short = not whole and self.short_fill.harmless
+        set_aside = (one.filled_short or (whole and one.unlike is not None) for _, one in trials)
+        counted = (one for one, aside in zip(trials, set_aside, strict=True) if short or not aside)
         found = ((n, self._whole_evidence(trial) if whole else self._evidence(trial)) for n, trial in counted)
         return [replace(one, forgiven=n <= self.forgiven) for n, one in found]
 
@@ -315,7 +318,8 @@ class Judging:
 
     def _whole_evidence(self, trial: Trial) -> Evidence:
         """A trial and its weaknesses where the threshold is not known, or comes from this trial."""
-        early = ("stopped early, where a whole run is needed",) if trial.stopped_early is not None else ()
+        too_early = trial.stopped_early is not None and trial.unlike is None
+        early = ("stopped early, where a whole run is needed",) if too_early else ()
         return Evidence(trial, (*self._weaknesses(trial), *early))
 
     def _disturbances(self, trial: Trial) -> tuple[str, ...]:

@@ -248,7 +248,8 @@ def measure(
     """One trial on the setup of the search.
 
     Its runs are not stopped early if it is ``whole``, or of an end, of which the line is; a whole one may be once it
-    is ``clear_of`` the run of one of these commits, too. Without a ``fill`` to use, the short one is used where it is
+    is ``clear_of`` the run of one of these commits, too, and that of an end with a short fill once it is like its whole
+    run. Without a ``fill`` to use, the short one is used where it is
     harmless and the trial is not whole.
     """
     commit, judging, recorded = subject.commit, facts.judging, facts.recorded
@@ -270,6 +271,7 @@ def measure(
         tell=(_planned(facts, commit, purpose, outlook),),
         may_stop_early=not whole,
         clear_of=tuple(clear_of) if commit not in facts.task.ends else (),
+        alike=commit in facts.task.ends and fill is Fill.SHORT,
         because=because,
     )
 

@@ -34,7 +34,8 @@ class Submit:
     ``matter`` names what it is for: attempts that fail and controls that are asked because of them are of one matter.
     ``about`` are the trials because of whose faults a control is due. With ``may_stop_early`` the loop adds the rule by
     which a trial may; with ``clear_of`` that by which one may on which an answer rests: clear of the whole run of one
-    of these commits, too. ``because`` is what the search knew when it chose.
+    of these commits, too; with ``alike`` that by which one of an end with another fill may. ``because`` is what the
+    search knew when it chose.
     """
 
     request: Request
@@ -43,6 +44,7 @@ class Submit:
     wait_s: float = 0.0
     may_stop_early: bool = False
     clear_of: tuple[str, ...] = ()
+    alike: bool = False
     about: tuple[int, ...] = ()
     because: Readings | None = None
     host: str = ""

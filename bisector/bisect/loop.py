@@ -13,7 +13,7 @@ from bisector.bisect.facts import Aim, Facts, Heard, Recorded, Task
 from bisector.bisect.git_side import GitSide
 from bisector.bisect.instructions import Ask, Attempt, Done, Installed, Question, Record, ShowGit, Submit, Tell, Wait
 from bisector.bisect.step import step
-from bisector.bisect.stop_rule import rule_clear_of, stop_rule
+from bisector.bisect.stop_rule import rule_alike, rule_clear_of, stop_rule
 from bisector.config import Settings
 from bisector.core.events import Event, Listener
 from bisector.core.trial import Fill
@@ -90,6 +90,8 @@ class Bisection:
         judging, run_dir = self._facts().judging, self.task.run_dir
         if submit.may_stop_early:
             return stop_rule(judging, run_dir, fill)
+        if submit.alike:
+            return rule_alike(judging, run_dir, submit.request.commit.sha)
         return rule_clear_of(judging, run_dir, submit.clear_of) if submit.clear_of else None
 
     def _wait(self) -> None:

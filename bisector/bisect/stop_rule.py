@@ -4,6 +4,7 @@ fio writes a log of its I/Os where the job file asks for one. Of bandwidth the s
 I/O are the same on the whole throughout a run.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,7 +14,8 @@ import numpy as np
 
 from bisector.analysis.early_stop import Floats, StopRule, batch_s, became_fast_s, deciding_rates, guard_s
 from bisector.analysis.judgement import Measured, judged_run
-from bisector.analysis.paired import Counterpart
+from bisector.analysis.paired import Alike, Counterpart
+from bisector.analysis.short_fill import most_moved
 from bisector.analysis.verdicts import Judging
 from bisector.core.figures import JobFigures, Run
 from bisector.core.metric import Unit
@@ -67,6 +69,19 @@ def rule_clear_of(judging: Judging, run_dir: Path, shas: Iterable[str]) -> StopR
     found = (_counterpart(judging, Curves(judging.objective, run_dir, rule.runtime_s), sha) for sha in shas)
     other = next(filter(None, found), None)
     return None if other is None else replace(rule, counterpart=other)
+
+
+def rule_alike(judging: Judging, run_dir: Path, sha: str) -> StopRule | None:
+    """When a run of an end may end early whose cache was filled in another way: clear of the line, and like its own.
+
+    Its whole run shows what becomes of that kernel after good or bad minutes, so no other run is waited for. None, so
+    that it goes its whole length, where there is no such run to hold it against.
+    """
+    own = rule_clear_of(judging, run_dir, (sha,))
+    if own is None or own.counterpart is None:
+        return None
+    alike = Alike(own.counterpart, math.exp(most_moved(judging.both_ways)))
+    return replace(own, guard_s=own.runtime_s / 2, counterpart=None, alike=alike)
 
 
 def _counterpart(judging: Judging, curves: "Curves", sha: str) -> Counterpart | None:

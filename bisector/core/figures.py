@@ -137,7 +137,9 @@ class EarlyStop:
     ``metric`` over jobs as ``over`` says, and tell nothing of another metric.
 
     A run that an answer may rest on was also clear of the whole run of its counterpart, the commit ``against``: by the
-    factor ``apart`` at least (below 1 for a smaller value), moment by moment. Of a run that filled a cache (SETTLED)
+    factor ``apart`` at least (below 1 for a smaller value), moment by moment. One that was to show whether another way
+    of filling the cache changes anything was like a whole run of its own commit, which ``against`` is then, and
+    differed from it by the factor ``apart`` on average. Of a run that filled a cache (SETTLED)
     ``metric`` tells how full it was at least, ``bound``, where ``threshold`` is full.
     """
 
@@ -152,9 +154,13 @@ class EarlyStop:
     why: Annotated[str, "one sentence"]
     metric: Annotated[str, "the [metric](metrics.md); the bound tells nothing of another one"] = "read.iops"
     over: Annotated[str, "what several jobs amounted to"] = "worst"
-    against: Annotated[str, "commit of the whole run that it was clear of, too; empty without one"] = ""
+    against: Annotated[
+        str, "commit of the whole run that it was clear of, too, or like, if it is its own; empty without one"
+    ] = ""
     apart: Annotated[
-        float | None, "by what factor at least, moment by moment, with a margin for chance; `null` without one"
+        float | None,
+        "by what factor at least, moment by moment, with a margin for chance; on average where it is its own commit; "
+        "`null` without one",
     ] = None
 
 

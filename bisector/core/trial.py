@@ -206,7 +206,14 @@ class Trial:
         That is once it was clear of its counterpart, and not of the threshold alone.
         """
         stop = self.stopped_early
-        return self.is_whole or (stop is not None and bool(stop.against) and not self.filled_short)
+        is_clear = stop is not None and bool(stop.against) and self.unlike is None
+        return self.is_whole or (is_clear and not self.filled_short)
+
+    @property
+    def unlike(self) -> float | None:
+        """By what factor its last run differed from a whole one of its commit, if it was stopped for being like it."""
+        stop = self.stopped_early
+        return stop.apart if stop is not None and stop.against == self.commit.sha else None
 
     @property
     def same_sources(self) -> bool:

@@ -16,6 +16,7 @@ from bisector.plan.experience import Experience
 from bisector.search.graph import RangeGraph
 from bisector.search.noise import Earlier, Noise
 from bisector.search.simulate.durations import (
+    ALIKE_MIN,
     APART_MIN,
     BUILD_LEAST_MIN,
     BUILD_MOST_MIN,
@@ -67,7 +68,8 @@ class Inputs:
     """What a forecast is made from; :class:`bisector.plan.forecast.Forecast` says what each is.
 
     The runs of a trial are ``saved_s`` shorter for a short fill, and take ``apart_s`` where they end once they are
-    clear of their counterpart's. ``noise`` is that of the simulated runs.
+    clear of their counterpart's; one that ends once it is like a whole run is ``alike_saved_s`` shorter than that.
+    ``noise`` is that of the simulated runs.
     """
 
     build_least_s: Quantity
@@ -79,6 +81,7 @@ class Inputs:
     fill_s: Quantity | None
     saved_s: float
     apart_s: float
+    alike_saved_s: float
     spread: Quantity
     factor: Quantity
     noise: Noise
@@ -96,13 +99,13 @@ class Inputs:
             early_new_min=self.early_new_s.value / _MIN_S,
             unclear_min=(self.runs_s.value - self.saved_s) / _MIN_S,
             apart_min=self.apart_s / _MIN_S,
-            both_ways_min=self._both_ways_s / _MIN_S,
+            both_ways_min=self._both_ways_s(0.0) / _MIN_S,
+            alike_min=self._both_ways_s(self.alike_saved_s) / _MIN_S,
         )
 
-    @property
-    def _both_ways_s(self) -> float:
-        """What the trials of both ends with a short fill take: they build nothing."""
-        return 0.0 if self.fill_s is None else 2 * (self.trial_s(0.0) - self.saved_s)
+    def _both_ways_s(self, saved_s: float) -> float:
+        """What the trials of both ends with a short fill take, each so much shorter: they build nothing."""
+        return 0.0 if self.fill_s is None else 2 * (self.trial_s(0.0) - self.saved_s - saved_s)
 
     def trial_s(self, build_s: float) -> float:
         """A trial with such a build, whose runs are whole."""
@@ -140,7 +143,8 @@ def inputs_of(asked: Asked, known: Experience, matter: int, left_s: float = inf)
         early_new_s=new,
         fill_s=fill_s,
         saved_s=saved_s,
-        apart_s=_apart_s(asked, runs_s.value),
+        apart_s=runs_s.value - _paired_saved_s(asked, runs_s.value, APART_MIN),
+        alike_saved_s=_paired_saved_s(asked, runs_s.value, ALIKE_MIN),
         spread=_spread(known),
         factor=_factor(asked, known),
         noise=known.earlier.noise,
@@ -153,12 +157,12 @@ def _early(after_whole_fills: Sequence[float], after_short: Sequence[float], sav
     return (after_short if saved_s else ()) or tuple(seconds - saved_s for seconds in after_whole_fills)
 
 
-def _apart_s(asked: Asked, runs_s: float) -> float:
-    """What the runs of a trial take that ends once it is clear of its counterpart's; whole ones where none does."""
+def _paired_saved_s(asked: Asked, runs_s: float, of_run_min: float) -> float:
+    """What is saved of the last run where it ends by another one, after so much of 15 min; nothing where none does."""
     workload, runs = asked.settings.workload, len(asked.settings.storage.stack.phases)
     if not asked.stops_early or not workload.workload.repeats_itself(workload.values):
-        return runs_s
-    return runs_s * (runs - 1 + APART_MIN / RUN_MIN) / runs
+        return 0.0
+    return runs_s * (1 - of_run_min / RUN_MIN) / runs
 
 
 def _fill(asked: Asked, known: Experience, matter: int, trial_s: float, left_s: float) -> Quantity | None:

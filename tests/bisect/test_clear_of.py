@@ -8,7 +8,7 @@ import pytest
 
 from bisector.analysis.early_stop import StopRule
 from bisector.analysis.verdicts import Judging
-from bisector.bisect.stop_rule import rule_clear_of
+from bisector.bisect.stop_rule import rule_alike, rule_clear_of
 from bisector.config import options
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.trial import Artifact, Fill, Trial
@@ -86,6 +86,21 @@ def test_without_it_the_run_is_whole(record: Record, ends: tuple[Trial, Trial], 
     assert rule_of(record, (*ends, other), OTHER.sha) is not None
 
 
+def with_logs(made: Trial, directory: Path, run_dir: Path) -> Trial:
+    """A trial with the logs of its last run, if that was whole."""
+    if not made.runs or made.stopped_early is not None:
+        return made
+    names = ("full/partial_iops.1.log", "full/partial_iops.2.log")
+    kept = []
+    for name, job in zip(names, made.runs[-1].jobs, strict=True):
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [f"{ms}, {job.iops_mean:.0f}, 0, 4096, 0" for ms in range(501, 40_502, 500)]
+        path.write_text("\n".join(lines), encoding="utf-8")
+        kept.append(Artifact(name, str(path.relative_to(run_dir)), "", 0))
+    return replace(made, artifacts=tuple(kept))
+
+
 @dataclass
 class Logging(fakes.FakeExecutor):
     """Its fio leaves logs of whole runs, and a run that may be stopped is."""
@@ -95,18 +110,7 @@ class Logging(fakes.FakeExecutor):
 
     def measure(self, request: TrialRequest) -> Trial:
         self.asked.append((request.commit.sha, request.stop))
-        made = super().measure(request)
-        if not made.runs or made.stopped_early is not None:
-            return made
-        names = ("full/partial_iops.1.log", "full/partial_iops.2.log")
-        kept = []
-        for name, job in zip(names, made.runs[-1].jobs, strict=True):
-            path = self.run_dir / "logs" / str(request.n) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lines = [f"{ms}, {job.iops_mean:.0f}, 0, 4096, 0" for ms in range(501, 40_502, 500)]
-            path.write_text("\n".join(lines), encoding="utf-8")
-            kept.append(Artifact(name, str(path.relative_to(self.run_dir)), "", 0))
-        return replace(made, artifacts=tuple(kept))
+        return with_logs(super().measure(request), self.run_dir / "logs" / str(request.n), self.run_dir)
 
     def _stopped(self, sha: str, value: float, rule: StopRule) -> EarlyStop:
         stop = super()._stopped(sha, value, rule)
@@ -158,3 +162,21 @@ def test_the_first_of_a_pair_is_whole(line: Lab) -> None:
     assert line.found(line.bisect(engine)) == "c1"
     # Its parent is the old end, which is whole anyway.
     assert counterparts(line, engine) == {}
+
+
+def alike_of(record: Record, trials: Sequence[Trial], sha: str) -> StopRule | None:
+    judging = Judging(record.settings, tuple(enumerate(trials, 1)), SLOW.sha, FAST.sha)
+    return rule_alike(judging, record.run_dir, sha)
+
+
+def test_an_end_with_a_short_fill_is_held_against_its_own_whole_run(record: Record, ends: tuple[Trial, Trial]) -> None:
+    rule = alike_of(record, ends, SLOW.sha)
+    assert rule is not None
+    assert (rule.guard_s, rule.counterpart) == (20.0, None)  # by its own run, and not by when the other end is fast
+    assert rule.alike is not None
+    assert rule.alike.run.sha == SLOW.sha
+    assert rule.alike.most == pytest.approx(1.25)
+    record.settings = options.load({"workload.full_runs": "true"}, directory=Path("/")).settings
+    assert alike_of(record, ends, SLOW.sha) is None
+    record.settings = DEFAULTS
+    assert alike_of(record, (replace(ends[0], artifacts=()), ends[1]), SLOW.sha) is None

@@ -1,19 +1,25 @@
 """Both ends with a short fill, too, before other commits have one; what an answer rests on has whole fills."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 
+from bisector.analysis.early_stop import StopRule
+from bisector.analysis.verdicts import Judging
 from bisector.config import FillMode, Settings
 from bisector.core.events import TrialJudged
+from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.subject import Mattering
-from bisector.core.trial import Fill
+from bisector.core.trial import Fill, Trial
 from bisector.core.verdict import State, Verdict
 from bisector.storage.filling import Settling
 from bisector.storage.lvmcache import LvmCache
+from bisector.trial.runner import TrialRequest
 from tests import fakes
-from tests.bisect.filler import ENDS_BOTH_WAYS, asked, filler, notes, settles_quickly
+from tests.bisect.filler import ENDS_BOTH_WAYS, Filler, asked, filler, notes, settles_quickly
 from tests.bisect.lab import BY_GIT, DEFAULTS, FAR_IOPS, Lab
+from tests.bisect.test_clear_of import with_logs
 
 
 @pytest.fixture(autouse=True)
@@ -131,3 +137,86 @@ def test_who_asks_for_it_is_told_why_it_cannot_be(line: Lab, fill: FillMode, mon
     assert line.found(line.bisect(filler(line, "c7"))) == "c7"
     why = "a short fill is for runs of 2 min and more"
     assert notes(line).count(f"caches are filled by whole runs: {why}") == (fill is FillMode.SHORT)
+
+
+@dataclass
+class LoggingFiller(Filler):
+    """Its fio leaves logs, so that a run of an end after a short fill ends once it is like the whole one.
+
+    What it does then is ``moved`` times that; no rule ends it when it is ``far`` from it.
+    """
+
+    run_dir: Path = Path()
+    moved: float = 1.0
+    far: bool = False
+    held: list[tuple[str, str]] = field(default_factory=list)
+
+    def measure(self, request: TrialRequest) -> Trial:
+        if request.stop is not None and request.stop.alike is not None:
+            self.held.append((request.commit.sha, request.stop.alike.run.sha))
+        rule = None if self.far and request.stop is not None and request.stop.alike is not None else request.stop
+        made = super().measure(replace(request, stop=rule))
+        return with_logs(made, self.run_dir / "logs" / str(request.n), self.run_dir)
+
+    def _stopped(self, sha: str, value: float, rule: StopRule) -> EarlyStop:
+        stop = super()._stopped(sha, value, rule)
+        other = rule.alike.run if rule.alike is not None else rule.counterpart
+        factor = self.moved if rule.alike is not None else 4.0 if stop.reason is StopReason.ABOVE else 0.25
+        return stop if other is None else replace(stop, against=other.sha, apart=factor)
+
+
+def logging_filler(lab: Lab) -> LoggingFiller:
+    lab.settings = DEFAULTS
+    made = filler(lab, "c7")
+    return LoggingFiller(made.is_new, culprit="c7", stops_early=True, fast_iops=FAR_IOPS, run_dir=lab.path)
+
+
+def of_whole_runs(lab: Lab) -> list[int]:
+    """How many figures of each end the threshold comes from."""
+    old, new = lab.shas["c0"], lab.shas["c16"]
+    scores = Judging(lab.settings, tuple(enumerate(lab.trials(), 1)), old, new).scores
+    return [len(scores[old]), len(scores[new])]
+
+
+def test_a_run_of_an_end_that_is_like_its_whole_one_ends_early(line: Lab) -> None:
+    engine = logging_filler(line)
+    assert line.found(line.bisect(engine)) == "c7"
+    assert asked(line, engine)[:4] == ENDS_BOTH_WAYS
+    ends = [line.shas["c0"], line.shas["c16"]]
+    assert engine.held == [(sha, sha) for sha in ends]
+    early = line.trials()[2:4]
+    assert [(one.commit.sha, one.unlike, one.bears_answer) for one in early] == [(sha, 1.0, False) for sha in ends]
+    view = line.view()
+    assert [one.verdict for one in view.trials[:4]] == [Verdict.OLD, Verdict.NEW, Verdict.OLD, Verdict.NEW]
+    assert Fill.SHORT in {fill for _, fill in asked(line, engine)[4:]}
+    assert of_whole_runs(line) == [1, 1]
+
+
+def test_a_factor_that_is_too_large_is_harm_all_the_same(line: Lab) -> None:
+    """The rule lets none pass that is; the record is judged by itself."""
+    engine = logging_filler(line)
+    engine.moved = 1.3
+    assert line.found(line.bisect(engine)) == "c7"
+    assert {fill for _, fill in asked(line, engine)[4:]} == {Fill.WHOLE}
+    why = "with it an end measures 1.30 times as much or as little, limit 1.25"
+    assert f"caches are filled by whole runs: {why}" in notes(line)
+
+
+def test_one_that_is_not_like_its_whole_run_goes_on_to_its_end(line: Lab) -> None:
+    engine = logging_filler(line)
+    engine.far = True
+    engine.after_short = {line.shas["c16"]: 1_100.0}
+    assert line.found(line.bisect(engine)) == "c7"
+    assert [one.stopped_early for one in line.trials()[2:4]] == [None, None]
+    assert {fill for _, fill in asked(line, engine)[4:]} == {Fill.WHOLE}
+
+
+def test_a_cache_that_does_not_settle_and_a_run_that_is_like_the_whole_one_are_no_short_fill(line: Lab) -> None:
+    engine = logging_filler(line)
+    engine.settles = False
+    assert line.found(line.bisect(engine)) == "c7"
+    assert engine.held
+    assert {fill for _, fill in asked(line, engine)[4:]} == {Fill.WHOLE}
+    # Of an end, none of them is taken for a whole run.
+    assert of_whole_runs(line) == [1, 1]
+    assert not any(one.bears_answer for one in line.trials()[2:4])

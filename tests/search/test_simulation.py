@@ -19,6 +19,7 @@ from bisector.search.noise import Noise, Rates
 from bisector.search.posterior import SUSPECT_WEIGHT, posterior, prior
 from bisector.search.readings import OLD_END, Facts, Kernel, Reading, as_mask
 from bisector.search.simulate.durations import (
+    ALIKE_MIN,
     APART_MIN,
     CACHED_SHARE,
     CLEAR_MIN,
@@ -95,7 +96,7 @@ def test_a_sticky_commit_misleads_each_time() -> None:
     assert {made.measure_end(side).verdict for side in (Verdict.NEW,)} == {Verdict.NEW}  # or there would be no search
 
 
-BOTH_ENDS_MIN = 2 * (SETUP_MIN + SHORT_FILL_MIN + RUN_MIN)
+BOTH_ENDS_MIN = 2 * (SETUP_MIN + SHORT_FILL_MIN + ALIKE_MIN)
 
 
 def test_minutes() -> None:
@@ -115,6 +116,13 @@ def test_minutes() -> None:
     compiled = (1 / len(slow.graph)) ** 0.25
     build_min = 2 + 10 * (compiled + CACHED_SHARE * (1 - compiled))
     assert slow.minutes == pytest.approx(build_min + SETUP_MIN + RUN_MIN + CLEAR_MIN, abs=0.01)
+
+
+def test_ends_that_are_near_each_other_are_measured_both_ways_by_whole_runs() -> None:
+    for effect, run_min in ((2.4, RUN_MIN), (2.5, ALIKE_MIN)):
+        made = world(Conditions(effect=effect))
+        made.measure_both_ways()
+        assert made.minutes == 2 * (SETUP_MIN + SHORT_FILL_MIN + run_min)
 
 
 def test_what_was_built_on_either_side_is_not_compiled_again() -> None:

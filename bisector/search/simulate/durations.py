@@ -23,6 +23,10 @@ CLEAR_MIN = 6.0
 # on average where the kernels are twice as fast as each other, or more (tests/analysis/test_paired.py).
 APART_MIN = 8.0
 APART_FACTOR = 2.0
+# An end's after a short fill goes on until it is like that end's whole run, where the ends are 2.5 times apart or more:
+# that is at three fifths of the run on average (the same tests).
+ALIKE_MIN = 9.0
+ALIKE_FACTOR = 2.5
 EARLY_NEW_MIN = SHORT_FILL_MIN + CLEAR_MIN
 EARLY_OLD_MIN = SHORT_FILL_MIN + CLEAR_MIN
 # An incremental build from one tree to another.
@@ -42,7 +46,8 @@ class Durations:
 
     The runs are whole, stopped early, or those of a trial that the answer rests on, ``apart_min``: a whole fill, and a
     run that is stopped once it is clear of its counterpart's; ``unclear_min`` those of one that may be stopped early
-    and is not. ``both_ways_min`` is what it takes to measure both ends with a short fill, too.
+    and is not. ``both_ways_min`` is what it takes to measure both ends with a short fill, too, and ``alike_min`` that
+    where their runs end once they are like the whole ones.
     """
 
     build_least_min: float = BUILD_LEAST_MIN
@@ -55,6 +60,7 @@ class Durations:
     unclear_min: float = SHORT_FILL_MIN + RUN_MIN
     apart_min: float = RUN_MIN + APART_MIN
     both_ways_min: float = 2 * (SETUP_MIN + SHORT_FILL_MIN + RUN_MIN)
+    alike_min: float = 2 * (SETUP_MIN + SHORT_FILL_MIN + ALIKE_MIN)
 
     @property
     def usual_build_min(self) -> float:

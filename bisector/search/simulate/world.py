@@ -13,7 +13,7 @@ from bisector.search.graph import Floats, Mask, RangeGraph
 from bisector.search.levels import Levels
 from bisector.search.limits import levels_apart
 from bisector.search.readings import OLD_END, Kernel, Reading, new_under
-from bisector.search.simulate.durations import APART_FACTOR, Durations
+from bisector.search.simulate.durations import ALIKE_FACTOR, APART_FACTOR, Durations
 
 # What differs between two trees is the share of the range's commits between them to this power: a few commits touch
 # headers that everything includes. With it plain git takes the 9.1 h of the simulations that the durations come from,
@@ -151,6 +151,8 @@ class World:
         took_min = conditions.durations.both_ways_min
         if not conditions.early_stop or not 0 < took_min <= self.left_min:
             return ()
+        if conditions.effect is None or conditions.effect >= ALIKE_FACTOR:
+            took_min = conditions.durations.alike_min
         ends_min, self.is_filled_short = self.minutes + took_min, True
         ends = (OLD_END, self.graph.tip)
         readings = tuple(self._run(end, Kernel.COMMIT, misleads=False, whole=False) for end in ends)
