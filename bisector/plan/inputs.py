@@ -21,13 +21,14 @@ from bisector.search.simulate.durations import (
     BUILD_LEAST_MIN,
     BUILD_MOST_MIN,
     RUN_MIN,
-    SETUP_MIN,
     Durations,
 )
 
 _MIN_S = 60.0
 # Of the smallest configuration, measured on two cores: a file that changed, and everything.
 SMALL_BUILD_S = (17.0, 280.0)
+# Boot, storage stack and the connection, on two cores that emulate the guest: 3 to 5 s, up to 7 s, and some more.
+SETUP_S = 15.0
 _SPREAD = 0.10  # what a reading is believed to repeat within, as long as nothing was repeated
 # Of the 40 s of the run that counts a fast kernel's took 22, and a slow one's 33 with one fast known; those before it
 # are always whole.
@@ -120,7 +121,7 @@ def inputs_of(asked: Asked, known: Experience, matter: int, left_s: float = inf)
         least_s, most_s = BUILD_LEAST_MIN * _MIN_S, BUILD_MOST_MIN * _MIN_S
     runs = len(settings.storage.stack.phases)
     runs_s = _measured(known.workloads_s, fmean, float(runs * settings.workload.runtime_s), "trial", "as asked for")
-    setup_s = _measured(known.setups_s, median, SETUP_MIN * _MIN_S, "trial")
+    setup_s = _measured(known.setups_s, median, SETUP_S, "trial")
     fill_s = _fill(asked, known, matter, setup_s.value + runs_s.value, left_s)
     saved_s = 0.0 if fill_s is None else settings.workload.runtime_s - fill_s.value
     old, new = (

@@ -162,7 +162,7 @@ def test_ends_both_ways_and_what_a_short_fill_takes(place: Place) -> None:
     assert (usual["early_old_s"]["value"], usual["early_new_s"]["value"]) == (pytest.approx(1642.5 - 720), 1395 - 720)
     without = place.json(*whole)
     assert usual["trials"] == pytest.approx(without["trials"] + 2, abs=1)
-    ends_s = 2 * (180 + 180 + 900)
+    ends_s = 2 * (15 + 180 + 0.6 * 900)  # their runs end once they are like the whole ones
     assert ends_s - 6 * 720 < (usual["hours"] - without["hours"]) * 3600 < ends_s - 2 * 720
     text = place.plan(*long)
     assert "filling 3 min until a cache is settled (assumed)" in text
