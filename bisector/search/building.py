@@ -13,7 +13,9 @@ not known yet. Where ccache is missing the builds say so, and ``reading`` grows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,35 +43,107 @@ class Build:
     family: str = ""
 
 
-def expected_builds(graph: RangeGraph, again: Floats, builds: Sequence[Build]) -> Floats | None:
-    """Minutes of the next build, were it of each commit; None before the first build, which is of everything.
+@dataclass(frozen=True, slots=True, eq=False)
+class Builds:
+    """What is known after some builds of a range.
+
+    ``work`` is what each commit makes again, in a measure that adds up over commits that know nothing of each other.
+    ``shares`` are what was compiled of each build, and made again. A row of ``apart`` has, for a build, the work of the
+    commits that each commit or the build has and the other not, one of ``common`` how many commits both have.
+    """
+
+    graph: RangeGraph
+    work: Floats
+    made: tuple[Build, ...] = ()
+    shares: tuple[tuple[float, float], ...] = ()
+    apart: tuple[Floats, ...] = ()
+    common: tuple[Floats, ...] = ()
+
+    @classmethod
+    def none(cls, graph: RangeGraph, again: Floats) -> Self:
+        """Before the first; ``again`` has the share of a build that each commit makes again.
+
+        What a merge has, its parents have.
+        """
+        return cls(graph, np.where(graph.merges, 0.0, -np.log1p(-np.minimum(again, _MOST))))
+
+    def after(self, build: Build) -> Self:
+        """The same after one more."""
+        graph, work, has = self.graph, self.work, build.has
+        apart = np.maximum(graph.mass(work) + work[has].sum() - 2 * graph.mass(work * has), 0.0)  # not -1e-17
+        return replace(
+            self,
+            made=(*self.made, build),
+            shares=(*self.shares, self._shares(build)),
+            apart=(*self.apart, apart),
+            common=(*self.common, np.round(graph.mass(has.astype(np.float64)))),
+        )
+
+    def expected(self) -> Floats | None:
+        """Minutes of the next build, were it of each commit; None before the first build, which is of everything."""
+        if not self.made:
+            return None
+        least, compiling, reading = _fitted(np.array(self.shares), np.array([one.minutes for one in self.made]))
+        compiled, made = self.next_shares()
+        found: Floats = least + compiling * compiled + reading * made
+        return found
+
+    def next_shares(self) -> tuple[Floats, Floats]:
+        """The shares of the next build that are compiled, and made again, were it of each commit.
+
+        One is taken to be of the family of the build that is nearest to it.
+        """
+        apart, common = np.array(self.apart), np.array(self.common)
+        older = common == np.array([np.count_nonzero(one.has) for one in self.made])[:, None]
+        families = np.unique([one.family for one in self.made], return_inverse=True)[1]
+        alike = families[apart.argmin(axis=0)] == families[:, None]
+        made = np.where(alike[-1], -np.expm1(-apart[-1]), 1.0)
+        sides = [np.where(alike & side, apart, np.inf) for side in (older, ~older)]
+        one, other = (-np.expm1(-side.min(axis=0)) for side in sides)
+        # A tree that has all of a commit's differs from it by newer ones alone, which no older tree has.
+        beside = alike & ~older & (common < np.round(self.graph.mass(np.ones(len(self.graph)))))
+        return share_of_both(one, other, self._of_both(sides, beside)), made
+
+    def _of_both(self, sides: Sequence[Floats], beside: NDArray[np.bool_]) -> Floats:
+        """What the commits make again that each commit has, and neither of the trees has that are nearest to it.
+
+        Only where the one that is not older is ``beside`` the commit can there be any.
+        """
+        found, count = np.zeros(len(self.graph)), len(self.made)
+        older, other = (side.argmin(axis=0) for side in sides)
+        every = np.arange(len(self.graph))
+        both = np.isfinite(sides[0][older, every]) & beside[other, every]
+        pairs = older * count + other
+        for pair in np.flatnonzero(np.bincount(pairs[both])):
+            mine = both & (pairs == pair)
+            neither = ~(self.made[pair // count].has | self.made[pair % count].has)
+            found[mine] = -np.expm1(-self.graph.mass(self.work * neither)[mine])
+        return found
+
+    def _shares(self, build: Build) -> tuple[float, float]:
+        """The shares of one more build: compiled, and made again."""
+        work, alike = self.work, [one.has for one in self.made if one.family == build.family]
+        if not alike:
+            return 1.0, 1.0
+        last = self.made[-1]
+        made = _share(work, last.has ^ build.has) if last.family == build.family else 1.0
+        apart = tuple(nearest_trees(build.has, alike, lambda commits: _share(work, commits)))
+        each = [_share(work, commits) for commits in apart]
+        return float(share_of_both(each[0], each[-1], _share(work, apart[0] & apart[-1]))), made
+
+
+def expected_builds(graph: RangeGraph, again: Floats, builds: Iterable[Build]) -> Floats | None:
+    """Minutes of the next build after these, were it of each commit: see :meth:`Builds.expected`.
 
     ``again`` has the share of a build that each commit makes again.
     """
-    if not builds:
-        return None
-    work = work_of(graph, again)
-    shares = np.array([_shares(work, one, builds[:place]) for place, one in enumerate(builds)])
-    least, compiling, reading = _fitted(shares, np.array([one.minutes for one in builds]))
-    compiled, made = shares_of_next(graph, work, builds)
-    found: Floats = least + compiling * compiled + reading * made
-    return found
-
-
-def work_of(graph: RangeGraph, again: Floats) -> Floats:
-    """What each commit makes again, in a measure that adds up over commits that know nothing of each other.
-
-    What a merge has, its parents have.
-    """
-    return np.where(graph.merges, 0.0, -np.log1p(-np.minimum(again, _MOST)))
+    return reduce(Builds.after, builds, Builds.none(graph, again)).expected()
 
 
 def nearest_trees(has: Mask, trees: Iterable[Mask], share: Callable[[Mask], float]) -> Iterator[Mask]:
     """What one differs by from the nearest tree of older commits alone, and from the nearest of all others.
 
-    There is none where no tree is of that kind.
-
-    ``share`` says how much of a build such commits make again.
+    There is none where no tree is of that kind. ``share`` says how much of a build such commits make again.
     """
     sides: dict[bool, list[Mask]] = {True: [], False: []}
     for tree in trees:
@@ -87,47 +161,8 @@ def share_of_both(one: Floats | float, other: Floats | float, common: Floats | f
     return both
 
 
-def _shares(work: Floats, build: Build, before: Sequence[Build]) -> tuple[float, float]:
-    """The shares of a build that was made after others: compiled, and made again."""
-    alike = [one.has for one in before if one.family == build.family]
-    if not alike:
-        return 1.0, 1.0
-    made = _share(work, before[-1].has ^ build.has) if before[-1].family == build.family else 1.0
-    apart = tuple(nearest_trees(build.has, alike, lambda commits: _share(work, commits)))
-    each = [_share(work, commits) for commits in apart]
-    return float(share_of_both(each[0], each[-1], _share(work, apart[0] & apart[-1]))), made
-
-
 def _share(work: Floats, commits: Mask) -> float:
     return float(-np.expm1(-work[commits].sum()))
-
-
-def shares_of_next(graph: RangeGraph, work: Floats, builds: Sequence[Build]) -> tuple[Floats, Floats]:
-    """The shares of the next build that are compiled, and made again, were it of each commit.
-
-    One is taken to be of the family of the build that is nearest to it.
-    """
-    mass, has = graph.mass(work), np.array([one.has for one in builds])
-    # The work of the commits that one of two trees has, and the other not; never less than nothing.
-    apart = np.array([np.maximum(mass + work[each].sum() - 2 * graph.mass(work * each), 0.0) for each in has])
-    older = np.array([np.round(graph.mass(each.astype(np.float64))) == np.count_nonzero(each) for each in has])
-    families = np.unique([one.family for one in builds], return_inverse=True)[1]
-    alike = families[apart.argmin(axis=0)] == families[:, None]
-    made = np.where(alike[-1], -np.expm1(-apart[-1]), 1.0)
-    sides = [np.where(alike & side, apart, np.inf) for side in (older, ~older)]
-    one, other = (-np.expm1(-side.min(axis=0)) for side in sides)
-    return share_of_both(one, other, _common(graph, work, has, sides)), made
-
-
-def _common(graph: RangeGraph, work: Floats, has: NDArray[np.bool_], sides: Sequence[Floats]) -> Floats:
-    """What the commits make again that each commit has, and neither of the trees has that are nearest to it."""
-    common = np.zeros(len(graph))
-    nearest, known = (np.stack(each) for each in ([s.argmin(axis=0) for s in sides], [s.min(axis=0) for s in sides]))
-    both = np.isfinite(known).all(axis=0)
-    for pair in np.unique(nearest[:, both], axis=1).T:
-        mine = both & (nearest == pair[:, None]).all(axis=0)
-        common[mine] = -np.expm1(-graph.mass(work * ~has[pair].any(axis=0))[mine])
-    return common
 
 
 def _fitted(shares: Floats, minutes: Floats) -> Floats:

@@ -1,12 +1,13 @@
 """How long a build takes is learnt from planted ones."""
 
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bisector.search.building import CACHED_SHARE, Build, expected_builds, shares_of_next, work_of
+from bisector.search.building import CACHED_SHARE, Build, Builds, expected_builds
 from bisector.search.choice import Costs, prospects
 from bisector.search.graph import Floats, Mask, RangeGraph
 from bisector.search.posterior import posterior, prior
@@ -88,7 +89,7 @@ def test_what_ccache_has_is_what_was_built_on_either_side(again: Floats) -> None
     only_compiling = Truth(again, (0.0, 1.0, 0.0))
     builds = only_compiling.built((299, 0, 150, 75, 220, 260, 20, 290))
     wanted = np.array([only_compiling.minutes(GRAPH.ancestors(q), builds) for q in range(len(GRAPH))])
-    found, made = shares_of_next(GRAPH, work_of(GRAPH, again), builds)
+    found, made = reduce(Builds.after, builds, Builds.none(GRAPH, again)).next_shares()
     assert (found > wanted - 0.03).all()
     assert (found - wanted).mean() < 0.06
     assert (made - found).mean() > 0.2  # what make does, and ccache does not

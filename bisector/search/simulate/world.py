@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bisector.core.verdict import Verdict
-from bisector.search.building import UNKNOWN_SHARE, Build, expected_builds, nearest_trees, share_of_both
+from bisector.search.building import UNKNOWN_SHARE, Build, Builds, nearest_trees, share_of_both
 from bisector.search.choice import Costs
 from bisector.search.graph import Floats, Mask, RangeGraph
 from bisector.search.levels import Levels
@@ -96,7 +96,7 @@ class World:
     _built: set[tuple[int, Kernel]] = field(default_factory=set)
     _between: set[tuple[int, Kernel]] = field(default_factory=set)
     _whole: dict[int, Verdict] = field(default_factory=dict)
-    _builds: list[Build] = field(default_factory=list)
+    _builds: Builds = field(init=False)
     _tree: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -104,10 +104,12 @@ class World:
         self.culprits = tuple(self._drawn() for _ in range(1 + rates.second_step))
         # The ends were measured before, by whole runs.
         self._tree = self.graph.tip
-        self._builds = [Build(np.full(count, has), rates.durations.build_most_min) for has in (False, True)]
         self._whole = {OLD_END: Verdict.OLD, self.graph.tip: Verdict.NEW}
         self.relevant = rng.random(count) < rates.relevant
         self.relevant[list(self.culprits)] = True
+        self._builds = Builds.none(self.graph, np.where(self.relevant, UNKNOWN_SHARE, 0.0))
+        for has in (False, True):
+            self._builds = self._builds.after(Build(np.full(count, has), rates.durations.build_most_min))
         self.suspects = None
         if rates.suspects is not None:
             self.suspects = rng.random(count) < SUSPECT_SHARE
@@ -166,10 +168,7 @@ class World:
 
     def costs(self, usual: Costs) -> Costs:
         """The same with what the next build takes, were it of each commit; a kernel that was built needs none."""
-        builds_min = usual.builds_min
-        if builds_min is None:
-            again = np.where(self.relevant, UNKNOWN_SHARE, 0.0)
-            builds_min = expected_builds(self.graph, again, self._builds)
+        builds_min = self._builds.expected() if usual.builds_min is None else usual.builds_min
         if builds_min is None:
             return usual
         ends_min, builds_min = float(builds_min[self.graph.tip]), builds_min.copy()
@@ -286,14 +285,14 @@ class World:
         self._built.add((commit, kernel))
         has, durations = self.graph.ancestors(tree), self.conditions.durations
         made = self._apart(has ^ self.graph.ancestors(self._tree))
-        apart = tuple(nearest_trees(has, (one.has for one in self._builds), self._apart))
+        apart = tuple(nearest_trees(has, (one.has for one in self._builds.made), self._apart))
         each = [self._apart(commits) for commits in apart]
         common = self._apart(apart[0] & apart[-1])
         compiled = min(made, float(share_of_both(each[0], each[-1], common)))
         work = compiled + durations.cached_share * (made - compiled)
         took_min = durations.build_least_min + (durations.build_most_min - durations.build_least_min) * work
         self.minutes += took_min
-        self._builds.append(Build(has, took_min))
+        self._builds = self._builds.after(Build(has, took_min))
         self._tree = tree
 
     def _apart(self, commits: Mask) -> float:
