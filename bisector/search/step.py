@@ -65,7 +65,7 @@ class Rules:
     max_runs: int = 60
     patience: float = 3.0
     undo_from: float = 0.10
-    max_undone: int = 24
+    max_undone: int = 48
     max_in_vain: int = 4
     max_confirming: int = 2
     few: int = 16
