@@ -47,7 +47,7 @@ class Rules:
     would have to be repeated; nor while more than the share ``most_overlap`` of the figures is expected on the
     wrong side of the line, where a figure tells more than its side. ``max_runs`` counts completed runs; a search
     that noise makes longer has up to twice as many, ``patience`` times what one takes on average. ``max_undone``
-    counts kernels built without a commit or with it to find the suspect (most of a run of 30 commits that do not
+    counts kernels built without a commit or with it to find the suspect (all of a run of 30 commits that do not
     build), of which ``max_in_vain`` more may give no reading than give one; ``max_confirming`` more may be built to
     confirm one. Below the probability ``undo_from`` a commit is not undone while a trial tells anything. Among
     ``few`` candidates each is tried that would tell something if it worked.
