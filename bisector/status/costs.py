@@ -22,7 +22,7 @@ def costs_of(judging: Judging) -> Costs:
     builds = [trial.timings.build_s for _, trial in judging.trials if trial.timings.build_s]
     faulty = [trial.timings.total_s for _, trial in judging.trials if trial.fault is not None]
     whole = [trial for trial, _ in sound if trial.bears_answer]
-    # An end's run after a short fill is neither: it is whole, and comes once.
+    # An end's run after a short fill is neither: it goes on until it is like the whole one, and comes once.
     early = [one for one in sound if not one[0].bears_answer and one[0].commit.sha not in (judging.old, judging.new)]
     usual = replace(
         default,

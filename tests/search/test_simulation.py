@@ -34,7 +34,7 @@ from bisector.search.simulate.durations import (
     usual_durations,
 )
 from bisector.search.simulate.runs import Result, Summary, search_for, simulate
-from bisector.search.simulate.world import SUSPECT_SHARE, Conditions, World
+from bisector.search.simulate.world import ALL_APART_COMMITS, SUSPECT_SHARE, Conditions, World
 from bisector.search.step import Ending
 from bisector.storage.dmcache import SETTLING
 from tests.search.graphs import kernel_like, recorded
@@ -139,14 +139,16 @@ def test_what_was_built_on_either_side_is_not_compiled_again() -> None:
             found.append(made.minutes - before - SETUP_MIN - WHOLE_RUN_MIN)
         return found
 
-    half = 0.5**0.25  # of a build, on either side
+    half = (5_000 / ALL_APART_COMMITS) ** 0.25  # of a build, on either side
     both = half * half
     assert built(1.0, 4_999)[0] == pytest.approx(2 + 10 * half, abs=0.01)
     assert built(0.0, 4_999)[0] == pytest.approx(2 + 10 * both, abs=0.01)
     assert built(0.15, 4_999)[0] == pytest.approx(2 + 10 * (both + 0.15 * (half - both)), abs=0.01)
     # Beside a tree that was built, from one that is far away.
-    assert built(0.0, 4_999, 100, 5_000)[2] == pytest.approx(2 + 10 * (0.0001 * 0.5) ** 0.25, abs=0.05)
-    made = World(chain, Conditions(undo=1.0), np.random.default_rng(1))
+    beside = (1 / ALL_APART_COMMITS) ** 0.25
+    assert built(0.0, 4_999, 100, 5_000)[2] == pytest.approx(2 + 10 * beside * half, abs=0.01)
+    assert built(1.0, 4_999, 100, 101)[2] == pytest.approx(2 + 10 * beside)
+    made = World(recorded(), Conditions(undo=1.0), np.random.default_rng(1))
     made.measure(10, whole=True)
     before = made.minutes
     made.measure_undone(10, Kernel.REVERTED)  # all of the new end is there, but for the commit

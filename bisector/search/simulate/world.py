@@ -15,9 +15,11 @@ from bisector.search.limits import levels_apart
 from bisector.search.readings import OLD_END, Kernel, Reading, new_under
 from bisector.search.simulate.durations import ALIKE_FACTOR, APART_FACTOR, Durations
 
-# What differs between two trees is the share of the range's commits between them to this power: a few commits touch
-# headers that everything includes. With it plain git takes the 9.1 h of the simulations that the durations come from,
-# where nothing that was built once is built again sooner.
+# Trees that are so many commits apart differ in everything, as the ends of the range that the durations come from. Of
+# others that differs which is the share of these commits to this power: a few commits touch headers that everything
+# includes. With it plain git takes the 9.1 h of the simulations that the durations come from, where nothing that was
+# built once is built again sooner.
+ALL_APART_COMMITS = 14_565
 BUILD_GROWTH = 0.25
 SUSPECT_SHARE = 0.03
 # Half of the untestable commits are in runs, broken until somebody fixes it, half of them alone.
@@ -297,7 +299,7 @@ class World:
 
     def _apart(self, commits: Mask) -> float:
         """The share of a build that such commits make again."""
-        return float((np.count_nonzero(commits) / len(self.graph)) ** BUILD_GROWTH)
+        return float(min(1.0, np.count_nonzero(commits) / ALL_APART_COMMITS) ** BUILD_GROWTH)
 
 
 def _untestable(graph: RangeGraph, share: float, rng: np.random.Generator) -> Mask:
