@@ -81,7 +81,7 @@ SETUPS = (
     Setup(
         "large reads", Family.FILES,
         _words("ssd", "12s", *_own("large-reads"), **{"storage.ssd.iops_limit": "200"}), 35.0,
-        ("requests-of-128k", "requests-of-256k"), ("requests-of-128k", "requests-of-256k"),
+        ("requests-of-128k", "requests-of-256k"), ("requests-of-256k", "requests-of-128k"),
     ),
     Setup(
         "buffered reads", Family.FILES,
