@@ -15,7 +15,7 @@ from tests.demo.commits import MAIN, digest
 from tests.demo.fast_import import on_top
 from tests.demo.repository import Repository, borrowing
 from tests.demo.run import SOURCES, history_of, number, tarballs
-from tests.histories import draw, pool, setups
+from tests.histories import draw
 from tests.histories.draw import Drawn
 from tests.histories.pool import TABLES, load
 
@@ -24,7 +24,7 @@ KNOWN = "6.1"
 # What each history is made to end with; people may read it, too.
 _RECORD = "bisector-histories.json"
 _PLANTED = "planted"
-_CODE = (*history.MAKERS, *(Path(one.__file__) for one in (draw, pool, setups)), Path(__file__))
+_CODE = (*history.MAKERS, *(Path(__file__).with_name(f"{name}.py") for name in ("draw", "make", "pool", "setups")))
 
 
 @dataclass(frozen=True, slots=True)
