@@ -27,7 +27,7 @@ UNKNOWN_SHARE = 0.02
 # Of the smallest configuration, on two cores: 17 s for a file that changed, 49 s for everything while ccache has all of
 # it, and 236 to 280 s while it has nothing (docs/kernels.md).
 _LEAST_SHARE = 17 / 280
-CACHED_SHARE = 49 / 236
+ALL_CACHED_SHARE = 49 / 236
 _MOST = 0.99  # of a build; of all the logarithm is infinite
 
 
@@ -70,7 +70,8 @@ class Builds:
     def after(self, build: Build) -> Self:
         """The same after one more."""
         graph, work, has = self.graph, self.work, build.has
-        apart = np.maximum(graph.mass(work) + work[has].sum() - 2 * graph.mass(work * has), 0.0)  # not -1e-17
+        # The difference of two sums, which is never less than nothing.
+        apart = np.maximum(graph.mass(np.where(has, -work, work)) + work[has].sum(), 0.0)
         return replace(
             self,
             made=(*self.made, build),
@@ -172,7 +173,7 @@ def _fitted(shares: Floats, minutes: Floats) -> Floats:
     """
     first = minutes[0]
     shares = np.vstack((shares, (0.0, 0.0), (0.0, 1.0), (1.0, 1.0)))
-    minutes = np.append(minutes, (first * _LEAST_SHARE, first * CACHED_SHARE, first))
+    minutes = np.append(minutes, (first * _LEAST_SHARE, first * ALL_CACHED_SHARE, first))
     table, used = np.insert(shares, 0, 1.0, axis=1), np.ones(3, dtype=np.bool_)
     while True:
         found = np.zeros(3)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bisector.search.building import CACHED_SHARE, Build, Builds, expected_builds
+from bisector.search.building import ALL_CACHED_SHARE, Build, Builds, expected_builds
 from bisector.search.choice import Costs, prospects
 from bisector.search.graph import Floats, Mask, RangeGraph
 from bisector.search.posterior import posterior, prior
@@ -121,7 +121,7 @@ def test_after_another_compiler_everything_is_made_again() -> None:
     assert found is not None
     assert (found[51:] < 1.0).all()
     # make makes all of them, and ccache has nearly all of commits beside the first.
-    assert found[10] == pytest.approx(5.0 * CACHED_SHARE, rel=0.05)
+    assert found[10] == pytest.approx(5.0 * ALL_CACHED_SHARE, rel=0.05)
     assert (np.diff(found[10:50]) > 0).all()
     back = expected_builds(line, again, (old, new, replace(old, has=line.ancestors(11))))
     assert back is not None
