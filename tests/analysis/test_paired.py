@@ -1,12 +1,13 @@
 """When a run is clear of its counterpart's, or like its own: by hand, and how often that errs on simulated runs."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from bisector.analysis.early_stop import Floats, StopRule, batch_s
-from bisector.analysis.paired import Alike, Counterpart
+from bisector.analysis.paired import Alike, Counterpart, Course
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.workload.base import Progress
 from tests.analysis.early_stops import LENGTHS_S, LINE, World, concave, stop_of
@@ -141,18 +142,28 @@ def from_run_to_run(world: World, runs: Floats, deviation: float) -> Floats:
     return moved
 
 
-def clear(world: World, runs: Floats, others: Floats) -> list[float | None]:
-    """By what share of the run each was clear of the other kernel's; None where it was not, whatever the line."""
+def found_at(
+    world: World, runs: Floats, others: Floats, ask: Callable[[Counterpart, list[Course], float], float | None]
+) -> list[float | None]:
+    """By what share of each run it was known what is asked of it and the other one; None where it never was."""
     at_s, done = world.progress(runs)
     found = []
     for run, other in zip(done, others.reshape(RUNS, 2, -1, 20).mean(-1), strict=True):
         pair = counterpart(other, world.length_s)
         looks = range(at_s.size // 2, at_s.size + 1)
-        times = (
-            n for n in looks if pair.apart([(at_s[:n], job[:n]) for job in run], float(at_s[n - 1]), world.length_s)
-        )
+        times = (n for n in looks if ask(pair, [(at_s[:n], job[:n]) for job in run], float(at_s[n - 1])) is not None)
         found.append(next((n / at_s.size for n in times), None))
     return found
+
+
+def clear(world: World, runs: Floats, others: Floats) -> list[float | None]:
+    """When each run was clear of the other kernel's, whatever the line."""
+    return found_at(world, runs, others, lambda pair, run, at_s: pair.apart(run, at_s, world.length_s))
+
+
+def alike(world: World, runs: Floats, others: Floats, most: float) -> list[float | None]:
+    """When each run was like the other kernel's."""
+    return found_at(world, runs, others, lambda pair, run, at_s: pair.alike(run, at_s, world.length_s, most))
 
 
 def share(found: list[float | None]) -> float:
@@ -180,22 +191,6 @@ def test_kernels_that_are_apart_are_so_by_half_of_the_run(world: World, factor: 
     found = clear(world, 22_000 * slow, 22_000 * fast)
     assert share(found) >= least
     assert np.median([one for one in found if one is not None]) < 0.55
-
-
-def alike(world: World, runs: Floats, others: Floats, most: float) -> list[float | None]:
-    """By what share of the run each was like the other kernel's; None where it was not."""
-    at_s, done = world.progress(runs)
-    found = []
-    for run, other in zip(done, others.reshape(RUNS, 2, -1, 20).mean(-1), strict=True):
-        pair = counterpart(other, world.length_s)
-        looks = range(at_s.size // 2, at_s.size + 1)
-        times = (
-            n
-            for n in looks
-            if pair.alike([(at_s[:n], job[:n]) for job in run], float(at_s[n - 1]), world.length_s, most) is not None
-        )
-        found.append(next((n / at_s.size for n in times), None))
-    return found
 
 
 def test_two_runs_of_one_kernel_are_alike_by_three_fifths_of_the_run(world: World) -> None:
