@@ -1,0 +1,295 @@
+"""A made-up truth: how it misleads, and the minutes that it counts."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bisector.analysis.settled import FillRule, is_tried
+from bisector.config import options
+from bisector.core.verdict import Verdict
+from bisector.search.choice import Costs
+from bisector.search.graph import RangeGraph
+from bisector.search.levels import Side
+from bisector.search.readings import OLD_END, Kernel
+from bisector.search.simulate.durations import (
+    ALIKE_MIN,
+    APART_MIN,
+    CACHED_SHARE,
+    CLEAR_MIN,
+    EARLY_NEW_MIN,
+    MOST_SAVED_MIN,
+    RUN_MIN,
+    SETUP_MIN,
+    SHORT_FILL_MIN,
+    WHOLE_FILLS,
+    WHOLE_RUN_MIN,
+    Durations,
+    usual_durations,
+)
+from bisector.search.simulate.world import ALL_APART_COMMITS, SUSPECT_SHARE, Conditions, World
+from bisector.storage.dmcache import SETTLING
+from tests.search.graphs import recorded
+
+
+def world(rates: Conditions | None = None, seed: int = 1) -> World:
+    return World(recorded(), rates or Conditions(), np.random.default_rng(seed))
+
+
+def test_rates_are_kept() -> None:
+    made = world(Conditions(skip=0.05, relevant=0.07, suspects=0.7))
+    assert made.untestable.mean() == pytest.approx(0.05, abs=0.01)
+    assert not world(Conditions(skip=1.0)).untestable[made.graph.tip]
+    assert made.relevant.mean() == pytest.approx(0.07, abs=0.01)
+    assert made.relevant[made.culprits[0]]
+    assert made.suspects is not None
+    assert made.suspects.mean() == pytest.approx(SUSPECT_SHARE, abs=0.01)
+    worlds = [world(Conditions(suspects=0.7), seed) for seed in range(200)]
+    right = [one.suspects[one.culprits[0]] for one in worlds if one.suspects is not None]
+    assert np.mean(right) == pytest.approx(0.7, abs=0.1)
+
+
+def test_a_short_range_is_not_skipped_as_a_whole() -> None:
+    line = RangeGraph.of([(), *((number,) for number in range(39))])
+    worlds = [World(line, Conditions(skip=0.05), np.random.default_rng(seed)) for seed in range(400)]
+    assert 0.025 < np.mean([one.untestable.mean() for one in worlds]) < 0.06
+
+
+def test_runs_mislead_at_the_rates_of_their_side() -> None:
+    made = world(Conditions(old_as_new=0.1, new_as_old=0.3))
+    tip = [made.measure(made.graph.tip, whole=True) for _ in range(800)]
+    assert np.mean([reading is not None and reading.verdict is Verdict.OLD for reading in tip]) == pytest.approx(
+        0.3, abs=0.05
+    )
+    without = [made.measure_undone(made.culprits[0], Kernel.REVERTED) for _ in range(800)]
+    assert np.mean([reading is not None and reading.verdict is Verdict.NEW for reading in without]) == pytest.approx(
+        0.1, abs=0.04
+    )
+
+
+def test_a_sticky_commit_misleads_each_time() -> None:
+    made = world(Conditions(sticky=1.0))
+    culprit, without = (made.culprits[0], Kernel.COMMIT), (made.culprits[0], Kernel.REVERTED)
+    readings = [made.measure(culprit[0], whole=True) for _ in range(5)]
+    undone = [made.measure_undone(*without) for _ in range(5)]
+    assert {one and (*one.of, one.verdict) for one in readings} == {(*culprit, Verdict.OLD)}
+    assert {one and (*one.of, one.verdict) for one in undone} == {(*without, Verdict.NEW)}
+    assert {made.measure_end(side).verdict for side in (Verdict.NEW,)} == {Verdict.NEW}  # or there would be no search
+
+
+BOTH_ENDS_MIN = 2 * (SETUP_MIN + SHORT_FILL_MIN + ALIKE_MIN)
+
+
+def test_minutes() -> None:
+    made = world()
+    read = made.measure_both_ways()
+    assert [(one.commit, one.verdict) for one in read] == [(OLD_END, Verdict.OLD), (made.graph.tip, Verdict.NEW)]
+    assert made.minutes == BOTH_ENDS_MIN
+    made.measure(made.graph.tip, whole=False)
+    spent = BOTH_ENDS_MIN + 2 + SETUP_MIN + EARLY_NEW_MIN  # the tree was there already
+    assert made.minutes == pytest.approx(spent)
+    made.measure(made.graph.tip, whole=True)
+    assert made.minutes == pytest.approx(spent + SETUP_MIN + WHOLE_RUN_MIN)  # and now the kernel is
+    slow = world(WHOLE_FILLED)
+    old = next(commit for commit in range(len(slow.graph)) if not slow.graph.ancestors(commit)[slow.culprits[0]])
+    slow.measure(old, whole=False)
+    # From one end to the first commit, of which the other end's build made all but what that one changes.
+    compiled = (1 / len(slow.graph)) ** 0.25
+    build_min = 2 + 10 * (compiled + CACHED_SHARE * (1 - compiled))
+    assert slow.minutes == pytest.approx(build_min + SETUP_MIN + RUN_MIN + CLEAR_MIN, abs=0.01)
+
+
+def test_ends_that_are_near_each_other_are_measured_both_ways_by_whole_runs() -> None:
+    for effect, run_min in ((2.4, RUN_MIN), (2.5, ALIKE_MIN)):
+        made = world(Conditions(effect=effect))
+        made.measure_both_ways()
+        assert made.minutes == 2 * (SETUP_MIN + SHORT_FILL_MIN + run_min)
+
+
+def test_what_was_built_on_either_side_is_not_compiled_again() -> None:
+    """From the new end's tree back to the middle of a chain, and to trees beside it."""
+    chain = RangeGraph.of([(n - 1,) if n else () for n in range(10_000)])
+
+    def built(cached_share: float, *commits: int) -> list[float]:
+        rates = Conditions(undo=1.0, durations=replace(Durations(), cached_share=cached_share))
+        made = World(chain, rates, np.random.default_rng(1))
+        found = []
+        for commit in commits:
+            before = made.minutes
+            made.measure(commit, whole=True)
+            found.append(made.minutes - before - SETUP_MIN - WHOLE_RUN_MIN)
+        return found
+
+    half = (5_000 / ALL_APART_COMMITS) ** 0.25  # of a build, on either side
+    both = half * half
+    assert built(1.0, 4_999)[0] == pytest.approx(2 + 10 * half, abs=0.01)
+    assert built(0.0, 4_999)[0] == pytest.approx(2 + 10 * both, abs=0.01)
+    assert built(0.15, 4_999)[0] == pytest.approx(2 + 10 * (both + 0.15 * (half - both)), abs=0.01)
+    # Beside a tree that was built, from one that is far away.
+    beside = (1 / ALL_APART_COMMITS) ** 0.25
+    assert built(0.0, 4_999, 100, 5_000)[2] == pytest.approx(2 + 10 * beside * half, abs=0.01)
+    assert built(1.0, 4_999, 100, 101)[2] == pytest.approx(2 + 10 * beside)
+    made = World(recorded(), Conditions(undo=1.0), np.random.default_rng(1))
+    made.measure(10, whole=True)
+    before = made.minutes
+    made.measure_undone(10, Kernel.REVERTED)  # all of the new end is there, but for the commit
+    assert made.minutes - before == pytest.approx(2 + 10 * CACHED_SHARE + SETUP_MIN + WHOLE_RUN_MIN, abs=0.02)
+
+
+WHOLE_FILLED = Conditions(durations=WHOLE_FILLS)
+APART = RUN_MIN + APART_MIN
+
+
+def took(made: World, commit: int, *beside: int) -> float:
+    """Minutes of the runs of a kernel that is there already."""
+    made.measure(commit, whole=False)
+    before = made.minutes
+    made.measure(commit, whole=True, beside=beside)
+    return round(made.minutes - before - SETUP_MIN, 6)
+
+
+def nine(rates: Conditions = WHOLE_FILLED, culprit: int = 4) -> World:
+    """Nine commits in a row."""
+    line = RangeGraph.of([(), *((number,) for number in range(8))])
+    made = World(line, rates, np.random.default_rng(1))
+    made.culprits = (culprit,)
+    return made
+
+
+def test_a_whole_run_ends_once_it_is_clear_of_a_whole_one_of_the_other_side() -> None:
+    made = nine()
+    assert took(made, 3, 2, 4) == WHOLE_RUN_MIN  # none beside it has a whole run
+    assert took(made, 4) == WHOLE_RUN_MIN
+    assert took(made, 3, 4) == APART
+    # A run that ended before its time is nothing to be held against, and one of the same side is never clear.
+    other = nine()
+    assert took(other, 3, 8) == APART
+    assert took(other, 4, 3) == WHOLE_RUN_MIN
+    assert took(other, 5, 4) == WHOLE_RUN_MIN
+    assert took(nine(replace(WHOLE_FILLED, effect=1.5)), 3, 8) == WHOLE_RUN_MIN
+    assert took(nine(replace(WHOLE_FILLED, early_stop=False)), 3, 8) == WHOLE_RUN_MIN
+
+
+def test_an_end_without_the_culprit_is_clear_of_that_end() -> None:
+    made = world(WHOLE_FILLED)
+    for commit, runs_min in ((made.culprits[0], APART), (made.graph.tip, WHOLE_RUN_MIN)):
+        made.measure_undone(commit, Kernel.REVERTED)
+        before = made.minutes
+        made.measure_undone(commit, Kernel.REVERTED)
+        assert made.minutes - before == SETUP_MIN + runs_min
+
+
+def test_the_first_commit_of_a_range_is_held_against_the_old_end() -> None:
+    assert took(nine(culprit=0), 0, 1) == APART
+    assert took(nine(culprit=4), 0, 1) == WHOLE_RUN_MIN
+
+
+def test_short_fills_are_tried_where_they_pay() -> None:
+    """As in bisector.analysis.settled, of which the minutes are."""
+    rule = FillRule(SETTLING, RUN_MIN * 60)
+    assert (rule.expected_s, rule.most_saved_s) == (SHORT_FILL_MIN * 60, MOST_SAVED_MIN * 60)
+    settings = options.load({"workload.runtime": "15min"}, directory=Path("/")).settings
+    for commits, left_min in (
+        (10, math.inf),
+        (30, math.inf),
+        (33, math.inf),
+        (34, math.inf),
+        (40, math.inf),
+        (14_565, math.inf),
+        (14_565, 60 * 4.0),
+        (14_565, 60 * 3.0),
+    ):
+        tried = is_tried(settings, commits, (SETUP_MIN + WHOLE_RUN_MIN) * 60, left_min * 60)
+        assert usual_durations(commits, left_min) == (Durations() if tried else WHOLE_FILLS)
+    assert usual_durations(14_565, 60 * 4.0) == Durations()
+    assert usual_durations(14_565, 60 * 3.0) == WHOLE_FILLS
+
+
+def test_what_does_not_revert_costs_nothing() -> None:
+    made = world(Conditions(undo=0.0, durations=WHOLE_FILLS))
+    assert made.measure_undone(5, Kernel.REVERTED) is None
+    assert made.measure_undone(5, Kernel.PICKED) is None
+    assert made.minutes == 0
+
+
+def test_figures_lie_on_their_levels() -> None:
+    made = world(Conditions(effect=1.5, spread=0.2))
+    tip = [made.measure(made.graph.tip, whole=True) for _ in range(2_000)]
+    figures = [reading.score for reading in tip if reading is not None and reading.score is not None]
+    assert np.mean(figures) == pytest.approx(np.log(1.5), abs=0.03)
+    assert np.std(figures) == pytest.approx(0.2, abs=0.04)
+    wrong = np.mean([reading is not None and reading.verdict is Verdict.OLD for reading in tip])
+    assert made.conditions.levels is not None
+    beyond = Side.of(made.conditions.levels.new).above(made.line, 0.0)
+    assert wrong == pytest.approx(1 - float(beyond[0]), abs=0.02)
+
+
+def test_a_run_that_is_stopped_early_has_no_figure_and_is_clear() -> None:
+    made = world(replace(WHOLE_FILLED, effect=3.0, spread=0.3))
+    ends = [made.measure_end(Verdict.OLD), made.measure(made.graph.tip, whole=False)]
+    assert [one is not None and one.full for one in ends] == [True, False]
+    old = next(commit for commit in range(len(made.graph)) if not made.graph.ancestors(commit)[made.culprits[0]])
+    runs = [made.measure(old, whole=False) for _ in range(300)]
+    whole = [one.score for one in runs if one is not None and one.score is not None]
+    assert 0 < len(whole) < 300
+    assert all(made.line + math.log(2 / 3) <= score <= made.line for score in whole)
+
+
+def test_a_run_after_a_short_fill_has_no_figure_clear_or_not() -> None:
+    made = world(Conditions(effect=3.0, spread=0.3))
+    old = next(commit for commit in range(len(made.graph)) if not made.graph.ancestors(commit)[made.culprits[0]])
+    made.measure(old, whole=False)
+    took = set()
+    for _ in range(100):
+        before, reading = made.minutes, made.measure(old, whole=False)
+        assert reading is not None
+        assert (reading.score, reading.full) == (None, False)
+        took.add(round(made.minutes - before - SETUP_MIN, 3))
+    assert took == {EARLY_NEW_MIN, SHORT_FILL_MIN + RUN_MIN}
+
+
+def test_a_build_is_expected_from_those_so_far() -> None:
+    """After the ends, and a commit in the middle: a kernel that was built needs none, and near ones little."""
+    line = RangeGraph.of([(number - 1,) if number else () for number in range(1000)])
+    made = World(line, Conditions(), np.random.default_rng(1))
+    usual = Costs()
+    made.measure(500, whole=False)
+    builds_min = made.costs(usual).builds_min
+    assert builds_min is not None
+    assert builds_min[500] == 0
+    assert 0 < builds_min[510] < builds_min[900]
+    assert made.costs(usual).build_min == builds_min[made.graph.tip]
+
+
+def test_a_host_drifts_by_the_hour() -> None:
+    made = world(Conditions(effect=2.0, spread=0.01, drift=0.1))
+    first, last = made.measure_end(Verdict.OLD), [made.measure_end(Verdict.OLD) for _ in range(20)][-1]
+    assert first.score is not None
+    assert last.score is not None
+    assert last.score - first.score == pytest.approx(0.1 * 20 * (SETUP_MIN + WHOLE_RUN_MIN) / 60, abs=0.06)
+
+
+def test_of_two_steps_a_new_kernel_has_both() -> None:
+    line = RangeGraph.of([(), *((number,) for number in range(39))])
+    made = World(line, Conditions(effect=9.0, spread=0.001, second_step=True), np.random.default_rng(3))
+    first, second = sorted(made.culprits)
+    assert first < second
+    assert (made.is_right(first), made.is_right(second)) == (False, True)
+    end, between = made.measure(39, whole=True), [made.measure(first, whole=True) for _ in range(2)]
+    assert end is not None
+    assert end.verdict is Verdict.NEW
+    # On neither end's level: once it says nothing, and then it is not new.
+    assert [(one.verdict, one.score) for one in between if one is not None] == [
+        (Verdict.MEASURED, None),
+        (Verdict.OLD, None),
+    ]
+
+
+def test_picks_work_as_often_as_they_are_to() -> None:
+    worlds = [world(Conditions(pick=0.5), seed) for seed in range(200)]
+    picked = [one.measure_undone(one.culprits[0], Kernel.PICKED) for one in worlds]
+    assert np.mean([one is None for one in picked]) == pytest.approx(0.5, abs=0.1)
+    works = [one.verdict is Verdict.NEW for one in picked if one is not None]
+    assert np.mean(works) == pytest.approx(0.7, abs=0.12)  # the rest lacks what it builds upon
