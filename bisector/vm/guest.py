@@ -1,18 +1,18 @@
 """A root shell in a running guest: the one owner of fabric and paramiko.
 
-paramiko waits without a time limit in several places (the answer to "exec", an SFTP reply). So
-every such call runs in one worker thread while the caller's thread watches the clock and the
-guest; when either says stop, the connection is closed, which frees the worker. The output of a
-running command is read by the caller's thread itself, which sleeps in select(2) meanwhile.
+paramiko waits without a time limit in several places (the answer to "exec", an SFTP reply). So every such call runs in
+one worker thread while the caller's thread watches the clock and the guest; when either says stop, the connection is
+closed, which frees the worker. The output of a running command is read by the caller's thread itself, which sleeps
+until some arrives.
 
-The guest runs the kernel under test, and is not trusted: whatever it sends is bounded, and only
-regular files are copied out of it.
+The guest runs the kernel under test, and is not trusted: whatever it sends is bounded, and only regular files are
+copied out of it.
 """
 
 import logging
 import os
-import select
 import stat
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -120,11 +120,13 @@ class Guest:
     ) -> CommandResult:
         deadline = self._deadline(f"the end of `{command}` in the guest", deadline_s)
         channel = self._ask(lambda: self._start(command), deadline)
-        stdout, stderr = StreamedText(), StreamedText(on_line)
+        stdout, stderr, arrived = StreamedText(), StreamedText(on_line), threading.Event()
+        for buffer in (channel.in_buffer, channel.in_stderr_buffer):
+            buffer.set_event(arrived)  # paramiko's thread may write to the channel's own pipe while close() closes it
         life = self._life(command)
         try:
             while not self._finished(channel):
-                self._rest(channel, deadline)
+                self._rest(channel, arrived, deadline)
                 life.check(stdout.read_bytes + stderr.read_bytes)
                 if channel.recv_ready():
                     stdout.feed(channel.recv(_CHUNK_BYTES))
@@ -243,16 +245,14 @@ class Guest:
             raise EOFError
         return bool(channel.eof_received)
 
-    def _rest(self, channel: paramiko.Channel, deadline: Deadline) -> None:
+    def _rest(self, channel: paramiko.Channel, arrived: threading.Event, deadline: Deadline) -> None:
         """Sleep until there is output, or an end, or it is time to watch."""
         self._guard(deadline)
         wait_s = min(_WATCH_EVERY_S, deadline.remaining_s)
-        if channel.eof_received:  # it would be readable for ever; what is missing is the exit status
+        if channel.eof_received:  # nothing more arrives; what is missing is the exit status
             channel.status_event.wait(wait_s)
-        else:
-            poller = select.poll()
-            poller.register(channel, select.POLLIN)
-            poller.poll(wait_s * 1000)
+        elif not (channel.recv_ready() or channel.recv_stderr_ready()):  # reading one of them clears it for both
+            arrived.wait(wait_s)
 
     def _ask(self, call: Callable[[], T], deadline: Deadline, failed: type[GuestError] = GuestLost) -> T:
         """The call's answer, made in the worker; ``failed`` is raised when it fails on a connection that holds."""

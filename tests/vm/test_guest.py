@@ -5,14 +5,17 @@ import socket
 import stat
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import paramiko
 import pytest
+from paramiko.pipe import PosixPipe
 
 from bisector.core.deadline import SYSTEM_CLOCK, AttentiveClock, Clock, Deadline
 from bisector.core.errors import InfraError, KernelFault
@@ -348,6 +351,23 @@ def test_endless_output_ends(bounded: Guest, where: str) -> None:
     with pytest.raises(GuestNonsense, match="more than 200,000 bytes of output: `yes"):
         bounded.stream(f"yes {where}", lambda line: heard.append(len(line)), 60)
     assert sum(heard) < 2 * SMALL.output_bytes
+    assert bounded.run("echo still here").stdout == "still here\n"
+
+
+def test_output_that_arrives_while_a_run_is_broken_off_does_not_break_the_connection(
+    bounded: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """paramiko's thread writes to the pipe of a channel that somebody polls, open or not, and ends on an error."""
+
+    def close(pipe: Any) -> None:
+        os.close(pipe._rfd)
+        os.close(pipe._wfd)
+        time.sleep(0.3)  # what is a moment in PosixPipe.close
+        pipe._closed = True
+
+    monkeypatch.setattr(PosixPipe, "close", close)
+    with pytest.raises(GuestNonsense):
+        bounded.stream("yes >&2", lambda line: None, 60)
     assert bounded.run("echo still here").stdout == "still here\n"
 
 
