@@ -22,8 +22,8 @@ from bisector.search.readings import OLD_END, Facts, Kernel, new_under
 # A commit that cannot change the kernel that is measured: next to nothing, as the analysis of what is built may err.
 IRRELEVANT_WEIGHT = 1e-4
 # How much likelier a suspect is at most, and how much of the prior all suspects may have together: were
-# the suspicion wrong, the former costs log2(20) bits, which two kernels bring.
-SUSPECT_WEIGHT = 20.0
+# the suspicion wrong, the latter costs one bit, which one more kernel brings.
+SUSPECT_WEIGHT = 40.0
 _SUSPECTS_SHARE = 0.5
 # Means of what single kernels show are taken over so many cases of the noise at most, the likeliest.
 _CASES = 512

@@ -60,7 +60,7 @@ class Rules:
     least_bits: float = 0.03
     least_share: float = 0.05
     sure: float = 10.0
-    surely: float = 0.95
+    surely: float = 0.85
     max_reverts: int = 5
     max_runs: int = 60
     patience: float = 3.0
