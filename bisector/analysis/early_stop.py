@@ -44,16 +44,16 @@ _LATE = 2.5
 class StopRule:
     """The line that a run is held against, its whole length, and from when on it may be called slow (None: never).
 
-    ``threshold`` is a value of the objective, whose metric is a rate that is reported while a run lasts. With a
-    ``counterpart``, on the other side of the line, a run has to be clear of that, too: an answer may rest on it. With
-    ``alike`` it has to measure what a run of the same kernel did.
+    ``threshold`` is a value of the objective, whose metric is a rate that is reported while a run lasts. With
+    ``counterparts`` a run has to be clear of the first one that is on the other side of the line, too: an answer may
+    rest on it. With ``alike`` it has to measure what a run of the same kernel did.
     """
 
     threshold: float
     runtime_s: float
     guard_s: float | None = None
     objective: Objective = field(default_factory=Objective)
-    counterpart: Counterpart | None = None
+    counterparts: tuple[Counterpart, ...] = ()
     alike: Alike | None = None
 
     @property
@@ -91,17 +91,20 @@ class StopRule:
             return None
         at_s = min(float(job.at_s[-1]) for job in deciding)
         stop = _all_done(self, deciding, at_s) or _above(self, deciding, at_s) or _not_above(self, deciding, at_s)
-        if stop is not None and self.counterpart is not None:
-            return self._clear(stop, self.counterpart, deciding)
+        if stop is not None and self.counterparts:
+            return self._clear(stop, deciding)
         if stop is not None and self.alike is not None:
             return self._like(stop, self.alike, deciding)
         return stop
 
-    def _clear(self, stop: EarlyStop, other: Counterpart, jobs: Sequence["_Job"]) -> EarlyStop | None:
+    def _clear(self, stop: EarlyStop, jobs: Sequence["_Job"]) -> EarlyStop | None:
         """The same where the run is clear of its counterpart, too."""
-        apart = other.apart([(job.at_s, job.done) for job in jobs], stop.at_s, self.runtime_s)
         is_above = stop.reason is StopReason.ABOVE
-        if apart is None or is_above is other.is_better or is_above is not (apart > 1):
+        other = next((one for one in self.counterparts if one.is_better is not is_above), None)
+        if other is None:
+            return None
+        apart = other.apart([(job.at_s, job.done) for job in jobs], stop.at_s, self.runtime_s)
+        if apart is None or is_above is not (apart > 1):
             return None
         factor = f"{apart if is_above else 1 / apart:.1f} times {'above' if is_above else 'below'}"
         why = f"{stop.why}; and it was at least {factor} the run of {other.sha[:12]}"

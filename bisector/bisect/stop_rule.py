@@ -60,15 +60,16 @@ def stop_rule(judging: Judging, run_dir: Path, fill: Fill = Fill.WHOLE) -> StopR
 def rule_clear_of(judging: Judging, run_dir: Path, shas: Iterable[str]) -> StopRule | None:
     """When a run that an answer may rest on may end early: clear of the line, and of the whole run of one of these.
 
-    None, so that it goes its whole length, where none of them has such a run with the logs of its jobs, of the same
-    random numbers and after a cache that was filled by whole runs.
+    That is the first one of them on the other side of the line. None, so that it goes its whole length, where none of
+    them has such a run with the logs of its jobs, of the same random numbers and after a cache that was filled by whole
+    runs.
     """
     rule, workload = stop_rule(judging, run_dir), judging.settings.workload
     if rule is None or not workload.workload.repeats_itself(workload.values):
         return None
-    found = (_counterpart(judging, Curves(judging.objective, run_dir, rule.runtime_s), sha) for sha in shas)
-    other = next(filter(None, found), None)
-    return None if other is None else replace(rule, counterpart=other)
+    curves = Curves(judging.objective, run_dir, rule.runtime_s)
+    found = tuple(filter(None, (_counterpart(judging, curves, sha) for sha in shas)))
+    return replace(rule, counterparts=found) if found else None
 
 
 def rule_alike(judging: Judging, run_dir: Path, sha: str) -> StopRule | None:
@@ -77,11 +78,12 @@ def rule_alike(judging: Judging, run_dir: Path, sha: str) -> StopRule | None:
     Its whole run shows what becomes of that kernel after good or bad minutes, so no other run is waited for. None, so
     that it goes its whole length, where there is no such run to hold it against.
     """
-    own = rule_clear_of(judging, run_dir, (sha,))
-    if own is None or own.counterpart is None:
+    rule = rule_clear_of(judging, run_dir, (sha,))
+    if rule is None:
         return None
-    alike = Alike(own.counterpart, math.exp(most_moved(judging.both_ways)))
-    return replace(own, guard_s=own.runtime_s / 2, counterpart=None, alike=alike)
+    (own,) = rule.counterparts
+    alike = Alike(own, math.exp(most_moved(judging.both_ways)))
+    return replace(rule, guard_s=rule.runtime_s / 2, counterparts=(), alike=alike)
 
 
 def _counterpart(judging: Judging, curves: "Curves", sha: str) -> Counterpart | None:

@@ -266,8 +266,11 @@ def _for_it(belief: Posterior, commit: int) -> dict[Kernel, float]:
 
 
 def beside(graph: RangeGraph, commit: int) -> tuple[int, ...]:
-    """The commits that one more or one less makes of a commit: its parents and its children."""
-    return (*graph.parents[commit], *graph.children[commit])
+    """What a run of a commit beside the likeliest one is held against: its parents, its children, the new end.
+
+    One more or one less makes them of the commit. The new end has a whole run where the likeliest one has none yet.
+    """
+    return (*graph.parents[commit], *graph.children[commit], graph.tip)
 
 
 def borne_out(problem: Problem, belief: Posterior, commit: int) -> bool:

@@ -85,8 +85,9 @@ class Search:
 class Try:
     """Measure a commit, in a run that an answer can rest on if ``whole``; ``gain_bits`` is what to expect of it.
 
-    Such a run goes its whole length, or ends once it is clear of the whole run of one of ``beside``. There is none for
-    the likeliest commit: the others are held against its run, and a report shows its figures.
+    Such a run goes its whole length, or ends once it is clear of the whole run of the first one of ``beside`` on the
+    other side. There is none for the likeliest commit: the others are held against its run, a report shows its
+    figures, and they tell a level between those of the ends.
     """
 
     commit: int

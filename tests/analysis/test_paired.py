@@ -27,10 +27,8 @@ def steady(*levels: float, batches: int = 80) -> Floats:
     return rates
 
 
-def stopped(
-    run: Floats, other: Counterpart | None, guard: float | None = 13.5, line: float = 2_000.0
-) -> EarlyStop | None:
-    rule = StopRule(line, 40.0, guard, counterpart=other)
+def stopped(run: Floats, *others: Counterpart, guard: float | None = 13.5, line: float = 2_000.0) -> EarlyStop | None:
+    rule = StopRule(line, 40.0, guard, counterparts=others)
     at_s = np.arange(1, run.shape[1] + 1) * 0.5
     return stop_of(rule, at_s, np.cumsum(run, axis=1) * 0.5)
 
@@ -41,7 +39,7 @@ def test_it_is_clear_of_the_line_and_of_the_other_run() -> None:
     assert (stop.reason, stop.at_s, stop.against) == (StopReason.NOT_ABOVE, 20.0, SHA)
     assert stop.apart == pytest.approx(1 / 8)  # the ripple is in both, and cancels
     assert stop.why.endswith("and it was at least 8.0 times below the run of a1b2c3d4e5f6")
-    alone = stopped(steady(500.0, 510.0), None)
+    alone = stopped(steady(500.0, 510.0))
     assert alone is not None
     assert (alone.at_s, alone.against, alone.apart) == (13.5, "", None)
 
@@ -57,7 +55,7 @@ def test_a_better_one_is_clear_of_a_worse_one() -> None:
 def test_what_is_clear_of_the_line_alone_goes_on() -> None:
     """The other run was as slow at the same moments: it became fast later, and so may this one."""
     late = np.where(np.arange(80) < 64, steady(500.0, 510.0), steady(4_000.0, 4_100.0))
-    assert stopped(steady(500.0, 510.0), None) is not None
+    assert stopped(steady(500.0, 510.0)) is not None
     assert stopped(steady(500.0, 510.0), counterpart(late, 40.0)) is None
 
 
@@ -65,6 +63,17 @@ def test_one_on_its_own_side_of_the_line_is_no_counterpart() -> None:
     other = counterpart(steady(500.0, 510.0), 40.0, is_better=False)
     assert stopped(steady(50.0, 51.0), other) is None
     assert stopped(steady(50.0, 51.0), replace(other, is_better=True)) is not None
+
+
+def test_the_first_on_the_other_side_of_the_line_is_its_counterpart() -> None:
+    """Which side a run is on is known when it is clear of the line."""
+    slow = replace(counterpart(steady(510.0), 40.0, is_better=False), sha="1" * 40)
+    fast, faster = (replace(counterpart(steady(one), 40.0), sha=f"{one:.0f}" * 10) for one in (4_000.0, 8_000.0))
+    for level, against in ((500.0, fast.sha), (4_100.0, slow.sha)):
+        stop = stopped(steady(level), slow, fast, faster)
+        assert stop is not None
+        assert stop.against == against
+    assert stopped(steady(500.0), slow) is None
 
 
 def test_the_worst_job_decides_as_it_does_for_the_line() -> None:
@@ -217,7 +226,7 @@ def stops(
     batches = others.reshape(RUNS, 2, -1, 20).mean(-1)
     pairs = [counterpart(other, world.length_s, is_better=others_better) for other in batches]
     return [
-        stop_of(StopRule(LINE, world.length_s, guard, counterpart=pair), at_s, run, first=20)
+        stop_of(StopRule(LINE, world.length_s, guard, counterparts=(pair,)), at_s, run, first=20)
         for pair, run in zip(pairs, done, strict=True)
     ]
 
@@ -239,7 +248,7 @@ def test_a_late_jump_is_never_called_slow_even_where_the_guard_is_too_early(worl
 def test_progress_of_jobs_by_name() -> None:
     """The objective may be of one job: then that one is held against the same of the other run."""
     other = counterpart(steady(4_000.0), 40.0)
-    rule = StopRule(2_000.0, 40.0, 13.5, counterpart=other)
+    rule = StopRule(2_000.0, 40.0, 13.5, counterparts=(other,))
     done = np.cumsum(steady(500.0), axis=1)[0] * 0.5
     at_s = (np.arange(1, 81) * 0.5).tolist()
     found = [rule.met_by([Progress("a", at_s[:n], done[:n].tolist())]) for n in range(1, 81)]

@@ -39,23 +39,20 @@ def test_the_whole_run_of_the_counterpart_comes_along(record: Record, ends: tupl
     assert rule is not None
     assert rule.threshold == pytest.approx(2_000.0)
     assert rule.guard_s == 25.0
-    other = rule.counterpart
-    assert other is not None
+    (other,) = rule.counterparts
     assert (other.sha, other.is_better, other.batch_s, len(other.rates)) == (FAST.sha, True, 0.5, 2)
     assert [one[10] for one in other.rates] == [10.0, 10.0]
     assert [one[20] for one in other.rates] == [8_000.0, 10.0]
     slow = rule_of(record, ends, SLOW.sha)
     assert slow is not None
-    assert slow.counterpart is not None
-    assert not slow.counterpart.is_better
+    assert [one.is_better for one in slow.counterparts] == [False]
 
 
-def test_the_first_that_has_one_is_taken(record: Record, ends: tuple[Trial, Trial]) -> None:
+def test_those_that_have_one_are_taken(record: Record, ends: tuple[Trial, Trial]) -> None:
     other = fakes.trial(OTHER, fakes.SLOW_IOPS, stopped=replace(EARLY, reason=StopReason.NOT_ABOVE, bound=500.0))
-    rule = rule_of(record, (*ends, other), OTHER.sha, "9" * 40, SLOW.sha)
+    rule = rule_of(record, (*ends, other), OTHER.sha, "9" * 40, SLOW.sha, FAST.sha)
     assert rule is not None
-    assert rule.counterpart is not None
-    assert rule.counterpart.sha == SLOW.sha
+    assert [one.sha for one in rule.counterparts] == [SLOW.sha, FAST.sha]
 
 
 def short_filled(trial: Trial) -> Trial:
@@ -114,9 +111,10 @@ class Logging(fakes.FakeExecutor):
 
     def _stopped(self, sha: str, value: float, rule: StopRule) -> EarlyStop:
         stop = super()._stopped(sha, value, rule)
-        if (other := rule.counterpart) is None:
+        is_above = stop.reason is StopReason.ABOVE
+        if (other := next((one for one in rule.counterparts if one.is_better is not is_above), None)) is None:
             return stop
-        return replace(stop, against=other.sha, apart=4.0 if stop.reason is StopReason.ABOVE else 0.25)
+        return replace(stop, against=other.sha, apart=4.0 if is_above else 0.25)
 
 
 def logging(lab: Lab, culprit: str) -> Logging:
@@ -125,11 +123,11 @@ def logging(lab: Lab, culprit: str) -> Logging:
 
 
 def counterparts(lab: Lab, engine: Logging) -> dict[str, str]:
-    """Of each commit whose run was to be clear of another one's, the other one."""
+    """Of each commit whose run was to be clear of another one's, the first other one."""
     return {
-        lab.names.get(sha, "changed"): lab.names[rule.counterpart.sha]
+        lab.names.get(sha, "changed"): lab.names[rule.counterparts[0].sha]
         for sha, rule in engine.asked
-        if rule is not None and rule.counterpart is not None
+        if rule is not None and rule.counterparts
     }
 
 
@@ -172,7 +170,8 @@ def alike_of(record: Record, trials: Sequence[Trial], sha: str) -> StopRule | No
 def test_an_end_with_a_short_fill_is_held_against_its_own_whole_run(record: Record, ends: tuple[Trial, Trial]) -> None:
     rule = alike_of(record, ends, SLOW.sha)
     assert rule is not None
-    assert (rule.guard_s, rule.counterpart) == (20.0, None)  # by its own run, and not by when the other end is fast
+    assert rule.guard_s == 20.0  # by its own run, and not by when the other end is fast
+    assert rule.counterparts == ()
     assert rule.alike is not None
     assert rule.alike.run.sha == SLOW.sha
     assert rule.alike.most == pytest.approx(1.25)

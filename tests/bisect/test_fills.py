@@ -160,8 +160,10 @@ class LoggingFiller(Filler):
 
     def _stopped(self, sha: str, value: float, rule: StopRule) -> EarlyStop:
         stop = super()._stopped(sha, value, rule)
-        other = rule.alike.run if rule.alike is not None else rule.counterpart
-        factor = self.moved if rule.alike is not None else 4.0 if stop.reason is StopReason.ABOVE else 0.25
+        is_above = stop.reason is StopReason.ABOVE
+        held = (one for one in rule.counterparts if one.is_better is not is_above)
+        other = rule.alike.run if rule.alike is not None else next(held, None)
+        factor = self.moved if rule.alike is not None else 4.0 if is_above else 0.25
         return stop if other is None else replace(stop, against=other.sha, apart=factor)
 
 

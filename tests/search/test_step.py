@@ -165,7 +165,7 @@ def test_a_run_is_not_made_whole_on_suspicion_where_others_take_a_third(early_mi
     step = decide(eight, Facts(), replace(QUIET, costs=costs))
     assert isinstance(step, Try)
     assert (step.commit, step.whole) == (3, whole)
-    assert step.beside == ((2, 4) if whole else ())
+    assert step.beside == ((2, 4, 7) if whole else ())
 
 
 @pytest.mark.parametrize(("effect", "whole"), [(0.35, True), (2.0, False)])

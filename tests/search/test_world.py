@@ -168,6 +168,10 @@ def test_a_whole_run_ends_once_it_is_clear_of_a_whole_one_of_the_other_side() ->
     assert took(other, 3, 8) == APART
     assert took(other, 4, 3) == WHOLE_RUN_MIN
     assert took(other, 5, 4) == WHOLE_RUN_MIN
+    third = nine()
+    assert took(third, 2) == WHOLE_RUN_MIN
+    assert took(third, 3, 2) == WHOLE_RUN_MIN
+    assert took(third, 3, 2, 8) == APART
     assert took(nine(replace(WHOLE_FILLED, effect=1.5)), 3, 8) == WHOLE_RUN_MIN
     assert took(nine(replace(WHOLE_FILLED, early_stop=False)), 3, 8) == WHOLE_RUN_MIN
 

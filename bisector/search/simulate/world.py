@@ -1,7 +1,7 @@
 """A made-up truth to search in: one commit that made the change, and everything that can mislead."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -180,15 +180,15 @@ class World:
     def measure(self, commit: int, *, whole: bool, beside: Sequence[int] = ()) -> Reading | None:
         """The reading of a run of a commit; None when it cannot be tested.
 
-        A whole one may end once it is clear of the first whole run of those ``beside`` it, if it is on the other side.
+        A whole one may end once it is clear of a whole run of one ``beside`` it that is on the other side.
         """
         self._build(commit, Kernel.COMMIT, commit)
         self.minutes += self.conditions.durations.setup_min
         if self.untestable[commit]:
             return None
         others = (OLD_END, *beside) if beside and not self.graph.parents[commit] else beside
-        other = next((self._whole[one] for one in others if one in self._whole), None)
-        return self._run(commit, Kernel.COMMIT, misleads=bool(self._misleads[commit]), whole=whole, other=other)
+        sides = frozenset(self._whole[one] for one in others if one in self._whole)
+        return self._run(commit, Kernel.COMMIT, misleads=bool(self._misleads[commit]), whole=whole, beside=sides)
 
     def measure_undone(
         self, commit: int, kernel: Kernel, *, whole: bool = True, beside_end: bool = True
@@ -202,8 +202,8 @@ class World:
         self._build(commit, kernel, self.graph.tip)
         self.minutes += self.conditions.durations.setup_min
         end = Verdict.OLD if kernel is Kernel.PICKED else Verdict.NEW
-        other = end if beside_end else None
-        return self._run(commit, kernel, misleads=bool(self._undone_mislead[commit]), whole=whole, other=other)
+        sides = frozenset({end} if beside_end else ())
+        return self._run(commit, kernel, misleads=bool(self._undone_mislead[commit]), whole=whole, beside=sides)
 
     def _first_ends(self) -> tuple[Reading, Reading]:
         """Readings of both ends that differ as expected, without which no search begins; they make the line.
@@ -229,9 +229,9 @@ class World:
         return float(new_under(self.graph, commit, kernel, np.array(self.culprits)).mean())
 
     def _run(
-        self, commit: int, kernel: Kernel, *, misleads: bool, whole: bool, other: Verdict | None = None
+        self, commit: int, kernel: Kernel, *, misleads: bool, whole: bool, beside: Set[Verdict] = frozenset()
     ) -> Reading:
-        """The reading of a run that is held against a whole one of the side ``other``, if there is one."""
+        """The reading of a run that is held against whole ones, if there are any, of the sides ``beside``."""
         share = self._share(commit, kernel)
         if misleads:
             share = 1.0 - share
@@ -246,7 +246,7 @@ class World:
             is_new = figure > self.line
             is_clear = is_new or figure < self.line + math.log(_CLEARLY_BELOW)
         verdict = Verdict.NEW if is_new else Verdict.OLD
-        took_min = self._runs_min(verdict, whole=whole, is_clear=is_clear, other=other)
+        took_min = self._runs_min(verdict, whole=whole, is_clear=is_clear, beside=beside)
         self.minutes += took_min
         is_whole = took_min >= self.conditions.durations.whole_run_min
         if is_whole and kernel is Kernel.COMMIT:
@@ -259,11 +259,11 @@ class World:
             return Reading(commit, kernel, verdict, hour=hour)
         return Reading(commit, kernel, verdict, figure, hour=hour)
 
-    def _runs_min(self, verdict: Verdict, *, whole: bool, is_clear: bool, other: Verdict | None) -> float:
+    def _runs_min(self, verdict: Verdict, *, whole: bool, is_clear: bool, beside: Set[Verdict]) -> float:
         """What the runs of a trial take that shows this side, clearly or not."""
         rates, durations = self.conditions, self.conditions.durations
         if whole or not rates.early_stop:
-            is_apart = rates.early_stop and rates.shows_apart and other not in (None, verdict)
+            is_apart = rates.early_stop and rates.shows_apart and bool(beside - {verdict})
             return durations.apart_min if is_apart else durations.whole_run_min
         if not is_clear:
             return durations.unclear_min
