@@ -111,10 +111,10 @@ class StopRule:
         return replace(stop, why=why, against=other.sha, apart=apart)
 
     def _like(self, stop: EarlyStop, same: Alike, jobs: Sequence["_Job"]) -> EarlyStop | None:
-        """The same where the run is like that of the same kernel, too."""
+        """The same where the run is like that of the same kernel, too, and on the side where that ended."""
         courses = [(job.at_s, job.done) for job in jobs]
         factor = same.run.alike(courses, stop.at_s, self.runtime_s, same.most)
-        if factor is None:
+        if factor is None or (stop.reason is StopReason.ABOVE) is not same.run.is_better:
             return None
         why = f"{stop.why}; and it was {factor:.2f} times this kernel's whole run"
         return replace(stop, why=why, against=same.run.sha, apart=factor)

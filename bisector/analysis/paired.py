@@ -14,7 +14,7 @@ or collapses after good minutes, shows by then (both were seen after 4 to 7 of 1
 
 An end whose cache was filled in another way is held against the whole run of its own kernel. It is *alike* when d says
 that their mean is within a factor either way, with an error of a twentieth in all looks: two one-sided tests show
-equivalence (Schuirmann 1987).
+equivalence (Schuirmann 1987). It is looked at from a third of the run on: the whole run tells what comes later.
 """
 
 import math
@@ -32,9 +32,26 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Course: TypeAlias = tuple[Floats, Floats]
 
 _PIECES, _BATCHES_OF_A_PIECE = 10, 3
-_ERROR, _ALIKE_ERROR, _LOOKS = 1e-3, 5e-2, 45
 _LEAST_FACTOR = 1.25
-_NOT_BEFORE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Looks:
+    """From which share of a run on it is looked at, after each batch; and the two-sided error of all looks together."""
+
+    not_before: float
+    count: int
+    error: float
+
+    @property
+    def errors(self) -> float:
+        """By how many standard errors the mean of the pieces may be off in one look."""
+        return quantile(1 - self.error / self.count, _PIECES - 1)
+
+
+_APART = _Looks(not_before=1 / 2, count=45, error=1e-3)
+# Two one-sided tests of a twentieth are an interval of a tenth.
+_ALIKE = _Looks(not_before=1 / 3, count=60, error=1e-1)
 # What did next to nothing in a piece is not infinitely far away: this share of the larger value is the least.
 _LEAST_SHARE = 1e-3
 
@@ -56,11 +73,11 @@ class Counterpart:
 
         None while they are not clear of each other.
         """
-        found = self._mean_and_error(courses, at_s, runtime_s)
+        found = self._mean_and_error(courses, at_s, _APART.not_before * runtime_s)
         if found is None:
             return None
         mean, error = found
-        least = abs(mean) - quantile(1 - _ERROR / _LOOKS, _PIECES - 1) * error
+        least = abs(mean) - _APART.errors * error
         return math.exp(math.copysign(least, mean)) if least > math.log(_LEAST_FACTOR) else None
 
     def alike(self, courses: Sequence[Course], at_s: float, runtime_s: float, most: float) -> float | None:
@@ -68,20 +85,20 @@ class Counterpart:
 
         None while that is not clear.
         """
-        found = self._mean_and_error(courses, at_s, runtime_s)
+        found = self._mean_and_error(courses, at_s, _ALIKE.not_before * runtime_s)
         if found is None:
             return None
         mean, error = found
-        largest = abs(mean) + quantile(1 - _ALIKE_ERROR / _LOOKS, _PIECES - 1) * error
+        largest = abs(mean) + _ALIKE.errors * error
         return math.exp(mean) if largest < math.log(most) else None
 
-    def _mean_and_error(self, courses: Sequence[Course], at_s: float, runtime_s: float) -> tuple[float, float] | None:
+    def _mean_and_error(self, courses: Sequence[Course], at_s: float, first_s: float) -> tuple[float, float] | None:
         """The mean of the ten d, and its standard error; None where there are none yet, or none any more."""
         length_s = _BATCHES_OF_A_PIECE * self.batch_s
         grid = at_s - length_s * np.arange(_PIECES, -1, -1.0)
         mine = [_course(self.batch_s, one) for one in self.rates]
         known_s = min((float(times[-1]) for times, _ in mine), default=0.0)
-        if at_s < _NOT_BEFORE * runtime_s or grid[0] < -length_s / 2 or not courses or at_s > known_s + length_s / 2:
+        if at_s < first_s or grid[0] < -length_s / 2 or not courses or at_s > known_s + length_s / 2:
             return None
         values, others = (_worst(grid, each) for each in (courses, mine))
         most = max(float(values.max()), float(others.max()))

@@ -83,7 +83,7 @@ def rule_alike(judging: Judging, run_dir: Path, sha: str) -> StopRule | None:
         return None
     (own,) = rule.counterparts
     alike = Alike(own, math.exp(most_moved(judging.both_ways)))
-    return replace(rule, guard_s=rule.runtime_s / 2, counterparts=(), alike=alike)
+    return replace(rule, guard_s=rule.runtime_s / 3, counterparts=(), alike=alike)
 
 
 def _counterpart(judging: Judging, curves: "Curves", sha: str) -> Counterpart | None:

@@ -170,7 +170,7 @@ def alike_of(record: Record, trials: Sequence[Trial], sha: str) -> StopRule | No
 def test_an_end_with_a_short_fill_is_held_against_its_own_whole_run(record: Record, ends: tuple[Trial, Trial]) -> None:
     rule = alike_of(record, ends, SLOW.sha)
     assert rule is not None
-    assert rule.guard_s == 20.0  # by its own run, and not by when the other end is fast
+    assert rule.guard_s == pytest.approx(40 / 3)  # by its own run, and not by when the other end is fast
     assert rule.counterparts == ()
     assert rule.alike is not None
     assert rule.alike.run.sha == SLOW.sha

@@ -99,7 +99,7 @@ def test_which_runs_are_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[st
     second, stopped = git("--early-stop")
     assert whole - 9 + 3 + 23 <= second <= whole - 9 + 3 + 30
     assert stopped == ("second", "whole")  # two trials more would not pay here
-    both_ends = 2 * (3 + 3 + 9)  # each run ends once it is like the whole one
+    both_ends = 2 * (3 + 3 + 7)  # each run ends once it is like the whole one
     short, stopped = git("--early-stop", "--fill", "short")
     assert short == pytest.approx(second - 12 + both_ends)
     assert stopped == ("second", "short")

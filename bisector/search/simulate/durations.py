@@ -24,8 +24,8 @@ CLEAR_MIN = 6.0
 APART_MIN = 8.0
 APART_FACTOR = 2.0
 # An end's after a short fill goes on until it is like that end's whole run, where the ends are 2.5 times apart or more:
-# that is at three fifths of the run on average (the same tests).
-ALIKE_MIN = 9.0
+# that is at 45 % of the run on average (the same tests).
+ALIKE_MIN = 7.0
 ALIKE_FACTOR = 2.5
 EARLY_NEW_MIN = SHORT_FILL_MIN + CLEAR_MIN
 EARLY_OLD_MIN = SHORT_FILL_MIN + CLEAR_MIN
