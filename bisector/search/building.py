@@ -12,15 +12,14 @@ These three are fitted to the builds so far, with three more at which the first 
 not known yet. Where ccache is missing the builds say so, and ``reading`` grows. Kernels that are kept take nothing.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bisector.search.graph import Floats, Mask, RangeGraph
+from bisector.search.graph import Floats, Mask, Numbers, RangeGraph
 
 # Of a commit that can matter, of which nobody knows what it makes again.
 UNKNOWN_SHARE = 0.02
@@ -44,20 +43,68 @@ class Build:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Nearest:
+    """Of each commit the nearest tree of a kind: the work by which they differ (inf without one), and its number."""
+
+    work: Floats
+    number: Numbers
+
+    @classmethod
+    def none(cls, count: int) -> Self:
+        return cls(np.full(count, np.inf), np.zeros(count, dtype=np.intp))
+
+    def after(self, work: Floats, number: int, among: Mask) -> Self:
+        """The same after a tree that is of the kind for the commits ``among``; of two as near the older one counts."""
+        nearer = among & (work < self.work)
+        return type(self)(np.where(nearer, work, self.work), np.where(nearer, number, self.number))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Family:
+    """Of each commit the nearest tree of a family that has older commits alone, and the nearest of the others.
+
+    ``beside`` tells whether the latter has not all of the commit's.
+    """
+
+    older: _Nearest
+    other: _Nearest
+    beside: Mask
+
+    @classmethod
+    def none(cls, count: int) -> Self:
+        nearest = _Nearest.none(count)
+        return cls(nearest, nearest, np.zeros(count, dtype=np.bool_))
+
+    def after(self, work: Floats, number: int, older: Mask, beside: Mask) -> Self:
+        """The same after one more tree."""
+        other = self.other.after(work, number, ~older)
+        return type(self)(
+            self.older.after(work, number, older), other, np.where(other.number == number, beside, self.beside)
+        )
+
+    @property
+    def work(self) -> Floats:
+        """That by which each commit differs from the nearest of all its trees."""
+        return np.minimum(self.older.work, self.other.work)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Builds:
     """What is known after some builds of a range.
 
     ``work`` is what each commit makes again, in a measure that adds up over commits that know nothing of each other.
-    ``shares`` are what was compiled of each build, and made again. A row of ``apart`` has, for a build, the work of the
-    commits that each commit or the build has and the other not, one of ``common`` how many commits both have.
+    ``shares`` are what was compiled of each build, and made again, ``apart`` the work of the commits that each commit
+    or the last build has and the other not, ``families`` the nearest trees by family. ``in_neither`` keeps, for pairs
+    of trees, how much of the commits that neither has each commit makes again.
     """
 
     graph: RangeGraph
     work: Floats
     made: tuple[Build, ...] = ()
     shares: tuple[tuple[float, float], ...] = ()
-    apart: tuple[Floats, ...] = ()
-    common: tuple[Floats, ...] = ()
+    apart: Floats | None = None
+    families: Mapping[str, _Family] = field(default_factory=dict)
+    in_neither: dict[tuple[Build, Build], Floats] = field(default_factory=dict)
 
     @classmethod
     def none(cls, graph: RangeGraph, again: Floats) -> Self:
@@ -69,15 +116,20 @@ class Builds:
 
     def after(self, build: Build) -> Self:
         """The same after one more."""
-        graph, work, has = self.graph, self.work, build.has
+        graph, work, has, number = self.graph, self.work, build.has, len(self.made)
         # The difference of two sums, which is never less than nothing.
         apart = np.maximum(graph.mass(np.where(has, -work, work)) + work[has].sum(), 0.0)
+        common = np.round(graph.mass(has.astype(np.float64)))
+        older = common == np.count_nonzero(has)
+        # A tree that has all of a commit's differs from it by newer ones alone, which no older tree has.
+        beside = ~older & (common < graph.sizes)
+        family = self.families.get(build.family) or _Family.none(len(graph))
         return replace(
             self,
             made=(*self.made, build),
             shares=(*self.shares, self._shares(build)),
-            apart=(*self.apart, apart),
-            common=(*self.common, np.round(graph.mass(has.astype(np.float64)))),
+            apart=apart,
+            families={**self.families, build.family: family.after(apart, number, older, beside)},
         )
 
     def expected(self) -> Floats | None:
@@ -92,34 +144,41 @@ class Builds:
     def next_shares(self) -> tuple[Floats, Floats]:
         """The shares of the next build that are compiled, and made again, were it of each commit.
 
-        One is taken to be of the family of the build that is nearest to it.
+        One is taken to be of the family of the build that is nearest to it, of several that of the last build.
         """
-        apart, common = np.array(self.apart), np.array(self.common)
-        older = common == np.array([np.count_nonzero(one.has) for one in self.made])[:, None]
-        families = np.unique([one.family for one in self.made], return_inverse=True)[1]
-        alike = families[apart.argmin(axis=0)] == families[:, None]
-        made = np.where(alike[-1], -np.expm1(-apart[-1]), 1.0)
-        sides = [np.where(alike & side, apart, np.inf) for side in (older, ~older)]
-        one, other = (-np.expm1(-side.min(axis=0)) for side in sides)
-        # A tree that has all of a commit's differs from it by newer ones alone, which no older tree has.
-        beside = alike & ~older & (common < np.round(self.graph.mass(np.ones(len(self.graph)))))
-        return share_of_both(one, other, self._of_both(sides, beside)), made
+        names = sorted(self.families, key=lambda name: name != self.made[-1].family)
+        nearest = np.argmin([self.families[name].work for name in names], axis=0)
+        compiled, made = np.ones(len(self.graph)), np.ones(len(self.graph))
+        for place, name in enumerate(names):
+            family, mine = self.families[name], nearest == place
+            compiled[mine] = self._compiled(family, mine)[mine]
+            if name == self.made[-1].family and self.apart is not None:
+                made[mine] = -np.expm1(-self.apart[mine])
+        return compiled, made
 
-    def _of_both(self, sides: Sequence[Floats], beside: NDArray[np.bool_]) -> Floats:
+    def _compiled(self, family: _Family, mine: Mask) -> Floats:
+        """The share that is compiled of each commit that is ``mine``, after the trees of a family."""
+        one, other = (-np.expm1(-side.work) for side in (family.older, family.other))
+        return share_of_both(one, other, self._of_both(family, mine))
+
+    def _of_both(self, family: _Family, mine: Mask) -> Floats:
         """What the commits make again that each commit has, and neither of the trees has that are nearest to it.
 
-        Only where the one that is not older is ``beside`` the commit can there be any.
+        Only where the one that is not older is beside the commit can there be any.
         """
         found, count = np.zeros(len(self.graph)), len(self.made)
-        older, other = (side.argmin(axis=0) for side in sides)
-        every = np.arange(len(self.graph))
-        both = np.isfinite(sides[0][older, every]) & beside[other, every]
-        pairs = older * count + other
+        both = mine & np.isfinite(family.older.work) & np.isfinite(family.other.work) & family.beside
+        pairs = family.older.number * count + family.other.number
         for pair in np.flatnonzero(np.bincount(pairs[both])):
-            mine = both & (pairs == pair)
-            neither = ~(self.made[pair // count].has | self.made[pair % count].has)
-            found[mine] = -np.expm1(-self.graph.mass(self.work * neither)[mine])
+            these = both & (pairs == pair)
+            found[these] = self._in_neither(self.made[pair // count], self.made[pair % count])[these]
         return found
+
+    def _in_neither(self, one: Build, other: Build) -> Floats:
+        """The share of a build that the commits make again that each commit has and neither of two trees."""
+        if (one, other) not in self.in_neither:
+            self.in_neither[one, other] = -np.expm1(-self.graph.mass(self.work * ~(one.has | other.has)))
+        return self.in_neither[one, other]
 
     def _shares(self, build: Build) -> tuple[float, float]:
         """The shares of one more build: compiled, and made again."""

@@ -76,6 +76,11 @@ class RangeGraph:
         """Which commits have more than one parent."""
         return np.array([len(row) > 1 for row in self.parents], dtype=np.bool_)
 
+    @cached_property
+    def sizes(self) -> Floats:
+        """How many commits of the range a kernel has that is built from each commit."""
+        return np.round(self.mass(np.ones(len(self))))
+
     def ancestors(self, commit: int) -> Mask:
         """Which commits of the range a kernel built from ``commit`` has: its ancestors and itself."""
         segment, place = self.segment[commit], int(self.position[commit])

@@ -128,6 +128,31 @@ def test_after_another_compiler_everything_is_made_again() -> None:
     assert (back[:50] < 1.0).all()
 
 
+def test_of_two_compilers_that_built_the_same_tree_the_last_one_is_expected() -> None:
+    line = RangeGraph.of([(), *((number,) for number in range(9))])
+    tree = line.ancestors(5)
+    for last, other in (("gcc-5", "gcc-12"), ("gcc-12", "gcc-5")):
+        builds = reduce(
+            Builds.after, (Build(tree, 5.0, family) for family in (other, last)), Builds.none(line, ALIKE[:10])
+        )
+        compiled, made = builds.next_shares()
+        assert (compiled[5], made[5]) == (0.0, 0.0)
+
+
+def test_a_range_may_go_on_in_two_ways_from_the_same_builds() -> None:
+    """What is kept of pairs of trees is of these trees, not of their numbers."""
+    first = reduce(
+        Builds.after, (Build(GRAPH.ancestors(commit), 4.0) for commit in (40, 280)), Builds.none(GRAPH, ALIKE)
+    )
+    first.next_shares()
+    ways = {commit: first.after(Build(GRAPH.ancestors(commit), 2.0)).next_shares() for commit in (150, 230)}
+    for commit, found in ways.items():
+        again = Builds.none(GRAPH, ALIKE)
+        for one in (40, 280, commit):
+            again = again.after(Build(GRAPH.ancestors(one), 3.0))
+        np.testing.assert_array_equal(found, again.next_shares())
+
+
 def test_builds_that_say_nothing_of_distance_are_taken_as_they_are() -> None:
     """Were near builds the longer ones, none is expected to be shorter for being far away."""
     trees = [GRAPH.ancestors(commit) for commit in (299, 10, 11, 12)]
