@@ -19,7 +19,7 @@ from bisector.search.levels import Particles, beyond
 from bisector.search.noise import Rates
 from bisector.search.readings import Kernel, Reading
 
-# A picked commit may lack what it builds upon, so that it does nothing although it is the one.
+# A picked commit may lack what it builds upon, so that it does nothing although it is the one, in each run of it.
 PICK_IN_VAIN = 0.30
 # Share of figures that are on neither level. A stray figure is anywhere within a range of this factor, evenly on the
 # log scale, but so much likelier on its own side of the line: once it says little, and often it is no accident.
@@ -136,19 +136,19 @@ class Cases:
         wrong_new, wrong_old = self._beyond_line
         return np.repeat((wrong_new + wrong_old) / 2, len(self.rates.log_prior))
 
-    def misleads(self, kernel: Kernel = Kernel.COMMIT) -> Pair:
+    def misleads(self) -> Pair:
         """For each case P(a verdict is "new") of a run of an old kernel, and P(it is "old") of one of a new kernel.
 
         By accident, and by the part of a level's figures that lies on the wrong side of the line.
         """
-        return self._misleads(kernel, None if self.levels is None else self._beyond_line)
+        return self._misleads(None if self.levels is None else self._beyond_line)
 
-    def tells(self, kernel: Kernel = Kernel.COMMIT) -> Pair:
+    def tells(self) -> Pair:
         """The same of a figure, which is on the side of the level that it is nearer to, wherever the line is."""
-        return self._misleads(kernel, None if self.levels is None else self._beyond_middle)
+        return self._misleads(None if self.levels is None else self._beyond_middle)
 
-    def _misleads(self, kernel: Kernel, wrong: Pair | None) -> Pair:
-        a, b = self.rates.old_as_new, _new_as_old(self.rates, kernel)
+    def _misleads(self, wrong: Pair | None) -> Pair:
+        a, b = self.rates.old_as_new, self.rates.new_as_old
         if wrong is None:
             return a, b
         wrong_new, wrong_old = (share[:, None] for share in wrong)
@@ -175,21 +175,33 @@ class Cases:
         return np.clip(wrong[0], _LEAST, 1 - _LEAST), np.clip(wrong[1], _LEAST, 1 - _LEAST)
 
 
-def raw(record: Record, cases: Cases) -> Pair:
-    """The log-likelihoods of each kernel's readings, were its runs those of an old and of a new kernel."""
-    picked = record.picked
-    old, new = _of_verdicts(record, cases, Kernel.COMMIT)
+@dataclass(frozen=True, slots=True, eq=False)
+class Sides:
+    """The log-likelihoods of each kernel's readings, were its runs those of an old and of a new kernel.
+
+    ``in_vain`` is how likely the old end with the commit that made it new lacks what that builds upon, after these
+    readings; 0 of other kernels.
+    """
+
+    old: Floats
+    new: Floats
+    in_vain: Floats
+
+
+def raw(record: Record, cases: Cases) -> Sides:
+    """What the readings of each kernel say of its side."""
+    old, new = _of_verdicts(record, cases)
     if cases.levels is not None and len(record.scores):
-        more = _of_figures(record, cases, cases.levels, Kernel.COMMIT)
+        more = _of_figures(record, cases, cases.levels)
         old, new = old + more[0], new + more[1]
-    if picked.any():
-        new[picked] = _of_verdicts(record, cases, Kernel.PICKED)[1][picked]
-        if cases.levels is not None and len(record.scores):
-            new[picked] += _of_figures(record, cases, cases.levels, Kernel.PICKED)[1][picked]
-    return old, new
+    in_vain, picked = np.zeros_like(new), record.picked
+    if picked.any():  # in vain, it shows what an old kernel does, in each of its runs
+        plain = old[picked], new[picked]
+        new[picked], in_vain[picked] = hardened(*plain, PICK_IN_VAIN)[1], stuck(*plain, PICK_IN_VAIN)[1]
+    return Sides(old, new, in_vain)
 
 
-def hardened(old: Floats, new: Floats, sticky: Floats) -> Pair:
+def hardened(old: Floats, new: Floats, sticky: Floats | float) -> Pair:
     """The log-likelihoods where a kernel as a whole shows the other side with the probability ``sticky``.
 
     Their difference never exceeds that of log(1 - sticky) and log(sticky), however often the kernel is read.
@@ -198,7 +210,7 @@ def hardened(old: Floats, new: Floats, sticky: Floats) -> Pair:
     return old + np.log((1 - sticky) + sticky * odds), old + np.log(sticky + (1 - sticky) * odds)
 
 
-def stuck(old: Floats, new: Floats, sticky: Floats) -> Pair:
+def stuck(old: Floats, new: Floats, sticky: Floats | float) -> Pair:
     """P(a kernel shows the other side) after its readings, if it is old, and if it is new."""
     odds = np.exp(np.clip(new - old, -_LARGEST, _LARGEST))
     if_old, if_new = sticky * odds, (1 - sticky) * odds
@@ -214,12 +226,8 @@ def shown_by(mine: Floats, other: Floats, stray: Floats, rate: Floats | float) -
     return density
 
 
-def _new_as_old(rates: Rates, kernel: Kernel) -> Floats:
-    return np.maximum(rates.new_as_old, PICK_IN_VAIN) if kernel is Kernel.PICKED else rates.new_as_old
-
-
-def _of_verdicts(record: Record, cases: Cases, kernel: Kernel) -> Pair:
-    looks_new, looks_old = cases.misleads(kernel)
+def _of_verdicts(record: Record, cases: Cases) -> Pair:
+    looks_new, looks_old = cases.misleads()
     counts, places = np.unique(np.stack((record.old, record.new), axis=1), axis=0, return_inverse=True)
     said_old, said_new = (counts[:, place, None].astype(np.float64) for place in (0, 1))
     old: Floats = said_new * np.log(looks_new) + said_old * np.log1p(-looks_new)
@@ -227,12 +235,12 @@ def _of_verdicts(record: Record, cases: Cases, kernel: Kernel) -> Pair:
     return old[places.ravel()], new[places.ravel()]
 
 
-def _of_figures(record: Record, cases: Cases, levels: Particles, kernel: Kernel) -> Pair:
+def _of_figures(record: Record, cases: Cases, levels: Particles) -> Pair:
     f_old, f_new = (side.density(record.scores, record.hours) for side in (levels.old, levels.new))
     strays = cases.line.stray(record.scores)
     first = np.flatnonzero(np.diff(record.of, prepend=-1))
     found = []
-    rates = (cases.rates.old_as_new, _new_as_old(cases.rates, kernel))
+    rates = (cases.rates.old_as_new, cases.rates.new_as_old)
     for mine, other, stray, rate in ((f_old, f_new, strays[0], rates[0]), (f_new, f_old, strays[1], rates[1])):
         few, places = np.unique(rate, return_inverse=True)
         # A reading, a pair of levels, a rate

@@ -15,7 +15,19 @@ import numpy as np
 
 from bisector.search.graph import Floats, Mask, Numbers, RangeGraph
 from bisector.search.levels import Levels, Particles
-from bisector.search.likelihood import Cases, Key, Pair, Record, Weighing, hardened, raw, shown_by, stuck
+from bisector.search.likelihood import (
+    PICK_IN_VAIN,
+    Cases,
+    Key,
+    Pair,
+    Record,
+    Sides,
+    Weighing,
+    hardened,
+    raw,
+    shown_by,
+    stuck,
+)
 from bisector.search.noise import Noise
 from bisector.search.readings import OLD_END, Facts, Kernel, new_under
 
@@ -147,15 +159,15 @@ def posterior(graph: RangeGraph, log_prior: Floats, facts: Facts, weighing: Weig
     shares = np.exp(log_prior - log_prior.max())
     log_class = np.log(np.bincount(of, weights=shares) / shares.sum())
     cases = _cases(record, has, log_class, weighing)
-    side = raw(record, cases)
-    old, new = hardened(*side, cases.sticky)
+    sides = raw(record, cases)
+    old, new = hardened(sides.old, sides.new, cases.sticky)
     log_joint = _summed(has, log_class, old, new) + cases.log_prior
     weight = _weights(log_joint)
     total = float(weight.sum())
     log_evidence = float(log_joint.max()) + float(np.log(total))
     by_class, by_case = weight.sum(axis=1) / total, weight.sum(axis=0) / total
     joint = Joint(record, of, has, log_class, cases.log_prior, old, new, log_evidence, by_case)
-    evidence = _evidence(record, cases, side, by_case)
+    evidence = _evidence(record, cases, sides, by_case)
     tested = {commit: one for (commit, kernel), one in evidence.items() if kernel is Kernel.COMMIT}
     p = shares * (by_class / np.bincount(of, weights=shares))[of]
     return Posterior(
@@ -163,8 +175,8 @@ def posterior(graph: RangeGraph, log_prior: Floats, facts: Facts, weighing: Weig
         _quantile(_by_case(p, of, weight), by_case, _LOUDEST),
         tested | {twin: tested[other] for twin, other in facts.twins if other in tested},
         {key: one for key, one in evidence.items() if key[1] is not Kernel.COMMIT},
-        _fresh(cases, by_case, Kernel.COMMIT),
-        _fresh(cases, by_case, Kernel.PICKED),
+        _fresh(cases, by_case),
+        _fresh(cases, by_case, PICK_IN_VAIN),
         _learnt(cases, by_case),
         cases.levels.mode if cases.levels is not None else None,
         float(by_case @ cases.overlap),
@@ -253,22 +265,26 @@ def _likely(weight: Floats) -> Numbers:
     return np.argsort(-weight, kind="stable")[:_CASES]
 
 
-def _evidence(record: Record, cases: Cases, side: Pair, by_case: Floats) -> dict[Key, Evidence]:
+def _evidence(record: Record, cases: Cases, sides: Sides, by_case: Floats) -> dict[Key, Evidence]:
     likely = _likely(by_case)
     weight = by_case[likely] / by_case[likely].sum()
-    raw_old, raw_new = (one[:, likely] for one in side)
+    raw_old, raw_new, in_vain = (one[:, likely] for one in (sides.old, sides.new, sides.in_vain))
     stuck_old, stuck_new = stuck(raw_old, raw_new, cases.sticky[likely])
-    chances = {kernel: cases.tells(kernel) for kernel in {kernel for _, kernel in record.kernels}}
+    a, b = (one[likely] for one in cases.tells())
     means = [np.log(_weights(one, axis=1) @ weight) + one.max(axis=1) for one in (raw_old, raw_new)]
     found = {}
     for place, key in enumerate(record.kernels):
-        a, b = (one[likely] for one in chances[key[1]])
-        looks_new = weight @ (stuck_old[place] * (1 - b) + (1 - stuck_old[place]) * a)
-        looks_old = weight @ (stuck_new[place] * (1 - a) + (1 - stuck_new[place]) * b)
+        looks_old = in_vain[place] * (1 - a) + (1 - in_vain[place]) * b
+        chances = _misleads((a, looks_old), (stuck_old[place], stuck_new[place]), weight)
         old, new = (float(one[place]) for one in means)
-        surely = _surely(raw_new[place] - raw_old[place], weight)
-        found[key] = Evidence(old, new, surely, Chances(float(looks_new), float(looks_old)))
+        found[key] = Evidence(old, new, _surely(raw_new[place] - raw_old[place], weight), chances)
     return found
+
+
+def _misleads(looks: Pair, sticky: Pair, weight: Floats) -> Chances:
+    """Of the next reading, where a kernel of either side that does not stick looks like the other one so often."""
+    (a, b), (old, new) = looks, sticky
+    return Chances(float(weight @ (old * (1 - b) + (1 - old) * a)), float(weight @ (new * (1 - a) + (1 - new) * b)))
 
 
 def _surely(log_odds: Floats, weight: Floats) -> float:
@@ -284,12 +300,10 @@ def _quantile(values: Floats, weight: Floats, share: float) -> float:
     return float(values[order[place]])
 
 
-def _fresh(cases: Cases, by_case: Floats, kernel: Kernel) -> Chances:
-    a, b = cases.tells(kernel)
-    sticky = cases.sticky
-    return Chances(
-        float(by_case @ (sticky * (1 - b) + (1 - sticky) * a)), float(by_case @ (sticky * (1 - a) + (1 - sticky) * b))
-    )
+def _fresh(cases: Cases, by_case: Floats, in_vain: float = 0.0) -> Chances:
+    """Of the first reading of a kernel, which is the old one for nothing with the probability ``in_vain``."""
+    a, b = cases.tells()
+    return _misleads((a, in_vain * (1 - a) + (1 - in_vain) * b), (cases.sticky, cases.sticky), by_case)
 
 
 def _learnt(cases: Cases, by_case: Floats) -> Noise:

@@ -56,7 +56,7 @@ class Story:
 
 STORIES = {
     # An end without the culprit cannot be had; its parent breaks the network each time.
-    "bayes": Story(Strategy.BAYES, 43, {"c7": fakes.PANIC}, {"c11": 1, "c6": 1, "c5": 99}),
+    "bayes": Story(Strategy.BAYES, 41, {"c7": fakes.PANIC}, {"c11": 1, "c6": 1, "c5": 99}),
     # A panic, a network that comes back, and two commits that never reach it.
     "git": Story(Strategy.GIT, 46, {"c7": fakes.PANIC}, {"c11": 1, "c6": 1, "c8": 99, "c9": 99}),
     # So many faults in a row that a sound end is tried again, and then nothing but skips.

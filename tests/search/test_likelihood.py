@@ -13,7 +13,7 @@ from bisector.core.objective import Objective
 from bisector.core.verdict import Verdict
 from bisector.search.graph import RangeGraph
 from bisector.search.levels import Level, Levels, Particles
-from bisector.search.likelihood import Cases, Line, Record, Weighing, hardened, raw, stuck
+from bisector.search.likelihood import Cases, Line, Record, Sides, Weighing, hardened, raw, stuck
 from bisector.search.noise import Earlier, Noise, Rates
 from bisector.search.posterior import Posterior, posterior, prior
 from bisector.search.readings import OLD_END, Facts, Kernel, Reading
@@ -29,11 +29,15 @@ def reading(verdict: Verdict, figure: float | None = None, kernel: Kernel = Kern
     return Reading(1, kernel, verdict, None if figure is None else math.log(figure))
 
 
+def sides(readings: Sequence[Reading], levels: Levels | None = None) -> Sides:
+    known = None if levels is None else Particles.known(levels)
+    return raw(Record.gather(readings), Cases(Rates.known(NOISE), known, Line(math.log(4_500))))
+
+
 def ratio(readings: Sequence[Reading], levels: Levels | None = None) -> float:
     """How much likelier the readings of one kernel are if it is new."""
-    known = None if levels is None else Particles.known(levels)
-    old, new = raw(Record.gather(readings), Cases(Rates.known(NOISE), known, Line(math.log(4_500))))
-    return float(np.exp(new - old)[0, 0])
+    found = sides(readings, levels)
+    return float(np.exp(found.new - found.old)[0, 0])
 
 
 def test_a_verdict_counts_by_the_error_rates() -> None:
@@ -45,10 +49,10 @@ def test_a_verdict_counts_by_the_error_rates() -> None:
 
 @given(st.lists(st.sampled_from([OLD, NEW]), min_size=1, max_size=30))
 def test_trust_in_one_kernel_saturates(verdicts: list[Verdict]) -> None:
-    side = raw(Record.gather([reading(verdict) for verdict in verdicts]), Cases(Rates.known(NOISE), None, Line()))
-    old, new = hardened(*side, np.array([0.01]))
+    side = sides([reading(verdict) for verdict in verdicts])
+    old, new = hardened(side.old, side.new, np.array([0.01]))
     assert abs(new - old).max() <= math.log(0.99 / 0.01) + 1e-9
-    assert ((new - old) * (side[1] - side[0]) >= 0).all()
+    assert ((new - old) * (side.new - side.old) >= 0).all()
 
 
 def test_hardened_is_the_mixture() -> None:
@@ -102,8 +106,15 @@ def test_levels_move_with_the_host() -> None:
 
 
 def test_a_pick_in_vain_is_weak() -> None:
-    assert ratio([reading(OLD, kernel=Kernel.PICKED)]) == pytest.approx(0.3 / 0.997)
-    assert ratio([reading(NEW, kernel=Kernel.PICKED)]) == pytest.approx(0.7 / 0.003)
+    """It is in vain in each of its runs, or in none: more of them tell no more."""
+    old, new = (reading(verdict, kernel=Kernel.PICKED) for verdict in (OLD, NEW))
+    assert ratio([old]) == pytest.approx(0.3 + 0.7 * 0.05 / 0.997)
+    assert ratio([old] * 4) == pytest.approx(0.3, rel=1e-4)
+    assert ratio([new]) == pytest.approx(0.3 + 0.7 * 0.95 / 0.003)
+    for readings, in_vain in (([old], 0.895), ([old] * 4, 1.0), ([new], 0.00135), ([old, new], 0.0265)):
+        assert sides(readings).in_vain[0, 0] == pytest.approx(in_vain, rel=0.01)
+    assert sides([reading(OLD)]).in_vain[0, 0] == 0
+    assert ratio([reading(OLD, 1_000, Kernel.PICKED)] * 3, LEVELS) == pytest.approx(0.3, rel=1e-3)
 
 
 def test_readings_pickle() -> None:
