@@ -179,7 +179,7 @@ def _within(problem: Problem, facts: Facts, search: Search, belief: Posterior) -
 def _most_telling(problem: Problem, facts: Facts, search: Search, belief: Posterior, outlook: Prospects) -> Decision:
     """What brings most bits for its time, or the answer when that is not worth a trial."""
     rules = search.rules
-    undo, undo_gain, undo_worth = _best_undo(problem, facts, search, belief)
+    undo, undo_gain, undo_worth = _best_undo(problem, facts, search, belief, outlook)
     premature = undo is not None and belief.p[undo.commit] < rules.undo_from
     is_few = float(belief.p[list(belief.likeliest(rules.few))].sum()) >= rules.target
     least_bits = min(rules.least_bits, rules.least_share * belief.unknown_bits) * capacity(_error(belief))
@@ -225,7 +225,9 @@ def _confirmation(
     return None
 
 
-def _best_undo(problem: Problem, facts: Facts, search: Search, belief: Posterior) -> tuple[Undo | None, float, float]:
+def _best_undo(
+    problem: Problem, facts: Facts, search: Search, belief: Posterior, outlook: Prospects
+) -> tuple[Undo | None, float, float]:
     """The reading of an end without a suspect, or with it, that is worth most, its bits, and its bits a minute."""
     best: tuple[Undo | None, float, float] = (None, 0.0, 0.0)
     costs = search.costs
@@ -234,11 +236,12 @@ def _best_undo(problem: Problem, facts: Facts, search: Search, belief: Posterior
             so_far = belief.undone.get((commit, kernel))
             if so_far is None and not _may_change_ends(facts, search.rules, belief):
                 continue
-            # Its own run tells as much as a second reading, and is due anyway if it is the one.
-            if so_far is not None and commit not in facts.measured | facts.closed:
-                continue
             fresh = belief.fresh_pick if kernel is Kernel.PICKED else belief.fresh
             gain = undo_gain_bits(float(belief.p[commit]), kernel, so_far.next if so_far is not None else fresh)
+            # Its own run tells as much as a second reading, and is due anyway if it is the one and may work.
+            may_work = commit not in facts.closed and 2 * outlook.gain_bits[commit] > outlook.sound_bits[commit]
+            if so_far is not None and may_work and commit not in facts.measured:
+                continue
             build_min = costs.build_min if so_far is None else 0.0
             step = _undo(facts, search, belief, commit, kernel)
             early_min = (costs.old_run_min + costs.new_run_min) / 2

@@ -290,6 +290,22 @@ def test_the_end_without_it_is_read_more_often_on_a_host_that_nobody_knows() -> 
         assert (decision.ending, decision.commit) == (Ending.FOUND, 100)
 
 
+@pytest.mark.parametrize("untestable", [True, False])
+def test_of_two_among_many_that_do_not_build_the_end_without_one_is_read_again(untestable: bool) -> None:
+    """Neither was tried, and neither would work; where they may, their own runs tell as much, and are due anyway."""
+    undone = {n: Verdict.OLD if n in (98, 102) else Verdict.NEW for n in range(90, 111)}
+    ends = tuple(Reading(n, Kernel.REVERTED, side) for n, side in undone.items())
+    skips = (95, 97, 99, 101, 103, 105) if untestable else ()
+    facts = Facts((*readings((89, 2, 0), (111, 0, 2)).readings, *ends), skips)
+    step = decide(plain(LINE), facts, Search(NOISY))
+    if untestable:
+        assert isinstance(step, Undo)
+        assert (step.commit, step.kernel) == (98, Kernel.REVERTED)
+    else:
+        assert isinstance(step, Try)
+        assert 98 <= step.commit < 102
+
+
 @pytest.mark.parametrize(("new_as_old", "sure"), [(0.12, False), (0.02, True)])
 def test_a_run_of_the_suspect_that_speaks_against_it_is_repeated_until_that_is_sure(
     new_as_old: float, sure: bool
