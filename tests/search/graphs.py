@@ -8,14 +8,22 @@ from hypothesis import strategies as st
 
 from bisector.core.verdict import Verdict
 from bisector.git.ranges import read_graph
+from bisector.search.choice import Problem
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Weighing
 from bisector.search.noise import Noise, Rates
+from bisector.search.posterior import prior
 from bisector.search.readings import Facts, Kernel, Reading
 from bisector.search.step import Search, Try, Undo
 
 RECORDED = Path(__file__).parent.parent / "data" / "graphs" / "merge-graph-14565.txt.gz"
 QUIET = Search(Weighing(Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))))
+LINE = RangeGraph.of([(), *((n,) for n in range(199))])
+
+
+def plain(graph: RangeGraph) -> Problem:
+    """Every commit is as likely as another."""
+    return Problem(graph, prior(len(graph)))
 
 
 @cache

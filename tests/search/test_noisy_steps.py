@@ -1,0 +1,123 @@
+"""What is measured once more where runs mislead, and when that is enough."""
+
+from dataclasses import replace
+
+import pytest
+
+from bisector.core.verdict import Verdict
+from bisector.search.choice import Costs
+from bisector.search.graph import RangeGraph
+from bisector.search.likelihood import Weighing
+from bisector.search.noise import Earlier, Noise, Rates
+from bisector.search.readings import Facts, Kernel, Reading
+from bisector.search.step import Answer, Ending, Rules, Search, Try, Undo, believe, decide
+from tests.search.graphs import LINE, QUIET, plain
+
+SIDES = (Verdict.OLD, Verdict.NEW)
+NOISY = Weighing(Rates.known(Noise(old_as_new=0.12, new_as_old=0.12, sticky=0.002)))
+
+
+def readings(*wanted: tuple[int, int, int]) -> Facts:
+    """Commits, and how many old and new readings each has."""
+    sides = (
+        (n, side) for n, *counts in wanted for side, count in zip(SIDES, counts, strict=True) for _ in range(count)
+    )
+    return Facts(tuple(Reading(n, Kernel.COMMIT, side) for n, side in sides))
+
+
+# A side that is read again needs no run that the answer can rest on.
+AGAIN = Undo(100, Kernel.REVERTED, whole=False, beside_end=False)
+
+
+def test_where_the_rates_are_known_no_luck_has_to_be_ruled_out() -> None:
+    problem, search = plain(LINE), Search(NOISY)
+    reverted = Reading(100, Kernel.REVERTED, Verdict.OLD)
+    answer = decide(problem, readings((98, 3, 0), (99, 4, 0), (100, 0, 4), (101, 0, 3)).with_reading(reverted), search)
+    assert isinstance(answer, Answer)
+    assert (answer.ending, answer.commit) == (Ending.FOUND, 100)
+
+
+def test_the_end_without_it_is_read_more_often_on_a_host_that_nobody_knows() -> None:
+    """98.2 % are not enough for a target of 98 %, where 65 % are left if the host is a loud one."""
+    seen = readings((50, 1, 0), (98, 1, 0), (99, 2, 0), (100, 0, 2), (101, 0, 1), (150, 0, 1))
+    reverted = Reading(100, Kernel.REVERTED, Verdict.OLD)
+    once, rules = seen.with_reading(reverted), Rules(target=0.98)
+    unknown = Search(Weighing(Rates.unknown()), rules=rules)
+    quiet = Search(Weighing(Rates.unknown(earlier=Earlier(better=40, worse=40))), rules=rules)
+    assert believe(plain(LINE), once, unknown).p[100] > rules.target
+    assert decide(plain(LINE), once, unknown) == AGAIN
+    for decision in (
+        decide(plain(LINE), once, quiet),
+        decide(plain(LINE), once.with_reading(reverted), unknown),
+        decide(plain(LINE), once, replace(unknown, rules=replace(rules, max_reverts=1))),
+    ):
+        assert isinstance(decision, Answer)
+        assert (decision.ending, decision.commit) == (Ending.FOUND, 100)
+
+
+@pytest.mark.parametrize("untestable", [True, False])
+def test_of_two_among_many_that_do_not_build_the_end_without_one_is_read_again(untestable: bool) -> None:
+    """Neither was tried, and neither would work; where they may, their own runs tell as much, and are due anyway."""
+    undone = {n: Verdict.OLD if n in (98, 102) else Verdict.NEW for n in range(90, 111)}
+    ends = tuple(Reading(n, Kernel.REVERTED, side) for n, side in undone.items())
+    skips = (95, 97, 99, 101, 103, 105) if untestable else ()
+    facts = Facts((*readings((89, 2, 0), (111, 0, 2)).readings, *ends), skips)
+    step = decide(plain(LINE), facts, Search(NOISY))
+    if untestable:
+        assert isinstance(step, Undo)
+        assert (step.commit, step.kernel) == (98, Kernel.REVERTED)
+    else:
+        assert isinstance(step, Try)
+        assert 98 <= step.commit < 102
+
+
+@pytest.mark.parametrize(("new_as_old", "sure"), [(0.12, False), (0.02, True)])
+def test_a_run_of_the_suspect_that_speaks_against_it_is_repeated_until_that_is_sure(
+    new_as_old: float, sure: bool
+) -> None:
+    weighing = Weighing(Rates.known(Noise(old_as_new=0.004, new_as_old=new_as_old, sticky=0.002)))
+    search = Search(weighing, rules=Rules(target=0.85, surely=0.85))
+    reverted = Reading(100, Kernel.REVERTED, Verdict.OLD)
+    seen = readings((98, 3, 0), (99, 3, 0), (100, 1, 0), (101, 0, 3)).with_reading(reverted).with_reading(reverted)
+    assert believe(plain(LINE), seen, search).p[100] > search.rules.target
+    step = decide(plain(LINE), seen, search)
+    if sure:
+        assert isinstance(step, Answer)
+        assert step.ending is Ending.NARROWED
+        return
+    assert isinstance(step, Try)
+    assert (step.commit, step.whole, step.confirms) == (100, True, True)
+    answer = decide(plain(LINE), seen.with_reading(Reading(100, Kernel.COMMIT, Verdict.NEW)), search)
+    assert isinstance(answer, Answer)
+    assert answer.ending is Ending.FOUND
+
+
+def test_what_one_reading_would_settle_is_not_given_up() -> None:
+    facts = readings((98, 2, 0), (99, 3, 0), (100, 0, 3), (101, 0, 2))
+    for kernel in (Kernel.REVERTED, Kernel.PICKED):
+        facts = facts.with_failed(100, kernel)
+    assert 0.95 < believe(plain(LINE), facts, Search(NOISY)).p[100] < Rules().target
+    assert isinstance(decide(plain(LINE), facts, Search(NOISY)), Try)
+    assert isinstance(decide(plain(LINE), facts, Search(NOISY, rules=Rules(least_bits=0.1, least_share=1.0))), Answer)
+
+
+def test_a_noisy_search_may_take_longer() -> None:
+    confused, rules = readings((99, 10, 10), (100, 10, 10)), Rules(max_runs=30)
+    assert isinstance(decide(plain(LINE), confused, Search(NOISY, rules=rules)), Try)
+    assert isinstance(decide(plain(LINE), confused, Search(QUIET.weighing, rules=rules)), Answer)
+    much = readings((99, 15, 15), (100, 15, 15))
+    wild = Weighing(Rates.known(Noise(old_as_new=0.3, new_as_old=0.3)))
+    assert isinstance(decide(plain(LINE), much, Search(wild, rules=rules)), Answer)
+
+
+def test_a_commit_is_measured_before_the_end_without_it_is_read_again() -> None:
+    """As in a short history with suspects, where the end without the likeliest commit was read first."""
+    beside = readings((2, 1, 0), (8, 0, 1)).with_reading(Reading(5, Kernel.REVERTED, Verdict.OLD))
+    graph = RangeGraph.of([(), *((n,) for n in range(9))])
+    weighing = Weighing(Rates.known(Noise(old_as_new=0.05, new_as_old=0.05, sticky=0.01)))
+    built = Costs(build_min=60.0)
+    assert 0.5 < believe(plain(graph), beside, Search(weighing)).p[5] < Rules().suspect
+    step = decide(plain(graph), beside, Search(weighing, built))
+    assert isinstance(step, Try)
+    skipped = beside.with_skip(5)
+    assert decide(plain(graph), skipped, Search(weighing, built)) == replace(AGAIN, commit=5)
