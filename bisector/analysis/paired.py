@@ -13,8 +13,9 @@ differ by from beginning to end, of which no piece tells. Not before half of the
 or collapses after good minutes, shows by then (both were seen after 4 to 7 of 15 minutes).
 
 An end whose cache was filled in another way is held against the whole run of its own kernel. It is *alike* when d says
-that their mean is within a factor either way, with an error of a twentieth in all looks: two one-sided tests show
-equivalence (Schuirmann 1987). It is looked at from a third of the run on: the whole run tells what comes later.
+that their mean is within a factor either way, with an error of a twentieth on either side in all looks: two one-sided
+tests show equivalence (Schuirmann 1987). It is looked at from a third of the run on: the whole run tells what comes
+later.
 """
 
 import math
