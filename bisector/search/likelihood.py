@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisector.core.verdict import Verdict
-from bisector.search.graph import Floats, Numbers
-from bisector.search.levels import Particles, beyond
+from bisector.search.graph import Floats, Mask, Numbers
+from bisector.search.levels import beyond
 from bisector.search.noise import Rates
+from bisector.search.particles import Particles
 from bisector.search.readings import Kernel, Reading
 
 # A picked commit may lack what it builds upon, so that it does nothing although it is the one, in each run of it.
@@ -215,6 +216,12 @@ def stuck(old: Floats, new: Floats, sticky: Floats | float) -> Pair:
     odds = np.exp(np.clip(new - old, -_LARGEST, _LARGEST))
     if_old, if_new = sticky * odds, (1 - sticky) * odds
     return if_old / (1 - sticky + if_old), sticky / (sticky + if_new)
+
+
+def summed(has: Mask, log_class: Floats, old: Floats, new: Floats) -> Floats:
+    """For each class and case the log-likelihood of all readings, and what the class has beforehand."""
+    found: Floats = has.astype(np.float64) @ (new - old) + old.sum(axis=0) + log_class[:, None]
+    return found
 
 
 def shown_by(mine: Floats, other: Floats, stray: Floats, rate: Floats | float) -> Floats:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bisector.search.at_one_rate import AtOneRate
 from bisector.search.graph import Floats, Mask, Numbers, RangeGraph
-from bisector.search.levels import Levels, Particles
+from bisector.search.levels import Levels
 from bisector.search.likelihood import (
     PICK_IN_VAIN,
     Cases,
@@ -25,10 +26,11 @@ from bisector.search.likelihood import (
     Weighing,
     hardened,
     raw,
-    shown_by,
     stuck,
+    summed,
 )
-from bisector.search.noise import Noise
+from bisector.search.noise import Noise, Rates
+from bisector.search.particles import Particles
 from bisector.search.readings import OLD_END, Facts, Kernel, new_under
 
 # A commit that cannot change the kernel that is measured: next to nothing, as the analysis of what is built may err.
@@ -161,7 +163,7 @@ def posterior(graph: RangeGraph, log_prior: Floats, facts: Facts, weighing: Weig
     cases = _cases(record, has, log_class, weighing)
     sides = raw(record, cases)
     old, new = hardened(sides.old, sides.new, cases.sticky)
-    log_joint = _summed(has, log_class, old, new) + cases.log_prior
+    log_joint = summed(has, log_class, old, new) + cases.log_prior
     weight = _weights(log_joint)
     total = float(weight.sum())
     log_evidence = float(log_joint.max()) + float(np.log(total))
@@ -222,38 +224,14 @@ def _alike(graph: RangeGraph, kernels: tuple[Key, ...]) -> Numbers:
     return starts[starts < len(graph)]
 
 
-def _summed(has: Mask, log_class: Floats, old: Floats, new: Floats) -> Floats:
-    """For each class and case the log-likelihood of all readings, and what the class has beforehand."""
-    summed: Floats = has.astype(np.float64) @ (new - old) + old.sum(axis=0) + log_class[:, None]
-    return summed
-
-
 def _cases(record: Record, has: Mask, log_class: Floats, weighing: Weighing) -> Cases:
     """All cases of the noise."""
-    rates = weighing.rates
-    if weighing.ends is None:
+    rates, ends = weighing.rates, weighing.ends
+    if ends is None:
         return Cases(rates, None, weighing.line, record.now)
-    usual = rates.mean(np.exp(rates.log_prior))
-    a, b, sticky = usual.old_as_new, usual.new_as_old, usual.sticky
-    kernels, strays = len(record.kernels), weighing.line.stray(record.scores)
-
-    def assign(f_old: Floats, f_new: Floats) -> Pair:
-        """By the probability of each kernel's side at the mean rates."""
-        if_old, if_new = shown_by(f_old, f_new, strays[0], a), shown_by(f_new, f_old, strays[1], b)
-        old = np.bincount(record.of, np.log(if_old), kernels) + record.new * np.log(a) + record.old * np.log1p(-a)
-        new = np.bincount(record.of, np.log(if_new), kernels) + record.old * np.log(b) + record.new * np.log1p(-b)
-        log = _summed(has, log_class, *(one[:, None] for one in hardened(old, new, np.array(sticky))))[:, 0]
-        p_class = _weights(log)
-        is_new = (p_class / p_class.sum()) @ has
-        stuck_old, stuck_new = stuck(old, new, np.array(sticky))
-        shows_new = (is_new * (1 - stuck_new) + (1 - is_new) * stuck_old)[record.of]
-        # The stray share of a figure is of neither level.
-        of_new = shows_new * (1 - b) / if_new + (1 - shows_new) * a / if_old
-        of_old = shows_new * b / if_new + (1 - shows_new) * (1 - a) / if_old
-        return of_old * f_old, of_new * f_new
-
-    particles = Particles.learn(record.scores, record.hours, weighing.ends, assign)
-    return Cases(rates, particles, weighing.line, record.now)
+    usual = Rates.known(rates.mean(np.exp(rates.log_prior)))
+    levels = Particles.learn(AtOneRate(record, has, log_class, usual, weighing.line, ends))
+    return Cases(rates, levels, weighing.line, record.now)
 
 
 def _weights(log: Floats, axis: int | None = None) -> Floats:

@@ -42,7 +42,9 @@ def test_the_smallest_factor_grows_with_noise_and_shrinks_with_runs() -> None:
 def test_searches_find_the_smallest_factor_and_not_its_root(spread: float) -> None:
     """Searches that have to learn the levels, and may have more than these runs for it."""
     least = least_factor(500, spread, SURE, miss=0.01, runs=36)
-    for factor, trials, low, high in ((least, 12, 0.8, 1.0), (math.sqrt(least), 3, 0.0, 0.5)):
+    # Of 60 searches nine of ten are right, of 40 at the root one of five. Of so few as these, fewer than one of 200
+    # draws are beyond the bounds by chance.
+    for factor, trials, low, high in ((least, 12, 0.65, 1.0), (math.sqrt(least), 4, 0.0, 0.8)):
         world = Conditions(0.001, 0.001, 0.002, effect=factor, spread=spread, early_stop=False)
         drawn = simulate(
             kernel_like(500), Strategy.BAYES, world, search_for(world, Rates.known(SURE)), seed=3, trials=trials

@@ -1,0 +1,159 @@
+"""Particles stand for all levels that the readings leave open."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bisector.core.verdict import Verdict
+from bisector.search.at_one_rate import AtOneRate
+from bisector.search.graph import Floats, Mask
+from bisector.search.levels import Levels, Side, beyond
+from bisector.search.likelihood import Cases, Line, Pair, Record
+from bisector.search.noise import Noise, Rates
+from bisector.search.particles import Particles
+from bisector.search.readings import OLD_END, Kernel, Reading
+
+QUIET = Rates.known(Noise(1e-4, 1e-4, 1e-4))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Halves:
+    """Figures of which the first half is known to be of the old side, and the rest of the new one."""
+
+    scores: Floats
+    hours: Floats
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        return float(self.scores[0]), float(self.scores[self.half])
+
+    @property
+    def half(self) -> int:
+        return len(self.scores) // 2
+
+    @property
+    def certain(self) -> Mask:
+        return np.ones(len(self.scores), dtype=np.bool_)
+
+    def shares(self, levels: Levels) -> Pair:
+        assert levels.old.spread > 0
+        is_new = (np.arange(len(self.scores)) >= self.half).astype(np.float64)
+        return 1 - is_new, is_new
+
+    def log_likelihood(self, particles: Particles) -> Floats:
+        old = particles.old.density(self.scores[: self.half], self.hours[: self.half])
+        new = particles.new.density(self.scores[self.half :], self.hours[self.half :])
+        found: Floats = np.log(old).sum(axis=1) + np.log(new).sum(axis=1)
+        return found
+
+
+def posterior(particles: Particles, figures: Halves | AtOneRate) -> Floats:
+    """What each particle has of it."""
+    log = particles.log_weight + figures.log_likelihood(particles)
+    weight: Floats = np.exp(log - np.logaddexp.reduce(log))
+    return weight
+
+
+@pytest.mark.parametrize("count", [1, 3, 30])
+def test_particles_stand_for_the_posterior(count: int) -> None:
+    """Against a sum over a fine grid of centres and spreads, of the old side alone."""
+    rng = np.random.default_rng(count)
+    old, new = 0.08 * rng.standard_t(4, count), 2 + 0.03 * rng.standard_t(4, count)
+    hours = np.zeros(count)
+    figures = Halves(np.concatenate((old, new)), np.zeros(2 * count))
+    particles = Particles.learn(figures)
+    weight = posterior(particles, figures)
+    log_spread = np.linspace(np.log(0.06) - 4, np.log(0.06) + 4, 400)
+    centre = np.linspace(-1, 1, 801)
+    spread, centres = np.meshgrid(np.exp(log_spread), centre, indexing="ij")
+    exact = np.exp(-0.5 * ((np.log(spread) - np.log(0.06)) / np.log(2.5)) ** 2)
+    still = np.zeros(spread.size)
+    exact *= Side(centres.ravel(), spread.ravel(), still).density(old, hours).prod(axis=1).reshape(exact.shape)
+    exact /= exact.sum()
+    log_spreads = np.log(particles.old.spread)
+    assert weight @ log_spreads == pytest.approx((exact * np.log(spread)).sum(), abs=0.1)
+    deviation = np.sqrt((exact * np.log(spread) ** 2).sum() - (exact * np.log(spread)).sum() ** 2)
+    assert np.sqrt(weight @ (log_spreads - weight @ log_spreads) ** 2) == pytest.approx(deviation, rel=0.3)
+    assert (weight**2).sum() < 0.1  # no particle stands for all
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.01, -0.02])
+def test_what_moves_both_sides_is_learnt(drift: float) -> None:
+    rng = np.random.default_rng(8)
+    hours = np.concatenate((np.linspace(0, 6, 12), np.linspace(0, 12, 12)))
+    scores = np.repeat([0.0, 0.15], 12) + drift * hours + 0.02 * rng.standard_t(4, 24)
+    particles = Particles.learn(Halves(scores, hours))
+    assert particles.mode.drift == pytest.approx(drift, abs=0.003)
+    assert particles.mode.new.spread == pytest.approx(0.02, rel=0.5)
+    assert float(particles.new.at(12).mean()) == pytest.approx(0.15 + 12 * drift, abs=0.03)
+    assert particles.new.drift.std() < 0.005  # and is not known exactly
+
+
+def test_readings_of_one_moment_tell_nothing_of_what_moves() -> None:
+    particles = Particles.learn(Halves(np.array([0.0, 0.02, 1.0, 1.01]), np.zeros(4)))
+    assert particles.mode.drift == 0
+    assert particles.new.drift.std() == pytest.approx(0.01, rel=0.5)
+
+
+def on_a_line(apart: float, readings: int) -> AtOneRate:
+    """Both ends, and so many commits of a line between them, the second half of which is new."""
+    rng = np.random.default_rng(4)
+    ends = (0.0, apart)
+    side = [0.0, *(0.0 if place < readings / 2 else apart for place in range(readings))]
+    kernels = [(OLD_END, ends[0]), (readings, ends[1])]
+    kernels += [(place - 1, side[place] + 0.1 * float(rng.standard_t(4))) for place in range(1, readings + 1)]
+    record = Record.gather([Reading(commit, Kernel.COMMIT, Verdict.MEASURED, score) for commit, score in kernels])
+    classes = np.arange(readings + 1)
+    has: NDArray[np.bool_] = np.array([[commit >= first_new for commit, _ in record.kernels] for first_new in classes])
+    even = np.full(len(classes), -np.log(len(classes)))
+    return AtOneRate(record, has, even, QUIET, Line(apart / 2), ends)
+
+
+def test_only_the_ends_are_certain() -> None:
+    figures = on_a_line(1.0, 6)
+    assert [figures.record.kernels[place][0] for place in figures.record.of[figures.certain]] == [OLD_END, 6]
+
+
+def test_levels_that_overlap_are_not_known_by_readings_of_unknown_sides() -> None:
+    """The same 40 readings leave levels open by far more than 40 of known sides do, where levels overlap."""
+    figures = on_a_line(0.1, 40)
+    known = Halves(np.sort(figures.scores), np.zeros(42))
+    deviations = []
+    for of in (figures, known):
+        particles = Particles.learn(of)
+        weight, effect = posterior(particles, of), particles.new.centre - particles.old.centre
+        deviations.append(np.sqrt(weight @ (effect - weight @ effect) ** 2))
+    assert deviations[0] > 1.2 * deviations[1]
+
+
+@pytest.mark.parametrize("apart", [0.02, 0.8])
+def test_evidence_is_that_of_all_draws(apart: float) -> None:
+    """The sum over the particles is what a sum over many draws of what levels have beforehand comes to.
+
+    Divided by the chance that the first readings are in their order, that no search begins without.
+    """
+    figures = on_a_line(apart, 2)
+    particles = Particles.learn(figures)
+    log = particles.log_weight + figures.log_likelihood(particles)
+    rng, count = np.random.default_rng(2), 1_000_000
+    old, new = (
+        Side(rng.normal(apart / 2, 3.0, count), np.exp(rng.normal(np.log(0.06), np.log(2.5), count)), np.zeros(count))
+        for _ in range(2)
+    )
+    effect = new.centre - old.centre
+    worth = np.exp(figures.log_likelihood(Particles(old, new, np.zeros(count), particles.mode)))
+    worth *= (effect > 0) / beyond(-effect / np.hypot(old.spread, new.spread))
+    assert np.exp(log).sum() == pytest.approx(worth.mean(), rel=0.15)
+
+
+def test_levels_in_the_other_order_are_next_to_impossible() -> None:
+    particles = Particles.learn(figures := on_a_line(0.02, 0))
+    weight = posterior(particles, figures)
+    assert weight[particles.new.centre < particles.old.centre].sum() < 0.02
+
+
+def test_usual_cases_are_one_of_each_particle() -> None:
+    particles = Particles.learn(on_a_line(1.0, 6))
+    assert len(Cases(QUIET, particles, Line(0.5)).log_prior) == len(particles.log_weight) <= 32
