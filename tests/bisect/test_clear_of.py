@@ -149,7 +149,7 @@ def test_a_changed_end_is_held_against_that_end(line: Lab) -> None:
     assert line.found(line.bisect(engine)) == "c7"
     found = counterparts(line, engine)
     assert found["changed"] == "c16"
-    assert set(found) <= {"c6", "c8", "changed"}
+    assert "c6" in found
     whole = {line.names.get(trial.commit.sha) for trial in line.trials() if trial.stopped_early is None}
     assert {"c0", "c16", "c7"} <= whole
 
