@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 
 from bisector.core.verdict import Strategy
+from bisector.search.decision import Ending
 from bisector.search.simulate.durations import WHOLE_FILLS
 from bisector.search.simulate.runs import Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions
-from bisector.search.step import Ending
 from tests.search.graphs import recorded
 
 CLAIM_TOLERANCE = 0.02

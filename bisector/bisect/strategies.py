@@ -22,6 +22,7 @@ from bisector.bisect.instructions import (
     ShowGit,
     Submit,
     TwinOf,
+    Wait,
 )
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
@@ -31,7 +32,8 @@ from bisector.core.verdict import State, Terms, Verdict
 from bisector.git.bisect import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths
 from bisector.git.bisect import Try as Midpoint
 from bisector.git.trees import CannotBeHad
-from bisector.search.step import Answer, Ending, Try, Undo, figures_tell
+from bisector.search.decision import Answer, Ending, Hold, Try, Undo
+from bisector.search.step import figures_tell
 from bisector.status.conclusion import Standing, outside_paths
 
 # By git
@@ -223,6 +225,8 @@ def _decided(facts: Facts, standing: Standing) -> Instruction:
             commit = facts.commit(ground.shas[number])
             step = _changed(facts, standing, kind, commit, whole=one.whole, clear_of_end=one.beside_end)
             return step if isinstance(step, Record) else replace(step, because=known)
+        case Hold():
+            return Wait()
         case Answer() as answer:
             return _concluded(facts, standing, answer)
 

@@ -10,6 +10,7 @@ from bisector.commands.arguments import Verbs, add_json, add_repo, add_verb, cou
 from bisector.commands.output import write
 from bisector.config import FillMode
 from bisector.core import units
+from bisector.core.errors import UserError
 from bisector.core.json_document import Record
 from bisector.core.verdict import Strategy
 from bisector.git.ranges import Range, check_range, graph_of_range, read_graph
@@ -28,6 +29,7 @@ examples:
   bisector simulate --graph graph.txt.gz --flip 0.05 --assume-flip 0.01   the search assumes less
                                              noise than there is
   bisector simulate --graph graph.txt.gz --flip 0.05 --budget 8h   how far one gets in a night
+  bisector simulate --graph graph.txt.gz --flip-fixed 0.05 --hosts 4   how much sooner four hosts are done
 The search learns how often runs and kernels mislead, unless --assume-… fixes it.
 """
 
@@ -64,6 +66,13 @@ class Simulation(Record, frozen=True, kw_only=True):
     skips_mean: Annotated[float, "mean number of commits that cannot be tested"]
     vm_hours_mean: Annotated[float, "mean hours of building and measuring"]
     vm_hours_p90: Annotated[float, "nine of ten searches take at most so many"]
+    hosts: Annotated[int, "number of hosts"]
+    kept_levels: Annotated[bool, "whether each host measures one end only, since earlier runs know its levels"]
+    wall_hours_mean: Annotated[float, "mean hours on the clock, from the first build of an end to the answer"]
+    speed_up: Annotated[
+        float | None,
+        "how many times as long one host takes that measures both ends, in the same histories; `null` for one host",
+    ]
     step_ms_mean: Annotated[float, "mean milliseconds in which a commit is chosen"]
     step_ms_max: Annotated[float, "the most milliseconds in which a commit was chosen"]
     not_one_change_rate: Annotated[float, "share of the searches that end because no single change explains the runs"]
@@ -126,6 +135,12 @@ def add(verbs: Verbs) -> None:
         metavar="DURATION",
         help="how long each search may take after the ends: 6h",
     )
+    verb.add_argument("--hosts", type=count, default=1, metavar="K", help="how many hosts share a search (default: 1)")
+    verb.add_argument(
+        "--kept-levels",
+        action="store_true",
+        help="each host measures one end only, which confirms what earlier runs know of it (default: both)",
+    )
     verb.add_argument(
         "--fill",
         type=FillMode,
@@ -140,21 +155,40 @@ def add(verbs: Verbs) -> None:
 
 def simulate(arguments: argparse.Namespace) -> int:
     """Simulate, and say how it went."""
+    _check_hosts(arguments)
     graph = _graph(arguments)
     conditions = _conditions(arguments, len(graph))
-    search = search_for(conditions, _assumed(arguments))
-    results = simulation.simulate(
-        graph, arguments.strategy, conditions, search, seed=arguments.seed, trials=arguments.trials
-    )
-    summary = Summary.of(tuple(results))
+    summary = _summary(arguments, graph, conditions)
+    alone_h = None
+    if conditions.hosts > 1:
+        alone_h = _summary(arguments, graph, replace(conditions, hosts=1, kept_levels=False)).wall_hours_mean
+    speed_up = None if alone_h is None else alone_h / summary.wall_hours_mean
     if arguments.json:
-        names = ("strategy", "trials", "seed")
+        names = ("strategy", "trials", "seed", "hosts", "kept_levels")
         asked = {**{name: getattr(arguments, name) for name in names}, "budget_s": arguments.budget}
         early, fill = _stopped(conditions)
-        write_json(Simulation(**asked, commits=len(graph), early_stop=early, fill=fill, **asdict(summary)))
+        of_world = asdict(summary)
+        write_json(Simulation(**asked, commits=len(graph), early_stop=early, fill=fill, speed_up=speed_up, **of_world))
     else:
-        write(_as_text(arguments, len(graph), conditions, summary))
+        write(_as_text(arguments, len(graph), conditions, summary, speed_up))
     return 0
+
+
+def _check_hosts(arguments: argparse.Namespace) -> None:
+    """What several hosts cannot do."""
+    if arguments.hosts > 1 and arguments.strategy is Strategy.GIT:
+        raise UserError("git bisect tries one commit at a time", "--strategy bayes with --hosts, or one host")
+    if arguments.hosts > 1 and arguments.effect is not None:
+        raise UserError(
+            "figures of several hosts are not simulated yet: each host has levels of its own",
+            "leave out --effect: runs give verdicts then",
+        )
+
+
+def _summary(arguments: argparse.Namespace, graph: RangeGraph, conditions: Conditions) -> Summary:
+    search = search_for(conditions, _assumed(arguments))
+    strategy, seed_, trials = arguments.strategy, arguments.seed, arguments.trials
+    return Summary.of(tuple(simulation.simulate(graph, strategy, conditions, search, seed=seed_, trials=trials)))
 
 
 def _assumed(arguments: argparse.Namespace) -> Rates | None:
@@ -166,7 +200,9 @@ def _assumed(arguments: argparse.Namespace) -> Rates | None:
     return Rates.known(noise if sticky is None else replace(noise, sticky=_some(sticky)))
 
 
-def _as_text(arguments: argparse.Namespace, commits: int, conditions: Conditions, summary: Summary) -> str:
+def _as_text(
+    arguments: argparse.Namespace, commits: int, conditions: Conditions, summary: Summary, speed_up: float | None
+) -> str:
     shown = (
         ("searches", f"{arguments.trials} by {arguments.strategy} among {commits:,} commits, seed {arguments.seed}"),
         ("first answer", f"{summary.success_rate:.1%} right, {summary.claimed_mean:.1%} claimed"),
@@ -176,9 +212,18 @@ def _as_text(arguments: argparse.Namespace, commits: int, conditions: Conditions
         ("skips", f"{summary.skips_mean:.1f}"),
         ("runs", _RUNS[_stopped(conditions)]),
         ("VM time", f"{summary.vm_hours_mean:.1f} h, nine of ten at most {summary.vm_hours_p90:.1f} h"),
+        *([("hosts", _together(conditions, summary, speed_up))] if speed_up is not None else []),
         ("a step", f"{summary.step_ms_mean:.1f} ms, {summary.step_ms_max:.1f} ms at most"),
     )
     return "".join(f"{name:13}{text}\n" for name, text in shown)
+
+
+def _together(conditions: Conditions, summary: Summary, speed_up: float) -> str:
+    ends = "one end" if conditions.kept_levels else "both ends"
+    return (
+        f"{conditions.hosts}, each measures {ends}: {summary.wall_hours_mean:.1f} h on the clock, "
+        f"{speed_up:.2f} times as fast as one host that measures both ends"
+    )
 
 
 def _reached(budget_s: float, summary: Summary) -> str:
@@ -217,6 +262,8 @@ def _conditions(arguments: argparse.Namespace, commits: int) -> Conditions:
         spread=arguments.spread,
         early_stop=bool(arguments.early_stop) or (arguments.strategy is Strategy.BAYES and not arguments.full_runs),
         budget_min=budget_min,
+        hosts=arguments.hosts,
+        kept_levels=arguments.kept_levels,
         durations=_durations(arguments.fill, commits * arguments.relevant, budget_min),
     )
 

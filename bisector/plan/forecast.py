@@ -11,11 +11,11 @@ from bisector.core.verdict import Strategy
 from bisector.plan.budget import Reach
 from bisector.plan.experience import Experience
 from bisector.plan.inputs import Asked, Inputs, Quantity, inputs_of
+from bisector.search.decision import Rules
 from bisector.search.limits import least_factor
 from bisector.search.noise import Earlier, Rates
 from bisector.search.simulate.runs import Result, Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions
-from bisector.search.step import Rules
 
 _MIN_S = 60.0
 # At the factor that the bound gives to this share of their runs at least 9 of 10 searches are right, at its root at

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bisector.search.graph import Floats, Mask, Numbers, RangeGraph
+from bisector.search.outcomes import Outcomes
 from bisector.search.posterior import Chances, Evidence, Posterior
 from bisector.search.readings import OLD_END, Facts, Kernel, as_mask
 
@@ -86,9 +87,11 @@ class Prospects:
     """For each commit what a trial is expected to tell: ``gain_bits``, and ``worth``, bits for each expected minute.
 
     That a commit may turn out to be untestable counts in both, and not in ``sound_bits``; one that did has no worth
-    (-inf). ``longest_min`` is how long the trial takes at most, as far as that can be told.
+    (-inf), nor has one in flight. ``longest_min`` is how long the trial takes at most, as far as that can be told.
+    ``outcomes`` are what the readings in flight may come out as.
     """
 
+    outcomes: Outcomes
     sound_bits: Floats
     gain_bits: Floats
     worth: Floats
@@ -119,19 +122,22 @@ class Prospects:
 
 
 def prospects(graph: RangeGraph, belief: Posterior, facts: Facts, costs: Costs) -> Prospects:
-    """What a trial of each commit would tell, and whether it is worth its time."""
+    """What a trial of each commit would tell beside those in flight, and whether it is worth its time."""
+    outcomes = Outcomes.expected(graph, belief, facts.in_flight)
     mass = np.clip(graph.mass(belief.p), 0.0, 1.0)
-    gain = _gain_bits(mass, (belief.fresh,))
+    new = outcomes.new(graph)
+    gain = outcomes.probability @ _gain_bits(new, (belief.fresh,))
     tested = {commit: evidence.next for commit, evidence in belief.tested.items() if commit != OLD_END}
-    gain[list(tested)] = _gain_bits(mass[list(tested)], tuple(tested.values()))
+    gain[list(tested)] = outcomes.probability @ _gain_bits(new[:, list(tested)], tuple(tested.values()))
     skip = skip_probability(graph, facts, costs.skip_share)
     builds = costs.builds(len(graph))
     run = builds + costs.setup_min + mass * costs.new_run_min + (1 - mass) * costs.old_run_min
     sound = gain
     gain = sound * (1 - skip)
     worth = gain / ((1 - skip) * run + skip * costs.skip_min)
-    worth[as_mask(len(graph), facts.closed)] = -np.inf
-    return Prospects(sound, gain, worth, builds + costs.longest(0.0, whole=False))
+    under_way = (commit for commit, kernel in facts.in_flight if kernel is Kernel.COMMIT)
+    worth[as_mask(len(graph), facts.closed.union(under_way))] = -np.inf
+    return Prospects(outcomes, sound, gain, worth, builds + costs.longest(0.0, whole=False))
 
 
 def pays_both_ways(commits: float, saved: float, trial: float, left: float = math.inf) -> bool:
@@ -143,13 +149,10 @@ def pays_both_ways(commits: float, saved: float, trial: float, left: float = mat
     return trials * saved > BOTH_ENDS * trial
 
 
-def undo_gain_bits(p: float, kernel: Kernel, chances: Chances) -> float:
-    """What it tells to measure the new end without a commit, or the old end with it, that has probability ``p``.
-
-    ``chances`` are those that this reading misleads.
-    """
-    new = 1 - p if kernel is Kernel.REVERTED else p
-    return float(_gain_bits(np.array([new]), (chances,))[0])
+def kernel_gain_bits(graph: RangeGraph, belief: Posterior, outcomes: Outcomes, commit: int, kernel: Kernel) -> float:
+    """What the next reading of one kernel tells beside what is in flight."""
+    new = outcomes.kernel_new(graph, commit, kernel)
+    return float(outcomes.probability @ _gain_bits(new, (belief.chances(commit, kernel),)))
 
 
 def skip_probability(graph: RangeGraph, facts: Facts, share: float) -> Floats:

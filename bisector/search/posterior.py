@@ -125,6 +125,13 @@ class Posterior:
         p = self.p[self.p > 0]
         return float(-(p * np.log2(p)).sum())
 
+    def chances(self, commit: int, kernel: Kernel) -> Chances:
+        """The chances that the next reading of a kernel misleads."""
+        read = self.tested.get(commit) if kernel is Kernel.COMMIT else self.undone.get((commit, kernel))
+        if read is not None:
+            return read.next
+        return self.fresh_pick if kernel is Kernel.PICKED else self.fresh
+
     def likeliest(self, count: int) -> tuple[int, ...]:
         """The ``count`` likeliest commits, likeliest first."""
         count = min(count, len(self.p))

@@ -48,7 +48,7 @@ class Facts:
 
     Of ``twins`` the first has the kernel of the second, so that the readings of the second are its own, too.
     ``exhausted`` are commits that gave readings and give no more. ``in_vain`` counts the changed ends that were
-    built and gave none.
+    built and gave none. The kernels ``in_flight`` are being measured on other hosts.
     """
 
     readings: tuple[Reading, ...] = ()
@@ -57,6 +57,7 @@ class Facts:
     twins: tuple[tuple[int, int], ...] = ()
     exhausted: tuple[int, ...] = ()
     in_vain: int = 0
+    in_flight: tuple[tuple[int, Kernel], ...] = ()
 
     def with_reading(self, reading: Reading) -> "Facts":
         """These and one more reading."""

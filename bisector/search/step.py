@@ -1,12 +1,12 @@
 """What to do next, from the facts so far: try a commit, build an end without the suspect, or stop.
 
-Pure: the same facts give the same decision, so a resumed search goes on as if it had never stopped.
+Pure: the same facts give the same decision, so a resumed search goes on as if it had never stopped. What is in flight
+on other hosts is among the facts: what is chosen is what tells most beside it.
 """
 
 import math
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from bisector.search.choice import (
     Costs,
@@ -15,127 +15,28 @@ from bisector.search.choice import (
     beside,
     borne_out,
     contradicted,
+    kernel_gain_bits,
     may_be_luck,
     missing_whole_runs,
     prospects,
     speaking_against,
     stopped_undone,
-    undo_gain_bits,
     undo_options,
 )
-from bisector.search.fit import Fit, fit
-from bisector.search.likelihood import Weighing
+from bisector.search.decision import Answer, Decision, Ending, Hold, Rules, Search, Try, Undo
+from bisector.search.fit import fit
+from bisector.search.likelihood import Key
 from bisector.search.limits import capacity, expected_runs
+from bisector.search.outcomes import Outcomes
 from bisector.search.posterior import Posterior, posterior
 from bisector.search.readings import OLD_END, Facts, Kernel
 
 # Of so many likeliest commits the one whose undoing tells most.
 _UNDO_AMONG = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """When to confirm, and when to stop.
-
-    A commit with the probability ``suspect`` is confirmed, which is due anyway before it is named, and tells more
-    than another trial would; it is named at ``target``. Then the new end without it is read again, ``max_reverts``
-    times in all, until it has ``surely`` however noisy the host may be by what is known of it. The suspect or a
-    parent of it whose runs speak against it is read until these do so with the odds ``sure``. Less than
-    ``least_bits`` is not worth a trial (as a share of what noise lets any tell), unless it is ``least_share`` of
-    all that is unknown: at 98.9 % a tenth of a bit is lacking, and one noisy reading settles it. From the
-    probability ``whole_from`` on that a commit or a child of it is the answer, a run is not stopped early, since it
-    would have to be repeated; nor while more than the share ``most_overlap`` of the figures is expected on the
-    wrong side of the line, where a figure tells more than its side. ``max_runs`` counts completed runs; a search
-    that noise makes longer has up to twice as many, ``patience`` times what one takes on average. ``max_undone``
-    counts kernels built without a commit or with it to find the suspect (all of a run of 30 commits that do not
-    build), of which ``max_in_vain`` more may give no reading than give one; ``max_confirming`` more may be built to
-    confirm one. Below the probability ``undo_from`` a commit is not undone while a trial tells anything. Among
-    ``few`` candidates each is tried that would tell something if it worked.
-    """
-
-    suspect: float = 0.80
-    target: float = 0.99
-    whole_from: float = 0.20
-    most_overlap: float = 0.03
-    least_bits: float = 0.03
-    least_share: float = 0.05
-    sure: float = 10.0
-    surely: float = 0.85
-    max_reverts: int = 5
-    max_runs: int = 60
-    patience: float = 3.0
-    undo_from: float = 0.10
-    max_undone: int = 48
-    max_in_vain: int = 4
-    max_confirming: int = 2
-    few: int = 16
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Search:
-    """All that the search is told beforehand, but for the range; and for how many minutes it may go on."""
-
-    weighing: Weighing = field(default_factory=Weighing)
-    costs: Costs = field(default_factory=Costs)
-    rules: Rules = field(default_factory=Rules)
-    left_min: float = math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class Try:
-    """Measure a commit, in a run that an answer can rest on if ``whole``; ``gain_bits`` is what to expect of it.
-
-    Such a run goes its whole length, or ends once it is clear of the whole run of the first one of ``beside`` on the
-    other side. There is none for the likeliest commit: the others are held against its run, a report shows its
-    figures, and they tell a level between those of the ends.
-    """
-
-    commit: int
-    whole: bool
-    gain_bits: float
-    confirms: bool = False
-    beside: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Undo:
-    """Measure the new end without a commit, or the old end with it, in a run that an answer can rest on if ``whole``.
-
-    Such a run goes its whole length, or, if ``beside_end``, ends once it is clear of the end's own whole run.
-    """
-
-    commit: int
-    kernel: Kernel
-    whole: bool = True
-    beside_end: bool = True
-
-
-class Ending(StrEnum):
-    """How a search ends."""
-
-    FOUND = "found"
-    NARROWED = "narrowed"
-    NOT_ONE_CHANGE = "not one change"
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The end: the likeliest commit, its probability, the smallest set that has the target, and the fit of the model.
-
-    ``confirmed`` tells whether an end without the commit, or with it, was measured, ``out_of_time`` that the search
-    would go on, and no step that it could begin would end in time.
-    """
-
-    ending: Ending
-    commit: int
-    probability: float
-    candidates: tuple[int, ...]
-    fit: Fit
-    confirmed: bool
-    out_of_time: bool = False
-
-
-Decision: TypeAlias = Try | Undo | Answer
+# What is in flight is broken off for what tells so many times as much in its time: less is within the error of what is
+# expected of both.
+_BETTER = 2.0
+_LEAST_MIN = 0.1  # to be divided by
 
 
 def decide(problem: Problem, facts: Facts, search: Search) -> Decision:
@@ -160,20 +61,61 @@ def decide_from(problem: Problem, facts: Facts, search: Search, belief: Posterio
     return replace(decision, ending=ending, out_of_time=True)
 
 
+def pointless(
+    problem: Problem, facts: Facts, search: Search, belief: Posterior, left_min: Mapping[Key, float]
+) -> Key | None:
+    """The kernel in flight that is least worth the minutes that it still takes; None if they all are worth them.
+
+    Its host has something better to do: what tells at least twice as much for its time, or, once a commit has the
+    probability to be named, nothing. What that commit lacks stays in flight.
+    """
+    outlook = prospects(problem.graph, belief, facts, search.costs)
+    lacking: set[Key] = set()
+    top = float(belief.p[belief.best])
+    if top >= search.rules.suspect:
+        lacking = {one.of for one in _confirmation(problem, facts, search, belief, outlook)}
+    worth = {
+        key: _worth(problem, facts, belief, key, minutes) for key, minutes in left_min.items() if key not in lacking
+    }
+    if not worth:
+        return None
+    least = min(worth, key=worth.__getitem__)
+    better = math.inf if top >= search.rules.target else float(outlook.worth[outlook.best])
+    return least if worth[least] < better / _BETTER else None
+
+
+def _worth(problem: Problem, facts: Facts, belief: Posterior, key: Key, minutes: float) -> float:
+    """What a kernel in flight tells beside the others, for the minutes that it still takes."""
+    others = Outcomes.expected(problem.graph, belief, [one for one in facts.in_flight if one != key])
+    return kernel_gain_bits(problem.graph, belief, others, *key) / max(minutes, _LEAST_MIN)
+
+
 def _within(problem: Problem, facts: Facts, search: Search, belief: Posterior) -> Decision:
     """The next step that ends in time, or the answer."""
     rules, top = search.rules, float(belief.p[belief.best])
-    if sum(one.commit != OLD_END for one in facts.readings) >= _most_runs(problem, search, belief):
-        return _answer(problem, facts, search, belief)
+    if _runs(facts) >= _most_runs(problem, search, belief):
+        return _hold_or_answer(problem, facts, search, belief)
     costs = search.costs.of_whole_runs if figures_tell(rules, belief) else search.costs
     outlook = prospects(problem.graph, belief, facts, costs).within(search.left_min)
     if top >= rules.suspect:
-        step = _confirmation(problem, facts, search, belief, outlook)
+        lacking = tuple(_confirmation(problem, facts, search, belief, outlook))
+        step = next((one for one in lacking if one.of not in facts.in_flight), None)
         if step is not None and _longest_min(search.costs, belief, step) <= search.left_min:
             return step
-        if top >= rules.target:
+        if top >= rules.target and (step is not None or not lacking):
             return _answer(problem, facts, search, belief)
+        if top >= rules.target:
+            return Hold()
     return _most_telling(problem, facts, search, belief, outlook)
+
+
+def _runs(facts: Facts) -> int:
+    """How many runs of kernels that are not the old end there were, and are under way."""
+    return sum(one.commit != OLD_END for one in facts.readings) + len(facts.in_flight)
+
+
+def _hold_or_answer(problem: Problem, facts: Facts, search: Search, belief: Posterior) -> Hold | Answer:
+    return Hold() if facts.in_flight else _answer(problem, facts, search, belief)
 
 
 def _most_telling(problem: Problem, facts: Facts, search: Search, belief: Posterior, outlook: Prospects) -> Decision:
@@ -188,7 +130,7 @@ def _most_telling(problem: Problem, facts: Facts, search: Search, belief: Poster
         return _trial(problem, search, belief, outlook, outlook.best)
     if undo is not None and undo_gain >= least_bits:
         return undo
-    return _answer(problem, facts, search, belief)
+    return _hold_or_answer(problem, facts, search, belief)
 
 
 def _most_runs(problem: Problem, search: Search, belief: Posterior) -> float:
@@ -205,24 +147,23 @@ def _error(belief: Posterior) -> float:
 
 def _confirmation(
     problem: Problem, facts: Facts, search: Search, belief: Posterior, outlook: Prospects
-) -> Try | Undo | None:
-    """What the suspect lacks: an end without it, or a whole run of it or of a parent."""
+) -> Iterator[Try | Undo]:
+    """What the suspect lacks, in this order: an end without it, or a whole run of it or of a parent."""
     suspect = belief.best
     rules = search.rules
     if not _is_undone(belief, suspect) and _may_change_ends(facts, rules, belief, more=rules.max_confirming):
-        for kernel in undo_options(problem, facts, suspect):
-            return _undo(facts, search, belief, suspect, kernel, confirms=True)
+        for kernel in undo_options(problem, facts, suspect)[:1]:
+            yield _undo(facts, search, belief, suspect, kernel, confirms=True)
     if (stopped := stopped_undone(problem, facts, suspect)) is not None:
-        return _undo(facts, search, belief, suspect, stopped, confirms=True)
+        yield _undo(facts, search, belief, suspect, stopped, confirms=True)
     # Only when the end without it speaks for the suspect, what is said of kernels that cannot differ is believed, too.
     stand_ins = _is_undone(belief, suspect) and not contradicted(belief, suspect)
     for commit in missing_whole_runs(problem, facts, suspect, stand_ins=stand_ins):
-        return _trial(problem, search, belief, outlook, commit, confirms=True)
+        yield _trial(problem, search, belief, outlook, commit, confirms=True)
     for commit in speaking_against(problem, facts, belief, suspect, rules.sure):
-        return _trial(problem, search, belief, outlook, commit, confirms=True)
+        yield _trial(problem, search, belief, outlook, commit, confirms=True)
     if may_be_luck(problem, facts, belief, rules.surely, rules.max_reverts):
-        return _undo(facts, search, belief, suspect, Kernel.REVERTED, confirms=True)
-    return None
+        yield _undo(facts, search, belief, suspect, Kernel.REVERTED, confirms=True)
 
 
 def _best_undo(
@@ -234,10 +175,11 @@ def _best_undo(
     for commit in belief.likeliest(_UNDO_AMONG):
         for kernel in undo_options(problem, facts, commit):
             so_far = belief.undone.get((commit, kernel))
+            if (commit, kernel) in facts.in_flight:
+                continue
             if so_far is None and not _may_change_ends(facts, search.rules, belief):
                 continue
-            fresh = belief.fresh_pick if kernel is Kernel.PICKED else belief.fresh
-            gain = undo_gain_bits(float(belief.p[commit]), kernel, so_far.next if so_far is not None else fresh)
+            gain = kernel_gain_bits(problem.graph, belief, outlook.outcomes, commit, kernel)
             # Its own run tells as much as a second reading, and is due anyway if it is the one and may work.
             may_work = commit not in facts.closed and 2 * outlook.gain_bits[commit] > outlook.sound_bits[commit]
             if so_far is not None and may_work and commit not in facts.measured:
@@ -296,7 +238,7 @@ def _undo(
 ) -> Undo:
     """One run of such an end is whole, where the answer is likely enough to rest on it; others repeat its side."""
     figures = figures_tell(search.rules, belief)
-    bears_answer = confirms or float(belief.p[commit]) >= max(search.rules.whole_from, search.costs.whole_from)
+    bears_answer = confirms or float(belief.p[commit]) >= search.whole_from
     whole = figures or (bears_answer and (commit, kernel) not in {one.of for one in facts.readings if one.full})
     return Undo(commit, kernel, whole, beside_end=whole and not figures)
 
@@ -305,7 +247,7 @@ def _may_bear_answer(problem: Problem, search: Search, belief: Posterior, commit
     """Whether it is likely enough that the answer will rest on a run of this commit, and there is time for it."""
     costs, rests_on_it = search.costs, (commit, *problem.graph.children[commit])
     in_time = costs.longest(costs.build_of(commit), whole=True) <= search.left_min
-    return in_time and float(belief.p[list(rests_on_it)].sum()) >= max(search.rules.whole_from, costs.whole_from)
+    return in_time and float(belief.p[list(rests_on_it)].sum()) >= search.whole_from
 
 
 def figures_tell(rules: Rules, belief: Posterior) -> bool:

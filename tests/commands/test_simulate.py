@@ -43,7 +43,18 @@ def test_the_contract(strategy: str, capsys: pytest.CaptureFixture[str]) -> None
     )
     document = valid("simulate", capsys.readouterr().out)
     assert code == 0
-    asked = ("strategy", "commits", "trials", "seed", "early_stop", "fill", "budget_s")
+    asked = (
+        "strategy",
+        "commits",
+        "trials",
+        "seed",
+        "early_stop",
+        "fill",
+        "budget_s",
+        "hosts",
+        "kept_levels",
+        "speed_up",
+    )
     assert all(isinstance(value, float) for key, value in document.items() if key not in asked)
     assert {key: document[key] for key in asked} == {
         "strategy": strategy,
@@ -53,6 +64,9 @@ def test_the_contract(strategy: str, capsys: pytest.CaptureFixture[str]) -> None
         "early_stop": "second" if strategy == "bayes" else None,
         "fill": "short" if strategy == "bayes" else "whole",
         "budget_s": 6 * 3600.0,
+        "hosts": 1,
+        "kept_levels": False,
+        "speed_up": None,
     }
 
 
@@ -112,9 +126,33 @@ def test_the_search_stops_runs_as_start_does(tmp_path: Path, capsys: pytest.Capt
     assert bayes()[0] < bayes("--fill", "whole")[0] < bayes("--full-runs")[0]
 
 
+def test_hosts_share_a_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["simulate", "--graph", str(line(tmp_path / "line", 300)), "--trials", "8", "--hosts", "3"]
+    found = []
+    for more in ([], ["--kept-levels"]):
+        assert main([*words, *more, "--json"]) == 0
+        found.append(valid("simulate", capsys.readouterr().out))
+    both, one = found
+    assert (both["hosts"], both["kept_levels"], one["kept_levels"]) == (3, False, True)
+    assert both["success_rate"] == one["success_rate"] == 1.0
+    assert 1.2 < both["speed_up"] < one["speed_up"]
+    assert both["wall_hours_mean"] - one["wall_hours_mean"] > 33 / 60  # an end, and fewer ends by short fills
+    assert main(words) == 0
+    assert "3, each measures both ends: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words", [["--strategy", "git"], ["--effect", "2"]], ids=["one after the other", "levels of each host"]
+)
+def test_what_several_hosts_cannot_do(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--graph", str(RECORDED), "--hosts", "2", *words]) == 2
+    assert "--strategy bayes" in (said := capsys.readouterr().err) or "--effect" in said
+
+
 @pytest.mark.parametrize(
     "words",
     [
+        pytest.param(["--hosts", "0"], id="no host"),
         pytest.param(["--early-stop", "first"], id="not to be stopped"),
         pytest.param(["--fill", "half"], id="no fill"),
         pytest.param(["--flip", "1.5"], id="no probability"),

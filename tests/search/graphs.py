@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from bisector.core.verdict import Verdict
 from bisector.git.ranges import read_graph
 from bisector.search.choice import Problem
+from bisector.search.decision import Hold, Search, Try, Undo
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.posterior import prior
 from bisector.search.readings import Facts, Kernel, Reading
-from bisector.search.step import Search, Try, Undo
 
 RECORDED = Path(__file__).parent.parent / "data" / "graphs" / "merge-graph-14565.txt.gz"
 QUIET = Search(Weighing(Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))))
@@ -88,12 +88,13 @@ def oracle(
     graph: RangeGraph,
     culprit: int,
     facts: Facts,
-    step: Try | Undo,
+    step: Try | Undo | Hold,
     *,
     untestable: frozenset[int],
     stuck: frozenset[int],
 ) -> Facts:
     """The facts with a noiseless answer to a step; commits can be untestable, or neither revert nor pick."""
+    assert not isinstance(step, Hold)  # with nothing in flight there is nothing to wait for
     if isinstance(step, Try):
         if step.commit in untestable:
             return facts.with_skip(step.commit)

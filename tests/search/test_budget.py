@@ -9,6 +9,7 @@ import pytest
 
 from bisector.core.verdict import Strategy
 from bisector.search.choice import Costs, Problem
+from bisector.search.decision import Answer, Ending, Hold, Search, Try
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Weighing
 from bisector.search.posterior import prior
@@ -16,7 +17,7 @@ from bisector.search.readings import Facts
 from bisector.search.simulate.durations import Durations
 from bisector.search.simulate.runs import Result, Summary, search_for, simulate, simulate_from
 from bisector.search.simulate.world import Conditions, World
-from bisector.search.step import Answer, Ending, Search, Try, decide
+from bisector.search.step import decide
 
 
 def chain(count: int) -> RangeGraph:
@@ -85,6 +86,7 @@ def test_a_sure_commit_that_lacks_its_confirmation_is_not_named() -> None:
     world, facts, before = World(LINE, WORLD, np.random.default_rng((3, 0))), Facts(), Facts()
     while not isinstance(step := decide(problem, facts, search), Answer):
         before = facts
+        assert not isinstance(step, Hold)
         reading = (
             world.measure(step.commit, whole=step.whole)
             if isinstance(step, Try)

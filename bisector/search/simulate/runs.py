@@ -14,14 +14,16 @@ import numpy as np
 from bisector.core.verdict import Strategy
 from bisector.search.calibration import end_to_read
 from bisector.search.choice import Costs, Problem
+from bisector.search.decision import Ending, Search
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Line, Weighing
 from bisector.search.noise import Rates
 from bisector.search.posterior import prior
 from bisector.search.readings import Facts
+from bisector.search.simulate.course import Course
 from bisector.search.simulate.midpoint import Left, Midpoint, candidates_left, next_commit
 from bisector.search.simulate.world import Conditions, World
-from bisector.search.step import Answer, Ending, Search, Try, Undo, believe, decide, figures_tell
+from bisector.search.step import believe, figures_tell
 
 T = TypeVar("T")
 
@@ -43,6 +45,7 @@ class Result:
     both_ways: bool
     skips: int
     minutes: float
+    wall_min: float
     steps_ms: tuple[float, ...]
     ending: Ending
     out_of_time: bool = False
@@ -66,6 +69,7 @@ class Summary:
     skips_mean: float
     vm_hours_mean: float
     vm_hours_p90: float
+    wall_hours_mean: float
     step_ms_mean: float
     step_ms_max: float
     not_one_change_rate: float
@@ -93,6 +97,7 @@ class Summary:
             skips_mean=float(np.mean([result.skips for result in results])),
             vm_hours_mean=float(np.mean(hours)),
             vm_hours_p90=float(np.quantile(hours, 0.9)),
+            wall_hours_mean=float(np.mean([result.wall_min for result in results])) / 60,
             step_ms_mean=float(np.mean(steps_ms)),
             step_ms_max=max(steps_ms),
             not_one_change_rate=float(np.mean([result.ending is Ending.NOT_ONE_CHANGE for result in results])),
@@ -132,18 +137,21 @@ def simulate_from(
     likely = believe(problem, facts, search).p
     for trial in range(trials):
         world = World(problem.graph, conditions, np.random.default_rng((seed, trial)), likely=likely)
-        yield _bayes(world, problem, facts, search, known=len(facts.readings))
+        yield _bayes(world, Course(world, problem, search, facts, (world.here,)), known=len(facts.readings))
 
 
 def _from_the_ends(world: World, search: Search) -> Result:
     problem = _as_told(world)
     search = replace(search, weighing=replace(search.weighing, ends=world.end_scores, line=Line(world.line)))
     facts = _calibrated(world, problem, search)
-    known = len(world.ends)
+    ends_again, known = len(facts.readings) - len(world.ends), len(world.ends)
+    hosts = (world.here, *world.further_hosts())
     if not figures_tell(search.rules, believe(problem, facts, search)):
-        both_ways = world.measure_both_ways()
-        facts, known = replace(facts, readings=(*facts.readings, *both_ways)), known + len(both_ways)
-    return _bayes(world, problem, facts, search, known=known)
+        for host in hosts if not world.conditions.kept_levels else ():
+            world.here = host
+            both_ways = world.measure_both_ways()
+            facts, known = replace(facts, readings=(*facts.readings, *both_ways)), known + len(both_ways)
+    return _bayes(world, Course(world, problem, search, facts, hosts), known, ends_again)
 
 
 def _as_told(world: World) -> Problem:
@@ -152,16 +160,10 @@ def _as_told(world: World) -> Problem:
     return Problem(world.graph, prior(len(world.graph), relevant, world.suspects), relevant)
 
 
-def _bayes(world: World, problem: Problem, facts: Facts, search: Search, *, known: int) -> Result:
-    """A search from these facts on; all readings but ``known`` ones are its own."""
-    clock, ends_again = _Clock(), len(facts.readings) - known
-    while True:
-        now = replace(search, costs=world.costs(search.costs), left_min=world.left_min)
-        step = clock.time(decide, problem, facts, now)
-        if isinstance(step, Answer):
-            break
-        facts = _carry_out(world, facts, step)
-    named = step.ending is not Ending.NOT_ONE_CHANGE
+def _bayes(world: World, course: Course, known: int, ends_again: int = 0) -> Result:
+    """A search; all readings but ``known`` ones are its own."""
+    step = course.run()
+    named, facts, hosts = step.ending is not Ending.NOT_ONE_CHANGE, course.facts, course.hosts
     return Result(
         right=named and world.is_right(step.commit),
         in_set=any(map(world.is_right, step.candidates)),
@@ -171,8 +173,9 @@ def _bayes(world: World, problem: Problem, facts: Facts, search: Search, *, know
         ends_again=ends_again,
         both_ways=world.is_filled_short,
         skips=len(facts.skips),
-        minutes=world.minutes,
-        steps_ms=tuple(clock.ms),
+        minutes=sum(host.minutes - host.waited_min for host in hosts),
+        wall_min=world.conditions.ends_min + max(host.minutes for host in hosts),
+        steps_ms=tuple(course.steps_ms),
         ending=step.ending,
         out_of_time=step.out_of_time,
     )
@@ -186,14 +189,6 @@ def _calibrated(world: World, problem: Problem, search: Search) -> Facts:
             break
         facts = facts.with_reading(world.measure_end(side))
     return facts
-
-
-def _carry_out(world: World, facts: Facts, step: Try | Undo) -> Facts:
-    if isinstance(step, Undo):
-        reading = world.measure_undone(step.commit, step.kernel, whole=step.whole, beside_end=step.beside_end)
-        return facts.with_failed(step.commit, step.kernel) if reading is None else facts.with_reading(reading)
-    reading = world.measure(step.commit, whole=step.whole, beside=step.beside)
-    return facts.with_skip(step.commit) if reading is None else facts.with_reading(reading)
 
 
 def _git(world: World, costs: Costs) -> Result:
@@ -221,6 +216,7 @@ def _git(world: World, costs: Costs) -> Result:
         both_ways=world.is_filled_short,
         skips=len(facts.skips),
         minutes=world.minutes,
+        wall_min=world.conditions.ends_min + world.minutes,
         steps_ms=tuple(clock.ms),
         ending=Ending.FOUND if len(left.candidates) == 1 and not out_of_time else Ending.NARROWED,
         out_of_time=out_of_time,

@@ -14,6 +14,7 @@ from bisector.search.levels import Levels
 from bisector.search.limits import levels_apart
 from bisector.search.readings import OLD_END, Kernel, Reading, new_under
 from bisector.search.simulate.durations import ALIKE_FACTOR, APART_FACTOR, Durations
+from bisector.search.simulate.host import Host
 
 # Trees that are so many commits apart differ in everything, as the ends of the range that the durations come from. Of
 # others that differs which is the share of these commits to this power: a few commits touch headers that everything
@@ -40,7 +41,8 @@ class Conditions:
     clear, after what ``durations`` say. Without ``effect``, the factor between the figures of the two sides, a run
     gives a bare verdict; with it a figure, whose logarithm has the standard deviation ``spread`` and grows by ``drift``
     an hour. With ``second_step`` two commits make the change, half of the effect's logarithm each; a new kernel has
-    both. No trial is begun that would end later than ``budget_min`` after the first readings of the ends.
+    both. No trial is begun that would end later than ``budget_min`` after the first readings of the ends. Each of
+    ``hosts`` measures both ends, or, with ``kept_levels`` of earlier runs, one.
     """
 
     old_as_new: float = 0.0
@@ -58,11 +60,20 @@ class Conditions:
     second_step: bool = False
     durations: Durations = field(default_factory=Durations)
     budget_min: float = math.inf
+    hosts: int = 1
+    kept_levels: bool = False
 
     @property
     def shows_apart(self) -> bool:
         """Whether runs of the two sides are clear of each other before their end."""
         return self.effect is None or self.effect >= APART_FACTOR
+
+    @property
+    def ends_min(self) -> float:
+        """What it takes to build the ends, each on a host of its own if there are two, and to measure them on all."""
+        durations, ends = self.durations, 1 if self.kept_levels else 2
+        builds = ends if self.hosts == 1 else 1
+        return builds * durations.build_most_min + ends * (durations.setup_min + durations.whole_run_min)
 
     @property
     def levels(self) -> Levels | None:
@@ -83,7 +94,7 @@ class World:
     rng: np.random.Generator
     likely: Floats | None = None
     culprits: tuple[int, ...] = ()
-    minutes: float = 0.0
+    here: Host = field(init=False)
     ends: tuple[Reading, Reading] = field(init=False)
     line: float = 0.0
     is_filled_short: bool = False
@@ -97,21 +108,13 @@ class World:
     _picked_in_vain: Mask = field(init=False)
     _built: set[tuple[int, Kernel]] = field(default_factory=set)
     _between: set[tuple[int, Kernel]] = field(default_factory=set)
-    _whole: dict[int, Verdict] = field(default_factory=dict)
-    _builds: Builds = field(init=False)
-    _tree: int = field(init=False)
 
     def __post_init__(self) -> None:
         count, rates, rng = len(self.graph), self.conditions, self.rng
         self.culprits = tuple(self._drawn() for _ in range(1 + rates.second_step))
-        # The ends were measured before, by whole runs.
-        self._tree = self.graph.tip
-        self._whole = {OLD_END: Verdict.OLD, self.graph.tip: Verdict.NEW}
         self.relevant = rng.random(count) < rates.relevant
         self.relevant[list(self.culprits)] = True
-        self._builds = Builds.none(self.graph, np.where(self.relevant, UNKNOWN_SHARE, 0.0))
-        for has in (False, True):
-            self._builds = self._builds.after(Build(np.full(count, has), rates.durations.build_most_min))
+        self.here = Host.first(self.graph, self._no_builds(), rates.durations.build_most_min)
         self.suspects = None
         if rates.suspects is not None:
             self.suspects = rng.random(count) < SUSPECT_SHARE
@@ -128,6 +131,28 @@ class World:
     def _drawn(self) -> int:
         count = len(self.graph)
         return int(self.rng.integers(count) if self.likely is None else self.rng.choice(count, p=self.likely))
+
+    @property
+    def minutes(self) -> float:
+        """The clock of the host that is at work."""
+        return self.here.minutes
+
+    @minutes.setter
+    def minutes(self, minutes: float) -> None:
+        self.here.minutes = minutes
+
+    def further_hosts(self) -> tuple[Host, ...]:
+        """Those that have measured the ends, too; the second one built one of them."""
+        build_min = self.conditions.durations.build_most_min
+        idle_min = (0.0 if number == 1 else build_min for number in range(1, self.conditions.hosts))
+        return tuple(Host.further(self.graph, self._no_builds(), one) for one in idle_min)
+
+    def forget(self, commit: int, kernel: Kernel) -> None:
+        """A build that was broken off."""
+        self._built.discard((commit, kernel))
+
+    def _no_builds(self) -> Builds:
+        return Builds.none(self.graph, np.where(self.relevant, UNKNOWN_SHARE, 0.0))
 
     @property
     def end_scores(self) -> tuple[float, float] | None:
@@ -170,7 +195,7 @@ class World:
 
     def costs(self, usual: Costs) -> Costs:
         """The same with what the next build takes, were it of each commit; a kernel that was built needs none."""
-        builds_min = self._builds.expected() if usual.builds_min is None else usual.builds_min
+        builds_min = self.here.builds.expected() if usual.builds_min is None else usual.builds_min
         if builds_min is None:
             return usual
         ends_min, builds_min = float(builds_min[self.graph.tip]), builds_min.copy()
@@ -187,7 +212,7 @@ class World:
         if self.untestable[commit]:
             return None
         others = (OLD_END, *beside) if beside and not self.graph.parents[commit] else beside
-        sides = frozenset(self._whole[one] for one in others if one in self._whole)
+        sides = frozenset(self.here.whole[one] for one in others if one in self.here.whole)
         return self._run(commit, Kernel.COMMIT, misleads=bool(self._misleads[commit]), whole=whole, beside=sides)
 
     def measure_undone(
@@ -250,7 +275,7 @@ class World:
         self.minutes += took_min
         is_whole = took_min >= self.conditions.durations.whole_run_min
         if is_whole and kernel is Kernel.COMMIT:
-            self._whole[commit] = verdict
+            self.here.whole[commit] = verdict
         if not is_whole or figure is None:
             return Reading(commit, kernel, verdict, full=whole or is_whole, hour=hour)
         if 0 < share < 1:  # a level between: once it says nothing, then its side counts
@@ -285,17 +310,19 @@ class World:
         if (commit, kernel) in self._built:
             return
         self._built.add((commit, kernel))
-        has, durations = self.graph.ancestors(tree), self.conditions.durations
-        made = self._apart(has ^ self.graph.ancestors(self._tree))
-        apart = tuple(nearest_trees(has, (one.has for one in self._builds.made), self._apart))
-        each = [self._apart(commits) for commits in apart]
-        common = self._apart(apart[0] & apart[-1])
-        compiled = min(made, float(share_of_both(each[0], each[-1], common)))
+        has, durations, here = self.graph.ancestors(tree), self.conditions.durations, self.here
+        made = compiled = 1.0
+        if here.tree is not None:
+            made = self._apart(has ^ here.tree)
+            apart = tuple(nearest_trees(has, (one.has for one in here.builds.made), self._apart))
+            each = [self._apart(commits) for commits in apart]
+            common = self._apart(apart[0] & apart[-1])
+            compiled = min(made, float(share_of_both(each[0], each[-1], common)))
         work = compiled + durations.cached_share * (made - compiled)
         took_min = durations.build_least_min + (durations.build_most_min - durations.build_least_min) * work
-        self.minutes += took_min
-        self._builds = self._builds.after(Build(has, took_min))
-        self._tree = tree
+        here.minutes += max(0.0, took_min - here.ahead_min)
+        here.ahead_min, here.built_min = 0.0, here.minutes
+        here.builds, here.tree = here.builds.after(Build(has, took_min)), has
 
     def _apart(self, commits: Mask) -> float:
         """The share of a build that such commits make again."""

@@ -1,0 +1,49 @@
+"""One host of a made-up world: its clock, what it has built, and what it has measured."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from bisector.core.verdict import Verdict
+from bisector.search.building import Build, Builds
+from bisector.search.graph import Mask, RangeGraph
+from bisector.search.readings import OLD_END
+
+
+@dataclass(slots=True, eq=False)
+class Host:
+    """A host that has measured both ends by whole runs.
+
+    ``minutes`` is its clock, of which it was idle for ``waited_min``. ``tree`` are the commits of the tree that it
+    built last, None before its first build, ``built_min`` when that was done, and ``ahead_min`` what it has done of its
+    next build already. ``whole`` are the sides that whole runs of commits showed on it.
+    """
+
+    builds: Builds
+    tree: Mask | None
+    whole: dict[int, Verdict]
+    minutes: float = 0.0
+    waited_min: float = 0.0
+    built_min: float = 0.0
+    ahead_min: float = 0.0
+
+    @classmethod
+    def first(cls, graph: RangeGraph, builds: Builds, build_min: float) -> Self:
+        """That which built both ends, the new one last."""
+        has_all = graph.ancestors(graph.tip)
+        for has in (~has_all, has_all):
+            builds = builds.after(Build(has, build_min))
+        return cls(builds, has_all, _ends(graph))
+
+    @classmethod
+    def further(cls, graph: RangeGraph, builds: Builds, idle_min: float) -> Self:
+        """One that was given the kernels of both ends, and began its first build while others built these."""
+        return cls(builds, None, _ends(graph), ahead_min=idle_min)
+
+    def wait(self, until_min: float) -> None:
+        """Be idle until then."""
+        self.waited_min += until_min - self.minutes
+        self.minutes = until_min
+
+
+def _ends(graph: RangeGraph) -> dict[int, Verdict]:
+    return {OLD_END: Verdict.OLD, graph.tip: Verdict.NEW}

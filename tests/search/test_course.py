@@ -1,0 +1,97 @@
+"""The course of a simulated search over several hosts."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bisector.core.verdict import Strategy
+from bisector.search.decision import Search, Try, Undo
+from bisector.search.readings import Facts, Kernel
+from bisector.search.simulate import course as course_module
+from bisector.search.simulate.course import Course
+from bisector.search.simulate.runs import Summary, search_for, simulate
+from bisector.search.simulate.world import Conditions, World
+from bisector.search.step import decide_from
+from tests.search.graphs import kernel_like, plain
+
+GRAPH = kernel_like(500)
+USUAL = Conditions(0.003, 0.05, 0.01)
+TWELVE_MIN, A_WHOLE_TRIAL_MIN = 12.0, 33.0
+
+
+def summary(world: Conditions, trials: int = 12) -> Summary:
+    return Summary.of(tuple(simulate(GRAPH, Strategy.BAYES, world, search_for(world), seed=5, trials=trials)))
+
+
+def test_more_hosts_are_done_sooner_and_work_more() -> None:
+    one, two, four = (summary(replace(USUAL, hosts=hosts)) for hosts in (1, 2, 4))
+    assert one.wall_hours_mean > two.wall_hours_mean > four.wall_hours_mean
+    assert one.vm_hours_mean < two.vm_hours_mean < four.vm_hours_mean
+    for hosts, found in ((1, one), (2, two), (4, four)):
+        assert found.success_rate > 0.9
+        assert found.vm_hours_mean <= hosts * (found.wall_hours_mean - replace(USUAL, hosts=hosts).ends_min / 60) + 1e-9
+
+
+def test_the_ends_take_what_their_trials_take() -> None:
+    both, one = USUAL.ends_min, replace(USUAL, kept_levels=True).ends_min
+    assert both == 2 * one == 2 * (TWELVE_MIN + A_WHOLE_TRIAL_MIN)
+    assert replace(USUAL, hosts=4).ends_min == TWELVE_MIN + 2 * A_WHOLE_TRIAL_MIN  # two hosts build one each
+    assert replace(USUAL, hosts=4, kept_levels=True).ends_min == one
+
+
+def test_a_further_host_builds_everything_and_the_third_began_before() -> None:
+    world = World(GRAPH, Conditions(hosts=3), np.random.default_rng(1))
+    second, third = world.further_hosts()
+    took = list[float]()
+    for host in (second, third):
+        world.here = host
+        world.measure(100 + len(took), whole=True)
+        took.append(host.built_min)
+    assert took == [pytest.approx(TWELVE_MIN), 0.0]
+
+
+def test_what_was_broken_off_in_its_build_is_not_built() -> None:
+    world = World(GRAPH, Conditions(), np.random.default_rng(1))
+    world.measure(100, whole=True)
+    before = world.minutes
+    world.measure(100, whole=True)
+    assert world.minutes - before == pytest.approx(A_WHOLE_TRIAL_MIN)
+    world.forget(100, Kernel.COMMIT)
+    before = world.minutes
+    world.measure(100, whole=True)
+    assert world.minutes - before > A_WHOLE_TRIAL_MIN + 1
+
+
+def test_hosts_are_given_work_as_they_become_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No kernel is in flight twice, none of a host that waits is, and what is cancelled frees its host at once."""
+    conditions = replace(USUAL, hosts=6, kept_levels=True)
+    world = World(GRAPH, conditions, np.random.default_rng(3))
+    hosts = (world.here, *world.further_hosts())
+    course = Course(world, plain(GRAPH), search_for(conditions), Facts(world.ends), hosts)
+    most, clocks = [], []
+
+    def watched(problem: object, facts: Facts, search: Search, belief: object) -> object:
+        assert len(set(facts.in_flight)) == len(facts.in_flight) < len(hosts)
+        most.append(len(facts.in_flight))
+        clocks.append(world.minutes)
+        step = decide_from(problem, facts, search, belief)  # type: ignore[arg-type] # as it was called
+        assert not isinstance(step, Try | Undo) or step.of not in facts.in_flight
+        return step
+
+    cancelled = []
+    cancel = Course._cancel
+
+    def counted(self: Course, number: int, minutes: float) -> None:
+        cancel(self, number, minutes)
+        cancelled.append((hosts[number].minutes, minutes))
+
+    monkeypatch.setattr(course_module, "decide_from", watched)
+    monkeypatch.setattr(Course, "_cancel", counted)
+    answer = course.run()
+    assert world.is_right(answer.commit)
+    assert max(most) == len(hosts) - 1
+    assert clocks == sorted(clocks)
+    assert cancelled
+    assert all(clock == minutes for clock, minutes in cancelled)
+    assert all(host.minutes <= world.minutes for host in hosts)
