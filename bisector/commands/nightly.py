@@ -12,6 +12,7 @@ from bisector.commands.arguments import Verbs, add_json, add_quiet, add_verb, wr
 from bisector.commands.output import note, save, write
 from bisector.core import units
 from bisector.core.errors import BisectorError, UserError
+from bisector.host import systemd
 from bisector.nightly import night, plan, timer
 from bisector.nightly.documents import DryRun, History, OneNight
 from bisector.nightly.history import Trend, nights_plot, trend_lines, trends
@@ -159,27 +160,27 @@ def _draw(shown: Sequence[Trend], nights: Sequence[Night], path: Path) -> None:
 def _install_timer(wanted: Timer) -> int:
     if wanted.system:
         check_for_root(wanted.plan)
-    if not timer.systemd_runs():
+    if not systemd.runs():
         note("systemd does not run here; this is the line for cron (crontab -e):")
         write(f"{wanted.crontab()}\n")
         return 0
-    for path in timer.write(wanted, timer.directory(system=wanted.system)):
+    for path in timer.write(wanted, systemd.directory(system=wanted.system)):
         write(f"{path}\n")
-    timer.systemctl("daemon-reload", system=wanted.system)
-    timer.systemctl("enable", "--now", f"{timer.NAME}.timer", system=wanted.system)
+    systemd.systemctl("daemon-reload", system=wanted.system)
+    systemd.systemctl("enable", "--now", f"{timer.NAME}.timer", system=wanted.system)
     if not wanted.system:
         note("nights begin only while you are logged in, unless: loginctl enable-linger")
     return 0
 
 
 def _remove_timer(*, system: bool) -> int:
-    where = timer.directory(system=system)
+    where = systemd.directory(system=system)
     if not any((where / f"{timer.NAME}.{kind}").exists() for kind in ("timer", "service")):
         raise UserError(f"bisector has no timer in {where}", "with --system: that of the system")
-    if timer.systemd_runs():
-        timer.systemctl("disable", "--now", f"{timer.NAME}.timer", system=system)
+    if systemd.runs():
+        systemd.systemctl("disable", "--now", f"{timer.NAME}.timer", system=system)
     for path in timer.remove(where):
         write(f"removed {path}\n")
-    if timer.systemd_runs():
-        timer.systemctl("daemon-reload", system=system)
+    if systemd.runs():
+        systemd.systemctl("daemon-reload", system=system)
     return 0

@@ -1,4 +1,4 @@
-"""Where our own data files are: kernel configuration fragments, fio jobs, the image recipe.
+"""Where our own data files are: kernel configuration fragments, fio jobs, the image recipe; and a person's own.
 
 In a checkout (and an editable installation) they are the top-level directories beside the package;
 a wheel carries them inside it, under the names that ``tool.setuptools.package-dir`` gives them.
@@ -31,9 +31,18 @@ def vm_images() -> Path:
 
 def cache_home() -> Path:
     """What can be made again and is worth keeping (XDG Base Directory Specification, XDG_CACHE_HOME)."""
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return _home("XDG_CACHE_HOME", ".cache")
+
+
+def data_home() -> Path:
+    """What cannot be made again, and is not of one run (the same, XDG_DATA_HOME)."""
+    return _home("XDG_DATA_HOME", ".local/share")
+
+
+def _home(variable: str, default: str) -> Path:
+    given = Path(os.environ.get(variable, ""))
     # "All paths set in these environment variables must be absolute"; others are ignored.
-    return (given if given.is_absolute() else Path.home() / ".cache") / "bisector"
+    return (given if given.is_absolute() else Path.home() / default) / "bisector"
 
 
 def fragment(name: str) -> Path:

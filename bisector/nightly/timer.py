@@ -17,9 +17,9 @@ from pathlib import Path
 
 from bisector.config import EMBEDDED
 from bisector.core import resources
-from bisector.core.errors import InfraError, UserError
+from bisector.core.errors import UserError
 from bisector.git.repository import Repository
-from bisector.host import process
+from bisector.host import systemd
 from bisector.nightly.plan import Job, Plan
 
 NAME = "bisector-nightly"
@@ -28,9 +28,6 @@ _UNITS = (f"{NAME}.service", f"{NAME}.timer")
 _DIRECTORIES = ("XDG_STATE_HOME", "XDG_CACHE_HOME", "CCACHE_DIR")
 _KEPT = (*_DIRECTORIES, "PATH")
 _AT = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
-_COMMAND_S = 60.0
-_RUNNING = Path("/run/systemd/system")  # sd_booted(3)
-_SYSTEM = Path("/etc/systemd/system")
 _ROOT = frozenset((0,))
 _MOST_LINKS = 40  # as the kernel follows (path_resolution(7))
 # What git follows in its directory, or in that of a linked worktree (gitrepository-layout(5)).
@@ -73,10 +70,10 @@ class Timer:
         kept = {name: os.environ[name] for name in _KEPT if os.environ.get(name)}
         words = {
             "at": self.at,
-            "command": _command(self.command),
+            "command": systemd.command_line(self.command),
             "config": str(self.plan.path).replace("%", "%%"),
             "embedded": all(job.measuring.machine.connect == EMBEDDED for job in self.plan.jobs),
-            "environment": [_quoted(f"{name}={value}") for name, value in kept.items()],
+            "environment": [systemd.quoted(f"{name}={value}") for name, value in kept.items()],
             "longest_s": int(self.plan.budget_s) + 3600,
             "system": self.system,
         }
@@ -89,33 +86,9 @@ class Timer:
         return line.replace("%", r"\%")  # an unescaped one is a new line there
 
 
-def _command(words: tuple[str, ...]) -> str:
-    """A command line (systemd.service(5): variables are expanded in it)."""
-    return " ".join(_quoted(word.replace("$", "$$")) for word in words)
-
-
-def _quoted(word: str) -> str:
-    """A word of a command line or an assignment (systemd.syntax(7), and systemd.unit(5) for the per cent sign)."""
-    plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return f'"{plain}"' if re.search(r"[\s\"'\\;]", plain) else plain
-
-
-def directory(*, system: bool) -> Path:
-    """Where units are kept (systemd.unit(5), "Unit File Load Path")."""
-    if system:
-        return _SYSTEM
-    given = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    return (given if given.is_absolute() else Path.home() / ".config") / "systemd" / "user"
-
-
-def systemd_runs() -> bool:
-    """Whether systemd is the init of this machine."""
-    return _RUNNING.is_dir()
-
-
 def write(timer: Timer, where: Path) -> tuple[Path, ...]:
     """Write both units; raises :class:`UserError` where those of another plan are, or nothing can be written."""
-    config = f"ExecStart={_command(timer.command)}\n"
+    config = f"ExecStart={systemd.command_line(timer.command)}\n"
     paths = []
     try:
         where.mkdir(parents=True, exist_ok=True)
@@ -139,16 +112,6 @@ def remove(where: Path) -> tuple[Path, ...]:
     except OSError as error:
         raise UserError(f"cannot remove {error.filename}: {error.strerror}", "sudo, or without --system") from error
     return paths
-
-
-def systemctl(*words: str, system: bool) -> None:
-    """One command to the manager; raises :class:`InfraError`."""
-    argv = ["systemctl", *([] if system else ["--user"]), *words]
-    environment = {name: os.environ[name] for name in ("DBUS_SESSION_BUS_ADDRESS",) if name in os.environ}
-    try:
-        process.run(argv, deadline_s=_COMMAND_S, env=environment)
-    except (process.CommandFailed, process.CommandMissing, process.CommandTimeout) as error:
-        raise InfraError(str(error), shlex.join(argv)) from error
 
 
 def check_for_root(plan: Plan) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from bisector.bisect import session
 from bisector.cli import main
-from bisector.nightly import timer
+from bisector.host import systemd
 from bisector.store.nights import HISTORY, Concluded, nights_home
 from tests import fakes
 from tests.docs.json_schema import valid
@@ -151,13 +151,13 @@ def test_no_config(console: Console) -> None:
 
 
 def test_timer_without_systemd_is_a_line_for_cron(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timer, "_RUNNING", Path("/nowhere"))
+    monkeypatch.setattr(systemd, "_RUNNING", Path("/nowhere"))
     assert console.nightly("--install-timer", "--at", "02:15").startswith("15 2 * * * ")
 
 
 def test_timer_with_systemd(console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The manager is a script that writes down what it is told; the units are what `systemd-analyze` has seen."""
-    monkeypatch.setattr(timer, "_RUNNING", tmp_path)
+    monkeypatch.setattr(systemd, "_RUNNING", tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     program = tmp_path / "bin" / "systemctl"
     program.parent.mkdir()
