@@ -23,7 +23,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "workload",
         "config",
         "analysis host",
-        "git kernel vm",
+        "git kernel vm fleet",
         "store trial",
         "executor imported",
         "status",
@@ -47,6 +47,7 @@ OWNERS = {
     "libvirt": {"bisector.vm.hypervisor", "bisector.vm.domain", "bisector.vm.volume"},
     "fabric": {"bisector.vm.guest"},
     "paramiko": {"bisector.vm.guest"},
+    "cryptography": {"bisector.fleet.authority"},
     "tenacity": {"bisector.core.deadline"},
     "sqlite3": {"bisector.store.database"},
     "rich": {

@@ -115,6 +115,24 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Make or replace a file: a process that is killed meanwhile leaves the old one, or the new one, whole.
+
+    Nobody else can read it before it has its ``mode``. Raises ``OSError``.
+    """
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
 def text_of(data: bytes, path: Path) -> str:
     """The content as text; raises :class:`UserError` with the line that is none."""
     try:

@@ -1,7 +1,9 @@
 """Temporary directories go with their process, however that ends; directories are judged by their file system."""
 
+import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -154,3 +156,18 @@ def test_a_record_is_not_kept_on_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyP
         files.directory("run directory", tmp_path, of_record=True)
     assert "--run-dir" in caught.value.hint
     assert files.directory("cache directory", tmp_path).state is Grade.WARN
+
+
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "key.pem"
+    files.write_whole(path, b"old", 0o600)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+    def full(_descriptor: int) -> None:
+        assert stat.S_IMODE(next(tmp_path.glob(".key.pem.*")).stat().st_mode) == 0o600
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        files.write_whole(path, b"new", 0o600)
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("key.pem", b"old")]
