@@ -48,6 +48,7 @@ OWNERS = {
     "fabric": {"bisector.vm.guest"},
     "paramiko": {"bisector.vm.guest"},
     "cryptography": {"bisector.fleet.authority"},
+    "tomlkit": {"bisector.fleet.edit_hosts"},
     "tenacity": {"bisector.core.deadline"},
     "sqlite3": {"bisector.store.database"},
     "rich": {
