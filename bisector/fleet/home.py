@@ -16,8 +16,9 @@ from bisector.core.errors import UserError
 from bisector.host import locks
 from bisector.host.files import our_files
 
-# What a host is called: in hosts.toml, in its certificate and in tables.
-_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+# What a host is called: in hosts.toml, in its certificate and in tables, and in known_hosts, where ssh(1) does not tell
+# upper case from lower case.
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9_.-]{0,61}[a-z0-9])?")
 COORDINATOR = "coordinator"
 # No lists of names in tables may be taken for one.
 _RESERVED = frozenset((COORDINATOR, "all"))
@@ -28,7 +29,7 @@ def check_name(name: str) -> str:
     if name in _RESERVED:
         raise UserError(f"no host can be called {name}", "give it another name: --name bench1")
     if not _NAME.fullmatch(name):
-        raise UserError(f"{name!r} cannot be the name of a host", "up to 63 letters, digits, - _ and .: --name bench1")
+        raise UserError(f"{name!r} cannot be the name of a host", "at most 63 of a-z, 0-9, - _ and .: --name bench1")
     return name
 
 

@@ -177,7 +177,7 @@ def _host(name: str, raw: object, where: _Where) -> Host:
     try:
         check_name(name)
     except UserError as error:
-        raise UserError(f"{where.path}: {error.message}", "letters, digits, - _ and .: [hosts.bench1]") from error
+        raise UserError(f"{where.path}: {error.message}", "a-z, 0-9, - _ and .: [hosts.bench1]") from error
     _refuse_unknown(raw, tuple(_KEYS), where, prefix)
     given = {key: where.value(_KEYS, raw, key, prefix) for key in _KEYS if key in raw}
     if "port" in given and "ssh" not in given:

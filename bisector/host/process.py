@@ -15,10 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Protocol, TypeVar
 
+from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError
 from bisector.core.shell import TIMED_OUT, CommandResult
+from bisector.host import bounded
 from bisector.host.build_user import build_user
 
 Text = TypeVar("Text", str, bytes)
@@ -152,6 +155,49 @@ def run(
     if check and finished.exit_status != 0:
         raise CommandFailed(finished)
     return finished
+
+
+def run_bounded(
+    argv: Sequence[str],
+    *,
+    deadline_s: float,
+    most_bytes: int,
+    stdin: str = "",
+    env: Mapping[str, str] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Finished:
+    """Run a command whose output is not trusted to end.
+
+    Raises :class:`CommandMissing`, :class:`CommandTimeout`, :class:`bisector.host.bounded.TooMuchOutput`, and
+    ``InterruptedError`` soon after it is ``stopped``, by another thread. Nothing of its group is left.
+    """
+    words, deadline = tuple(argv), Deadline(f"the end of {argv[0]}", deadline_s)
+    with TemporaryFile() as given:  # a pipe would fill up while nobody reads at its other end
+        given.write(stdin.encode())
+        given.seek(0)
+        try:
+            child = subprocess.Popen(
+                words,
+                env=environment(env),
+                stdin=given,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except (FileNotFoundError, PermissionError) as error:
+            raise CommandMissing(words[0]) from error
+        pipes = [pipe for pipe in (child.stdout, child.stderr) if pipe is not None]
+        try:
+            stdout, stderr = bounded.read_all(pipes, most_bytes, deadline, stopped)
+            child.wait(deadline.remaining_s)
+        except (DeadlineExpired, subprocess.TimeoutExpired) as error:
+            raise CommandTimeout(words, deadline_s) from error
+        finally:
+            _signal_group(child, signal.SIGKILL)
+            child.wait(_GONE_S)
+            for pipe in pipes:
+                pipe.close()
+    return Finished(words, child.returncode, stdout, stderr)
 
 
 def run_here(command: Sequence[str], variables: Mapping[str, str]) -> CommandResult | None:

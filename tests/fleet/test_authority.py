@@ -242,7 +242,7 @@ def test_one_process_changes_a_fleet(home: FleetHome) -> None:
         pass
 
 
-@pytest.mark.parametrize("name", ["", "-x", "a/b", "..", "a b", "a\n", "é", "x" * 64, "coordinator", "all"])
+@pytest.mark.parametrize("name", ["", "-x", "a/b", "..", "a b", "a\n", "é", "x" * 64, "coordinator", "all", "Bench1"])
 def test_names_that_no_host_can_have(name: str) -> None:
     with pytest.raises(UserError):
         check_name(name)

@@ -185,7 +185,7 @@ def test_a_file_behind_a_link(path: Path, tmp_path: Path) -> None:
     assert "[hosts.bench3]" in path.read_text()
 
 
-NAMES = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,8}[A-Za-z0-9])?", fullmatch=True).filter(
+NAMES = st.from_regex(r"[a-z0-9]([a-z0-9_.-]{0,8}[a-z0-9])?", fullmatch=True).filter(
     lambda name: name not in ("coordinator", "all")
 )
 PATHS = st.none() | st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), max_size=9).map("/".__add__)
