@@ -52,6 +52,7 @@ GROUPS: Mapping[str, tuple[Entry, ...]] = {
         Entry("image", "upkeep", "build the guest's root image"),
         Entry("cache", "upkeep", "list or clear the kernels and guest images that are kept for later runs"),
     ),
+    "several machines": (Entry("fleet", "fleet", "make the authority of a fleet, add hosts to it, and remove them"),),
 }
 
 

@@ -9,7 +9,7 @@ Objects that documents of several rooms have stand here, too.
 import json
 import math
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Self, TypeVar
 
 import msgspec
 from msgspec import UNSET as ABSENT
@@ -19,9 +19,12 @@ from bisector.core.metric import Better, Unit
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit
 
-__all__ = ["ABSENT", "SCHEMA", "Absent", "DecidingMetric", "NamedCommit", "Record", "plain", "text"]
+__all__ = ["ABSENT", "SCHEMA", "Absent", "DecidingMetric", "NamedCommit", "Record", "parsed", "plain", "text"]
 
 SCHEMA = "counts up when a key is renamed, removed or changes its meaning; new keys may come at any time"
+
+
+Document = TypeVar("Document", bound="Record")
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +45,17 @@ def plain(value: object) -> object:
 def text(document: Record) -> str:
     """The document as it is printed."""
     return json.dumps(plain(document), indent=2) + "\n"
+
+
+def parsed(text: str, kind: type[Document]) -> Document:
+    """The record that another bisector has printed; keys that it does not have yet are passed over.
+
+    Raises ``ValueError`` for anything else.
+    """
+    try:
+        return msgspec.convert(json.loads(text), kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise ValueError(str(error)) from error
 
 
 def _other(value: object) -> object:

@@ -91,15 +91,15 @@ class FleetHome:
         return self.path / "issued" / f"{name}.pem"
 
     @contextmanager
-    def changing(self) -> Iterator[None]:
-        """Be the one process that changes it; raises :class:`UserError` while another one does."""
+    def changing(self, part: str = "fleet") -> Iterator[None]:
+        """Be the one process that changes a part of it; raises :class:`UserError` while another one does."""
         with ExitStack() as stack:
             with our_files(self.path):
                 make_private(self.path)
                 try:
-                    stack.enter_context(locks.held(self.path / "changing.lock"))
+                    stack.enter_context(locks.held(self.path / f"{part}.lock"))
                 except locks.Held as error:
-                    what = f"{error.holder} is changing the fleet"
+                    what = f"{error.holder} is changing the {part}"
                     raise UserError(what, "wait for it, then type the same again") from error
             yield
 

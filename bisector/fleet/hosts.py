@@ -6,7 +6,7 @@ Paths in it are those of the host, which is asked about them when it is connecte
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ class Host:
     """One machine.
 
     ``ssh`` is how this machine logs in there; None for one that dials in by itself. ``repository`` is a clone whose
-    objects are borrowed, and which is never written. ``program`` is bisector there.
+    objects are borrowed, and which is never written. ``bisector`` is the program there.
     """
 
     name: str
@@ -50,6 +50,12 @@ class Host:
     hdd: str | None = None
     role: Role = Role.MEASURE
     bisector: str = PROGRAM
+
+    def over(self, listed: "Host") -> "Host":
+        """What is listed, but for what this one has otherwise than usual."""
+        usual = Host(self.name)
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        return replace(listed, **{key: value for key, value in own.items() if value != getattr(usual, key)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +202,16 @@ def _nearest(word: str, known: tuple[str, ...] | list[str]) -> str:
     near = difflib.get_close_matches(word, known, n=1)
     listed = f"there are: {', '.join(known)}" if known else ""
     return f"did you mean {near[0]}? {listed}" if near else listed
+
+
+def check(host: Host, origin: str) -> None:
+    """Raise :class:`UserError` for what a host of the command ``origin`` cannot have."""
+    for key, value in written(host).items():
+        try:
+            _KEYS[key].read(value, None)
+        except Unfit as error:
+            flag = "" if key == "ssh" else f"--{key} "
+            raise UserError(f"{origin}: {flag}{value}: expected {_KEYS[key].expected}") from error
 
 
 def written(host: Host) -> dict[str, object]:

@@ -1,6 +1,7 @@
-from bisector.commands.doctor import Examination, finding_lines, ready
 from bisector.core import json_document
 from bisector.core.errors import Finding, Grade
+from bisector.core.examination import Examination, ready
+from bisector.report.findings import finding_lines
 from bisector.report.terminal import Role, as_text
 from tests.docs.json_schema import valid
 

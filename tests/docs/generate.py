@@ -40,6 +40,7 @@ _PAGES = {
     "simulate": "plan",
     "kernel": "kernels",
     "doctor": "setup",
+    "fleet": "fleet",
     "image": "setup",
     "settings": "settings",
 }

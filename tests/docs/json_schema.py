@@ -15,12 +15,13 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hin
 import msgspec
 from jsonschema import Draft202012Validator
 
-from bisector.commands.doctor import Examination
 from bisector.commands.kernel import KernelBuild
 from bisector.commands.simulate import Simulation
 from bisector.commands.upkeep import Caches
 from bisector.compare.forecast import ComparisonForecast
+from bisector.core.examination import Examination
 from bisector.core.json_document import Absent, Record
+from bisector.fleet.documents import FleetMade, HostAdded, HostRemoved
 from bisector.nightly.documents import DryRun, History, OneNight
 from bisector.plan.forecast import Forecast
 from bisector.report.as_json import ReportDocument
@@ -44,6 +45,9 @@ DOCUMENTS: Mapping[str, type[Record]] = {
     "history": History,
     "nightly": OneNight,
     "nightly --dry-run": DryRun,
+    "fleet init": FleetMade,
+    "fleet add": HostAdded,
+    "fleet remove": HostRemoved,
 }
 Schema: TypeAlias = dict[str, Any]
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

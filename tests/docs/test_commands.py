@@ -33,6 +33,8 @@ NOT_RUN = {
     "bisector mail --send": "sends mail",
     "bisector kernel": "needs a whole kernel tree",
     "bisector image build": "downloads packages",
+    "bisector fleet add": "logs in on another machine; tests/fleet/test_commands.py has one",
+    "bisector fleet remove": "the same",
     "wipefs": "overwrites a disk",
     "make": "each is a run of its own; the Makefile has it",
 }
@@ -102,7 +104,7 @@ def parsed(part: str) -> None:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_qemu: None) -> Path:
     """A home with a small kernel tree, a run with an answer, and the files that the pages name."""
-    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.setenv("HOME", str(tmp_path))
     tags = {"c0": ("v4.11", "v6.1"), "c4": ("v4.13-rc1", "v6.2")}

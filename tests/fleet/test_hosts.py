@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisector.core.errors import UserError
@@ -202,6 +202,7 @@ ROWS = st.builds(
 )
 
 
+@settings(max_examples=30)
 @given(st.lists(ROWS, min_size=1, max_size=4, unique_by=(lambda one: one.name, lambda one: one.ssh)))
 def test_what_is_put_in_can_be_read_and_taken_out(tmp_path_factory: pytest.TempPathFactory, rows: list[Host]) -> None:
     path = tmp_path_factory.mktemp("hosts") / "hosts.toml"
