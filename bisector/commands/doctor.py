@@ -4,6 +4,7 @@ import argparse
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -11,19 +12,22 @@ from rich.console import Console
 from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_settings, add_verb, given_settings, write_json
 from bisector.commands.output import note, write
 from bisector.config import Settings, options
+from bisector.config.options import Effective
 from bisector.core.errors import Finding, Grade, UserError, refusal
 from bisector.core.examination import Examination, ready
 from bisector.doctor import checks
 from bisector.git.bisect import check_terms
 from bisector.report.display import print_lines
 from bisector.report.findings import finding_lines
-from bisector.report.terminal import as_text
+from bisector.report.side_by_side import side_by_side
+from bisector.report.terminal import Line, as_text
 from bisector.store.rundir import state_home
 
 _EXAMPLES = """\
 examples:
   bisector doctor                            with the settings that `start` would use here
   bisector doctor --base-config /boot/config-6.1.0-18-amd64 --run-dir /srv/bisect
+  bisector doctor --hosts hosts.toml         every host of a fleet, and what differs between them
   bisector doctor --json | jq -r '.findings[] | select(.state == "missing").remedy'
 exit codes: 0 `bisector start` can begin, even with warnings; 1 it would fail
 """
@@ -42,24 +46,59 @@ def add(verbs: Verbs) -> None:
         disturbs=True,
     )
     add_run_dir(verb, "where a run will be kept (default: below $XDG_STATE_HOME)")
+    verb.add_argument("--hosts", type=Path, metavar="FILE", help="look at the hosts of a fleet; docs/fleet.md")
     add_json(verb)
     add_settings(verb)
 
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Look at everything that `start` needs, and at what makes its evidence better."""
+    if arguments.hosts is not None:
+        return _hosts(arguments)
     held, row = _settings(arguments)
     run_dir = (arguments.run_dir or state_home() / "runs").absolute()
     findings = [row, *checks.examine(held, run_dir, _note)]
     if arguments.json:
         write_json(Examination.of(findings))
-    elif sys.stdout.isatty():
-        console = Console()
-        print_lines(console, finding_lines(findings, console.width))
     else:
-        width = shutil.get_terminal_size((_WIDTH, 24)).columns
-        write(as_text(finding_lines(findings, width)))
+        _print(lambda width: finding_lines(findings, width))
     return 0 if ready(findings) else _NOT_READY
+
+
+def _print(lines: Callable[[int], Sequence[Line]]) -> None:
+    """Lines of a width, as wide as what they are read on."""
+    if sys.stdout.isatty():
+        console = Console()
+        print_lines(console, lines(console.width))
+    else:
+        write(as_text(lines(shutil.get_terminal_size((_WIDTH, 24)).columns)))
+
+
+def _hosts(arguments: argparse.Namespace) -> int:
+    """The same of every host of a fleet, with the settings that hold here."""
+    from bisector.fleet import hosts, survey  # noqa: PLC0415 - of a fleet alone
+    from bisector.fleet.home import FleetHome  # noqa: PLC0415 - see above
+
+    if arguments.run_dir is not None:
+        raise UserError("--run-dir is a place on this machine, and --hosts looks at others", "leave one of them out")
+    listed = hosts.load(arguments.hosts)
+    if not listed.hosts:
+        raise UserError(f"{arguments.hosts} lists no host", "bisector fleet add USER@HOST")
+    effective = options.load(given_settings(arguments), arguments.config)
+    written = options.written_values(effective.settings)
+    # A host sends no mail.
+    given = {key: written[key] for key in _given(effective) if not key.startswith("mail.")}
+    found = survey.survey(FleetHome.of_person(), listed, given, lambda host: _note(f"{host}: looked at"))
+    if arguments.json:
+        write_json(survey.document(found))
+    else:
+        _print(lambda width: side_by_side({one.host: one.findings for one in found}, width))
+    return 0 if survey.ready(found) else _NOT_READY
+
+
+def _given(effective: Effective) -> list[str]:
+    """The settings that somebody has given."""
+    return [key for key, origin in effective.origins.items() if not origin.startswith("profile ")]
 
 
 def _settings(arguments: argparse.Namespace) -> tuple[Settings, Finding]:
@@ -72,7 +111,7 @@ def _settings(arguments: argparse.Namespace) -> tuple[Settings, Finding]:
             defaults = options.load(directory=Path(nowhere)).settings
         message = f"{error.message} (the other rows are for the default settings)"
         return defaults, refusal(_ROW, UserError(message, error.hint))
-    given = [key for key, origin in effective.origins.items() if not origin.startswith("profile ")]
+    given = _given(effective)
     own = f", and your own: {', '.join(given)}" if given else ""
     return effective.settings, Finding(_ROW, Grade.OK, f"profile {effective.settings.profile}{own}")
 

@@ -111,9 +111,9 @@ def describe(remote: Remote) -> HostDescription:
     return _told(remote, HostDescription, "describe")
 
 
-def examine(remote: Remote, *settings: str) -> Examination:
-    """What the doctor finds on a host, with these settings; raises as :meth:`Remote.bisector` does."""
-    answer = remote.bisector("doctor", "--json", *settings, deadline_s=_DOCTOR_S)
+def examine(remote: Remote, *words: str, stdin: str = "") -> Examination:
+    """What the doctor finds on a host; raises as :meth:`Remote.bisector` does."""
+    answer = remote.bisector("doctor", "--json", *words, deadline_s=_DOCTOR_S, stdin=stdin)
     try:
         return json_document.parsed(answer.stdout, Examination)
     except ValueError as error:

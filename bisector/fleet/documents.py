@@ -84,6 +84,24 @@ class HostAdded(Record, frozen=True, kw_only=True):
     hosts_file: Annotated[Path, "file that lists it"]
 
 
+class HostExamination(Record, frozen=True, kw_only=True):
+    """What was found out about a host."""
+
+    name: Annotated[str, "name of the host"]
+    ready: Annotated[bool, "whether `bisector start` could begin there"]
+    findings: Annotated[
+        tuple[ShownFinding, ...], "`ssh`, `clock`, `certificate`, `worker`, `versions`, then its doctor's"
+    ]
+
+
+class HostsExamination(Record, frozen=True, kw_only=True):
+    """What ``bisector doctor --hosts --json`` prints."""
+
+    schema: Annotated[Literal[1], SCHEMA] = 1
+    ready: Annotated[bool, "whether `bisector start` could begin on every host (exit code 0)"]
+    hosts: Annotated[tuple[HostExamination, ...], "in the order of the file"]
+
+
 class HostRemoved(Record, frozen=True, kw_only=True):
     """What ``bisector fleet remove --json`` prints."""
 

@@ -8,9 +8,9 @@ from bisector.host.packages import merged
 from bisector.report.terminal import Line, Role, Span, left, wrapped
 
 _GAP = "  "
-_ROLES = {Grade.OK: Role.NEW, Grade.WARN: Role.SKIP, Grade.MISSING: Role.OLD, Grade.INFO: Role.DIM}
+ROLES = {Grade.OK: Role.NEW, Grade.WARN: Role.SKIP, Grade.MISSING: Role.OLD, Grade.INFO: Role.DIM}
 _STATE_WIDTH = max(len(grade) for grade in Grade)
-_LEAST_WIDTH = 40
+LEAST_WIDTH = 40
 
 
 def finding_lines(findings: Sequence[Finding], width: int) -> list[Line]:
@@ -26,8 +26,8 @@ def finding_rows(findings: Sequence[Finding], width: int, name_width: int = 0) -
 
 def _rows(finding: Finding, name_width: int, width: int) -> list[Line]:
     indent = name_width + _STATE_WIDTH + 2 * len(_GAP)
-    first, *more = wrapped(finding.what.split(), max(width - indent, _LEAST_WIDTH)) or [""]
-    role = _ROLES[finding.state]
+    first, *more = wrapped(finding.what.split(), max(width - indent, LEAST_WIDTH)) or [""]
+    role = ROLES[finding.state]
     head = (Span(left(finding.name, name_width) + _GAP), Span(left(finding.state, _STATE_WIDTH), role))
     lines: list[Line] = [(*head, Span(_GAP + first))]
     lines += [(Span(" " * indent + text),) for text in more]

@@ -21,7 +21,7 @@ from bisector.commands.upkeep import Caches
 from bisector.compare.forecast import ComparisonForecast
 from bisector.core.examination import Examination
 from bisector.core.json_document import Absent, Record
-from bisector.fleet.documents import FleetMade, HostAdded, HostRemoved
+from bisector.fleet.documents import FleetMade, HostAdded, HostRemoved, HostsExamination
 from bisector.nightly.documents import DryRun, History, OneNight
 from bisector.plan.forecast import Forecast
 from bisector.report.as_json import ReportDocument
@@ -45,6 +45,7 @@ DOCUMENTS: Mapping[str, type[Record]] = {
     "history": History,
     "nightly": OneNight,
     "nightly --dry-run": DryRun,
+    "doctor --hosts": HostsExamination,
     "fleet init": FleetMade,
     "fleet add": HostAdded,
     "fleet remove": HostRemoved,

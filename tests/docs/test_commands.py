@@ -33,6 +33,7 @@ NOT_RUN = {
     "bisector mail --send": "sends mail",
     "bisector kernel": "needs a whole kernel tree",
     "bisector image build": "downloads packages",
+    "bisector doctor --hosts": "logs in on other machines; tests/fleet/test_survey.py has some",
     "bisector fleet add": "logs in on another machine; tests/fleet/test_commands.py has one",
     "bisector fleet remove": "the same",
     "wipefs": "overwrites a disk",

@@ -17,7 +17,7 @@ from bisector.core.trial import Stage
 from tests.docs import json_schema
 
 # Documents that ``--json`` alone does not print.
-MORE = {"compare --plan", "nightly --dry-run", "report"}
+MORE = {"compare --plan", "doctor --hosts", "nightly --dry-run", "report"}
 
 
 def commands_with_json(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[str]:
