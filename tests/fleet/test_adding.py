@@ -35,8 +35,10 @@ class There:
     home: FleetHome
     commands: list[str] = field(default_factory=list)
     fails: Callable[[str], Answer | None] = lambda command: None
+    host: Host | None = None
 
     def remote(self, host: Host, _home: FleetHome) -> "Connection":
+        self.host = host
         return Connection(self, host)
 
 
@@ -155,6 +157,8 @@ def test_again_is_a_new_certificate_and_keeps_what_the_person_wrote(
     added = adding.add(home, listed, BENCH, "", person(yes=False))  # its key was accepted already
     assert listed.read_text() == before
     assert added.certificate.serial != serial
+    assert there.host is not None
+    assert there.host.bisector == "/opt/b"
     assert trusted(home, there)
 
 

@@ -142,3 +142,11 @@ def test_no_other_command_loads_its_packages() -> None:
     script = "import json, sys; from bisector import cli; cli.parser(); print(json.dumps(list(sys.modules)))"
     seen = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert not {"tomlkit", "distributed", "bisector.fleet.authority"} & set(json.loads(seen.stdout))
+
+
+def test_a_coordinator_may_be_a_host_of_its_own_fleet(typed: Typed) -> None:
+    """It is asked as a host while the command that asks changes the fleet."""
+    typed("fleet", "init")
+    with FleetHome.of_person().changing():
+        assert typed("fleet", "on-host", "request", "desk").startswith("-----BEGIN CERTIFICATE REQUEST-----\n")
+        assert "is changing the fleet" in typed("fleet", "init", code=2)

@@ -12,6 +12,7 @@ from bisector.fleet import ssh
 from bisector.fleet.home import FleetHome
 from bisector.fleet.hosts import Host
 from bisector.fleet.ssh import Remote, pin, pinned, shown_key, unpin
+from bisector.host import process
 from tests.fleet.sshd import Sshd
 
 
@@ -156,3 +157,30 @@ def test_a_machine_that_dials_in_is_not_logged_into(home: FleetHome) -> None:
     pin(home, "b", ssh.HostKey("ssh-rsa", "REVG"))
     with pytest.raises(UserError, match="dials in by itself"):
         Remote(Host("b"), home).bisector("x", deadline_s=1)
+
+
+def test_a_connection_that_is_open_already_does_not_count(
+    home: FleetHome, known: Host, server: Sshd, tmp_path: Path
+) -> None:
+    """A person's ControlMaster was opened by other rules: a host whose key is another one is refused all the same."""
+    config, master = server.place / "ssh_config", server.place / "m"
+    kept = config.read_text()
+    config.write_text(f"{kept}  ControlMaster auto\n  ControlPath {master}\n  ControlPersist 60\n")
+    program = server.place / "bin" / "ssh"
+    try:
+        # Its master keeps what it was started with, so no pipe of ours.
+        process.run(
+            [program, "-o", f"UserKnownHostsFile={tmp_path}/k", str(known.ssh), "true"],
+            deadline_s=20,
+            log=tmp_path / "l",
+        )
+        assert master.exists()
+        other = Sshd(tmp_path, 0)
+        other.new_key()
+        kind, encoded, *_ = other.host_key.with_suffix(".pub").read_text().split()
+        pin(home, "bench1", ssh.HostKey(kind, encoded))
+        with pytest.raises(UserError, match="shows another SSH key"):
+            Remote(known, home).bisector("--version", deadline_s=10)
+    finally:
+        process.run([program, "-O", "exit", str(known.ssh)], deadline_s=20, check=False)
+        config.write_text(kept)

@@ -160,6 +160,8 @@ def test_a_record_is_not_kept_on_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "key.pem"
+    files.write_whole(path, b"older")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
     files.write_whole(path, b"old", 0o600)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
