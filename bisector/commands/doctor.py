@@ -16,6 +16,7 @@ from bisector.config.options import Effective
 from bisector.core.errors import Finding, Grade, UserError, refusal
 from bisector.core.examination import Examination, ready
 from bisector.doctor import checks
+from bisector.fleet.extra import check_installed
 from bisector.git.bisect import check_terms
 from bisector.report.display import print_lines
 from bisector.report.findings import finding_lines
@@ -76,6 +77,7 @@ def _print(lines: Callable[[int], Sequence[Line]]) -> None:
 
 def _hosts(arguments: argparse.Namespace) -> int:
     """The same of every host of a fleet, with the settings that hold here."""
+    check_installed("bisector doctor --hosts")
     from bisector.fleet import hosts, survey  # noqa: PLC0415 - of a fleet alone
     from bisector.fleet.home import FleetHome  # noqa: PLC0415 - see above
 

@@ -1,10 +1,8 @@
 """``fleet``: the machines that measure together, and why they trust each other."""
 
 import argparse
-import importlib.util
 import socket
 import sys
-from importlib import metadata
 from pathlib import Path
 
 from bisector.commands.arguments import Verbs, add_json, add_verb, write_json
@@ -14,6 +12,7 @@ from bisector.core import json_document, units
 from bisector.core.errors import Grade, UserError
 from bisector.core.examination import ready
 from bisector.fleet.documents import FleetMade, HostAdded, HostDescription, ShownCertificate
+from bisector.fleet.extra import check_installed
 from bisector.fleet.home import COORDINATOR, FleetHome, check_name
 from bisector.fleet.hosts import HOSTS_FILE, PROGRAM, Host, Role, is_address
 from bisector.fleet.ssh import HostKey, login
@@ -53,9 +52,9 @@ examples:
 `bisector fleet add`, `bisector fleet remove` and `bisector doctor --hosts` run this on a host, by
 SSH; nobody has to type it.
 """
-_NEEDED = ("distributed", "tomlkit", "cryptography")
 _PORT = 8786  # dask.distributed's usual one
 _NOT_READY = 1
+_NAME = "bisector fleet"
 _WIDTH = 120
 
 
@@ -124,7 +123,7 @@ def _add_file(verb: argparse.ArgumentParser) -> None:
 
 def init(arguments: argparse.Namespace) -> int:
     """Make what is missing of the fleet on this machine."""
-    _check_installed()
+    check_installed(_NAME)
     from bisector.fleet import authority, on_host  # noqa: PLC0415 - of an extra, and for this command alone
 
     home = FleetHome.of_person()
@@ -160,7 +159,7 @@ def _until(certificate: ShownCertificate) -> str:
 
 def add_host(arguments: argparse.Namespace) -> int:
     """Make a machine a host of the fleet, or complete that."""
-    _check_installed()
+    check_installed(_NAME)
     from bisector.fleet import adding, hosts  # noqa: PLC0415 - see above
 
     host, home = _host(arguments), FleetHome.of_person()
@@ -240,7 +239,7 @@ def _worker(added: HostAdded, host: Host) -> str:
 
 def remove(arguments: argparse.Namespace) -> int:
     """Take a host out of the fleet, or complete that."""
-    _check_installed()
+    check_installed(_NAME)
     from bisector.fleet import adding  # noqa: PLC0415 - see above
 
     home = FleetHome.of_person()
@@ -277,13 +276,3 @@ def on_host(arguments: argparse.Namespace) -> int:
 def _answer(description: HostDescription) -> int:
     write_document(json_document.text(description))
     return 0
-
-
-def _check_installed() -> None:
-    """Raise :class:`UserError` where the packages of the extra are missing."""
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UserError(
-            f"bisector fleet needs what is not installed: {', '.join(missing)}",
-            f"{sys.executable} -m pip install 'bisector[fleet]=={metadata.version('bisector')}'",
-        )

@@ -18,7 +18,7 @@ from bisector.fleet.authority import Authority
 from bisector.fleet.documents import HostAdded, HostDescription, HostRemoved, Installation, ShownCertificate
 from bisector.fleet.home import FleetHome, make_private
 from bisector.fleet.hosts import Host
-from bisector.fleet.ssh import HostKey, Remote, login
+from bisector.fleet.ssh import Answer, HostKey, Remote, login
 from bisector.host.files import our_files, write_whole
 
 _QUESTION_S = 60.0
@@ -114,6 +114,7 @@ def describe(remote: Remote) -> HostDescription:
 def examine(remote: Remote, *words: str, stdin: str = "") -> Examination:
     """What the doctor finds on a host; raises as :meth:`Remote.bisector` does."""
     answer = remote.bisector("doctor", "--json", *words, deadline_s=_DOCTOR_S, stdin=stdin)
+    _check_silent(remote.host, answer)
     try:
         return json_document.parsed(answer.stdout, Examination)
     except ValueError as error:
@@ -127,6 +128,7 @@ def _told(remote: Remote, kind: type[Document], *words: str, stdin: str = "") ->
     host = remote.host
     answer = remote.bisector("fleet", "on-host", *words, deadline_s=_QUESTION_S, stdin=stdin)
     if answer.exit_status == 0:
+        _check_silent(host, answer)
         try:
             return json_document.parsed(answer.stdout, kind)
         except ValueError as error:
@@ -140,6 +142,16 @@ def _told(remote: Remote, kind: type[Document], *words: str, stdin: str = "") ->
     raise InfraError(
         f"{host.name}: {clean(answer.last_line)}", f"ssh {login(host)} {host.bisector} fleet on-host {words[0]}"
     )
+
+
+def _check_silent(host: Host, answer: Answer) -> None:
+    """Raise :class:`UserError` for a shell that prints something of its own, which breaks scp and rsync, too."""
+    first = answer.stdout.lstrip().partition("\n")[0]
+    if "{" in answer.stdout and not first.startswith("{"):
+        raise UserError(
+            f"{host.name}: what its login shell prints stands before what was asked: {clean(first)!r}",
+            f"let it print nothing without a terminal, [ -t 1 ] || return; then: ssh {login(host)} true",
+        )
 
 
 def _install(host: Host) -> str:

@@ -130,7 +130,8 @@ def remove(home: FleetHome) -> HostDescription:
     if path.exists():
         if systemd.runs():
             try:
-                systemd.systemctl("disable", "--now", UNIT, system=False)
+                # A worker may take long to end its trial, or to be killed: nobody has to wait for that.
+                systemd.systemctl("disable", "--now", "--no-block", UNIT, system=False)
             except InfraError as error:
                 trouble = error.message
         with our_files(path.parent):

@@ -204,7 +204,7 @@ def test_other_versions_are_refused_by_name(
             "has bisector 0.0.9, and",
         ),
         (Answer(0, '{"schema": 2}', ""), UserError, "another bisector"),
-        (Answer(0, "Welcome to bench1!\n{}", ""), UserError, "another bisector"),
+        (Answer(0, "Welcome to bench1!\n{}", ""), UserError, "what its login shell prints .* 'Welcome to bench1!'"),
         (Answer(0, "[" * 100_000, ""), UserError, "another bisector"),
     ],
     ids=["older", "newer", "a greeting", "deep"],

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from bisector.cli import main
-from bisector.commands import fleet
-from bisector.fleet import hosts
+from bisector.fleet import extra, hosts
 from bisector.fleet.home import FleetHome
 from bisector.fleet.hosts import Host
 from tests.docs.json_schema import valid
@@ -130,10 +129,11 @@ def test_what_is_refused(typed: Typed, words: tuple[str, ...], said: str) -> Non
 
 
 def test_without_its_packages(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "_NEEDED", ("tomlkit", "no_such_package"))
-    for words in (("init",), ("add", "x"), ("remove", "x")):
-        said = typed("fleet", *words, code=2)
-        assert "bisector fleet needs what is not installed: no_such_package" in said
+    monkeypatch.setattr(extra, "NEEDED", ("tomlkit", "no_such_package"))
+    for words in (("fleet", "init"), ("fleet", "add", "x"), ("fleet", "remove", "x"), ("doctor", "--hosts", "x")):
+        said = typed(*words, code=2)
+        assert f"bisector {words[0]}" in said
+        assert " needs what is not installed: no_such_package" in said
         assert "-m pip install 'bisector[fleet]==" in said
 
 

@@ -59,7 +59,7 @@ def test_systemd_is_told_and_asked(home: FleetHome, told: Path, tmp_path: Path) 
     assert told.read_text().splitlines() == [
         "--user daemon-reload",
         "--user enable --now bisector-worker.service",
-        "--user disable --now bisector-worker.service",
+        "--user disable --now --no-block bisector-worker.service",
     ]
 
 
