@@ -14,7 +14,7 @@ from bisector.core.examination import ready
 from bisector.fleet.documents import FleetMade, HostAdded, HostDescription, ShownCertificate
 from bisector.fleet.extra import check_installed
 from bisector.fleet.home import COORDINATOR, FleetHome, check_name
-from bisector.fleet.hosts import HOSTS_FILE, PROGRAM, Host, Role, is_address
+from bisector.fleet.hosts import HOSTS_FILE, PROGRAM, Host, Role, is_address, usual_name
 from bisector.fleet.ssh import HostKey, login
 from bisector.report.findings import finding_rows
 from bisector.report.terminal import as_text
@@ -170,7 +170,7 @@ def add_host(arguments: argparse.Namespace) -> int:
         )
     person = adding.Person(lambda host, key: _accepts(host, key, arguments.yes), lambda line: note(f"bisector: {line}"))
     with home.changing():
-        added = adding.add(home, arguments.hosts, host, _coordinator(arguments), person)
+        added = adding.add(home, arguments.hosts, host, arguments.coordinator, person, usual=_own_address())
     if arguments.json:
         write_json(added)
     else:
@@ -179,8 +179,7 @@ def add_host(arguments: argparse.Namespace) -> int:
 
 
 def _host(arguments: argparse.Namespace) -> Host:
-    address = arguments.ssh.rpartition("@")[2]
-    name = arguments.name or (address if ":" in address else address.partition(".")[0].lower())
+    name = arguments.name or usual_name(arguments.ssh)
     return Host(
         check_name(name),
         arguments.ssh,
@@ -193,10 +192,8 @@ def _host(arguments: argparse.Namespace) -> Host:
     )
 
 
-def _coordinator(arguments: argparse.Namespace) -> str:
-    """What was typed; else, where no file says it, this machine by the name that it has in its network."""
-    if arguments.coordinator or arguments.hosts.exists():
-        return str(arguments.coordinator)
+def _own_address() -> str:
+    """Where this machine listens, by the name that it has in its network; empty where it has none."""
     name = socket.getfqdn()
     return "" if name.startswith("localhost") else f"tls://{name}:{_PORT}"
 

@@ -4,10 +4,11 @@ In an order in which whatever was done before a kill is done again, or found don
 in ``hosts.toml`` is put in last, and taken out before what is kept here of the host.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bisector.config import file as configfile
 from bisector.core import json_document
 from bisector.core.errors import InfraError, UserError
 from bisector.core.examination import Examination
@@ -17,7 +18,7 @@ from bisector.fleet import authority, edit_hosts, hosts, ssh, versions
 from bisector.fleet.authority import Authority
 from bisector.fleet.documents import HostAdded, HostDescription, HostRemoved, Installation, ShownCertificate
 from bisector.fleet.home import FleetHome, make_private
-from bisector.fleet.hosts import Host
+from bisector.fleet.hosts import Host, Hosts, add_command
 from bisector.fleet.ssh import Answer, HostKey, Remote, login
 from bisector.host.files import our_files, write_whole
 
@@ -33,23 +34,26 @@ class Person:
     told: Callable[[str], None]
 
 
-def add(home: FleetHome, listed: Path, host: Host, coordinator: str, person: Person) -> HostAdded:
+def add(home: FleetHome, listed: Path, host: Host, coordinator: str, person: Person, *, usual: str = "") -> HostAdded:
     """Make a machine a host of the fleet; one that is already gets a new certificate.
 
+    The address of the ``coordinator`` is as it was typed; else as the file has it; else the ``usual`` one.
     Raises :class:`UserError` where the person has to do something about it, and :class:`InfraError`.
     """
     signer = Authority.open(home)
-    host, coordinator = _as_listed(listed, host, coordinator)
+    known = hosts.load(listed) if listed.exists() else Hosts(listed, None, ())
+    coordinator = _address(known, coordinator, usual)
+    host = _as_listed(known, host)
     key = _pinned(home, host, person)
     remote = Remote(host, home)
     _check_versions(host, describe(remote))
     person.told("the same versions there as here")
     given = _certify(home, signer, remote, coordinator)
-    person.told(f"certificate for {host.name} until {given.certificate.until[:10] if given.certificate else '?'}")
-    examined = examine(remote)
-    edit_hosts.put(listed, host, coordinator)
     if given.certificate is None:
-        raise InfraError(f"{host.name}: its certificate was installed and is not there", _again(host))
+        raise InfraError(f"{host.name}: its certificate was installed and is not there", add_command(host))
+    person.told(f"certificate for {host.name} until {given.certificate.until[:10]}")
+    examined = examine(remote, {})
+    edit_hosts.put(listed, host, coordinator)
     if given.trouble:
         person.told(f"systemd there: {clean(given.trouble)}")
     return HostAdded(
@@ -66,34 +70,37 @@ def add(home: FleetHome, listed: Path, host: Host, coordinator: str, person: Per
     )
 
 
-def _as_listed(listed: Path, host: Host, coordinator: str) -> tuple[Host, str]:
-    """The host with what the file says of it, as far as nothing else was typed; raises for what contradicts it."""
-    if not listed.exists():
-        return host, _with_address(coordinator)
-    known = hosts.load(listed)
-    if coordinator and known.coordinator and coordinator != known.coordinator:
+def _address(known: Hosts, typed: str, usual: str) -> str:
+    if typed and known.coordinator and typed != known.coordinator:
         raise UserError(
-            f"{listed}: the coordinator is {known.coordinator}, not {coordinator}",
+            f"{known.path}: the coordinator is {known.coordinator}, not {typed}",
             "change it there; then type bisector fleet add once more for each host",
         )
-    if host.name in known:
-        was = known.named(host.name)
-        if was.ssh not in (None, host.ssh) or (host.port or was.port) != was.port:
+    if address := typed or known.coordinator or usual:
+        return address
+    raise UserError(
+        "hosts have to know where their coordinator listens",
+        "bisector fleet add … --coordinator tls://THIS-MACHINE:8786, once: hosts.toml keeps it",
+    )
+
+
+def _as_listed(known: Hosts, host: Host) -> Host:
+    """The host with what the file says of it, as far as nothing else was typed; raises for what contradicts it."""
+    for other in known.hosts:
+        if other.name != host.name and (other.ssh, other.port) == (host.ssh, host.port):
             raise UserError(
-                f"{listed}: {host.name} is {login(was)}, not {login(host)}",
-                f"give the new one another name, with --name; or first: bisector fleet remove {host.name}",
+                f"{known.path}: {login(host)} is {other.name} already",
+                f"its certificate is renewed so: {add_command(other)}",
             )
-        host = host.over(was)
-    return host, known.coordinator or _with_address(coordinator)
-
-
-def _with_address(coordinator: str) -> str:
-    if not coordinator:
+    if host.name not in known:
+        return host
+    was = known.named(host.name)
+    if was.ssh not in (None, host.ssh) or (host.port or was.port) != was.port:
         raise UserError(
-            "hosts have to know where their coordinator listens",
-            "bisector fleet add … --coordinator tls://THIS-MACHINE:8786, once: hosts.toml keeps it",
+            f"{known.path}: {host.name} is {login(was)}, not {login(host)}",
+            f"give the new one another name, with --name; or first: bisector fleet remove {host.name}",
         )
-    return coordinator
+    return host.over(was)
 
 
 def _pinned(home: FleetHome, host: Host, person: Person) -> HostKey:
@@ -111,9 +118,15 @@ def describe(remote: Remote) -> HostDescription:
     return _told(remote, HostDescription, "describe")
 
 
-def examine(remote: Remote, *words: str, stdin: str = "") -> Examination:
-    """What the doctor finds on a host; raises as :meth:`Remote.bisector` does."""
-    answer = remote.bisector("doctor", "--json", *words, deadline_s=_DOCTOR_S, stdin=stdin)
+def examine(remote: Remote, settings: Mapping[str, object]) -> Examination:
+    """What the doctor finds on a host, with these settings, by key, and its own disks; no file over there counts.
+
+    Raises as :meth:`Remote.bisector` does.
+    """
+    host = remote.host
+    disks = {f"storage.{name}.path": path for name, path in (("ssd", host.ssd), ("hdd", host.hdd)) if path}
+    given = configfile.write({**settings, **disks})
+    answer = remote.bisector("doctor", "--json", "--config", "/dev/stdin", deadline_s=_DOCTOR_S, stdin=given)
     _check_silent(remote.host, answer)
     try:
         return json_document.parsed(answer.stdout, Examination)
@@ -170,7 +183,7 @@ def _certify(home: FleetHome, signer: Authority, remote: Remote, coordinator: st
     host = remote.host
     asked = remote.bisector("fleet", "on-host", "request", host.name, deadline_s=_QUESTION_S)
     if asked.exit_status != 0:
-        raise InfraError(f"{host.name}: {clean(asked.last_line)}", _again(host))
+        raise InfraError(f"{host.name}: {clean(asked.last_line)}", add_command(host))
     signed = signer.sign(asked.stdout.encode(), host.name)
     kept = home.issued(host.name)
     with our_files(kept.parent):
@@ -178,10 +191,6 @@ def _certify(home: FleetHome, signer: Authority, remote: Remote, coordinator: st
         write_whole(kept, signed)
     given = Installation(certificate=signed.decode(), authority=signer.certificate.decode(), coordinator=coordinator)
     return _told(remote, HostDescription, "install", stdin=json_document.text(given))
-
-
-def _again(host: Host) -> str:
-    return f"bisector fleet add {host.ssh} --name {host.name}"
 
 
 def remove(home: FleetHome, listed: Path, name: str, *, forget: bool, told: Callable[[str], None]) -> HostRemoved:

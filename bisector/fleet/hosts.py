@@ -204,6 +204,19 @@ def _nearest(word: str, known: tuple[str, ...] | list[str]) -> str:
     return f"did you mean {near[0]}? {listed}" if near else listed
 
 
+def usual_name(ssh: str) -> str:
+    """What a host is called when nobody says it: its address up to the first dot."""
+    address = ssh.rpartition("@")[2]
+    return address if ":" in address else address.partition(".")[0].lower()
+
+
+def add_command(host: Host) -> str:
+    """What is typed to make it a host once more."""
+    port = "" if host.port is None else f" --port {host.port}"
+    name = "" if host.name == usual_name(host.ssh or "") else f" --name {host.name}"
+    return f"bisector fleet add {host.ssh}{port}{name}"
+
+
 def check(host: Host, origin: str) -> None:
     """Raise :class:`UserError` for what a host of the command ``origin`` cannot have."""
     for key, value in written(host).items():

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from bisector.core.errors import InfraError, UserError
 from bisector.core.printable import clean, clean_lines
 from bisector.fleet.home import FleetHome, make_private
-from bisector.fleet.hosts import PROGRAM, Host
+from bisector.fleet.hosts import PROGRAM, Host, add_command
 from bisector.host import packages, process
 from bisector.host.bounded import TooMuchOutput
 from bisector.host.files import our_files, write_whole
@@ -151,7 +151,7 @@ class Remote:
     def _shell(self, script: str, deadline_s: float, stdin: str) -> Answer:
         host = self.host
         if pinned(self.home, host.name) is None:
-            raise UserError(f"{host.name}: its SSH key is not pinned", f"bisector fleet add {host.ssh}")
+            raise UserError(f"{host.name}: its SSH key is not pinned", add_command(host))
         # The shell of an account may be any; that it takes apart quotes as sh does is all that is asked of it.
         command = f"exec sh -c {shlex.quote(script)}"
         words = (*_ssh(host, self.home.known_hosts, "yes"), command)
@@ -169,7 +169,7 @@ class Remote:
                 return UserError(
                     f"{host.name} shows another SSH key than the one that was pinned: {now} instead of {was};"
                     " it was installed anew, or it is another machine, or somebody stands in between",
-                    f"when you know why: bisector fleet remove {host.name} --forget; bisector fleet add {host.ssh}",
+                    f"when you know why: bisector fleet remove {host.name} --forget; {add_command(host)}",
                 )
         if "Permission denied" in answer.stderr:
             return UserError(

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
-from bisector.config import file as configfile
 from bisector.core import examination
 from bisector.core.errors import BisectorError, Finding, Grade
 from bisector.core.examination import ShownFinding
@@ -15,13 +14,11 @@ from bisector.fleet import adding, authority, versions
 from bisector.fleet.authority import RENEW_DAYS
 from bisector.fleet.documents import HostDescription, HostExamination, HostsExamination, ShownCertificate
 from bisector.fleet.home import FleetHome
-from bisector.fleet.hosts import Host, Hosts
+from bisector.fleet.hosts import Host, Hosts, add_command
 from bisector.fleet.ssh import Remote, login
 
 SSH = "ssh"  # the row of a host that nothing else is known of
 _MOST_CLOCK_S = 2.0
-# No file that lies over there counts.
-_SETTINGS = ("--config", "/dev/stdin")
 _RUNS = frozenset(("active", "activating", "reloading"))
 
 
@@ -87,16 +84,11 @@ def _findings(remote: Remote, issuer: str, settings: Mapping[str, object]) -> It
     if same.state is Grade.MISSING:
         return
     try:
-        examined = adding.examine(remote, *_SETTINGS, stdin=_toml(host, settings))
+        examined = adding.examine(remote, settings)
     except BisectorError as error:
         yield Finding("doctor", Grade.MISSING, error.message, error.hint)
         return
     yield from (row.finding for row in examined.findings)
-
-
-def _toml(host: Host, settings: Mapping[str, object]) -> str:
-    disks = {f"storage.{name}.path": path for name, path in (("ssd", host.ssd), ("hdd", host.hdd)) if path}
-    return configfile.write({**settings, **disks})
 
 
 def clock(there_s: float, began_s: float, ended_s: float) -> Finding:
@@ -110,7 +102,7 @@ def clock(there_s: float, began_s: float, ended_s: float) -> Finding:
 
 def certificate(host: Host, found: ShownCertificate | None, issuer: str) -> Finding:
     """Whether a host's certificate is of our authority, and for how long."""
-    again = f"bisector fleet add {login(host)} --name {host.name}"
+    again = add_command(host)
     if found is None:
         return Finding("certificate", Grade.MISSING, "it has none", again)
     if found.authority != issuer:
@@ -129,7 +121,7 @@ def worker(host: Host, found: HostDescription) -> Finding:
     if found.linger is None:
         return Finding("worker", Grade.INFO, "no systemd: it is started by hand")
     if found.worker is None:
-        return Finding("worker", Grade.WARN, "it has no unit", f"bisector fleet add {login(host)} --name {host.name}")
+        return Finding("worker", Grade.WARN, "it has no unit", add_command(host))
     if found.worker not in _RUNS:
         return Finding(
             "worker", Grade.WARN, f"its unit is {found.worker}", f"{ssh} systemctl --user status bisector-worker"

@@ -36,6 +36,7 @@ class There:
     commands: list[str] = field(default_factory=list)
     fails: Callable[[str], Answer | None] = lambda command: None
     host: Host | None = None
+    settings: str = ""
 
     def remote(self, host: Host, _home: FleetHome) -> "Connection":
         self.host = host
@@ -55,7 +56,8 @@ class Connection:
     def _does(self, words: tuple[str, ...], stdin: str) -> tuple[int, str]:
         home = self.there.home
         match words:
-            case ("doctor", "--json"):
+            case ("doctor", "--json", "--config", "/dev/stdin"):
+                self.there.settings = stdin
                 return 1, DOCTOR
             case ("fleet", "on-host", "describe"):
                 return 0, json_document.text(on_host.describe(home))
@@ -159,6 +161,7 @@ def test_again_is_a_new_certificate_and_keeps_what_the_person_wrote(
     assert added.certificate.serial != serial
     assert there.host is not None
     assert there.host.bisector == "/opt/b"
+    assert there.settings == '[storage.ssd]\npath = "/dev/disk/by-id/x"\n'
     assert trusted(home, there)
 
 
@@ -226,7 +229,13 @@ def test_a_doctor_that_dies_there(home: FleetHome, there: There, listed: Path) -
 def test_where_hosts_find_their_coordinator(home: FleetHome, there: There, listed: Path) -> None:
     with pytest.raises(UserError, match="hosts have to know where their coordinator listens"):
         adding.add(home, listed, BENCH, "", person())
-    adding.add(home, listed, BENCH, AT, person())
+    listed.write_text("# nothing yet\n")
+    adding.add(home, listed, BENCH, "", person(), usual="tls://usual:1")
+    assert hosts.load(listed).coordinator == "tls://usual:1"
+    listed.unlink()
+    adding.add(home, listed, BENCH, AT, person(), usual="tls://usual:1")
+    adding.add(home, listed, BENCH, "", person(), usual="tls://usual:1")
+    assert hosts.load(listed).coordinator == AT
     with pytest.raises(UserError, match="the coordinator is tls://desk:8786, not tls://other:1"):
         adding.add(home, listed, BENCH, "tls://other:1", person())
 
@@ -236,6 +245,11 @@ def test_a_name_is_of_one_machine(home: FleetHome, there: There, listed: Path) -
     for other in (replace(BENCH, ssh="anna@bench2"), replace(BENCH, port=22)):
         with pytest.raises(UserError, match="bench1 is anna@bench1, not"):
             adding.add(home, listed, other, AT, person())
+    before = read(there.home.worker.certificate)
+    with pytest.raises(UserError, match="anna@bench1 is bench1 already"):
+        adding.add(home, listed, Host("other", "anna@bench1"), AT, person())
+    assert read(there.home.worker.certificate) == before
+    assert ssh.pinned(home, "other") is None
 
 
 def test_no_fleet(tmp_path: Path, there: There, listed: Path) -> None:

@@ -185,6 +185,18 @@ def test_a_file_behind_a_link(path: Path, tmp_path: Path) -> None:
     assert "[hosts.bench3]" in path.read_text()
 
 
+@pytest.mark.parametrize(
+    ("host", "command"),
+    [
+        (Host("bench1", "anna@Bench1.example"), "bisector fleet add anna@Bench1.example"),
+        (Host("one", "bench1", 22), "bisector fleet add bench1 --port 22 --name one"),
+        (Host("one", "anna@fe80::1"), "bisector fleet add anna@fe80::1 --name one"),
+    ],
+)
+def test_what_is_typed_to_add_it_again(host: Host, command: str) -> None:
+    assert hosts.add_command(host) == command
+
+
 NAMES = st.from_regex(r"[a-z0-9]([a-z0-9_.-]{0,8}[a-z0-9])?", fullmatch=True).filter(
     lambda name: name not in ("coordinator", "all")
 )

@@ -38,7 +38,7 @@ OURS = ShownCertificate(name="bench1", serial="1", until="2027-11-26T00:00:00+00
 def test_certificates(changed: dict[str, object], state: Grade, what: str) -> None:
     found = survey.certificate(BENCH, msgspec.structs.replace(OURS, **changed), "us")
     assert (found.state, found.what) == (state, what)
-    assert found.remedy == ("" if state is Grade.OK else "bisector fleet add anna@bench1 --name bench1")
+    assert found.remedy == ("" if state is Grade.OK else "bisector fleet add anna@bench1")
 
 
 def test_no_certificate() -> None:
