@@ -76,6 +76,10 @@ class AttemptFailed(InfraError):
         self.trial = trial
 
 
+class AttemptCancelled(AttemptFailed):
+    """A trial that was ended because nobody needs it any more; it says nothing of its commit, or of its host."""
+
+
 class TrialRefused(UserError):
     """A trial that found the input at fault; ``trial`` has the facts up to then, and no fault."""
 

@@ -22,6 +22,7 @@ from bisector.core.events import Listener, Note
 from bisector.core.subject import Cell, Compiler, Subject
 from bisector.core.trial import Fault, Stage, Trial
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Job, Request, Result, ended
+from bisector.executor.spool import places
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.host import locks, process
@@ -176,12 +177,12 @@ def kept_kernels() -> KernelCache:
 
 @contextmanager
 def local_executor(
-    settings: Settings, run_dir: Path, repository: Repository, tell: Listener
+    settings: Settings, run_dir: Path, repository: Repository, tell: Listener, *, keep_sources: bool = False
 ) -> Iterator[LocalExecutor]:
     """Everything a trial needs on this host, for as long as the bisection lasts.
 
-    What killed processes of any run left running is ended first. Left by an exception, the sources and the build
-    directory stay for the run that is resumed.
+    What killed processes of any run left running is ended first. Left by an exception, or with ``keep_sources``, the
+    sources and the build directory stay for whoever goes on with the run.
     """
 
     def note(text: str) -> None:
@@ -194,7 +195,7 @@ def local_executor(
         with locks.measuring(run_dir, note, Purpose.BUILD):
             image = guest_image(settings.machine, run_dir, note)
             machines = stack.enter_context(VirtualMachines.open(settings, image, run_dir, note))
-        source = stack.enter_context(SourceTree(repository, run_dir))
+        source = stack.enter_context(SourceTree(repository, run_dir, keep=keep_sources))
         builder = kernel_builder(settings.kernel)
         yield LocalExecutor(Bench(settings, run_dir, source, builder, machines, tell))
 
@@ -223,11 +224,12 @@ def _end_killed(run_dir: Path, tell: Callable[[str], None]) -> None:
     with suppress(Held, OSError, InfraError):
         if holder_of(run_dir / LOCK) is None and (run_dir / LOCK).is_file():
             with held(run_dir / LOCK):
-                stopped = _end(run_dir)
+                stopped = end_all_of(run_dir)
             tell(f"{run_dir} was killed and had left something running, which is ended: {stopped} processes")
 
 
-def _end(run_dir: Path) -> int:
+def end_all_of(run_dir: Path) -> int:
+    """End each process and guest that is marked as this run's; how many there were."""
     found = list(guests(domain_prefix(run_dir)))
     return process.reap(run_dir) + sum(process.end(pid, partial(runs_guest, name=name)) for name, pid in found)
 
@@ -243,6 +245,9 @@ def _at_work() -> set[Path]:
 
 
 def _known() -> Iterator[Path]:
-    """Where this user's bisections and tests are; raises :class:`InfraError` when the list of runs is damaged."""
-    directories = (*(Path(entry.run_dir) for entry in Index().entries()), *single_commit_home().glob("*"))
+    """Where this user's bisections and tests are, and where this host does work of others' bisections.
+
+    Raises :class:`InfraError` when the list of runs is damaged.
+    """
+    directories = (*(Path(entry.run_dir) for entry in Index().entries()), *single_commit_home().glob("*"), *places())
     return (Path(os.path.realpath(directory)) for directory in directories)

@@ -40,12 +40,13 @@ class SourceTree:
     """The kernel sources, checked out at one commit after another; a context manager.
 
     Only files that differ get new modification times, so make compiles only what changed. Left
-    by an exception it stays for the run that is resumed; otherwise it is removed.
+    by an exception it stays for the run that is resumed; otherwise it is removed, unless somebody is to ``keep`` it.
     """
 
-    def __init__(self, repository: Repository, run_dir: Path) -> None:
+    def __init__(self, repository: Repository, run_dir: Path, *, keep: bool = False) -> None:
         self._repository = repository
         self._run_dir = run_dir
+        self._keep = keep
 
     def __enter__(self) -> Self:
         """Raises :class:`UserError` as :func:`check_attributes`."""
@@ -55,7 +56,7 @@ class SourceTree:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if kind is None:
+        if kind is None and not self._keep:
             self.remove()
 
     @property

@@ -68,6 +68,7 @@ def all_errors() -> Iterator[type[BaseException]]:
 EXAMPLES: dict[type[BaseException], tuple[object, ...]] = {
     errors.KernelFault: (Stage.BOOT, FaultKind.PANIC, "Kernel panic", ("line",)),
     errors.AttemptFailed: ("no network", "try again", Stage.BUILD, "host"),
+    errors.AttemptCancelled: ("cancelled", "", Stage.BUILD, "host"),
     deadline.DeadlineExpired: ("the ready line", 3.0),
     process.CommandMissing: ("make",),
     process.CommandFailed: (process.Finished(("make",), 2, "", "error"),),
@@ -122,6 +123,7 @@ EXIT_CODES: dict[type[BaseException], int] = {
     errors.EndsDoNotReproduce: 1,
     errors.InfraError: 4,
     errors.AttemptFailed: 4,
+    errors.AttemptCancelled: 4,
     errors.TrialRefused: 2,
     errors.Interrupted: 130,
     errors.KernelFault: 4,

@@ -1,0 +1,170 @@
+"""What does jobs in tests of other hosts: a measurement of some milliseconds, and what may happen to it.
+
+Its figure is drawn by commit, host and number alone, so no order of events changes it. What is to happen to a job is
+in a file beside the spool (:func:`plan`): a test names the points at which a job waits, and lets it go on.
+"""
+
+import json
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+
+import pytest
+
+from bisector.core.deadline import Deadline
+from bisector.core.errors import AttemptFailed, UserError
+from bisector.core.events import Listener, LiveSample, StageStarted
+from bisector.core.metric import Unit
+from bisector.core.trial import Stage
+from bisector.executor.base import Failed, Finished, Job
+from bisector.executor.spec import Spec
+from bisector.host import process
+from bisector.host.load import host_id
+from bisector.storage import layout
+from bisector.store.facts import now
+from bisector.store.run_files import collect, trial_directory
+from bisector.trial.runner import TrialRequest
+from bisector.workload.fio.fio import Fio
+from tests import fakes
+from tests.executor.bench import Bad, Workload, local
+
+FAKE = f"{__name__}:measured"
+CONTRACT = f"{__name__}:by_contract"
+WAIT_S = 60.0
+
+
+class Does(StrEnum):
+    """What a job does; anything else that a plan says is a point at which it waits."""
+
+    NOTHING = ""
+    FAILS = "fails"
+    IS_A_BUG = "is a bug"
+    CANNOT_BEGIN = "cannot begin"
+    HANGS = "hangs"
+    IS_DEAF = "is deaf"
+    DIES = "dies"
+    LEAVES = "leaves"
+
+
+# Points at which a job may wait, in their order.
+BEGUN, MEASURED, KEPT = "begun", "measured", "kept"
+
+
+def plan(spool: Path, **does: str) -> None:
+    """What happens to the jobs of these numbers, as ``job_7="hangs"``."""
+    spool.mkdir(parents=True, exist_ok=True)
+    (spool / "plan.json").write_text(json.dumps(does))
+
+
+def reached(spool: Path, id_: int, point: str) -> None:
+    """Wait until a job is at a point."""
+    Deadline(point, WAIT_S).poll(lambda: (spool / f"{id_}-{point}").exists() or None, 0.01)
+
+
+def let_go(spool: Path, id_: int, point: str) -> None:
+    """Let a job go on there."""
+    (spool / f"{id_}-{point}-go").touch()
+
+
+def runs(spool: Path, id_: int) -> int:
+    """How often a job was begun."""
+    path = spool / f"{id_}-runs"
+    return len(path.read_text().split()) if path.exists() else 0
+
+
+def figure(sha: str, host: str, n: int) -> float:
+    """What a trial measures: the same whenever it is."""
+    return round(random.Random(f"{sha} {host} {n}").uniform(500, 1500), 1)
+
+
+@contextmanager
+def measured(spec: Spec, place: Path, repository: Path, tell: Listener) -> Iterator[Finished | Failed]:
+    """One fake measurement."""
+    spool = place.parent.parent
+    does = _does(spool, spec.key.id)
+    with (spool / f"{spec.key.id}-runs").open("a") as file:
+        file.write("run\n")
+    if does == Does.CANNOT_BEGIN:
+        raise UserError("there is no mirror on this host", "git clone --mirror")
+    _wait(spool, spec.key.id, BEGUN, does)
+    request = spec.settled(place)[1]
+    assert isinstance(request, TrialRequest)
+    tell(StageStarted(request.commit, Stage.WORKLOAD, "full run"))
+    for share in range(3):
+        tell(LiveSample("full", 1000.0 + share, Unit.IOPS, share / 3))
+    _do(does, place)
+    logs = trial_directory(place, request.n, request.commit)
+    (logs / "console.log").write_text(f"{spec.key} on this host\n")
+    (logs / "full").mkdir()
+    (logs / "full" / "fio.json").write_bytes(random.Random(spec.key.id).randbytes(50_000))
+    trial = fakes.trial(request.commit, figure(request.commit.sha, host_id(), request.n))
+    _wait(spool, spec.key.id, MEASURED, does)
+    trial = replace(trial, cell=request.cell, artifacts=collect(logs, place))
+    if does == Does.FAILS:
+        error = AttemptFailed("the network went away", "", Stage.WORKLOAD, host_id(), trial)
+        yield Failed(spec.key.id, host_id(), error, now())
+    else:
+        yield Finished(spec.key.id, host_id(), trial, now())
+    _wait(spool, spec.key.id, KEPT, does)
+
+
+def _does(spool: Path, id_: int) -> str:
+    path = spool / "plan.json"
+    told: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+    return told.get(f"job_{id_}", Does.NOTHING)
+
+
+def _wait(spool: Path, id_: int, point: str, does: str) -> None:
+    if does == point:
+        (spool / f"{id_}-{point}").touch()
+        Deadline(f"leave to go on from {point}", WAIT_S).poll(
+            lambda: (spool / f"{id_}-{point}-go").exists() or None, 0.01
+        )
+
+
+def _do(does: str, place: Path) -> None:
+    match does:
+        case Does.IS_A_BUG:
+            raise ZeroDivisionError("of nothing")
+        case Does.DIES:
+            sys.stderr.write("fio: killed by the OOM killer, say\n")
+            sys.stderr.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        case Does.HANGS | Does.IS_DEAF | Does.LEAVES:
+            if does == Does.IS_DEAF:
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            if does == Does.LEAVES:  # as make does, in a session of its own
+                env = process.environment(process.mark(place))
+                subprocess.Popen(["sleep", str(WAIT_S)], env=env, start_new_session=True)
+            (place.parent.parent / "hanging").touch()
+            time.sleep(WAIT_S)
+
+
+@contextmanager
+def by_contract(spec: Spec, place: Path, repository: Path, tell: Listener) -> Iterator[Finished | Failed]:
+    """The path of a trial on this host with a builder and guests that answer at once, as the contract has it."""
+    settings, request = spec.settled(place)
+    workload = Workload()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout, "lay_out", workload.lay_out)
+        patch.setattr(Fio, "run", lambda _, own, site: workload.run(own, site))
+        executor = local(place, settings, _bad(place.parent.parent))
+        tell(StageStarted(request.commit, Stage.CHECKOUT))
+        executor.submit(Job(spec.key.id, request))
+        yield executor.next()
+
+
+def _bad(spool: Path) -> Bad:
+
+    found = pickle.loads((spool / "bad").read_bytes())
+    assert isinstance(found, Bad)
+    return found
