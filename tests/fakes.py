@@ -20,6 +20,7 @@ from bisector.executor.base import (
     Progress,
     Request,
     Result,
+    cancelled,
     ended,
     result_of,
 )
@@ -131,6 +132,8 @@ class FakeExecutor:
     waited: list[tuple[str, bool]] = field(default_factory=list)
     attempts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     jobs: deque[Job] = field(default_factory=deque)
+    acknowledged: list[int] = field(default_factory=list)
+    cancelled: set[int] = field(default_factory=set)
 
     @property
     def idle(self) -> tuple[str, ...]:
@@ -139,10 +142,19 @@ class FakeExecutor:
     def submit(self, job: Job, host: str = "") -> None:
         self.jobs.append(job)
 
+    def acknowledge(self, id_: int) -> None:
+        self.acknowledged.append(id_)
+
+    def cancel(self, id_: int) -> None:
+        self.cancelled |= {job.id for job in self.jobs if job.id == id_}
+
     def next(self) -> News:
         if not self.jobs:
             raise ValueError("no job was submitted")
         job = self.jobs.popleft()
+        if job.id in self.cancelled:
+            self.cancelled.remove(job.id)
+            return cancelled(job, HOST)
         if isinstance(job, Begun):
             return ended(job, HOST, self._work)
         self.jobs.appendleft(Begun(job.id, job.request))
@@ -268,6 +280,6 @@ def measured(executor: Executor, request: TrialRequest) -> Trial:
     return result_of(executor, request, lambda event: None)
 
 
-def faulted(executor: Executor, request: ControlRequest | BuildRequest) -> Fault | None:
+def faulted(executor: Executor, request: ControlRequest | BuildRequest, id_: int = 1) -> Fault | None:
     """The same of a control, or a build that is tried."""
-    return result_of(executor, request, lambda event: None)
+    return result_of(executor, request, lambda event: None, id_)

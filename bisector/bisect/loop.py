@@ -21,7 +21,7 @@ from bisector.core.verdict import Strategy
 from bisector.executor.base import BuildRequest, ControlRequest, Executor, Job, Progress, Request
 from bisector.git.ranges import Ground
 from bisector.store.database import Moment
-from bisector.store.facts import Submitted, Work
+from bisector.store.facts import Ended, Submitted, Work
 from bisector.store.rundir import GIT_LOG
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
@@ -104,6 +104,9 @@ class Bisection:
 
     def _record(self, record: Record) -> None:
         self.store.add(*record.facts)
+        for fact in record.facts:
+            if isinstance(fact, Ended):
+                self.executor.acknowledge(fact.submission)
         if (settled := record.settles) is not None:
             matters = dict(self._heard.matters)
             attempts = (*matters.pop(settled.submit.matter, ()), settled)

@@ -70,11 +70,13 @@ class Single:
             submitted = self.store.add(Submitted(Work.TRIAL, commit.sha, n))
             try:
                 request = TrialRequest(n, Cell(Subject(commit), self.settings.setup), {})
-                trial = result_of(equipment.executor, request, tell)
+                trial = result_of(equipment.executor, request, tell, submitted)
             except BisectorError as error:
                 self.store.add(*_failed(commit, error), Ended(submitted, Ending.FAILED))
+                equipment.executor.acknowledge(submitted)
                 raise
             self.store.add(NumberedTrial(n, trial), Ended(submitted, Ending.DONE))
+            equipment.executor.acknowledge(submitted)
         return self._seen(n, tell)
 
     def _seen(self, n: int, tell: Listener) -> tuple[TrialView, Judging]:

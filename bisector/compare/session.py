@@ -229,6 +229,7 @@ class Comparison:
             fault = result_of(self.equipment.executor, request, self.tell, id_)
         reason = "" if fault is None else fault.reason
         self.store.add(BuildTry(compiler, commit.sha, reason, own), Ended(id_, Ending.DONE))
+        self.equipment.executor.acknowledge(id_)
         return fault
 
     def _measure(self, measure: Measure, blocks: Blocks) -> None:
@@ -268,6 +269,7 @@ class Comparison:
         with self._submitted(Submitted(Work.TRIAL, arm.commit.sha, n, block=block.n, arm=measure.arm)) as id_:
             trial = result_of(self.equipment.executor, request, self.tell, id_)
         self.store.add(NumberedTrial(n, trial, place=measure.place), Ended(id_, Ending.DONE))
+        self.equipment.executor.acknowledge(id_)
         return Placed(n, measure.place, trial)
 
     def _kernel(self, blocks: Blocks, arm: int) -> Kernel | None:
@@ -289,6 +291,7 @@ class Comparison:
         except BisectorError as error:
             row = (fault_row(now(), submitted.sha, error),) if isinstance(error, AttemptFailed) else ()
             self.store.add(*row, Ended(id_, Ending.FAILED))
+            self.equipment.executor.acknowledge(id_)
             raise
 
     @contextmanager

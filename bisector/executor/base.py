@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Protocol, TypeAlias, overload
 
 from bisector.config import Settings
-from bisector.core.errors import BisectorError, Interrupted
+from bisector.core.errors import AttemptCancelled, BisectorError, Interrupted
 from bisector.core.events import Event, Listener
 from bisector.core.subject import Commit, Compiler
 from bisector.core.trial import Fault, Stage, Trial
@@ -110,6 +110,17 @@ class Executor(Protocol):
         """
         ...
 
+    def acknowledge(self, id_: int) -> None:
+        """The end of a job is on record: whoever keeps its result may forget it."""
+        ...
+
+    def cancel(self, id_: int) -> None:
+        """End a job that nobody needs any more; its last news is :class:`bisector.core.errors.AttemptCancelled`.
+
+        A job that ends in this moment may have other last news, and one that has ended has none.
+        """
+        ...
+
     def compilers(self) -> tuple[Compiler, ...]:
         """What kernels can be built with, as the settings ask for, the preferred one first.
 
@@ -127,6 +138,12 @@ def ended(job: Job, host: str, work: Callable[[Request], Result]) -> Finished | 
     except BisectorError as error:
         return Failed(job.id, host, error, _now())
     return Finished(job.id, host, result, _now())
+
+
+def cancelled(job: Job, host: str) -> Failed:
+    """The end of a job that was not worked on."""
+    error = AttemptCancelled(f"job {job.id} was cancelled", "", Stage.CHECKOUT, host)
+    return Failed(job.id, host, error, _now())
 
 
 @overload

@@ -21,7 +21,17 @@ from bisector.core.errors import AttemptFailed, InfraError, TrialRefused
 from bisector.core.events import Listener, Note
 from bisector.core.subject import Cell, Compiler, Subject
 from bisector.core.trial import Fault, Stage, Trial
-from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Job, Request, Result, ended
+from bisector.executor.base import (
+    BuildRequest,
+    ControlRequest,
+    Failed,
+    Finished,
+    Job,
+    Request,
+    Result,
+    cancelled,
+    ended,
+)
 from bisector.executor.spool import places
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
@@ -50,6 +60,7 @@ class LocalExecutor:
 
     bench: Bench
     _jobs: deque[Job] = field(default_factory=deque, init=False)
+    _cancelled: set[int] = field(default_factory=set, init=False)
 
     @property
     def idle(self) -> tuple[str, ...]:
@@ -64,7 +75,18 @@ class LocalExecutor:
         """Run the oldest job to its end."""
         if not self._jobs:
             raise ValueError("no job was submitted")
-        return ended(self._jobs.popleft(), host_id(), self._work)
+        job = self._jobs.popleft()
+        if job.id in self._cancelled:
+            self._cancelled.remove(job.id)
+            return cancelled(job, host_id())
+        return ended(job, host_id(), self._work)
+
+    def acknowledge(self, id_: int) -> None:
+        """Nothing is kept but in the run directory."""
+
+    def cancel(self, id_: int) -> None:
+        """A job that is under way cannot be: nobody else has a turn until it ends."""
+        self._cancelled.update(job.id for job in self._jobs if job.id == id_)
 
     def compilers(self) -> tuple[Compiler, ...]:
         """Those that the settings name, or all that are installed."""
