@@ -21,14 +21,14 @@ BROWSER := chromium chromium-driver
 # A second kernel for the articles, where the distribution has it.
 NEWER := linux-source-6.12
 
-.PHONY: help setup packages demo articles histories test lint unit browser vm docs bench calibrate clean
+.PHONY: help setup packages demo articles histories test lint unit browser fleet vm docs bench calibrate clean
 
 help:
 	@echo 'make demo   find the commit that fixed dm-cache in a history made from the distribution'"'"'s kernel source'
 	@echo 'make articles   run the recorded sets of five articles again, scaled, and write a page of what held (90 minutes at most, and builds)'
 	@echo 'make histories   bisect ten histories with known changes, drawn from SEED, and end with a table (three hours at most)'
-	@echo 'make test   linters, unit tests, a page in a browser, and the real thing in a virtual machine'
-	@echo 'make lint | unit | browser | vm   each part of make test'
+	@echo 'make test   linters, unit tests, a page in a browser, several hosts, and the real thing in a virtual machine'
+	@echo 'make lint | unit | browser | fleet | vm   each part of make test'
 	@echo 'make docs   write the generated parts of docs/ again'
 	@echo 'make bench  what the tool itself costs'
 	@echo 'make calibrate   whether the search is as good as it says, in 93,000 made-up searches (hours)'
@@ -73,7 +73,7 @@ histories: setup
 	@if apt-cache show linux-source-6.1 >/dev/null 2>&1; then $(MAKE) --no-print-directory packages PACKAGES=linux-source-6.1; fi
 	$(BIN)/python -m tests.histories.run $(if $(SEED),--seed $(SEED))
 
-test: lint unit browser vm
+test: lint unit browser fleet vm
 
 lint: setup
 	$(BIN)/ruff format --check
@@ -85,11 +85,14 @@ lint: setup
 unit: export PYTHONDONTWRITEBYTECODE =
 unit: setup
 	@$(MAKE) --no-print-directory packages PACKAGES='$(FIO) $(SSHD)'
-	tests/in_memory $(BIN)/pytest -n $$(nproc) --dist worksteal -m 'not vm and not browser'
+	tests/in_memory $(BIN)/pytest -n $$(nproc) --dist worksteal -m 'not vm and not browser and not fleet'
 
 browser: setup
 	@$(MAKE) --no-print-directory packages PACKAGES='$(BROWSER)'
 	$(BIN)/pytest -m browser
+
+fleet: setup
+	$(BIN)/pytest -m fleet --durations=10
 
 vm: setup
 	$(BIN)/pytest -m vm --durations=30 --durations-min=5

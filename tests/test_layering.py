@@ -45,9 +45,17 @@ OWNERS = {
     # Its objects are of several kinds that refer to each other, and each is watched in its own way: the connection, the
     # domain, the volume.
     "libvirt": {"bisector.vm.hypervisor", "bisector.vm.domain", "bisector.vm.volume"},
+    "cryptography": {"bisector.executor.cluster.security", "bisector.fleet.authority"},
+    "dask": {"bisector.executor.cluster.dask_settings"},
+    # Both ends of the connection, what goes between them, and who may connect.
+    "distributed": {
+        "bisector.executor.cluster.coordinator",
+        "bisector.executor.cluster.security",
+        "bisector.executor.cluster.wire",
+        "bisector.executor.cluster.worker",
+    },
     "fabric": {"bisector.vm.guest"},
     "paramiko": {"bisector.vm.guest"},
-    "cryptography": {"bisector.fleet.authority"},
     "tomlkit": {"bisector.fleet.edit_hosts"},
     "tenacity": {"bisector.core.deadline"},
     "sqlite3": {"bisector.store.database"},

@@ -116,7 +116,7 @@ class Spec:
         if self.settings_sha256 != other.settings_sha256:
             return f"settings (digest {self.settings_sha256[:_DIGITS]}, not {other.settings_sha256[:_DIGITS]})"
         if _work(self.request) != _work(other.request):
-            return f"work ({self.request.commit.short}, not {other.request.commit.short})"
+            return f"work ({_told(self.request)}, not {_told(other.request)})"
         return ""
 
 
@@ -135,6 +135,16 @@ def _work(request: Request) -> object:
             return commit, through
         case BuildRequest(commit=commit, compiler=compiler, fragment=fragment):
             return commit, compiler, fragment
+
+
+def _told(request: Request) -> str:
+    match request:
+        case TrialRequest(n=n):
+            return f"trial {n} of {request.commit.short}"
+        case ControlRequest(commit=commit, through=through):
+            return f"{commit.short} through {through}"
+        case BuildRequest(commit=commit, compiler=compiler):
+            return f"{commit.short} by {compiler.command}"
 
 
 def _used(settings: Settings, request: Request) -> tuple[Settings, ...]:

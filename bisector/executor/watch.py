@@ -138,7 +138,7 @@ class Desk:
             if lock is None:
                 raise InfraError(f"{entry.path} is locked, and holds no job", f"fuser -v {entry.path}/lock")
             entry.take(spec)
-            argv = (sys.executable, "-m", child.MODULE, str(entry.path), self.engine, str(self.repository))
+            argv = (sys.executable, "-P", "-m", child.MODULE, str(entry.path), self.engine, str(self.repository))
             detached.start(argv, entry.log, lock, {})
         return True
 

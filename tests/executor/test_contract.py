@@ -1,20 +1,25 @@
-"""What every executor does, that of this host and that of the loop's tests."""
+"""What every executor does: that of this host, that of other hosts (with a real worker), that of the loop's tests."""
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 
-from bisector.core.errors import AttemptFailed
+from bisector.core.errors import AttemptCancelled, AttemptFailed
 from bisector.core.subject import Cell, Kind, Subject
 from bisector.core.trial import Fault, Stage
 from bisector.executor.base import BuildRequest, ControlRequest, Executor, Failed, Finished, Job, Progress
+from bisector.executor.cluster.coordinator import Coordinator
+from bisector.executor.cluster.security import door
 from bisector.storage.disks import DISKS
 from bisector.trial.runner import TrialRequest
 from tests import examples, fakes
+from tests.executor import fleet
 from tests.executor.bench import COMMIT, CONTENT, NOTHING, RULE, Bad, Workload, local, settings_of
+from tests.executor.engines import CONTRACT
 
 Make: TypeAlias = Callable[[Bad], Executor]
 
@@ -31,11 +36,35 @@ def fake(bad: Bad = NOTHING) -> fakes.FakeExecutor:
     )
 
 
-@pytest.fixture(params=["local", "fake"])
+@pytest.fixture(scope="module")
+def one_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Coordinator, Path]]:
+    """A coordinator, and a worker that does what ``bad`` in its spool says."""
+    place, authority = tmp_path_factory.mktemp("fleet"), fleet.Authority.new()
+    spool = place / "bench1" / "spool"
+    with (
+        Coordinator(door("tls://127.0.0.1:0", authority.certify(place / "coordinator"))) as coordinator,
+        fleet.worker(coordinator.address, authority.certify(place / "of-bench1"), spool, engine=CONTRACT) as worker,
+    ):
+        worker.said("connected")
+        yield coordinator, spool
+
+
+@pytest.fixture(params=["local", "remote", "fake"])
 def make(request: pytest.FixtureRequest, tmp_path: Path, workload: Workload) -> Make:
     if request.param == "fake":
         return fake
-    return lambda bad: local(tmp_path, settings_of("lvmcache"), bad)
+    if request.param == "local":
+        return lambda bad: local(tmp_path, settings_of("lvmcache"), bad)
+    coordinator, spool = request.getfixturevalue("one_host")
+    numbers = count()
+
+    def remote(bad: Bad) -> Executor:
+        (spool / "bad").write_bytes(pickle.dumps(bad))
+        made = fleet.executor(coordinator, tmp_path / "run", f"{tmp_path.name}-{next(numbers)}")
+        made.wait_for_hosts(1, 60.0)
+        return made
+
+    return remote
 
 
 def test_a_sound_kernel_has_the_figures_of_each_run(make: Make) -> None:
@@ -89,7 +118,7 @@ def test_a_build_is_tried_with_each_compiler(make: Make) -> None:
     fault = fakes.faulted(executor, BuildRequest(COMMIT, fakes.GCC))
     assert fault is not None
     assert (fault.kind.of_compiling, fault.stage) == (True, Stage.BUILD)
-    assert fakes.faulted(executor, BuildRequest(COMMIT, fakes.OLD_GCC)) is None
+    assert fakes.faulted(executor, BuildRequest(COMMIT, fakes.OLD_GCC), 2) is None
 
 
 @pytest.mark.parametrize("fault", [None, fakes.PANIC])
@@ -133,6 +162,25 @@ def test_jobs_that_are_submitted_together_all_end(make: Make) -> None:
     for id_ in (1, 2, 3):
         executor.submit(Job(id_, BuildRequest(COMMIT, fakes.GCC)))
     assert {news_of(executor).id for _ in range(3)} == {1, 2, 3}
+
+
+def test_a_job_that_is_cancelled_before_it_is_begun_ends_in_that(make: Make) -> None:
+    executor = make(NOTHING)
+    for id_ in (1, 2):
+        executor.submit(Job(id_, TrialRequest(id_, examples.cell(COMMIT), {})))
+    executor.cancel(2)
+    executor.cancel(3)
+    ends = {news.id: news for news in (news_of(executor), news_of(executor))}
+    first, second = ends[1], ends[2]
+    assert isinstance(first, Finished)
+    assert isinstance(second, Failed)
+    assert isinstance(second.error, AttemptCancelled)
+    executor.cancel(2)
+    executor.acknowledge(1)
+    executor.acknowledge(2)
+    assert len(executor.idle) == 1
+    with pytest.raises(ValueError, match="no job"):
+        executor.next()
 
 
 def test_news_of_progress_are_of_a_job_that_was_submitted(make: Make) -> None:

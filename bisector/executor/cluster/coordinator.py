@@ -1,0 +1,191 @@
+"""The coordinator's end of the connection: a scheduler and a client on one event loop, in a thread of its own.
+
+They live and die with the process that has the record: nothing of Dask's is worth keeping, since whatever is open is
+in the record and on the hosts.
+"""
+
+import asyncio
+import pickle
+import queue
+import threading
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, Self
+
+from distributed import Client, Future, Scheduler, SchedulerPlugin
+
+from bisector.core.errors import InfraError, UserError
+from bisector.executor.cluster import dask_settings
+from bisector.executor.cluster.security import Door
+from bisector.executor.cluster.wire import RESOURCE, TOPIC, host_of, watch
+from bisector.executor.hosts import Came, Host, HostNews, Joined, Leaving, Left, Told, Unheard, Word
+from bisector.executor.spec import Key, Spec
+from bisector.executor.watch import Returned
+
+_START_S = 60.0
+_STOP_S = 60.0
+_HTTP = "127.0.0.1:0"  # the server cannot be left out (dask/distributed#6431)
+
+
+class _Watch(SchedulerPlugin):
+    """Tells of workers that come and go, and of what they log under our topic."""
+
+    name = "bisector"
+
+    def __init__(self, news: "queue.SimpleQueue[HostNews]") -> None:
+        self._news = news
+        self.hosts: dict[str, Host] = {}
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        if (host := host_of(worker, scheduler.workers[worker].extra)) is not None:
+            self.hosts[worker] = host
+            self._news.put(Joined(host))
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
+        if self.hosts.pop(worker, None) is not None:
+            self._news.put(Left(worker))
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        if topic != TOPIC:
+            return
+        match msg:
+            case {"run": str(run), "id": int(id_), "event": bytes(event)}:
+                self._news.put(Told(Key(run, id_), pickle.loads(event)))  # noqa: S301 - as each task's value is
+            case {"leaving": str(address)}:
+                self._news.put(Leaving(address))
+
+
+class Coordinator:
+    """A :class:`bisector.executor.hosts.Connection`; a context manager."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._news: queue.SimpleQueue[HostNews] = queue.SimpleQueue()
+        self._plugin = _Watch(self._news)
+        self._thread = threading.Thread(target=self._run, name="connection to hosts", daemon=True)
+        self._started = threading.Event()
+        self._trouble: Exception | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop
+        self._stop: asyncio.Event
+        self._scheduler: Scheduler
+        self._client: Client
+
+    def __enter__(self) -> Self:
+        """Raises :class:`UserError` for an address that cannot be listened at."""
+        dask_settings.settle()
+        self._thread.start()
+        if not self._started.wait(_START_S):
+            raise InfraError(f"the scheduler has not begun to listen at {self._door.address} within {_START_S:g} s")
+        if self._trouble is not None:
+            self._thread.join(_STOP_S)
+            raise UserError(
+                f"cannot listen at {self._door.address}: {self._trouble}", f"ss -ltnp 'sport = :{self._door.port}'"
+            ) from self._trouble
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(_STOP_S)
+
+    @property
+    def address(self) -> str:
+        """Where workers connect to."""
+        address: str = self._scheduler.address
+        return address
+
+    def hosts(self) -> tuple[Host, ...]:
+        """Those that are connected now; what was news before is no more."""
+
+        async def now() -> tuple[Host, ...]:
+            while not self._news.empty():
+                self._news.get()
+            return tuple(self._plugin.hosts.values())
+
+        return asyncio.run_coroutine_threadsafe(now(), self._loop).result(_START_S)
+
+    def submit(self, address: str, work: Spec | Key, attempt: int) -> None:
+        """Have a job watched on a worker, and on no other."""
+        self._soon(self._watched(address, work, attempt))
+
+    def send(self, address: str, word: Word, key: Key) -> None:
+        """A message over the stream that is open to a worker."""
+
+        async def sent() -> None:
+            if (stream := self._scheduler.stream_comms.get(address)) is not None:
+                with suppress(OSError):  # it is closing; the worker hears it when it is back
+                    stream.send({"op": f"bisector-{word}", "run": key.run, "id": key.id})
+
+        self._soon(sent())
+
+    def news(self, timeout_s: float) -> HostNews | None:
+        """The next news."""
+        try:
+            return self._news.get(block=timeout_s > 0, timeout=timeout_s or None)
+        except queue.Empty:
+            return None
+
+    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
+        def begin() -> None:
+            task = self._loop.create_task(work)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        self._loop.call_soon_threadsafe(begin)
+
+    async def _watched(self, address: str, work: Spec | Key, attempt: int) -> None:
+        key = work.key if isinstance(work, Spec) else work
+        future: Future[Returned | None] = self._client.submit(
+            watch,
+            work,
+            key=f"{key}/{attempt}",
+            workers=[address],
+            allow_other_workers=False,
+            resources=RESOURCE,
+            retries=0,
+            pure=False,
+        )
+        try:
+            returned = await future
+        except asyncio.CancelledError:  # by our own end, or what Dask makes of a future that is lost
+            if self._stop.is_set():
+                raise
+            self._news.put(Unheard(key, attempt, "the connection was lost"))
+        except Exception as error:  # noqa: BLE001 - of the task or of Dask; the task's own trouble is in its value
+            self._news.put(Unheard(key, attempt, f"{type(error).__name__}: {error}"))
+        else:
+            silent = Unheard(key, attempt, "its watcher was called away")
+            self._news.put(silent if returned is None else Came(returned, attempt))
+        finally:
+            future.release()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        finally:
+            self._started.set()
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        door = self._door
+        try:
+            scheduler = Scheduler(
+                host=door.host,
+                port=door.port,
+                protocol=door.protocol,
+                security=door.security,
+                dashboard=False,
+                dashboard_address=_HTTP,
+                plugins=(self._plugin,),
+            )
+            await scheduler
+        except (OSError, RuntimeError, ValueError) as error:
+            self._trouble = error
+            return
+        async with scheduler, Client(scheduler.address, asynchronous=True, security=door.security) as client:
+            self._scheduler, self._client = scheduler, client
+            self._started.set()
+            await self._stop.wait()
+            for task in tuple(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)

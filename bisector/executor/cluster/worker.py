@@ -1,0 +1,190 @@
+"""A host's end of the connection: it connects, offers what it holds, has jobs watched, and connects again.
+
+Dask's worker ends when its connection breaks (dask/distributed#6361); the job it watches does not, since that is a
+process of its own, so a new worker takes its place. There is no nanny: it would end the worker without a word, and it
+does not start one again after a cut (dask/distributed#6387).
+"""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from distributed import Worker
+from distributed.comm.core import connect
+
+from bisector.core.errors import InfraError, UserError
+from bisector.executor.cluster import dask_settings
+from bisector.executor.cluster.security import Door, refusal
+from bisector.executor.cluster.wire import INFORMATION, RESOURCE, TOPIC, information
+from bisector.executor.spec import Key
+from bisector.executor.watch import Desk
+from bisector.host.detached import boot_id
+
+_HTTP = "127.0.0.1:0"
+_PROBE_S = 10.0
+_AGAIN_S = 2.0
+_REGISTER_S = "60 s"
+_LAST_S = 60.0  # for the coordinator to fetch and to acknowledge the last result
+_DRAIN_LOOK_S = 0.2
+
+
+class _BenchWorker(Worker):
+    """Dask's worker with the desk that its one task asks for, and with what it is told of jobs."""
+
+    def __init__(self, address: str, desk: Desk, **options: Any) -> None:
+        super().__init__(address, **options)
+        self.desk = desk
+        self._told: set[asyncio.Future[None]] = set()
+        self.stream_handlers["bisector-cancel"] = self._in_thread(desk.cancel)
+        self.stream_handlers["bisector-acknowledge"] = self._in_thread(desk.acknowledge)
+
+    def _in_thread(self, what: Callable[[Key], None]) -> Callable[..., None]:
+        """What takes as long as a process takes to end must not hold up the connection."""
+
+        def do(key: Key) -> None:
+            with suppress(InfraError, UserError, OSError):  # it is told again when the host joins the next time
+                what(key)
+
+        def begin(run: str, id: int) -> None:
+            future = asyncio.get_running_loop().run_in_executor(None, do, Key(run, id))
+            self._told.add(future)
+            future.add_done_callback(self._told.discard)
+
+        return begin
+
+    async def close(self, *words: Any, **options: Any) -> Any:
+        """Let the jobs go on without a watcher, else this would wait for them."""
+        self.desk.detach()
+        return await super().close(*words, **options)
+
+
+@dataclass(slots=True)
+class HostWorker:
+    """A host that works for whoever coordinates at ``door``; ``name`` is what its results are known by."""
+
+    door: Door
+    desk: Desk
+    name: str
+    tell: Callable[[str], None]
+    _leave: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def run(self) -> None:
+        """Work until told to leave: by the first SIGTERM or SIGINT once the job is done, by the second one at once.
+
+        Raises :class:`UserError` for a certificate that is refused, and where another worker has the spool.
+        """
+        dask_settings.settle()
+        with self.desk.spool.owned():
+            asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self._told_to_leave)
+        for told in await asyncio.to_thread(self.desk.tidy):
+            self.tell(told)
+        for connection in count(1):
+            if not await self._reachable() or not await self._connected(connection):
+                return
+            self.tell(f"the connection to {self.door.address} is lost; what runs goes on, and it is tried again")
+            await self._pause()
+
+    def _told_to_leave(self) -> None:
+        if self._leave.is_set():
+            for entry in self.desk.spool.entries():
+                if entry.runs:
+                    self.desk.cancel(entry.key)
+            return
+        self._leave.set()
+        self.tell("leaving when the job is done; once more ends it")
+
+    async def _reachable(self) -> bool:
+        """Wait for a coordinator; False when told to leave before. Raises :class:`UserError`."""
+        told = False
+        while not self._leave.is_set():
+            try:
+                arguments = self.door.security.get_connection_args("worker")
+                comm = await connect(self.door.address, timeout=_PROBE_S, **arguments)
+                await comm.close()
+            except OSError as error:
+                if why := refusal(error):
+                    raise UserError(
+                        f"{self.door.address} and this host do not trust each other: {why}",
+                        "both need certificates of one authority that are valid today",
+                    ) from error
+            else:
+                return True
+            if not told:
+                self.tell(f"nobody listens at {self.door.address}; waiting")
+                told = True
+            await self._pause()
+        return False
+
+    async def _pause(self) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._leave.wait(), _AGAIN_S)
+
+    async def _connected(self, connection: int) -> bool:
+        """Work over one connection until it breaks; False when told to leave."""
+        machine = f"{self.name} {boot_id()} {self.desk.spool.home}"
+        worker: Worker = _BenchWorker(
+            self.door.address,
+            self.desk,
+            name=f"{machine} {connection}",  # Dask refuses a name whose earlier worker it has not missed yet
+            nthreads=1,
+            memory_limit=0,
+            resources=RESOURCE,
+            security=self.door.security,
+            protocol=self.door.protocol,
+            host=_own_address(self.door),
+            local_directory=str(self.desk.spool.home / "dask"),
+            dashboard=False,
+            dashboard_address=_HTTP,
+            death_timeout=_REGISTER_S,
+            startup_information={INFORMATION: lambda _: information(self.name, machine, self.desk)},
+        )
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(worker)
+            except (OSError, ValueError, RuntimeError):  # whatever it is, it is tried again
+                return not self._leave.is_set()
+            self.tell(f"connected to {self.door.address} as {self.name}")
+            finished = asyncio.ensure_future(worker.finished())
+            leaving = asyncio.ensure_future(self._leave.wait())
+            try:
+                await asyncio.wait({finished, leaving}, return_when=asyncio.FIRST_COMPLETED)
+                if finished.done():
+                    return not self._leave.is_set()
+                await self._drained(worker, finished)
+            finally:
+                leaving.cancel()
+                finished.cancel()
+        return False
+
+    async def _drained(self, worker: Worker, finished: "asyncio.Future[Any]") -> None:
+        """Take no more, and wait until the last job is over and its result acknowledged."""
+        worker.log_event(TOPIC, {"leaving": worker.address})
+        loop = asyncio.get_running_loop()
+        over: float | None = None
+        while not finished.done():
+            await asyncio.wait({finished}, timeout=_DRAIN_LOOK_S)
+            if self.desk.watches:
+                over = None
+                continue
+            over = over or loop.time()
+            if not self.desk.spool.held() or loop.time() - over > _LAST_S:
+                return
+
+
+def _own_address(door: Door) -> str:
+    """The address of this host on the way to the coordinator; no packet is sent (connect(2) of a datagram socket)."""
+    (family, kind, *_, target) = socket.getaddrinfo(door.host, door.port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(target)
+        host: str = probe.getsockname()[0]
+    return f"[{host}]" if ":" in host else host

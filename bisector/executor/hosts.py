@@ -1,0 +1,101 @@
+"""What an executor hears of other hosts and asks of them, whatever carries it between them."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, TypeAlias
+
+from bisector.core.events import Event
+from bisector.executor.spec import Key, Spec
+from bisector.executor.spool import Standing
+from bisector.executor.watch import Returned
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host that is connected: where it is reached as long as it is, what it is called, and what it holds.
+
+    ``machine`` tells one boot of one machine from all others, so that a connection that nobody has missed yet is known
+    to be an earlier one of the same. ``versions`` are those of the programs that have to be equal at both ends.
+    """
+
+    address: str
+    name: str
+    machine: str
+    versions: tuple[tuple[str, str], ...]
+    held: tuple[tuple[Key, Standing], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A host is connected."""
+
+    host: Host
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A host is connected no more; its jobs go on, for all that is known."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A host finishes what it does, and takes no more."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What came of a job, by this attempt to hear it."""
+
+    returned: Returned
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unheard:
+    """An attempt to hear what comes of a job has ended with nothing; of the job it says nothing."""
+
+    key: Key
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Progress of a job."""
+
+    key: Key
+    event: Event
+
+
+HostNews: TypeAlias = Joined | Left | Leaving | Came | Unheard | Told
+
+
+class Word(StrEnum):
+    """What a host is told beside its jobs. It may be lost, and is told again when the host comes back."""
+
+    CANCEL = "cancel"
+    ACKNOWLEDGE = "acknowledge"
+
+
+class Connection(Protocol):
+    """The connection to all hosts."""
+
+    def hosts(self) -> tuple[Host, ...]:
+        """Those that are connected now; what happens from now on is news."""
+        ...
+
+    def submit(self, address: str, work: Spec | Key, attempt: int) -> None:
+        """Have a job watched on a host. Each attempt at a job has a number that no other has."""
+        ...
+
+    def send(self, address: str, word: Word, key: Key) -> None:
+        """Tell a host something of a job; nothing where it is gone."""
+        ...
+
+    def news(self, timeout_s: float) -> HostNews | None:
+        """The next news; None when there are none in that time."""
+        ...

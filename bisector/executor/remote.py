@@ -1,0 +1,263 @@
+"""Jobs on other hosts: each on one idle host, heard once, however often a connection breaks on the way.
+
+Neither a host that is gone nor an answer that is missing says anything of a job: it goes on without us
+(:mod:`bisector.executor.child`). So a host that comes back is asked for each open job that it holds, and only one that
+does not come back in time makes it an attempt that failed. Of what a host holds and nobody waits for, the result is on
+record, or was given up; it is acknowledged again.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bisector.config import Settings
+from bisector.core.deadline import Deadline
+from bisector.core.errors import AttemptCancelled, AttemptFailed, BisectorError, InfraError
+from bisector.core.events import Listener, Note
+from bisector.core.subject import Compiler
+from bisector.core.trial import Stage
+from bisector.executor.base import Failed, Job, News, Progress
+from bisector.executor.hosts import Came, Connection, Host, HostNews, Joined, Leaving, Left, Told, Unheard, Word
+from bisector.executor.spec import Key, Spec
+from bisector.executor.watch import Returned
+from bisector.store.facts import now
+
+PATIENCE_S = 300.0  # a switch, or a host, may be started anew
+_CONNECT = "on each host: bisector worker ADDRESS"
+_LOOK_S = 3600.0  # at most between two looks at deadlines
+
+
+@dataclass(slots=True)
+class _Open:
+    """A job that has not ended: on which host, the newest attempt at hearing of it, since when it is silent, and why.
+
+    ``spec`` is None of a job that an earlier process has submitted. ``address`` is empty while no host that is
+    connected has it.
+    """
+
+    spec: Spec | None
+    wanted: str
+    host: str = ""
+    machine: str = ""
+    address: str = ""
+    attempt: int = 0
+    why: str = ""
+    cancelled: bool = False
+    silent: Deadline | None = None
+
+
+@dataclass(slots=True)
+class RemoteExecutor:
+    """An :class:`bisector.executor.base.Executor` over other hosts; ``run`` is a name that no other run ever has.
+
+    What comes back lies in ``run_dir`` as if it had been measured here. ``versions`` are those of this process: a host
+    with others is told of to ``tell``, and not used. ``before`` are the jobs that an earlier process of this run has
+    submitted and not heard the end of; their news come as those of all jobs.
+    """
+
+    connection: Connection
+    run: str
+    run_dir: Path
+    settings: Settings
+    versions: tuple[tuple[str, str], ...]
+    builds_with: Callable[[], tuple[Compiler, ...]]
+    tell: Listener
+    before: Iterable[int] = ()
+    patience_s: float = PATIENCE_S
+    _hosts: dict[str, Host] = field(default_factory=dict, init=False)
+    _open: dict[int, _Open] = field(default_factory=dict, init=False)
+    _leaving: set[str] = field(default_factory=set, init=False)
+    _ready: deque[News] = field(default_factory=deque, init=False)
+    _returned: dict[int, str] = field(default_factory=dict, init=False)  # not acknowledged yet: from which machine
+    _attempts: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        for id_ in self.before:
+            self._open[id_] = _Open(None, "", silent=self._patience())
+        for host in self.connection.hosts():
+            self._join(host)
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """The hosts that have nothing to do, by name."""
+        while (news := self.connection.news(0.0)) is not None:
+            self._take(news)
+        return tuple(host.name for host in self._idle())
+
+    def submit(self, job: Job, host: str = "") -> None:
+        """Take a job; it waits here until a host, or the one that is named, is idle.
+
+        Raises :class:`UserError` for a job that cannot be sent.
+        """
+        self._open[job.id] = _Open(Spec.of(self.run, job, self.settings), host)
+        self._send_waiting()
+
+    def next(self) -> News:
+        """The next news; ``ValueError`` without a job."""
+        while not self._ready:
+            if not self._open:
+                raise ValueError("no job was submitted")
+            news = self.connection.news(self._next_deadline_s())
+            if news is not None:
+                self._take(news)
+            self._give_up()
+        return self._ready.popleft()
+
+    def compilers(self) -> tuple[Compiler, ...]:
+        """Those of the coordinator, which the hosts have to have as well."""
+        return self.builds_with()
+
+    def acknowledge(self, id_: int) -> None:
+        """Let the host forget a job whose end is on record; one that is not there now, when it comes back."""
+        machine = self._returned.pop(id_, "")
+        for host in self._hosts.values():
+            if host.machine == machine:
+                self.connection.send(host.address, Word.ACKNOWLEDGE, self._key(id_))
+
+    def cancel(self, id_: int) -> None:
+        """End a job that has not ended; that it was is its news."""
+        if (one := self._open.get(id_)) is None:
+            return
+        one.cancelled = True
+        if one.address:
+            self.connection.send(one.address, Word.CANCEL, self._key(id_))
+        elif one.silent is None:  # no host has had it yet
+            self._end(id_, AttemptCancelled(f"job {self._key(id_)} was cancelled", "", Stage.CHECKOUT, one.host))
+
+    def wait_for_hosts(self, count: int, seconds: float) -> None:
+        """Wait until so many hosts are connected; raises :class:`InfraError` when they are not in time."""
+        deadline = Deadline(f"{count} hosts", seconds)
+        while len(self._hosts) < count:
+            if (news := self.connection.news(deadline.remaining_s)) is not None:
+                self._take(news)
+            elif deadline.expired:
+                raise InfraError(
+                    f"{len(self._hosts)} of {count} hosts connected within {seconds:g} s",
+                    _CONNECT,
+                )
+
+    def _key(self, id_: int) -> Key:
+        return Key(self.run, id_)
+
+    def _patience(self) -> Deadline:
+        return Deadline("a host that is gone", self.patience_s)
+
+    def _idle(self) -> list[Host]:
+        at_work = {one.address for one in self._open.values()} | self._leaving
+        return [host for host in self._hosts.values() if host.address not in at_work]
+
+    def _take(self, news: HostNews) -> None:
+        match news:
+            case Joined(host):
+                self._join(host)
+            case Left(address):
+                self._leave(address)
+            case Leaving(address):
+                self._leaving.add(address)
+            case Came(returned):
+                self._came(returned)
+            case Unheard(key, attempt, why):
+                self._unheard(key, attempt, why)
+            case Told(key, event):
+                if key.run == self.run and key.id in self._open:  # else it is late: of a job that was given up
+                    self._ready.append(Progress(key.id, event))
+        self._send_waiting()
+
+    def _join(self, host: Host) -> None:
+        for earlier in [one for one in self._hosts.values() if one.machine == host.machine]:
+            self._leave(earlier.address)
+        held = {key.id for key, _ in host.held if key.run == self.run}
+        for id_ in held - {*self._open, *self._returned}:
+            self.connection.send(host.address, Word.ACKNOWLEDGE, self._key(id_))
+        if host.versions != self.versions:
+            self.tell(Note(f"{host.name} is not used: {_difference(host.versions, self.versions)}"))
+            return
+        self._hosts[host.address] = host
+        for id_, one in tuple(self._open.items()):
+            if id_ in held and not one.address:
+                self._hear(id_, one, host, self._key(id_))
+                if one.cancelled:
+                    self.connection.send(host.address, Word.CANCEL, self._key(id_))
+            elif one.silent is not None and one.machine == host.machine and not one.address:
+                why = f"{host.name} is back, and has no job {self._key(id_)}"
+                self._end(id_, AttemptFailed(why, "", Stage.CHECKOUT, host.name))
+
+    def _leave(self, address: str) -> None:
+        self._hosts.pop(address, None)
+        for one in self._open.values():
+            if one.address == address:
+                one.address, one.silent = "", self._patience()
+
+    def _hear(self, id_: int, one: _Open, host: Host, work: Spec | Key) -> None:
+        self._attempts += 1
+        one.host, one.machine, one.address = host.name, host.machine, host.address
+        one.attempt, one.silent, one.why = self._attempts, None, ""
+        self.connection.submit(host.address, work, self._attempts)
+
+    def _send_waiting(self) -> None:
+        for id_, one in self._open.items():
+            if one.spec is None or one.host:
+                continue
+            idle = [host for host in self._idle() if one.wanted in ("", host.name)]
+            if idle:
+                self._hear(id_, one, idle[0], one.spec)
+            elif any(one.wanted in ("", host.name) for host in self._hosts.values()):
+                one.silent = None
+            else:
+                one.silent = one.silent or self._patience()
+
+    def _came(self, returned: Returned) -> None:
+        """The end of a job; one that was heard before, or given up, is of no use any more."""
+        id_ = returned.key.id
+        if returned.key.run != self.run or id_ not in self._open:
+            return
+        one = self._open.pop(id_)
+        news = replace(returned.news, id=id_, host=one.host or returned.news.host)
+        self._returned[id_] = one.machine
+        try:
+            if returned.files is not None:
+                returned.files.unpack(self.run_dir)
+        except InfraError as error:
+            trouble = AttemptFailed(f"{one.host}: {error.message}", error.hint, Stage.CHECKOUT, one.host)
+            news = Failed(id_, one.host, trouble, now())
+        self._ready.append(news)
+
+    def _unheard(self, key: Key, attempt: int, why: str) -> None:
+        one = self._open.get(key.id)
+        if key.run != self.run or one is None or one.attempt != attempt:
+            return
+        one.why = why
+        one.silent = one.silent or self._patience()  # most often the host itself is about to be gone
+
+    def _give_up(self) -> None:
+        for id_, one in tuple(self._open.items()):
+            if one.silent is not None and one.silent.expired:
+                self._end(id_, AttemptFailed(self._lost(id_, one), _CONNECT, Stage.CHECKOUT, one.host))
+
+    def _lost(self, id_: int, one: _Open) -> str:
+        minutes = f"{self.patience_s / 60:g} min"
+        if one.host:
+            why = f" ({one.why})" if one.why else ""
+            return f"nothing was heard of job {self._key(id_)} on {one.host} for {minutes}{why}; it is given up"
+        return f"no host had job {self._key(id_)} within {minutes}"
+
+    def _end(self, id_: int, error: BisectorError) -> None:
+        """Give up a job; its host is to forget it, too."""
+        one = self._open.pop(id_)
+        if one.address in self._hosts:
+            self.connection.send(one.address, Word.ACKNOWLEDGE, self._key(id_))
+        self._ready.append(Failed(id_, one.host, error, now()))
+
+    def _next_deadline_s(self) -> float:
+        silent = [one.silent.remaining_s for one in self._open.values() if one.silent is not None]
+        return min([_LOOK_S, *silent])
+
+
+def _difference(theirs: tuple[tuple[str, str], ...], ours: tuple[tuple[str, str], ...]) -> str:
+    found = dict(theirs)
+    return ", ".join(
+        f"{name} {found.get(name, 'missing')} there, {version} here"
+        for name, version in ours
+        if found.get(name) != version
+    )

@@ -1,0 +1,143 @@
+"""A coordinator and workers for tests: real processes, real connections, certificates of an authority of their own."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from bisector.core.deadline import Deadline
+from bisector.executor.cluster import wire
+from bisector.executor.cluster.coordinator import Coordinator
+from bisector.executor.cluster.security import AUTHORITY, CERTIFICATE, KEY
+from bisector.executor.remote import RemoteExecutor
+from bisector.executor.spool import Spool
+from bisector.host import process
+from tests import fakes
+from tests.executor import worker_main
+from tests.executor.bench import settings_of
+from tests.executor.engines import FAKE, WAIT_S
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Authority:
+    """What signs certificates."""
+
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+    @classmethod
+    def new(cls) -> "Authority":
+        key = ec.generate_private_key(ec.SECP256R1())
+        return cls(key, _certificate("authority", key, key, "authority", days=1))
+
+    def certify(self, directory: Path, days: float = 1) -> Path:
+        """A directory with a certificate and its key, valid until so many days from now."""
+        directory.mkdir(parents=True)
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = _certificate("bench", key, self.key, "authority", days)
+        pem = serialization.Encoding.PEM
+        (directory / AUTHORITY).write_bytes(self.certificate.public_bytes(pem))
+        (directory / CERTIFICATE).write_bytes(certificate.public_bytes(pem))
+        (directory / KEY).write_bytes(
+            key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        )
+        return directory
+
+
+def _certificate(
+    name: str, key: ec.EllipticCurvePrivateKey, by: ec.EllipticCurvePrivateKey, issuer: str, days: float
+) -> x509.Certificate:
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(
+        issuer_name=x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]),
+        subject_name=x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]),
+        public_key=key.public_key(),
+        serial_number=x509.random_serial_number(),
+        not_valid_before=now - timedelta(days=10),
+        not_valid_after=now + timedelta(days=days),
+    )
+    is_authority = x509.BasicConstraints(ca=issuer == name, path_length=None)
+    return builder.add_extension(is_authority, critical=True).sign(by, hashes.SHA256())
+
+
+@dataclass
+class WorkerProcess:
+    """A worker of a host, which is a directory."""
+
+    spool: Path
+    name: str
+    log: Path
+    child: "subprocess.Popen[bytes]"
+
+    def said(self, words: str, count: int = 1) -> None:
+        """Wait until it has said something so often."""
+        Deadline(f"{words!r} of {self.name}", WAIT_S).poll(
+            lambda: self.log.read_text().count(words) >= count or None, 0.02
+        )
+
+    def kill(self, signum: signal.Signals = signal.SIGKILL) -> None:
+        self.child.send_signal(signum)
+        if signum == signal.SIGKILL:
+            self.child.wait(WAIT_S)
+
+    def end(self) -> None:
+        """Leave nothing of it, nor of its jobs."""
+        self.child.kill()
+        self.child.wait(WAIT_S)
+        for entry in Spool(self.spool).entries():
+            runner = entry.runner()
+            if runner is not None and runner.lives:
+                with suppress(ProcessLookupError):
+                    os.kill(runner.pid, signal.SIGKILL)
+            process.reap(entry.place)
+
+
+def start_worker(address: str, certificates: Path | None, spool: Path, name: str, engine: str = FAKE) -> WorkerProcess:
+    spool.mkdir(parents=True, exist_ok=True)
+    log = spool.parent / f"{name}.log"
+    words = [sys.executable, "-m", worker_main.__name__, address, str(certificates or ""), str(spool), name, engine]
+    with log.open("ab") as file:
+        child = subprocess.Popen(
+            words, stdout=file, stderr=file, stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        )
+    return WorkerProcess(spool, name, log, child)
+
+
+@contextmanager
+def worker(
+    address: str, certificates: Path | None, spool: Path, name: str = "bench1", engine: str = FAKE
+) -> Iterator[WorkerProcess]:
+    started = start_worker(address, certificates, spool, name, engine)
+    try:
+        yield started
+    finally:
+        started.end()
+
+
+def executor(
+    connection: Coordinator, run_dir: Path, run: str = "run", patience_s: float = 30.0, before: tuple[int, ...] = ()
+) -> RemoteExecutor:
+    run_dir.mkdir(exist_ok=True)
+    return RemoteExecutor(
+        connection,
+        run,
+        run_dir,
+        settings_of("lvmcache"),
+        wire.versions(),
+        lambda: (fakes.GCC, fakes.OLD_GCC),
+        lambda event: None,
+        before,
+        patience_s,
+    )

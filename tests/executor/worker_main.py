@@ -1,0 +1,28 @@
+"""A worker process with an engine of the tests: ``ADDRESS CERTIFICATES SPOOL NAME ENGINE``."""
+
+import sys
+from pathlib import Path
+
+from bisector.core.errors import BisectorError
+from bisector.executor.cluster.security import door
+from bisector.executor.cluster.worker import HostWorker
+from bisector.executor.spool import Spool
+from bisector.executor.watch import Desk
+
+
+def main(address: str, certificates: str, spool: str, name: str, engine: str) -> int:
+    def tell(text: str) -> None:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+
+    desk = Desk(Spool(Path(spool)), engine, Path("/nowhere.git"), grace_s=1.0)
+    try:
+        HostWorker(door(address, Path(certificates) if certificates else None), desk, name, tell).run()
+    except BisectorError as error:
+        tell(f"{error} ({error.hint})")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
