@@ -46,6 +46,7 @@ GROUPS: Mapping[str, tuple[Entry, ...]] = {
         Entry("test", "measure", "measure one commit"),
         Entry("kernel", "kernel", "make the .config or the kernel of a commit, without measuring"),
     ),
+    "several hosts": (Entry("worker", "worker", "measure on this host what a coordinator on another one asks for"),),
     "this machine": (
         Entry("doctor", "doctor", "check what this machine lacks, and print the commands that fix it"),
         Entry("settings", "settings", "print the effective settings, and where each comes from"),

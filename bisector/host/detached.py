@@ -6,6 +6,7 @@ threads, and which keeps no object that wants to wait for them.
 """
 
 import os
+import platform
 import select
 import signal
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import Self
 from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError
 
+_MACHINE_ID = Path("/etc/machine-id")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # Fields 3, 5 and 22 of proc_pid_stat(5), of those that follow the name in parentheses.
 _STATE, _GROUP, _START_TIME = 0, 2, 19
@@ -27,6 +29,13 @@ KEPT_FILE = 3  # the descriptor under which a started process finds the file tha
 def boot_id() -> str:
     """The boot of this host (random(4)); another one after each."""
     return _BOOT_ID.read_text(encoding="ascii").strip()
+
+
+def machine_id() -> str:
+    """The installation of this host (machine-id(5)); its name where it has none."""
+    with suppress(OSError):
+        return _MACHINE_ID.read_text(encoding="ascii").strip()
+    return platform.node()
 
 
 @dataclass(frozen=True, slots=True)

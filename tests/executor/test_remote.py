@@ -10,6 +10,7 @@ from bisector.core.errors import AttemptCancelled, AttemptFailed, BisectorError,
 from bisector.core.events import Event, Listener, Note, StageStarted
 from bisector.core.trial import Stage
 from bisector.executor.base import Failed, Finished, Job, News, Progress
+from bisector.executor.cluster.connect import run_key
 from bisector.executor.hosts import Came, Host, HostNews, Joined, Leaving, Left, Told, Unheard, Word
 from bisector.executor.parcel import Parcel
 from bisector.executor.remote import RemoteExecutor
@@ -311,3 +312,13 @@ def test_hosts_that_do_not_connect_are_trouble_of_the_network(wires: Wires, tmp_
     remote.wait_for_hosts(1, 0.0)
     with pytest.raises(InfraError, match="1 of 2 hosts"):
         remote.wait_for_hosts(2, 0.01)
+
+
+def test_a_run_has_a_name_of_its_own(tmp_path: Path) -> None:
+    """That is a directory's on each host, also where the run's own is a word of another alphabet or hidden."""
+    first, again = "2026-03-01T10:00:00+00:00", "2026-03-02T10:00:00+00:00"
+    directories = [tmp_path / name for name in ("run", "other", "..run", "путь", "x" * 200, "v4.11..v4.13-rc1")]
+    names = [run_key(directory, at) for directory in directories for at in (first, again)]
+    assert len({*names}) == len(names)
+    assert all(Key(name, 1).is_sound for name in names)
+    assert run_key(tmp_path / "run", first) == run_key(tmp_path / "." / "run", first)

@@ -1,0 +1,56 @@
+"""``worker``: let this host work for a coordinator."""
+
+import argparse
+from pathlib import Path
+
+from bisector.commands.arguments import Verbs, add_verb
+from bisector.commands.output import note
+from bisector.core.errors import UserError
+from bisector.executor import engine
+from bisector.executor.spool import Spool, spool_home
+from bisector.executor.watch import Desk
+from bisector.host.load import host_id
+
+_EXAMPLES = """\
+examples:
+  bisector worker tls://bench0:8786 --certificates ~/bisector-fleet --repo /srv/linux.git
+  srun --exclusive bisector worker tls://bench0:8786 --certificates DIRECTORY --repo DIRECTORY
+"""
+_INSTALL = "in the environment that bisector is in: pip install 'bisector[fleet]'"
+_ENGINE = f"{engine.__name__}:{engine.here.__name__}"
+
+
+def add(verbs: Verbs) -> None:
+    """Register ``worker``."""
+    verb = add_verb(verbs, "worker", worker, examples=_EXAMPLES)
+    verb.add_argument("address", metavar="ADDRESS", help="of the coordinator: tls://HOST:PORT")
+    verb.add_argument(
+        "--certificates",
+        type=Path,
+        metavar="DIRECTORY",
+        help="ca.pem, and cert.pem and key.pem of this host; needed beyond loopback",
+    )
+    verb.add_argument(
+        "--repo", type=Path, required=True, metavar="DIRECTORY", help="a clone on this host that has the commits"
+    )
+    verb.add_argument("--name", default=host_id(), help="of this host in the record (its name and CPU)")
+    verb.add_argument(
+        "--spool", type=Path, default=spool_home(), metavar="DIRECTORY", help="where trials and their results are kept"
+    )
+
+
+def worker(arguments: argparse.Namespace) -> int:
+    """Work until told to leave; 0. Raises :class:`UserError` for what cannot work."""
+    try:
+        from bisector.executor.cluster.security import door  # noqa: PLC0415 - Dask is an extra, and slow to load
+        from bisector.executor.cluster.worker import HostWorker  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("bisector"):
+            raise
+        raise UserError(f"{error.name} is not installed, which connects hosts", _INSTALL) from error
+    repository = Path(arguments.repo).absolute()
+    if not repository.is_dir():
+        raise UserError(f"{repository} is not a directory", "--repo DIRECTORY names a clone of the kernel")
+    desk = Desk(Spool(Path(arguments.spool).absolute()), _ENGINE, repository)
+    HostWorker(door(arguments.address, arguments.certificates), desk, arguments.name, note).run()
+    return 0

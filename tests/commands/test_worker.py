@@ -1,0 +1,65 @@
+"""``bisector worker``: what it refuses, and that it connects with what it was told."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bisector.cli import main
+from bisector.executor.cluster.coordinator import Coordinator
+from bisector.executor.cluster.security import door
+from tests.executor.fleet import ROOT, Authority, executor
+
+WAIT_S = 60.0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("tcp://192.0.2.7:8786", "--repo", "."), "is not encrypted"),
+        (("tls://192.0.2.7:8786", "--repo", "."), "needs a certificate"),
+        (("tls://192.0.2.7:8786", "--repo", ".", "--certificates", "/nowhere"), "/nowhere/ca.pem: No such file"),
+        (("bench0", "--repo", "."), "no address of a coordinator"),
+        (("tcp://127.0.0.1:8786", "--repo", "/nowhere"), "/nowhere is not a directory"),
+    ],
+)
+def test_what_cannot_work_is_refused(words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["worker", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_without_the_extra_it_tells_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "bisector.executor.cluster.security")
+    monkeypatch.setitem(sys.modules, "distributed.security", None)
+    assert main(["worker", "tcp://127.0.0.1:8786", "--repo", "."]) == 2
+    assert "pip install 'bisector[fleet]'" in capsys.readouterr().err
+
+
+def test_it_connects_and_leaves_at_sigterm(tmp_path: Path) -> None:
+    authority = Authority.new()
+    with Coordinator(door("tls://127.0.0.1:0", authority.certify(tmp_path / "own"))) as coordinator:
+        words = ("--certificates", str(authority.certify(tmp_path / "host")), "--repo", str(tmp_path))
+        child = subprocess.Popen(
+            [sys.executable, "-m", "bisector", "worker", coordinator.address, *words, "--name", "bench1"],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path / "state")},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            remote = executor(coordinator, tmp_path / "run")
+            remote.wait_for_hosts(1, WAIT_S)
+            assert list(remote.idle) == ["bench1"]
+            assert (tmp_path / "state" / "bisector" / "spool").is_dir()
+            child.send_signal(signal.SIGTERM)
+            _, told = child.communicate(timeout=WAIT_S)
+        finally:
+            child.kill()
+            child.wait()
+    assert child.returncode == 0
+    assert "Traceback" not in told
+    assert f"connected to {coordinator.address} as bench1" in told
