@@ -1,9 +1,12 @@
 """A coordinator and workers for tests: real processes, real connections, certificates of an authority of their own."""
 
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -141,3 +144,55 @@ def executor(
         before,
         patience_s,
     )
+
+
+class Proxy:
+    """Passes connections on to an address of this host, and cuts them when it is told to; a context manager."""
+
+    def __init__(self, address: str) -> None:
+        self._target = int(address.rpartition(":")[2])
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"{address.rpartition(':')[0]}:{self._server.getsockname()[1]}"
+        self._open: set[socket.socket] = set()
+        self._threads = [threading.Thread(target=self._accept)]
+
+    def __enter__(self) -> "Proxy":
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self.cut()
+        for thread in self._threads:
+            thread.join(WAIT_S)
+        self._server.close()
+
+    def cut(self) -> None:
+        """End all connections that are open now."""
+        for one in tuple(self._open):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                one, _ = self._server.accept()
+            except OSError:  # shut down
+                return
+            try:
+                other = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                one.close()
+                continue
+            self._open |= {one, other}
+            self._threads.append(threading.Thread(target=self._pass_on, args=(one, other)))
+            self._threads[-1].start()
+
+    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        ends = {one: other, other: one}
+        with one, other, suppress(OSError):
+            while True:
+                for ready in select.select([*ends], [], [])[0]:
+                    if not (content := ready.recv(65536)):
+                        return
+                    ends[ready].sendall(content)

@@ -169,6 +169,25 @@ def test_a_trial_whose_process_and_worker_are_killed_is_an_attempt_that_failed(h
     assert isinstance(last_news(executor), Finished)
 
 
+def test_a_trial_outlives_its_connection_and_is_heard_once(hosts: Fleet) -> None:
+    spool = hosts.spool("bench1")
+    plan(spool, job_3=engines.MEASURED)
+    proxy = hosts.stack.enter_context(fleet.Proxy(hosts.coordinator.address))
+    worker = hosts.stack.enter_context(fleet.worker(proxy.address, hosts.other, spool))
+    executor = hosts.executor()
+    executor.submit(job(3))
+    reached(spool, 3, engines.MEASURED)
+    proxy.cut()
+    worker.said("is lost; what runs goes on")
+    worker.said("connected", 2)
+    let_go(spool, 3, engines.MEASURED)
+    assert isinstance(last_news(executor), Finished)
+    assert engines.runs(spool, 3) == 1
+    executor.acknowledge(3)
+    emptied(spool)
+    assert list(executor.idle) == ["bench1"]
+
+
 @pytest.mark.fleet
 @pytest.mark.parametrize("over", [False, True], ids=["it runs", "it is over"])
 def test_a_coordinator_that_is_started_again_hears_what_it_had_submitted(hosts: Fleet, over: bool) -> None:
