@@ -46,14 +46,16 @@ GROUPS: Mapping[str, tuple[Entry, ...]] = {
         Entry("test", "measure", "measure one commit"),
         Entry("kernel", "kernel", "make the .config or the kernel of a commit, without measuring"),
     ),
-    "several hosts": (Entry("worker", "worker", "measure on this host what a coordinator on another one asks for"),),
     "this machine": (
         Entry("doctor", "doctor", "check what this machine lacks, and print the commands that fix it"),
         Entry("settings", "settings", "print the effective settings, and where each comes from"),
         Entry("image", "upkeep", "build the guest's root image"),
         Entry("cache", "upkeep", "list or clear the kernels and guest images that are kept for later runs"),
     ),
-    "several machines": (Entry("fleet", "fleet", "make the authority of a fleet, add hosts to it, and remove them"),),
+    "several hosts": (
+        Entry("fleet", "fleet", "make the authority of a fleet, add hosts to it, and remove them"),
+        Entry("worker", "worker", "measure on this host what a coordinator on another one asks for"),
+    ),
 }
 
 

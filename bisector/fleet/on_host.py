@@ -27,6 +27,8 @@ _TEMPLATE = Path(__file__).with_name(UNIT)
 _LINGER = Path("/var/lib/systemd/linger")  # logind's; loginctl(1), enable-linger
 _KEPT = ("PATH", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "CCACHE_DIR")
 _QUESTION_S = 30.0
+# One line each, beside the certificate.
+_COORDINATOR, _REPOSITORY = "coordinator", "repository"
 
 
 def describe(home: FleetHome, trouble: str = "") -> HostDescription:
@@ -39,7 +41,7 @@ def describe(home: FleetHome, trouble: str = "") -> HostDescription:
         certificate=certificate,
         worker=_state() if systemd.runs() and unit.exists() else None,
         linger=(_LINGER / getpass.getuser()).exists() if systemd.runs() else None,
-        start=shlex.join(_command(home, _address(home))) if certificate else "",
+        start=shlex.join(_command(home, _line(home, _COORDINATOR), _line(home, _REPOSITORY))) if certificate else "",
         trouble=trouble,
     )
 
@@ -73,16 +75,17 @@ def install(home: FleetHome, text: str) -> HostDescription:
         raise UserError(f"{given.coordinator!r} is no address of a coordinator", "for example: tls://desk:8786")
     authority.install(home.worker, given.certificate.encode(), given.authority.encode())
     with our_files(home.path):
-        write_whole(_address_file(home), f"{given.coordinator}\n".encode())
-    return describe(home, _run_by_systemd(home, given.coordinator) if systemd.runs() else "")
+        write_whole(_line_file(home, _COORDINATOR), f"{given.coordinator}\n".encode())
+        write_whole(_line_file(home, _REPOSITORY), f"{given.repository}\n".encode())
+    return describe(home, _run_by_systemd(home, given) if systemd.runs() else "")
 
 
-def _run_by_systemd(home: FleetHome, coordinator: str) -> str:
+def _run_by_systemd(home: FleetHome, given: Installation) -> str:
     """Write the unit, and start it; one that runs already is left to its trial. Why that failed, if it did."""
     path = systemd.directory(system=False) / UNIT
     with our_files(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, unit_text(home, coordinator).encode())
+        write_whole(path, unit_text(home, given.coordinator, given.repository).encode())
     try:
         systemd.systemctl("daemon-reload", system=False)
         systemd.systemctl("enable", "--now", UNIT, system=False)
@@ -91,29 +94,30 @@ def _run_by_systemd(home: FleetHome, coordinator: str) -> str:
     return ""
 
 
-def unit_text(home: FleetHome, coordinator: str) -> str:
-    """The unit for a coordinator's address."""
+def unit_text(home: FleetHome, coordinator: str, repository: str) -> str:
+    """The unit for a coordinator's address and a clone on this host."""
     kept = (systemd.quoted(f"{name}={os.environ[name]}") for name in _KEPT if os.environ.get(name))
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         coordinator=coordinator.replace("%", "%%"),
-        command=systemd.command_line(_command(home, coordinator)),
+        command=systemd.command_line(_command(home, coordinator, repository)),
         environment="\n".join(f"Environment={assignment}" for assignment in kept),
     )
 
 
-def _command(home: FleetHome, coordinator: str) -> tuple[str, ...]:
-    directory = str(home.worker.directory)
-    return (sys.executable, "-m", "bisector", "worker", coordinator, "--certificates", directory)
+def _command(home: FleetHome, coordinator: str, repository: str) -> tuple[str, ...]:
+    options = ("--certificates", str(home.worker.directory), "--repo", repository)
+    return (sys.executable, "-m", "bisector", "worker", coordinator, *options)
 
 
-def _address_file(home: FleetHome) -> Path:
-    return home.worker.directory / "coordinator"
+def _line_file(home: FleetHome, name: str) -> Path:
+    return home.worker.directory / name
 
 
-def _address(home: FleetHome) -> str:
-    path = _address_file(home)
+def _line(home: FleetHome, name: str) -> str:
+    """The coordinator's address, or the clone here, as it was written down; else its name in capitals."""
+    path = _line_file(home, name)
     with our_files(path.parent):
-        return path.read_text(encoding="utf-8").strip() if path.exists() else "tls://COORDINATOR:8786"
+        return path.read_text(encoding="utf-8").strip() if path.exists() else name.upper()
 
 
 def _state() -> str:

@@ -41,6 +41,7 @@ _PAGES = {
     "kernel": "kernels",
     "doctor": "setup",
     "fleet": "fleet",
+    "worker": "fleet",
     "image": "setup",
     "settings": "settings",
 }

@@ -23,7 +23,7 @@ from tests.fleet.tls import context, handshake
 
 AT = "tls://desk:8786"
 KEY = HostKey("ssh-ed25519", "QUJD")
-BENCH = Host("bench1", "anna@bench1")
+BENCH = Host("bench1", "anna@bench1", repository="/srv/linux")
 DOCTOR = """{"schema": 1, "ready": false, "findings": [
 {"name": "flex", "state": "missing", "what": "flex: not installed", "remedy": "apt install flex"}]}"""
 
@@ -111,7 +111,9 @@ def test_all_of_it(home: FleetHome, there: There, listed: Path) -> None:
     assert hosts.load(listed).hosts == (BENCH,)
     assert hosts.load(listed).coordinator == AT
     assert (added.key, added.ready, added.worker, added.linger) == (KEY.fingerprint, False, None, None)
-    assert added.start.endswith(f"-m bisector worker {AT} --certificates {there.home.worker.directory}")
+    assert added.start.endswith(
+        f"-m bisector worker {AT} --certificates {there.home.worker.directory} --repo /srv/linux"
+    )
     assert [one.name for one in added.findings] == ["flex"]
     assert read(home.issued("bench1")).serial == added.certificate.serial == read(there.home.worker.certificate).serial
 
@@ -247,7 +249,7 @@ def test_a_name_is_of_one_machine(home: FleetHome, there: There, listed: Path) -
             adding.add(home, listed, other, AT, person())
     before = read(there.home.worker.certificate)
     with pytest.raises(UserError, match="anna@bench1 is bench1 already"):
-        adding.add(home, listed, Host("other", "anna@bench1"), AT, person())
+        adding.add(home, listed, replace(BENCH, name="other"), AT, person())
     assert read(there.home.worker.certificate) == before
     assert ssh.pinned(home, "other") is None
 
@@ -303,6 +305,14 @@ def test_what_a_kill_left_is_removed(
     assert gone(home, listed)
 
 
+def test_a_host_without_a_clone_is_not_asked_for_anything(home: FleetHome, there: There, listed: Path) -> None:
+    with pytest.raises(UserError, match="bench1 needs a clone of the kernel") as caught:
+        adding.add(home, listed, replace(BENCH, repository=None), AT, person())
+    assert caught.value.hint == "bisector fleet add anna@bench1 --repository DIR"
+    assert there.commands == []
+    assert ssh.pinned(home, "bench1") is None
+
+
 def test_a_host_that_is_gone(home: FleetHome, there: There, listed: Path) -> None:
     adding.add(home, listed, BENCH, AT, person())
 
@@ -322,7 +332,7 @@ def test_what_a_host_is_given_is_checked_there(home: FleetHome, there: There) ->
     for text in ("", "{}", '{"certificate": "x", "authority": "x", "coordinator": "tls://desk:8786"}'):
         with pytest.raises(UserError):
             on_host.install(there.home, text)
-    given = '{"certificate": "x", "authority": "x", "coordinator": "desk"}'
+    given = '{"certificate": "x", "authority": "x", "coordinator": "desk", "repository": "/srv/linux"}'
     with pytest.raises(UserError, match="'desk' is no address"):
         on_host.install(there.home, given)
 

@@ -18,6 +18,7 @@ from tests.fleet.sshd import Sshd
 from tests.fleet.test_adding import DOCTOR
 
 Typed = Callable[..., str]
+CLONE = ("--repository", "/srv/linux")
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_init(typed: Typed, tmp_path: Path) -> None:
 
 
 def test_a_host_comes_and_goes(typed: Typed, program: str, server: Sshd, bench: Host, there: Path) -> None:
-    words = ("fleet", "add", str(bench.ssh), "--bisector", program, "--coordinator", "tls://desk:8786")
+    words = ("fleet", "add", str(bench.ssh), "--bisector", program, "--coordinator", "tls://desk:8786", *CLONE)
     typed("fleet", "init")
     refused = typed(*words, code=2)
     assert f"the SSH key of bench1 (bench1.example) is {server.fingerprint} (ssh-ed25519)" in refused
@@ -75,10 +76,12 @@ def test_a_host_comes_and_goes(typed: Typed, program: str, server: Sshd, bench: 
     assert "doctor       1 rows; `bisector start` would fail there\nflex  missing  flex: not installed\n" in said
     worker = there / "DATA" / "bisector" / "fleet" / "worker"
     assert (worker / "key.pem").stat().st_mode & 0o777 == 0o600
-    assert hosts.load(Path("hosts.toml")).hosts == (Host("bench1", bench.ssh, bisector=program),)
+    assert hosts.load(Path("hosts.toml")).hosts == (
+        Host("bench1", bench.ssh, repository="/srv/linux", bisector=program),
+    )
     added = valid("fleet add", typed(*words, "--json", code=1))
     assert added["certificate"]["name"] == "bench1"
-    assert added["start"].endswith(f"worker tls://desk:8786 --certificates {worker}")
+    assert added["start"].endswith(f"worker tls://desk:8786 --certificates {worker} --repo /srv/linux")
     forgotten = valid("fleet remove", typed("fleet", "remove", "bench1", "--forget", "--json"))
     assert len(forgotten["removed"]) == 3
     assert forgotten["certificate"] == added["certificate"]
@@ -98,7 +101,7 @@ def test_a_person_answers(typed: Typed, bench: Host, monkeypatch: pytest.MonkeyP
     for answer in ("", "y\n", "no\n"):
         monkeypatch.setattr("sys.stdin.readline", lambda answer=answer: answer, raising=False)
         before = server.logins()
-        said = typed("fleet", "add", str(bench.ssh), "--coordinator", "tls://desk:8786", code=2)
+        said = typed("fleet", "add", str(bench.ssh), "--coordinator", "tls://desk:8786", *CLONE, code=2)
         assert "Is it that machine? (yes/no)" in said
         assert "bench1 was not added" in said
         assert server.logins() == before

@@ -16,6 +16,7 @@ from bisector.fleet.home import FleetHome
 from bisector.host import process, systemd
 
 AT = "tls://desk:8786"
+CLONE = "/srv/linux"
 
 
 @pytest.fixture
@@ -40,7 +41,9 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def installation(home: FleetHome, tmp_path: Path) -> str:
     signer = initialised(FleetHome(tmp_path / "coordinator"))[0]
     signed = signer.sign(on_host.request(home, "bench1").encode(), "bench1")
-    given = Installation(certificate=signed.decode(), authority=signer.certificate.decode(), coordinator=AT)
+    given = Installation(
+        certificate=signed.decode(), authority=signer.certificate.decode(), coordinator=AT, repository=CLONE
+    )
     return json_document.text(given)
 
 
@@ -52,7 +55,7 @@ def test_systemd_is_told_and_asked(home: FleetHome, told: Path, tmp_path: Path) 
     (tmp_path / "linger").mkdir()
     (tmp_path / "linger" / getpass.getuser()).touch()
     assert on_host.describe(home).linger is True
-    assert unit.read_text() == on_host.unit_text(home, AT)
+    assert unit.read_text() == on_host.unit_text(home, AT, CLONE)
     left = on_host.remove(home)
     assert (left.worker, left.certificate, left.start) == (None, None, "")
     assert not unit.exists()
@@ -77,7 +80,7 @@ def test_a_user_without_a_manager(home: FleetHome, told: Path, tmp_path: Path) -
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_systemd_finds_no_fault(home: FleetHome, tmp_path: Path) -> None:
     path = tmp_path / on_host.UNIT
-    path.write_text(on_host.unit_text(home, "tls://[fe80::1%eth0]:8786"))
+    path.write_text(on_host.unit_text(home, "tls://[fe80::1%eth0]:8786", CLONE))
     words = ["systemd-analyze", "--man=no", "--user", "verify", str(path)]
     found = process.run(words, deadline_s=60, env={"XDG_RUNTIME_DIR": str(tmp_path)}, check=False)
     assert not [line for line in found.stderr.splitlines() if "bisector-worker" in line]
@@ -86,10 +89,10 @@ def test_systemd_finds_no_fault(home: FleetHome, tmp_path: Path) -> None:
 def test_what_the_unit_says(home: FleetHome, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", "/srv/50 %/data")
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    lines = on_host.unit_text(home, AT).splitlines()
+    lines = on_host.unit_text(home, AT, CLONE).splitlines()
     (command,) = [line for line in lines if line.startswith("ExecStart=")]
     directory = str(home.worker.directory).replace("$", "$$").replace("%", "%%")
-    assert command.endswith(f'-m bisector worker {AT} --certificates "{directory}"')
+    assert command.endswith(f'-m bisector worker {AT} --certificates "{directory}" --repo {CLONE}')
     assert 'Environment="XDG_DATA_HOME=/srv/50 %%/data"' in lines
     assert not [line for line in lines if "XDG_STATE_HOME" in line]
     assert {"Restart=always", "KillMode=control-group", "OOMPolicy=continue", "LimitCORE=0"} <= set(lines)
