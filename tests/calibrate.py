@@ -17,7 +17,7 @@ from itertools import repeat
 from bisector.core.verdict import Strategy
 from bisector.search.decision import Ending
 from bisector.search.simulate.durations import WHOLE_FILLS
-from bisector.search.simulate.runs import Summary, search_for, simulate
+from bisector.search.simulate.runs import Result, Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions
 from tests.search.graphs import recorded
 
@@ -30,6 +30,7 @@ class Row:
     """A world, and the bounds of what comes of it.
 
     ``right`` is the least share of right answers, ``right_or_narrowed`` that of answers that are right or narrowed.
+    ``speed_up`` is how many times as long one host has to take that measures both ends.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Row:
     right_or_narrowed: float = 0.98
     evaluations: float = _NOTHING
     vm_hours: float = _NOTHING
+    speed_up: float = 0.0
 
 
 def flips(old_as_new: float, new_as_old: float, sticky: float = 0.01) -> Conditions:
@@ -72,6 +74,16 @@ ROWS = (
     Row("the same, 1.15 times apart", replace(USUAL, effect=1.15, spread=0.03, drift=0.01)),
     Row("a second step, by verdicts", replace(USUAL, second_step=True)),
     Row("a second step, by figures", replace(USUAL, second_step=True, effect=9.0, spread=0.10)),
+    *(
+        Row(
+            f"{hosts} hosts, {'levels kept' if kept else 'both ends on each'}",
+            replace(USUAL, hosts=hosts, kept_levels=kept),
+            right=0.98,
+            speed_up=least if kept else 0.0,
+        )
+        for kept in (True, False)
+        for hosts, least in ((2, 1.5), (4, 2.2), (8, 2.9))
+    ),
     Row("nothing known, whole fills", replace(USUAL, durations=WHOLE_FILLS), right=0.99),
 )
 
@@ -98,9 +110,11 @@ def main() -> int:
 
 def searched(row: Row, seed: int, trials: int) -> tuple[str, tuple[str, ...]]:
     """The line of a row with one seed, and what it misses."""
-    search = search_for(row.world)
-    drawn = tuple(simulate(recorded(), Strategy.BAYES, row.world, search, seed=seed, trials=trials))
+    drawn = _drawn(row.world, seed, trials)
     summary = Summary.of(drawn)
+    alone = replace(row.world, hosts=1, kept_levels=False)
+    alone_h = Summary.of(_drawn(alone, seed, trials)).wall_hours_mean if row.world.hosts > 1 else 0.0
+    speed_up = alone_h / summary.wall_hours_mean
     wrong = sum(one.ending is Ending.FOUND and not one.right for one in drawn) / len(drawn)
     line = (
         f"{row.name:32} seed {seed}, {len(drawn)}: right {summary.success_rate:6.1%}  "
@@ -109,16 +123,23 @@ def searched(row: Row, seed: int, trials: int) -> tuple[str, tuple[str, ...]]:
         f"{summary.vm_hours_mean:5.2f} h  not one change {summary.not_one_change_rate:.1%}  "
         f"step {summary.step_ms_mean:4.1f} ms"
     )
-    return line, tuple(_misses(row, summary, wrong))
+    if row.world.hosts > 1:
+        line += f"  {summary.wall_hours_mean:.2f} h on the clock, {speed_up:.2f} times as fast as one host"
+    return line, tuple(_misses(row, summary, wrong, speed_up))
 
 
-def _misses(row: Row, summary: Summary, wrong: float) -> Iterator[str]:
+def _drawn(world: Conditions, seed: int, trials: int) -> tuple[Result, ...]:
+    return tuple(simulate(recorded(), Strategy.BAYES, world, search_for(world), seed=seed, trials=trials))
+
+
+def _misses(row: Row, summary: Summary, wrong: float, speed_up: float) -> Iterator[str]:
     for name, value, least in (
+        ("speed-up", speed_up, row.speed_up),
         ("right", summary.success_rate, row.right),
         ("right or narrowed", 1 - wrong, row.right_or_narrowed),
     ):
         if value < least:
-            yield f"MISSED {name} {least:.1%}"
+            yield f"MISSED {name} {least:g}"
     for name, value, most in (
         ("runs", summary.evaluations_mean, row.evaluations),
         ("hours", summary.vm_hours_mean, row.vm_hours),
