@@ -17,6 +17,7 @@ from bisector.fleet.documents import Versions
 
 # msgpack carries distributed's messages, cloudpickle its functions and arguments.
 _PACKAGES = ("distributed", "cloudpickle", "msgpack")
+_SOURCE = "the source of bisector"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +62,24 @@ def _source_digest() -> str:
     return digest.hexdigest()[:16]
 
 
+def compared(of: Versions | None = None) -> tuple[tuple[str, str], ...]:
+    """What has to be equal on two machines, by name; empty for what is not installed."""
+    versions = of or own()
+    packages = ((package, getattr(versions, package) or "") for package in _PACKAGES)
+    named = (("Python", versions.python), ("bisector", versions.bisector), *packages)
+    return (*named, (_SOURCE, versions.source))
+
+
 def differences(theirs: Versions, ours: Versions | None = None) -> tuple[Difference, ...]:
     """What is another there than here."""
     return tuple(_differences(theirs, ours or own()))
 
 
 def _differences(theirs: Versions, ours: Versions) -> Iterator[Difference]:
-    pairs = [("Python", ours.python, theirs.python), ("bisector", ours.bisector, theirs.bisector)]
-    pairs += [(package, getattr(ours, package), getattr(theirs, package)) for package in _PACKAGES]
-    found = [Difference(*pair) for pair in pairs if pair[1] != pair[2]]
-    yield from found
-    if ours.bisector == theirs.bisector and ours.source != theirs.source:
-        yield Difference("the source of bisector", ours.source, theirs.source)
+    for (what, here), (_, there) in zip(compared(ours), compared(theirs), strict=True):
+        # Of another version the source is another one anyway.
+        if here != there and (what != _SOURCE or ours.bisector == theirs.bisector):
+            yield Difference(what, here or None, there or None)
 
 
 def remedy(found: tuple[Difference, ...], theirs: Versions, login: str) -> str:

@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from bisector.core.deadline import Deadline
-from bisector.executor.cluster import wire
 from bisector.executor.cluster.coordinator import Coordinator
 from bisector.executor.cluster.security import AUTHORITY, CERTIFICATE, KEY
 from bisector.executor.remote import RemoteExecutor
 from bisector.executor.spool import Spool
+from bisector.fleet.versions import compared
 from bisector.host import process
 from tests import fakes
 from tests.executor import worker_main
@@ -138,7 +138,7 @@ def executor(
         run,
         run_dir,
         settings_of("lvmcache"),
-        wire.versions(),
+        compared(),
         lambda: (fakes.GCC, fakes.OLD_GCC),
         lambda event: None,
         before,

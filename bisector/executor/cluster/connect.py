@@ -12,8 +12,8 @@ from bisector.core.events import Listener
 from bisector.core.subject import Compiler
 from bisector.executor.cluster.coordinator import Coordinator
 from bisector.executor.cluster.security import Door
-from bisector.executor.cluster.wire import versions
 from bisector.executor.remote import RemoteExecutor
+from bisector.fleet.versions import compared
 from bisector.host.detached import machine_id
 
 _CONNECT_S = 300.0
@@ -50,6 +50,6 @@ def remote_executor(
     hold is heard by the process that goes on with the run.
     """
     with Coordinator(door) as coordinator:
-        executor = RemoteExecutor(coordinator, run, run_dir, settings, versions(), builds_with, tell, before)
+        executor = RemoteExecutor(coordinator, run, run_dir, settings, compared(), builds_with, tell, before)
         executor.wait_for_hosts(hosts, _CONNECT_S)
         yield executor

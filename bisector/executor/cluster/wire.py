@@ -4,9 +4,7 @@ Messages are msgpack, so they are made of plain types here.
 """
 
 import pickle
-import platform
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any
 
 from distributed import get_worker
@@ -16,22 +14,17 @@ from bisector.executor.hosts import Host
 from bisector.executor.spec import Key, Spec
 from bisector.executor.spool import Standing
 from bisector.executor.watch import Desk, Returned
+from bisector.fleet.versions import compared
 
 TOPIC = "bisector"
 INFORMATION = "bisector"  # of a worker, among what comes with its registration
 RESOURCE = {"BENCH": 1}
-_EQUAL = ("bisector", "distributed", "cloudpickle", "msgpack")
-
-
-def versions() -> tuple[tuple[str, str], ...]:
-    """What has to be equal at both ends, since both unpickle what the other made; Dask itself only warns."""
-    return (("Python", ".".join(platform.python_version_tuple()[:2])), *((name, version(name)) for name in _EQUAL))
 
 
 def information(name: str, machine: str, desk: Desk) -> dict[str, Any]:
     """What a worker says of its host when it registers."""
     held = [[run, id_, str(standing)] for run, ids in desk.spool.held().items() for id_, standing in ids.items()]
-    return {"name": name, "machine": machine, "versions": [list(one) for one in versions()], "held": held}
+    return {"name": name, "machine": machine, "versions": [list(one) for one in compared()], "held": held}
 
 
 def host_of(address: str, extra: Mapping[str, Any]) -> Host | None:
