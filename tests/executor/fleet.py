@@ -20,9 +20,9 @@ from cryptography.x509.oid import NameOID
 
 from bisector.core.deadline import Deadline
 from bisector.executor.cluster.coordinator import Coordinator
-from bisector.executor.cluster.security import AUTHORITY, CERTIFICATE, KEY
 from bisector.executor.remote import RemoteExecutor
 from bisector.executor.spool import Spool
+from bisector.fleet.home import Identity
 from bisector.fleet.versions import compared
 from bisector.host import process
 from tests import fakes
@@ -51,9 +51,9 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = _certificate("bench", key, self.key, "authority", days)
         pem = serialization.Encoding.PEM
-        (directory / AUTHORITY).write_bytes(self.certificate.public_bytes(pem))
-        (directory / CERTIFICATE).write_bytes(certificate.public_bytes(pem))
-        (directory / KEY).write_bytes(
+        Identity(directory).authority.write_bytes(self.certificate.public_bytes(pem))
+        Identity(directory).certificate.write_bytes(certificate.public_bytes(pem))
+        Identity(directory).key.write_bytes(
             key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         )
         return directory

@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from cryptography import x509
 from distributed.security import Security
 
 from bisector.core.errors import UserError
+from bisector.fleet.authority import read
+from bisector.fleet.home import Identity
 
-AUTHORITY, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
 _EXAMPLE = "an address is tls://HOST:PORT, as tls://bench0:8786"
 
 
@@ -71,17 +71,18 @@ def _is_loopback(host: str) -> bool:
 
 
 def _security(directory: Path) -> Security:
-    authority, certificate, key = (directory / name for name in (AUTHORITY, CERTIFICATE, KEY))
+    own = Identity(directory)
+    authority, certificate, key = own.authority, own.certificate, own.key
     try:
         for path in (authority, certificate, key):
             path.read_bytes()
         context = ssl.create_default_context(cafile=str(authority))
         context.load_cert_chain(str(certificate), str(key))
-        until = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+        until = read(certificate).until
     except ssl.SSLError as error:
         raise UserError(
             f"the certificate in {directory} cannot be used: {error.reason or error}",
-            f"{CERTIFICATE} has to belong to {KEY}, and {AUTHORITY} has to be that of its authority",
+            f"{certificate.name} has to belong to {key.name}, and {authority.name} has to be that of its authority",
         ) from error
     except OSError as error:
         raise UserError(f"{error.filename or directory}: {error.strerror}", f"ls -l {directory}") from error
