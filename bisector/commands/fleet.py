@@ -22,8 +22,8 @@ from bisector.report.terminal import as_text
 _EXAMPLES = """\
 examples:
   bisector fleet init                        make the authority, and this machine its coordinator
-  bisector fleet add anna@bench1 --repository /srv/linux   make that machine a host; again: renew its
-                                             certificate
+  bisector fleet add anna@bench1 --repository /srv/linux   make that machine a host
+  bisector fleet add bench1                  renew its certificate
   bisector doctor --hosts hosts.toml         what differs between the hosts, and what is bad
   bisector fleet remove bench1               take it out again
 """
@@ -37,7 +37,7 @@ _ADD_EXAMPLES = """\
 examples:
   bisector fleet add anna@bench1 --repository /srv/linux --coordinator tls://desk.example:8786
   bisector fleet add bench2                  once more, as hosts.toml and ~/.ssh/config have it
-  bisector fleet add anna@bench3 --repository /srv/linux --build-only --bisector /opt/bisector/bin/bisector
+  bisector fleet add bench3 --repository /srv/linux --build-only --bisector /opt/bin/bisector
   bisector fleet add anna@bench1 --json --yes | jq -r '.findings[].remedy'
 exit codes: 0 added, and `bisector start` can begin there; 1 added, and it would fail there; others
 as in `bisector --help`

@@ -29,7 +29,7 @@ examples:
   bisector simulate --graph graph.txt.gz --flip 0.05 --assume-flip 0.01   the search assumes less
                                              noise than there is
   bisector simulate --graph graph.txt.gz --flip 0.05 --budget 8h   how far one gets in a night
-  bisector simulate --graph graph.txt.gz --flip-fixed 0.05 --hosts 4   how much sooner four hosts are done
+  bisector simulate --graph graph.txt.gz --flip 0.05 --hosts 4   how much sooner four hosts are done
 The search learns how often runs and kernels mislead, unless --assume-… fixes it.
 """
 

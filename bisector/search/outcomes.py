@@ -57,10 +57,16 @@ class Outcomes:
         return np.clip(self.factor @ by_class, 0.0, 1.0)
 
     def kernel_new(self, graph: RangeGraph, commit: int, kernel: Kernel) -> Floats:
-        """How likely one kernel is new, for each outcome."""
-        under = new_under(graph, commit, kernel, np.arange(len(graph)))
-        found: Floats = self.factor @ np.bincount(self.of[under], self.p[under], self.factor.shape[1])
-        return np.clip(found, 0.0, 1.0)
+        """How likely one kernel is new, for each outcome.
+
+        Of an end without a commit, or with it, by that commit alone: a sum over the others would tell commits apart
+        that are as likely, by how it is rounded.
+        """
+        if kernel is Kernel.COMMIT:
+            had = graph.ancestors(commit)
+            return np.clip(self.factor @ np.bincount(self.of[had], self.p[had], self.factor.shape[1]), 0.0, 1.0)
+        p: Floats = np.clip(self.p[commit] * self.factor[:, self.of[commit]], 0.0, 1.0)
+        return 1 - p if kernel is Kernel.REVERTED else p
 
 
 def _classes(graph: RangeGraph, in_flight: Sequence[Key]) -> tuple[Numbers, Mask]:
